@@ -1,0 +1,43 @@
+# The words developers and CI share. `make help` lists them.
+SHELL := /bin/sh
+VENV := .venv/bin
+PYTEST_ARGS ?=
+
+.PHONY: help .venv demo test check fix reference bench clean
+.DEFAULT_GOAL := help
+
+help: ## list the words
+	@awk -F ':.*## ' '/^[.a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv: .venv/.complete ## the virtual environment, from constraints.txt
+
+# The stamp is touched last, so a half-made .venv is finished or replaced by the next call.
+.venv/.complete: constraints.txt pyproject.toml tools/make-venv.sh
+	@./tools/make-venv.sh
+
+demo: .venv/.complete ## a log of three replicas whose leader is killed half way
+	@$(VENV)/logstore demo
+
+test: .venv/.complete ## every test (PYTEST_ARGS=… passes options on)
+	@$(VENV)/python -m pytest $(PYTEST_ARGS)
+
+check: .venv/.complete ## format, lint, types, layers, tidy tests
+	$(VENV)/ruff format --check .
+	$(VENV)/ruff check .
+	$(VENV)/mypy
+	$(VENV)/lint-imports
+	$(VENV)/python -m pytest -q tests/tidy
+
+fix: .venv/.complete ## format and mend what ruff can mend
+	$(VENV)/ruff check --fix .
+	$(VENV)/ruff format .
+
+reference: .venv/.complete ## write configs/README.md anew from the docstrings
+	$(VENV)/python -m logstore.config_reference
+
+bench: .venv/.complete ## the saturation benchmark with its floor, in benchmarks/results/
+	@$(VENV)/python -m benchmarks --help
+
+clean: ## remove caches and .venv
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

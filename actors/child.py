@@ -1,0 +1,83 @@
+"""What the supervisor hands to a child process, and how the child takes it.
+
+The spec is one JSON line on the child's standard input; the supervisor keeps the pipe open, so its
+end of file is the news that the supervisor is gone (the lifeline, SAFETY M3). Descriptors keep
+their numbers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+import msgspec
+
+from actors.station import Regions, Station
+from logstore.config import parse_config
+from logstore.model import NodeId
+from transport.counters import open_counters
+from transport.doorbell import Doorbell
+from transport.shm import map_region, region_size_bytes
+
+LIFELINE = 0
+EXIT_PARENT_GONE = 72
+# A child says with it that starting it again cannot help: an operator must act.
+EXIT_REFUSED = 78
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildSpec(msgspec.Struct, frozen=True):
+    """Everything a child needs. Descriptors are those of the supervisor, passed on as they are."""
+
+    process: str
+    node: int
+    config_text: str
+    folder: str
+    incarnation: int
+    rings: dict[str, int]
+    payload: int
+    counters_path: str
+    bells: dict[str, int]
+    cpus: list[int]
+    spin: bool
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Ask the kernel for SIGKILL at the parent's death, then check that it is still there (FAULTS
+    P13).
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent_pid:
+        os._exit(EXIT_PARENT_GONE)
+
+
+def read_spec() -> ChildSpec:
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(LIFELINE, 1 << 16)
+        if not piece:
+            sys.exit(EXIT_PARENT_GONE)
+        line += piece
+    return msgspec.json.decode(line, type=ChildSpec)
+
+
+def open_station(spec: ChildSpec) -> Station:
+    """Map the regions and attach to the counters; all are checked for this incarnation (M1)."""
+    regions = Regions(
+        rings={name: map_region(fd, region_size_bytes(fd)) for name, fd in spec.rings.items()},
+        payload=map_region(spec.payload, region_size_bytes(spec.payload)),
+        counters=open_counters(spec.counters_path),
+        bells={name: Doorbell(fd) for name, fd in spec.bells.items()},
+        incarnation=spec.incarnation,
+    )
+    return Station(
+        spec.process,
+        node=NodeId(spec.node),
+        config=parse_config(spec.config_text),
+        folder=spec.folder,
+        regions=regions,
+    )

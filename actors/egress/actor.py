@@ -1,0 +1,138 @@
+"""Egress: the process that serves reads. Owns the tail feed and the fetch port (DESIGN section 10).
+
+It follows two counters, the visible LSN and the map generation, and reads the log files below the
+first; it never shows anything above it. It decides nothing and acknowledges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from actors import topology
+from actors.egress.reads import Bounds
+from actors.egress.requests import ANSWERS_QUEUED_MAX, Requests
+from actors.egress.tail import Tail
+from actors.messages import Identity, Watching
+from actors.station import Station
+from actors.topology import Counter
+from logstore.limits import CONTROL_MESSAGE_MAX_BYTES
+from logstore.model import Index, Lsn
+from logstore.raft.effects import ReadIndexAnswered
+from logstore.raft.events import EntryRotted
+from logstore.settings import PortOffset
+from logstore.storage.disk import RealDisk
+from logstore.storage.log_reader import LogReader
+from transport import link
+
+# Damaged entries that raft was told of; beyond it they are told again.
+ROT_REMEMBERED_MAX = 1_024
+
+
+class EgressActor:
+    """Serves fetches and publishes the tail."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._slots = station.slots
+        self._from_raft = station.inbox(topology.RAFT)
+        self._to_raft = station.outbox(topology.RAFT)
+        self._log: LogReader | None = None
+        self._generation = -1
+        self._identity: Identity | None = None
+        self._is_watching = False  # what raft was told last
+        self._rotted: set[Index] = set()
+
+    def on_start(self) -> None:
+        config, node = self._station.config, self._station.node
+        self._fetch_socket = link.router_bind(
+            config.endpoint(node, PortOffset.FETCH),
+            lane=link.Lane.BULK,
+            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
+            high_water_mark=ANSWERS_QUEUED_MAX,
+            insecure=config.cluster.insecure,
+        )
+        self._tail_socket = link.xpub_bind(
+            config.endpoint(node, PortOffset.TAIL),
+            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
+            insecure=config.cluster.insecure,
+        )
+        self._tail = Tail(self._tail_socket, self._slots)
+        self._requests = Requests(
+            self._fetch_socket,
+            self._slots,
+            node=node,
+            batch_max_bytes=config.limits.batch_max_bytes,
+            ask_read_index=self._to_raft.send,
+            report_rot=self._report_rot,
+        )
+
+    def do_work(self, now_ns: int) -> int:
+        work = 0
+        for message in self._from_raft.receive():
+            work += 1
+            if isinstance(message, Identity):
+                self._take_identity(message)
+            elif isinstance(message, ReadIndexAnswered):
+                self._requests.on_read_index(message)
+        log, bounds = self._readable()
+        work += self._requests.do_work(now_ns, log, bounds)
+        work += self._tail.do_work(now_ns, log, bounds)
+        is_watching = self._tail.was_subscribed or self._requests.has_waiting
+        if is_watching != self._is_watching:
+            self._is_watching = is_watching
+            self._to_raft.send(Watching(is_watching))
+        self._to_raft.flush()
+        return work
+
+    def wait_on(self) -> Sequence[Any]:
+        return (self._fetch_socket, self._tail_socket)
+
+    def next_timer_ns(self) -> int:
+        return min(self._tail.next_timer_ns, self._requests.next_timer_ns)
+
+    def on_close(self) -> None:
+        self._fetch_socket.close()
+        self._tail_socket.close()
+        self._close_log()
+
+    def _take_identity(self, identity: Identity) -> None:
+        if self._identity is None or self._identity.cluster_id != identity.cluster_id:
+            self._close_log()
+        self._identity = identity
+        self._requests.identity = identity
+        self._tail.set_identity(identity, self._station.node)
+
+    def _readable(self) -> tuple[LogReader | None, Bounds | None]:
+        """The reader and what it may show now; None while the replica is not ready (V4).
+
+        Loads visible first and the map generation after it, as V7 wants."""
+        slots = self._slots
+        visible = slots[Counter.VISIBLE]
+        visible_index = slots[Counter.VISIBLE_INDEX]
+        generation = slots[Counter.MAP_GENERATION]
+        if visible == 0 or self._identity is None:
+            return None, None
+        if self._log is None:
+            self._log = LogReader(RealDisk(), self._station.folder)
+            self._log.refresh()
+            self._generation = generation
+        elif generation != self._generation:
+            self._log.refresh()
+            self._generation = generation
+        bounds = Bounds(Lsn(slots[Counter.LOG_START_LSN]), Lsn(visible - 1), Index(visible_index))
+        return self._log, bounds
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            self._log.close()
+        self._log = None
+
+    def _report_rot(self, index: Index) -> None:
+        """Tell raft once, however often a client asks for it."""
+        if index in self._rotted:
+            return
+        if len(self._rotted) >= ROT_REMEMBERED_MAX:
+            self._rotted.clear()
+        self._rotted.add(index)
+        self._to_raft.send(EntryRotted(index))

@@ -1,0 +1,268 @@
+"""The fetch port: range reads, watermarks, time lookups and verification (DESIGN section 10).
+
+One request, one reply. A request that must wait (for `min_lsn`, for a ReadIndex round) is kept,
+bounded, until its deadline. Every refusal is an `ErrorReply` with a code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from actors.egress.reads import Bounds, DamagedEntry, read_pieces, verify_slice
+from actors.messages import Identity
+from actors.topology import Counter
+from logstore.errors import CorruptData, ErrorCode, FormatError
+from logstore.format.client_messages import (
+    ErrorReply,
+    FetchReply,
+    FetchRequest,
+    TimeLookupReply,
+    TimeLookupRequest,
+    VerifyReply,
+    VerifyRequest,
+    WatermarksReply,
+    WatermarksRequest,
+)
+from logstore.format.message import Envelope, decode_message, encode_message
+from logstore.limits import FETCH_MAX_BYTES, FETCH_WAIT_MAX_MS
+from logstore.model import NO_NODE, Index, Lsn, NodeId
+from logstore.raft.effects import ReadIndexAnswered
+from logstore.raft.events import ReadIndexRequested
+from logstore.storage.log_reader import LogReader
+from transport import link
+
+# Requests that wait at once; beyond it the newest is refused as Overloaded.
+WAITING_MAX = 1_024
+# Requests read, and answered, per do_work: 16 x 4 MiB from the page cache are about 20 ms.
+SERVED_MAX = 16
+# Answers queued for one client that does not read: 16 x 4 MiB, then they are dropped and counted.
+ANSWERS_QUEUED_MAX = 16
+READ_INDEX_WAIT_NS = 5_000_000_000
+_MS_NS = 1_000_000
+NEVER_NS = 1 << 62
+
+
+class Waiting(msgspec.Struct):
+    """A request that cannot be answered yet."""
+
+    client: bytes
+    envelope: Envelope
+    request: Any
+    min_lsn: Lsn
+    deadline_ns: int
+    read_index: int  # request id of the ReadIndex round still awaited; 0: none
+
+
+class Requests:
+    """Everything that arrives on the fetch port."""
+
+    def __init__(
+        self,
+        socket: Any,
+        slots: memoryview,
+        *,
+        node: NodeId,
+        batch_max_bytes: int,
+        ask_read_index: Callable[[ReadIndexRequested], None],
+        report_rot: Callable[[Index], None],
+    ) -> None:
+        self._socket = socket
+        self._slots = slots
+        self._node = node
+        self._batch_max_bytes = batch_max_bytes
+        self._ask_read_index = ask_read_index
+        self._report_rot = report_rot
+        self._waiting: list[Waiting] = []
+        self._last_read_index = 0
+        self.identity: Identity | None = None
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a request waits for something to become visible, or for a quorum."""
+        return bool(self._waiting)
+
+    @property
+    def next_timer_ns(self) -> int:
+        return min((each.deadline_ns for each in self._waiting), default=NEVER_NS)
+
+    def do_work(self, now_ns: int, log: LogReader | None, bounds: Bounds | None) -> int:
+        work = 0
+        while work < SERVED_MAX and (frames := link.try_receive(self._socket)) is not None:
+            work += 1
+            self._take(frames, now_ns)
+        if self._waiting:
+            work += self._serve_waiting(now_ns, log, bounds)
+        return work
+
+    def on_read_index(self, answer: ReadIndexAnswered) -> None:
+        for waiting in self._waiting:
+            if waiting.read_index == answer.request_id:
+                waiting.read_index = 0
+                waiting.min_lsn = max(waiting.min_lsn, answer.lsn)
+                if not answer.is_leader:
+                    self._waiting.remove(waiting)
+                    self._refuse(
+                        waiting, ErrorCode.NOT_LEADER, "only the leader reads linearizably"
+                    )
+                return
+
+    def _take(self, frames: list[Any], now_ns: int) -> None:
+        """Decode one request and queue it; serving happens from the queue, in order."""
+        client = bytes(frames[0])
+        try:
+            if len(frames) != 2:
+                raise FormatError(f"a request is one frame, got {len(frames) - 1}")
+            envelope, request = decode_message(bytes(frames[1]))
+        except FormatError:
+            self._slots[Counter.FRAMES_DROPPED] += 1
+            return
+        waiting = Waiting(client, envelope, request, Lsn(0), now_ns, 0)
+        if len(self._waiting) >= WAITING_MAX:
+            self._refuse(waiting, ErrorCode.OVERLOADED, "too many requests wait here; retry later")
+            return
+        if isinstance(request, FetchRequest | WatermarksRequest):
+            waiting.min_lsn = request.min_lsn
+            waiting.deadline_ns = now_ns + min(request.wait_ms, FETCH_WAIT_MAX_MS) * _MS_NS
+            if request.is_linearizable:
+                # Above all ids of an earlier life of this process: an answer to one of those would
+                # be a read index from before the request (V5).
+                self._last_read_index = max(self._last_read_index + 1, now_ns)
+                waiting.read_index = self._last_read_index
+                waiting.deadline_ns = max(waiting.deadline_ns, now_ns + READ_INDEX_WAIT_NS)
+                self._ask_read_index(ReadIndexRequested(self._last_read_index))
+        self._waiting.append(waiting)
+
+    def _serve_waiting(self, now_ns: int, log: LogReader | None, bounds: Bounds | None) -> int:
+        """Answer what can be answered, refuse what has waited too long; a bounded number."""
+        kept: list[Waiting] = []
+        served = 0
+        for waiting in self._waiting:
+            is_foreign = self._is_foreign(waiting.envelope)
+            must_wait = not is_foreign and _must_wait(waiting, now_ns, bounds)
+            if must_wait or served == SERVED_MAX:
+                kept.append(waiting)
+                continue
+            served += 1
+            if is_foreign:
+                self._slots[Counter.FRAMES_FOREIGN] += 1
+                self._refuse(waiting, ErrorCode.WRONG_CLUSTER, "this is another cluster")
+            elif waiting.read_index:
+                self._refuse(waiting, ErrorCode.NO_QUORUM, "no majority confirmed leadership")
+            elif log is None or bounds is None:
+                self._refuse(waiting, ErrorCode.NOT_READY, "no commit index heard yet")
+            else:
+                self._serve(waiting, log, bounds)
+        self._waiting = kept
+        return served
+
+    def _is_foreign(self, envelope: Envelope) -> bool:
+        """Of another cluster; a replica that has not heard of its own yet is only not ready."""
+        ours = self.identity.cluster_id if self.identity else bytes(16)
+        return any(ours) and envelope.cluster_id not in (bytes(16), ours)
+
+    def _serve(self, waiting: Waiting, log: LogReader, bounds: Bounds) -> None:
+        request = waiting.request
+        try:
+            if bounds.visible_lsn < waiting.min_lsn:
+                self._refuse(
+                    waiting, ErrorCode.TIMED_OUT, "this replica lags behind min_lsn", bounds
+                )
+            elif isinstance(request, FetchRequest):
+                self._fetch(waiting, request, log, bounds)
+            elif isinstance(request, WatermarksRequest):
+                self._reply(waiting, WatermarksReply(bounds.log_start_lsn, bounds.visible_lsn))
+            elif isinstance(request, TimeLookupRequest):
+                self._reply(waiting, TimeLookupReply(_lsn_of_time(log, bounds, request)))
+            elif isinstance(request, VerifyRequest):
+                self._verify(waiting, request, log, bounds)
+            else:
+                self._refuse(waiting, ErrorCode.INVALID_REQUEST, "no request of the fetch port")
+        except DamagedEntry as damage:
+            self._report_rot(damage.index)
+            text = str(damage).encode()
+            reply = ErrorReply(ErrorCode.CORRUPT_DATA, 0, damage.first_lsn, damage.last_lsn, text)
+            self._reply(waiting, reply)
+        except CorruptData as damage:
+            self._refuse(waiting, ErrorCode.CORRUPT_DATA, str(damage), bounds)
+
+    def _fetch(
+        self, waiting: Waiting, request: FetchRequest, log: LogReader, bounds: Bounds
+    ) -> None:
+        first = request.first_lsn
+        # one past the end is not an error: it is where a consumer that has everything stands
+        if not bounds.log_start_lsn <= first <= bounds.visible_lsn + 1 or request.last_lsn < first:
+            text = (
+                f"LSNs [{first}, {request.last_lsn}] asked, "
+                f"[{bounds.log_start_lsn}, {bounds.visible_lsn}] are here"
+            )
+            self._refuse(waiting, ErrorCode.OUT_OF_RANGE, text, bounds)
+            return
+        pieces = read_pieces(
+            log,
+            bounds,
+            first_lsn=first,
+            last_lsn=request.last_lsn,
+            max_bytes=min(request.max_bytes, FETCH_MAX_BYTES),
+        )
+        self._slots[Counter.FETCHES] += 1
+        self._slots[Counter.FETCH_BYTES] += pieces.size_bytes
+        reply = FetchReply(bounds.log_start_lsn, bounds.visible_lsn, pieces.next_lsn, pieces.count)
+        self._reply(waiting, reply, b"".join(pieces.buffers))
+
+    def _verify(
+        self, waiting: Waiting, request: VerifyRequest, log: LogReader, bounds: Bounds
+    ) -> None:
+        if request.first_index > bounds.visible_index + 1:  # read, it would look like damage
+            text = f"index {request.first_index} asked, {bounds.visible_index} is the last here"
+            self._refuse(waiting, ErrorCode.OUT_OF_RANGE, text, bounds)
+            return
+        found = verify_slice(
+            log,
+            bounds,
+            first_index=Index(max(1, request.first_index)),
+            max_bytes=min(request.max_bytes, FETCH_MAX_BYTES),
+            batch_max_bytes=self._batch_max_bytes,
+        )
+        for row in found.faulty:
+            self._report_rot(Index(int(row["first_index"])))
+        reply = VerifyReply(
+            found.last_index, bounds.visible_index, found.chain, found.payloads, found.size_bytes,
+            found.last_lsn, msgspec.json.encode(found.faulty),
+        )  # fmt: skip
+        self._reply(waiting, reply)
+
+    def _refuse(
+        self, waiting: Waiting, code: ErrorCode, text: str, bounds: Bounds | None = None
+    ) -> None:
+        first, last = (bounds.log_start_lsn, bounds.visible_lsn) if bounds else (0, 0)
+        self._reply(waiting, ErrorReply(code, 0, first, last, text.encode()))
+
+    def _reply(self, waiting: Waiting, reply: Any, *more: bytes) -> None:
+        identity = self.identity
+        frame = encode_message(
+            reply,
+            cluster_id=identity.cluster_id if identity else bytes(16),
+            sender_uuid=identity.replica_uuid if identity else bytes(16),
+            sender=self._node,
+            target=NO_NODE,
+            correlation=waiting.envelope.correlation,
+        )
+        if not link.try_send(self._socket, [waiting.client, frame, *more]):
+            self._slots[Counter.SENDS_DROPPED] += 1
+
+
+def _must_wait(waiting: Waiting, now_ns: int, bounds: Bounds | None) -> bool:
+    """Whether what this request needs may still come in time."""
+    if now_ns >= waiting.deadline_ns:
+        return False
+    return waiting.read_index != 0 or bounds is None or bounds.visible_lsn < waiting.min_lsn
+
+
+def _lsn_of_time(log: LogReader, bounds: Bounds, request: TimeLookupRequest) -> Lsn:
+    index = log.index_of_time(request.timestamp_ns, last_index=bounds.visible_index)
+    if index > bounds.visible_index:
+        return Lsn(bounds.visible_lsn + 1)
+    return max(bounds.log_start_lsn, log.row(index).header.first_lsn)

@@ -1,0 +1,5 @@
+"""Ingress: the process that listens to clients and peers; see README.md of this package."""
+
+from actors.ingress.actor import IngressActor
+
+__all__ = ["IngressActor"]

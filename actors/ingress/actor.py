@@ -1,0 +1,180 @@
+"""Ingress: the order of its work (SAFETY W7), and nothing else.
+
+In every do_work: raft's words first, then the peers' control lane, then bulk, then clients'
+requests, then their batches. What is full stops bulk and batches only. Each part owns its socket
+and its rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from actors.ingress.acks import AckFeed
+from actors.ingress.admission import Admission
+from actors.ingress.appends import Appends
+from actors.ingress.bulk import PeerBulk
+from actors.ingress.control import ControlPort
+from actors.ingress.facts import Facts
+from actors.ingress.peers import PeerControl, Peers
+from actors.ingress.ports import Ports, open_ports
+from actors.ingress.proposals import Proposals
+from actors.ingress.requests import Requests
+from actors.messages import Identity, InitAnswered, StatusReported
+from actors.station import DRAIN_MAX, Station
+from logstore.raft import effects
+from logstore.raft.bootstrap import SendInit
+from logstore.session.grants import SessionLimits
+
+# While something waits for room in a ring, or for the writer's counter, it is tried again this
+# soon.
+_RETRY_NS = 1_000_000
+
+
+class IngressActor:
+    """One replica's listener. `open_ports` makes what it stands on; a simulator passes its own."""
+
+    def __init__(
+        self, station: Station, open_ports: Callable[[Station], Ports] = open_ports
+    ) -> None:
+        self._station = station
+        self._open_ports = open_ports
+        self._now_ns = 0
+
+    def on_start(self) -> None:
+        station = self._station
+        slots, limits = station.slots, station.config.limits
+        ports = self._ports = self._open_ports(station)
+        facts = self._facts = Facts(station.node)
+        self._acks = AckFeed(ports.acks, facts, slots)
+        self._requests = Requests(ports.control, facts, slots)
+        self._control = ControlPort(
+            ports.control,
+            self._requests,
+            facts,
+            config=station.config,
+            slots=slots,
+            to_raft=ports.to_raft,
+            random_u64=ports.random_u64,
+        )
+        self._proposals = Proposals(
+            ports.ring,
+            ports.to_raft_bulk,
+            ports.clock,
+            group_max_bytes=limits.group_max_bytes,
+            in_flight_max=limits.groups_in_flight,
+        )
+        self._admission = Admission(
+            self._proposals,
+            self._acks,
+            session_limits=SessionLimits(
+                batch_max_bytes=limits.batch_max_bytes,
+                client_memory_bytes=limits.client_memory_bytes,
+                session_window_bytes=limits.session_window_bytes,
+            ),
+            open_log=ports.open_log,
+            clock=ports.clock,
+            slots=slots,
+            to_raft=ports.to_raft,
+            on_done=self._control.on_group_done,
+        )
+        self._appends = Appends(
+            ports.append,
+            self._admission,
+            self._acks,
+            facts,
+            slots,
+            batch_max_bytes=limits.batch_max_bytes,
+        )
+        self._peers = Peers(
+            ports.peer_control, ports.peer_bulk, facts, peers=station.peers, slots=slots
+        )
+        self._peer_control = PeerControl(ports.peer_control, self._peers, ports.to_raft, slots)
+        self._peer_bulk = PeerBulk(
+            ports.peer_bulk,
+            self._peers,
+            ports.ring,
+            ports.to_raft_bulk,
+            slots,
+            group_max_bytes=limits.group_max_bytes,
+        )
+
+    def do_work(self, now_ns: int) -> int:
+        self._now_ns = now_ns
+        ports = self._ports
+        work = 0
+        for message in ports.from_raft.receive():
+            self._obey(message)
+            work += 1
+        # Each receiver hears as soon as there is news: what follows here is for others.
+        if work:
+            self._acks.flush()
+        is_up_to_date = work < DRAIN_MAX
+        if self._facts.is_identified:
+            work += self._peer_control.do_work()
+            work += self._peer_bulk.do_work()
+            ports.to_raft.flush()
+            ports.to_raft_bulk.flush()
+        work += self._control.do_work(self._admission, now_ns)
+        work += self._acks.take_subscriptions()
+        work += self._admission.rebuild(now_ns, is_up_to_date=is_up_to_date)
+        work += self._appends.do_work(now_ns)
+        work += self._admission.propose()
+        self._acks.flush()
+        ports.to_raft.flush()
+        ports.to_raft_bulk.flush()
+        return work
+
+    def wait_on(self) -> Sequence[Any]:
+        """Lanes that would not be read now are left out: their readiness would be a busy loop."""
+        ports = self._ports
+        sockets = [ports.control, ports.acks]
+        if self._facts.is_identified:
+            sockets.append(ports.peer_control)
+            if not self._peer_bulk.is_held_back:
+                sockets.append(ports.peer_bulk)
+        if self._appends.wants_to_read:
+            sockets.append(ports.append)
+        return sockets
+
+    def next_timer_ns(self) -> int:
+        waits_for_room = (
+            self._peer_bulk.is_held_back
+            or self._proposals.is_held_back
+            or self._admission.is_rebuilding
+            or self._ports.to_raft.is_congested
+            or self._ports.to_raft_bulk.is_congested
+        )
+        retry_ns = self._now_ns + _RETRY_NS if waits_for_room else self._requests.next_timer_ns
+        return min(retry_ns, self._requests.next_timer_ns)
+
+    def on_close(self) -> None:
+        self._ports.close()
+
+    def _obey(self, message: Any) -> None:
+        """One message of raft's; the first ones are the frequent ones."""
+        match message:
+            case effects.Committed():
+                self._admission.commit(message)
+            case effects.Accepted():
+                self._admission.accept(message)
+            case effects.Answer() | SendInit():
+                self._peers.answer(message)
+            case effects.StreamAccepted():
+                self._peer_bulk.learn(message)
+            case effects.Admit():
+                self._admission.admit(message)
+            case effects.AdmissionClosed():
+                self._admission.close(message)
+            case effects.TermEnded():
+                self._admission.end_term(message)
+            case effects.LeaderChanged():
+                self._facts.learn_leader(message)
+            case effects.TransferAnswered():
+                self._control.on_transfer(message)
+            case Identity():
+                self._facts.identity = message
+            case InitAnswered():
+                self._control.on_init(message)
+            case StatusReported():
+                self._control.on_status(message)

@@ -1,0 +1,247 @@
+"""The control port: sessions, metadata, status, transfer, bootstrap (SAFETY E8, E9).
+
+Owns what each request means. Answers at once what it can; the rest waits in `requests` for raft's
+answer or for the commit of its entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from actors.ingress.admission import Admission
+from actors.ingress.documents import metadata_document, status_document
+from actors.ingress.facts import ZERO_ID, Facts
+from actors.ingress.groups import Group
+from actors.ingress.ports import ToRaft
+from actors.ingress.requests import Caller, Requests
+from actors.messages import InitAnswered, InitRequested, StatusReported, StatusRequested
+from actors.topology import Counter
+from logstore.config import Config
+from logstore.errors import ErrorCode, FormatError, UnknownMessageType
+from logstore.format.client_messages import (
+    ACK_ROW,
+    DoneReply,
+    InitializeRequest,
+    MetadataReply,
+    MetadataRequest,
+    OpenSessionReply,
+    OpenSessionRequest,
+    SessionStateReply,
+    SessionStateRequest,
+    StatusReply,
+    StatusRequest,
+    TransferRequest,
+)
+from logstore.format.message import Envelope, correlation_of, decode_message
+from logstore.model import NodeId, ReplicaState
+from logstore.raft.effects import TransferAnswered
+from logstore.raft.events import TransferRequested
+from logstore.session.session import Refused, Session
+from logstore.session.table import OpenWish
+from transport import link
+from transport.ports import Socket
+
+_REQUESTS_PER_WORK = 64
+
+
+class ControlPort:
+    """Serves the control socket."""
+
+    def __init__(
+        self,
+        socket: Socket,
+        requests: Requests,
+        facts: Facts,
+        *,
+        config: Config,
+        slots: memoryview,
+        to_raft: ToRaft,
+        random_u64: Callable[[], int],
+    ) -> None:
+        self._socket = socket
+        self._requests = requests
+        self._facts = facts
+        self._config = config
+        self._nodes = tuple(NodeId(each.node) for each in config.nodes)
+        self._batch_max_bytes = config.limits.batch_max_bytes
+        self._slots = slots
+        self._to_raft = to_raft
+        self._random_u64 = random_u64
+        self._opening: dict[int, OpenSessionReply] = {}  # by request, until the OPEN is committed
+
+    def do_work(self, admission: Admission, now_ns: int) -> int:
+        work = self._requests.expire(now_ns)
+        while work < _REQUESTS_PER_WORK and (frames := link.try_receive(self._socket)) is not None:
+            work += 1
+            self._receive(admission, frames, now_ns)
+        return work
+
+    def _receive(self, admission: Admission, frames: list[bytes], now_ns: int) -> None:
+        if len(frames) != 2:
+            self._slots[Counter.FRAMES_DROPPED] += 1
+            return
+        try:
+            envelope, message = decode_message(frames[1])
+        except UnknownMessageType as error:
+            self._slots[Counter.FRAMES_DROPPED] += 1
+            caller = Caller(frames[0], correlation_of(frames[1]))
+            self._requests.refuse(caller, ErrorCode.INVALID_REQUEST, str(error))
+            return
+        except FormatError:
+            self._slots[Counter.FRAMES_DROPPED] += 1
+            return
+        caller = Caller(frames[0], envelope.correlation)
+        if self._is_foreign(envelope):
+            self._slots[Counter.FRAMES_FOREIGN] += 1
+            text = f"this is cluster {self._facts.identity.cluster_id.hex()}: check the endpoints"
+            self._requests.refuse(caller, ErrorCode.WRONG_CLUSTER, text)
+            return
+        self._serve(admission, caller, message, now_ns)
+
+    def _is_foreign(self, envelope: Envelope) -> bool:
+        """Of another cluster. A replica that has none (its disk or META lost, for example) takes no
+        part, but that is no reason to send the operator who asks for its state elsewhere.
+        """
+        ours = self._facts.identity.cluster_id
+        return ours != ZERO_ID and envelope.cluster_id not in (ZERO_ID, ours)
+
+    def _serve(self, admission: Admission, caller: Caller, message: Any, now_ns: int) -> None:
+        match message:
+            case SessionStateRequest():
+                self._tell_state(admission, caller, message)
+            case OpenSessionRequest():
+                self._open_session(admission, caller, message, now_ns)
+            case MetadataRequest():
+                document = metadata_document(self._facts, self._config)
+                self._requests.reply(caller, MetadataReply(document))
+            case StatusRequest():
+                if request_id := self._requests.add(caller, now_ns):
+                    self._to_raft.send(StatusRequested(request_id))
+            case TransferRequest():
+                self._transfer(caller, message, now_ns)
+            case InitializeRequest():
+                self._initialize(caller, now_ns)
+            case _:
+                text = f"{type(message).__name__} is no request of the control port"
+                self._requests.refuse(caller, ErrorCode.INVALID_REQUEST, text)
+
+    # --- sessions ---
+
+    def _open_session(
+        self, admission: Admission, caller: Caller, request: OpenSessionRequest, now_ns: int
+    ) -> None:
+        table = admission.table
+        if table is None:
+            self._requests.refuse_as_not_leading(caller)
+            return
+        wish = OpenWish(
+            request.producer_id, request.mode, request.ack_level, request.window, request.name
+        )
+        entry = table.decide_open(wish, self._random_u64())
+        while isinstance(entry, Refused) and entry.code is ErrorCode.OVERLOADED:
+            if not admission.expire_idlest(table, now_ns):
+                break
+            entry = table.decide_open(wish, self._random_u64())
+        if isinstance(entry, Refused):
+            self._requests.refuse(caller, entry.code, entry.text)
+            return
+        request_id = self._requests.add(caller, now_ns)
+        if not request_id:
+            return
+        session = admission.take_open(table, entry, request_id, now_ns)
+        self._opening[request_id] = OpenSessionReply(
+            producer_id=session.producer_id,
+            producer_epoch=session.producer_epoch,
+            window=session.window_max,
+            window_bytes=session.window_bytes,
+            batch_max_bytes=self._batch_max_bytes,
+            next_sequence=session.next_sequence,
+        )
+
+    def on_group_done(self, group: Group, is_committed: bool) -> None:
+        """The OPEN of a pending request is committed, or was forgotten with its gen or term."""
+        reply = self._opening.pop(group.request_id, None)
+        caller = self._requests.take(group.request_id)
+        if reply is None or caller is None:
+            return
+        if is_committed:
+            self._requests.reply(caller, reply)
+        else:
+            self._requests.refuse_as_not_leading(caller)
+
+    def _tell_state(
+        self, admission: Admission, caller: Caller, request: SessionStateRequest
+    ) -> None:
+        """E9: the authority on what is committed; what is not yet will be told under this round."""
+        table = admission.table
+        if table is None or not admission.is_ready:
+            self._requests.refuse_as_not_leading(caller)
+            return
+        session = table.state_of(request.producer_id, request.producer_epoch)
+        if isinstance(session, Refused):
+            self._requests.refuse(caller, session.code, session.text)
+            return
+        for row in session.rows.values():
+            if not row.is_committed(table.commit):
+                admission.acknowledge_when_committed(
+                    session.producer_id, session.producer_epoch, request.round, row
+                )
+        reply = SessionStateReply(
+            session.producer_id,
+            session.producer_epoch,
+            session.next_sequence,
+            _state_rows(session, table.commit),
+        )
+        self._requests.reply(caller, reply)
+
+    # --- operators ---
+
+    def _transfer(self, caller: Caller, request: TransferRequest, now_ns: int) -> None:
+        if not self._facts.is_leading:
+            self._requests.refuse_as_not_leading(caller)
+        elif request.target and request.target not in self._nodes:
+            text = f"no node {request.target} in this cluster; there are {self._nodes}"
+            self._requests.refuse(caller, ErrorCode.INVALID_REQUEST, text)
+        elif request_id := self._requests.add(caller, now_ns):
+            self._to_raft.send(TransferRequested(request_id, NodeId(request.target)))
+
+    def _initialize(self, caller: Caller, now_ns: int) -> None:
+        """Bootstrap is raft's; once it is over there is nobody to ask, and nothing to do (L2)."""
+        if self._facts.identity.state == ReplicaState.VOTER:
+            self._requests.reply(caller, DoneReply(0))
+        elif request_id := self._requests.add(caller, now_ns):
+            self._to_raft.send(InitRequested(request_id))
+
+    def on_transfer(self, answered: TransferAnswered) -> None:
+        self._answer(answered.request_id, answered.is_done, answered.reason)
+
+    def on_init(self, answered: InitAnswered) -> None:
+        self._answer(answered.request_id, answered.is_done, answered.reason)
+
+    def _answer(self, request_id: int, is_done: bool, reason: str) -> None:
+        caller = self._requests.take(request_id)
+        if caller is None:
+            return
+        if is_done:
+            self._requests.reply(caller, DoneReply(0))
+        else:
+            self._requests.refuse(caller, ErrorCode.TRANSFER_FAILED, reason)
+
+    def on_status(self, reported: StatusReported) -> None:
+        caller = self._requests.take(reported.request_id)
+        if caller is not None:
+            document = status_document(
+                reported.document, self._facts.node, self._nodes, self._slots
+            )
+            self._requests.reply(caller, StatusReply(document))
+
+
+def _state_rows(session: Session, commit: int) -> bytes:
+    pack = ACK_ROW.pack
+    return b"".join(
+        pack(row.sequence, row.first_lsn, row.count, ErrorCode.OK, 0)
+        if 0 < row.index <= commit
+        else pack(row.sequence, 0, row.count, ErrorCode.OUTCOME_UNKNOWN, 0)
+        for row in session.rows.values()
+    )

@@ -1,0 +1,51 @@
+"""What this replica knows about itself and its leader, and the envelope of what ingress sends.
+
+Owns the newest Identity and LeaderChanged; decides nothing. `leader` is a hint for clients (it says
+where to ask), never a permission: that is admission's (SAFETY E3).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from actors.messages import Identity
+from logstore.format.message import encode_message
+from logstore.model import NO_NODE, NO_TERM, NodeId
+from logstore.raft.effects import LeaderChanged
+
+ZERO_ID = bytes(16)
+_NOBODY = Identity(ZERO_ID, ZERO_ID, 0, 0)
+
+
+class Facts:
+    """`identity` is all zero until raft has said who we are."""
+
+    def __init__(self, node: NodeId) -> None:
+        self.node = node
+        self.identity = _NOBODY
+        self.leader = NO_NODE
+        self.term = NO_TERM
+
+    @property
+    def is_identified(self) -> bool:
+        return self.identity is not _NOBODY
+
+    @property
+    def is_leading(self) -> bool:
+        return self.leader == self.node
+
+    def learn_leader(self, news: LeaderChanged) -> None:
+        self.term, self.leader = news.term, news.leader
+
+    def encode(
+        self, message: msgspec.Struct, *, target: NodeId = NO_NODE, correlation: int = 0
+    ) -> bytes:
+        """`message` in our envelope; target 0: a client."""
+        return encode_message(
+            message,
+            cluster_id=self.identity.cluster_id,
+            sender_uuid=self.identity.replica_uuid,
+            sender=self.node,
+            target=target,
+            correlation=correlation,
+        )

@@ -1,0 +1,34 @@
+"""A group: what one proposal carries, from the first batch joined to the acknowledgement.
+
+Plain data; `proposals` moves it along. A group of kind DATA has an origin per batch, the others
+none.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from logstore.model import NO_INDEX, EntryKind, Index
+from logstore.session.session import WindowRow
+
+# producer id, producer epoch, round, row of the session table; a tuple because there is one a batch
+Origin: TypeAlias = tuple[int, int, int, WindowRow]
+
+
+class Group(msgspec.Struct, gc=False):
+    """`parts` are let go once they are in the ring. `count` and `payload_bytes` are of payloads.
+
+    `request_id`: the client request that is answered at commit; 0: none.
+    """
+
+    kind: EntryKind
+    parts: list[bytes | memoryview]
+    origins: list[Origin]
+    size_bytes: int = 0
+    count: int = 0
+    payload_bytes: int = 0
+    request_id: int = 0
+    prop: int = -1
+    index: Index = NO_INDEX

@@ -1,0 +1,124 @@
+"""Whom a peer's message comes from, and how an answer gets back (SAFETY M6, W7).
+
+Owns the identity check and the newest routing id of each peer and lane: answers return on the pair
+that the peer's own replicator holds, so nothing here connects. A peer's uuid is the one first seen
+in this incarnation; another one is a copied folder or a lost disk, and is dropped (L1, L3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors.ingress.facts import ZERO_ID, Facts
+from actors.ingress.ports import ToRaft
+from actors.messages import InitReceived
+from actors.topology import Counter
+from logstore.errors import FormatError
+from logstore.format.message import Envelope, decode_message
+from logstore.format.peer_messages import (
+    AppendAccepted,
+    AppendPersisted,
+    AppendReject,
+    ControlMessage,
+    InitMessage,
+)
+from logstore.model import NodeId
+from logstore.raft.bootstrap import SendInit
+from logstore.raft.effects import Answer
+from logstore.raft.events import ControlReceived
+from transport import link
+from transport.ports import Socket
+
+_MESSAGES_PER_WORK = 256
+_BULK_ANSWERS = (AppendAccepted, AppendPersisted, AppendReject)
+
+
+class Peers:
+    """The two lanes' senders and return routes."""
+
+    def __init__(
+        self,
+        control: Socket,
+        bulk: Socket,
+        facts: Facts,
+        *,
+        peers: tuple[NodeId, ...],
+        slots: memoryview,
+    ) -> None:
+        self._control = control
+        self._bulk = bulk
+        self._facts = facts
+        self._peers = frozenset(peers)
+        self._slots = slots
+        self._uuids: dict[NodeId, bytes] = {}
+        self._control_routes: dict[NodeId, bytes] = {}
+        self._bulk_routes: dict[NodeId, bytes] = {}
+
+    def decode(
+        self, routing_id: bytes, frame: bytes | memoryview, *, is_bulk: bool
+    ) -> tuple[Envelope, Any] | None:
+        """A peer's message, if it is one and meant for us; remembers the way back."""
+        try:
+            envelope, message = decode_message(frame)
+        except FormatError:
+            self._slots[Counter.FRAMES_DROPPED] += 1
+            return None
+        if not self._is_from_peer(envelope, is_init=isinstance(message, InitMessage)):
+            self._slots[Counter.FRAMES_FOREIGN] += 1
+            return None
+        routes = self._bulk_routes if is_bulk else self._control_routes
+        routes[envelope.sender] = routing_id
+        return envelope, message
+
+    def _is_from_peer(self, envelope: Envelope, *, is_init: bool) -> bool:
+        identity = self._facts.identity
+        if envelope.sender not in self._peers or envelope.target != self._facts.node:
+            return False
+        if is_init:  # before bootstrap there is no cluster id, and a wiped node has a new uuid
+            return envelope.cluster_id in (ZERO_ID, identity.cluster_id) or (
+                identity.cluster_id == ZERO_ID
+            )
+        if envelope.cluster_id != identity.cluster_id or envelope.cluster_id == ZERO_ID:
+            return False
+        known = self._uuids.setdefault(envelope.sender, envelope.sender_uuid)
+        return envelope.sender_uuid == known != identity.replica_uuid
+
+    def answer(self, answer: Answer | SendInit) -> None:
+        """Send raft's answer back the way its question came; a refused send is only counted."""
+        is_bulk = isinstance(answer.message, _BULK_ANSWERS)
+        routes = self._bulk_routes if is_bulk else self._control_routes
+        routing_id = routes.get(answer.peer)
+        frame = self._facts.encode(
+            answer.message, target=answer.peer, correlation=self._facts.identity.boot
+        )
+        socket = self._bulk if is_bulk else self._control
+        if routing_id is None or not link.try_send(socket, (routing_id, frame)):
+            self._slots[Counter.SENDS_DROPPED] += 1
+
+
+class PeerControl:
+    """The control lane: votes, heartbeats, commit news. Read first in every do_work (W7)."""
+
+    def __init__(self, socket: Socket, peers: Peers, to_raft: ToRaft, slots: memoryview) -> None:
+        self._socket = socket
+        self._peers = peers
+        self._to_raft = to_raft
+        self._slots = slots
+
+    def do_work(self) -> int:
+        work = 0
+        while work < _MESSAGES_PER_WORK and (frames := link.try_receive(self._socket)) is not None:
+            work += 1
+            if len(frames) != 2:
+                self._slots[Counter.FRAMES_DROPPED] += 1
+            elif (found := self._peers.decode(frames[0], frames[1], is_bulk=False)) is not None:
+                self._hand_on(*found)
+        return work
+
+    def _hand_on(self, envelope: Envelope, message: Any) -> None:
+        if isinstance(message, ControlMessage):
+            self._to_raft.send(ControlReceived(envelope.sender, envelope.correlation, message))
+        elif isinstance(message, InitMessage):
+            self._to_raft.send(InitReceived(envelope.sender, envelope.sender_uuid, message))
+        else:
+            self._slots[Counter.FRAMES_DROPPED] += 1

@@ -1,0 +1,143 @@
+"""What ingress stands on: its sockets, rings, clock and log, real or played by a simulator.
+
+Owns how the real ones are opened. Must not know what travels through them. Everything here is
+closed by `Ports.close`, which the actor calls once.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from actors import topology
+from actors.clock import RealClock
+from actors.messages import RingMessage
+from actors.station import Station
+from logstore.format.entry import Row
+from logstore.format.meta import LogStart
+from logstore.limits import CONTROL_MESSAGE_MAX_BYTES, MESSAGE_MAX_BYTES
+from logstore.model import Index
+from logstore.settings import PortOffset
+from logstore.storage.disk import RealDisk
+from logstore.storage.log_reader import LogReader
+from transport import link
+from transport.payload_ring import PayloadRingWriter
+from transport.ports import Socket
+
+# Messages queued for one subscriber of the ack feed: one Acks per producer and do_work, so a second
+# of a reader's absence; what is dropped beyond is asked for by SessionState (E9).
+ACKS_HIGH_WATER_MARK = 1_024
+SUBSCRIPTION_MAX_BYTES = 1_024
+
+
+class Clock(Protocol):
+    """The two clocks of a process, in ns."""
+
+    def monotonic_ns(self) -> int: ...
+
+    def wall_ns(self) -> int: ...
+
+
+class ToRaft(Protocol):
+    """One of the two rings to raft (W7)."""
+
+    def send(self, message: RingMessage) -> None: ...
+
+    @property
+    def is_congested(self) -> bool: ...
+
+    def flush(self) -> None: ...
+
+
+class FromRaft(Protocol):
+    def receive(self) -> list[RingMessage]: ...
+
+
+class Log(Protocol):
+    """What the rebuild reads (E5); `CorruptData` where the disk is damaged."""
+
+    start: LogStart
+
+    def row(self, index: Index) -> Row: ...
+
+    def read_body(self, index: Index) -> bytes: ...
+
+    def newest_of_kind(self, kind: int, last_index: Index) -> Index | None: ...
+
+    def close(self) -> None: ...
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Everything outside of the actor. `open_log` gives a reader that has seen the files as they
+    are.
+    """
+
+    control: Socket
+    append: Socket
+    acks: Socket
+    peer_control: Socket
+    peer_bulk: Socket
+    ring: PayloadRingWriter
+    from_raft: FromRaft
+    to_raft: ToRaft
+    to_raft_bulk: ToRaft
+    clock: Clock
+    random_u64: Callable[[], int]
+    open_log: Callable[[], Log]
+
+    def close(self) -> None:
+        for socket in (self.control, self.append, self.acks, self.peer_control, self.peer_bulk):
+            socket.close(linger=0)
+        self.ring.close()
+
+
+def open_ports(station: Station) -> Ports:
+    """Bind the five sockets of `station`'s node and take its ends of the rings."""
+    config, node = station.config, station.node
+
+    def endpoint(offset: PortOffset) -> str:
+        return config.endpoint(node, offset)
+
+    def open_log() -> Log:
+        return LogReader(RealDisk(), station.folder)
+
+    insecure: dict[str, Any] = {"insecure": config.cluster.insecure}
+    return Ports(
+        control=link.router_bind(
+            endpoint(PortOffset.CONTROL),
+            lane=link.Lane.CONTROL,
+            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
+            **insecure,
+        ),
+        append=link.pull_bind(
+            endpoint(PortOffset.APPEND), message_size_max=MESSAGE_MAX_BYTES, **insecure
+        ),
+        acks=link.xpub_bind(
+            endpoint(PortOffset.ACKS),
+            message_size_max=SUBSCRIPTION_MAX_BYTES,
+            high_water_mark=ACKS_HIGH_WATER_MARK,
+            **insecure,
+        ),
+        peer_control=link.router_bind(
+            endpoint(PortOffset.PEER_CONTROL),
+            lane=link.Lane.CONTROL,
+            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
+            **insecure,
+        ),
+        peer_bulk=link.router_bind(
+            endpoint(PortOffset.PEER_BULK),
+            lane=link.Lane.BULK,
+            message_size_max=MESSAGE_MAX_BYTES,
+            **insecure,
+        ),
+        ring=station.payload_writer(),
+        from_raft=station.inbox(topology.RAFT),
+        to_raft=station.outbox(topology.RAFT, topology.CONTROL),
+        to_raft_bulk=station.outbox(topology.RAFT, topology.BULK),
+        clock=RealClock(),
+        random_u64=lambda: secrets.randbits(64),
+        open_log=open_log,
+    )

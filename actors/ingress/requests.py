@@ -1,0 +1,95 @@
+"""Requests of clients that wait for raft or for a commit, and how they are answered.
+
+Owns the control socket's sending side. Bounded in number and in time: whoever is not answered in
+ten seconds is told so. Knows nothing of what a request means.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from actors.ingress.facts import Facts
+from actors.topology import Counter
+from logstore.errors import ErrorCode
+from logstore.format.client_messages import ErrorReply
+from logstore.limits import REQUEST_TIMEOUT_NS, REQUESTS_PENDING_MAX
+from logstore.model import NO_NODE
+from transport import link
+from transport.ports import Socket
+
+NEVER_NS = 1 << 62
+
+
+class Caller(msgspec.Struct, frozen=True, gc=False):
+    """Who asked: where the answer goes and the number it carries."""
+
+    routing_id: bytes
+    correlation: int
+
+
+class _Pending(msgspec.Struct, frozen=True, gc=False):
+    caller: Caller
+    deadline_ns: int
+
+
+class Requests:
+    """Pending requests by number; numbers begin at 1, 0 is nobody's."""
+
+    def __init__(self, socket: Socket, facts: Facts, slots: memoryview) -> None:
+        self._socket = socket
+        self._facts = facts
+        self._slots = slots
+        self._next_id = 1
+        self._pending: dict[int, _Pending] = {}  # in the order of their deadlines
+
+    @property
+    def next_timer_ns(self) -> int:
+        for pending in self._pending.values():
+            return pending.deadline_ns
+        return NEVER_NS
+
+    def add(self, caller: Caller, now_ns: int) -> int:
+        """A request number for `caller`; 0, and the refusal sent, when there are too many."""
+        if len(self._pending) >= REQUESTS_PENDING_MAX:
+            self.refuse(caller, ErrorCode.OVERLOADED, "too many requests wait here: ask later")
+            return 0
+        request_id = self._next_id
+        self._next_id += 1
+        self._pending[request_id] = _Pending(caller, now_ns + REQUEST_TIMEOUT_NS)
+        return request_id
+
+    def take(self, request_id: int) -> Caller | None:
+        """Who asked; None when that was answered already, by its timeout."""
+        pending = self._pending.pop(request_id, None)
+        return pending.caller if pending is not None else None
+
+    def expire(self, now_ns: int) -> int:
+        """Answer what has waited too long; returns how many."""
+        due = []
+        for request_id, pending in self._pending.items():
+            if pending.deadline_ns > now_ns:
+                break
+            due.append(request_id)
+        for request_id in due:
+            caller = self._pending.pop(request_id).caller
+            self.refuse(caller, ErrorCode.TIMED_OUT, "no outcome in time: ask again")
+        return len(due)
+
+    def reply(self, caller: Caller, message: msgspec.Struct) -> None:
+        frame = self._facts.encode(message, correlation=caller.correlation)
+        if not link.try_send(self._socket, (caller.routing_id, frame)):
+            self._slots[Counter.SENDS_DROPPED] += 1
+
+    def refuse(self, caller: Caller, code: ErrorCode, text: str) -> None:
+        leader = self._facts.leader if code is ErrorCode.NOT_LEADER else NO_NODE
+        self.reply(caller, ErrorReply(code, leader, 0, 0, text.encode()))
+
+    def refuse_as_not_leading(self, caller: Caller) -> None:
+        """This replica does not lead, or does but cannot take appends now."""
+        if self._facts.is_leading and self._slots[Counter.DISK_FULL]:
+            # Nobody with more space could take over (SAFETY S9): say what an operator must do.
+            self.refuse(caller, ErrorCode.DISK_FULL, "the leader's disk is full: free some space")
+        elif self._facts.is_leading:
+            self.refuse(caller, ErrorCode.NOT_READY, "this leader is not ready yet: ask later")
+        else:
+            self.refuse(caller, ErrorCode.NOT_LEADER, "this replica does not lead")

@@ -1,0 +1,91 @@
+"""Entry point of every child process: `python -m actors.main PROCESS PARENT_PID`.
+
+Takes its spec from standard input, becomes what the spec says and runs until SIGTERM, until the
+supervisor is gone, or until an error that nobody may handle ends it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import psutil
+import setproctitle
+
+from actors import topology
+from actors.actor import Actor
+from actors.child import EXIT_REFUSED, LIFELINE, ChildSpec, die_with_parent, open_station, read_spec
+from actors.runner import StopFlag, prepare_process, run
+from actors.station import Station
+from logstore.errors import ConfigError, FolderInUse, FolderRefused
+
+
+def make_actor(station: Station) -> Actor:
+    """The actor whose name the station carries. Imports only that actor: start-up time counts."""
+    match station.process:
+        case topology.INGRESS:
+            from actors.ingress import IngressActor
+
+            return IngressActor(station)
+        case topology.RAFT:
+            from actors.raft import RaftActor
+
+            return RaftActor(station)
+        case topology.WRITER:
+            from actors.writer import WriterActor
+            from logstore.storage.disk import RealDisk
+
+            return WriterActor(station, RealDisk())
+        case topology.EGRESS:
+            from actors.egress import EgressActor
+
+            return EgressActor(station)
+        case _:
+            from actors.replicator import ReplicatorActor
+
+            return ReplicatorActor(station)
+
+
+def run_child(spec: ChildSpec) -> None:
+    setproctitle.setproctitle(f"logstore node {spec.node} {spec.process}")
+    logging.basicConfig(
+        level=logging.INFO,
+        format=f"%(asctime)s %(levelname)s node {spec.node} {spec.process}: %(message)s",
+    )
+    if spec.cpus:
+        psutil.Process().cpu_affinity(spec.cpus)
+    stop = StopFlag()
+    prepare_process(stop)
+    station = open_station(spec)
+    slots, loops = station.slots, station.slot(f"{spec.process}.loops")
+
+    def count_loop() -> None:
+        slots[loops] += 1
+
+    run(
+        [make_actor(station)],
+        station.bell,
+        count_loop=count_loop,
+        stop=lambda: stop.is_set,
+        lifeline=LIFELINE,
+        spin=spec.spin,
+    )
+
+
+def main() -> None:
+    process, parent_pid = sys.argv[1:3]
+    die_with_parent(int(parent_pid))
+    spec = read_spec()
+    if spec.process != process:
+        raise SystemExit(f"started as {process}, but the spec is of {spec.process}")
+    try:
+        run_child(spec)
+    except FolderInUse as error:
+        raise SystemExit(str(error)) from error
+    except (ConfigError, FolderRefused) as error:
+        logging.critical("%s", error)
+        sys.exit(EXIT_REFUSED)
+
+
+if __name__ == "__main__":
+    main()

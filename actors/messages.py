@@ -1,0 +1,141 @@
+"""What travels on the command rings between a replica's processes, and its codec.
+
+Most of it is raft's own events and effects, as they are: a ring carries msgspec arrays with integer
+tags. This module adds what only actors say to each other (tags 180 and up). Nothing here leaves the
+host.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from logstore.format.entry import Row
+from logstore.format.peer_messages import InitMessage
+from logstore.model import Index, Lsn, NodeId, Term
+from logstore.raft import effects, events
+from logstore.raft.bootstrap import SaveInit, SendInit
+
+
+class Identity(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=180):
+    """raft to everybody: who this replica is. `cluster_id` is zero until bootstrap has given one,
+    `boot` is META's counter, `state` a ReplicaState. Sent at start and at every change."""
+
+    cluster_id: bytes
+    replica_uuid: bytes
+    boot: int
+    state: int
+
+
+class InitReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=181):
+    """ingress or a replicator to raft: a bootstrap message of a peer."""
+
+    sender: NodeId
+    sender_uuid: bytes
+    message: InitMessage
+
+
+class InitRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=182):
+    """ingress to raft: an operator wants this node to coordinate the bootstrap."""
+
+    request_id: int
+
+
+class InitAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=183):
+    request_id: int
+    is_done: bool
+    reason: str
+
+
+class InitSaved(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=184):
+    """writer to raft: SaveInit `seq` is durable."""
+
+    seq: int
+
+
+class CreateLog(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=185):
+    """raft to writer: bootstrap is done, make the first segment pair."""
+
+    cluster_id: bytes
+
+
+class FaultyRange(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Entries [first_index, last_index] are damaged on this disk."""
+
+    first_index: Index
+    last_index: Index
+    reason: str
+
+
+class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=186):
+    """writer to raft: what recovery found, or CreateLog made. `last_row` None: an empty log."""
+
+    cluster_id: bytes
+    replica_uuid: bytes
+    boot: int
+    state: int
+    nonce: int
+    term: Term
+    vote: NodeId
+    start_index: Index
+    start_term: Term
+    start_chain: int
+    start_next_lsn: Lsn
+    last_row: Row | None
+    term_runs: tuple[tuple[Index, Term], ...]
+    commit_floor: Index
+    persisted: Index
+    faulty: tuple[FaultyRange, ...]
+    damage: str
+
+
+class ProcessGone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=187):
+    """supervisor to raft: a replicator or egress died and is started again (M3)."""
+
+    process: str
+
+
+class StopRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=188):
+    """supervisor to raft: an orderly stop begins, hand over leadership."""
+
+
+class StopReady(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=189):
+    """raft to supervisor: leadership is handed over, or cannot be."""
+
+
+class StatusRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=190):
+    request_id: int
+
+
+class StatusReported(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=191):
+    """raft to ingress: JSON of the core's facts (role, term, leader, commit, match, faulty, …)."""
+
+    request_id: int
+    document: bytes
+
+
+class Watching(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=192):
+    """egress to raft: whether somebody waits for what becomes visible. raft answers a `True` with
+    egress' bell, so that nothing that moved meanwhile is slept through (M7)."""
+
+    is_watching: bool
+
+
+ToRaft = (
+    events.Proposed | events.AppendReceived | events.ControlReceived | events.StreamAnswer
+    | events.Persisted | events.MetaPersisted | events.TransferRequested
+    | events.ReadIndexRequested | events.DiskFullChanged | events.EntryRotted
+    | InitReceived | InitRequested | InitSaved | LogRecovered | ProcessGone | StopRequested
+    | StatusRequested | Watching
+)  # fmt: skip
+ToWriter = effects.WriterEffect | SaveInit | CreateLog
+ToReplicator = effects.ReplicatorEffect | SendInit | Identity
+ToIngress = effects.IngressEffect | SendInit | Identity | InitAnswered | StatusReported
+ToEgress = effects.EgressEffect | Identity
+ToSupervisor = StopReady
+RingMessage = ToRaft | ToWriter | ToReplicator | ToIngress | ToEgress | ToSupervisor
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[RingMessage] = msgspec.msgpack.Decoder(RingMessage)
+
+encode = _encoder.encode
+decode = _decoder.decode

@@ -1,0 +1,341 @@
+"""Raft: the process that runs the consensus core. It never sees a payload byte (DESIGN section 3).
+
+It turns ring messages into events, and effects into ring messages; it keeps the account of the
+payload ring and shows readers the visible LSN. Before the core exists (an empty folder) it runs the
+bootstrap.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from actors import topology
+from actors.messages import (
+    Identity,
+    InitAnswered,
+    InitReceived,
+    InitRequested,
+    InitSaved,
+    LogRecovered,
+    ProcessGone,
+    StatusRequested,
+    StopReady,
+    StopRequested,
+    Watching,
+)
+from actors.raft.birth import Birth
+from actors.raft.log_files import FileLogView
+from actors.raft.ring_ledger import RingLedger
+from actors.raft.routes import Routes
+from actors.raft.status import status_document
+from actors.station import Inbox, Station
+from actors.topology import Counter
+from logstore.model import NO_NODE, Lsn, NodeId, ReplicaState, Role
+from logstore.raft.core import RaftCore
+from logstore.raft.effects import (
+    Effect,
+    Log,
+    ReadIndexAnswered,
+    Settle,
+    TransferAnswered,
+    Visible,
+)
+from logstore.raft.events import (
+    AppendReceived,
+    DiskFullChanged,
+    Event,
+    IngressStalled,
+    Proposed,
+    ReadIndexRequested,
+    ReplicatorGone,
+    Tick,
+    TransferRequested,
+)
+from logstore.raft.log_view import Position, RecoveredLog
+from logstore.raft.settings import RaftConfig
+from logstore.storage.disk import RealDisk
+from logstore.storage.log_reader import LogReader
+
+# The orderly stop's own transfer; operators' requests are numbered from 1 by ingress.
+STOP_TRANSFER_ID = 0
+HOUSE_EVERY_NS = 10_000_000
+NEVER_NS = 1 << 62
+
+log = logging.getLogger("logstore.raft")
+
+
+class RaftActor:
+    """Drives one `RaftCore`."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._slots = station.slots
+        self._routes = Routes(station)
+        self._freer = station.ring_freer()
+        self._ledger = RingLedger()
+        self._inboxes: list[Inbox] = [
+            station.inbox(topology.SUPERVISOR),
+            station.inbox(topology.WRITER),
+            station.inbox(topology.INGRESS, topology.CONTROL),
+            *(station.inbox(topology.replicator(peer)) for peer in station.peers),
+            station.inbox(topology.EGRESS),
+            station.inbox(topology.INGRESS, topology.BULK),
+        ]
+        self._rows = FileLogView(LogReader(RealDisk(), station.folder))
+        self._core: RaftCore | None = None
+        self._birth: Birth | None = None
+        self._recovered: LogRecovered | None = None
+        self._ingress_loops = station.slot(f"{topology.INGRESS}.loops")
+        self._ingress_seen = (0, 0)
+        self._ingress_patience_ns = 2 * station.config.raft.election_timeout_ns
+        self._is_disk_full = False  # as the writer said before there was a core
+        self._now_ns = 0
+        self._house_due_ns = 0
+        self._shown_role: Role | None = None
+        # far below the room that W7 leaves beyond the largest batch
+        self._free_lag_bytes = station.config.limits.ring_bytes // 64
+
+    def on_start(self) -> None:
+        """Nothing to open: the writer speaks first, with what recovery found."""
+
+    def do_work(self, now_ns: int) -> int:
+        self._now_ns = now_ns
+        received = [message for inbox in self._inboxes for message in inbox.receive()]
+        core = self._core
+        if core is not None:
+            if received or now_ns >= core.deadline_ns:
+                self._step(core, Tick(now_ns))
+        elif self._birth is not None and now_ns >= self._birth.deadline_ns:
+            self._birth.tick(now_ns)
+        for message in received:
+            self._take(message)
+        self._routes.flush(now_ns)
+        self._keep_house(now_ns)
+        return len(received)
+
+    def wait_on(self) -> Sequence[Any]:
+        return ()
+
+    def next_timer_ns(self) -> int:
+        deadline_ns = self._routes.deadline_ns
+        if self._core is not None:
+            return min(deadline_ns, self._core.deadline_ns)
+        return deadline_ns if self._birth is None else min(deadline_ns, self._birth.deadline_ns)
+
+    def on_close(self) -> None:
+        """Nothing to close."""
+
+    # --- events in ---
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case Proposed() | AppendReceived():
+                self._ledger.received(message.ring_start, message.ring_end)
+                if self._core is None:
+                    self._ledger.settled(message.ring_start, message.ring_end)
+                else:
+                    self._step(self._core, message)
+            case LogRecovered():
+                self._on_recovered(message)
+            case InitReceived() | InitRequested() | InitSaved():
+                if self._birth is not None:
+                    self._birth.take(message)
+                elif isinstance(message, InitRequested):
+                    self._refuse_init(message)
+            case Watching():
+                self._routes.set_watched(is_watched=message.is_watching)
+            case ProcessGone():
+                self._on_process_gone(message.process)
+            case StopRequested():
+                self._on_stop_requested()
+            case StatusRequested():
+                refusal = self._birth.refusal if self._birth is not None else ""
+                self._routes.ingress.send(
+                    status_document(message, self._station, self._core, self._recovered, refusal)
+                )
+            case _:
+                if self._core is not None:
+                    self._step(self._core, message)
+                else:
+                    self._take_early(message)
+
+    def _take_early(self, message: Any) -> None:
+        """Before there is a core: peers ask again, our own processes get an answer."""
+        match message:
+            case DiskFullChanged():
+                self._is_disk_full = message.is_full
+            case ReadIndexRequested():
+                self._send(ReadIndexAnswered(message.request_id, False, Lsn(0)))
+            case TransferRequested():
+                reason = "this replica is not ready"
+                self._send(TransferAnswered(message.request_id, False, reason))
+
+    def _step(self, core: RaftCore, event: Event) -> None:
+        for effect in core.step(event):
+            match effect:
+                case Settle():
+                    self._ledger.settled(effect.ring_start, effect.ring_end)
+                case Visible():
+                    self._slots[Counter.VISIBLE_INDEX] = effect.index
+                    self._slots[Counter.VISIBLE] = effect.lsn + 1
+                    self._routes.visible_moved()
+                case Log():
+                    log.warning("%s", effect.text)
+                case TransferAnswered():
+                    self._on_transfer_answered(effect)
+                case _:
+                    self._send(effect)
+
+    def _send(self, effect: Effect) -> None:
+        self._routes.send(effect)
+
+    # --- start ---
+
+    def _on_recovered(self, recovered: LogRecovered) -> None:
+        """The writer has recovered: run the core, or the bootstrap when there is no log yet."""
+        self._recovered = recovered
+        self._announce(recovered)
+        if recovered.damage:
+            log.error("this replica may not vote or acknowledge: %s", recovered.damage)
+            return
+        if self._birth is None:
+            self._birth = Birth(self._station, self._routes, recovered)
+        if recovered.state != ReplicaState.VOTER:
+            return
+        self._slots[Counter.LOG_START_LSN] = recovered.start_next_lsn
+        self._core = core = self._make_core(recovered)
+        self._step(core, Tick(self._now_ns))
+        if self._is_disk_full:
+            self._step(core, DiskFullChanged(True))
+
+    def _announce(self, recovered: LogRecovered) -> None:
+        self._routes.to_everybody(_identity(recovered))
+
+    def _make_core(self, recovered: LogRecovered) -> RaftCore:
+        station, settings = self._station, self._station.config.raft
+        return RaftCore(
+            RaftConfig(
+                node=station.node,
+                voters=station.nodes,
+                heartbeat_ns=settings.heartbeat_ns,
+                election_timeout_ns=settings.election_timeout_ns,
+                stream_mode=settings.stream_mode,
+            ),
+            RecoveredLog(
+                start=Position(
+                    recovered.start_index,
+                    recovered.start_term,
+                    recovered.start_next_lsn,
+                    recovered.start_chain,
+                ),
+                last=recovered.last_row,
+                term_runs=recovered.term_runs,
+                commit_floor=recovered.commit_floor,
+                persisted=recovered.persisted,
+                faulty=tuple((each.first_index, each.last_index) for each in recovered.faulty),
+                term=recovered.term,
+                vote=recovered.vote,
+            ),
+            self._rows,
+            Random(os.urandom(16)),
+        )
+
+    # --- operations ---
+
+    def _on_process_gone(self, process: str) -> None:
+        prefix, _, number = process.partition("-")
+        if prefix == topology.REPLICATOR:
+            peer = NodeId(int(number))
+            self._freer.clear_hold(self._station.hold_slot(peer))
+            if self._recovered is not None:
+                self._begin_replicator(peer, self._recovered)
+        elif process == topology.EGRESS and self._recovered is not None:
+            self._routes.set_watched(is_watched=False)
+            self._announce(self._recovered)
+
+    def _begin_replicator(self, peer: NodeId, recovered: LogRecovered) -> None:
+        """The new process knows nothing: who we are first, then its stream. Its predecessor may
+        have left orders to lead unread."""
+        self._routes.begin_anew(peer, _identity(recovered))
+        core = self._core
+        if core is not None and core.role == Role.LEADER:
+            self._step(core, ReplicatorGone(peer))
+        elif core is not None:
+            self._routes.stop_leading(peer, core.term)
+
+    def _refuse_init(self, request: InitRequested) -> None:
+        damage = self._recovered.damage if self._recovered is not None else ""
+        reason = damage or "the log is being recovered: ask again"
+        self._routes.ingress.send(InitAnswered(request.request_id, False, reason))
+
+    def _on_stop_requested(self) -> None:
+        core = self._core
+        if core is None or core.role != Role.LEADER or not self._station.peers:
+            self._routes.supervisor.send(StopReady())
+            return
+        self._step(core, TransferRequested(STOP_TRANSFER_ID, NO_NODE))
+
+    def _on_transfer_answered(self, answer: TransferAnswered) -> None:
+        if answer.request_id != STOP_TRANSFER_ID:
+            self._send(answer)
+            return
+        log.info("orderly stop: handed over: %s %s", answer.is_done, answer.reason)
+        self._routes.supervisor.send(StopReady())
+
+    # --- what need not happen in every do_work ---
+
+    def _keep_house(self, now_ns: int) -> None:
+        """The ring's account, metrics and ingress' liveness: every 10 ms, a change of role or much
+        to free excepted."""
+        core = self._core
+        role = core.role if core is not None else None
+        is_due = now_ns >= self._house_due_ns or role != self._shown_role
+        if not is_due and self._ledger.floor - self._freer.free < self._free_lag_bytes:
+            return
+        self._house_due_ns = now_ns + HOUSE_EVERY_NS
+        self._shown_role = role
+        self._free_ring()
+        if core is not None:
+            self._watch_ingress(core)
+            self._show_metrics(core)
+
+    def _watch_ingress(self, core: RaftCore) -> None:
+        """V6: a leader whose ingress stands still for two election timeouts steps down."""
+        loops, since_ns = self._ingress_seen
+        seen = self._slots[self._ingress_loops]
+        if seen != loops or core.role != Role.LEADER:
+            self._ingress_seen = (seen, self._now_ns)
+        elif self._now_ns - since_ns > self._ingress_patience_ns:
+            self._ingress_seen = (seen, self._now_ns)
+            self._step(core, IngressStalled())
+
+    def _show_metrics(self, core: RaftCore) -> None:
+        slots = self._slots
+        slots[Counter.IS_LEADER] = core.role == Role.LEADER
+        slots[Counter.TERM] = core.term
+        slots[Counter.COMMIT_INDEX] = core.commit
+        slots[Counter.LAST_INDEX] = core.last_index
+
+    # --- the payload ring's account ---
+
+    def _free_ring(self) -> None:
+        """FREE = the lower of the oldest unsettled start and the lowest live HOLD (M4)."""
+        floor = self._ledger.floor
+        core = self._core
+        if core is not None and core.role == Role.LEADER:
+            hold = self._freer.lowest_hold(core.term, range(len(self._station.peers)))
+            if hold is not None:
+                floor = min(floor, hold)
+        if floor > self._freer.free:
+            self._freer.set_free(floor)
+
+
+def _identity(recovered: LogRecovered) -> Identity:
+    """Who this replica is; a cluster id counts only once the replica votes under it (L2)."""
+    is_voter = recovered.state == ReplicaState.VOTER
+    cluster_id = recovered.cluster_id if is_voter else bytes(len(recovered.cluster_id))
+    return Identity(cluster_id, recovered.replica_uuid, recovered.boot, recovered.state)

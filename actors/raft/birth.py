@@ -1,0 +1,114 @@
+"""The bootstrap of a replica that has no log yet, run by the raft actor (SAFETY L2).
+
+Carries out what the pure `Bootstrap` decides: saves on the writer's META lane, messages through the
+replicators and ingress, entropy from the operating system.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import assert_never
+
+from actors.messages import (
+    CreateLog,
+    InitAnswered,
+    InitReceived,
+    InitRequested,
+    InitSaved,
+    LogRecovered,
+)
+from actors.raft.routes import Routes
+from actors.station import Station
+from logstore.format.peer_messages import InitPrepared, InitStatus
+from logstore.limits import REQUESTS_PENDING_MAX
+from logstore.model import ReplicaState
+from logstore.raft.bootstrap import Bootstrap, InitDone, InitEffect, SaveInit, SendInit
+from logstore.raft.effects import Log
+
+NEVER_NS = 1 << 62
+
+log = logging.getLogger("logstore.raft")
+
+
+class Birth:
+    """Drives one `Bootstrap`. A voter's goes on answering those that missed the word."""
+
+    def __init__(self, station: Station, routes: Routes, recovered: LogRecovered) -> None:
+        self._routes = routes
+        self._bootstrap = Bootstrap(
+            node=station.node,
+            voters=station.nodes,
+            replica_uuid=recovered.replica_uuid,
+            auto_init=station.config.cluster.auto_init,
+            state=recovered.state,
+            nonce=recovered.nonce,
+            cluster_id=recovered.cluster_id,
+            random=Random(os.urandom(32)),
+        )
+        self._asked: deque[int] = deque(maxlen=REQUESTS_PENDING_MAX)  # ingress waits for no more
+
+    @property
+    def deadline_ns(self) -> int:
+        is_voter = self._bootstrap.state == ReplicaState.VOTER
+        return NEVER_NS if is_voter else self._bootstrap.deadline_ns
+
+    @property
+    def refusal(self) -> str:
+        """Why this replica cannot take part, empty when nothing speaks against it."""
+        return self._bootstrap.refusal
+
+    def tick(self, now_ns: int) -> None:
+        self._carry_out(self._bootstrap.on_tick(now_ns))
+
+    def take(self, message: InitReceived | InitRequested | InitSaved) -> None:
+        match message:
+            case InitReceived():
+                effects: Sequence[InitEffect] = self._bootstrap.on_message(
+                    message.sender, message.sender_uuid, message.message
+                )
+            case InitRequested():
+                effects = self._on_requested(message.request_id)
+            case InitSaved():
+                effects = self._bootstrap.on_saved(message.seq)
+            case _:
+                assert_never(message)
+        self._carry_out(effects)
+
+    def _on_requested(self, request_id: int) -> Sequence[InitEffect]:
+        """`logstore init` is answered once this node is a voter."""
+        if self._bootstrap.state == ReplicaState.VOTER:
+            self._routes.ingress.send(InitAnswered(request_id, True, "initialised already"))
+            return ()
+        if self.refusal:
+            self._routes.ingress.send(InitAnswered(request_id, False, self.refusal))
+            return ()
+        self._asked.append(request_id)
+        return self._bootstrap.on_init_requested()
+
+    def _carry_out(self, effects: Sequence[InitEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case SaveInit():
+                    self._routes.to_writer(effect)
+                case SendInit():
+                    self._send(effect)
+                case InitDone():
+                    self._routes.to_writer(CreateLog(effect.cluster_id))
+                    for request_id in self._asked:
+                        self._routes.ingress.send(InitAnswered(request_id, True, "initialised"))
+                    self._asked.clear()
+                case Log():
+                    log.warning("%s", effect.text)
+                case _:
+                    assert_never(effect)
+
+    def _send(self, effect: SendInit) -> None:
+        """Answers return on the pair the question came on, questions go on our own lane."""
+        if isinstance(effect.message, InitStatus | InitPrepared):
+            self._routes.ingress.send(effect)
+        else:
+            self._routes.to_peer(effect)

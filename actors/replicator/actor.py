@@ -1,0 +1,259 @@
+"""Replicator: the process that talks to one peer, in every role (SAFETY W4, W7).
+
+It owns both lanes towards the peer and the stream of entries: what the peer has, what is in flight.
+It originates nothing: control messages come ordered by raft, appends follow `Describe` in index
+order. It sends from a private copy of ring or file bytes, so a slow peer holds up nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from actors import topology
+from actors.messages import Identity, InitReceived
+from actors.replicator.bodies import Bodies
+from actors.station import Station
+from actors.topology import Counter
+from logstore.errors import FormatError
+from logstore.format.message import Envelope, decode_message, encode_message
+from logstore.format.peer_messages import (
+    Append,
+    AppendAccepted,
+    AppendFrame,
+    AppendPersisted,
+    AppendReject,
+    InitPrepared,
+    InitStatus,
+)
+from logstore.limits import BULK_WINDOW_ENTRIES, CONTROL_MESSAGE_MAX_BYTES
+from logstore.model import Index, NodeId
+from logstore.raft.bootstrap import SendInit
+from logstore.raft.effects import Describe, Lead, Rewind, Send, StopLeading
+from logstore.raft.events import ControlReceived, EntryRotted, StreamAnswer
+from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing
+from logstore.settings import PortOffset
+from transport import link
+
+# Appends sent per do_work: 32 x 100 us of Python bound how long an answer waits.
+SENDS_MAX = 32
+# A lane that took nothing (no connection, mark reached) is tried again after this long.
+RETRY_NS = 5_000_000
+NEVER_NS = 1 << 62
+
+log = logging.getLogger("logstore.replicator")
+
+
+class ReplicatorActor:
+    """All traffic to `peer`."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._slots = station.slots
+        self.peer = NodeId(int(station.process.rpartition("-")[2]))
+        self._from_raft = station.inbox(topology.RAFT)
+        self._to_raft = station.outbox(topology.RAFT)
+        config = station.config
+        self._stream = FollowerStream(
+            self.peer,
+            mode=config.raft.stream_mode,
+            window_bytes=config.limits.bulk_window_bytes,
+            window_entries=BULK_WINDOW_ENTRIES,
+            resend_timeout_ns=config.raft.election_timeout_ns,
+        )
+        self._bodies = Bodies(station, report_rot=self._report_rot)
+        self._identity: Identity | None = None
+        self._peer_uuid = b""
+        self._alarmed = ""
+        self._unsent: tuple[int, list[bytes]] | None = None
+        self._retry_ns = NEVER_NS
+        self._now_ns = 0
+
+    def on_start(self) -> None:
+        config = self._station.config
+        self._control = link.dealer_connect(
+            config.endpoint(self.peer, PortOffset.PEER_CONTROL),
+            lane=link.Lane.CONTROL,
+            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
+        )
+        self._bulk = self._open_bulk()
+
+    def do_work(self, now_ns: int) -> int:
+        self._now_ns = now_ns
+        work = 0
+        for message in self._from_raft.receive():
+            self._on_command(message)
+            work += 1
+        work += self._take_answers(self._control)
+        work += self._take_answers(self._bulk)
+        self._to_raft.flush()  # a commit may wait for this; what follows is for the peer
+        self._watch_silence(now_ns)
+        work += self._send_appends()
+        self._bodies.publish_hold(self._stream)
+        self._to_raft.flush()
+        return work
+
+    def wait_on(self) -> Sequence[Any]:
+        return (self._control, self._bulk)
+
+    def next_timer_ns(self) -> int:
+        return min(self._retry_ns, self._stream.deadline_ns)
+
+    def on_close(self) -> None:
+        self._bodies.release_hold()
+        self._control.close()
+        self._bulk.close()
+
+    # --- commands of raft ---
+
+    def _on_command(self, message: Any) -> None:
+        match message:
+            case Describe():
+                self._stream.on_describe(message)
+            case Send():
+                self._send_control(message.message)
+            case SendInit():
+                self._send_control(message.message)
+            case Lead():
+                self._bodies.take_log(self._station.folder)
+                self._stream.on_lead(message)
+            case Rewind():
+                self._stream.on_rewind(message)
+            case StopLeading():
+                if message.term >= self._stream.term:
+                    self._unsent = None  # a stop that is overtaken by a newer Lead stops nothing
+                self._stream.on_stop(message)
+            case Identity():
+                if self._identity is None or self._identity.cluster_id != message.cluster_id:
+                    self._bodies.forget_log()
+                self._identity = message
+
+    def _send_control(self, message: Any) -> None:
+        if not self._try_send(self._control, [self._encode(message)]):
+            # raft's timers send again; a queued vote or heartbeat would only be stale (M5)
+            self._slots[Counter.SENDS_DROPPED] += 1
+
+    def _encode(self, message: Any) -> bytes:
+        identity = self._identity
+        return encode_message(
+            message,
+            cluster_id=identity.cluster_id if identity else bytes(16),
+            sender_uuid=identity.replica_uuid if identity else bytes(16),
+            sender=self._station.node,
+            target=self.peer,
+            correlation=identity.boot if identity else 0,
+        )
+
+    def _try_send(self, socket: Any, frames: list[bytes]) -> bool:
+        return self._identity is not None and link.try_send(socket, frames)
+
+    # --- answers of the peer ---
+
+    def _take_answers(self, socket: Any) -> int:
+        work = 0
+        while work < SENDS_MAX and (frames := link.try_receive(socket)) is not None:
+            work += 1
+            try:
+                if len(frames) != 1:
+                    raise FormatError(f"an answer is one frame, got {len(frames)}")
+                envelope, message = decode_message(frames[0])
+            except FormatError:
+                self._slots[Counter.FRAMES_DROPPED] += 1
+                continue
+            if isinstance(message, InitStatus | InitPrepared):
+                self._to_raft.send(InitReceived(self.peer, envelope.sender_uuid, message))
+            elif not self._is_from_peer(envelope):
+                self._slots[Counter.FRAMES_FOREIGN] += 1
+            elif isinstance(message, AppendAccepted | AppendPersisted | AppendReject):
+                boot = envelope.correlation
+                for fact in self._stream.on_answer(boot, message, self._now_ns):
+                    self._to_raft.send(StreamAnswer(self.peer, boot, fact))
+            else:
+                self._to_raft.send(ControlReceived(self.peer, envelope.correlation, message))
+        return work
+
+    def _is_from_peer(self, envelope: Envelope) -> bool:
+        """Cluster, sender and target fit, and the peer's uuid is the one first seen (M6, L3)."""
+        identity = self._identity
+        if identity is None or envelope.cluster_id != identity.cluster_id:
+            return False
+        if envelope.sender != self.peer or envelope.target != self._station.node:
+            return False
+        uuid = envelope.sender_uuid
+        if uuid == identity.replica_uuid:
+            self._alarm("has this replica's uuid: one data folder is a copy of the other's")
+            return False
+        if not self._peer_uuid:
+            self._peer_uuid = uuid
+        if uuid != self._peer_uuid:
+            self._alarm("speaks under another replica uuid than before: its data folder changed")
+            return False
+        return True
+
+    def _alarm(self, text: str) -> None:
+        """To the operator's log, once."""
+        if text != self._alarmed:
+            self._alarmed = text
+            log.error("node %d %s; its messages are dropped", self.peer, text)
+
+    # --- the stream of entries ---
+
+    def _open_bulk(self) -> link.ZmqSocket:
+        return link.dealer_connect(
+            self._station.config.endpoint(self.peer, PortOffset.PEER_BULK),
+            lane=link.Lane.BULK,
+            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
+        )
+
+    def _watch_silence(self, now_ns: int) -> None:
+        """A stream without answers begins again, on a new connection.
+
+        The bulk lane has no heartbeats (it may be left unread under back-pressure), so a peer that
+        vanished in the middle of a send would hold the old connection for minutes.
+        """
+        stream = self._stream.stream
+        self._stream.on_tick(now_ns)
+        if self._stream.stream != stream:
+            self._bulk.close()
+            self._bulk = self._open_bulk()
+            self._unsent = None
+
+    def _send_appends(self) -> int:
+        """Send what the window allows, from the ring or the files, in index order."""
+        self._retry_ns = NEVER_NS
+        if self._identity is None:
+            return 0  # a predecessor's orders came first; raft says next who we are
+        for sent in range(SENDS_MAX):
+            if self._unsent is not None:
+                stream, frames = self._unsent
+                if stream == self._stream.stream and not self._try_send(self._bulk, frames):
+                    self._retry_ns = self._now_ns + RETRY_NS
+                    return sent
+                self._unsent = None
+                continue
+            step = self._stream.next_send(self._slots[Counter.WRITTEN], self._now_ns)
+            if step is None:
+                return sent
+            append = self._append(step)
+            if append is None:
+                self._retry_ns = self._now_ns + RETRY_NS
+                return sent
+            self._unsent = (self._stream.stream, append)
+        return SENDS_MAX
+
+    def _report_rot(self, index: Index) -> None:
+        self._to_raft.send(EntryRotted(index))
+
+    def _append(self, step: SendFromRing | SendFromFile) -> list[bytes] | None:
+        """The frames of one append; None when the entry cannot be read now."""
+        found = self._bodies.of(step)
+        if found is None:
+            self._stream.unsend(step)
+            return None
+        header, body = found
+        if isinstance(step, SendFromFile):
+            self._stream.measured(step, header.body_size)
+        append = Append(step.term, step.stream, step.commit, header)
+        first = self._encode(AppendFrame.of(append))
+        return [first, body] if body else [first]

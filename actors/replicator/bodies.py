@@ -1,0 +1,99 @@
+"""Where a replicator gets an entry's bytes: a private copy out of the payload ring, else the files.
+
+The copy is checked twice: that the ring was not overwritten meanwhile, and the body's CRC (SAFETY
+M4). Ring memory is never lent to ZeroMQ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from crc32c import crc32c
+
+from actors.station import Station
+from actors.topology import Counter
+from logstore.errors import CorruptData
+from logstore.format.entry import EntryHeader
+from logstore.model import NO_INDEX, Index
+from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing
+from logstore.storage.disk import RealDisk
+from logstore.storage.log_reader import LogReader
+
+
+class Bodies:
+    """Entry headers and bodies for one stream; owns the HOLD of its replicator.
+
+    `report_rot`: called once with an entry that is committed, written and cannot be read. Without
+    it nobody would learn why the follower gets no further (Q3, Q5).
+    """
+
+    def __init__(self, station: Station, *, report_rot: Callable[[Index], None]) -> None:
+        self._report_rot = report_rot
+        self._rotted = NO_INDEX
+        self._slots = station.slots
+        self._ring = station.payload_reader()
+        peer = int(station.process.rpartition("-")[2])
+        self._hold_slot = [int(each) for each in station.peers].index(peer)
+        self._log: LogReader | None = None
+        self._generation = -1
+        self._ring.clear_hold(self._hold_slot)
+
+    def take_log(self, folder: str) -> None:
+        """Open the log files for reading; a replica that leads has some."""
+        if self._log is None:
+            self._log = LogReader(RealDisk(), folder)
+            self._generation = -1
+
+    def forget_log(self) -> None:
+        if self._log is not None:
+            self._log.close()
+        self._log = None
+
+    def publish_hold(self, stream: FollowerStream) -> None:
+        """Say which ring bytes this stream still wants; none while it does not lead, or reads all
+        it needs from the files."""
+        position = stream.hold_position
+        if position is None:
+            self.release_hold()
+        else:
+            self._ring.set_hold(self._hold_slot, term=stream.term, position=position)
+
+    def release_hold(self) -> None:
+        self._ring.clear_hold(self._hold_slot)
+
+    def of(self, step: SendFromRing | SendFromFile) -> tuple[EntryHeader, bytes] | None:
+        if isinstance(step, SendFromRing):
+            header = step.header
+            if header.body_size == 0:
+                return header, b""
+            body = self._ring.copy_out(step.ring_start, step.ring_end)
+            if body is not None and crc32c(body) == header.body_crc:
+                return header, body
+            self._slots[Counter.RING_OVERWRITTEN] += 1
+        return self._from_files(step)
+
+    def _from_files(self, step: SendFromRing | SendFromFile) -> tuple[EntryHeader, bytes] | None:
+        log = self._log
+        if log is None:
+            return None
+        is_in_files = isinstance(step, SendFromFile)
+        index = step.index if isinstance(step, SendFromFile) else step.header.index
+        generation = self._slots[Counter.MAP_GENERATION]
+        try:
+            if generation != self._generation:
+                log.refresh()
+                self._generation = generation
+            header = log.row(index).header
+            body = log.read_body(index)
+        except (CorruptData, FileNotFoundError, LookupError) as error:
+            # Not written yet, moved by a roll, or damaged. Committed entries are never truncated,
+            # so what is committed and written must be there.
+            self._generation = -1
+            is_damage = is_in_files and isinstance(error, CorruptData) and index <= step.commit
+            if is_damage and index != self._rotted:
+                self._rotted = index
+                self._report_rot(index)
+            return None
+        if isinstance(step, SendFromRing) and header != step.header:
+            return None  # the ring's bytes went before the files got them (W5)
+        return header, body

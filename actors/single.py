@@ -1,0 +1,128 @@
+"""One replica in one process: the same actors, rings and bells, run in turn by one loop.
+
+For small hosts and debugging. The regions are anonymous memory, the bells are one and the same, so
+whatever is published wakes the loop. There is nobody to restart an actor: an error ends the
+replica.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import setproctitle
+
+from actors import topology
+from actors.main import make_actor
+from actors.messages import StopReady, StopRequested
+from actors.runner import StopFlag, refuse_optimised_python, run
+from actors.station import Regions, Station
+from actors.supervisor.regions import create_nameless_counters, publish_counters
+from actors.supervisor.serve import sole_supervisor
+from logstore.config import Config
+from logstore.limits import COMMAND_RING_BYTES
+from logstore.model import NodeId
+from transport.command_ring import command_region_bytes, format_command_ring
+from transport.counters import open_counters
+from transport.doorbell import Doorbell
+from transport.payload_ring import format_payload_ring, payload_region_bytes
+from transport.shm import map_anonymous, require_total_store_order
+
+_NS = 1_000_000_000
+
+
+class OrderlyStop:
+    """SIGTERM or SIGINT: ask raft to hand over, go on until it has or the time is up."""
+
+    def __init__(self, station: Station, *, patience_ns: int) -> None:
+        self._to_raft = station.outbox(topology.RAFT)
+        self._from_raft = station.inbox(topology.RAFT)
+        self._patience_ns = patience_ns
+        self._deadline_ns = 0
+        self.signals = StopFlag()
+
+    def is_over(self) -> bool:
+        """Whether the loop may end now."""
+        if not self.signals.is_set:
+            return False
+        if self._deadline_ns == 0:
+            self._deadline_ns = time.monotonic_ns() + self._patience_ns
+            self._to_raft.send(StopRequested())
+            self._to_raft.flush()
+            return False
+        is_ready = any(isinstance(each, StopReady) for each in self._from_raft.receive())
+        return is_ready or time.monotonic_ns() >= self._deadline_ns
+
+
+def serve_single(config: Config, node: int, folder: str | Path) -> int:
+    """Run replica `node` with its data in `folder` until SIGTERM or SIGINT. Returns 0.
+
+    Raises:
+        ConfigError, InvalidRequest, FolderRefused: nothing was served; the message says why.
+    """
+    refuse_optimised_python()
+    require_total_store_order()
+    config.node(node)
+    path = Path(folder)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    setproctitle.setproctitle(f"logstore node {node} single")
+    with sole_supervisor(path):
+        _run_actors(config, NodeId(node), path.resolve())
+    return 0
+
+
+def _run_actors(config: Config, node: NodeId, folder: Path) -> None:
+    nodes = tuple(NodeId(each) for each in config.node_ids())
+    counters = create_nameless_counters(topology.counter_names(node, nodes), 1)
+    publish_counters(folder, counters)
+    regions = _make_regions(config, node, nodes, counters)
+
+    def station(process: str) -> Station:
+        return Station(process, node=node, config=config, folder=str(folder), regions=regions)
+
+    stop = OrderlyStop(
+        station(topology.SUPERVISOR),
+        patience_ns=2 * config.raft.election_timeout_ns + _NS,
+    )
+    signal.signal(signal.SIGTERM, stop.signals.set)
+    signal.signal(signal.SIGINT, stop.signals.set)
+    processes = topology.processes(node, nodes)
+    first = station(topology.SUPERVISOR)
+    loops = [first.slot(f"{process}.loops") for process in processes]
+    for process in (topology.SUPERVISOR, *processes):
+        first.slots[first.slot(f"{process}.pid")] = os.getpid()
+
+    def count_loops() -> None:
+        for slot in loops:
+            first.slots[slot] += 1
+
+    run(
+        [make_actor(station(process)) for process in processes],
+        first.bell,
+        count_loop=count_loops,
+        stop=stop.is_over,
+        lifeline=None,
+        spin=False,
+    )
+
+
+def _make_regions(
+    config: Config, node: NodeId, nodes: tuple[NodeId, ...], counters: int
+) -> Regions:
+    rings = {}
+    for name in topology.rings(node, nodes):
+        rings[name] = map_anonymous(command_region_bytes(COMMAND_RING_BYTES))
+        format_command_ring(rings[name], incarnation=1)
+    payload = map_anonymous(payload_region_bytes(config.limits.ring_bytes))
+    format_payload_ring(payload, incarnation=1)
+    bell = Doorbell.create()
+    names = (topology.SUPERVISOR, *topology.processes(node, nodes))
+    return Regions(
+        rings=rings,
+        payload=payload,
+        counters=open_counters(counters),
+        bells=dict.fromkeys(names, bell),
+        incarnation=1,
+    )

@@ -1,0 +1,144 @@
+"""What one process of a replica stands on: its ends of the rings, the bells, the counters, the
+settings.
+
+A station is made from regions somebody else created (the supervisor for processes, `main` for
+single mode). It knows the topology, not what the messages mean.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from collections.abc import Mapping
+
+import msgspec
+
+from actors import messages, topology
+from logstore.config import Config
+from logstore.errors import InvariantViolated
+from logstore.model import NodeId
+from transport.command_ring import CommandRingReader, CommandRingWriter
+from transport.counters import CountersPage
+from transport.doorbell import Doorbell
+from transport.payload_ring import PayloadRingReader, PayloadRingWriter, RingFreer
+
+SPILL_MAX = 65_536  # messages a slow reader may leave behind; credit keeps it far below (M8)
+DRAIN_MAX = 256  # messages taken per ring and do_work: about 1 ms of a receiver's time
+
+
+class Outbox:
+    """The sending end of a command ring. `send` never waits: what finds no room is kept and offered
+    again by `flush`, which the actor calls at the end of each do_work; it rings the bell once (M7).
+    """
+
+    def __init__(self, ring: CommandRingWriter, bell: Doorbell) -> None:
+        self._ring = ring
+        self._bell = bell
+        self._spill: deque[bytes] = deque()
+        self._has_news = False
+
+    def send(self, message: messages.RingMessage) -> None:
+        self.send_encoded(messages.encode(message))
+
+    def send_encoded(self, encoded: bytes) -> None:
+        if self._spill or not self._ring.offer(encoded):
+            if len(self._spill) >= SPILL_MAX:
+                raise InvariantViolated("a command ring's reader is 65,536 messages behind (M8)")
+            self._spill.append(encoded)
+        self._has_news = True
+
+    def try_send_encoded(self, encoded: bytes) -> bool:
+        """False, and nothing kept, when there is no room now."""
+        if self._spill or not self._ring.offer(encoded):
+            return False
+        self._has_news = True
+        return True
+
+    @property
+    def is_congested(self) -> bool:
+        return bool(self._spill)
+
+    def forget_unsent(self) -> None:
+        """Drop what found no room yet: whoever it was meant for is dead."""
+        self._spill.clear()
+
+    def flush(self) -> None:
+        while self._spill and self._ring.offer(self._spill[0]):
+            self._spill.popleft()
+            self._has_news = True
+        if self._has_news:
+            self._bell.ring()
+            self._has_news = bool(self._spill)
+
+
+class Inbox:
+    """The receiving end of a command ring."""
+
+    def __init__(self, ring: CommandRingReader) -> None:
+        self._ring = ring
+
+    def receive(self, limit: int = DRAIN_MAX) -> list[messages.RingMessage]:
+        return [messages.decode(encoded) for encoded in self._ring.drain(limit)]
+
+
+class Regions(msgspec.Struct, frozen=True):
+    """Shared memory and bells of one incarnation of a replica, as one process has mapped them."""
+
+    rings: Mapping[str, mmap.mmap]
+    payload: mmap.mmap
+    counters: CountersPage
+    bells: Mapping[str, Doorbell]
+    incarnation: int
+
+
+class Station:
+    """The place of `process` in the replica `node`; `folder` is the replica's data folder."""
+
+    def __init__(
+        self, process: str, *, node: NodeId, config: Config, folder: str, regions: Regions
+    ) -> None:
+        self.process = process
+        self.node = node
+        self.config = config
+        self.folder = folder
+        self.nodes = tuple(NodeId(each.node) for each in config.nodes)
+        self.peers = tuple(each for each in self.nodes if each != node)
+        self.counters = regions.counters
+        self.slots = regions.counters.slots
+        self.incarnation = regions.incarnation
+        self._regions = regions
+        names = topology.counter_names(node, self.nodes)
+        self._slot_of = {name: number for number, name in enumerate(names)}
+
+    @property
+    def bell(self) -> Doorbell:
+        return self.bell_of(self.process)
+
+    def bell_of(self, process: str) -> Doorbell:
+        return self._regions.bells[process]
+
+    def slot(self, name: str) -> int:
+        """Number of the counter `name`, for use with `slots`."""
+        return self._slot_of[name]
+
+    def outbox(self, target: str, lane: str = "") -> Outbox:
+        region = self._regions.rings[topology.ring_name(self.process, target, lane)]
+        ring = CommandRingWriter(region, incarnation=self.incarnation)
+        return Outbox(ring, self.bell_of(target))
+
+    def inbox(self, source: str, lane: str = "") -> Inbox:
+        region = self._regions.rings[topology.ring_name(source, self.process, lane)]
+        return Inbox(CommandRingReader(region, incarnation=self.incarnation))
+
+    def payload_writer(self) -> PayloadRingWriter:
+        return PayloadRingWriter(self._regions.payload, incarnation=self.incarnation)
+
+    def payload_reader(self) -> PayloadRingReader:
+        return PayloadRingReader(self._regions.payload, incarnation=self.incarnation)
+
+    def ring_freer(self) -> RingFreer:
+        return RingFreer(self._regions.payload, incarnation=self.incarnation)
+
+    def hold_slot(self, peer: NodeId) -> int:
+        """The HOLD slot of the replicator to `peer` in the payload ring."""
+        return self.peers.index(peer)

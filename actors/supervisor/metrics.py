@@ -1,0 +1,79 @@
+"""The shared counters as Prometheus sees them.
+
+Owns the metrics' names. The counters' meaning is `topology.Counter`'s; which of them may fall is
+said here, because Prometheus treats a counter and a gauge differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from actors.topology import FACTS, Counter
+
+# What may fall or stand for a state; the rest only grows within an incarnation.
+GAUGES = frozenset(
+    {
+        Counter.VISIBLE,
+        Counter.VISIBLE_INDEX,
+        Counter.LOG_START_LSN,
+        Counter.IS_LEADER,
+        Counter.TERM,
+        Counter.COMMIT_INDEX,
+        Counter.LAST_INDEX,
+        Counter.DISK_FULL,
+    }
+)
+_CPU_PER_PERMILLE = 0.001
+
+
+class CounterCollector(Collector):
+    """Reads the counters at each scrape and gives them to Prometheus, process facts by label."""
+
+    def __init__(self, node: int, read: Callable[[], Mapping[str, int]]) -> None:
+        self._node = str(node)
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        values = self._read()
+        for counter in Counter:
+            name = counter.name.lower()
+            if name not in values:
+                continue
+            family: CounterMetricFamily | GaugeMetricFamily
+            text = name.replace("_", " ")
+            if counter in GAUGES:
+                family = GaugeMetricFamily(f"logstore_{name}", text, labels=["node"])
+            else:
+                family = CounterMetricFamily(f"logstore_{name}", text, labels=["node"])
+            # The visible slot holds LSN + 1, so that 0 can say "not ready".
+            value = max(0, values[name] - 1) if counter is Counter.VISIBLE else values[name]
+            family.add_metric([self._node], value)
+            yield family
+        yield from self._process_facts(values)
+
+    def _process_facts(self, values: Mapping[str, int]) -> Iterator[Metric]:
+        for fact in FACTS:
+            name = "cpu_cores" if fact == "cpu_permille" else fact
+            family = GaugeMetricFamily(
+                f"logstore_process_{name}", f"{name} of a process", labels=["node", "process"]
+            )
+            scale = _CPU_PER_PERMILLE if fact == "cpu_permille" else 1
+            for key, value in values.items():
+                process, _, found = key.rpartition(".")
+                if found == fact:
+                    family.add_metric([self._node, process], value * scale)
+            yield family
+
+
+def make_renderer(
+    node: int, read: Callable[[], Mapping[str, int]]
+) -> Callable[[], tuple[str, bytes]]:
+    """What an HttpListener serves: (content type, exposition text) of the counters `read` gives."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(CounterCollector(node, read))
+    return lambda: (CONTENT_TYPE_LATEST, generate_latest(registry))

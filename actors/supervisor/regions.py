@@ -1,0 +1,108 @@
+"""The shared memory and bells of one incarnation: made here, owned here, lent to children.
+
+Every region is nameless, so kill -9 of a whole replica leaves nothing behind (SAFETY M3, M4). The
+one thing that outsiders may read, the counters, is reached through a link in the data folder that
+leads to the owner's descriptor; it dangles once the owner is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from actors import topology
+from actors.station import Regions
+from logstore import limits
+from logstore.config import Config
+from logstore.model import NodeId
+from transport.command_ring import create_command_ring
+from transport.counters import create_counters, open_counters
+from transport.doorbell import Doorbell
+from transport.payload_ring import create_payload_ring
+from transport.shm import SHARED_MEMORY_FOLDER, map_region, region_size_bytes
+
+COUNTERS_LINK = "counters"
+
+
+class ReplicaRegions:
+    """Descriptors of one incarnation of `node`. `close` frees the memory once the children are
+    gone.
+    """
+
+    def __init__(self, config: Config, node: NodeId, *, incarnation: int) -> None:
+        """
+        Raises:
+            RegionUnavailable: no room on the tmpfs; says what to do.
+        """
+        self.incarnation = incarnation
+        self._nodes = tuple(NodeId(each) for each in config.node_ids())
+        self._processes = (topology.SUPERVISOR, *topology.processes(node, self._nodes))
+        with ExitStack() as undo:
+            self.rings: dict[str, int] = {}
+            for name in topology.rings(node, self._nodes):
+                fd = create_command_ring(limits.COMMAND_RING_BYTES, incarnation=incarnation)
+                undo.callback(os.close, fd)
+                self.rings[name] = fd
+            self.payload = create_payload_ring(config.limits.ring_bytes, incarnation=incarnation)
+            undo.callback(os.close, self.payload)
+            self.counters = create_nameless_counters(
+                topology.counter_names(node, self._nodes), incarnation
+            )
+            undo.callback(os.close, self.counters)
+            self.bells: dict[str, Doorbell] = {}
+            for process in self._processes:
+                self.bells[process] = Doorbell.create()
+                undo.callback(self.bells[process].close)
+            self._owned = undo.pop_all()
+
+    def rings_of(self, process: str) -> dict[str, int]:
+        """The command rings that `process` has an end of."""
+        return {
+            name: fd
+            for name, fd in self.rings.items()
+            if process in name.partition(".")[0].split(">")
+        }
+
+    def descriptors_of(self, process: str) -> tuple[int, ...]:
+        """Everything a child needs to inherit: its rings, the payload ring, the counters, all
+        bells.
+        """
+        bells = (bell.fileno() for bell in self.bells.values())
+        return (*self.rings_of(process).values(), self.payload, self.counters, *bells)
+
+    def attach(self, process: str) -> Regions:
+        """Map what `process` needs, in this very process."""
+        rings = self.rings_of(process)
+        return Regions(
+            rings={name: map_region(fd, region_size_bytes(fd)) for name, fd in rings.items()},
+            payload=map_region(self.payload, region_size_bytes(self.payload)),
+            counters=open_counters(self.counters),
+            bells=self.bells,
+            incarnation=self.incarnation,
+        )
+
+    def publish_counters(self, folder: Path) -> None:
+        """Point `folder`/counters at this incarnation's counters, for inspectors."""
+        publish_counters(folder, self.counters)
+
+    def close(self) -> None:
+        self._owned.close()
+
+
+def create_nameless_counters(names: tuple[str, ...], incarnation: int) -> int:
+    """A descriptor of a counters file that has no name any more."""
+    with tempfile.TemporaryDirectory(prefix="logstore-", dir=SHARED_MEMORY_FOLDER) as folder:
+        path = Path(folder) / "counters"
+        create_counters(path, names, incarnation).close()
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+def publish_counters(folder: Path, counters: int) -> None:
+    """Point `folder`/counters at our descriptor `counters`; the folder must be held by us."""
+    link = folder / COUNTERS_LINK
+    temporary = folder / f".{COUNTERS_LINK}-{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(f"/proc/{os.getpid()}/fd/{counters}")
+    temporary.replace(link)

@@ -1,0 +1,132 @@
+"""One incarnation of a replica: its regions, its children and the supervisor's rings to raft.
+
+Carries out what the supervisor decides: spawn, tell raft, signal, reap. Invariant: the regions are
+closed only after every child was reaped, so nobody ever writes into memory that a new incarnation
+uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from actors import messages, topology
+from actors.child import ChildSpec
+from actors.station import Station
+from actors.supervisor.child_process import ChildProcess
+from actors.supervisor.placement import cpus_of, is_spinning
+from actors.supervisor.regions import ReplicaRegions
+from logstore.config import Config, render_config
+from logstore.model import NodeId
+
+
+class Replica:
+    """The children of `node` under one incarnation number."""
+
+    def __init__(
+        self,
+        config: Config,
+        node: NodeId,
+        folder: str,
+        *,
+        incarnation: int,
+        child_command: Sequence[str],
+    ) -> None:
+        self._config = config
+        self._node = node
+        self._folder = folder
+        self._child_command = child_command
+        self.regions = ReplicaRegions(config, node, incarnation=incarnation)
+        self.station = Station(
+            topology.SUPERVISOR,
+            node=node,
+            config=config,
+            folder=folder,
+            regions=self.regions.attach(topology.SUPERVISOR),
+        )
+        self._to_raft = self.station.outbox(topology.RAFT)
+        self._from_raft = self.station.inbox(topology.RAFT)
+        self.children: dict[str, ChildProcess] = {}
+
+    def spawn_all(self, *, now_ns: int) -> None:
+        for process in topology.processes(self._node, self.station.nodes):
+            self.spawn(process, now_ns=now_ns)
+
+    def spawn(self, process: str, *, now_ns: int) -> None:
+        """Start `process`; it must not be running."""
+        spec = ChildSpec(
+            process=process,
+            node=self._node,
+            config_text=render_config(self._config),
+            folder=self._folder,
+            incarnation=self.regions.incarnation,
+            rings=self.regions.rings_of(process),
+            payload=self.regions.payload,
+            # The child's own name for the descriptor it inherits: the file has no other.
+            counters_path=f"/proc/self/fd/{self.regions.counters}",
+            bells={name: bell.fileno() for name, bell in self.regions.bells.items()},
+            cpus=cpus_of(self._config, self._node, process),
+            spin=is_spinning(self._config, process),
+        )
+        self.station.slots[self.station.slot(f"{process}.loops")] = 0
+        descriptors = self.regions.descriptors_of(process)
+        child = ChildProcess(self._child_command, spec, descriptors, now_ns=now_ns)
+        self.children[process] = child
+        self._store_fact(process, "pid", child.pid)
+
+    def reap(self, process: str) -> int:
+        """Collect the dead `process`; returns its exit status."""
+        status = self.children.pop(process).reap()
+        for fact in ("pid", "cpu_permille", "rss_bytes"):
+            self._store_fact(process, fact, 0)
+        return status
+
+    def terminate_all(self) -> None:
+        for child in self.children.values():
+            child.terminate()
+
+    def kill_all(self) -> None:
+        for child in self.children.values():
+            child.kill()
+
+    def tell_gone(self, process: str) -> None:
+        """raft settles what the dead `process` held, before a new one starts (SAFETY M3)."""
+        self._to_raft.send(messages.ProcessGone(process))
+        self._to_raft.flush()
+
+    def request_stop(self) -> None:
+        self._to_raft.send(messages.StopRequested())
+        self._to_raft.flush()
+
+    def is_stop_ready(self) -> bool:
+        """Whether raft said that leadership is handed over, or cannot be. Drains the ring."""
+        received = self._from_raft.receive()
+        return any(isinstance(message, messages.StopReady) for message in received)
+
+    def loops(self) -> dict[str, int]:
+        """The loop counter of each running child."""
+        slots, slot = self.station.slots, self.station.slot
+        return {name: slots[slot(f"{name}.loops")] for name in self.children}
+
+    def pids(self) -> dict[str, int]:
+        return {name: child.pid for name, child in self.children.items()}
+
+    def bell_fileno(self) -> int:
+        return self.station.bell.fileno()
+
+    def clear_bell(self) -> None:
+        self.station.bell.clear()
+
+    def flush(self) -> None:
+        self._to_raft.flush()
+
+    def by_pidfd(self, descriptors: Iterable[int]) -> list[str]:
+        """Names of the children whose pidfd is among `descriptors`."""
+        wanted = set(descriptors)
+        return [name for name, child in self.children.items() if child.pidfd in wanted]
+
+    def close(self) -> None:
+        """Free the shared memory; every child must have been reaped."""
+        self.regions.close()
+
+    def _store_fact(self, process: str, fact: str, value: int) -> None:
+        self.station.slots[self.station.slot(f"{process}.{fact}")] = value

@@ -1,0 +1,117 @@
+"""One replica in `processes` mode, from the command line's arguments to the exit status."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import psutil
+import setproctitle
+
+from actors import topology
+from actors.runner import refuse_optimised_python
+from actors.supervisor.child_process import CHILD_COMMAND
+from actors.supervisor.http_listener import HttpListener
+from actors.supervisor.metrics import make_renderer
+from actors.supervisor.placement import check_cpus, cpus_of
+from actors.supervisor.signals import StopSignals
+from actors.supervisor.supervisor import Supervisor
+from logstore.config import Config, PortOffset
+from logstore.errors import FolderInUse, FolderRefused
+from logstore.model import NodeId
+from transport.shm import require_total_store_order
+
+LOCK_NAME = "supervisor.lock"
+
+
+def serve_processes(config: Config, node: int, folder: str | Path) -> int:
+    """Run replica `node` with its data in `folder` until SIGTERM, SIGINT or a crash loop.
+
+    Must be called in the main thread of a process that has no other (SAFETY M3). The caller has
+    set up `logging`.
+
+    Returns:
+        The exit status: 0 after an orderly stop, 70 crash loop, 78 when starting again cannot help.
+
+    Raises:
+        ConfigError, InvalidRequest, FolderRefused, UnsupportedMachine: before anything was started.
+    """
+    refuse_optimised_python()
+    require_total_store_order()
+    settings = config.node(node)
+    node_id = NodeId(node)
+    check_cpus(config, node_id, psutil.Process().cpu_affinity())
+    path = _prepare_folder(Path(folder))
+    _lead_own_group()
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    setproctitle.setproctitle(f"logstore node {node} {topology.SUPERVISOR}")
+    if cpus := cpus_of(config, node_id, topology.SUPERVISOR):
+        psutil.Process().cpu_affinity(cpus)
+    with sole_supervisor(path), StopSignals() as signals:
+        metrics: HttpListener | None = None
+        supervisor: Supervisor | None = None
+        if config.process.metrics:
+            metrics = HttpListener(
+                settings.host,
+                settings.port + PortOffset.METRICS,
+                make_renderer(node, lambda: supervisor.counter_values() if supervisor else {}),
+            )
+        try:
+            random = Random(int.from_bytes(os.urandom(8), "little"))
+            supervisor = Supervisor(
+                config,
+                node_id,
+                path,
+                signals=signals,
+                metrics=metrics,
+                random=random,
+                child_command=CHILD_COMMAND,
+            )
+            return supervisor.run()
+        finally:
+            if metrics is not None:
+                metrics.close()
+
+
+def _prepare_folder(folder: Path) -> Path:
+    """The data folder, made for this user alone; absolute, since children may start elsewhere."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise FolderRefused(
+            f"{folder}: cannot be made: {error.strerror}; name another folder"
+        ) from error
+    return folder.resolve()
+
+
+@contextmanager
+def sole_supervisor(folder: Path) -> Iterator[None]:
+    """Hold `folder` against a second supervisor, which would only die of the writer's lock (M2)
+    after it has pointed inspectors at itself.
+
+    Raises:
+        FolderInUse: another supervisor runs this folder.
+    """
+    descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise FolderInUse(
+            f"{folder} is in use by another supervisor: stop it, or take another folder"
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lead_own_group() -> None:
+    """The replica's process group is its own: whoever signals the group hits this replica alone."""
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)

@@ -1,0 +1,285 @@
+"""The supervisor's loop: what happens next to a replica's processes (SAFETY M3).
+
+One thread, one poll over pidfds, signals, raft's bell and the metrics sockets; it wakes once a
+second to sample and otherwise only when something happens. Decisions are `restarts`' and
+`liveness`', acts are `replica`'s; the phase is the only state that says what is going on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import time
+from collections.abc import Callable, Sequence
+from enum import Enum
+from pathlib import Path
+from random import Random
+
+from actors import topology
+from actors.child import EXIT_REFUSED
+from actors.supervisor.child_process import describe_status
+from actors.supervisor.http_listener import HttpListener
+from actors.supervisor.liveness import LivenessWatch
+from actors.supervisor.replica import Replica
+from actors.supervisor.restarts import EXIT_CRASH_LOOP, VITAL, RestartPolicy
+from actors.supervisor.sampler import ProcessSampler
+from actors.supervisor.signals import StopSignals
+from logstore.config import Config
+from logstore.model import NodeId
+
+_SECOND_NS = 1_000_000_000
+SAMPLE_NS = _SECOND_NS
+# Children close sockets and files and go; a writer's last flush is the slowest of it.
+TERMINATE_NS = 5 * _SECOND_NS
+# Handing over takes a round trip, and an election timeout when the first target does not answer.
+HAND_OVER_EXTRA_NS = 1 * _SECOND_NS
+_log = logging.getLogger(__name__)
+
+
+class Phase(Enum):
+    """Where the replica stands."""
+
+    RUNNING = "running"
+    HANDING_OVER = "handing over"  # raft was asked to give leadership away
+    TERMINATING = "terminating"  # children were asked to go
+    KILLING = "killing"  # children were killed and are being reaped
+    WAITING = "waiting"  # no children; the next incarnation starts at _restart_ns
+    DONE = "done"
+
+
+class Supervisor:
+    """Runs the processes of one replica until it is told to stop or gives up."""
+
+    def __init__(
+        self,
+        config: Config,
+        node: NodeId,
+        folder: Path,
+        *,
+        signals: StopSignals,
+        metrics: HttpListener | None,
+        random: Random,
+        child_command: Sequence[str],
+    ) -> None:
+        self._config = config
+        self._node = node
+        self._folder = folder
+        self._signals = signals
+        self._metrics = metrics
+        self._child_command = child_command
+        self._policy = RestartPolicy(random)
+        # Unlike any incarnation of a supervisor before us, and the same in every file of ours.
+        self._incarnation = random.getrandbits(48) + 1
+        self._replica: Replica | None = None
+        self._phase = Phase.WAITING
+        self._exit_status: int | None = None
+        self._restart_ns = 0
+        self._deadline_ns = 0
+        self._sample_ns = 0
+        self._child_restarts: dict[str, int] = {}
+        self._replica_restart_count = 0
+        self._child_restart_count = 0
+        self._liveness = LivenessWatch()
+
+    def run(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> int:
+        """Run until done; returns the exit status: 0 stopped, 70 crash loop, 78 refused."""
+        self._start_incarnation(monotonic_ns())
+        try:
+            while self._phase is not Phase.DONE:
+                ready = self._wait(monotonic_ns())
+                self._on_wake(ready, monotonic_ns())
+        finally:
+            self._abandon()
+        return self._exit_status or 0
+
+    def counter_values(self) -> dict[str, int]:
+        """Every shared counter by name, for /metrics; empty between incarnations."""
+        return self._replica.station.counters.values() if self._replica else {}
+
+    # --- waiting ---
+
+    def _wait(self, now_ns: int) -> set[int]:
+        poll = select.poll()
+        poll.register(self._signals.fileno(), select.POLLIN)
+        if self._replica is not None:
+            poll.register(self._replica.bell_fileno(), select.POLLIN)
+            for child in self._replica.children.values():
+                poll.register(child.pidfd, select.POLLIN)
+        if self._metrics is not None:
+            for descriptor, events in self._metrics.sources():
+                poll.register(descriptor, events)
+        timeout_ns = max(0, self._next_timer_ns() - now_ns)
+        return {descriptor for descriptor, _ in poll.poll(-(-timeout_ns // 1_000_000))}
+
+    def _next_timer_ns(self) -> int:
+        timers = [self._sample_ns, *self._child_restarts.values()]
+        if self._phase is Phase.WAITING:
+            timers.append(self._restart_ns)
+        if self._phase in (Phase.HANDING_OVER, Phase.TERMINATING):
+            timers.append(self._deadline_ns)
+        return min(timers)
+
+    # --- one wake ---
+
+    def _on_wake(self, ready: set[int], now_ns: int) -> None:
+        if self._metrics is not None:
+            self._metrics.on_ready(ready, now_ns=now_ns)
+        replica = self._replica
+        if replica is not None:
+            replica.clear_bell()
+            for process in replica.by_pidfd(ready):
+                self._on_death(replica, process, now_ns)
+            self._on_progress(replica, now_ns)
+        for _ in range(self._signals.count()):
+            self._on_stop_signal(now_ns)
+        if self._phase is Phase.WAITING and now_ns >= self._restart_ns:
+            self._start_incarnation(now_ns)
+        if now_ns >= self._sample_ns:
+            self._on_sample(now_ns)
+
+    def _on_death(self, replica: Replica, process: str, now_ns: int) -> None:
+        lived_ns = now_ns - replica.children[process].started_ns
+        status = replica.reap(process)
+        self._liveness.forget(process)
+        if self._phase in (Phase.TERMINATING, Phase.KILLING):
+            return
+        reason = f"{process} {describe_status(status)}"
+        if process in VITAL:
+            self._on_vital_death(replica, reason, status, now_ns)
+        elif self._phase is Phase.RUNNING:
+            _log.warning("node %d: %s; it is started again", self._node, reason)
+            replica.tell_gone(process)
+            self._child_restarts[process] = self._policy.child_restart_at(
+                process, now_ns=now_ns, lived_ns=lived_ns
+            )
+
+    def _on_vital_death(self, replica: Replica, reason: str, status: int, now_ns: int) -> None:
+        """The incarnation ends; whether another begins is decided here, when is the policy's."""
+        if self._phase is Phase.HANDING_OVER:
+            _log.warning("node %d: %s during the stop", self._node, reason)
+            self._kill(replica)
+            return
+        restart_ns = self._policy.try_replica_restart_at(now_ns=now_ns)
+        if status == EXIT_REFUSED:
+            _log.critical("node %d: %s: starting it again cannot help", self._node, reason)
+            self._exit_status = EXIT_REFUSED
+        elif restart_ns is None:
+            _log.critical(
+                "node %d: %s; more than 5 restarts in 60 s, giving up", self._node, reason
+            )
+            self._exit_status = EXIT_CRASH_LOOP
+        else:
+            _log.error("node %d: %s; the replica is restarted", self._node, reason)
+            self._restart_ns = restart_ns
+        self._kill(replica)
+
+    def _on_progress(self, replica: Replica, now_ns: int) -> None:
+        """Move the phase on where what it waited for has come, and start children that are due."""
+        replica.flush()
+        is_stop_ready = replica.is_stop_ready()
+        is_overdue = now_ns >= self._deadline_ns
+        if self._phase is Phase.HANDING_OVER and (is_stop_ready or is_overdue):
+            self._terminate(replica, now_ns)
+        elif self._phase is Phase.TERMINATING and is_overdue:
+            _log.warning("node %d: killing %s", self._node, ", ".join(replica.children))
+            self._kill(replica)
+        if self._phase in (Phase.TERMINATING, Phase.KILLING) and not replica.children:
+            self._end_incarnation(replica)
+        for process, due_ns in list(self._child_restarts.items()):
+            if self._phase is Phase.RUNNING and now_ns >= due_ns:
+                del self._child_restarts[process]
+                self._child_restart_count += 1
+                replica.spawn(process, now_ns=now_ns)
+                self._store_restarts(replica)
+
+    def _on_stop_signal(self, now_ns: int) -> None:
+        """First: hand over leadership, then go. Again: go now."""
+        replica = self._replica
+        if replica is None:
+            self._exit_status = self._exit_status or 0
+            self._phase = Phase.DONE
+        elif self._phase is Phase.RUNNING:
+            _log.info("node %d: stopping", self._node)
+            self._exit_status = 0
+            self._child_restarts.clear()
+            self._phase = Phase.HANDING_OVER
+            election_ns = self._config.raft.election_timeout_ns
+            self._deadline_ns = now_ns + 2 * election_ns + HAND_OVER_EXTRA_NS
+            replica.request_stop()
+        elif self._phase is Phase.KILLING:
+            self._exit_status = self._exit_status or 0
+        else:
+            self._kill(replica)
+
+    def _on_sample(self, now_ns: int) -> None:
+        self._sample_ns = now_ns + SAMPLE_NS
+        replica = self._replica
+        if replica is None:
+            return
+        slots = replica.station.slots
+        slots[replica.station.slot(f"{topology.SUPERVISOR}.loops")] += 1
+        self._sampler.sample({topology.SUPERVISOR: os.getpid(), **replica.pids()}, now_ns=now_ns)
+        if self._phase is not Phase.RUNNING:
+            return
+        for process in self._liveness.stalled(replica.loops(), now_ns=now_ns):
+            if process == topology.WRITER:
+                _log.warning("node %d: the writer stands still, maybe in the kernel", self._node)
+            else:
+                _log.error("node %d: %s stands still and is killed", self._node, process)
+                replica.children[process].kill()
+
+    # --- acts ---
+
+    def _start_incarnation(self, now_ns: int) -> None:
+        self._incarnation += 1
+        replica = Replica(
+            self._config,
+            self._node,
+            str(self._folder),
+            incarnation=self._incarnation,
+            child_command=self._child_command,
+        )
+        self._replica = replica
+        self._liveness = LivenessWatch()
+        self._sampler = ProcessSampler(replica.station)
+        replica.regions.publish_counters(self._folder)
+        slot = replica.station.slot(f"{topology.SUPERVISOR}.pid")
+        replica.station.slots[slot] = os.getpid()
+        self._store_restarts(replica)
+        replica.spawn_all(now_ns=now_ns)
+        self._phase = Phase.RUNNING
+
+    def _terminate(self, replica: Replica, now_ns: int) -> None:
+        self._phase = Phase.TERMINATING
+        self._deadline_ns = now_ns + TERMINATE_NS
+        replica.terminate_all()
+
+    def _kill(self, replica: Replica) -> None:
+        self._phase = Phase.KILLING
+        self._child_restarts.clear()
+        replica.kill_all()
+
+    def _end_incarnation(self, replica: Replica) -> None:
+        replica.close()
+        self._replica = None
+        if self._exit_status is not None:
+            self._phase = Phase.DONE
+            return
+        self._replica_restart_count += 1
+        self._phase = Phase.WAITING
+
+    def _abandon(self) -> None:
+        """Whatever ends the loop, no child outlives it."""
+        replica, self._replica = self._replica, None
+        if replica is None:
+            return
+        replica.kill_all()
+        for process in list(replica.children):
+            replica.reap(process)
+        replica.close()
+
+    def _store_restarts(self, replica: Replica) -> None:
+        slots = replica.station.slots
+        slots[topology.Counter.REPLICA_RESTARTS] = self._replica_restart_count
+        slots[topology.Counter.CHILD_RESTARTS] = self._child_restart_count

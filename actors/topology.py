@@ -1,0 +1,98 @@
+"""Which processes a replica has, which rings join them, and which counters they share.
+
+Pure description: names, sizes and slots. The supervisor makes the regions and bells it names,
+`station` attaches a process to them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from logstore.model import NodeId
+
+INGRESS = "ingress"
+RAFT = "raft"
+WRITER = "writer"
+EGRESS = "egress"
+SUPERVISOR = "supervisor"
+REPLICATOR = "replicator"
+
+CONTROL = "control"
+BULK = "bulk"
+
+
+def replicator(peer: NodeId) -> str:
+    """Name of the process that talks to `peer`."""
+    return f"{REPLICATOR}-{peer}"
+
+
+def processes(node: NodeId, nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
+    """The child processes of `node`, in the order they are started."""
+    peers = (replicator(peer) for peer in nodes if peer != node)
+    return (WRITER, RAFT, INGRESS, EGRESS, *peers)
+
+
+def ring_name(source: str, target: str, lane: str = "") -> str:
+    return f"{source}>{target}.{lane}" if lane else f"{source}>{target}"
+
+
+def rings(node: NodeId, nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
+    """Every command ring of a replica; the order is their order in the region."""
+    fixed = (
+        ring_name(INGRESS, RAFT, CONTROL),
+        ring_name(INGRESS, RAFT, BULK),
+        ring_name(RAFT, INGRESS),
+        ring_name(RAFT, WRITER),
+        ring_name(WRITER, RAFT),
+        ring_name(RAFT, EGRESS),
+        ring_name(EGRESS, RAFT),
+        ring_name(RAFT, SUPERVISOR),
+        ring_name(SUPERVISOR, RAFT),
+    )
+    peers = tuple(replicator(peer) for peer in nodes if peer != node)
+    to_peers = tuple(ring_name(RAFT, peer) for peer in peers)
+    return fixed + to_peers + tuple(ring_name(peer, RAFT) for peer in peers)
+
+
+class Counter(IntEnum):
+    """Shared counters of a replica, one u64 each; what they may be used for is SAFETY U1."""
+
+    WRITTEN = 0  # persist sequence whose frames and records pwritev has returned for (W4)
+    MAP_GENERATION = 1  # bumped by the writer after every durable roll, truncation or unlink (V7)
+    VISIBLE = 2  # visible LSN + 1; 0: not ready (V3, V4)
+    VISIBLE_INDEX = 3  # stored before VISIBLE: everything up to it is committed and persisted
+    LOG_START_LSN = 4  # first LSN the log still holds
+    IS_LEADER = 5  # liveness and metrics only: 1 while this replica leads
+    TERM = 6  # metrics only
+    COMMIT_INDEX = 7  # metrics only
+    LAST_INDEX = 8  # metrics only
+    DISK_FULL = 9  # 1 while the next segment cannot be prepared (S9)
+    PAYLOAD_BYTES_ACKNOWLEDGED = 10  # payload bytes of batches this leader acknowledged
+    PAYLOADS_ACKNOWLEDGED = 11
+    GROUPS_COMMITTED = 12  # DATA groups this leader acknowledged
+    DISK_BYTES_DATA = 13  # handed to pwrite for data files since start
+    DISK_BYTES_RAFT = 14  # … for Raft files
+    DISK_BYTES_META = 15  # … for META
+    FLUSHES = 16  # fdatasync calls of the writer
+    FRAMES_DROPPED = 17  # messages of peers and clients that did not decode (M6)
+    FRAMES_FOREIGN = 18  # … of another cluster, for another node, from a uuid seen twice
+    BULK_STALE = 19  # bulk frames dropped before the copy (W1)
+    BULK_CORRUPT = 20  # bulk frames and pushed batches whose CRC failed
+    APPENDS_REFUSED = 21  # client batches answered with a refusal
+    SENDS_DROPPED = 22  # sends that ZeroMQ refused (mark reached, peer unknown)
+    FETCHES = 23  # fetch requests answered
+    FETCH_BYTES = 24
+    RING_OVERWRITTEN = 25  # ring copies of a replicator that came too late and read files instead
+    REPLICA_RESTARTS = 26  # by the supervisor, since it started
+    CHILD_RESTARTS = 27  # replicators and egress started again
+
+
+FACTS = ("pid", "loops", "cpu_permille", "rss_bytes")
+
+
+def counter_names(node: NodeId, nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
+    """Names of all slots: the counters, then pid, loops, cpu and memory of each process."""
+    names = [counter.name.lower() for counter in Counter]
+    for process in (SUPERVISOR, *processes(node, nodes)):
+        names += [f"{process}.{fact}" for fact in FACTS]
+    return tuple(names)

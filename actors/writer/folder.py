@@ -1,0 +1,192 @@
+"""The writer's data folder: recovery, META and the log, as one thing to open, save to and close.
+
+Owns what is told to raft about what recovery found. META has one saver at a time: the META lane.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from actors import topology
+from actors.messages import FaultyRange, LogRecovered
+from actors.station import Station
+from actors.topology import Counter
+from logstore.errors import CorruptData, InvariantViolated, MetaLost
+from logstore.model import NO_INDEX, NO_NODE, NO_TERM, Lsn, NodeId, ReplicaState, Term
+from logstore.raft.bootstrap import SaveInit
+from logstore.storage.disk import Disk
+from logstore.storage.log_writer import LogWriter
+from logstore.storage.meta_store import MetaStore
+from logstore.storage.recovery import Recovered, create_log, recover
+from logstore.storage.segment import SegmentOptions
+
+UUID_BYTES = 16
+
+
+def new_uuid() -> bytes:
+    return os.urandom(UUID_BYTES)
+
+
+class Folder:
+    """Everything the writer has on disk."""
+
+    def __init__(self, station: Station, disk: Disk) -> None:
+        self._station = station
+        self._slots = station.slots
+        self._loops = station.slot(f"{topology.WRITER}.loops")
+        storage = station.config.storage
+        self._options = SegmentOptions(storage.segment_bytes, storage.segment_records)
+        self._disk = disk
+        self._meta: MetaStore | None = None
+        self._log: LogWriter | None = None
+
+    @property
+    def log(self) -> LogWriter:
+        if self._log is None:
+            raise InvariantViolated("an entry came before the log was made")
+        return self._log
+
+    @property
+    def has_log(self) -> bool:
+        return self._log is not None
+
+    def recover(self) -> LogRecovered:
+        """Open the folder (SAFETY section 4). What cannot be served is in `damage`."""
+        try:
+            recovered = recover(
+                self._disk,
+                self._station.folder,
+                self._options,
+                node=self._station.node,
+                new_uuid=new_uuid,
+                tick=self._tick,
+            )
+        except (MetaLost, CorruptData) as error:
+            return _damaged(str(error))
+        self._meta = recovered.meta
+        self._log = recovered.writer
+        self.count_bytes()
+        return _report(recovered)
+
+    def save_vote(self, *, term: Term, vote: NodeId) -> None:
+        meta = self._opened_meta()
+        meta.save(msgspec.structs.replace(meta.meta, term=term, vote=vote))
+
+    def save_init(self, command: SaveInit) -> None:
+        """A step of the bootstrap. VOTER: the first segment, then META says so (S10)."""
+        meta = self._opened_meta()
+        if command.state == ReplicaState.VOTER:
+            meta.save(msgspec.structs.replace(meta.meta, nonce=command.nonce))
+            self._log = create_log(
+                self._disk,
+                self._station.folder,
+                self._options,
+                meta,
+                cluster_id=command.cluster_id,
+                new_uuid=new_uuid,
+            )
+            return
+        meta.save(
+            msgspec.structs.replace(
+                meta.meta,
+                state=ReplicaState(command.state),
+                nonce=command.nonce,
+                cluster_id=command.cluster_id,
+            )
+        )
+
+    def newborn(self) -> LogRecovered:
+        """What raft starts with after the bootstrap: an empty log."""
+        meta = self._opened_meta().meta
+        return LogRecovered(
+            cluster_id=meta.cluster_id,
+            replica_uuid=meta.replica_uuid,
+            boot=meta.boot_counter,
+            state=meta.state,
+            nonce=meta.nonce,
+            term=meta.term,
+            vote=meta.vote,
+            start_index=meta.log_start.index,
+            start_term=meta.log_start.term,
+            start_chain=meta.log_start.chain,
+            start_next_lsn=meta.log_start.next_lsn,
+            last_row=None,
+            term_runs=(),
+            commit_floor=meta.log_start.index,
+            persisted=meta.log_start.index,
+            faulty=(),
+            damage="",
+        )
+
+    def count_bytes(self) -> None:
+        """Show what was handed to pwrite since this process started."""
+        slots, log, meta = self._slots, self._log, self._meta
+        if log is not None:
+            slots[Counter.DISK_BYTES_DATA] = log.data_bytes_written
+            slots[Counter.DISK_BYTES_RAFT] = log.raft_bytes_written
+        if meta is not None:
+            slots[Counter.DISK_BYTES_META] = meta.bytes_written
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+        if self._meta is not None:
+            self._meta.close()
+
+    def _opened_meta(self) -> MetaStore:
+        if self._meta is None:
+            raise InvariantViolated("META was saved before it was read")
+        return self._meta
+
+    def _tick(self) -> None:
+        """Recovery counts as progress of the writer's loop (M3)."""
+        self._slots[self._loops] += 1
+
+
+def _report(recovered: Recovered) -> LogRecovered:
+    start = recovered.start
+    has_entries = recovered.last.header.index > start.index
+    return LogRecovered(
+        cluster_id=recovered.cluster_id,
+        replica_uuid=recovered.replica_uuid,
+        boot=recovered.boot_counter,
+        state=recovered.state,
+        nonce=recovered.meta.meta.nonce,
+        term=recovered.term,
+        vote=recovered.vote,
+        start_index=start.index,
+        start_term=start.term,
+        start_chain=start.chain,
+        start_next_lsn=start.next_lsn,
+        last_row=recovered.last if has_entries else None,
+        term_runs=recovered.term_runs,
+        commit_floor=recovered.commit_floor,
+        persisted=recovered.persisted,
+        faulty=tuple(FaultyRange(each.first, each.last, each.reason) for each in recovered.faulty),
+        damage="",
+    )
+
+
+def _damaged(reason: str) -> LogRecovered:
+    """META or the log is lost: this replica takes no part until it is replaced (L1)."""
+    return LogRecovered(
+        cluster_id=bytes(UUID_BYTES),
+        replica_uuid=bytes(UUID_BYTES),
+        boot=0,
+        state=ReplicaState.EMPTY,
+        nonce=0,
+        term=NO_TERM,
+        vote=NO_NODE,
+        start_index=NO_INDEX,
+        start_term=NO_TERM,
+        start_chain=0,
+        start_next_lsn=Lsn(0),
+        last_row=None,
+        term_runs=(),
+        commit_floor=NO_INDEX,
+        persisted=NO_INDEX,
+        faulty=(),
+        damage=reason,
+    )

@@ -1,0 +1,116 @@
+"""`python -m benchmarks saturate|compare|idle`: arguments in, a result file out."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+import msgspec
+
+from benchmarks.compare import compare as compare_all
+from benchmarks.environment import describe_environment, require_real_file_system
+from benchmarks.idle import measure_idle
+from benchmarks.results import Result, write_result
+from benchmarks.saturate import Settings
+from benchmarks.saturate import saturate as saturate_once
+from logstore.errors import InvalidRequest, LogStoreError
+from logstore.limits import BATCH_MAX_BYTES, BATCH_MAX_PAYLOADS, KIB
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+# Header and padding of a batch, and four bytes an offset.
+BATCH_OVERHEAD_BYTES = KIB
+OFFSET_BYTES = 4
+
+_folder = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=lambda: Path(tempfile.gettempdir()),
+    help="where the data lies while it runs, on a real disk (default: the system's temporary one)",
+)
+_json = click.option("--json", "json_path", metavar="FILE", required=True, help="- is stdout")
+
+
+@click.group()
+def benchmarks() -> None:
+    """Measurements of a cluster of three replicas on this machine, both flushes on."""
+
+
+@benchmarks.command("saturate")
+@click.option("--payload", type=click.IntRange(0, BATCH_MAX_BYTES), required=True, help="bytes")
+@click.option("--batch", type=click.IntRange(1, BATCH_MAX_PAYLOADS), required=True)
+@click.option("--window-mb", type=click.FloatRange(0.0, 1_000.0, min_open=True), required=True)
+@click.option("--seconds", type=click.FloatRange(0.5, 3_600.0), required=True)
+@click.option("--rate", type=click.FloatRange(0.0), default=0.0, help="payloads/s, open loop")
+@_folder
+@_json
+def saturate(
+    payload: int,
+    batch: int,
+    window_mb: float,
+    seconds: float,
+    rate: float,
+    folder: Path,
+    json_path: str,
+) -> None:
+    """One producer as fast as its window lets it, or at a rate."""
+    require_real_file_system(folder)
+    if batch * (payload + OFFSET_BYTES) + BATCH_OVERHEAD_BYTES > BATCH_MAX_BYTES:
+        raise InvalidRequest(
+            f"{batch} payloads of {payload} bytes are above the {BATCH_MAX_BYTES} bytes of a "
+            "batch: lower --batch or --payload"
+        )
+    settings = Settings(payload, batch, window_mb, seconds, rate)
+    row, samples = saturate_once(settings, folder)
+    summary = {name: getattr(row, name) for name in ("payloads_per_s", "mb_per_s", "p50_ms")}
+    result = Result("saturate", describe_environment(folder), [row], summary)
+    write_result(json_path, result, samples)
+
+
+@benchmarks.command("idle")
+@click.option("--seconds", type=click.FloatRange(0.5, 3_600.0), default=20.0, show_default=True)
+@_folder
+@_json
+def idle(seconds: float, folder: Path, json_path: str) -> None:
+    """Processor time of a cluster that nobody uses."""
+    require_real_file_system(folder)
+    row = measure_idle(seconds, folder)
+    result = Result("idle", describe_environment(folder), [row], {"core_share": row.core_share})
+    write_result(json_path, result, [row])
+
+
+@benchmarks.command("compare")
+@click.option("--pairs", type=click.IntRange(1, 99), default=5, show_default=True)
+@click.option("--seconds", type=click.FloatRange(0.5, 600.0), default=5.0, show_default=True)
+@_folder
+@click.option("--json", "json_path", default="benchmarks/results/compare.json", show_default=True)
+def compare(pairs: int, seconds: float, folder: Path, json_path: str) -> None:
+    """Product and floor in turn, medians of the pairs. LOGSTORE_FLOOR names the floor's script."""
+    require_real_file_system(folder)
+    found = compare_all(folder, pairs=pairs, seconds=seconds, say=_say)
+    rows = [*found.pairs, found.idle]
+    result = Result("compare", describe_environment(folder), rows, found.summary)
+    write_result(json_path, result, found.samples)
+    _say(msgspec.json.format(msgspec.json.encode(found.summary), indent=2).decode())
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def main() -> None:
+    try:
+        benchmarks(prog_name="python -m benchmarks")
+    except InvalidRequest as error:
+        _say(str(error))
+        sys.exit(EXIT_USAGE)
+    except LogStoreError as error:
+        _say(str(error))
+        sys.exit(EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    main()

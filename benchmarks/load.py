@@ -1,0 +1,159 @@
+"""The load, a process of its own: one producer of the public client that appends random payloads.
+
+Owns the pace (closed loop: as fast as the window lets; open loop: a rate, whatever comes back) and
+the raw samples: one per acknowledged batch, in the order of the acknowledgements. Payloads are made
+before the first append. Prints the monotonic time at which it began, so that the parent can place
+its marks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+import logstore
+from actors.child import die_with_parent
+from logstore.cli.embedded import poll_until
+from logstore.client.clock import monotonic_ns
+
+SAMPLE_FIELDS = ("acknowledged_ns", "appended_ns", "payloads")
+# Random bytes kept ready: far above what any cache of a processor holds.
+POOL_BYTES = 64 << 20
+# Appends between two looks at the clock in the closed loop, if the window lets so many in.
+APPENDS_PER_LOOK = 16
+CLOSE_TIMEOUT_S = 60.0
+
+
+class LoadSpec(msgspec.Struct, frozen=True):
+    """What the load is told, as JSON in its argument.
+
+    Attributes:
+        payload_bytes: of each payload.
+        batch: payloads an append; 1: `append`, which may pack neighbours.
+        window_bytes: unacknowledged bytes at most.
+        rate: payloads offered a second; 0: closed loop.
+        seconds: how long to append, warm-up included.
+        samples: the file for the samples, i64 triples of SAMPLE_FIELDS.
+    """
+
+    endpoints: list[str]
+    payload_bytes: int
+    batch: int
+    window_bytes: int
+    rate: float
+    seconds: float
+    samples: str
+    parent_pid: int
+
+
+class Sampler:
+    """Called by the network thread once per acknowledged batch."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int]] = []
+
+    def on_ack(self, _: int, payloads: int, appended_ns: int, acknowledged_ns: int) -> None:
+        self.rows.append((acknowledged_ns, appended_ns, payloads))
+
+
+def make_batches(spec: LoadSpec) -> list[list[bytes]]:
+    """Different random batches, as many as fit into the pool, at least one."""
+    size = spec.payload_bytes
+    count = max(1, POOL_BYTES // max(1, size * spec.batch))
+    count = min(count, 65_536)
+    pool = os.urandom(count * spec.batch * size)
+    payloads = [pool[at * size : (at + 1) * size] for at in range(count * spec.batch)]
+    return [payloads[at : at + spec.batch] for at in range(0, len(payloads), spec.batch)]
+
+
+def run_load(spec: LoadSpec) -> None:
+    """Append for `seconds`, wait for the outcomes, write the samples."""
+    batches = make_batches(spec)
+    sampler = Sampler()
+    options = logstore.ProducerOptions(window_bytes=spec.window_bytes, on_ack=sampler.on_ack)
+    with logstore.connect(spec.endpoints) as client:
+        producer = client.producer(options)
+        began_ns = monotonic_ns()
+        print(began_ns, flush=True)
+        until_ns = began_ns + int(spec.seconds * 1e9)
+        if spec.rate:
+            offer_at_rate(producer, batches, began_ns, until_ns, spec.rate)
+        else:
+            append_closed_loop(producer, batches, until_ns)
+        producer.close(CLOSE_TIMEOUT_S)
+    rows = np.array(sampler.rows, dtype=np.int64).reshape(-1, len(SAMPLE_FIELDS))
+    if spec.rate:
+        rows = counted_from_schedule(rows, began_ns, spec.rate)
+    Path(spec.samples).write_bytes(rows.tobytes())
+
+
+def append_closed_loop(
+    producer: logstore.Producer, batches: list[list[bytes]], until_ns: int
+) -> None:
+    """Append again and again; the producer's window makes us wait. Hot."""
+    source = cycle(batches)
+    if len(batches[0]) > 1:
+        append_batch = producer.append_batch
+        while monotonic_ns() < until_ns:
+            append_batch(next(source))
+        return
+    append = producer.append
+    payloads = cycle([batch[0] for batch in batches])
+    while monotonic_ns() < until_ns:
+        for _ in range(APPENDS_PER_LOOK):
+            append(next(payloads))
+
+
+def offer_at_rate(
+    producer: logstore.Producer,
+    batches: list[list[bytes]],
+    began_ns: int,
+    until_ns: int,
+    rate: float,
+) -> None:
+    """Append what is due by the schedule, late or not; the schedule never waits for an answer."""
+    source = cycle(batches)
+    size = len(batches[0])
+    append = _append_one(producer) if size == 1 else producer.append_batch
+    offered = 0
+    while (now_ns := monotonic_ns()) < until_ns:
+        due = int((now_ns - began_ns) * rate / 1e9)
+        while offered + size <= due:
+            append(next(source))
+            offered += size
+        poll_until(lambda: False, 0.001, look_ms=1)
+
+
+def _append_one(producer: logstore.Producer) -> Callable[[list[bytes]], object]:
+    append = producer.append
+    return lambda batch: append(batch[0])
+
+
+def counted_from_schedule(
+    rows: np.ndarray[tuple[int, int], np.dtype[np.int64]], began_ns: int, rate: float
+) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """Latency counts from when a payload was due, not from when there was room for it.
+
+    Acknowledgements come in the order of the appends, so a batch's first payload is known by
+    counting.
+    """
+    before = np.cumsum(rows[:, 2]) - rows[:, 2]
+    counted = rows.copy()
+    counted[:, 1] = began_ns + (before / rate * 1e9).astype(np.int64)
+    return counted
+
+
+def main() -> None:
+    spec = msgspec.json.decode(sys.argv[1], type=LoadSpec)
+    die_with_parent(spec.parent_pid)
+    run_load(spec)
+
+
+if __name__ == "__main__":
+    main()

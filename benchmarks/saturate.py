@@ -1,0 +1,168 @@
+"""How much a cluster of three takes: one producer, a window, both flushes on, one row of figures.
+
+Owns the course of one run: start, warm up, measure, stop. Counts what was acknowledged inside the
+    measured
+seconds, no earlier and no later.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from random import Random
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from benchmarks.load import SAMPLE_FIELDS, LoadSpec
+from benchmarks.usage import (
+    Mark,
+    cpu_between,
+    disk_bytes_per_payload_byte,
+    payloads_per_group,
+    take_mark,
+)
+from logstore.cli.embedded import EmbeddedCluster, make_config, poll_until
+from logstore.client.clock import monotonic_ns
+from logstore.errors import Unreachable
+
+REPLICAS = 3
+WARM_UP_S = 2.0
+CLOSE_TIMEOUT_S = 90.0
+Samples = npt.NDArray[np.int64]
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """One run. `rate` 0: closed loop."""
+
+    payload: int
+    batch: int
+    window_mb: float
+    seconds: float
+    rate: float = 0.0
+
+
+class Row(msgspec.Struct, frozen=True):
+    """The figures of one run; MB are 10**6 payload bytes, rates count acknowledged payloads."""
+
+    payload: int
+    batch: int
+    window_mb: float
+    seconds: float
+    rate: float
+    payloads_per_s: float
+    mb_per_s: float
+    p50_ms: float
+    p99_ms: float
+    payloads_per_group: float
+    cpu_s: dict[str, float]
+    rss_mb: dict[str, float]
+    disk_bytes_per_payload_byte: float
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One acknowledged batch. `at_ms` counts from the beginning of the measured seconds."""
+
+    at_ms: float
+    latency_ms: float
+    payloads: int
+
+
+def saturate(settings: Settings, folder: Path) -> tuple[Row, list[Sample]]:
+    """Run once, with the data in a folder of its own below `folder`.
+
+    Raises:
+        LogStoreError: the cluster or the load did not run through.
+    """
+    with tempfile.TemporaryDirectory(prefix="saturate-", dir=folder) as own:
+        config = make_config(REPLICAS, Random(os.urandom(8)))
+        with EmbeddedCluster(Path(own), config) as cluster:
+            cluster.start_all()
+            leader = cluster.wait_for_leader()
+            return _measure(settings, cluster, leader, Path(own) / "samples")
+
+
+def _measure(
+    settings: Settings, cluster: EmbeddedCluster, leader: int, samples_path: Path
+) -> tuple[Row, list[Sample]]:
+    spec = LoadSpec(
+        endpoints=cluster.endpoints,
+        payload_bytes=settings.payload,
+        batch=settings.batch,
+        window_bytes=max(1, int(settings.window_mb * 1e6)),
+        rate=settings.rate,
+        seconds=WARM_UP_S + settings.seconds + 0.2,  # it must not end before the second mark
+        samples=str(samples_path),
+        parent_pid=os.getpid(),
+    )
+    command = [sys.executable, "-m", "benchmarks.load", msgspec.json.encode(spec).decode()]
+    before = take_mark(cluster, cluster.all_processes(), leader)
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as load:
+        try:
+            if load.stdout is None or not (line := load.stdout.readline()):
+                raise Unreachable("the load ended before it began; what it said is above")
+            start_ns = int(line) + int(WARM_UP_S * 1e9)
+            processes = {**cluster.all_processes(), "client": psutil.Process(load.pid)}
+            marks = []
+            for at_ns in (start_ns, start_ns + int(settings.seconds * 1e9)):
+                _wait_until(at_ns)
+                marks.append(take_mark(cluster, processes, leader))
+            if load.wait(CLOSE_TIMEOUT_S):
+                raise Unreachable("the load failed; what it said is above")
+        finally:
+            load.kill()
+    # Bytes are compared over the whole run: at its ends nothing is written but not acknowledged.
+    after = take_mark(cluster, cluster.all_processes(), leader)
+    disk_bytes = disk_bytes_per_payload_byte(before, after)
+    rows = np.fromfile(samples_path, dtype=np.int64).reshape(-1, len(SAMPLE_FIELDS))
+    return _make_row(settings, marks, rows, start_ns, disk_bytes)
+
+
+def _make_row(
+    settings: Settings, marks: list[Mark], rows: Samples, start_ns: int, disk_bytes: float
+) -> tuple[Row, list[Sample]]:
+    first, second = marks
+    end_ns = start_ns + int(settings.seconds * 1e9)
+    inside = rows[(rows[:, 0] >= start_ns) & (rows[:, 0] < end_ns)]
+    payloads_per_s = int(inside[:, 2].sum()) / settings.seconds
+    latencies_ms = (inside[:, 0] - inside[:, 1]) / 1e6
+    row = Row(
+        **msgspec.structs.asdict(settings),
+        payloads_per_s=round(payloads_per_s, 1),
+        mb_per_s=round(payloads_per_s * settings.payload / 1e6, 3),
+        p50_ms=weighted_percentile(latencies_ms, inside[:, 2], 0.50),
+        p99_ms=weighted_percentile(latencies_ms, inside[:, 2], 0.99),
+        payloads_per_group=payloads_per_group(first, second),
+        cpu_s=cpu_between(first, second),
+        rss_mb=second.rss_mb,
+        disk_bytes_per_payload_byte=disk_bytes,
+    )
+    samples = [
+        Sample(round((acknowledged - start_ns) / 1e6, 3), round(latency, 3), payloads)
+        for (acknowledged, _, payloads), latency in zip(
+            inside.tolist(), latencies_ms.tolist(), strict=True
+        )
+    ]
+    return row, samples
+
+
+def weighted_percentile(
+    values: npt.NDArray[np.float64], weights: Samples, fraction: float
+) -> float:
+    """The value below which `fraction` of the weight lies; 0.0 if there is none."""
+    if not len(values):
+        return 0.0
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    at = int(np.searchsorted(reached, fraction * reached[-1]))
+    return round(float(values[order][min(at, len(values) - 1)]), 3)
+
+
+def _wait_until(at_ns: int) -> None:
+    left_s = (at_ns - monotonic_ns()) / 1e9
+    poll_until(lambda: monotonic_ns() >= at_ns, max(0.0, left_s), look_ms=1_000)

@@ -1,0 +1,75 @@
+"""A replicated log with one global, gap-free order: the public API.
+
+`connect` gives a `LogClient`; what it makes and raises is named here. Names of the client are
+loaded on first use, so that a server's process that needs `logstore.model` alone loads neither
+ZeroMQ nor numpy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from logstore.client.admin import Admin, Watermarks
+    from logstore.client.client import LogClient, connect
+    from logstore.client.consumer import AtTime, Consumer
+    from logstore.client.endpoint import Endpoint
+    from logstore.client.future import AppendFuture, LsnRange
+    from logstore.client.producer import Producer, ProducerOptions
+    from logstore.client.reader import RangeReader
+    from logstore.client.records import Record, RecordBatch
+    from logstore.client.verification import Verification
+    from logstore.errors import LogStoreError
+    from logstore.model import SequenceMode
+
+_HOME = {
+    "connect": "logstore.client.client",
+    "LogClient": "logstore.client.client",
+    "Producer": "logstore.client.producer",
+    "ProducerOptions": "logstore.client.producer",
+    "SequenceMode": "logstore.model",
+    "AppendFuture": "logstore.client.future",
+    "LsnRange": "logstore.client.future",
+    "Consumer": "logstore.client.consumer",
+    "AtTime": "logstore.client.consumer",
+    "RangeReader": "logstore.client.reader",
+    "Record": "logstore.client.records",
+    "RecordBatch": "logstore.client.records",
+    "Admin": "logstore.client.admin",
+    "Watermarks": "logstore.client.admin",
+    "Verification": "logstore.client.verification",
+    "Endpoint": "logstore.client.endpoint",
+    "LogStoreError": "logstore.errors",
+}
+
+__all__ = [
+    "connect",
+    "LogClient",
+    "Producer",
+    "ProducerOptions",
+    "SequenceMode",
+    "AppendFuture",
+    "LsnRange",
+    "Consumer",
+    "AtTime",
+    "RangeReader",
+    "Record",
+    "RecordBatch",
+    "Admin",
+    "Watermarks",
+    "Verification",
+    "Endpoint",
+    "LogStoreError",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

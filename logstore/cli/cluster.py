@@ -1,0 +1,93 @@
+"""`logstore cluster up|down|status`: a cluster on this machine that outlives the command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from logstore.cli.cluster_folder import bring_down, bring_up, read_state, wait_for_leader
+from logstore.cli.exit_status import ExitStatus
+from logstore.cli.options import json_option
+from logstore.cli.output import STDOUT, write_json
+from logstore.cli.replica_process import is_alive
+from logstore.errors import InvalidRequest
+
+DEFAULT_FOLDER = Path("logstore-cluster")
+LEADER_TIMEOUT_S = 60.0
+
+_folder = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_FOLDER,
+    show_default=True,
+    help="where the cluster lives: logs, data, cluster.json",
+)
+
+
+@click.group("cluster")
+def cluster() -> None:
+    """Start, stop and look at a cluster whose replicas all run on this machine."""
+
+
+@cluster.command("up")
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="the TOML file; three replicas on ports 7100, 7110 and 7120 if none is named",
+)
+@_folder
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0.0, 3_600.0),
+    default=LEADER_TIMEOUT_S,
+    show_default=True,
+    help="seconds to wait for a leader",
+)
+def up(config_path: Path | None, folder: Path, timeout_s: float) -> None:
+    """Start every replica that does not run, and return when a leader serves."""
+    state = bring_up(folder.resolve(), config_path)
+    leader = wait_for_leader(state, timeout_s)
+    for row in state.nodes:
+        role = "leads" if row.node == leader else "follows"
+        click.echo(f"node {row.node} {role}, pid {row.pid}, {row.dir}")
+    click.echo(f"endpoints: {','.join(state.endpoints)}")
+
+
+@cluster.command("down")
+@_folder
+def down(folder: Path) -> None:
+    """Stop every replica in order; kill what does not stop."""
+    for row, outcome in bring_down(folder.resolve()):
+        click.echo(f"node {row.node} (pid {row.pid}): {outcome}")
+
+
+@cluster.command("status")
+@_folder
+@json_option
+def status(folder: Path, json_path: str | None) -> None:
+    """Which replicas of the folder run. Exit status 1 if not all do."""
+    state = read_state(folder.resolve())
+    if state is None:
+        raise InvalidRequest(f"no cluster was started in {folder}: name its folder with --dir")
+    rows = [
+        {"node": row.node, "pid": row.pid, "dir": row.dir, "is_running": is_alive(row)}
+        for row in state.nodes
+    ]
+    document = {"endpoints": state.endpoints, "config": state.config, "nodes": rows}
+    if json_path is not None:
+        write_json(document, json_path)
+    if json_path != STDOUT:
+        table = Table("node", "pid", "state", "folder")
+        for row in rows:
+            state_word = "running" if row["is_running"] else "gone"
+            table.add_row(str(row["node"]), str(row["pid"]), state_word, str(row["dir"]))
+        Console().print(table)
+    if not all(row["is_running"] for row in rows):
+        sys.exit(ExitStatus.NO)

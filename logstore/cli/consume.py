@@ -1,0 +1,196 @@
+"""`logstore consume`: committed payloads of the log to stdout.
+
+Without `--follow` it ends where the log ended when it began: the leader says where, and the replica
+that is read is waited for until it has come that far.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import IO
+
+import click
+import msgspec
+
+from logstore.cli.exit_status import ExitStatus
+from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.output import STDOUT, Bar, open_output
+from logstore.client.client import LogClient, connect
+from logstore.client.consumer import AtTime
+from logstore.client.records import RecordBatch
+from logstore.errors import OutOfRange, Unreachable
+
+Write = Callable[[IO[bytes], RecordBatch], None]
+LSN_LIMIT = (1 << 64) - 2
+
+
+class StartType(click.ParamType[int | str | datetime]):
+    """An LSN, earliest, latest or an ISO 8601 time (local time unless it has a zone)."""
+
+    name = "start"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str | datetime:
+        text = str(value)
+        if text in ("earliest", "latest"):
+            return text
+        if text.isascii() and text.isdigit():
+            if not 1 <= int(text) <= LSN_LIMIT:
+                self.fail(f"{text}: LSNs begin at 1", param, ctx)
+            return int(text)
+        try:
+            return datetime.fromisoformat(text).astimezone()
+        except ValueError:
+            self.fail(
+                f"{text!r}: give an LSN, earliest, latest or a time like 2026-01-31T12:00:00+00:00",
+                param,
+                ctx,
+            )
+
+
+@click.command()
+@click.option(
+    "--from",
+    "start",
+    type=StartType(),
+    default="earliest",
+    show_default=True,
+    metavar="LSN|earliest|latest|TIME",
+    help="where to begin",
+)
+@click.option("--to", "to_lsn", type=click.IntRange(1, LSN_LIMIT), help="the last LSN to read")
+@click.option("--follow", is_flag=True, help="go on with what is committed from now on")
+@click.option(
+    "--replica", type=click.IntRange(1), metavar="NODE", help="read this replica and no other"
+)
+@click.option("--raw", is_flag=True, help="payloads bare, without a line feed after each")
+@endpoint_option
+@timeout_option
+@json_option
+def consume(
+    start: int | str | datetime,
+    to_lsn: int | None,
+    follow: bool,
+    replica: int | None,
+    raw: bool,
+    endpoints: str,
+    timeout_s: float,
+    json_path: str | None,
+) -> None:
+    """Write committed payloads to stdout, each with a line feed after it.
+
+    With --json each payload is an object on a line of its own: lsn, timestamp_ns and payload, or
+    payload_base64 where it is no UTF-8.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if to_lsn is not None and isinstance(start, int) and to_lsn < start:
+        raise click.UsageError(f"--to {to_lsn} lies before --from {start}")
+    write: Write = _write_raw if raw else _write_lines
+    if json_path is not None:
+        write = _write_json_lines
+    try:
+        with connect(endpoints, timeout=timeout_s) as client:
+            if follow:
+                batches = client.consumer(start, end_lsn=to_lsn, replica=replica).batches()
+                _copy(batches, json_path or STDOUT, write, is_live=True)
+            else:
+                _consume_bounded(client, start, to_lsn, replica, json_path or STDOUT, write)
+    except BrokenPipeError:  # whoever read stdout has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        sys.exit(ExitStatus.DONE if follow else ExitStatus.INTERRUPTED)
+
+
+def _consume_bounded(
+    client: LogClient,
+    start: int | str | datetime,
+    to_lsn: int | None,
+    replica: int | None,
+    path: str,
+    write: Write,
+) -> None:
+    """Read from the start to `to_lsn`, or to the leader's commit LSN of now."""
+    end_lsn = client.admin.commit_lsn() if to_lsn is None else to_lsn
+    try:
+        marks = client.admin.watermarks(replica=replica, min_lsn=end_lsn)
+    except Unreachable as error:
+        if to_lsn is None:
+            raise
+        marks = client.admin.watermarks(replica=replica)
+        raise OutOfRange(
+            f"LSN {to_lsn} is not committed; the log ends at {marks.visible_lsn} (--follow waits)",
+            first=marks.log_start_lsn,
+            last=marks.visible_lsn,
+        ) from error
+    first_lsn = _first_lsn(client, start, marks.log_start_lsn, end_lsn, replica)
+    if first_lsn == end_lsn + 1:
+        _copy(iter(()), path, write, is_live=False)
+        return
+    if first_lsn > end_lsn:
+        raise OutOfRange(
+            f"LSN {first_lsn} is not committed; the log ends at {end_lsn} (--follow waits)",
+            first=marks.log_start_lsn,
+            last=end_lsn,
+        )
+    batches = client.read(first_lsn, end_lsn, replica=replica, min_lsn=end_lsn)
+    with Bar("reading", None) as bar:
+        _copy(batches, path, write, is_live=False, bar=bar)
+
+
+def _first_lsn(
+    client: LogClient,
+    start: int | str | datetime,
+    log_start_lsn: int,
+    end_lsn: int,
+    replica: int | None,
+) -> int:
+    if isinstance(start, int):
+        return start
+    if isinstance(start, datetime):
+        found = client.admin.lsn_at(AtTime(int(start.timestamp() * 1e9)), replica=replica)
+        return min(found, end_lsn + 1)
+    return log_start_lsn if start == "earliest" else end_lsn + 1
+
+
+def _copy(
+    batches: Iterator[RecordBatch],
+    path: str,
+    write: Write,
+    *,
+    is_live: bool,
+    bar: Bar | None = None,
+) -> None:
+    """Write every batch; at once where somebody waits for it."""
+    written = 0
+    with open_output(path) as output:
+        for batch in batches:
+            write(output, batch)
+            written += batch.payload_bytes
+            if is_live:
+                output.flush()
+            if bar is not None:
+                bar.set(written)
+
+
+def _write_lines(output: IO[bytes], batch: RecordBatch) -> None:
+    output.write(b"\n".join(batch.payloads()) + b"\n")
+
+
+def _write_raw(output: IO[bytes], batch: RecordBatch) -> None:
+    output.write(batch.values[int(batch.offsets[0]) : int(batch.offsets[-1])].tobytes())
+
+
+def _write_json_lines(output: IO[bytes], batch: RecordBatch) -> None:
+    for record in batch.records():
+        row: dict[str, int | str] = {"lsn": record.lsn, "timestamp_ns": record.timestamp_ns}
+        try:
+            row["payload"] = record.payload.decode()
+        except UnicodeDecodeError:
+            row["payload_base64"] = base64.b64encode(record.payload).decode()
+        output.write(msgspec.json.encode(row) + b"\n")

@@ -1,0 +1,64 @@
+"""Exit statuses of the command line, and which error gives which.
+
+0 done, 1 the answer is no, 2 usage, 3 unreachable or no quorum, 4 refused, 5 damaged. Knows no
+commands.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from logstore import errors
+from logstore.errors import LogStoreError
+
+
+class ExitStatus(IntEnum):
+    """What a script can tell from the status alone."""
+
+    DONE = 0
+    NO = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    REFUSED = 4
+    DAMAGED = 5
+    INTERRUPTED = 130
+
+
+_REFUSED = (
+    errors.BatchTooLarge,
+    errors.InvalidBatch,
+    errors.OutOfRange,
+    errors.WrongCluster,
+    errors.Fenced,
+    errors.Gap,
+    errors.SequenceReused,
+    errors.CommittedLsnUnknown,
+    errors.UnknownProducer,
+    errors.TransferFailed,
+    errors.FolderRefused,
+    errors.DiskFull,
+)
+_UNREACHABLE = (
+    errors.Unreachable,
+    errors.NoQuorum,
+    errors.NotLeader,
+    errors.NotReady,
+    errors.Overloaded,
+    errors.NotCommitted,
+    errors.OutcomeUnknown,
+)
+_DAMAGED = (errors.CorruptData, errors.FormatError)
+_USAGE = (errors.InvalidRequest, errors.ConfigError)
+
+
+def exit_status_of(error: LogStoreError) -> ExitStatus:
+    """The status for an error; the more special classes are looked at first."""
+    for status, kinds in (
+        (ExitStatus.REFUSED, _REFUSED),
+        (ExitStatus.UNREACHABLE, _UNREACHABLE),
+        (ExitStatus.DAMAGED, _DAMAGED),
+        (ExitStatus.USAGE, _USAGE),
+    ):
+        if isinstance(error, kinds):
+            return status
+    return ExitStatus.NO

@@ -1,0 +1,92 @@
+"""The `logstore` command: which commands there are, and what an error becomes.
+
+Commands are imported when they are called: `logstore status` pays for no actor and `serve` for no
+table. The table below is the place to add one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from logstore.cli.exit_status import ExitStatus, exit_status_of
+from logstore.errors import LogStoreError
+
+# command: module, attribute, one line of help
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": ("logstore.cli.demo.command", "demo", "Real text through a log whose leader dies."),
+    "cluster": ("logstore.cli.cluster", "cluster", "Start, stop and look at a local cluster."),
+    "serve": ("logstore.cli.serve", "serve", "Run one replica in the foreground."),
+    "init": ("logstore.cli.operate", "init", "Form the cluster where auto_init is off."),
+    "produce": ("logstore.cli.produce", "produce", "Append the lines of a file or of stdin."),
+    "consume": ("logstore.cli.consume", "consume", "Write committed payloads to stdout."),
+    "status": ("logstore.cli.operate", "status", "Who leads, and how each replica is doing."),
+    "transfer": ("logstore.cli.operate", "transfer", "Hand leadership to another replica."),
+    "verify": ("logstore.cli.operate", "verify", "Compare the replicas, byte for byte."),
+    "inspect": ("logstore.cli.inspect", "inspect", "Show what lies in a file, without a node."),
+}
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{module}.{attribute} is no command")
+        return command
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, _, words) in COMMANDS.items()])
+
+
+@click.command(cls=_Commands)
+@click.version_option(package_name="logstore")
+def logstore() -> None:
+    """A replicated log with one global, gap-free order.
+
+    Exit status: 0 done, 1 the answer is no, 2 usage, 3 unreachable or no quorum, 4 refused, 5
+    damaged.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status. What goes wrong is one line on stderr."""
+    try:
+        logstore.main(arguments, prog_name="logstore", standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.ClickException as error:
+        error.show(sys.stderr)
+        return ExitStatus.USAGE
+    except LogStoreError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return exit_status_of(error)
+    except (KeyboardInterrupt, click.Abort):
+        return ExitStatus.INTERRUPTED
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return ExitStatus.USAGE
+    return ExitStatus.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""`logstore status`, `transfer`, `verify`, `init`: what an operator asks of a running cluster."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from logstore.cli.exit_status import ExitStatus
+from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.output import say, write_json
+from logstore.client.client import connect
+from logstore.client.verification import Verification
+
+
+@click.command()
+@endpoint_option
+@timeout_option
+@json_option
+def status(endpoints: str, timeout_s: float, json_path: str | None) -> None:
+    """Who leads, how far the log is, how each replica is doing. Exit status 3 without a leader."""
+    with connect(endpoints, timeout=timeout_s) as client:
+        found = client.admin.status()
+    if json_path is not None:
+        write_json(found, json_path)
+    else:
+        _print_status(found)
+    if not found["leader"]:
+        sys.exit(ExitStatus.UNREACHABLE)
+
+
+@click.command()
+@click.argument("target", type=click.IntRange(0), default=0, metavar="[NODE]")
+@endpoint_option
+@timeout_option
+@json_option
+def transfer(target: int, endpoints: str, timeout_s: float, json_path: str | None) -> None:
+    """Hand leadership to NODE, or to whichever replica is most up to date."""
+    with connect(endpoints, timeout=timeout_s) as client:
+        leader = client.admin.transfer(target)
+    if json_path is not None:
+        write_json({"leader": leader}, json_path)
+    else:
+        say(f"node {leader} leads")
+    if target and leader != target:
+        say(f"error: node {target} does not lead; try again")
+        sys.exit(ExitStatus.REFUSED)
+
+
+@click.command()
+@endpoint_option
+@timeout_option
+@json_option
+def verify(endpoints: str, timeout_s: float, json_path: str | None) -> None:
+    """Recompute the chain from every batch on every replica, and compare.
+
+    Exit status 5 if a replica is damaged or differs, 3 if one does not answer.
+    """
+    with connect(endpoints, timeout=timeout_s) as client:
+        found = client.admin.verify()
+    if json_path is not None:
+        document = {"is_good": found.is_good, **msgspec.to_builtins(found)}
+        write_json(document, json_path)
+    else:
+        _print_verification(found)
+    has_compared = any(not row.error for row in found.replicas)
+    if (has_compared and not found.chains_equal) or any(row.faulty for row in found.replicas):
+        sys.exit(ExitStatus.DAMAGED)
+    if not found.is_good:
+        sys.exit(ExitStatus.UNREACHABLE)
+
+
+@click.command()
+@endpoint_option
+@timeout_option
+def init(endpoints: str, timeout_s: float) -> None:
+    """Form the cluster, once, where its configuration has `auto_init = false`."""
+    with connect(endpoints, timeout=timeout_s) as client:
+        client.admin.initialize()
+    say("the cluster is formed")
+
+
+def _print_status(found: dict[str, Any]) -> None:
+    table = Table("node", "role", "pid", "LSN", "lag", "CPU %", "memory MB", "faulty")
+    for row in found["nodes"]:
+        processes = row["processes"].values()
+        table.add_row(
+            str(row["node"]),
+            str(row["role"]),
+            str(row["pid"] or "-"),
+            str(row.get("visible_lsn", "-")),
+            str("-" if row["lag_lsn"] is None else row["lag_lsn"]),
+            f"{sum(each['cpu_percent'] for each in processes):.0f}",
+            f"{sum(each['rss_mb'] for each in processes):.0f}",
+            ", ".join(_range_words(each) for each in row["faulty"]) or "none",
+        )
+    leader = f"node {found['leader']} leads" if found["leader"] else "nobody leads"
+    console = Console()
+    console.print(f"{leader} in term {found['term']}, LSN {found['log_start_lsn']} to "
+                  f"{found['commit_lsn']} committed")  # fmt: skip
+    console.print(table)
+    for row in found["nodes"]:
+        if trouble := _trouble(row):
+            say(f"node {row['node']}: {trouble}")
+
+
+def _trouble(row: dict[str, Any]) -> str:
+    """Why a replica takes no part, or takes no appends; empty if it does."""
+    full = "its disk is full: free some space" if row.get("is_disk_full") else ""
+    return "; ".join(filter(None, (row.get("damage"), row.get("refusal"), full)))
+
+
+def _print_verification(found: Verification) -> None:
+    table = Table("node", "payloads", "last LSN", "chain", "damage")
+    for row in found.replicas:
+        damage = row.error or ", ".join(_range_words(each) for each in row.faulty)
+        table.add_row(
+            str(row.node), str(row.payloads), str(row.last_lsn), row.chain, damage or "none"
+        )
+    console = Console()
+    console.print(table)
+    verdict = "equal" if found.chains_equal else "NOT equal"
+    console.print(f"chains are {verdict} up to LSN {found.compared_lsn}")
+
+
+def _range_words(faulty: dict[str, Any]) -> str:
+    reason = f" ({faulty['reason']})" if faulty.get("reason") else ""
+    return f"LSN {faulty.get('first_lsn')} to {faulty.get('last_lsn')}{reason}"

@@ -1,0 +1,44 @@
+"""Options that several commands share, and the client they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+# The first node of configs/cluster-3.toml.
+DEFAULT_ENDPOINT = "127.0.0.1:7100"
+DEFAULT_TIMEOUT_S = 10.0
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def endpoint_option(command: _F) -> _F:
+    return click.option(
+        "--endpoint",
+        "endpoints",
+        envvar="LOGSTORE_ENDPOINT",
+        default=DEFAULT_ENDPOINT,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT[,…]",
+        help="control ports of replicas; one is enough to find the others",
+    )(command)
+
+
+def timeout_option(command: _F) -> _F:
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(0.1, 3_600.0),
+        default=DEFAULT_TIMEOUT_S,
+        show_default=True,
+        help="seconds to wait for a leader or a replica",
+    )(command)
+
+
+def json_option(command: _F) -> _F:
+    return click.option(
+        "--json", "json_path", metavar="FILE", help="write it there as JSON; - is stdout"
+    )(command)

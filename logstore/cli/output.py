@@ -1,0 +1,74 @@
+"""What commands print: JSON documents, tables, a progress bar where somebody watches.
+
+Data goes to stdout, everything said about it to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+STDOUT = "-"
+
+
+def write_json(document: Any, path: str) -> None:
+    """One JSON document, indented, to a file or stdout."""
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    if path == STDOUT:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+    else:
+        Path(path).write_bytes(text)
+
+
+@contextmanager
+def open_output(path: str) -> Iterator[IO[bytes]]:
+    """Stdout, or a file that is created anew."""
+    if path == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    else:
+        with open(path, "wb") as file:
+            yield file
+
+
+def say(text: str) -> None:
+    """A line for people, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class Bar:
+    """Bytes done, drawn on stderr if that is a terminal; a quiet object otherwise."""
+
+    def __init__(self, words: str, total_bytes: int | None) -> None:
+        self._progress: Progress | None = None
+        if sys.stderr.isatty():
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                DownloadColumn(),
+                TransferSpeedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._progress.add_task(words, total=total_bytes)
+
+    def __enter__(self) -> Bar:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def set(self, done_bytes: int) -> None:
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done_bytes)

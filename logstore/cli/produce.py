@@ -1,0 +1,218 @@
+"""`logstore produce`: the lines of a file or of stdin into the log.
+
+Streams: at most a window of unacknowledged lines is held. What was acknowledged is counted from the
+futures, so that an interrupted run can say how far it came.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections import deque
+from io import BufferedReader
+
+import click
+
+from logstore.cli.exit_status import ExitStatus, exit_status_of
+from logstore.cli.interrupts import InterruptibleSource, Interrupts
+from logstore.cli.lines import read_lines
+from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.output import Bar, say, write_json
+from logstore.client.client import connect
+from logstore.client.clock import monotonic_ns
+from logstore.client.future import AppendFuture
+from logstore.client.producer import Producer, ProducerOptions
+from logstore.errors import BatchTooLarge, LogStoreError
+from logstore.limits import BATCH_MAX_PAYLOADS, MIB
+
+WINDOW_BYTES = 16 * MIB
+# Futures held: an empty line is 4 bytes of window, but its future is about 60 bytes of memory.
+FUTURES_MAX = 65_536
+INTERRUPT_FLUSH_S = 2.0
+# The default of 5 ms would keep the network thread waiting for the reading one.
+SWITCH_INTERVAL_S = 5e-5
+BATCH_OVERHEAD_BYTES = 128
+
+
+class Tally:
+    """What was acknowledged so far, from futures in the order of their appends."""
+
+    def __init__(self, patience_s: float, interrupts: Interrupts) -> None:
+        self._patience_s = patience_s
+        self._interrupts = interrupts
+        self._waiting: deque[AppendFuture] = deque()
+        self.appended_payloads = self.appended_bytes = 0
+        self.payloads = self.first_lsn = self.last_lsn = 0
+
+    def add(self, future: AppendFuture, payloads: int, size_bytes: int) -> None:
+        """Remember an append; waits for the oldest while there are too many. Errors as `settle`."""
+        self._waiting.append(future)
+        self.appended_payloads += payloads
+        self.appended_bytes += size_bytes
+        if len(self._waiting) > FUTURES_MAX:
+            self._settle_oldest()
+
+    def settle(self) -> None:
+        """Count the futures that are done.
+
+        Raises:
+          LogStoreError: the oldest append failed.
+        """
+        while self._waiting and self._waiting[0].done():
+            self._settle_oldest()
+
+    def settle_all(self) -> None:
+        """Wait for every append. Errors as `settle`."""
+        while self._waiting:
+            self._settle_oldest()
+
+    def salvage(self) -> None:
+        """After a failure: count what was acknowledged nevertheless."""
+        while self._waiting:
+            future = self._waiting.popleft()
+            if future.done() and future.exception(0) is None:
+                self._count(*future.result(0))
+
+    def _settle_oldest(self) -> None:
+        if not self._waiting[0].done():
+            with self._interrupts.allowed():
+                self._waiting[0].exception(self._patience_s)
+        first, last = self._waiting[0].result(self._patience_s)
+        self._waiting.popleft()
+        self._count(first, last)
+
+    def _count(self, first: int, last: int) -> None:
+        self.payloads += last - first + 1
+        self.first_lsn = self.first_lsn or first
+        self.last_lsn = max(self.last_lsn, last)
+
+
+@click.command()
+@click.argument("source", metavar="[FILE|-]", default="-", type=click.File("rb"))
+@click.option(
+    "--batch",
+    "batch_lines",
+    type=click.IntRange(1, BATCH_MAX_PAYLOADS),
+    help="append so many lines at a time, each time as one atomic batch",
+)
+@endpoint_option
+@timeout_option
+@json_option
+def produce(
+    source: BufferedReader,
+    batch_lines: int | None,
+    endpoints: str,
+    timeout_s: float,
+    json_path: str | None,
+) -> None:
+    """Append each line of FILE, or of stdin, as a payload.
+
+    A line is what stands between two line feeds: a carriage return is part of it, and a last line
+    without a line feed counts. Returns when all are committed.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    interrupts = Interrupts()
+    tally = Tally(timeout_s + INTERRUPT_FLUSH_S, interrupts)
+    started_ns = monotonic_ns()
+    failure = ""
+    status = ExitStatus.DONE
+    options = ProducerOptions(
+        window_bytes=WINDOW_BYTES, append_timeout_s=timeout_s, delivery_timeout_s=timeout_s
+    )
+    try:
+        with connect(endpoints, timeout=timeout_s) as client:
+            producer = client.producer(options)
+            try:
+                with interrupts:
+                    stream = InterruptibleSource(source, interrupts)
+                    with Bar("appending", _size_of(source)) as bar:
+                        _append_all(stream, producer, tally, batch_lines, bar)
+            except BaseException:
+                producer.close(INTERRUPT_FLUSH_S)
+                tally.salvage()
+                raise
+    except KeyboardInterrupt:
+        failure, status = "interrupted", ExitStatus.INTERRUPTED
+    except (LogStoreError, TimeoutError) as error:
+        failure = str(error)
+        status = (
+            exit_status_of(error) if isinstance(error, LogStoreError) else ExitStatus.UNREACHABLE
+        )
+    _report(tally, failure, (monotonic_ns() - started_ns) / 1e9, json_path)
+    sys.exit(status)
+
+
+def _append_all(
+    source: InterruptibleSource,
+    producer: Producer,
+    tally: Tally,
+    batch_lines: int | None,
+    bar: Bar,
+) -> None:
+    """Append every line, then wait for every acknowledgement."""
+    line_bytes_max = producer.session.batch_max_bytes - BATCH_OVERHEAD_BYTES
+    batch: list[bytes] = []
+    for lines in read_lines(source, line_bytes_max=line_bytes_max):
+        if batch_lines is None:
+            for line in lines:
+                tally.add(producer.append(line), 1, len(line))
+        else:
+            batch += lines
+            full = len(batch) - len(batch) % batch_lines
+            for start in range(0, full, batch_lines):
+                _append_batch(producer, tally, batch[start : start + batch_lines])
+            del batch[:full]
+            _check_pending(batch, line_bytes_max)
+        tally.settle()
+        bar.set(tally.appended_bytes + tally.appended_payloads)
+    if batch:
+        _append_batch(producer, tally, batch)
+    tally.settle_all()
+
+
+def _append_batch(producer: Producer, tally: Tally, batch: list[bytes]) -> None:
+    tally.add(producer.append_batch(batch), len(batch), sum(map(len, batch)))
+
+
+def _check_pending(batch: list[bytes], size_max: int) -> None:
+    """Lines of a batch that is not full yet must fit, or memory would grow with the input."""
+    size = sum(map(len, batch)) + 4 * len(batch)
+    if size > size_max:
+        raise BatchTooLarge(
+            f"{len(batch)} lines of a batch have {size} bytes already, at most {size_max}: "
+            "give a smaller --batch"
+        )
+
+
+def _size_of(source: BufferedReader) -> int | None:
+    """Bytes of a regular file; None for what has no end yet."""
+    try:
+        facts = os.fstat(source.fileno())
+    except OSError:
+        return None
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else None
+
+
+def _report(tally: Tally, failure: str, seconds: float, json_path: str | None) -> None:
+    """How many payloads are committed, and under which LSNs."""
+    document = {
+        "payloads": tally.payloads,
+        "first_lsn": tally.first_lsn or None,
+        "last_lsn": tally.last_lsn or None,
+        "appended": tally.appended_payloads,
+        "appended_bytes": tally.appended_bytes,
+        "seconds": round(seconds, 3),
+        "payloads_per_s": round(tally.payloads / seconds, 1),
+        "error": failure or None,
+    }
+    if json_path is not None:
+        write_json(document, json_path)
+    place = f", LSN {tally.first_lsn} to {tally.last_lsn}" if tally.payloads else ""
+    if failure:
+        say(f"error: {failure}")
+        others = tally.appended_payloads - tally.payloads
+        doubt = f"; the other {others} may or may not be in the log" if others else ""
+        say(f"{tally.payloads} payloads are acknowledged{place}{doubt}")
+    elif json_path is None:
+        say(f"{tally.payloads} payloads committed in {seconds:.2f} s{place}")

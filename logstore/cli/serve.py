@@ -1,0 +1,50 @@
+"""`logstore serve`: run one replica in the foreground."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from actors.single import serve_single
+from actors.supervisor import serve_processes
+from logstore.config import load_config
+
+DEFAULT_FOLDER = Path("logstore-data")
+
+
+@click.command()
+@click.option(
+    "--config",
+    "config_path",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="the cluster's TOML file, the same for every node",
+)
+@click.option("--node", required=True, type=click.IntRange(1), help="which of its nodes this is")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help=f"the data folder [default: {DEFAULT_FOLDER}/node-N]",
+)
+def serve(config_path: Path, node: int, folder: Path | None) -> None:
+    """Run a replica until SIGTERM or SIGINT; leadership is handed over before it ends.
+
+    Exit status 70: its processes crashed too often; 78: starting it again cannot help.
+    """
+    sys.exit(run_replica(config_path, node, folder or DEFAULT_FOLDER / f"node-{node}"))
+
+
+def run_replica(config_path: Path, node: int, folder: Path) -> int:
+    """Run node `node` here, in the mode its config names; the exit status.
+
+    Raises:
+        LogStoreError: before anything was started.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    config = load_config(config_path)
+    run = serve_single if config.process.mode == "single" else serve_processes
+    return run(config, node, folder)

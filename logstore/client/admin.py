@@ -1,0 +1,214 @@
+"""What an operator asks of a cluster: status, watermarks, transfer of leadership, initialisation.
+
+Owns no state. Answers come from whoever has them; a replica that does not answer is part of the
+answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from logstore.client.clock import milliseconds_until, seconds_from_now
+from logstore.client.consumer import AtTime
+from logstore.client.endpoint import Endpoint
+from logstore.client.link import Context, Waiter
+from logstore.client.refusal import TRANSIENT
+from logstore.client.replica import PAUSE_MS, ReplicaReader, replica_wait_ms
+from logstore.client.requests import Port, Survey
+from logstore.client.routing import Routing
+from logstore.client.status import merge_status
+from logstore.client.verification import Verification, verify_replicas
+from logstore.errors import InvalidRequest, LogStoreError, TransferFailed, Unreachable
+from logstore.format.client_messages import (
+    DoneReply,
+    InitializeRequest,
+    StatusReply,
+    StatusRequest,
+    TimeLookupReply,
+    TimeLookupRequest,
+    TransferRequest,
+    WatermarksReply,
+    WatermarksRequest,
+)
+from logstore.model import Lsn
+
+# Status asks every replica: how long the slower ones may take after the first has answered.
+STATUS_SETTLE_S = 1.0
+TRANSFER_TIMEOUT_S = 10.0
+TRANSFER_ANSWER_S = 5.0
+# A leader that a majority does not follow any more cannot confirm: look for the next one after
+# this.
+COMMIT_TIMEOUT_S = 2.0
+
+
+class Watermarks(msgspec.Struct, frozen=True):
+    """What a replica serves: LSNs [log_start_lsn, visible_lsn]; visible below start: nothing."""
+
+    node: int
+    log_start_lsn: int
+    visible_lsn: int
+
+
+class Admin:
+    """Operator's requests. Every method is safe to call from any thread."""
+
+    def __init__(self, context: Context, routing: Routing, *, timeout_s: float) -> None:
+        self._context = context
+        self._routing = routing
+        self._timeout_s = timeout_s
+
+    def status(self) -> dict[str, Any]:
+        """The cluster as JSON-ready data.
+
+        commit_lsn, log_start_lsn, leader, term, cluster_id and nodes: for each configured node at
+        least node, host, port, role ("unreachable" if it does not answer), pid, processes, lag_lsn,
+        faulty.
+
+        Raises:
+          Unreachable: no replica answered in time.
+        """
+        nodes = self._routing.nodes(timeout_s=self._timeout_s)
+        by_endpoint: dict[Endpoint, dict[str, Any]] = {}
+        with Survey(self._context, nodes.values()) as survey:
+            answers = survey.gather(
+                StatusRequest(), StatusReply, timeout_s=self._timeout_s, settle_s=STATUS_SETTLE_S
+            )
+            for endpoint, answer in answers:
+                by_endpoint[endpoint] = msgspec.json.decode(answer.document)
+        if not by_endpoint:
+            raise Unreachable("no replica answers: is the cluster up?")
+        documents = {node: by_endpoint.get(endpoint) for node, endpoint in nodes.items()}
+        merged = merge_status(documents)
+        for row in merged["nodes"]:
+            row["host"], row["port"] = nodes[row["node"]].host, nodes[row["node"]].port
+        merged["cluster_id"] = self._routing.cluster_id.hex()
+        return merged
+
+    def watermarks(
+        self, *, replica: int | None = None, min_lsn: int = 0, linearizable: bool = False
+    ) -> Watermarks:
+        """The bounds that one replica serves.
+
+        Args:
+          replica: its node id. None: the leader if linearizable, else any.
+          min_lsn: wait until it shows this LSN.
+          linearizable: the leader confirms with a majority first that it leads.
+
+        Raises:
+          Unreachable: no answer, or `min_lsn` was not shown in time.
+        """
+        if linearizable and replica is None:
+            replica = self.leader()
+        reader = ReplicaReader(
+            self._context, self._routing, replica=replica, timeout_s=self._timeout_s
+        )
+        wait_ms = replica_wait_ms(self._timeout_s)
+        try:
+            reply, _ = reader.request(
+                WatermarksRequest(Lsn(min_lsn), wait_ms, linearizable),
+                WatermarksReply,
+                timeout_s=self._timeout_s,
+                answer_timeout_s=self._timeout_s,
+            )
+            return Watermarks(reader.node, reply.log_start_lsn, reply.visible_lsn)
+        finally:
+            reader.close()
+
+    def commit_lsn(self) -> int:
+        """The last committed LSN, confirmed by a majority; 0: the log is empty.
+
+        Raises:
+          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+        """
+        deadline_ns = seconds_from_now(self._timeout_s)
+        while True:
+            _, endpoint = self._routing.find_leader(deadline_ns=deadline_ns)
+            port = Port(self._context, endpoint.fetch, cluster_id=self._routing.cluster_id)
+            try:
+                reply, _ = port.request(
+                    WatermarksRequest(Lsn(0), 0, True),
+                    WatermarksReply,
+                    deadline_ns=min(deadline_ns, seconds_from_now(COMMIT_TIMEOUT_S)),
+                )
+                return int(reply.visible_lsn)
+            except LogStoreError as error:
+                left_ms = milliseconds_until(deadline_ns)
+                if error.code not in TRANSIENT or not left_ms:
+                    raise
+                Waiter().wait(min(PAUSE_MS, left_ms))
+            finally:
+                port.close()
+
+    def lsn_at(self, time: AtTime, *, replica: int | None = None) -> int:
+        """The first LSN whose group is not older than the time; the next one to come if none is."""
+        reader = ReplicaReader(
+            self._context, self._routing, replica=replica, timeout_s=self._timeout_s
+        )
+        try:
+            reply, _ = reader.request(
+                TimeLookupRequest(time.timestamp_ns), TimeLookupReply, timeout_s=self._timeout_s
+            )
+            return int(reply.lsn)
+        finally:
+            reader.close()
+
+    def leader(self) -> int:
+        """Node id of the leader; waits for one.
+
+        Raises:
+          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+        """
+        return self._routing.find_leader(deadline_ns=seconds_from_now(self._timeout_s))[0]
+
+    def transfer(self, target: int = 0) -> int:
+        """Hand leadership to a node (0: whichever is most up to date); who leads afterwards.
+
+        Raises:
+          TransferFailed: it did not happen; the old leader goes on.
+          InvalidRequest: there is no such node.
+        """
+        if target and target not in self._routing.nodes(timeout_s=self._timeout_s):
+            raise InvalidRequest(f"no node {target} to transfer to")
+        deadline_ns = seconds_from_now(self._timeout_s)
+        node, endpoint = self._routing.find_leader(deadline_ns=deadline_ns)
+        if target == node:
+            return node
+        deadline_ns = max(deadline_ns, seconds_from_now(TRANSFER_TIMEOUT_S))
+        try:
+            answer_ns = min(deadline_ns, seconds_from_now(TRANSFER_ANSWER_S))
+            self._ask(endpoint, TransferRequest(target), answer_ns)
+        except Unreachable:
+            pass  # its answer is lost, or it died of it: who leads tells what happened
+        while True:
+            leader, _ = self._routing.find_leader(deadline_ns=deadline_ns)
+            if leader != node:
+                return leader
+            if not milliseconds_until(deadline_ns):
+                raise TransferFailed(f"node {node} still leads")
+            Waiter().wait(PAUSE_MS)
+
+    def initialize(self) -> None:
+        """Form the cluster; needed once, where `auto_init` is off.
+
+        Raises:
+          LogStoreError: not all configured nodes agree; the message says why.
+        """
+        nodes = self._routing.nodes(timeout_s=self._timeout_s)
+        deadline_ns = seconds_from_now(self._timeout_s)
+        self._ask(nodes[min(nodes)], InitializeRequest(), deadline_ns)
+
+    def verify(self, *, max_bytes: int = 4 << 20) -> Verification:
+        """Recompute the chain from every batch on every replica, and compare (SAFETY S3)."""
+        return verify_replicas(
+            self._context, self._routing, max_bytes=max_bytes, timeout_s=self._timeout_s
+        )
+
+    def _ask(self, endpoint: Endpoint, message: msgspec.Struct, deadline_ns: int) -> int:
+        port = Port(self._context, endpoint.control, cluster_id=self._routing.cluster_id)
+        try:
+            reply, _ = port.request(message, DoneReply, deadline_ns=deadline_ns)
+            return reply.value
+        finally:
+            port.close()

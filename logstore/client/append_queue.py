@@ -1,0 +1,209 @@
+"""Between the threads that append and the one that sends: packing, backpressure, who waits for
+whom.
+
+Owns the open pack, the sealed packs and the count of unacknowledged bytes, all under one lock.
+Knows no sockets, sequences or leaders. Invariants: packs leave in the order they were opened; the
+unacknowledged bytes exceed the window only by a single append that found it empty.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from logstore.client.clock import monotonic_ns
+from logstore.client.future import PAYLOAD_OVERHEAD_BYTES, AppendFuture, Pack
+from logstore.errors import BatchTooLarge, InvalidBatch, InvalidRequest, LogStoreError, Overloaded
+from logstore.limits import BATCH_MAX_PAYLOADS
+
+
+class QueueLimits(msgspec.Struct, frozen=True):
+    """What bounds a producer's memory and patience."""
+
+    window_bytes: int
+    pack_bytes: int
+    batch_max_bytes: int
+    append_timeout_s: float
+    delivery_timeout_s: float
+
+
+class AppendQueue:
+    """Packs on their way from callers to the network thread."""
+
+    def __init__(self, limits: QueueLimits, *, ring: Callable[[], None]) -> None:
+        self._limits = limits
+        self._ring = ring
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._open: Pack | None = None
+        self._sealed: deque[Pack] = deque()
+        self._unsettled: deque[Pack] = deque()
+        self._size_bytes = 0
+        # What `_size_bytes` may reach without a closer look: below 0 once appends are refused.
+        self._limit_bytes = limits.window_bytes
+        self._refusal: LogStoreError | None = None
+        self._pack_bytes = min(limits.pack_bytes, limits.batch_max_bytes)
+        self._delivery_timeout_ns = int(limits.delivery_timeout_s * 1e9)
+
+    # --- callers ---
+
+    def append(self, payload: bytes) -> AppendFuture:
+        """Add one payload to the open pack. Hot: once per payload."""
+        if type(payload) is not bytes:
+            payload = _bytes_of(payload)
+        size = len(payload) + PAYLOAD_OVERHEAD_BYTES
+        is_first = False
+        with self._lock:
+            if self._size_bytes + size > self._limit_bytes:
+                self._wait_for_room(size)
+            pack = self._open
+            if pack is not None and pack.size_bytes + size > self._pack_bytes:
+                self._seal()
+                pack = None
+            if pack is None:
+                is_first = True
+                pack = self._open = self._new_pack([], size)
+            self._size_bytes += size
+            pack.size_bytes += size
+            position = len(pack.payloads)
+            pack.payloads.append(payload)
+        if is_first:
+            self._ring()
+        return AppendFuture(pack, position, False)
+
+    def append_batch(self, payloads: Sequence[bytes], *, sequence: int) -> AppendFuture:
+        """Seal what is open, then queue these payloads as a batch. `sequence` -1: the next."""
+        batch = [item if type(item) is bytes else _bytes_of(item) for item in payloads]
+        if not batch:
+            raise InvalidBatch("a batch holds at least one payload; there is nothing to append")
+        if len(batch) > BATCH_MAX_PAYLOADS:
+            raise BatchTooLarge(
+                f"{len(batch)} payloads in one batch, at most {BATCH_MAX_PAYLOADS}: split it"
+            )
+        size = sum(map(len, batch)) + PAYLOAD_OVERHEAD_BYTES * len(batch)
+        with self._lock:
+            if self._size_bytes + size > self._limit_bytes:
+                self._wait_for_room(size)
+            self._seal()
+            pack = self._new_pack(batch, size)
+            pack.sequence = sequence
+            self._size_bytes += size
+            pack.size_bytes += size
+            self._sealed.append(pack)
+        self._ring()
+        return AppendFuture(pack, 0, True)
+
+    def snapshot(self) -> list[Pack]:
+        """Seal what is open; every pack whose outcome is not known yet."""
+        with self._lock:
+            self._seal()
+            packs = [pack for pack in self._unsettled if not pack.is_settled()]
+        self._ring()
+        return packs
+
+    # --- the network thread ---
+
+    def seal_due(self, opened_before_ns: int) -> None:
+        """Seal the open pack if it was opened before that time (monotonic ns)."""
+        with self._lock:
+            if self._open is not None and self._open.opened_ns <= opened_before_ns:
+                self._seal()
+
+    def open_since_ns(self) -> int:
+        """When the open pack was opened, monotonic; 0: there is none."""
+        pack = self._open
+        return 0 if pack is None else pack.opened_ns
+
+    def pop_sealed(self) -> Pack | None:
+        with self._lock:
+            return self._sealed.popleft() if self._sealed else None
+
+    def pop_expired(self, now_ns: int) -> list[Pack]:
+        """Packs that were never handed out for sending and whose time is over."""
+        expired = []
+        with self._lock:
+            if self._open is not None and self._open.deadline_ns <= now_ns:
+                self._seal()
+            while self._sealed and self._sealed[0].deadline_ns <= now_ns:
+                expired.append(self._sealed.popleft())
+        return expired
+
+    def first_deadline_ns(self) -> int:
+        """Of the packs not handed out yet; 0: there are none."""
+        with self._lock:
+            pack = self._sealed[0] if self._sealed else self._open
+            return 0 if pack is None else pack.deadline_ns
+
+    def drain(self) -> list[Pack]:
+        """Everything that was never handed out; nothing comes after `refuse`."""
+        with self._lock:
+            self._seal()
+            packs = list(self._sealed)
+            self._sealed.clear()
+        return packs
+
+    def release(self, size_bytes: int) -> None:
+        """Packs of so many bytes in all are settled and forgotten: let callers go on."""
+        with self._lock:
+            self._size_bytes -= size_bytes
+            unsettled = self._unsettled
+            while unsettled and unsettled[0].is_settled():
+                unsettled.popleft()
+            self._room.notify_all()
+
+    def refuse(self, error: LogStoreError) -> None:
+        """Refuse every later append, and those that wait for room, with this error."""
+        with self._lock:
+            if self._refusal is None:
+                self._refusal = error
+            self._limit_bytes = -1
+            self._room.notify_all()
+
+    # --- under the lock ---
+
+    def _new_pack(self, payloads: list[bytes], size: int) -> Pack:
+        now_ns = monotonic_ns()
+        pack = Pack(payloads, opened_ns=now_ns, deadline_ns=now_ns + self._delivery_timeout_ns)
+        if pack.size_bytes + size > self._limits.batch_max_bytes:
+            raise BatchTooLarge(
+                f"{pack.size_bytes + size} bytes in one batch, at most "
+                f"{self._limits.batch_max_bytes}: split it, or raise the replicas' limit"
+            )
+        self._size_bytes += pack.size_bytes
+        self._unsettled.append(pack)
+        return pack
+
+    def _seal(self) -> None:
+        if self._open is not None:
+            self._sealed.append(self._open)
+            self._open = None
+
+    def _wait_for_room(self, size: int) -> None:
+        """Park the caller until the window takes `size` more bytes, or is empty."""
+        deadline_ns = monotonic_ns() + int(self._limits.append_timeout_s * 1e9)
+        while True:
+            if self._refusal is not None:
+                raise self._refusal
+            if not self._size_bytes or self._size_bytes + size <= self._limits.window_bytes:
+                return
+            if self._open is not None:  # what fills the window must not linger
+                self._seal()
+                self._ring()
+            left_s = (deadline_ns - monotonic_ns()) / 1e9
+            if left_s <= 0 or not self._room.wait(left_s):
+                raise Overloaded(
+                    f"{self._size_bytes} unacknowledged bytes fill the window, and none was "
+                    f"acknowledged within {self._limits.append_timeout_s} s: retry later"
+                )
+
+
+def _bytes_of(payload: object) -> bytes:
+    try:
+        return memoryview(payload).tobytes()  # type: ignore[arg-type]  # checked by the call itself
+    except TypeError:
+        raise InvalidRequest(
+            f"a payload is bytes, not {type(payload).__name__}: encode it first"
+        ) from None

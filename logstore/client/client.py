@@ -1,0 +1,161 @@
+"""The client: one connection to a cluster, from which producers, consumers and readers are made.
+
+Owns the ZeroMQ context and the map of the cluster, which all of them share, and closes what was
+made from it when it is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+
+from logstore.client.admin import Admin
+from logstore.client.consumer import Consumer, Start
+from logstore.client.endpoint import Endpoint, parse_endpoints
+from logstore.client.link import Context
+from logstore.client.producer import Producer, ProducerOptions
+from logstore.client.reader import READ_BYTES, RangeReader
+from logstore.client.records import RecordBatch
+from logstore.client.routing import Routing
+from logstore.errors import InvalidRequest
+
+DEFAULT_TIMEOUT_S = 10.0
+
+
+def connect(
+    endpoints: str | Iterable[str | Endpoint], *, timeout: float = DEFAULT_TIMEOUT_S
+) -> LogClient:
+    """A client of the cluster that answers at `endpoints`.
+
+    Sends nothing yet: an unreachable cluster shows at the first use.
+
+    Args:
+      endpoints: "HOST:PORT[,HOST:PORT…]" or a sequence of such; one is enough to find the others.
+      timeout: seconds that a request may take, with looking for a leader or another replica.
+
+    Raises:
+      InvalidRequest: an endpoint is none, or the timeout is not above 0.
+    """
+    if timeout <= 0:
+        raise InvalidRequest(f"timeout {timeout}: give seconds above 0")
+    return LogClient(parse_endpoints(endpoints), timeout_s=timeout)
+
+
+class LogClient:
+    """A cluster's client. Any thread may use it; what it makes says what threads may use that."""
+
+    def __init__(self, endpoints: tuple[Endpoint, ...], *, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._context = Context()
+        self._routing = Routing(self._context, endpoints)
+        self._lock = threading.Lock()
+        self._opened: list[Producer | Consumer | RangeReader] = []
+        self._is_closed = False
+        self.admin = Admin(self._context, self._routing, timeout_s=timeout_s)
+
+    def __enter__(self) -> LogClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def cluster_id(self) -> bytes:
+        """16 bytes; zeros until a replica has answered."""
+        return self._routing.cluster_id
+
+    def nodes(self) -> dict[int, Endpoint]:
+        """The configured nodes by id.
+
+        Raises:
+          Unreachable: no replica answered in time.
+        """
+        return self._routing.nodes(timeout_s=self._timeout_s)
+
+    def producer(self, options: ProducerOptions | None = None) -> Producer:
+        """Open a producer session.
+
+        Raises:
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
+          InvalidRequest: an option makes no sense.
+          LogStoreError: the leader refuses.
+        """
+        chosen = options or ProducerOptions()
+        producer = Producer(self._context, self._routing, chosen, timeout_s=self._timeout_s)
+        self._remember(producer)
+        return producer
+
+    def consumer(
+        self, start: Start = "earliest", *, end_lsn: int | None = None, replica: int | None = None
+    ) -> Consumer:
+        """A consumer of every committed payload from `start` on.
+
+        Args:
+          start: an LSN, "earliest", "latest" (what comes after now), a datetime with a time zone,
+            or AtTime(ns).
+          end_lsn: the last LSN to hand on; None: follow for ever.
+          replica: read this node only, and wait for it while it is down. None: any, moving on.
+
+        Raises:
+          Unreachable: no replica answered in time.
+          InvalidRequest: the start makes no sense, or there is no such node.
+        """
+        consumer = Consumer(
+            self._context,
+            self._routing,
+            start,
+            end_lsn=end_lsn,
+            replica=replica,
+            timeout_s=self._timeout_s,
+        )
+        self._remember(consumer)
+        return consumer
+
+    def reader(self, *, replica: int | None = None, max_bytes: int = READ_BYTES) -> RangeReader:
+        """A reader of LSN ranges from one replica, or from any."""
+        reader = RangeReader(
+            self._context,
+            self._routing,
+            replica=replica,
+            timeout_s=self._timeout_s,
+            max_bytes=max_bytes,
+        )
+        self._remember(reader)
+        return reader
+
+    def read(
+        self,
+        first_lsn: int,
+        last_lsn: int,
+        *,
+        replica: int | None = None,
+        min_lsn: int = 0,
+        linearizable: bool = False,
+    ) -> Iterator[RecordBatch]:
+        """The committed payloads [first_lsn, last_lsn]; see `RangeReader.read`."""
+        if linearizable and replica is None:
+            replica = self.admin.leader()
+        with self.reader(replica=replica) as reader:
+            yield from reader.read(first_lsn, last_lsn, min_lsn=min_lsn, linearizable=linearizable)
+
+    def close(self) -> None:
+        """Close every producer (flushing it), consumer and reader, then the sockets."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            opened, self._opened = self._opened, []
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._context.close)
+            for each in opened:
+                stack.callback(each.close)
+
+    def _remember(self, opened: Producer | Consumer | RangeReader) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._opened = [each for each in self._opened if not each.is_closed]
+                self._opened.append(opened)
+                return
+        opened.close()
+        raise InvalidRequest("the client is closed: connect again")

@@ -1,0 +1,143 @@
+"""A producer's sockets to one leader, and the steps that make them trustworthy (SAFETY E9).
+
+Owns nothing that outlives the leader: the batches and their fate are `Unresolved`'s. The ack feed
+may drop messages, so `ask_state` is what decides; the feed only makes it quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from logstore.client.clock import milliseconds_until
+from logstore.client.endpoint import Endpoint
+from logstore.client.link import QUEUE_MAX_MESSAGES, Context, Doorbell, Feed, Pusher, Waiter
+from logstore.client.requests import Port
+from logstore.errors import FormatError, NotReady
+from logstore.format.client_messages import (
+    Acks,
+    SessionStateReply,
+    SessionStateRequest,
+    Welcome,
+    append_prefix,
+)
+from logstore.format.message import decode_message
+
+
+class Session(msgspec.Struct, frozen=True):
+    """What OpenSession granted."""
+
+    producer_id: int
+    producer_epoch: int
+    window: int
+    window_bytes: int
+    batch_max_bytes: int
+    next_sequence: int
+
+
+class Connection:
+    """Append, acknowledgement and control sockets to the node that is believed to lead."""
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: Endpoint,
+        session: Session,
+        *,
+        cluster_id: bytes,
+        doorbell: Doorbell,
+    ) -> None:
+        self.endpoint = endpoint
+        self._session = session
+        self._cluster_id = cluster_id
+        self._doorbell = doorbell
+        topic = session.producer_id.to_bytes(8, "little")
+        self._feed = Feed(context, endpoint.acks, topic, QUEUE_MAX_MESSAGES)
+        self._pusher = Pusher(context, endpoint.appends)
+        self._port = Port(context, endpoint.control, cluster_id=cluster_id)
+        self._waiter = Waiter(self._feed)
+        self._prefix = b""
+        self._wants_to_send = False
+        self.round = 0
+
+    def close(self) -> None:
+        self._pusher.close()
+        self._feed.close()
+        self._port.close()
+
+    def wait_for_welcome(self, *, deadline_ns: int) -> None:
+        """Wait until the subscription to the ack feed is in force.
+
+        Raises:
+          NotReady: it is not by the deadline (monotonic ns).
+        """
+        while True:
+            for message in self._messages():
+                if isinstance(message, Welcome):
+                    return
+            if not self._waiter.wait(milliseconds_until(deadline_ns)):
+                raise NotReady(f"no welcome from the ack feed of {self.endpoint}")
+
+    def ask_state(self, *, round_number: int, deadline_ns: int) -> SessionStateReply:
+        """The leader's word on every batch of the window; later batches carry `round_number`.
+
+        Raises:
+          NotLeader, NotReady, …: this node cannot say.
+          Fenced, UnknownProducer: the session is over.
+          Unreachable: no answer by the deadline.
+        """
+        self.round = round_number
+        self._prefix = append_prefix(round_number)
+        state, _ = self._port.request(
+            SessionStateRequest(
+                self._session.producer_id, self._session.producer_epoch, round_number
+            ),
+            SessionStateReply,
+            deadline_ns=deadline_ns,
+        )
+        return state
+
+    def start(self) -> None:
+        """From here on the doorbell and a broken connection end a wait, too."""
+        self._waiter.add(self._doorbell)
+        self._waiter.add_pusher(self._pusher)
+
+    def try_push(self, batch: bytes) -> bool:
+        """Send a batch; False: there is no room, `wait` ends when there is."""
+        if self._pusher.try_send(self._prefix + batch):
+            if self._wants_to_send:
+                self._wants_to_send = False
+                self._waiter.sent(self._pusher)
+            return True
+        if not self._wants_to_send:
+            self._wants_to_send = True
+            self._waiter.want_to_send(self._pusher)
+        return False
+
+    def acks(self) -> Iterator[Acks]:
+        """What lies in the feed for this session."""
+        for message in self._messages():
+            if (
+                isinstance(message, Acks)
+                and message.producer_id == self._session.producer_id
+                and message.producer_epoch == self._session.producer_epoch
+            ):
+                yield message
+
+    def is_lost(self) -> bool:
+        return self._pusher.is_lost()
+
+    def wait(self, timeout_ms: int) -> None:
+        """Park until there are acknowledgements, new packs, room, or a broken connection."""
+        self._waiter.wait(timeout_ms)
+
+    def _messages(self) -> Iterator[object]:
+        """Messages of this cluster; the topic frame before them says nothing new."""
+        while (frames := self._feed.try_receive()) is not None:
+            try:
+                envelope, message = decode_message(frames[-1])
+            except FormatError:
+                continue
+            if envelope.cluster_id == self._cluster_id:
+                yield message

@@ -1,0 +1,172 @@
+"""What an append becomes: a pack of payloads on its way, and the futures that look at it.
+
+A pack is one client batch. Callers fill it under the producer's lock until it is sealed; from then
+on only the producer's network thread changes it, and it is settled once, resolved or failed. A
+future is a view of a pack, so that an append costs one small object and settling costs one act per
+batch, not per payload.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from logstore.errors import LogStoreError
+
+_LOG = logging.getLogger(__name__)
+
+_BATCH_OVERHEAD_BYTES = (
+    60  # header, first offset, padding: the most that a batch adds to its payloads
+)
+PAYLOAD_OVERHEAD_BYTES = 4  # its offset
+
+
+class LsnRange(NamedTuple):
+    """The LSNs of an append, both ends included."""
+
+    first: int
+    last: int
+
+
+class Pack:
+    """One client batch from its first payload to its outcome.
+
+    Attributes:
+      payloads: in order; given up once they are encoded.
+      size_bytes: of the batch on the wire, at most.
+      opened_ns: when the first payload came, monotonic.
+      deadline_ns: monotonic; after it the futures fail, whatever becomes of the batch.
+      sequence: -1 until one is given to it: when it is first sent, or by the caller.
+      batch: its bytes, from the first sending on until the log's answer; the same for every retry.
+    """
+
+    __slots__ = (
+        "_callbacks",
+        "_count",
+        "_error",
+        "_first_lsn",
+        "_is_settled",
+        "_lock",
+        "_waiters",
+        "batch",
+        "deadline_ns",
+        "opened_ns",
+        "payloads",
+        "sequence",
+        "size_bytes",
+    )
+
+    def __init__(self, payloads: list[bytes], *, opened_ns: int, deadline_ns: int) -> None:
+        self.payloads = payloads
+        self.size_bytes = _BATCH_OVERHEAD_BYTES
+        self.opened_ns = opened_ns
+        self.deadline_ns = deadline_ns
+        self.sequence = -1
+        self.batch = b""
+        self._lock = threading.Lock()
+        self._is_settled = False
+        self._first_lsn = 0
+        self._count = 0
+        self._error: LogStoreError | None = None
+        self._waiters: list[threading.Event] = []
+        self._callbacks: list[Callable[[], None]] = []
+
+    def is_settled(self) -> bool:
+        return self._is_settled
+
+    @property
+    def error(self) -> LogStoreError | None:
+        return self._error
+
+    @property
+    def lsns(self) -> LsnRange:
+        """Of the whole batch, once it is committed."""
+        return LsnRange(self._first_lsn, self._first_lsn + self._count - 1)
+
+    def resolve(self, first_lsn: int, count: int) -> None:
+        """The batch is committed with `count` LSNs from `first_lsn` on."""
+        self._settle(first_lsn, count, None)
+
+    def fail(self, error: LogStoreError) -> None:
+        self._settle(0, 0, error)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Park until the batch is settled, at most `timeout_s`; whether it is."""
+        if self.is_settled():
+            return True
+        waiter = threading.Event()
+        with self._lock:
+            if self.is_settled():
+                return True
+            self._waiters.append(waiter)
+        return waiter.wait(timeout_s)
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        """Call back from the network thread, or at once when the batch is settled already."""
+        with self._lock:
+            if not self._is_settled:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def _settle(self, first_lsn: int, count: int, error: LogStoreError | None) -> None:
+        with self._lock:
+            if self._is_settled:
+                return
+            self._first_lsn, self._count, self._error = first_lsn, count, error
+            self._is_settled = True
+            waiters, callbacks = self._waiters, self._callbacks
+            self._waiters, self._callbacks = [], []
+        for waiter in waiters:
+            waiter.set()
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                _LOG.exception("a callback of an append raised")
+
+
+class AppendFuture:
+    """The outcome of one append. Cheap to hold, safe to ask from any thread."""
+
+    __slots__ = ("_is_whole", "_pack", "_position")
+
+    def __init__(self, pack: Pack, position: int, is_whole: bool) -> None:
+        self._pack = pack
+        self._position = position
+        self._is_whole = is_whole
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._pack.is_settled()
+
+    def result(self, timeout: float | None = None) -> LsnRange:
+        """The LSNs of the committed payloads; waits for them, at most `timeout` seconds.
+
+        Raises:
+          TimeoutError: the outcome is not known yet; the append goes on.
+          NotCommitted, OutcomeUnknown, Fenced, …: the append failed; the type says what to do.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        lsns = self._pack.lsns
+        if self._is_whole:
+            return lsns
+        lsn = lsns.first + self._position
+        return LsnRange(lsn, lsn)
+
+    def exception(self, timeout: float | None = None) -> LogStoreError | None:
+        """Why the append failed, None if it is committed; waits like `result`."""
+        if not self._pack.wait(timeout):
+            raise TimeoutError(f"no outcome within {timeout} s; the append goes on")
+        return self._pack.error
+
+    def add_done_callback(self, callback: Callable[[AppendFuture], None]) -> None:
+        """Call `callback(self)` once the outcome is known, from the producer's network thread.
+
+        It must be quick and must not wait for another append. What it raises is logged.
+        """
+        self._pack.call_when_settled(lambda: callback(self))

@@ -1,0 +1,319 @@
+"""The network thread of one producer: finds the leader, sends in order, settles every batch (SAFETY
+E9).
+
+Owns the connection and the unresolved batches; callers reach it only through the `AppendQueue` and
+its doorbell. At a change of leader, step by step: close the old PUSH → connect, subscribe, wait for
+the welcome → SessionState → settle what it says → resend the rest in order under the next round →
+then new batches. A batch whose time is over fails its futures, but once sent it keeps its place:
+its sequence belongs to its bytes for ever (E7), so it is resent until the log answers or the
+producer closes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from logstore.client.append_queue import AppendQueue
+from logstore.client.clock import milliseconds_until, monotonic_ns, seconds_from_now, wall_ns
+from logstore.client.connection import Connection, Session
+from logstore.client.future import Pack
+from logstore.client.link import Context, Doorbell, Waiter
+from logstore.client.refusal import RETRIED, TRANSIENT, error_of
+from logstore.client.routing import Routing
+from logstore.client.unresolved import Unresolved
+from logstore.errors import (
+    CommittedLsnUnknown,
+    ErrorCode,
+    FormatError,
+    InvariantViolated,
+    LogStoreError,
+    NotCommitted,
+    OutcomeUnknown,
+)
+from logstore.format.batch import encode_batch
+from logstore.format.client_messages import ACK_ROW
+
+_LOG = logging.getLogger(__name__)
+
+# batch bytes, payloads, when the first payload was appended and when the acknowledgement came
+# (monotonic ns)
+AckObserver = Callable[[int, int, int, int], None]
+
+STEP_TIMEOUT_S = 1.0  # for each step of a connection: welcome, state
+LEADER_TIMEOUT_S = 0.25  # for one look for a leader; between two, expired batches are failed
+BACKOFF_MIN_S = 0.01
+BACKOFF_MAX_S = 0.1
+WAIT_MAX_MS = 1_000
+
+
+class LoopOptions(msgspec.Struct, frozen=True):
+    """What the loop must be told. `ack_timeout_s`: no news for so long, ask SessionState (E9)."""
+
+    linger_s: float
+    ack_timeout_s: float
+    delivery_timeout_s: float
+    is_dense: bool
+    on_ack: AckObserver | None
+
+
+class ProducerLoop:
+    """`run` is the thread's whole life; `stop` may be called from any thread."""
+
+    def __init__(
+        self,
+        context: Context,
+        routing: Routing,
+        session: Session,
+        queue: AppendQueue,
+        doorbell: Doorbell,
+        options: LoopOptions,
+    ) -> None:
+        self._context = context
+        self._routing = routing
+        self._session = session
+        self._queue = queue
+        self._doorbell = doorbell
+        self._options = options
+        self._unresolved = Unresolved(
+            next_sequence=session.next_sequence,
+            limit=max(1, session.window),
+            is_dense=options.is_dense,
+        )
+        self._linger_ns = int(options.linger_s * 1e9)
+        self._ack_timeout_ns = int(options.ack_timeout_s * 1e9)
+        self._round = 0
+        self._news_ns = 0
+        self._is_stopping = False
+        self._must_reconnect = False
+        self._trouble = "no leader was found"
+
+    def stop(self) -> None:
+        """End the loop soon; what is unsettled then fails."""
+        self._is_stopping = True
+        self._doorbell.ring()
+
+    def run(self) -> None:
+        """Connect, serve, connect again, until stopped or refused for good."""
+        ending: LogStoreError | None = None
+        backoff_s = BACKOFF_MIN_S
+        try:
+            while not self._is_stopping:
+                connection = self._try_connect()
+                if connection is not None:
+                    try:
+                        if self._serve(connection):
+                            backoff_s = BACKOFF_MIN_S
+                            continue
+                    finally:
+                        connection.close()
+                self._pause(backoff_s)
+                backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+        except LogStoreError as error:
+            ending = error
+        except BaseException as error:  # the thread ends: whoever waits must hear of it
+            _LOG.exception("the network thread of a producer failed")
+            ending = InvariantViolated(f"the producer's network thread failed: {error!r}")
+        self._settle_rest(ending)
+
+    # --- connecting ---
+
+    def _try_connect(self) -> Connection | None:
+        """The steps of E9 before the first batch; None: not now."""
+        self._expire(monotonic_ns())
+        connection: Connection | None = None
+        try:
+            node, endpoint = self._routing.find_leader(
+                deadline_ns=seconds_from_now(LEADER_TIMEOUT_S)
+            )
+            connection = Connection(
+                self._context,
+                endpoint,
+                self._session,
+                cluster_id=self._routing.cluster_id,
+                doorbell=self._doorbell,
+            )
+            connection.wait_for_welcome(deadline_ns=seconds_from_now(STEP_TIMEOUT_S))
+            self._round += 1
+            state = connection.ask_state(
+                round_number=self._round, deadline_ns=seconds_from_now(STEP_TIMEOUT_S)
+            )
+        except (LogStoreError, FormatError) as error:
+            if connection is not None:
+                connection.close()
+            if error.code not in TRANSIENT and not isinstance(error, FormatError):
+                raise
+            self._trouble = str(error)
+            return None
+        _LOG.info("producer %d appends at node %d", self._session.producer_id, node)
+        self._reconcile(state.next_sequence, state.rows)
+        connection.start()
+        return connection
+
+    def _reconcile(self, next_sequence: int, rows: bytes) -> None:
+        outcome = self._unresolved.reconcile(next_sequence, rows)
+        size_bytes = 0
+        for pack, first_lsn, count in outcome.committed:
+            size_bytes += self._resolve(pack, first_lsn, count)
+        for pack in outcome.forgotten:
+            pack.fail(CommittedLsnUnknown("committed, but its LSNs are no longer known"))
+            size_bytes += self._forget(pack)
+        if size_bytes:
+            self._queue.release(size_bytes)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait before the next try; rings of the bell are for later."""
+        deadline_ns = seconds_from_now(seconds)
+        waiter = Waiter()
+        while not self._is_stopping and (left_ms := milliseconds_until(deadline_ns)):
+            waiter.wait(left_ms)
+
+    # --- serving ---
+
+    def _serve(self, connection: Connection) -> bool:
+        """Send and settle until the connection must be made anew; whether anything was settled."""
+        self._must_reconnect = False
+        self._news_ns = monotonic_ns()
+        has_settled = False
+        while True:
+            self._doorbell.clear()  # before anything is looked at: a ring after this ends the wait
+            if self._is_stopping:
+                break
+            has_settled = self._read_acks(connection) or has_settled
+            now_ns = monotonic_ns()
+            self._expire(now_ns)
+            if self._must_reconnect or connection.is_lost():
+                break
+            if len(self._unresolved) and now_ns - self._news_ns > self._ack_timeout_ns:
+                self._trouble = f"no acknowledgement for {self._options.ack_timeout_s} s"
+                break
+            self._send(connection, now_ns)
+            connection.wait(self._timeout_ms(now_ns))
+        return has_settled
+
+    def _send(self, connection: Connection, now_ns: int) -> None:
+        """Resend what must be, then send new packs, as far as window and socket take them."""
+        unresolved, queue = self._unresolved, self._queue
+        while (pack := unresolved.next_to_resend()) is not None:
+            if not connection.try_push(pack.batch):
+                unresolved.queue_again(pack)
+                return
+        # A pack lingers only while another batch is on its way: its answer is what it waits for.
+        queue.seal_due(now_ns - self._linger_ns if len(unresolved) else now_ns)
+        while unresolved.has_room and (new := queue.pop_sealed()) is not None:
+            if not len(unresolved):
+                self._news_ns = now_ns
+            unresolved.add(new)
+            new.batch = encode_batch(
+                new.payloads,
+                producer_id=self._session.producer_id,
+                producer_epoch=self._session.producer_epoch,
+                sequence=new.sequence,
+                timestamp_ns=wall_ns(),
+            )
+            if not connection.try_push(new.batch):
+                unresolved.queue_again(new)
+                return
+
+    def _read_acks(self, connection: Connection) -> bool:
+        """Settle what the feed says; whether it settled anything."""
+        size_bytes = 0
+        for message in connection.acks():
+            self._news_ns = monotonic_ns()
+            for sequence, first_lsn, count, code, detail in ACK_ROW.iter_unpack(message.rows):
+                if code == ErrorCode.OK:
+                    pack = self._unresolved.pop(sequence)
+                    if pack is not None:
+                        size_bytes += self._resolve(pack, first_lsn, count)
+                elif message.round == connection.round:  # refusals of older rounds are dealt with
+                    size_bytes += self._refused(sequence, code, detail)
+        if size_bytes:
+            self._queue.release(size_bytes)
+        return size_bytes > 0
+
+    def _refused(self, sequence: int, code: int, detail: int) -> int:
+        """React to one refusal; the bytes it settled."""
+        if code in RETRIED:
+            self._must_reconnect = True
+            self._trouble = str(error_of(code, detail=detail))
+            return 0
+        if code == ErrorCode.COMMITTED_LSN_UNKNOWN:
+            pack = self._unresolved.pop(sequence)
+            if pack is None:
+                return 0
+            pack.fail(error_of(code))
+            return self._forget(pack)
+        raise error_of(code, detail=detail)
+
+    def _timeout_ms(self, now_ns: int) -> int:
+        """Until the linger, the next expiry or the ack timeout, whichever comes first."""
+        timers = [now_ns + WAIT_MAX_MS * 1_000_000]
+        if len(self._unresolved):
+            timers.append(self._news_ns + self._ack_timeout_ns + 1_000_000)
+            if self._unresolved.has_room and (open_since_ns := self._queue.open_since_ns()):
+                timers.append(open_since_ns + self._linger_ns)
+        for deadline_ns in (
+            self._queue.first_deadline_ns(),
+            self._unresolved.first_deadline_ns(),
+        ):
+            if deadline_ns:
+                timers.append(deadline_ns)
+        return milliseconds_until(min(timers))
+
+    # --- settling ---
+
+    def _resolve(self, pack: Pack, first_lsn: int, count: int) -> int:
+        """Settle a committed batch; its bytes."""
+        payloads = len(pack.payloads)
+        if self._options.is_dense and count != payloads:
+            raise InvariantViolated(
+                f"sequence {pack.sequence} was sent with {payloads} payloads, "
+                f"and acknowledged with {count}"
+            )
+        pack.resolve(first_lsn, count)
+        if self._options.on_ack is not None:
+            self._options.on_ack(pack.size_bytes, payloads, pack.opened_ns, monotonic_ns())
+        return self._forget(pack)
+
+    def _forget(self, pack: Pack) -> int:
+        """Give up a settled batch's bytes; how many."""
+        pack.payloads = []
+        pack.batch = b""
+        return pack.size_bytes
+
+    def _expire(self, now_ns: int) -> None:
+        """Fail the futures whose time is over. What was sent stays in its place and is resent."""
+        size_bytes = 0
+        for pack in self._queue.pop_expired(now_ns):
+            pack.fail(
+                NotCommitted(
+                    f"not sent within {self._options.delivery_timeout_s} s ({self._trouble}): "
+                    "append it again"
+                )
+            )
+            size_bytes += self._forget(pack)
+        for pack in self._unresolved.expired(now_ns):
+            pack.fail(
+                OutcomeUnknown(
+                    f"sent, but not acknowledged within {self._options.delivery_timeout_s} s "
+                    f"({self._trouble}); it may still be committed"
+                )
+            )
+        if size_bytes:
+            self._queue.release(size_bytes)
+
+    def _settle_rest(self, ending: LogStoreError | None) -> None:
+        """The loop ends: nothing may be left without an outcome."""
+        self._queue.refuse(ending or NotCommitted("the producer is closed: open a new one"))
+        size_bytes = 0
+        for pack in self._unresolved.packs():
+            if not pack.is_settled():
+                reason = str(ending) if ending is not None else "the producer was closed"
+                pack.fail(ending or OutcomeUnknown(f"{reason} before the acknowledgement came"))
+            size_bytes += self._forget(pack)
+        for pack in self._queue.drain():
+            pack.fail(ending or NotCommitted("the producer was closed before it was sent"))
+            size_bytes += self._forget(pack)
+        self._queue.release(size_bytes)

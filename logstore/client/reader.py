@@ -1,0 +1,113 @@
+"""Range reads: batches of given LSNs, from any replica, without copying a payload.
+
+Owns the loop over fetches. One fetch is in flight at most: what a reader holds is bounded by one
+reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logstore.client.link import Context, Frame
+from logstore.client.records import RecordBatch, batches_of
+from logstore.client.replica import ReplicaReader, replica_wait_ms
+from logstore.client.routing import Routing
+from logstore.errors import FormatError, InvalidRequest, OutOfRange
+from logstore.format.client_messages import FetchReply, FetchRequest, iterate_pieces
+from logstore.limits import FETCH_MAX_BYTES, MIB
+from logstore.model import Lsn
+
+READ_BYTES = 1 * MIB
+
+
+class RangeReader:
+    """Reads ranges of LSNs. Used by one thread; close it, or use it as a context manager."""
+
+    def __init__(
+        self,
+        context: Context,
+        routing: Routing,
+        *,
+        replica: int | None,
+        timeout_s: float,
+        max_bytes: int = READ_BYTES,
+    ) -> None:
+        if not 0 < max_bytes <= FETCH_MAX_BYTES:
+            raise InvalidRequest(f"max_bytes {max_bytes}: give 1..{FETCH_MAX_BYTES}")
+        self._timeout_s = timeout_s
+        self._is_closed = False
+        self._max_bytes = max_bytes
+        self._replica = ReplicaReader(context, routing, replica=replica, timeout_s=timeout_s)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._replica.close()
+
+    def __enter__(self) -> RangeReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(
+        self,
+        first_lsn: int,
+        last_lsn: int,
+        *,
+        min_lsn: int = 0,
+        linearizable: bool = False,
+    ) -> Iterator[RecordBatch]:
+        """The committed payloads [first_lsn, last_lsn], in order, none left out.
+
+        Args:
+          first_lsn, last_lsn: both included; a batch that passes them is cut.
+          min_lsn: wait until the replica shows this LSN; 0: read what it shows now.
+          linearizable: ask the leader to confirm that it leads before it answers.
+
+        Raises:
+          OutOfRange: the range is not wholly within what the replica serves; it says what is.
+          NotReady, Unreachable: no replica could serve it in time.
+          CorruptData: the replica's disk is damaged there.
+        """
+        if self._is_closed:
+            raise InvalidRequest("the reader is closed: make another one")
+        if first_lsn < 1 or last_lsn < first_lsn:
+            raise InvalidRequest(f"LSNs {first_lsn} to {last_lsn}: give 1 <= first <= last")
+        next_lsn = first_lsn
+        while next_lsn <= last_lsn:
+            reply, frame = self._fetch(next_lsn, last_lsn, min_lsn, is_linearizable=linearizable)
+            batches = [
+                batch
+                for piece in iterate_pieces(frame)
+                for batch in batches_of(frame, piece, first_lsn=next_lsn, last_lsn=last_lsn)
+            ]
+            if not batches:
+                raise OutOfRange(
+                    f"LSN {next_lsn} is not committed yet: the replica shows up to "
+                    f"{reply.visible_lsn}",
+                    first=reply.log_start_lsn,
+                    last=reply.visible_lsn,
+                )
+            for batch in batches:
+                if batch.first_lsn != next_lsn:
+                    raise FormatError(f"LSN {batch.first_lsn} came where {next_lsn} is due")
+                next_lsn = batch.last_lsn + 1
+                yield batch
+
+    def _fetch(
+        self, first_lsn: int, last_lsn: int, min_lsn: int, *, is_linearizable: bool
+    ) -> tuple[FetchReply, Frame]:
+        wait_ms = replica_wait_ms(self._timeout_s)
+        request = FetchRequest(
+            Lsn(first_lsn), Lsn(last_lsn), Lsn(min_lsn), self._max_bytes, wait_ms, is_linearizable
+        )
+        return self._replica.request(
+            request,
+            FetchReply,
+            timeout_s=self._timeout_s,
+            answer_timeout_s=self._timeout_s,
+        )

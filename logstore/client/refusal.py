@@ -1,0 +1,89 @@
+"""What an error number from the wire means here: the exception it becomes, and whether to try
+again.
+
+Knows no sockets and no state.
+"""
+
+from __future__ import annotations
+
+from logstore import errors
+from logstore.errors import ErrorCode, LogStoreError
+from logstore.format.client_messages import ErrorReply
+
+_BY_CODE: dict[int, type[LogStoreError]] = {
+    ErrorCode.NOT_READY: errors.NotReady,
+    ErrorCode.OVERLOADED: errors.Overloaded,
+    ErrorCode.NO_QUORUM: errors.NoQuorum,
+    ErrorCode.NOT_COMMITTED: errors.NotCommitted,
+    ErrorCode.OUTCOME_UNKNOWN: errors.OutcomeUnknown,
+    ErrorCode.FENCED: errors.Fenced,
+    ErrorCode.SEQUENCE_REUSED: errors.SequenceReused,
+    ErrorCode.COMMITTED_LSN_UNKNOWN: errors.CommittedLsnUnknown,
+    ErrorCode.UNKNOWN_PRODUCER: errors.UnknownProducer,
+    ErrorCode.BATCH_TOO_LARGE: errors.BatchTooLarge,
+    ErrorCode.INVALID_BATCH: errors.InvalidBatch,
+    ErrorCode.UNSUPPORTED_VERSION: errors.UnsupportedVersion,
+    ErrorCode.WRONG_CLUSTER: errors.WrongCluster,
+    ErrorCode.INVALID_REQUEST: errors.InvalidRequest,
+    ErrorCode.DISK_FULL: errors.DiskFull,
+    ErrorCode.TRANSFER_FAILED: errors.TransferFailed,
+    ErrorCode.TIMED_OUT: errors.Unreachable,
+}
+
+_DEFAULT_TEXT: dict[int, str] = {
+    ErrorCode.FENCED: "a newer producer epoch of this producer is open: this one must stop",
+    ErrorCode.SEQUENCE_REUSED: "this sequence was used for other bytes: open a new producer",
+    ErrorCode.COMMITTED_LSN_UNKNOWN: "committed, but too long ago for its LSNs to be known",
+    ErrorCode.UNKNOWN_PRODUCER: "the cluster does not know this producer: open a new one",
+    ErrorCode.BATCH_TOO_LARGE: "the batch is above the replicas' batch_max_bytes: split it",
+}
+
+# Another replica, or the same one a moment later, may well answer.
+TRANSIENT = frozenset(
+    {
+        ErrorCode.NOT_LEADER,
+        ErrorCode.NOT_READY,
+        ErrorCode.OVERLOADED,
+        ErrorCode.NO_QUORUM,
+        ErrorCode.DISK_FULL,
+        ErrorCode.TIMED_OUT,
+    }
+)
+
+# Refusals of an append after which the same bytes are sent again, once the leader is known anew.
+RETRIED = TRANSIENT | {ErrorCode.NOT_COMMITTED, ErrorCode.OUTCOME_UNKNOWN, ErrorCode.GAP}
+
+
+def error_of(code: int, text: str = "", *, detail: int = 0, last: int = 0) -> LogStoreError:
+    """The exception for an error number.
+
+    Args:
+      code: an ErrorCode, or a number of a newer version.
+      text: the sender's words; a default is used where there are none.
+      detail: by code: the leader's node id, the expected sequence, or the first LSN of the bounds.
+      last: the last LSN of the bounds of OUT_OF_RANGE.
+    """
+    words = text or _DEFAULT_TEXT.get(code, "")
+    if code == ErrorCode.NOT_LEADER:
+        return errors.NotLeader(words or "this replica does not lead", leader=detail)
+    if code == ErrorCode.GAP:
+        return errors.Gap(words or f"sequence {detail} is expected next", expected=detail)
+    if code == ErrorCode.OUT_OF_RANGE:
+        words = words or f"outside of the LSNs {detail} to {last} that the replica can serve"
+        return errors.OutOfRange(words, first=detail, last=last)
+    if code == ErrorCode.CORRUPT_DATA:
+        return errors.CorruptData(
+            "the replica's disk", 0, expected="undamaged data", got=words or "damage"
+        )
+    known = _BY_CODE.get(code)
+    if known is None:
+        return LogStoreError(f"error {code} of a newer version: {words or 'no text'}")
+    return known(words or ErrorCode(code).name.lower().replace("_", " "))
+
+
+def error_of_reply(reply: ErrorReply) -> LogStoreError:
+    """The exception for a reply that is an error."""
+    text = reply.text.decode("utf-8", "replace")
+    if reply.code == ErrorCode.NOT_LEADER:
+        return error_of(reply.code, text, detail=reply.leader)
+    return error_of(reply.code, text, detail=reply.first, last=reply.last)

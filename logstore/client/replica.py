@@ -1,0 +1,133 @@
+"""Reading from one replica at a time, and moving to another when it does not answer.
+
+Owns the fetch socket and the choice of the replica. Range reads, time lookups, watermarks and the
+consumer's catching up all go through here. A pinned reader never moves: it waits for its replica.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from logstore.client.clock import milliseconds_until, seconds_from_now
+from logstore.client.endpoint import Endpoint
+from logstore.client.link import Context, Frame, Waiter
+from logstore.client.refusal import TRANSIENT
+from logstore.client.requests import Port
+from logstore.client.routing import Routing
+from logstore.errors import CorruptData, FormatError, LogStoreError, Unreachable
+from logstore.limits import FETCH_WAIT_MAX_MS
+
+ANSWER_TIMEOUT_S = 3.0
+PAUSE_MS = 25
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+def replica_wait_ms(timeout_s: float) -> int:
+    """How long a replica may wait before it answers: less than we do, so that its word arrives."""
+    return min(int(timeout_s * 900), FETCH_WAIT_MAX_MS)
+
+
+class ReplicaReader:
+    """A fetch socket to the replica that is read now. Used by one thread."""
+
+    def __init__(
+        self, context: Context, routing: Routing, *, replica: int | None, timeout_s: float
+    ) -> None:
+        self._context = context
+        self._routing = routing
+        self._pinned = replica
+        self._timeout_s = timeout_s
+        self._order: list[int] = []
+        self._port: Port | None = None
+        self._generation = 0
+        self.node = replica or 0
+
+    @property
+    def generation(self) -> int:
+        """Rises with every new connection: answers to older requests will not come."""
+        return self._generation
+
+    def close(self) -> None:
+        if self._port is not None:
+            self._port.close()
+            self._port = None
+
+    def endpoint(self) -> Endpoint:
+        """Address of the replica that is read now; chooses one if there is none.
+
+        Raises:
+          Unreachable: no replica tells who the nodes are.
+          InvalidRequest: the pinned replica is not part of the cluster.
+        """
+        if not self.node:
+            self.node = self._next_node()
+        return self._routing.node(self.node, timeout_s=self._timeout_s)
+
+    def port(self) -> Port:
+        """The fetch socket, connected anew if there is none."""
+        if self._port is None:
+            endpoint = self.endpoint()
+            self._port = Port(self._context, endpoint.fetch, cluster_id=self._routing.cluster_id)
+            self._generation += 1
+        return self._port
+
+    def move(self) -> None:
+        """Give up this replica for another; a pinned one gets a new connection."""
+        self.close()
+        if self._pinned is None:
+            self.node = self._next_node()
+
+    def request(
+        self,
+        message: msgspec.Struct,
+        reply_type: type[_T],
+        *,
+        timeout_s: float,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> tuple[_T, Frame]:
+        """Ask until a replica answers, moving on when it cannot now.
+
+        Args:
+          message: the request; safe to repeat, as all reads are.
+          reply_type: what answers it.
+          timeout_s: in all.
+          answer_timeout_s: for one replica, above what the request itself may wait there.
+
+        Raises:
+          Unreachable, NotReady, …: what the last replica tried said, when the time is over.
+          CorruptData: the pinned replica's disk, or every replica's, is damaged there.
+          LogStoreError: the request is refused for good.
+        """
+        deadline_ns = seconds_from_now(timeout_s)
+        refusal: LogStoreError | None = None
+        damaged: set[int] = set()
+        while True:
+            try:
+                step_ns = min(deadline_ns, seconds_from_now(answer_timeout_s))
+                return self.port().request(message, reply_type, deadline_ns=step_ns)
+            except FormatError:
+                self.close()
+                raise
+            except CorruptData:
+                if self._pinned is not None or self.node in damaged:
+                    raise  # every replica was tried
+                damaged.add(self.node)
+                self.move()
+            except LogStoreError as error:
+                left_ms = milliseconds_until(deadline_ns)
+                if error.code not in TRANSIENT:
+                    raise
+                if not isinstance(error, Unreachable):
+                    refusal = error
+                if not left_ms:
+                    # What a replica said tells more than that the last try had no time left.
+                    raise refusal or error from None
+                self.move()
+                Waiter().wait(min(PAUSE_MS, left_ms))
+
+    def _next_node(self) -> int:
+        if not self._order:
+            self._order = self._routing.replicas(timeout_s=self._timeout_s, avoid=self.node)
+        return self._order.pop(0)

@@ -1,0 +1,179 @@
+"""Who the nodes are and which of them leads: learned from any one endpoint, kept for the whole
+client.
+
+Owns the map of the cluster, shared by all threads of a client under one lock. A leader is a node
+that says
+of itself that it leads, in no older term than was seen before: what others say of it may be stale.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from logstore.client.clock import monotonic_ns, seconds_from_now
+from logstore.client.endpoint import Endpoint
+from logstore.client.link import Context
+from logstore.client.requests import NO_CLUSTER, Survey
+from logstore.errors import FormatError, InvalidRequest, NoQuorum, Unreachable, WrongCluster
+from logstore.format.client_messages import MetadataReply, MetadataRequest
+
+# How soon after its answer a replica is asked again who leads.
+ASK_AGAIN_MS = 25
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """One replica's answer. `leader` 0: it knows none."""
+
+    cluster_id: bytes
+    node: int
+    leader: int
+    term: int
+    nodes: dict[int, Endpoint]
+
+
+class _NodeDocument(msgspec.Struct):
+    node: int
+    host: str
+    port: int
+
+
+class _MetadataDocument(msgspec.Struct):
+    cluster_id: str
+    node: int
+    leader: int
+    term: int
+    nodes: list[_NodeDocument]
+    limits: dict[str, Any] = {}
+
+
+def parse_metadata(document: bytes) -> Metadata:
+    """The metadata in a reply's JSON.
+
+    Raises:
+      FormatError: it is none.
+    """
+    try:
+        found = msgspec.json.decode(document, type=_MetadataDocument)
+        cluster_id = bytes.fromhex(found.cluster_id)
+    except ValueError as error:
+        raise FormatError(f"metadata of a replica: {error}") from error
+    nodes = {row.node: Endpoint(row.host, row.port) for row in found.nodes}
+    return Metadata(cluster_id or NO_CLUSTER, found.node, found.leader, found.term, nodes)
+
+
+class Routing:
+    """The map of one cluster. Every method may be called from any thread."""
+
+    def __init__(self, context: Context, seeds: Iterable[Endpoint]) -> None:
+        self._context = context
+        self._seeds = tuple(seeds)
+        self._lock = threading.Lock()
+        self._nodes: dict[int, Endpoint] = {}
+        self._cluster_id = NO_CLUSTER
+        self._term = 0
+        self._leader = 0
+
+    @property
+    def cluster_id(self) -> bytes:
+        """16 bytes; zeros until a replica has told."""
+        return self._cluster_id
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Every known address: the nodes' own first, then the seeds."""
+        with self._lock:
+            return tuple(dict.fromkeys((*self._nodes.values(), *self._seeds)))
+
+    def nodes(self, *, timeout_s: float) -> dict[int, Endpoint]:
+        """The configured nodes by id, asked for once.
+
+        Raises:
+          Unreachable: no replica answered in time.
+        """
+        if not self._nodes:
+            for _ in self._watch(seconds_from_now(timeout_s)):
+                if self._nodes:
+                    break
+            if not self._nodes:
+                raise Unreachable(f"no replica answers at {self._names()}: is the cluster up?")
+        with self._lock:
+            return dict(self._nodes)
+
+    def node(self, node: int, *, timeout_s: float) -> Endpoint:
+        """The address of one node.
+
+        Raises:
+          InvalidRequest: the cluster has no such node.
+          Unreachable: no replica answered in time.
+        """
+        nodes = self.nodes(timeout_s=timeout_s)
+        if node not in nodes:
+            raise InvalidRequest(f"no node {node}; the cluster has {sorted(nodes)}")
+        return nodes[node]
+
+    def replicas(self, *, timeout_s: float, avoid: int = 0) -> list[int]:
+        """Node ids in the order a reader tries them: followers before the leader, `avoid` last."""
+        nodes = self.nodes(timeout_s=timeout_s)
+        return sorted(nodes, key=lambda node: (node == avoid, node == self._leader, node))
+
+    def is_answering(self, node: int, *, timeout_s: float) -> bool:
+        """Whether a node answers at all."""
+        endpoint = self.node(node, timeout_s=timeout_s)
+        with Survey(self._context, [endpoint]) as survey:
+            answers = survey.gather(
+                MetadataRequest(), MetadataReply, timeout_s=timeout_s, settle_s=0.0
+            )
+            return any(True for _ in answers)
+
+    def find_leader(self, *, deadline_ns: int) -> tuple[int, Endpoint]:
+        """Node id and address of the leader, asked for anew; waits for one until the deadline.
+
+        The deadline is monotonic.
+
+        Raises:
+          Unreachable: no replica answered at all.
+          NoQuorum: replicas answered, none of them leads.
+        """
+        has_answer = False
+        for metadata, endpoint in self._watch(deadline_ns):
+            has_answer = True
+            if metadata.leader == metadata.node and metadata.term >= self._term:
+                self._leader = metadata.node
+                return metadata.node, self._nodes.get(metadata.node, endpoint)
+        if has_answer:
+            raise NoQuorum(f"replicas answer at {self._names()}, but none of them leads")
+        raise Unreachable(f"no replica answers at {self._names()}: is the cluster up?")
+
+    def _watch(self, deadline_ns: int) -> Iterator[tuple[Metadata, Endpoint]]:
+        """What replicas say of the cluster, learned as it comes; whoever is learned of is asked."""
+        while monotonic_ns() < deadline_ns:
+            endpoints = self.endpoints()
+            with Survey(self._context, endpoints) as survey:
+                answers = survey.watch(
+                    MetadataRequest(), MetadataReply, again_ms=ASK_AGAIN_MS, deadline_ns=deadline_ns
+                )
+                for endpoint, answer in answers:
+                    metadata = parse_metadata(answer.document)
+                    self._learn(metadata, endpoint)
+                    yield metadata, endpoint
+                    if self.endpoints() != endpoints:
+                        break
+
+    def _learn(self, metadata: Metadata, endpoint: Endpoint) -> None:
+        with self._lock:
+            if metadata.cluster_id != NO_CLUSTER:
+                if self._cluster_id not in (NO_CLUSTER, metadata.cluster_id):
+                    raise WrongCluster(
+                        f"{endpoint} belongs to cluster {metadata.cluster_id.hex()}, the others to "
+                        f"{self._cluster_id.hex()}: check the endpoints"
+                    )
+                self._cluster_id = metadata.cluster_id
+            if metadata.nodes:
+                self._nodes = metadata.nodes
+            self._term = max(self._term, metadata.term)
+
+    def _names(self) -> str:
+        return ", ".join(map(str, self.endpoints()))

@@ -1,0 +1,48 @@
+"""One picture of a cluster from what its replicas say of themselves.
+
+Pure: documents in, one document out. The shape is `logstore status --json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Document = dict[str, Any]
+UNREACHABLE = "unreachable"
+
+
+def merge_status(documents: Mapping[int, Document | None]) -> Document:
+    """The cluster's status from each node's document; None: the node did not answer.
+
+    The leader is the node that says of itself that it leads, in the newest term; what it shows is
+    the commit LSN. Without one, the highest LSN that any replica shows is a floor of it.
+    """
+    answers = {node: document for node, document in documents.items() if document}
+    leaders = [
+        (int(document.get("term", 0)), node)
+        for node, document in answers.items()
+        if document.get("role") == "leader"
+    ]
+    term, leader = max(leaders, default=(0, 0))
+    term = max([term, *(int(document.get("term", 0)) for document in answers.values())])
+    shown = {node: int(document.get("visible_lsn", 0)) for node, document in answers.items()}
+    commit_lsn = shown[leader] if leader else max(shown.values(), default=0)
+    starts = [int(document.get("log_start_lsn", 0)) for document in answers.values()]
+    return {
+        "commit_lsn": commit_lsn,
+        "log_start_lsn": max(starts, default=0),
+        "leader": leader,
+        "term": term,
+        "nodes": [_node_row(node, documents[node], commit_lsn) for node in sorted(documents)],
+    }
+
+
+def _node_row(node: int, document: Document | None, commit_lsn: int) -> Document:
+    """A node's own document with what every row has, whether the node answered or not."""
+    if not document:
+        row: Document = {"role": UNREACHABLE, "pid": None, "processes": {}, "faulty": []}
+        return {"node": node, **row, "lag_lsn": None}
+    base: Document = {"node": node, "role": "none", "pid": None, "processes": {}, "faulty": []}
+    lag_lsn = max(0, commit_lsn - int(document.get("visible_lsn", 0)))
+    return base | document | {"node": node, "lag_lsn": lag_lsn}

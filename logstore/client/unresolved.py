@@ -1,0 +1,123 @@
+"""The batches that were sent and not answered for good: what to resend, in which order (SAFETY E7,
+E9).
+
+Owns sequences: a sequence, once given, keeps its bytes for ever. Pure: no sockets, clock or
+threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+
+from logstore.client.future import Pack
+from logstore.errors import ErrorCode, Gap, InvariantViolated
+from logstore.format.client_messages import ACK_ROW
+
+
+class Reconciled(msgspec.Struct, frozen=True):
+    """What a SessionState said of the unresolved batches; the rest is now queued for resending."""
+
+    committed: list[tuple[Pack, int, int]]  # pack, first LSN, count
+    forgotten: list[Pack]  # used by the log, but no longer in its window
+    in_log: int  # batches that the leader holds and will acknowledge
+
+
+class Unresolved:
+    """Sent batches by sequence, at most `limit` of them."""
+
+    def __init__(self, *, next_sequence: int, limit: int, is_dense: bool) -> None:
+        self._next_sequence = next_sequence
+        self._limit = limit
+        self._is_dense = is_dense
+        self._packs: dict[int, Pack] = {}
+        self._to_resend: deque[Pack] = deque()
+
+    def __len__(self) -> int:
+        return len(self._packs)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._packs) < self._limit
+
+    def packs(self) -> list[Pack]:
+        return list(self._packs.values())
+
+    def expired(self, now_ns: int) -> Iterator[Pack]:
+        """Batches whose futures must fail now; the batches themselves keep their place (E7)."""
+        for pack in self._packs.values():
+            if pack.deadline_ns > now_ns:
+                return
+            if not pack.is_settled():
+                yield pack
+
+    def first_deadline_ns(self) -> int:
+        """When the next future must fail, monotonic; 0: never."""
+        waiting = (pack.deadline_ns for pack in self._packs.values() if not pack.is_settled())
+        return next(waiting, 0)
+
+    def add(self, pack: Pack) -> None:
+        """Take a new pack in and give it the next sequence, unless its caller gave one."""
+        if pack.sequence < 0:
+            pack.sequence = self._next_sequence
+        if pack.sequence in self._packs or not self.has_room:
+            raise InvariantViolated(f"sequence {pack.sequence} of {len(self._packs)} is sent twice")
+        self._next_sequence = pack.sequence + 1
+        self._packs[pack.sequence] = pack
+
+    def pop(self, sequence: int) -> Pack | None:
+        """Take the batch out that was answered for good; None: answered before."""
+        return self._packs.pop(sequence, None)
+
+    def queue_again(self, pack: Pack) -> None:
+        """It could not be sent: it comes first when there is room."""
+        self._to_resend.appendleft(pack)
+
+    def next_to_resend(self) -> Pack | None:
+        """The first batch to send again, without those that were answered meanwhile."""
+        queue = self._to_resend
+        while queue:
+            pack = queue.popleft()
+            if self._packs.get(pack.sequence) is pack:
+                return pack
+        return None
+
+    def reconcile(self, next_sequence: int, rows: bytes) -> Reconciled:
+        """Sort every unresolved batch by what the leader's session table says of it.
+
+        Committed ones leave; those in the leader's log stay and wait for the feed; everything from
+        `next_sequence` on is queued for resending, in order; what is below it and has no row was
+        committed before the window.
+
+        Raises:
+          Gap: the log expects a dense sequence that is answered for already: it lost something.
+        """
+        known = {row[0]: row for row in ACK_ROW.iter_unpack(rows)}
+        committed: list[tuple[Pack, int, int]] = []
+        forgotten: list[Pack] = []
+        resend: list[Pack] = []
+        for sequence, pack in list(self._packs.items()):
+            row = known.get(sequence)
+            if row is not None and row[3] == ErrorCode.OK:
+                committed.append((pack, row[1], row[2]))
+                del self._packs[sequence]
+            elif row is None and sequence >= next_sequence:
+                resend.append(pack)
+            elif row is None:
+                forgotten.append(pack)
+                del self._packs[sequence]
+        self._to_resend = deque(sorted(resend, key=_sequence_of))
+        oldest = self._to_resend[0].sequence if resend else self._next_sequence
+        if self._is_dense and next_sequence < oldest:
+            raise Gap(
+                f"the log expects sequence {next_sequence}, this producer's next one is {oldest}: "
+                "open a new producer",
+                expected=next_sequence,
+            )
+        return Reconciled(committed, forgotten, len(self._packs) - len(resend))
+
+
+def _sequence_of(pack: Pack) -> int:
+    return pack.sequence

@@ -1,0 +1,157 @@
+"""Proof that replicas hold the same log: every replica recomputes its chain from its bytes, we
+compare.
+
+Owns the walk over a replica's log and the comparison. Equal chains at an index mean equal logs up
+to it (SAFETY S3); damage is listed as the replica found it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from logstore.client.link import Context
+from logstore.client.replica import ReplicaReader
+from logstore.client.routing import Routing
+from logstore.errors import CorruptData, LogStoreError
+from logstore.format.client_messages import VerifyReply, VerifyRequest
+
+
+class ReplicaVerdict(msgspec.Struct, frozen=True):
+    """What one replica's log says. `error`: why it could not be read through, else empty."""
+
+    node: int
+    last_index: int
+    last_lsn: int
+    chain: str
+    payloads: int
+    size_bytes: int
+    faulty: list[dict[str, Any]]
+    error: str
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """`chains_equal` covers what all replicas that answered hold, up to `compared_index`."""
+
+    chains_equal: bool
+    compared_index: int
+    compared_lsn: int
+    replicas: list[ReplicaVerdict]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every replica answered, none has damage and all are equal."""
+        return self.chains_equal and not any(row.error or row.faulty for row in self.replicas)
+
+
+class _Walk:
+    """One replica's log, slice by slice; `chains` are those at the slices' ends."""
+
+    def __init__(
+        self, reader: ReplicaReader, node: int, *, max_bytes: int, timeout_s: float
+    ) -> None:
+        self.node = node
+        self.chains: dict[int, int] = {}
+        self.faulty: list[dict[str, Any]] = []
+        self.last_index = self.last_lsn = self.chain = 0
+        self.payloads = self.size_bytes = 0
+        self.error = ""
+        self._reader = reader
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+
+    def run(self) -> None:
+        """Walk to what the replica shows now."""
+        try:
+            target = 1
+            while self.last_index < target:
+                slice_ = self._ask(self.last_index + 1, self._max_bytes)
+                if slice_.last_index <= self.last_index:
+                    break
+                target = max(target, slice_.visible_index) if target == 1 else target
+                self._add(slice_)
+        except (LogStoreError, CorruptData) as error:
+            self.error = str(error)
+
+    def chain_at(self, index: int) -> int | None:
+        """The chain at an index that was walked over; None if the replica cannot tell."""
+        if index not in self.chains:
+            try:
+                slice_ = self._ask(index, 1)
+            except LogStoreError:
+                return None
+            self.chains[slice_.last_index] = slice_.chain
+        return self.chains.get(index)
+
+    def verdict(self) -> ReplicaVerdict:
+        return ReplicaVerdict(
+            self.node,
+            self.last_index,
+            self.last_lsn,
+            f"{self.chain:016x}",
+            self.payloads,
+            self.size_bytes,
+            self.faulty,
+            self.error,
+        )
+
+    def _ask(self, first_index: int, max_bytes: int) -> VerifyReply:
+        reply, _ = self._reader.request(
+            VerifyRequest(first_index, max_bytes),
+            VerifyReply,
+            timeout_s=self._timeout_s,
+            answer_timeout_s=self._timeout_s,
+        )
+        return reply
+
+    def _add(self, slice_: VerifyReply) -> None:
+        self.last_index, self.chain = slice_.last_index, slice_.chain
+        self.last_lsn = max(self.last_lsn, slice_.last_lsn)
+        self.payloads += slice_.payloads
+        self.size_bytes += slice_.size_bytes
+        self.chains[slice_.last_index] = slice_.chain
+        self.faulty += msgspec.json.decode(slice_.document)
+
+
+def verify_replicas(
+    context: Context, routing: Routing, *, max_bytes: int, timeout_s: float
+) -> Verification:
+    """Walk every configured replica's log and compare the chains.
+
+    Under load replicas end at different indexes; compared is up to the lowest of the ends. A slice
+    is waited for `timeout_s`, a replica that is not ready no longer either.
+
+    Raises:
+      Unreachable: no replica tells who the nodes are.
+    """
+    walks: list[_Walk] = []
+    readers: list[ReplicaReader] = []
+    try:
+        for node in sorted(routing.nodes(timeout_s=timeout_s)):
+            reader = ReplicaReader(context, routing, replica=node, timeout_s=timeout_s)
+            readers.append(reader)
+            walk = _Walk(reader, node, max_bytes=max_bytes, timeout_s=timeout_s)
+            if routing.is_answering(node, timeout_s=timeout_s):
+                walk.run()
+            else:
+                walk.error = "unreachable"
+            walks.append(walk)
+        return _compare(walks)
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def _compare(walks: list[_Walk]) -> Verification:
+    read = [walk for walk in walks if not walk.error]
+    common_index = min((walk.last_index for walk in read), default=0)
+    common_lsn = min((walk.last_lsn for walk in read), default=0)
+    indexes = {common_index} if common_index else set()
+    if read:
+        indexes |= set.intersection(*(set(walk.chains) for walk in read))
+    is_equal = bool(read)
+    for index in sorted(indexes):
+        chains = {walk.chain_at(index) for walk in read}
+        is_equal = is_equal and len(chains) == 1 and None not in chains
+    return Verification(is_equal, common_index, common_lsn, [walk.verdict() for walk in walks])

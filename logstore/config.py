@@ -1,0 +1,124 @@
+"""Reading the configuration: TOML in, a checked `Config` out, and back to TOML.
+
+Owns how errors of the decoder are told; the keys are `settings`' and the rules between them
+`config_relations`'. Opens no socket and looks at no machine: the same file is right on every host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from logstore.config_relations import check_relations
+from logstore.errors import ConfigError
+from logstore.settings import (
+    PORTS_PER_NODE,
+    PROCESS_NAMES,
+    ClusterSettings,
+    Config,
+    LimitSettings,
+    NodeSettings,
+    PortOffset,
+    ProcessSettings,
+    RaftSettings,
+    StorageSettings,
+)
+
+__all__ = [
+    "Config",
+    "NodeSettings",
+    "PortOffset",
+    "PORTS_PER_NODE",
+    "PROCESS_NAMES",
+    "load_config",
+    "parse_config",
+    "render_config",
+]
+
+
+def load_config(path: str | Path) -> Config:
+    """Read and check the file at `path`.
+
+    Raises:
+        ConfigError: the file cannot be read or breaks a rule; names the file, the key and the
+            reason.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    try:
+        return parse_config(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def parse_config(text: str) -> Config:
+    """Decode and check TOML `text`.
+
+    Raises:
+        ConfigError: no TOML, an unknown key, a bad value or an impossible relation.
+    """
+    try:
+        config = msgspec.toml.decode(text, type=Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_explain(str(error))) from error
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"is not TOML: {error}") from error
+    check_relations(config)
+    return config
+
+
+def render_config(config: Config) -> str:
+    """TOML text that `parse_config` turns into `config` again, every key written out."""
+    tables = msgspec.to_builtins(config)
+    lines: list[str] = []
+    for name, table in tables.items():
+        for row in table if isinstance(table, list) else [table]:
+            lines.append(f"[[{name}]]" if isinstance(table, list) else f"[{name}]")
+            lines += [f"{key} = {_render_value(value)}" for key, value in row.items()]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _render_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # A JSON string is a TOML basic string but for DEL, which no checked value holds.
+        return msgspec.json.encode(value).decode()
+    if isinstance(value, list):
+        return "[" + ", ".join(_render_value(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k} = {_render_value(v)}" for k, v in value.items()) + "}"
+    return str(value)
+
+
+_MSGSPEC_MESSAGE = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
+_MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "": Config,
+    "cluster": ClusterSettings,
+    "nodes": NodeSettings,
+    "raft": RaftSettings,
+    "storage": StorageSettings,
+    "limits": LimitSettings,
+    "process": ProcessSettings,
+}
+
+
+def _explain(message: str) -> str:
+    """A decoder's message as `key: reason`, with the keys there are where one is unknown."""
+    match = _MSGSPEC_MESSAGE.fullmatch(message)
+    reason, path = (match["reason"], match["path"] or "") if match else (message, "")
+    prefix = f"{path}." if path else ""
+    if unknown := _UNKNOWN_FIELD.fullmatch(reason):
+        known = ", ".join(_TABLES[path.split("[")[0]].__struct_fields__)
+        return f"{prefix}{unknown[1]}: unknown key; the keys here are {known}"
+    if missing := _MISSING_FIELD.fullmatch(reason):
+        return f"{prefix}{missing[1]}: is missing; add it"
+    return f"{path}: {reason}" if path else reason

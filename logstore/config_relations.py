@@ -1,0 +1,214 @@
+"""What must hold between the settings. Every check names the key, the reason and what to write.
+
+Knows nothing of files. A relation that only fails under load (a ring too small for two large
+batches, an election timeout within the jitter of a heartbeat) is refused at start instead.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+
+from logstore import limits
+from logstore.errors import ConfigError
+from logstore.settings import PORTS_PER_NODE, PROCESS_NAMES, Config, NodeSettings
+
+RING_ALIGNMENT_BYTES = 64 << 10
+# Below this a heartbeat and its answer cost more than they tell; above it nobody notices a death.
+HEARTBEAT_MIN_NS = 5_000_000
+HEARTBEAT_MAX_NS = 10_000_000_000
+# One lost heartbeat and a flush that takes long must not look like a death.
+ELECTION_PER_HEARTBEAT_MIN = 5
+SEGMENT_RECORDS_MIN = 256
+BATCHES_PER_SEGMENT_MIN = 4
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+
+
+def check_relations(config: Config) -> None:
+    """Raise `ConfigError` at the first relation that does not hold."""
+    _check_nodes(config)
+    _check_ports(config.nodes)
+    _check_raft(config)
+    _check_limits(config)
+    _check_storage(config)
+    for position, node in enumerate(config.nodes):
+        _check_cpus(config, node, key=f"nodes[{position}].cpus")
+    _check_spin(config)
+
+
+def _require(holds: bool, key: str, reason: str) -> None:
+    if not holds:
+        raise ConfigError(f"{key}: {reason}")
+
+
+def _require_between(value: int, low: int, high: int, key: str) -> None:
+    _require(low <= value <= high, key, f"is {value}; it must be between {low} and {high}")
+
+
+def _check_nodes(config: Config) -> None:
+    _require(
+        _NAME.fullmatch(config.cluster.name) is not None,
+        "cluster.name",
+        f"is {config.cluster.name!r}; write 1 to 64 letters, digits, '-' or '_'",
+    )
+    _require_between(len(config.nodes), 1, limits.NODES_MAX, "nodes (their number)")
+    seen: set[int] = set()
+    for position, node in enumerate(config.nodes):
+        key = f"nodes[{position}]"
+        _require_between(node.node, 1, 65_535, f"{key}.node")
+        _require(node.node not in seen, f"{key}.node", f"{node.node} is given twice")
+        seen.add(node.node)
+        _check_host(node.host, key=f"{key}.host", is_insecure=config.cluster.insecure)
+
+
+def _check_host(host: str, *, key: str, is_insecure: bool) -> None:
+    """SAFETY M5: loopback only until there are roles and CURVE, unless the operator says
+    otherwise."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        _require(
+            _HOST_NAME.fullmatch(host) is not None,
+            key,
+            f"{host!r} is neither an IPv4 address nor a host name",
+        )
+        is_loopback = host == "localhost"
+    else:
+        _require(address.version == 4, key, f"{host} is IPv6; write an IPv4 address or a host name")
+        _require(
+            not address.is_unspecified, key, f"{host} names no node; write one that peers reach"
+        )
+        is_loopback = address.is_loopback
+    _require(
+        is_loopback or is_insecure,
+        key,
+        f"{host} is not loopback and there is no authentication yet; "
+        "use 127.0.0.1, or set cluster.insecure = true on a network you trust",
+    )
+
+
+def _check_ports(nodes: Sequence[NodeSettings]) -> None:
+    for position, node in enumerate(nodes):
+        key = f"nodes[{position}].port"
+        _require_between(node.port, 1, 65_535 - PORTS_PER_NODE + 1, key)
+        for other in nodes[:position]:
+            _require(
+                other.host != node.host or abs(other.port - node.port) >= PORTS_PER_NODE,
+                key,
+                f"{node.port} overlaps node {other.node}'s {other.port}: "
+                f"each takes {PORTS_PER_NODE} ports in a row",
+            )
+
+
+def _check_raft(config: Config) -> None:
+    heartbeat_ns = config.raft.heartbeat_ns
+    election_ns = config.raft.election_timeout_ns
+    _require(
+        HEARTBEAT_MIN_NS <= heartbeat_ns <= HEARTBEAT_MAX_NS,
+        "raft.heartbeat",
+        f"is {config.raft.heartbeat}; it must be between 5ms and 10s",
+    )
+    _require(
+        election_ns >= ELECTION_PER_HEARTBEAT_MIN * heartbeat_ns,
+        "raft.election_timeout",
+        f"is {config.raft.election_timeout}, less than {ELECTION_PER_HEARTBEAT_MIN} heartbeats of "
+        f"{config.raft.heartbeat}: one late heartbeat would start an election; raise it",
+    )
+    _require(
+        election_ns <= 60_000_000_000,
+        "raft.election_timeout",
+        f"is {config.raft.election_timeout}; at most 60s, or a dead leader goes unnoticed",
+    )
+
+
+def _check_limits(config: Config) -> None:
+    bounds = config.limits
+    _require_between(bounds.batch_max_bytes, 4_096, limits.BATCH_MAX_BYTES, "limits.batch_max")
+    _require_between(bounds.group_max_bytes, 4_096, limits.FLUSH_MAX_BYTES, "limits.group_max")
+    _require_between(
+        bounds.bulk_window_bytes,
+        max(bounds.batch_max_bytes, bounds.group_max_bytes),
+        1 << 30,
+        "limits.bulk_window",
+    )
+    _require_between(bounds.groups_in_flight, 1, 1_024, "limits.groups_in_flight")
+    _require_between(bounds.fetch_max_bytes, 4_096, limits.FETCH_MAX_BYTES, "limits.fetch_max")
+    _require_between(
+        bounds.session_window_bytes, bounds.batch_max_bytes, 1 << 30, "limits.session_window"
+    )
+    _require(
+        bounds.client_memory_bytes >= bounds.session_window_bytes,
+        "limits.client_memory",
+        f"is {bounds.client_memory}, less than one session_window of "
+        f"{bounds.session_window}; raise it",
+    )
+    _check_ring(config)
+
+
+def _check_ring(config: Config) -> None:
+    """SAFETY W7: room for what peers may send while clients fill the rest, so neither can stop
+    it."""
+    bounds = config.limits
+    peers = len(config.nodes) - 1
+    largest = max(bounds.batch_max_bytes, bounds.group_max_bytes)
+    needed = 4 * largest + peers * bounds.bulk_window_bytes + limits.MESSAGE_MAX_BYTES
+    _require(
+        bounds.ring_bytes >= needed,
+        "limits.ring",
+        f"is {bounds.ring}; with {peers} peers it must be at least {needed} bytes "
+        "(4 of the larger of batch_max and group_max, a bulk_window a peer, a message); "
+        "raise it or lower bulk_window",
+    )
+    _require(
+        bounds.ring_bytes % RING_ALIGNMENT_BYTES == 0 and bounds.ring_bytes <= 16 << 30,
+        "limits.ring",
+        f"is {bounds.ring}; write a multiple of 64KiB, at most 16GiB",
+    )
+
+
+def _check_storage(config: Config) -> None:
+    segment_bytes = config.storage.segment_bytes
+    smallest = BATCHES_PER_SEGMENT_MIN * max(
+        config.limits.batch_max_bytes, config.limits.group_max_bytes
+    )
+    _require(
+        smallest <= segment_bytes <= 64 << 30,
+        "storage.segment",
+        f"is {config.storage.segment}; it must be at least {smallest} bytes, "
+        f"{BATCHES_PER_SEGMENT_MIN} of the larger of batch_max and group_max, and at most 64GiB",
+    )
+    _require_between(
+        config.storage.segment_records, SEGMENT_RECORDS_MIN, 1 << 24, "storage.segment_records"
+    )
+
+
+def _check_cpus(config: Config, node: NodeSettings, *, key: str) -> None:
+    names = [*PROCESS_NAMES, *(f"replicator-{peer}" for peer in config.peer_ids(node.node))]
+    for name, cpus in node.cpus.items():
+        _require(name in names, f"{key}.{name}", f"no such process; there are {', '.join(names)}")
+        _require(
+            len(cpus) > 0 and all(0 <= cpu < 4_096 for cpu in cpus),
+            f"{key}.{name}",
+            f"is {cpus}; write at least one CPU number, 0 to 4095",
+        )
+
+
+def _check_spin(config: Config) -> None:
+    """SAFETY M7: a process that spins on a shared core takes it from those it waits for."""
+    for name in config.process.spin:
+        _require(
+            name in PROCESS_NAMES and name != "supervisor",
+            "process.spin",
+            f"{name!r} cannot spin; write names of {', '.join(PROCESS_NAMES[:-1])}",
+        )
+        for node in config.nodes:
+            own = set(node.cpus.get(name, []))
+            others = {cpu for other, cpus in node.cpus.items() if other != name for cpu in cpus}
+            _require(
+                bool(own) and own.isdisjoint(others),
+                "process.spin",
+                f"{name!r} has no CPU of its own on node {node.node}; "
+                f"give it one in that node's cpus, or take it out of spin",
+            )

@@ -1,0 +1,4 @@
+"""Byte formats: client batch, group frame, Raft record, segment header, META and messages.
+
+Each module has the ASCII map of what it encodes; PROTOCOL.md has them all for other languages.
+"""

@@ -1,0 +1,73 @@
+"""What the byte formats share: magics, bounds checks and sealing a block with its CRC.
+
+Knows no format. Disk blocks keep their magic, version and CRC at the same place in every version,
+so that a damaged version field shows as damage and a truly newer block as `UnsupportedVersion`.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from logstore.errors import FormatError, InvariantViolated, UnsupportedVersion
+from logstore.limits import POSITION_MAX
+
+Buffer = bytes | bytearray | memoryview
+
+U32 = struct.Struct("<I")
+UUID_SIZE = 16
+ALIGNMENT = 8
+
+
+def magic_number(letters: str) -> int:
+    """Four letters as the u32 that has them in this order in the file."""
+    return int.from_bytes(letters.encode("ascii"), "little")
+
+
+def padding_size(size: int) -> int:
+    """Zero bytes from `size` to the next multiple of 8."""
+    return -size % ALIGNMENT
+
+
+def check_room(buffer: Buffer, offset: int, size: int, what: str) -> None:
+    """Refuse to read [offset, offset + size) where the buffer does not have it."""
+    if offset < 0 or len(buffer) - offset < size:
+        raise FormatError(f"{what} needs {size} bytes at {offset}, the buffer has {len(buffer)}")
+
+
+def seal(block: bytes, seed: bytes) -> bytes:
+    """`block` and, behind it, its CRC32C over `seed` and `block`."""
+    return block + U32.pack(crc32c(block, crc32c(seed)))
+
+
+def check_sealed(block: memoryview, seed: bytes, *, magic: int, version: int, what: str) -> None:
+    """A sealed block: u32 magic and u16 version in front, the CRC of `seal` in its last 4 bytes.
+
+    Raises:
+      UnsupportedVersion: an undamaged block of another version.
+      FormatError: another magic or a bad CRC.
+    """
+    got_magic, got_version = struct.unpack_from("<IH", block)
+    if got_magic != magic:
+        raise FormatError(f"{what}: magic {got_magic:#010x}, expected {magic:#010x}")
+    (stored,) = U32.unpack_from(block, len(block) - 4)
+    computed = crc32c(block[:-4], crc32c(seed))
+    if stored != computed:
+        raise FormatError(f"{what}: CRC {stored:#010x}, its bytes give {computed:#010x}")
+    if got_version != version:
+        raise UnsupportedVersion(f"{what}: version {got_version}, this side reads {version}")
+
+
+def check_positions(what: str, **positions: int) -> None:
+    """Indexes, terms, LSNs, times and byte counts that were read: each at most POSITION_MAX."""
+    for name, value in positions.items():
+        if value > POSITION_MAX:
+            raise FormatError(f"{what}: {name} {value} is above {POSITION_MAX}")
+
+
+def check_ids(what: str, *ids: bytes) -> None:
+    """Ids that are to be written: 16 bytes each (struct would pad or cut them silently)."""
+    for value in ids:
+        if len(value) != UUID_SIZE:
+            raise InvariantViolated(f"{what}: an id of {len(value)} bytes, {UUID_SIZE} are needed")

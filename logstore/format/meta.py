@@ -1,0 +1,117 @@
+"""META: who this replica is, its term and vote, and where its log starts (SAFETY S8).
+
+Owns one 512-byte image; two files hold one each, written in turn, and the valid one of the higher
+generation counts. Which file is written when is storage's matter.
+
+      0 magic u32 'LMET' │ version u16 │ state u16 (1 EMPTY, 2 STARTING, 3 VOTER)
+      8 cluster id, 16 bytes (zero while EMPTY)
+     24 replica uuid, 16 bytes
+     40 node id u32 │ vote u32 (node id, 0: none)
+     48 nonce u64 (of the bootstrap, SAFETY L2)
+     56 term u64
+     64 boot counter u64
+     72 generation u64
+     80 log start: index u64     88 term u64
+     96 log start: chain u64    104 next_lsn u64
+    112 reserved = 0
+    508 crc u32: CRC32C of [0, 508), seeded with CRC32C(nothing) = 0
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from logstore.errors import FormatError
+from logstore.format.fields import (
+    Buffer,
+    check_ids,
+    check_positions,
+    check_room,
+    check_sealed,
+    magic_number,
+    seal,
+)
+from logstore.format.message import NODE_ID_MAX
+from logstore.limits import SECTOR_BYTES
+from logstore.model import Index, Lsn, NodeId, ReplicaState, Term
+
+META_MAGIC = magic_number("LMET")
+META_VERSION = 1
+META_SIZE = SECTOR_BYTES
+_FIELDS = struct.Struct("<IHH16s16sIIQQQQQQQQ")
+_ZEROS = bytes(META_SIZE - 4 - _FIELDS.size)
+_STATES = frozenset(ReplicaState)
+
+
+class LogStart(msgspec.Struct, frozen=True, gc=False):
+    """The entry just before the first one kept: its index, term and chain, and the LSN after it."""
+
+    index: Index
+    term: Term
+    chain: int
+    next_lsn: Lsn
+
+
+class Meta(msgspec.Struct, frozen=True, gc=False):
+    """One generation of META. `vote` 0: none in `term`."""
+
+    state: ReplicaState
+    cluster_id: bytes
+    replica_uuid: bytes
+    node: NodeId
+    vote: NodeId
+    nonce: int
+    term: Term
+    boot_counter: int
+    generation: int
+    log_start: LogStart
+
+    def pack(self) -> bytes:
+        """The 512-byte image."""
+        check_ids("META", self.cluster_id, self.replica_uuid)
+        start = self.log_start
+        fields = _FIELDS.pack(
+            META_MAGIC, META_VERSION, self.state, self.cluster_id, self.replica_uuid, self.node,
+            self.vote, self.nonce, self.term, self.boot_counter, self.generation, start.index,
+            start.term, start.chain, start.next_lsn,
+        )  # fmt: skip
+        return seal(fields + _ZEROS, b"")
+
+
+def unpack_meta(buffer: Buffer, offset: int = 0) -> Meta:
+    """The META whose image begins at `offset`.
+
+    Raises:
+      UnsupportedVersion: a newer version of META.
+      FormatError: anything else than a whole, undamaged META.
+    """
+    check_room(buffer, offset, META_SIZE, "META")
+    block = memoryview(buffer)[offset : offset + META_SIZE]
+    check_sealed(block, b"", magic=META_MAGIC, version=META_VERSION, what="META")
+    _, _, state, cluster_id, uuid, node, vote, nonce, term, boot, generation, *start = (
+        _FIELDS.unpack_from(block)
+    )
+    if block[_FIELDS.size : -4] != _ZEROS:
+        raise FormatError("META: reserved bytes are not zero")
+    if state not in _STATES:
+        raise FormatError(f"META: state {state}")
+    if not 1 <= node <= NODE_ID_MAX or vote > NODE_ID_MAX:
+        raise FormatError(f"META: node {node}, vote {vote}")
+    log_start = LogStart(*start)
+    check_positions(
+        "META",
+        term=term,
+        boot_counter=boot,
+        generation=generation,
+        log_start_index=log_start.index,
+        log_start_term=log_start.term,
+        log_start_next_lsn=log_start.next_lsn,
+    )
+    if log_start.next_lsn < 1:
+        raise FormatError("META: the log starts at LSN 0")
+    return Meta(
+        ReplicaState(state), cluster_id, uuid, NodeId(node), NodeId(vote), nonce, term, boot,
+        generation, log_start,
+    )  # fmt: skip

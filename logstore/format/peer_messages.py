@@ -1,0 +1,191 @@
+"""Messages between replicas: the control lane (at most 4 KiB) and the bulk lane (appends).
+
+Numbers 1-31 are the control lane, 32-63 the bulk lane; 13-31 and 36-63 are reserved for learners,
+joint consensus, segment install and repair. Raft takes these structs as they are: the meaning of
+each field is the Raft thesis' unless said.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from logstore.errors import FormatError
+from logstore.format.entry import ENTRY_HEADER_SIZE, EntryHeader, unpack_entry_header
+from logstore.format.message import register
+from logstore.model import Index, Lsn, Term
+
+NO_ROUND = 0  # rounds begin at 1
+
+
+class PreVoteRequest(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
+    """`term` is the one the sender would campaign in; nobody's term moves."""
+
+    term: Term
+    last_index: Index
+    last_term: Term
+
+
+class PreVoteReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
+    """`term`: the request's when granted, else the replier's own."""
+
+    term: Term
+    is_granted: bool
+
+
+class VoteRequest(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
+    """`is_transfer`: sent because of TimeoutNow, the only one that passes stickiness (C2)."""
+
+    term: Term
+    last_index: Index
+    last_term: Term
+    is_transfer: bool
+
+
+class VoteReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
+    term: Term
+    is_granted: bool
+
+
+class Heartbeat(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
+    """Leadership, commit and a quorum round. It verifies only the prev tuple it carries (V2).
+
+    `round` NO_ROUND (0) is commit news between heartbeats: it is not answered."""
+
+    term: Term
+    commit: Index
+    round: int
+    prev_index: Index
+    prev_term: Term
+    prev_next_lsn: Lsn
+    prev_chain: int
+
+
+class HeartbeatReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
+    """`last_index`: the replier's last entry; faulty_*: its first faulty range (Q1), 0 if none."""
+
+    term: Term
+    round: int
+    last_index: Index
+    faulty_first: Index
+    faulty_last: Index
+
+
+class TimeoutNow(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
+    term: Term
+
+
+class InitStatusRequest(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
+    """Bootstrap (L2): how far are you? The coordinator's `nonce` is echoed."""
+
+    nonce: int
+
+
+class InitStatus(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
+    """`state` is a ReplicaState; nonce and cluster id are zero while EMPTY."""
+
+    state: int
+    nonce: int
+    cluster_id: bytes
+
+
+class InitPrepare(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=10):
+    nonce: int
+    cluster_id: bytes
+
+
+class InitPrepared(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=11):
+    nonce: int
+
+
+class InitCommit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=12):
+    nonce: int
+    cluster_id: bytes
+
+
+class Append(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=32):
+    """One entry of the leader of `term`. The previous entry's index, term, next LSN and chain are
+    header.index - 1, header.prev_term, header.first_lsn and header.prev_chain (S3). The body, if
+    `header.body_size` is not 0, is the message's second frame, covered by `header.body_crc`."""
+
+    term: Term
+    stream: int
+    commit: Index
+    header: EntryHeader
+
+
+class AppendFrame(msgspec.Struct, frozen=True, gc=False):
+    """How an `Append` lies in its message, the only form that is registered: the header is its 72
+    bytes. To send: `encode_message(AppendFrame.of(append))`; on receipt: `frame.append()`."""
+
+    term: Term
+    stream: int
+    commit: Index
+    header: bytes
+
+    @classmethod
+    def of(cls, append: Append) -> AppendFrame:
+        return cls(append.term, append.stream, append.commit, append.header.pack())
+
+    def append(self) -> Append:
+        """The append.
+
+        Raises:
+          FormatError: a header that no entry has, or of a later term than the message's (U2).
+        """
+        header = unpack_entry_header(self.header)
+        if header.term > self.term:
+            raise FormatError(f"an entry of term {header.term} in an append of term {self.term}")
+        return Append(self.term, self.stream, self.commit, header)
+
+
+class AppendAccepted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=33):
+    """Raft has verified the log up to `index` against this stream; nothing is durable yet."""
+
+    term: Term
+    stream: int
+    index: Index
+
+
+class AppendPersisted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=34):
+    """Everything up to `index` is verified in this term and flushed (F4): the follower's match."""
+
+    term: Term
+    index: Index
+
+
+class AppendReject(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=35):
+    """Once per stream. `prev_index` did not match: the follower's log ends at `last_index`, or has
+    `hint_term` there, which in its log begins at `hint_index`."""
+
+    term: Term
+    stream: int
+    prev_index: Index
+    last_index: Index
+    hint_term: Term
+    hint_index: Index
+
+
+ControlMessage = (
+    PreVoteRequest | PreVoteReply | VoteRequest | VoteReply | Heartbeat | HeartbeatReply
+    | TimeoutNow
+)  # fmt: skip
+InitMessage = InitStatusRequest | InitStatus | InitPrepare | InitPrepared | InitCommit
+BulkAnswer = AppendAccepted | AppendPersisted | AppendReject
+PeerMessage = ControlMessage | InitMessage | BulkAnswer | Append
+
+register(1, PreVoteRequest, "QQQ")
+register(2, PreVoteReply, "Q?")
+register(3, VoteRequest, "QQQ?")
+register(4, VoteReply, "Q?")
+register(5, Heartbeat, "QQQQQQQ")
+register(6, HeartbeatReply, "QQQQQ")
+register(7, TimeoutNow, "Q")
+register(8, InitStatusRequest, "Q")
+register(9, InitStatus, "QQ16s")
+register(10, InitPrepare, "Q16s")
+register(11, InitPrepared, "Q")
+register(12, InitCommit, "Q16s")
+register(32, AppendFrame, f"QQQ{ENTRY_HEADER_SIZE}s")
+register(33, AppendAccepted, "QQQ")
+register(34, AppendPersisted, "QQ")
+register(35, AppendReject, "QQQQQQ")

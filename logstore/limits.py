@@ -1,0 +1,88 @@
+"""Every bound, with its arithmetic. Settings in `config` may lower or raise some within these
+walls."""
+
+from __future__ import annotations
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+# A batch: its largest whole size on the wire and on disk. 4 MiB holds a 3 MiB line; a body is at
+# most 2**31 - 1 bytes by its i32 offsets, far above. Each replica's ring holds at least four of
+# them.
+BATCH_MAX_BYTES = 4 * MIB
+# Payloads of one batch: 1 Mi offsets are 4 MiB, so the size bound always strikes first or together.
+BATCH_MAX_PAYLOADS = 1 << 20
+# A group (one Raft entry): what ingress joins into one piece. 1 MiB is 4 ms of a 250 MB/s disk,
+# below the two flushes it pays for; a single larger batch is a group of its own.
+GROUP_MAX_BYTES = 1 * MIB
+# One flush of the writer: 4 MiB is 16 ms of a 250 MB/s disk, a bound on how long a commit waits.
+FLUSH_MAX_BYTES = 4 * MIB
+# Groups between Proposed and Committed on a leader: groups grow under load instead of queues.
+GROUPS_IN_FLIGHT_MAX = 16
+# Every message: a batch, its envelope and prefix, with room to spare.
+MESSAGE_MAX_BYTES = BATCH_MAX_BYTES + 64 * KIB
+CONTROL_MESSAGE_MAX_BYTES = 4 * KIB
+# Payload ring: SAFETY W7: >= 4 x max(group_max, batch_max) + peers x bulk_window + message_max.
+RING_BYTES = 64 * MIB
+BULK_WINDOW_BYTES = 8 * MIB
+# Entries in flight to one follower: bounds the replicator's bookkeeping, 64 x 1 MiB > the byte
+# window.
+BULK_WINDOW_ENTRIES = 256
+# One command ring: 1 MiB holds about 8,000 entry descriptors of 120 bytes.
+COMMAND_RING_BYTES = 1 * MIB
+# Rows of the newest entries kept in raft's memory (M9): 8,192 x about 300 B = 2.5 MB.
+ROWS_KEPT = 8_192
+# Appends held by raft while the term they need is being flushed.
+DEFERRED_EVENTS_MAX = 1_024
+# Session table (E1): 131,072 window rows x about 100 B = 13 MB.
+SESSION_WINDOW_MIN = 16
+SESSION_WINDOW_MAX = 4_096
+SESSION_WINDOW_SUM_MAX = 131_072
+SESSION_NAME_MAX_BYTES = 255
+# Unacknowledged bytes granted to one session, and to all (W6).
+SESSION_WINDOW_BYTES = 32 * MIB
+CLIENT_MEMORY_BYTES = 1024 * MIB
+# SESSION snapshots (E6): at most this much is folded when admission opens.
+SNAPSHOT_EVERY_BYTES = 256 * MIB
+SNAPSHOT_EVERY_BATCHES = 131_072
+# Rebuilding the session table yields after this long (E5).
+REBUILD_SLICE_NS = 2_000_000
+# Tail groups above this are a notice (V8).
+TAIL_GROUP_MAX_BYTES = 256 * KIB
+FETCH_MAX_BYTES = 4 * MIB
+FETCH_WAIT_MAX_MS = 60_000
+# Terms may jump by this much in one message before an alarm; above it the message is dropped (C1).
+TERM_JUMP_MAX = 1_000_000
+# Processes: M3.
+RESTARTS_MAX = 5
+RESTARTS_WINDOW_S = 60
+LIVENESS_TIMEOUT_S = 5.0
+RESTART_BACKOFF_MIN_S = 0.1
+RESTART_BACKOFF_MAX_S = 5.0
+PARK_MAX_MS = 100
+NODES_MAX = 9
+SECTOR_BYTES = 512
+# What a writer leaves in the page cache behind its tail, and in which steps it releases the rest: a
+# reader that is less than 0.4 s of 170 MB/s behind reads memory. Without a bound each page written
+# is a new one; on a virtual machine the host then has to find memory for it: 64 x 1 KiB batches
+# ran at 111 MB/s without, at 175 MB/s with it (2 cores, three replicas, 2026-11-20).
+CACHE_KEPT_BYTES = 64 * MIB
+CACHE_RELEASE_STEP_BYTES = 16 * MIB
+# Indexes, terms, LSNs, times and byte counts stay below 2**63: sums of two never leave u64, and
+# signed 64-bit readers (Arrow, Spark) take them as they are. At 10**9 payloads/s this lasts 292
+# years.
+POSITION_MAX = (1 << 63) - 1
+# ReadIndex requests that wait for a quorum round; more are told to ask elsewhere. 1,024 x about 100
+# B.
+READS_WAITING_MAX = 1_024
+# A transfer is refused for a target this many entries behind: 1,024 x 1 MiB would outlast any
+# timeout.
+TRANSFER_LAG_MAX = 1_024
+# Descriptors a replicator keeps per stream: 4,096 x about 300 B; older entries are read from the
+# files.
+DESCRIPTORS_KEPT = 4_096
+# A session without a name may be expired for a new one after this long without a batch.
+SESSION_IDLE_MIN_NS = 60_000_000_000
+# Requests of clients that wait for raft or for a commit: 1,024 x about 200 B.
+REQUESTS_PENDING_MAX = 1_024
+REQUEST_TIMEOUT_NS = 10_000_000_000

@@ -1,0 +1,76 @@
+"""The nouns of the system: ids, positions and small enumerations. Knows nothing but integers.
+
+An index counts Raft entries, an LSN counts payloads, an offset counts bytes in a file and a
+position counts bytes in a ring since its incarnation began. They are never interchangeable.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NewType
+
+Index = NewType("Index", int)  # Raft entry number; the first entry is 1, 0 is "before the first"
+Term = NewType("Term", int)  # Raft term; 0 is "before any election"
+Lsn = NewType("Lsn", int)  # payload number; the first is 1
+NodeId = NewType("NodeId", int)  # a configured replica, 1..65535; 0 is "none" or "a client"
+
+NO_INDEX = Index(0)
+NO_TERM = Term(0)
+NO_NODE = NodeId(0)
+FIRST_LSN = Lsn(1)
+
+
+class EntryKind(IntEnum):
+    """What a Raft entry carries. Only DATA takes LSNs; every kind takes an index and has a
+    frame."""
+
+    NOOP = 1
+    DATA = 2
+    CONFIG = 3
+    SESSION = 4
+    OPEN = 5
+    EXPIRE = 6
+    CURSOR = 7
+    TRIM = 8
+    INSTALL = 9  # reserved
+    REPAIR = 10  # reserved
+
+
+class Codec(IntEnum):
+    """How a batch's body is compressed. Only NONE is built; the others are reserved numbers."""
+
+    NONE = 0
+    LZ4 = 1
+    ZSTD = 2
+
+
+class SequenceMode(IntEnum):
+    """How a producer numbers its batches (SAFETY E1)."""
+
+    DENSE = 1  # 0, 1, 2, … in each producer epoch
+    MONOTONE = 2  # rising, across producer epochs
+
+
+class AckLevel(IntEnum):
+    """What a producer waits for. Only QUORUM is built; the others are reserved numbers (E10)."""
+
+    QUORUM = 1
+    LEADER = 2
+    NONE = 3
+
+
+class Role(IntEnum):
+    """A voter's role in its term."""
+
+    FOLLOWER = 1
+    PRE_CANDIDATE = 2
+    CANDIDATE = 3
+    LEADER = 4
+
+
+class ReplicaState(IntEnum):
+    """How far a replica's bootstrap has come (SAFETY L2)."""
+
+    EMPTY = 1
+    STARTING = 2
+    VOTER = 3

@@ -1,0 +1,376 @@
+"""The consensus core: events in, effects out.
+
+Owns terms, votes, indexes, LSNs and the commit index of one replica. Must not know payload bytes,
+files, sockets, clocks or randomness: time comes with `Tick`, randomness as an argument.
+
+The driver's contract is one rule: every effect may be carried out at once, in order per target.
+What has to wait for a disk is withheld in here until `Persisted` or `MetaPersisted` says so.
+`step` is the only door to consensus state.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import assert_never
+
+from logstore.errors import InvariantViolated
+from logstore.format.entry import Row
+from logstore.format.peer_messages import (
+    ControlMessage,
+    Heartbeat,
+    HeartbeatReply,
+    PreVoteReply,
+    PreVoteRequest,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
+from logstore.limits import TERM_JUMP_MAX
+from logstore.model import Index, Lsn, NodeId, Role, Term
+from logstore.raft import commit, election, following, gate, read_index, replication, role, transfer
+from logstore.raft.effects import Effect, Log
+from logstore.raft.events import (
+    AppendReceived,
+    ControlReceived,
+    DiskFullChanged,
+    EntryRotted,
+    Event,
+    IngressStalled,
+    MetaPersisted,
+    Persisted,
+    Proposed,
+    ReadIndexRequested,
+    ReplicatorGone,
+    StreamAnswer,
+    Tick,
+    TransferRequested,
+)
+from logstore.raft.log_view import LogView, RecoveredLog
+from logstore.raft.settings import RaftConfig
+from logstore.raft.state import State
+
+
+class RaftCore:
+    """One voter's consensus state machine.
+
+    Args:
+      config: who votes, and how patient they are.
+      state: what recovery found on disk.
+      log_view: the port on older rows of the Raft log.
+      random: seeded by the caller; only election timeouts draw from it.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(
+        self, config: RaftConfig, state: RecoveredLog, log_view: LogView, random: Random
+    ) -> None:
+        self._state = State(config, state, log_view, random)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When the next Tick is due at the latest; 0 before the first one."""
+        state = self._state
+        if not state.started:
+            return 0
+        leading = state.leading
+        if leading is None:
+            deadlines = [state.campaign.deadline_ns]
+            if state.handed_over is not None:
+                deadlines.append(state.handed_over.deadline_ns)
+        else:
+            deadlines = [leading.heartbeat_deadline_ns]
+            if leading.transfer is not None:
+                deadlines.append(leading.transfer.deadline_ns)
+        return min(deadlines)
+
+    def step(self, event: Event) -> list[Effect]:
+        """Everything that follows from `event`, in order per target.
+
+        Raises:
+          InvariantViolated: a promise is broken, here or at a peer; this incarnation must end.
+        """
+        state = self._state
+        _dispatch(state, event)
+        transfer.conclude(state)
+        save = state.meta.save()
+        if save is not None:
+            state.out.append(save)
+        effects, state.out = state.out, []
+        return effects
+
+    # --- facts for whoever watches; reading them changes nothing ---
+
+    @property
+    def role(self) -> Role:
+        return self._state.role
+
+    @property
+    def term(self) -> Term:
+        return self._state.term
+
+    @property
+    def vote(self) -> NodeId:
+        """Whom this node voted for in its term; 0: nobody."""
+        return self._state.meta.vote
+
+    @property
+    def leader(self) -> NodeId:
+        """The leader of the term; 0: unknown."""
+        return self._state.leader
+
+    @property
+    def last_index(self) -> Index:
+        return self._state.log.last_index
+
+    @property
+    def commit(self) -> Index:
+        return self._state.commit
+
+    @property
+    def commit_lsn(self) -> Lsn:
+        """The last committed LSN; the last visible one while damage hides it."""
+        position = self._state.log.position(self._state.commit)
+        return self._state.shown.lsn if position is None else Lsn(position.next_lsn - 1)
+
+    @property
+    def persisted(self) -> Index:
+        """How far this replica's log is flushed and whole."""
+        return self._state.persisted
+
+    @property
+    def verified(self) -> Index:
+        """How far the log is known to be this term's leader's (V2)."""
+        return self._state.verified
+
+    @property
+    def visible_lsn(self) -> Lsn | None:
+        """What readers see; None: not ready, no leader was heard since the start (V4)."""
+        shown = self._state.shown
+        return None if shown.index is None else shown.lsn
+
+    @property
+    def match(self) -> dict[NodeId, Index]:
+        """What each peer has flushed, as its leader knows; empty elsewhere."""
+        leading = self._state.leading
+        peers = {} if leading is None else leading.progress
+        return {peer: progress.match for peer, progress in peers.items()}
+
+    @property
+    def faulty(self) -> tuple[tuple[Index, Index], ...]:
+        """This replica's damaged entries, as ranges [first, last]."""
+        return tuple(self._state.faulty.ranges)
+
+    @property
+    def peers_faulty(self) -> dict[NodeId, tuple[Index, Index]]:
+        """The first damaged range of each peer that has one, as its leader knows."""
+        leading = self._state.leading
+        peers = {} if leading is None else leading.progress
+        return {
+            peer: (progress.faulty_first, progress.faulty_last)
+            for peer, progress in peers.items()
+            if progress.faulty_first
+        }
+
+    @property
+    def open_gen(self) -> int | None:
+        """The gen that is admitted now, if any."""
+        admission = self._state.admission
+        return admission.gen if admission.is_open else None
+
+    @property
+    def dropped(self) -> int:
+        """Messages dropped because no sound peer would send them, or a bound was reached."""
+        return self._state.dropped
+
+    def row(self, index: Index) -> Row | None:
+        """The entry at `index`; None when there is none, or damage made it unreadable."""
+        log = self._state.log
+        return log.row(index) if log.start.index < index <= log.last_index else None
+
+
+def _dispatch(state: State, event: Event) -> None:
+    match event:
+        case Tick():
+            _on_tick(state, event.now_ns)
+        case Proposed():
+            replication.on_proposed(state, event)
+        case AppendReceived():
+            _on_append(state, event)
+        case StreamAnswer():
+            _on_stream_answer(state, event)
+        case ControlReceived():
+            if _is_credible(state, event.sender, event.message.term):
+                _on_control(state, event.sender, event.boot, event.message)
+        case Persisted():
+            _on_persisted(state, event.seq)
+        case MetaPersisted():
+            _on_meta_persisted(state, event.seq)
+        case TransferRequested():
+            transfer.on_requested(state, event)
+        case ReadIndexRequested():
+            read_index.on_request(state, event.request_id)
+            if state.leading is not None:
+                replication.begin_round_if_wanted(state, state.leading)
+        case DiskFullChanged():
+            _on_disk_full(state, is_full=event.is_full)
+        case IngressStalled():
+            if state.leading is not None:
+                role.step_down(state, state.leading, "its ingress stands still")
+        case ReplicatorGone():
+            replication.on_replicator_gone(state, event.peer)
+        case EntryRotted():
+            _on_rotted(state, event.index)
+        case _:
+            assert_never(event)
+
+
+def _on_tick(state: State, now_ns: int) -> None:
+    gap_ns = now_ns - state.now_ns
+    if not state.started:
+        state.started = True
+        state.now_ns = now_ns
+        state.reset_election_timer()
+        return
+    if gap_ns < 0:
+        raise InvariantViolated(f"the monotonic clock went back by {-gap_ns} ns")
+    state.now_ns = now_ns
+    leading = state.leading
+    if leading is None:
+        if now_ns >= state.campaign.deadline_ns:
+            election.on_election_timeout(state)
+        return
+    was_paused = gap_ns > state.config.pause_ns
+    if was_paused:
+        read_index.on_pause(leading)
+    if was_paused or now_ns >= leading.heartbeat_deadline_ns:
+        if replication.step_down_without_quorum(state, leading):
+            return
+        transfer.seek(state, leading)
+        replication.beat(state, leading)
+    transfer.advance(state, leading)
+
+
+def _on_control(state: State, sender: NodeId, boot: int, message: ControlMessage) -> None:
+    """Terms first: an older one gets ours, a newer one becomes ours, but for votes that stick."""
+    match message:
+        case PreVoteRequest():
+            election.on_pre_vote_request(state, sender, message)
+        case PreVoteReply():
+            if not message.is_granted:
+                _follow_newer(state, message.term)
+            election.on_pre_vote_reply(state, sender, message)
+        case VoteRequest():
+            if message.term > state.term and not message.is_transfer and election.is_sticky(state):
+                return  # not even the term moves: whoever was cut off disturbs nobody (C1)
+            _follow_newer(state, message.term)
+            if message.term < state.term:
+                state.answer(sender, VoteReply(state.term, False))
+            else:
+                election.on_vote_request(state, sender, message)
+        case VoteReply():
+            _follow_newer(state, message.term)
+            election.on_vote_reply(state, sender, message)
+        case Heartbeat():
+            _follow_newer(state, message.term)
+            if message.term < state.term:
+                first, last = state.faulty.first_range
+                last_index = state.log.last_index
+                reply = HeartbeatReply(state.term, message.round, last_index, first, last)
+                state.answer(sender, reply)
+            else:
+                following.on_heartbeat(state, sender, message)
+        case HeartbeatReply():
+            _follow_newer(state, message.term)
+            if message.term == state.term:
+                replication.on_heartbeat_reply(state, sender, boot, message)
+        case TimeoutNow():
+            election.on_timeout_now(state, sender, message)
+        case _:
+            assert_never(message)
+
+
+def _on_append(state: State, event: AppendReceived) -> None:
+    append = event.append
+    header = append.header
+    is_sound = header.index > 0 and header.prev_term <= header.term <= append.term  # U2
+    if not is_sound or not _is_credible(state, event.sender, append.term):
+        state.dropped += not is_sound
+        state.settle(event.ring_start, event.ring_end)
+        return
+    _follow_newer(state, append.term)
+    if append.term < state.term:
+        state.settle(event.ring_start, event.ring_end)
+        following.answer_stale(state, event.sender, append.term, append.stream)
+        return
+    following.on_append(state, event)
+
+
+def _on_stream_answer(state: State, event: StreamAnswer) -> None:
+    message = event.message
+    if not _is_credible(state, event.sender, message.term):
+        return
+    _follow_newer(state, message.term)
+    if message.term == state.term:
+        replication.on_stream_answer(state, event.sender, event.boot, message)
+        if state.leading is not None:
+            transfer.advance(state, state.leading)
+
+
+def _on_persisted(state: State, seq: int) -> None:
+    for ring_start, ring_end in state.persists.on_persisted(seq):
+        state.settle(ring_start, ring_end)
+    commit.show(state)
+    commit.answer_match(state)
+    replication.commit_by_counting(state)
+
+
+def _on_meta_persisted(state: State, seq: int) -> None:
+    state.out.extend(state.meta.on_persisted(seq))
+    election.on_meta_durable(state, seq)
+    for event in following.redeliver_deferred(state):
+        _on_append(state, event)
+
+
+def _on_disk_full(state: State, *, is_full: bool) -> None:
+    """A full leader lets go, a full follower takes no bulk; both vote, beat and serve reads
+    (S9)."""
+    state.is_disk_full = is_full
+    if state.leading is None:
+        return
+    if is_full:
+        gate.close_admission(state, "disk_full")
+        transfer.seek(state, state.leading)
+    else:
+        gate.open_admission_if_allowed(state)
+
+
+def _on_rotted(state: State, index: Index) -> None:
+    """A reader found damage: from now on it is known, claimed no more, and no reason to truncate
+    (Q1)."""
+    log = state.log
+    if not log.start.index < index <= log.last_index or index in state.faulty:
+        return
+    state.faulty.add(index)
+    state.emit(Log(f"node {state.config.node}: entry {index} is damaged on disk"))
+    if state.leading is not None:
+        if state.has_uncommitted_fault:
+            gate.close_admission(state, "transfer")
+        transfer.seek(state, state.leading)
+
+
+def _is_credible(state: State, sender: NodeId, term: Term) -> bool:
+    """A peer of ours speaks, of a term that elections can have reached (C1, FAULTS.R19)."""
+    if sender not in state.config.peers:
+        state.dropped += 1
+        return False
+    if term > state.term + TERM_JUMP_MAX:
+        state.dropped += 1
+        state.alarm(f"node {sender} speaks of term {term} in term {state.term}: dropped")
+        return False
+    return True
+
+
+def _follow_newer(state: State, term: Term) -> None:
+    if term > state.term:
+        role.enter_newer_term(state, term, f"term {term} was seen")

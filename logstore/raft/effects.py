@@ -1,0 +1,212 @@
+"""What the consensus core wants done: every output of `RaftCore.step`, as data.
+
+The driver's one rule: every effect may be carried out at once, in order per target; what must wait
+for the disk is withheld inside the core. Tags are unique among events and effects.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from logstore.format.entry import EntryHeader
+from logstore.format.peer_messages import BulkAnswer, ControlMessage
+from logstore.model import Index, Lsn, NodeId, Term
+
+# --- to the writer, in order ---
+
+
+class Persist(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=130):
+    """Write and flush one entry. `seq` rises by one with every Persist and Truncate of the
+    incarnation."""
+
+    seq: int
+    header: EntryHeader
+    chain: int
+    ring_start: int
+    ring_end: int
+    commit: Index
+
+
+class Truncate(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=131):
+    """Open a new segment pair at `first_index`; what the log holds from there on is dead (S7, F6).
+    The term that asked for it is durable already."""
+
+    seq: int
+    first_index: Index
+
+
+class SaveMeta(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=132):
+    """Make term and vote durable, on the META lane with its own `seq`. `vote` 0: none."""
+
+    seq: int
+    term: Term
+    vote: NodeId
+
+
+# --- to one replicator ---
+
+
+class Send(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=133):
+    """Send a control message to `peer`, on the lane we own towards it."""
+
+    peer: NodeId
+    message: ControlMessage
+
+
+class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=134):
+    """We lead `term`: begin stream `stream` to `peer` at `next_index`. Everything up to
+    `last_index` can be read from files once WRITTEN has reached `persist_seq`."""
+
+    peer: NodeId
+    term: Term
+    stream: int
+    next_index: Index
+    last_index: Index
+    persist_seq: int
+    commit: Index
+
+
+class Rewind(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=135):
+    """Begin a new stream at `next_index`: after a reject, a restart of the peer, a silent
+    stream."""
+
+    peer: NodeId
+    term: Term
+    stream: int
+    next_index: Index
+
+
+class Describe(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=136):
+    """A new entry of our term, to every replicator. Its body is in the ring range for a while, and
+    in the files once WRITTEN has reached `persist_seq`."""
+
+    term: Term
+    header: EntryHeader
+    ring_start: int
+    ring_end: int
+    persist_seq: int
+    commit: Index
+
+
+class StopLeading(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=137):
+    """To every replicator: nothing of `term` is sent any more."""
+
+    term: Term
+
+
+# --- to ingress ---
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=138):
+    """Answer `peer` on the pair its own replicator owns."""
+
+    peer: NodeId
+    message: ControlMessage | BulkAnswer
+
+
+class Admit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=139):
+    """Admission opens (E3): rebuild the session table up to `last_index` once WRITTEN has reached
+    `persist_seq`, then offer props 0, 1, … of this gen."""
+
+    term: Term
+    gen: int
+    last_index: Index
+    persist_seq: int
+
+
+class AdmissionClosed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=140):
+    """The first `accepted` props of the gen got an index, every other was dropped. `reason`:
+    step_down, transfer, disk_full."""
+
+    gen: int
+    accepted: int
+    reason: str
+
+
+class Accepted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=141):
+    term: Term
+    gen: int
+    prop: int
+    index: Index
+    first_lsn: Lsn
+
+
+class Committed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=142):
+    """Cumulative. Acknowledge what was accepted in `term` at or below `index` (E4)."""
+
+    term: Term
+    index: Index
+
+
+class TermEnded(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=143):
+    """Neither Accepted nor Committed of `term` follows: pending batches are forgotten (E4)."""
+
+    term: Term
+
+
+class LeaderChanged(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=144):
+    """`leader` 0: unknown."""
+
+    term: Term
+    leader: NodeId
+
+
+class StreamAccepted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=145):
+    """Bulk frames of other streams of this term, or wholly at or below `index`, need not be copied;
+    `is_dead`: everything of the stream was rejected (W1)."""
+
+    term: Term
+    stream: int
+    index: Index
+    is_dead: bool
+
+
+class TransferAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=146):
+    request_id: int
+    is_done: bool
+    reason: str
+
+
+# --- to egress ---
+
+
+class ReadIndexAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=147):
+    """`lsn`: wait until the replica shows it, then read. Not `is_leader`: ask elsewhere."""
+
+    request_id: int
+    is_leader: bool
+    lsn: Lsn
+
+
+# --- to the raft actor itself ---
+
+
+class Settle(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=148):
+    """The ring range was persisted or dropped: raft needs it no more (M4). Each range once."""
+
+    ring_start: int
+    ring_end: int
+
+
+class Visible(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=149):
+    """The visible LSN (V3), forward only; the first one says that the replica is ready (V4)."""
+
+    lsn: Lsn
+    index: Index
+
+
+class Log(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=150):
+    """A role change or an alarm, for the operator's log."""
+
+    text: str
+
+
+WriterEffect = Persist | Truncate | SaveMeta
+ReplicatorEffect = Send | Lead | Rewind | Describe | StopLeading
+IngressEffect = (
+    Answer | Admit | AdmissionClosed | Accepted | Committed | TermEnded | LeaderChanged
+    | StreamAccepted | TransferAnswered
+)  # fmt: skip
+EgressEffect = ReadIndexAnswered
+OwnEffect = Settle | Visible | Log
+Effect = WriterEffect | ReplicatorEffect | IngressEffect | EgressEffect | OwnEffect

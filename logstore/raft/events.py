@@ -1,0 +1,114 @@
+"""What happens to the consensus core: every input of `RaftCore.step`, as data.
+
+The structs cross the command rings as they are (msgspec arrays, integer tags), so their tags are
+unique among events and effects. Ring ranges are [ring_start, ring_end) positions of the payload
+ring.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from logstore.format.peer_messages import Append, BulkAnswer, ControlMessage
+from logstore.model import Index, NodeId, Term
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=100):
+    """Time passes: `now_ns` of the monotonic clock. Every other event happens at the last Tick's
+    time."""
+
+    now_ns: int
+
+
+class Proposed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=101):
+    """Ingress offers a group (E3). `prop` counts 0, 1, … within the gen; `wall_ns` is wall clock
+    time."""
+
+    term: Term
+    gen: int
+    prop: int
+    kind: int
+    count: int
+    body_crc: int
+    ring_start: int
+    ring_end: int
+    wall_ns: int
+
+
+class AppendReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=102):
+    """An append of a peer; ingress has checked the body's CRC and copied it to the ring range."""
+
+    sender: NodeId
+    boot: int
+    append: Append
+    ring_start: int
+    ring_end: int
+
+
+class ControlReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=103):
+    """A control message of a peer, or the answer to one of ours; `boot` is the sender's boot
+    counter."""
+
+    sender: NodeId
+    boot: int
+    message: ControlMessage
+
+
+class StreamAnswer(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=104):
+    """A replicator passes on what its follower answered on the bulk lane."""
+
+    sender: NodeId
+    boot: int
+    message: BulkAnswer
+
+
+class Persisted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=105):
+    """Every Persist and Truncate up to `seq` is flushed (F4)."""
+
+    seq: int
+
+
+class MetaPersisted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=106):
+    """Every SaveMeta up to `seq` is flushed."""
+
+    seq: int
+
+
+class TransferRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=107):
+    """An operator, or the orderly stop, asks to hand over leadership; `target` 0: whoever fits
+    best."""
+
+    request_id: int
+    target: NodeId
+
+
+class ReadIndexRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=108):
+    request_id: int
+
+
+class DiskFullChanged(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=109):
+    is_full: bool
+
+
+class IngressStalled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=110):
+    """Ingress' loop stood still for two election timeouts (V6): a leader steps down."""
+
+
+class ReplicatorGone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=111):
+    """The replicator to `peer` died, or a new one is up: it has forgotten its stream, begin
+    anew."""
+
+    peer: NodeId
+
+
+class EntryRotted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=112):
+    """A reader found a live entry damaged on disk (Q5): it is faulty from now on."""
+
+    index: Index
+
+
+Event = (
+    Tick | Proposed | AppendReceived | ControlReceived | StreamAnswer | Persisted | MetaPersisted
+    | TransferRequested | ReadIndexRequested | DiskFullChanged | IngressStalled | ReplicatorGone
+    | EntryRotted
+)  # fmt: skip

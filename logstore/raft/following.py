@@ -1,0 +1,210 @@
+"""What a follower does with its leader's appends and heartbeats.
+
+Owns: matching (V2, S3), truncation on a real conflict only (W3, F8), one reject a stream (W1), and
+which appends wait for a term to be durable (C1). Must not know payload bytes: a body lies in a
+ring range that is settled exactly once, here or when its Persist is answered (M4).
+"""
+
+from __future__ import annotations
+
+from logstore.errors import InvariantViolated
+from logstore.format.entry import EntryHeader, Row
+from logstore.format.peer_messages import (
+    NO_ROUND,
+    Append,
+    AppendAccepted,
+    AppendReject,
+    Heartbeat,
+    HeartbeatReply,
+)
+from logstore.limits import DEFERRED_EVENTS_MAX
+from logstore.model import NO_INDEX, Index, NodeId, Role, Term
+from logstore.raft import commit
+from logstore.raft.effects import Persist, StreamAccepted, Truncate
+from logstore.raft.events import AppendReceived
+from logstore.raft.log_view import Position
+from logstore.raft.state import State
+
+
+def hear_leader(state: State, sender: NodeId) -> None:
+    """A message that only the leader of the current term sends."""
+    if state.role == Role.LEADER or (state.leader and state.leader != sender):
+        raise InvariantViolated(f"two leaders in term {state.term}: {state.leader} and {sender}")
+    state.role = Role.FOLLOWER
+    state.set_leader(sender)
+    state.campaign.leader_heard_ns = state.now_ns
+    state.reset_election_timer()
+
+
+def on_heartbeat(state: State, sender: NodeId, beat: Heartbeat) -> None:
+    """Leadership, commit news and a quorum round; it verifies the prev tuple it carries, no more
+    (V2)."""
+    hear_leader(state, sender)
+    prev = Position(beat.prev_index, beat.prev_term, beat.prev_next_lsn, beat.prev_chain)
+    if prev.index > state.verified and _matches(state, prev):
+        state.verified = prev.index
+    commit.follow_commit(state, beat.commit)
+    if beat.round == NO_ROUND:
+        return
+    first, last = state.faulty.first_range
+    reply = HeartbeatReply(beat.term, beat.round, state.log.last_index, first, last)
+    state.answer(sender, reply)
+    if state.claimed_match > max(beat.prev_index, state.log.start.index):
+        commit.repeat_match(state, state.claimed_match)
+
+
+def answer_stale(state: State, sender: NodeId, term: Term, stream: int) -> None:
+    """Tell a leader of an older term about ours, once for each of its streams."""
+    seen = (sender, term, stream)
+    if state.following.stale_answered != seen:
+        state.following.stale_answered = seen
+        last = state.log.last_index
+        state.answer(
+            sender, AppendReject(state.term, stream, last, last, state.term, Index(last + 1))
+        )
+
+
+def on_append(state: State, event: AppendReceived) -> None:
+    """One entry of the current term's leader; the caller has dealt with other terms."""
+    hear_leader(state, event.sender)
+    append = event.append
+    if append.term > state.meta.durable_term:
+        _defer(state, event)
+        return
+    following = state.following
+    if append.stream < following.stream or (
+        append.stream == following.stream and following.is_dead
+    ):
+        state.settle(event.ring_start, event.ring_end)
+        return
+    if append.stream > following.stream:
+        following.stream, following.is_dead = append.stream, False
+        following.match_answered = NO_INDEX  # whoever runs it may not have heard: say it again
+    if state.is_disk_full and not _is_held(state, append.header):
+        state.settle(event.ring_start, event.ring_end)  # S9: no bulk until space appears
+        return
+    header = append.header
+    prev = Position(Index(header.index - 1), header.prev_term, header.first_lsn, header.prev_chain)
+    if not _matches(state, prev):
+        _reject(state, event)
+        return
+    _take_entry(state, event, prev)
+    state.verified = max(state.verified, header.index)
+    commit.follow_commit(state, append.commit)
+    _answer_accepted(state, event.sender, append)
+
+
+def redeliver_deferred(state: State) -> list[AppendReceived]:
+    """What was held back until now; those whose term is still not durable are held again."""
+    events, state.deferred = state.deferred, []
+    return events
+
+
+def _defer(state: State, event: AppendReceived) -> None:
+    if len(state.deferred) < DEFERRED_EVENTS_MAX:
+        state.deferred.append(event)
+    else:
+        state.dropped += 1
+        state.settle(event.ring_start, event.ring_end)
+
+
+def _matches(state: State, prev: Position) -> bool:
+    """(index, term) decide; if they agree and next_lsn or chain does not, stop (S3).
+
+    Below the log start everything is committed and therefore the same (G3, FAULTS.R8).
+    """
+    log = state.log
+    if prev.index < log.start.index:
+        return True
+    if prev.index > log.last_index:
+        return False
+    if log.term_at(prev.index) != prev.term:
+        if prev.index <= state.commit:
+            raise InvariantViolated(
+                f"entry {prev.index} is committed in term {log.term_at(prev.index)}, "
+                f"the leader of term {state.term} has it in term {prev.term}"
+            )
+        return False
+    ours = log.position(prev.index)
+    if ours is not None and ours != prev:
+        raise InvariantViolated(f"same entry, different log: ours {ours}, the leader's {prev}")
+    return True
+
+
+def _reject(state: State, event: AppendReceived) -> None:
+    """Once a stream (W1). The hint says which term our log has there, and from where on."""
+    append, log = event.append, state.log
+    state.settle(event.ring_start, event.ring_end)
+    state.following.is_dead = True
+    prev_index = Index(append.header.index - 1)
+    place = min(prev_index, log.last_index)
+    message = AppendReject(
+        append.term,
+        append.stream,
+        prev_index,
+        log.last_index,
+        log.term_at(place),
+        log.run_first(place),
+    )
+    state.answer(event.sender, message)
+    state.emit(StreamAccepted(append.term, append.stream, state.verified, True))
+
+
+def _take_entry(state: State, event: AppendReceived, prev: Position) -> None:
+    """The entry follows something we have: keep it, unless it is here already."""
+    header, log = event.append.header, state.log
+    if _is_held(state, header):
+        _check_duplicate(state, header)
+        state.settle(event.ring_start, event.ring_end)
+        return
+    if header.index <= log.last_index:
+        _truncate(state, prev)
+    before = log.last_header
+    if before is not None and header.cumulative_bytes != before.cumulative_bytes + header.body_size:
+        raise InvariantViolated(f"{header} does not add up to {before}")
+    if header.body_size != event.ring_end - event.ring_start:
+        raise InvariantViolated(f"{header} came with {event.ring_end - event.ring_start} bytes")
+    row = Row.of(header)
+    log.append(row)
+    seq = state.persists.append(
+        header.index, ring_start=event.ring_start, ring_end=event.ring_end, now_ns=state.now_ns
+    )
+    state.emit(Persist(seq, header, row.chain, event.ring_start, event.ring_end, state.commit))
+
+
+def _is_held(state: State, header: EntryHeader) -> bool:
+    """This very entry is in the log, or below its start."""
+    log = state.log
+    if header.index > log.last_index:
+        return False
+    return header.index <= log.start.index or log.term_at(header.index) == header.term
+
+
+def _check_duplicate(state: State, header: EntryHeader) -> None:
+    if header.index > state.log.start.index:
+        ours = state.log.row(header.index)
+        if ours is not None and ours.chain != header.chain():
+            raise InvariantViolated(
+                f"same entry, different log: ours {ours}, the leader's {header}"
+            )
+
+
+def _truncate(state: State, kept: Position) -> None:
+    """A real conflict right after `kept` (W3). Never at or below the commit index (F8)."""
+    if kept.index < state.commit:
+        raise InvariantViolated(
+            f"the leader of term {state.term} conflicts at entry {kept.index + 1}, "
+            f"but everything up to {state.commit} is committed"
+        )
+    first_index = Index(kept.index + 1)
+    seq = state.persists.truncate(first_index, now_ns=state.now_ns)
+    state.faulty.truncate(first_index)
+    state.log.truncate(kept)
+    state.emit(Truncate(seq, first_index))
+
+
+def _answer_accepted(state: State, sender: NodeId, append: Append) -> None:
+    """Accepted at once; Persisted too where the disk has it already (R6: the verified index)."""
+    state.emit(StreamAccepted(append.term, append.stream, state.verified, False))
+    state.answer(sender, AppendAccepted(append.term, append.stream, state.verified))
+    commit.answer_match(state)

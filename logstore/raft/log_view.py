@@ -1,0 +1,181 @@
+"""What the core knows of its log: term runs of all of it, full rows of its newest part (SAFETY M9).
+
+Owns: which (index, term) the log holds, and the rows in memory. Must not know: files, commit rules.
+
+Invariants: term runs rise strictly in index and term; rows in memory are contiguous up to the last
+index; `position(start.index)` is always known. Older rows come through `LogView`, the port on the
+Raft log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Protocol
+
+import msgspec
+
+from logstore.errors import CorruptData, InvariantViolated
+from logstore.format.entry import EntryHeader, Row
+from logstore.limits import ROWS_KEPT
+from logstore.model import Index, Lsn, NodeId, Term
+
+# Rows are dropped from memory in slices of this many, so that the cost of moving the rest is
+# shared.
+_ROWS_SLICE = 1_024
+
+
+class LogView(Protocol):
+    """Read-only port on the Raft log of this replica."""
+
+    def row(self, index: Index) -> Row:
+        """The live entry at `index`, from the files.
+
+        Raises:
+          CorruptData: the entry is faulty and not even its record can be read.
+        """
+        ...
+
+
+class Position(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A place in the log and everything that must agree there (S3). Index 0 is before the first
+    entry."""
+
+    index: Index
+    term: Term
+    next_lsn: Lsn
+    chain: int
+
+    @classmethod
+    def after(cls, row: Row) -> Position:
+        header = row.header
+        return cls(header.index, header.term, header.next_lsn, row.chain)
+
+
+class RecoveredLog(msgspec.Struct, frozen=True):
+    """What recovery hands to the core (SAFETY section 4). Everything in it is durable.
+
+    `start` is the position just below the first entry: index 0, term 0, the first LSN and chain_0
+    for a log that was never trimmed. `term_runs` are (first index, term), `faulty` ranges are
+    [first, last]. `commit_floor` is S2's commit index as known when the last record was written;
+    `persisted` is section 4's, before the cap of a faulty entry is lifted by a later commit.
+    """
+
+    start: Position
+    last: Row | None
+    term_runs: tuple[tuple[Index, Term], ...]
+    commit_floor: Index
+    persisted: Index
+    faulty: tuple[tuple[Index, Index], ...]
+    term: Term
+    vote: NodeId
+
+
+class EntryLog:
+    """The log as consensus sees it."""
+
+    __slots__ = ("_rows", "_rows_first", "_run_firsts", "_run_terms", "_view", "last", "start")
+
+    def __init__(self, recovered: RecoveredLog, view: LogView) -> None:
+        self.start = recovered.start
+        self._view = view
+        self._run_firsts = [first for first, _ in recovered.term_runs]
+        self._run_terms = [term for _, term in recovered.term_runs]
+        self._rows: list[Row] = []
+        self._rows_first = Index(self.start.index + 1)
+        self.last = self.start
+        if recovered.last is not None:
+            self._rows.append(recovered.last)
+            self._rows_first = recovered.last.header.index
+            self.last = Position.after(recovered.last)
+
+    @property
+    def last_index(self) -> Index:
+        return self.last.index
+
+    @property
+    def last_header(self) -> EntryHeader | None:
+        """The header of the last entry; None when the log is empty above its start."""
+        return self._rows[-1].header if self._rows else None
+
+    def term_at(self, index: Index) -> Term:
+        """The term of `index`, which lies in [start.index, last_index]."""
+        if index == self.start.index:
+            return self.start.term
+        run = bisect_right(self._run_firsts, index) - 1
+        if run < 0 or not self.start.index < index <= self.last.index:
+            raise InvariantViolated(f"no entry {index} in ({self.start.index}, {self.last.index}]")
+        return self._run_terms[run]
+
+    def run_first(self, index: Index) -> Index:
+        """The first index of the run of entries that share `index`'s term."""
+        run = bisect_right(self._run_firsts, index) - 1
+        return self.start.index if run < 0 else max(self._run_firsts[run], self.start.index)
+
+    def last_at_or_below_term(self, index: Index, term: Term) -> Index:
+        """The highest index in [start.index, index] whose term is at most `term`."""
+        run = bisect_right(self._run_firsts, index) - 1
+        while run >= 0 and self._run_terms[run] > term:
+            index = Index(self._run_firsts[run] - 1)
+            run -= 1
+        return max(index, self.start.index)
+
+    def row(self, index: Index) -> Row | None:
+        """The entry at `index`, in (start.index, last_index]; None when damage made it
+        unreadable."""
+        if index >= self._rows_first:
+            return self._rows[index - self._rows_first]
+        try:
+            return self._view.row(index)
+        except CorruptData:
+            return None
+
+    def position(self, index: Index) -> Position | None:
+        """The position after `index`, in [start.index, last_index]; None when unreadable."""
+        if index == self.last.index:
+            return self.last
+        if index == self.start.index:
+            return self.start
+        row = self.row(index)
+        return None if row is None else Position.after(row)
+
+    def recent_position(self, index: Index) -> Position:
+        """The position after an `index` whose row must be in memory: one appended by this
+        incarnation."""
+        if not self._rows_first <= index <= self.last.index:
+            raise InvariantViolated(f"entry {index} is not among the rows in memory")
+        return Position.after(self._rows[index - self._rows_first])
+
+    def append(self, row: Row) -> None:
+        """Add the entry after the last one (W5: contiguity is asserted)."""
+        header = row.header
+        last = self.last
+        if (header.index, header.prev_term, header.first_lsn, header.prev_chain) != (
+            last.index + 1, last.term, last.next_lsn, last.chain,
+        ) or header.term < last.term:  # fmt: skip
+            raise InvariantViolated(f"{header} does not follow {last}")
+        if header.term > last.term or not self._run_terms:
+            self._run_firsts.append(header.index)
+            self._run_terms.append(header.term)
+        self._rows.append(row)
+        self.last = Position.after(row)
+
+    def truncate(self, kept: Position) -> None:
+        """Forget what follows `kept`; the caller has checked F8, and appends an entry next."""
+        first_index = Index(kept.index + 1)
+        while self._run_firsts and self._run_firsts[-1] >= first_index:
+            self._run_firsts.pop()
+            self._run_terms.pop()
+        if first_index <= self._rows_first:
+            self._rows.clear()
+            self._rows_first = first_index
+        else:
+            del self._rows[first_index - self._rows_first :]
+        self.last = kept
+
+    def drop_rows(self, durable_commit: Index) -> None:
+        """Let go of rows below min(`durable_commit`, last - ROWS_KEPT), which the files hold
+        (M9)."""
+        unneeded = min(durable_commit, self.last.index - ROWS_KEPT) - self._rows_first
+        if unneeded >= _ROWS_SLICE:
+            del self._rows[:unneeded]
+            self._rows_first = Index(self._rows_first + unneeded)

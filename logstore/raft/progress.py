@@ -1,0 +1,50 @@
+"""What a leader knows of each peer. Owns match and liveness; the replicator owns the stream itself.
+
+Invariant: `match` never falls within a term (SAFETY W2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logstore.model import NO_INDEX, Index, NodeId
+from logstore.raft.log_view import Position
+
+
+@dataclass(slots=True)
+class Progress:
+    """One peer, seen from the leader. Times in ns of the monotonic clock."""
+
+    peer: NodeId
+    match: Index
+    known: Position  # the newest readable position at or below match: what heartbeats carry
+    heard_ns: int
+    advanced_ns: int
+    boot: int | None = None
+    round_answered: int = 0
+    commit_told: Index = NO_INDEX
+    has_replied: bool = False
+    last_index: Index = NO_INDEX
+    faulty_first: Index = NO_INDEX
+    faulty_last: Index = NO_INDEX
+
+    @property
+    def is_whole(self) -> bool:
+        """The peer has said that none of its entries is damaged."""
+        return self.has_replied and self.faulty_first == NO_INDEX
+
+    def was_heard_since(self, since_ns: int) -> bool:
+        return self.heard_ns >= since_ns
+
+    def has_restarted(self, boot: int) -> bool:
+        """The peer answers from a newer incarnation than the one known so far."""
+        known, self.boot = self.boot, max(boot, self.boot or 0)
+        return known is not None and boot > known
+
+    def on_match(self, index: Index, now_ns: int) -> bool:
+        """The peer has everything up to `index` verified and flushed; True if that is news."""
+        if index <= self.match:
+            return False
+        self.match = index
+        self.advanced_ns = now_ns
+        return True

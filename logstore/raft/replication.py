@@ -1,0 +1,270 @@
+"""What a leader does: give entries their index and LSNs, tell the peers, count what they persisted.
+
+Owns the decision that an entry is committed (V1, F9) and the order of every heartbeat (W8). Must
+not know payload bytes or sockets: the entries themselves travel by the replicators' streams.
+"""
+
+from __future__ import annotations
+
+from logstore.errors import InvariantViolated
+from logstore.format.entry import EntryHeader, Row, takes_lsns
+from logstore.format.peer_messages import (
+    NO_ROUND,
+    AppendPersisted,
+    AppendReject,
+    BulkAnswer,
+    Heartbeat,
+    HeartbeatReply,
+)
+from logstore.model import EntryKind, Index, NodeId, Role
+from logstore.raft import commit, gate, read_index, role
+from logstore.raft.effects import Accepted, Committed, Describe, Lead, Log, Persist, Rewind
+from logstore.raft.events import Proposed
+from logstore.raft.progress import Progress
+from logstore.raft.quorum import commit_candidate, majority
+from logstore.raft.state import Leading, State
+
+
+def begin_leading(state: State) -> None:
+    """Won: streams to every peer, the term's no-op (V1), and then admission (E3)."""
+    config, now_ns, log = state.config, state.now_ns, state.log
+    state.role = Role.LEADER
+    state.emit(Log(f"node {config.node} leads term {state.term} after entry {log.last_index}"))
+    state.set_leader(config.node)
+    progress = {
+        peer: Progress(peer, log.start.index, log.start, heard_ns=now_ns, advanced_ns=now_ns)
+        for peer in config.peers
+    }
+    noop_index = Index(log.last_index + 1)
+    state.leading = leading = Leading(noop_index, progress, now_ns, now_ns)
+    for peer in config.peers:
+        _begin_stream(state, peer, noop_index)
+    append_entry(
+        state, kind=EntryKind.NOOP, count=0, body_crc=0, ring_start=0, ring_end=0, wall_ns=0
+    )
+    beat(state, leading)
+    gate.open_admission_if_allowed(state)
+
+
+def on_proposed(state: State, event: Proposed) -> None:
+    """Accept the next prop of the open gen: its index and LSNs are given here and nowhere else
+    (S4)."""
+    if event.ring_end <= event.ring_start or (event.count > 0) != takes_lsns(event.kind):
+        raise InvariantViolated(f"ingress offered a group that cannot be: {event}")
+    admission = state.admission
+    if event.term != state.term or not admission.try_accept(event.gen, event.prop):
+        state.settle(event.ring_start, event.ring_end)
+        return
+    header = append_entry(
+        state,
+        kind=event.kind,
+        count=event.count,
+        body_crc=event.body_crc,
+        ring_start=event.ring_start,
+        ring_end=event.ring_end,
+        wall_ns=event.wall_ns,
+    )
+    state.emit(Accepted(state.term, event.gen, event.prop, header.index, header.first_lsn))
+
+
+def append_entry(
+    state: State,
+    *,
+    kind: int,
+    count: int,
+    body_crc: int,
+    ring_start: int,
+    ring_end: int,
+    wall_ns: int,
+) -> EntryHeader:
+    """Put one entry at the end of the leader's log. Times never go back (G2)."""
+    last, before = state.log.last, state.log.last_header
+    body_size = ring_end - ring_start
+    header = EntryHeader(
+        kind=int(kind),
+        count=count,
+        term=state.term,
+        index=Index(last.index + 1),
+        prev_term=last.term,
+        first_lsn=last.next_lsn,
+        timestamp_ns=wall_ns if before is None else max(before.timestamp_ns, wall_ns),
+        cumulative_bytes=body_size + (0 if before is None else before.cumulative_bytes),
+        prev_chain=last.chain,
+        body_size=body_size,
+        body_crc=body_crc,
+    )
+    row = Row.of(header)
+    state.log.append(row)
+    seq = state.persists.append(
+        header.index, ring_start=ring_start, ring_end=ring_end, now_ns=state.now_ns
+    )
+    state.emit(Persist(seq, header, row.chain, ring_start, ring_end, state.commit))
+    if state.config.peers:
+        state.emit(Describe(state.term, header, ring_start, ring_end, seq, state.commit))
+    return header
+
+
+def on_stream_answer(state: State, sender: NodeId, boot: int, answer: BulkAnswer) -> None:
+    """A follower's word on the bulk lane, for the current term."""
+    leading = state.leading
+    if leading is None:
+        return
+    progress = leading.progress[sender]
+    _hear(state, progress, boot)
+    match answer:
+        case AppendPersisted(index=index):
+            if index > state.log.last_index:
+                raise InvariantViolated(f"node {sender} claims entry {index} of a shorter log")
+            if progress.on_match(index, state.now_ns):
+                commit_by_counting(state)
+                _tell_commit(state, progress)
+        case AppendReject():
+            _on_reject(state, progress, answer)
+        case _:
+            pass  # AppendAccepted is the replicator's business; here it shows that the peer lives
+
+
+def on_heartbeat_reply(state: State, sender: NodeId, boot: int, reply: HeartbeatReply) -> None:
+    """A follower lives, has answered a round, and says how its log is."""
+    leading = state.leading
+    if leading is None:
+        return
+    progress = leading.progress[sender]
+    _hear(state, progress, boot)
+    progress.has_replied = True
+    progress.round_answered = max(progress.round_answered, min(reply.round, leading.round))
+    progress.last_index = reply.last_index
+    progress.faulty_first, progress.faulty_last = reply.faulty_first, reply.faulty_last
+    read_index.on_round_answered(state, leading)
+    begin_round_if_wanted(state, leading)
+
+
+def on_replicator_gone(state: State, peer: NodeId) -> None:
+    """A new replicator knows nothing: begin its stream anew, above every id the old one used."""
+    leading = state.leading
+    if leading is not None and peer in leading.progress:
+        _begin_stream(state, peer, Index(leading.progress[peer].match + 1))
+
+
+def commit_by_counting(state: State) -> None:
+    """Commit what a majority has persisted, if it is of this term (V1, FAULTS.R1).
+
+    The leader counts itself only for what its own flush covers, but does not wait for it (F9).
+    """
+    leading = state.leading
+    if leading is None:
+        return
+    peers = leading.progress.values()
+    candidate = commit_candidate([state.persisted, *(progress.match for progress in peers)])
+    if candidate <= state.commit or state.log.term_at(candidate) != state.term:
+        return
+    state.shown.is_ready = True
+    commit.raise_commit(state, candidate)
+    state.emit(Committed(state.term, candidate))
+    for progress in peers:
+        _tell_commit(state, progress)
+    begin_round_if_wanted(state, leading)
+    gate.open_admission_if_allowed(state)
+
+
+def has_quorum_contact(state: State, leading: Leading) -> bool:
+    """A majority, this node included, was heard within an election timeout (check-quorum, V6)."""
+    since_ns = state.now_ns - state.config.election_timeout_ns
+    heard = 1 + sum(progress.was_heard_since(since_ns) for progress in leading.progress.values())
+    return heard >= majority(len(state.config.voters))
+
+
+def beat(state: State, leading: Leading) -> None:
+    """One heartbeat to every peer, and with it a new round (W8)."""
+    leading.heartbeat_deadline_ns = state.now_ns + state.config.heartbeat_ns
+    leading.round += 1
+    read_index.on_round_begun(state, leading)
+    for progress in leading.progress.values():
+        _send_heartbeat(state, progress, round_=leading.round)
+    read_index.on_round_answered(state, leading)  # a cluster of one is its own majority
+
+
+def begin_round_if_wanted(state: State, leading: Leading) -> None:
+    """Reads do not wait for the next heartbeat; while a round is under way they share the next
+    one."""
+    if read_index.wants_round(state, leading):
+        beat(state, leading)
+
+
+def step_down_without_quorum(state: State, leading: Leading) -> bool:
+    """Check-quorum: True if this node leads no more."""
+    if has_quorum_contact(state, leading):
+        return False
+    role.step_down(state, leading, "no majority heard for an election timeout")
+    return True
+
+
+def _hear(state: State, progress: Progress, boot: int) -> None:
+    """The peer lives. If it was started anew, what it had accepted and not flushed is gone: its
+    window may be full of that, and no append would ever be answered again."""
+    progress.heard_ns = state.now_ns
+    if progress.has_restarted(boot):
+        _begin_stream(state, progress.peer, Index(progress.match + 1))
+
+
+def _begin_stream(state: State, peer: NodeId, next_index: Index) -> None:
+    state.lead_count += 1
+    stream = state.lead_count << 32
+    last_index, seq = state.log.last_index, state.persists.last_seq
+    state.emit(Lead(peer, state.term, stream, next_index, last_index, seq, state.commit))
+
+
+def _send_heartbeat(state: State, progress: Progress, *, round_: int) -> None:
+    """The prev tuple is the newest readable one that the peer is known to hold."""
+    if progress.known.index != progress.match:
+        progress.known = state.log.position(progress.match) or progress.known
+    known = progress.known
+    progress.commit_told = state.commit
+    prev = (known.index, known.term, known.next_lsn, known.chain)
+    state.send(progress.peer, Heartbeat(state.term, state.commit, round_, *prev))
+
+
+def _tell_commit(state: State, progress: Progress) -> None:
+    """Commit news goes out at once when the peer has all we have: no append will carry it (W8).
+
+    It belongs to no round and asks for no answer: with one append in flight, the answers were a
+    third of a leader's wake-ups.
+    """
+    if progress.match == state.log.last_index and progress.commit_told < state.commit:
+        _send_heartbeat(state, progress, round_=NO_ROUND)
+
+
+def _on_reject(state: State, progress: Progress, reject: AppendReject) -> None:
+    """Go back to where the logs can agree, by terms, but never below match + 1 (W2, FAULTS.N15)."""
+    if reject.prev_index > state.log.last_index:
+        raise InvariantViolated(f"node {progress.peer} rejected what was never sent: {reject}")
+    if reject.prev_index <= progress.match:
+        if reject.last_index < progress.match:
+            state.alarm(
+                f"node {progress.peer} ends at entry {reject.last_index} but had acknowledged "
+                f"{progress.match}: it has lost data it had flushed"
+            )
+            return  # the replicator's resend timer asks again; at once would be a busy loop
+        next_index = Index(progress.match + 1)
+    else:
+        next_index = Index(max(_agreeing_index(state, reject), progress.match) + 1)
+    state.emit(Rewind(progress.peer, state.term, reject.stream, next_index))
+
+
+def _agreeing_index(state: State, reject: AppendReject) -> Index:
+    """The highest index at which our log may agree with the rejecting one, below what it rejected.
+
+    The rejecting log has `hint_term` from `hint_index` up to the place both logs reach. Where our
+    term is higher, nothing of ours above `hint_term` can agree; where it is lower, nothing of its
+    `hint_term` can.
+    """
+    log = state.log
+    index = Index(min(reject.prev_index, reject.last_index))
+    if index <= log.start.index:
+        return log.start.index
+    ours = log.term_at(index)
+    if ours > reject.hint_term:
+        index = log.last_at_or_below_term(index, reject.hint_term)
+    elif ours < reject.hint_term:
+        index = Index(reject.hint_index - 1)
+    return Index(max(min(index, reject.prev_index - 1), log.start.index))

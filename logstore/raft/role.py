@@ -1,0 +1,49 @@
+"""Changes of role that end something: leadership given up, a newer term entered.
+
+Owns the order in which a leadership is taken down (E3, E4, V5). Must not know how one is won.
+"""
+
+from __future__ import annotations
+
+from logstore.model import NO_NODE, Role, Term
+from logstore.raft import gate, read_index
+from logstore.raft.effects import Log, StopLeading, TermEnded, TransferAnswered
+from logstore.raft.state import Leading, State
+
+
+def enter_newer_term(state: State, term: Term, why: str) -> None:
+    """Follow in `term`, which is above the current one."""
+    if state.leading is not None:
+        _end_leadership(state, state.leading, why)
+    state.role = Role.FOLLOWER
+    state.enter_term(term)
+    state.reset_election_timer()
+
+
+def step_down(state: State, leading: Leading, why: str) -> None:
+    """Stop leading, in the same term: the vote stays (C1, FAULTS.R4)."""
+    _end_leadership(state, leading, why)
+    state.role = Role.FOLLOWER
+    state.set_leader(NO_NODE)
+    state.reset_election_timer()
+
+
+def answer_transfer(state: State, request_id: int | None, *, is_done: bool, reason: str) -> None:
+    """Tell whoever asked; nobody asked for the core's own transfers."""
+    if request_id is not None:
+        state.emit(TransferAnswered(request_id, is_done, reason))
+
+
+def _end_leadership(state: State, leading: Leading, why: str) -> None:
+    state.emit(Log(f"node {state.config.node} stops leading term {state.term}: {why}"))
+    state.emit(StopLeading(state.term))
+    gate.close_admission(state, "step_down")
+    state.emit(TermEnded(state.term))
+    read_index.refuse_all(state, leading)
+    transfer = leading.transfer
+    if transfer is not None:
+        if transfer.timeout_sent_ns is None:
+            answer_transfer(state, transfer.request_id, is_done=False, reason=why)
+        else:
+            state.handed_over = transfer  # who leads next says whether it worked
+    state.leading = None

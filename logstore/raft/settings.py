@@ -1,0 +1,50 @@
+"""What the consensus core is configured with. Owns its relations; knows nothing of TOML or
+actors."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from logstore.errors import ConfigError
+from logstore.limits import NODES_MAX
+from logstore.model import NodeId
+
+StreamMode = Literal["paper", "streaming"]
+
+
+class RaftConfig(msgspec.Struct, frozen=True):
+    """Who votes and how patient they are. Times in nanoseconds of the monotonic clock.
+
+    An election starts after a silence drawn from [election_timeout_ns, 2 x election_timeout_ns).
+    """
+
+    node: NodeId
+    voters: tuple[NodeId, ...]
+    heartbeat_ns: int = 50_000_000
+    election_timeout_ns: int = 500_000_000
+    stream_mode: StreamMode = "streaming"
+
+    def __post_init__(self) -> None:
+        if self.node not in self.voters:
+            raise ConfigError(f"node {self.node} is none of the voters {self.voters}: add it")
+        if len(set(self.voters)) != len(self.voters) or len(self.voters) > NODES_MAX:
+            raise ConfigError(f"voters {self.voters}: at most {NODES_MAX}, each once")
+        if min(self.voters) < 1:
+            raise ConfigError(f"voters {self.voters}: node ids begin at 1")
+        if self.heartbeat_ns < 1 or self.election_timeout_ns < 3 * self.heartbeat_ns:
+            raise ConfigError(
+                f"election timeout {self.election_timeout_ns} ns: at least three heartbeats of "
+                f"{self.heartbeat_ns} ns, or one lost heartbeat begins an election"
+            )
+
+    @property
+    def peers(self) -> tuple[NodeId, ...]:
+        """Every voter but this node, in the configured order."""
+        return tuple(voter for voter in self.voters if voter != self.node)
+
+    @property
+    def pause_ns(self) -> int:
+        """A gap between ticks that counts as a pause of this process (SAFETY C4)."""
+        return 2 * self.heartbeat_ns

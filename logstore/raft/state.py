@@ -1,0 +1,200 @@
+"""The mutable state of the consensus core, and the few acts that every part of it needs.
+
+Owns: nothing but data. The modules of this package are functions over `State`; only
+`RaftCore.step` calls them from outside. Effects are gathered in `out` in the order in which they
+were decided.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from random import Random
+
+from logstore.format.peer_messages import BulkAnswer, ControlMessage
+from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId, Role, Term
+from logstore.raft.admission import Admission
+from logstore.raft.effects import Answer, Effect, LeaderChanged, Log, Send, Settle
+from logstore.raft.events import AppendReceived
+from logstore.raft.faulty import FaultyEntries
+from logstore.raft.log_view import EntryLog, LogView, RecoveredLog
+from logstore.raft.meta import Meta
+from logstore.raft.persist import PersistQueue
+from logstore.raft.progress import Progress
+from logstore.raft.settings import RaftConfig
+
+NO_LSN = Lsn(0)
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A handover under way; `request_id` None: the core's own idea. `target` gets TimeoutNow when
+    level."""
+
+    target: NodeId
+    request_id: int | None
+    deadline_ns: int
+    timeout_sent_ns: int | None = None
+
+
+@dataclass(slots=True)
+class Read:
+    """One ReadIndex request; `needed_round` None: no quorum round has been begun for it yet."""
+
+    request_id: int
+    lsn: Lsn | None = None
+    needed_round: int | None = None
+
+
+@dataclass(slots=True)
+class Leading:
+    """What exists only while this node leads."""
+
+    noop_index: Index
+    progress: dict[NodeId, Progress]
+    heartbeat_deadline_ns: int
+    seek_after_ns: int
+    round: int = 0
+    reads: deque[Read] = field(default_factory=deque)
+    transfer: Transfer | None = None
+
+
+@dataclass(slots=True)
+class Campaign:
+    """The election timer, and the votes of the campaign under way."""
+
+    deadline_ns: int = 0
+    granted: set[NodeId] = field(default_factory=set)
+    awaited_meta_seq: int | None = None
+    is_transfer: bool = False
+    leader_heard_ns: int | None = None
+
+
+@dataclass(slots=True)
+class Following:
+    """What a follower remembers of the stream of this term's leader."""
+
+    stream: int = -1
+    is_dead: bool = False
+    match_answered: Index = NO_INDEX
+    stale_answered: tuple[NodeId, Term, int] | None = None
+
+
+@dataclass(slots=True)
+class Shown:
+    """What readers may see (V3, V4)."""
+
+    is_ready: bool = False
+    index: Index | None = None
+    lsn: Lsn = NO_LSN
+
+
+class State:
+    """Everything the core knows. `now_ns` is the last tick's time."""
+
+    __slots__ = (
+        "admission", "alarmed_ns", "campaign", "commit", "config", "deferred", "dropped", "faulty",
+        "following", "handed_over", "is_disk_full", "lead_count", "leader", "leading", "log",
+        "meta", "now_ns", "out", "persists", "random", "role", "shown", "started", "verified",
+    )  # fmt: skip
+
+    def __init__(
+        self, config: RaftConfig, recovered: RecoveredLog, view: LogView, random: Random
+    ) -> None:
+        self.config = config
+        self.random = random
+        self.log = EntryLog(recovered, view)
+        # With a faulty entry recovery's `persisted` ends before it; the rest of the log is durable
+        # all the same, and the cap is this package's to put on and, once commit passes it, to lift
+        # (Q1).
+        persisted = self.log.last_index if recovered.faulty else recovered.persisted
+        self.persists = PersistQueue(min(persisted, self.log.last_index))
+        self.faulty = FaultyEntries(recovered.faulty)
+        self.meta = Meta(recovered.term, recovered.vote)
+        self.commit = max(min(recovered.commit_floor, self.log.last_index), self.log.start.index)
+        self.verified = self.commit
+        self.role = Role.FOLLOWER
+        self.leader = NO_NODE
+        self.campaign = Campaign()
+        self.following = Following()
+        self.leading: Leading | None = None
+        self.handed_over: Transfer | None = None
+        self.admission = Admission()
+        self.deferred: list[AppendReceived] = []
+        self.shown = Shown()
+        self.lead_count = 0
+        self.is_disk_full = False
+        self.started = False
+        self.now_ns = 0
+        self.alarmed_ns: int | None = None
+        self.dropped = 0
+        self.out: list[Effect] = []
+
+    @property
+    def term(self) -> Term:
+        return self.meta.term
+
+    @property
+    def persisted(self) -> Index:
+        """How far this replica's own log is durable and whole (F4, Q1)."""
+        return self.faulty.cap(self.persists.persisted, self.commit)
+
+    @property
+    def claimed_match(self) -> Index:
+        """match = min(persisted, verified by this leader in this term) (F4)."""
+        return min(self.persisted, self.verified)
+
+    @property
+    def has_uncommitted_fault(self) -> bool:
+        return self.faulty.first_above(self.commit) is not None
+
+    def emit(self, effect: Effect) -> None:
+        self.out.append(effect)
+
+    def send(self, peer: NodeId, message: ControlMessage) -> None:
+        """On our own lane, once the term it tells of is durable (C1)."""
+        self._emit_durable(Send(peer, message))
+
+    def answer(self, peer: NodeId, message: ControlMessage | BulkAnswer) -> None:
+        """On the peer's lane, once the term and vote it tells of are durable (C1)."""
+        self._emit_durable(Answer(peer, message))
+
+    def settle(self, ring_start: int, ring_end: int) -> None:
+        """Give a ring range back (M4). Empty ranges are none, and are never settled."""
+        if ring_end > ring_start:
+            self.out.append(Settle(ring_start, ring_end))
+
+    def alarm(self, text: str) -> None:
+        """Tell the operator of something a peer can cause at will: once an election timeout
+        (C1)."""
+        timeout_ns = self.config.election_timeout_ns
+        if self.alarmed_ns is None or self.now_ns - self.alarmed_ns >= timeout_ns:
+            self.alarmed_ns = self.now_ns
+            self.out.append(Log(text))
+
+    def set_leader(self, leader: NodeId) -> None:
+        if leader != self.leader:
+            self.leader = leader
+            self.out.append(LeaderChanged(self.term, leader))
+
+    def enter_term(self, term: Term) -> None:
+        """A newer term: no vote, no leader, and nothing verified but what is committed (V2)."""
+        self.meta.enter_term(term)
+        self.leader = NO_NODE
+        self.verified = self.commit
+        self.following = Following()
+        self.out.append(LeaderChanged(term, NO_NODE))
+
+    def reset_election_timer(self) -> None:
+        """Draw the next silence. A damaged or full replica lets the others go first (Q3)."""
+        timeout_ns = self.config.election_timeout_ns
+        wait_ns = timeout_ns + self.random.randrange(timeout_ns)
+        if self.faulty or self.is_disk_full:
+            wait_ns += 3 * timeout_ns
+        self.campaign.deadline_ns = self.now_ns + wait_ns
+
+    def _emit_durable(self, effect: Effect) -> None:
+        if self.meta.is_durable:
+            self.out.append(effect)
+        else:
+            self.meta.withhold(effect)

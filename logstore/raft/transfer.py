@@ -1,0 +1,124 @@
+"""Handing leadership over: because someone asked, or because this disk cannot lead (C2, V6, S9,
+Q3).
+
+Owns the steps close admission -> target level -> TimeoutNow -> reopen after an election timeout.
+Invariant: one transfer at a time; admission is closed as long as it lasts.
+"""
+
+from __future__ import annotations
+
+from logstore.format.peer_messages import TimeoutNow
+from logstore.limits import TRANSFER_LAG_MAX
+from logstore.model import NO_NODE
+from logstore.raft import gate, role
+from logstore.raft.effects import Log
+from logstore.raft.events import TransferRequested
+from logstore.raft.progress import Progress
+from logstore.raft.state import Leading, State, Transfer
+
+
+def on_requested(state: State, event: TransferRequested) -> None:
+    """Begin, or say why not."""
+    leading = state.leading
+    target = event.target
+    if leading is None:
+        _refuse(state, event, "this replica does not lead")
+    elif leading.transfer is not None:
+        _refuse(state, event, "a transfer is under way")
+    elif target == state.config.node:
+        role.answer_transfer(state, event.request_id, is_done=True, reason="leads already")
+    elif target != NO_NODE and target not in leading.progress:
+        _refuse(state, event, f"node {target} is no voter of this cluster")
+    else:
+        fit = [
+            progress
+            for progress in leading.progress.values()
+            if target in (NO_NODE, progress.peer) and _is_fit(state, progress)
+        ]
+        if fit:
+            _begin(state, leading, _best(fit), event.request_id)
+        else:
+            _refuse(state, event, "the target is silent or too far behind")
+
+
+def seek(state: State, leading: Leading) -> None:
+    """Leadership includes the disk: hand over if ours is stuck, full or damaged, and another's is
+    not."""
+    if leading.transfer is not None or state.now_ns < leading.seek_after_ns:
+        return
+    fit = [progress for progress in leading.progress.values() if _is_fit(state, progress)]
+    stalled_since_ns = _stalled_since_ns(state)
+    if stalled_since_ns is not None:
+        fit = [progress for progress in fit if progress.advanced_ns > stalled_since_ns]
+    elif state.is_disk_full or state.faulty:
+        fit = [progress for progress in fit if progress.is_whole]
+    else:
+        return
+    if fit:
+        node = state.config.node
+        state.emit(Log(f"node {node} hands term {state.term} over: its disk cannot lead"))
+        leading.seek_after_ns = state.now_ns + 2 * state.config.election_timeout_ns
+        _begin(state, leading, _best(fit), None)
+
+
+def advance(state: State, leading: Leading) -> None:
+    """TimeoutNow once the target is level, again each heartbeat: it may be lost."""
+    transfer = leading.transfer
+    if transfer is None:
+        return
+    if state.now_ns >= transfer.deadline_ns:
+        leading.transfer = None
+        reason = f"node {transfer.target} did not take over within an election timeout"
+        role.answer_transfer(state, transfer.request_id, is_done=False, reason=reason)
+        gate.open_admission_if_allowed(state)
+    elif leading.progress[transfer.target].match == state.log.last_index:
+        sent_ns = transfer.timeout_sent_ns
+        if sent_ns is None or state.now_ns - sent_ns >= state.config.heartbeat_ns:
+            transfer.timeout_sent_ns = state.now_ns
+            state.send(transfer.target, TimeoutNow(state.term))
+
+
+def conclude(state: State) -> None:
+    """After TimeoutNow: the next leader, or too long without one, says whether the transfer
+    worked."""
+    transfer = state.handed_over
+    if transfer is None:
+        return
+    if state.leader != NO_NODE:
+        is_done = state.leader == transfer.target
+        reason = f"node {state.leader} leads term {state.term}"
+    elif state.now_ns >= transfer.deadline_ns:
+        is_done, reason = False, "no leader is known yet"
+    else:
+        return
+    state.handed_over = None
+    role.answer_transfer(state, transfer.request_id, is_done=is_done, reason=reason)
+
+
+def _begin(state: State, leading: Leading, target: Progress, request_id: int | None) -> None:
+    deadline_ns = state.now_ns + state.config.election_timeout_ns
+    leading.transfer = Transfer(target.peer, request_id, deadline_ns)
+    gate.close_admission(state, "transfer")
+    advance(state, leading)
+
+
+def _is_fit(state: State, progress: Progress) -> bool:
+    since_ns = state.now_ns - state.config.election_timeout_ns
+    lag = state.log.last_index - progress.match
+    return progress.was_heard_since(since_ns) and lag <= TRANSFER_LAG_MAX
+
+
+def _best(fit: list[Progress]) -> Progress:
+    """The one that is nearest, the lowest node id among equals."""
+    return max(fit, key=lambda progress: (progress.is_whole, progress.match, -progress.peer))
+
+
+def _stalled_since_ns(state: State) -> int | None:
+    """When the oldest flush was ordered, if that is more than two election timeouts ago (V6)."""
+    ordered_ns = state.persists.oldest_ordered_ns
+    limit_ns = state.now_ns - 2 * state.config.election_timeout_ns
+    return ordered_ns if ordered_ns is not None and ordered_ns < limit_ns else None
+
+
+def _refuse(state: State, event: TransferRequested, reason: str) -> None:
+    role.answer_transfer(state, event.request_id, is_done=False, reason=reason)

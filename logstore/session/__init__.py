@@ -1,0 +1,1 @@
+"""Producer sessions: epochs, sequences, deduplication. Pure; see README.md, SAFETY section 10."""

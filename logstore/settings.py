@@ -1,0 +1,212 @@
+"""The nouns of the configuration: every table and key, its default and its meaning.
+
+The docstrings are the reference that `configs/README.md` shows. Owns what a value is on its own;
+`config_relations` owns what must hold between values, `config` how they are read. A `Config` is
+frozen; one that came from `config` has passed every check.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Literal
+
+import msgspec
+
+from logstore import limits
+from logstore.errors import InvalidRequest
+from logstore.units import parse_duration, parse_size
+
+PROCESS_NAMES = ("ingress", "raft", "writer", "replicator", "egress", "supervisor")
+PORTS_PER_NODE = 8
+
+
+class PortOffset(IntEnum):
+    """What a node listens on: its `port` plus this."""
+
+    CONTROL = 0  # ROUTER: sessions, status, admin
+    APPEND = 1  # PULL: batches of producers
+    ACKS = 2  # XPUB: acknowledgements and refusals
+    TAIL = 3  # XPUB: what becomes visible
+    FETCH = 4  # ROUTER: reads by LSN or time
+    PEER_CONTROL = 5  # ROUTER: votes, heartbeats, commit news
+    PEER_BULK = 6  # ROUTER: appends of the leader
+    METRICS = 7  # HTTP: /metrics
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the cluster is, the same on every node.
+
+    Attributes:
+        name: The cluster's name, in process titles and logs: letters, digits, `-` and `_`.
+        auto_init: Whether an empty cluster forms itself once all nodes answer. `false` waits for
+            `logstore init`.
+        insecure: Whether nodes may listen beyond loopback. There is no authentication yet, so
+            whoever reaches the ports can read and append.
+    """
+
+    name: str
+    auto_init: bool = True
+    insecure: bool = False
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One replica.
+
+    Attributes:
+        node: The node id, 1 to 65535, never given to another replica of this cluster.
+        host: The IPv4 address or host name that the node listens on and is reached at.
+        port: The first of eight ports in a row: control, append, acks, tail, fetch, peer control,
+            peer bulk, metrics.
+        cpus: Process name to the CPU numbers it may run on, such as `{writer = [1], ingress =
+            [0]}`; `replicator` means all of them, `replicator-2` the one to node 2. Others run
+            anywhere.
+    """
+
+    node: int
+    host: str = "127.0.0.1"
+    port: int
+    cpus: dict[str, list[int]] = {}
+
+
+class RaftSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Consensus timing.
+
+    Attributes:
+        heartbeat: How often a leader tells its followers that it is there. A duration.
+        election_timeout: How long a follower waits for a heartbeat before it stands; each wait is
+            drawn between one and two of it. At least five heartbeats. A duration.
+        stream_mode: `streaming` keeps several appends in flight to a follower, `paper` one at a
+            time.
+    """
+
+    heartbeat: str = "200ms"
+    election_timeout: str = "1s"
+    stream_mode: Literal["streaming", "paper"] = "streaming"
+
+    @property
+    def heartbeat_ns(self) -> int:
+        return parse_duration(self.heartbeat, key="raft.heartbeat")
+
+    @property
+    def election_timeout_ns(self) -> int:
+        return parse_duration(self.election_timeout, key="raft.election_timeout")
+
+
+class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the logs lie on disk.
+
+    Attributes:
+        segment: Space of one segment's data log. Two segments are prepared at any time, so a node
+            takes at least twice this plus their Raft logs. A size, at least four times `batch_max`.
+        segment_records: Raft records of one segment, 128 bytes each; a segment ends when either its
+            data or its records are full.
+    """
+
+    segment: str = "256MiB"
+    segment_records: int = 131_072
+
+    @property
+    def segment_bytes(self) -> int:
+        return parse_size(self.segment, key="storage.segment")
+
+
+class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds, in bytes. The same on every node: a batch that one takes, all must.
+
+    Attributes:
+        batch_max: The largest batch, whole. A size, 4 KiB to 4 MiB.
+        group_max: What ingress joins into one Raft entry; a single larger batch is one of its own.
+            A size, at most 4 MiB.
+        ring: Each replica's payload ring in shared memory, a multiple of 64 KiB. A size, at least
+            four of the larger of `batch_max` and `group_max`, a `bulk_window` a peer and a message.
+        bulk_window: What a leader has in flight to one follower. A size.
+        groups_in_flight: Groups a leader has between acceptance and commit; small, so that groups
+            grow under load instead of queues.
+        client_memory: Unacknowledged bytes granted to all sessions of a node together. A size.
+        session_window: Unacknowledged bytes granted to one session. A size.
+        fetch_max: The largest answer to one fetch, one whole batch excepted. A size.
+    """
+
+    batch_max: str = "4MiB"
+    group_max: str = "1MiB"
+    ring: str = "64MiB"
+    bulk_window: str = "8MiB"
+    groups_in_flight: int = limits.GROUPS_IN_FLIGHT_MAX
+    client_memory: str = "1GiB"
+    session_window: str = "32MiB"
+    fetch_max: str = "4MiB"
+
+    @property
+    def batch_max_bytes(self) -> int:
+        return parse_size(self.batch_max, key="limits.batch_max")
+
+    @property
+    def group_max_bytes(self) -> int:
+        return parse_size(self.group_max, key="limits.group_max")
+
+    @property
+    def ring_bytes(self) -> int:
+        return parse_size(self.ring, key="limits.ring")
+
+    @property
+    def bulk_window_bytes(self) -> int:
+        return parse_size(self.bulk_window, key="limits.bulk_window")
+
+    @property
+    def client_memory_bytes(self) -> int:
+        return parse_size(self.client_memory, key="limits.client_memory")
+
+    @property
+    def session_window_bytes(self) -> int:
+        return parse_size(self.session_window, key="limits.session_window")
+
+    @property
+    def fetch_max_bytes(self) -> int:
+        return parse_size(self.fetch_max, key="limits.fetch_max")
+
+
+class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a replica runs.
+
+    Attributes:
+        mode: `processes` runs each actor in a process of its own, `single` all of them in one.
+        spin: Names of processes that spin instead of parking. Each needs CPUs of its own in every
+            node's `cpus`.
+        metrics: Whether the supervisor serves `/metrics` over HTTP.
+    """
+
+    mode: Literal["processes", "single"] = "processes"
+    spin: list[str] = []
+    metrics: bool = True
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole, checked configuration. Sizes are bytes and durations ns through the properties,
+    which parse at each call: read them once, at start."""
+
+    cluster: ClusterSettings
+    nodes: list[NodeSettings]
+    raft: RaftSettings = msgspec.field(default_factory=RaftSettings)
+    storage: StorageSettings = msgspec.field(default_factory=StorageSettings)
+    limits: LimitSettings = msgspec.field(default_factory=LimitSettings)
+    process: ProcessSettings = msgspec.field(default_factory=ProcessSettings)
+
+    def node(self, node: int) -> NodeSettings:
+        """The settings of node id `node`; `InvalidRequest` names the ids there are."""
+        for settings in self.nodes:
+            if settings.node == node:
+                return settings
+        known = ", ".join(str(settings.node) for settings in self.nodes)
+        raise InvalidRequest(f"no node {node} in the configuration; there are {known}")
+
+    def node_ids(self) -> list[int]:
+        return [settings.node for settings in self.nodes]
+
+    def peer_ids(self, node: int) -> list[int]:
+        """Every node id but `node`, in the file's order."""
+        return [other for other in self.node_ids() if other != node]
+
+    def endpoint(self, node: int, offset: PortOffset) -> str:
+        """The ZeroMQ address of one listener, such as "tcp://127.0.0.1:7100"."""
+        settings = self.node(node)
+        return f"tcp://{settings.host}:{settings.port + offset}"

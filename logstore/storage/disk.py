@@ -1,0 +1,265 @@
+"""The disk port and the real disk: the only file of the system that flushes.
+
+Owns system calls on files, their error mapping and the lock of the data folder. Must not know what
+the bytes mean. Everything above takes a `Disk`, so the simulated disk (which forgets, tears, rots
+and fills up) plays the same part; one contract suite runs on both.
+
+Invariants: a failed flush is reported and never retried here (SAFETY F5); log files are never
+mapped (Q5); nothing is opened inheritably.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from logstore.errors import CorruptData, DiskFull, FolderInUse, WriteFailed
+
+Buffer = bytes | bytearray | memoryview
+
+# IOV_MAX of Linux: one pwritev takes at most this many views (SAFETY S9).
+VIEWS_MAX = 1_024
+LOCK_NAME = "lock"
+
+# struct flock of x86-64 Linux: type, whence, start, length, pid. OFD locks want pid 0.
+_FLOCK = struct.Struct("@hhqqi4x")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Disk(Protocol):
+    """What storage asks of a disk. Paths are strings, a handle is a small integer, sizes are bytes.
+
+    Durability, which both implementations keep:
+      * `write`, `allocate` and `truncate` change what is read at once; they survive a power cut for
+        certain only after `flush` of that handle returned. Before, any subset of the written
+        512-byte sectors may survive; one sector is never half new.
+      * `create` and `unlink` survive for certain only after `sync_folder`. Flushing a file does not
+        make its name durable.
+      * The death of a process loses nothing that `write` returned for.
+
+    Errors: `DiskFull` from `create` and `allocate` (ENOSPC, EDQUOT); `WriteFailed` from every other
+    failed change or flush: the incarnation ends, no retry (SAFETY F5, S9); `CorruptData` from a
+    read that the device refuses (Q5); `FileNotFoundError` from opening what is not there.
+    """
+
+    def make_folder(self, folder: str) -> None:
+        """Create the folder, and its parents, private to the user; one that exists is fine."""
+        ...
+
+    def lock_folder(self, folder: str) -> None:
+        """Hold the folder until `unlock_folder` or the end of the process (M2). `FolderInUse` if
+        in use."""
+        ...
+
+    def unlock_folder(self, folder: str) -> None: ...
+
+    def list_folder(self, folder: str) -> list[str]:
+        """The names in the folder, sorted; an absent folder is empty."""
+        ...
+
+    def sync_folder(self, folder: str) -> None:
+        """Make every create and unlink in the folder durable."""
+        ...
+
+    def create(self, path: str) -> int:
+        """Make an empty file, open for reading and writing. `WriteFailed` if the name exists."""
+        ...
+
+    def open_read(self, path: str) -> int: ...
+
+    def open_write(self, path: str) -> int:
+        """Open an existing file for reading and writing."""
+        ...
+
+    def close(self, handle: int) -> None: ...
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        """Up to `size` bytes at `offset`, fewer only at the end of the file."""
+        ...
+
+    def write(self, handle: int, offset: int, views: Sequence[Buffer]) -> int:
+        """Write all views one after the other at `offset`; returns the bytes written. Not
+        durable."""
+        ...
+
+    def flush(self, handle: int) -> None:
+        """fdatasync: what was written to this file, and its size, is durable when this returns."""
+        ...
+
+    def allocate(self, handle: int, size: int) -> None:
+        """Reserve space for bytes [0, size) and grow the file to it; new bytes read as zero."""
+        ...
+
+    def truncate(self, handle: int, size: int) -> None:
+        """Cut or grow the file to `size` bytes, giving allocation above it back."""
+        ...
+
+    def size(self, handle: int) -> int: ...
+
+    def drop_cache(self, handle: int) -> None:
+        """Forget clean cached pages, so that the next read shows what the device holds."""
+        ...
+
+    def release_cache(self, handle: int, end: int) -> None:
+        """Bytes [0, `end`) are not read again soon: their clean cached pages may go. A hint."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove the name; an open handle still reads. A name that is not there is fine."""
+        ...
+
+
+class RealDisk:
+    """The operating system's files. One per process; keeps the path of each handle for its
+    errors."""
+
+    def __init__(self) -> None:
+        self._paths: dict[int, str] = {}
+        self._locks: dict[str, int] = {}
+
+    def make_folder(self, folder: str) -> None:
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def lock_folder(self, folder: str) -> None:
+        path = os.path.join(folder, LOCK_NAME)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+        except OSError as error:
+            os.close(descriptor)
+            raise FolderInUse(
+                f"{folder} is in use by another process: stop it, or take another folder"
+            ) from error
+        self._locks[folder] = descriptor
+
+    def unlock_folder(self, folder: str) -> None:
+        descriptor = self._locks.pop(folder, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def list_folder(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(folder))
+        except FileNotFoundError:
+            return []
+
+    def sync_folder(self, folder: str) -> None:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise WriteFailed(f"flushing folder {folder}: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
+
+    def create(self, path: str) -> int:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _write_error("creating", path, error) from error
+        self._paths[handle] = path
+        return handle
+
+    def open_read(self, path: str) -> int:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._paths[handle] = path
+        return handle
+
+    def open_write(self, path: str) -> int:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._paths[handle] = path
+        return handle
+
+    def close(self, handle: int) -> None:
+        del self._paths[handle]
+        os.close(handle)
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        try:
+            piece = os.pread(handle, size, offset)
+            if len(piece) == size or not piece:
+                return piece
+            pieces = [piece]
+            done = len(piece)
+            while done < size and (piece := os.pread(handle, size - done, offset + done)):
+                pieces.append(piece)
+                done += len(piece)
+            return b"".join(pieces)
+        except OSError as error:
+            raise CorruptData(
+                self._paths[handle],
+                offset,
+                expected=f"{size} readable bytes",
+                got=str(error.strerror),
+            ) from error
+
+    def write(self, handle: int, offset: int, views: Sequence[Buffer]) -> int:
+        position = offset
+        try:
+            for start in range(0, len(views), VIEWS_MAX):
+                position += _write_all(handle, position, list(views[start : start + VIEWS_MAX]))
+        except OSError as error:
+            # Space was prepared, so ENOSPC here is a failed write too (SAFETY S9).
+            path = self._paths[handle]
+            raise WriteFailed(f"writing {path} at byte {position}: {error.strerror}") from error
+        return position - offset
+
+    def flush(self, handle: int) -> None:
+        try:
+            os.fdatasync(handle)
+        except OSError as error:
+            raise WriteFailed(f"flushing {self._paths[handle]}: {error.strerror}") from error
+
+    def allocate(self, handle: int, size: int) -> None:
+        try:
+            os.posix_fallocate(handle, 0, size)
+        except OSError as error:
+            raise _write_error("allocating", self._paths[handle], error) from error
+
+    def truncate(self, handle: int, size: int) -> None:
+        try:
+            os.ftruncate(handle, size)
+        except OSError as error:
+            raise _write_error("truncating", self._paths[handle], error) from error
+
+    def size(self, handle: int) -> int:
+        return os.fstat(handle).st_size
+
+    def drop_cache(self, handle: int) -> None:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def release_cache(self, handle: int, end: int) -> None:
+        os.posix_fadvise(handle, 0, end, os.POSIX_FADV_DONTNEED)
+
+    def unlink(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _write_error("removing", path, error) from error
+
+
+def _write_all(handle: int, offset: int, views: list[Buffer]) -> int:
+    """pwritev until all is written: a short write is continued, never taken for the end."""
+    total = sum(len(view) for view in views)
+    done = os.pwritev(handle, views, offset)
+    while done < total:
+        rest = b"".join(views)[done:]
+        more = os.pwrite(handle, rest, offset + done)
+        if more == 0:
+            raise OSError(errno.EIO, "no progress")
+        done += more
+    return done
+
+
+def _write_error(act: str, path: str, error: OSError) -> DiskFull | WriteFailed:
+    if error.errno in _NO_SPACE:
+        return DiskFull(f"{act} {path}: {error.strerror}; free some space on this file system")
+    return WriteFailed(f"{act} {path}: {error.strerror}")

@@ -1,0 +1,318 @@
+"""Reading the log's files from any process while the writer goes on (SAFETY V7, Q5).
+
+Owns a few open descriptors and a map of the live segments, both its own. Must not know what is
+committed or visible: the caller passes an upper bound and never asks above it. Nothing is written
+or locked.
+
+Every read goes into a private buffer and is checked before it is handed out: the record's CRC and
+index; the frame's CRC and that it is the frame of its record, by (index, term, first LSN, chain);
+the body's CRC. Log files are never mapped.
+
+Invariant: files may vanish or be cut under a reader after a roll or truncation. What fails is
+tried once more after the headers were read anew; only what fails then is damage.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeVar
+
+from crc32c import crc32c
+
+from logstore.errors import CorruptData, FormatError
+from logstore.format.entry import EntryHeader, Row
+from logstore.format.group import FRAME_HEADER_SIZE, frame_size, unpack_frame_header
+from logstore.format.meta import LogStart
+from logstore.format.raft_record import RECORD_SIZE, RaftRecord, unpack_raft_record
+from logstore.format.segment_header import FileRole, SegmentHeader
+from logstore.model import FIRST_LSN, NO_INDEX, NO_TERM, Index, Lsn
+from logstore.storage.disk import Disk
+from logstore.storage.meta_store import newest_meta
+from logstore.storage.segment import (
+    read_either_header,
+    record_position,
+    segment_name,
+    segment_numbers,
+    segment_path,
+)
+from logstore.storage.segment_map import LiveSegment, SegmentMap
+
+# Two descriptors a pair: 128 of the usual 1,024. Readers stay near the tail or walk in order.
+_PAIRS_OPEN_MAX = 64
+# Records of sealed segments are read 256 at a time and 64 such chunks kept: 2 MiB.
+_CHUNK_RECORDS = 256
+_CHUNKS_MAX = 64
+_SCAN_RECORDS = 8_192
+
+_T = TypeVar("_T")
+
+
+class LogReader:
+    """A reader of one data folder. Not for two threads at once."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._headers: dict[int, SegmentHeader] = {}
+        self._map = SegmentMap(())
+        self._pairs: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        self._chunks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self.start = LogStart(NO_INDEX, NO_TERM, 0, FIRST_LSN)
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Read META and the headers again (map_generation changed, or a file is gone). True: the
+        map of segments has changed."""
+        meta = newest_meta(self._disk, self._folder)
+        if meta is not None:
+            self.start = meta.log_start
+        headers: dict[int, SegmentHeader] = {}
+        for number in segment_numbers(self._disk.list_folder(self._folder)):
+            header = self._headers.get(number) or read_either_header(
+                self._disk, self._folder, number
+            )
+            if header is not None:
+                headers[number] = header
+        self._headers = headers
+        new_map = SegmentMap.of(headers.values(), start_index=self.start.index)
+        if new_map == self._map:
+            return False
+        self._map = new_map
+        live = {segment.number for segment in new_map.segments}
+        for number in [n for n in self._pairs if n not in live]:
+            self._close_pair(self._pairs.pop(number))
+        self._chunks.clear()
+        return True
+
+    def close(self) -> None:
+        while self._pairs:
+            self._close_pair(self._pairs.popitem()[1])
+
+    # --- by index ---
+
+    def row(self, index: Index) -> Row:
+        """The entry at `index`.
+
+        Raises:
+          CorruptData: its record is damaged, missing or not written.
+          LookupError: the index is not above the log start.
+        """
+        return self.record(index).row
+
+    def record(self, index: Index) -> RaftRecord:
+        """As `row`, with what is local to this replica: where its frame lies."""
+        return self._twice(self._record, index)
+
+    def rows(self, first: Index, last: Index, limit: int) -> list[Row]:
+        """The entries from `first` on, up to `last`, at most `limit` of them. Errors as `row`."""
+        last = Index(min(last, first + limit - 1))
+        return [self.row(Index(index)) for index in range(first, last + 1)]
+
+    def read_body(self, index: Index) -> bytes:
+        """The body of the entry at `index`, checked.
+
+        Raises:
+          CorruptData: the record, the frame or the body is damaged.
+          LookupError: the index is not above the log start.
+        """
+        return self._twice(self._body, index)
+
+    def frame_location(self, index: Index) -> tuple[int, int, int]:
+        """Segment number, byte position in its data file and bytes of the frame of `index`."""
+        record = self.record(index)
+        return self._segment(index)[0].number, record.frame_offset, frame_size(record.header)
+
+    # --- searches; nothing above `last_index` is looked at ---
+
+    def index_of_lsn(self, lsn: Lsn, last_index: Index) -> Index:
+        """The first entry with next_lsn > lsn, which holds `lsn`; `last_index` + 1 if there is
+        none."""
+
+        def base(header: SegmentHeader) -> int:
+            return header.first_lsn
+
+        def key(index: int) -> Lsn:
+            return self.row(Index(index)).header.next_lsn
+
+        first, stop = self._search_range(lsn, last_index, base, takes_equal=True)
+        return Index(first + bisect_right(range(first, stop), lsn, key=key))
+
+    def index_of_time(self, timestamp_ns: int, last_index: Index) -> Index:
+        """The first entry stamped at or after `timestamp_ns`; `last_index` + 1 if there is none."""
+
+        def base(header: SegmentHeader) -> int:
+            return header.base_timestamp_ns
+
+        def key(index: int) -> int:
+            return self.row(Index(index)).header.timestamp_ns
+
+        first, stop = self._search_range(timestamp_ns, last_index, base, takes_equal=False)
+        return Index(first + bisect_left(range(first, stop), timestamp_ns, key=key))
+
+    def newest_of_kind(self, kind: int, last_index: Index) -> Index | None:
+        """The highest index at or below `last_index` of this kind. Damaged records are passed over:
+        the caller reads what is found, and learns of damage there."""
+        import numpy as np  # only searches need it; the other readers start without
+
+        from logstore.format.record_array import record_array
+
+        stop = last_index
+        while stop > self.start.index:
+            segment = self._map.find(stop)
+            if segment is None:
+                return None
+            first = max(segment.first_index, stop - _SCAN_RECORDS + 1, self.start.index + 1)
+            if segment.header is not None:
+                raw = self._read_records(segment.header, Index(first), stop - first + 1)
+                found = np.flatnonzero(record_array(raw)["kind"] == kind)
+                for place in reversed(found.tolist()):
+                    if self._is_whole(Index(first + place)):
+                        return Index(first + place)
+            stop = Index(first - 1)
+        return None
+
+    # --- inside ---
+
+    def _twice(self, read: Callable[[Index], _T], index: Index) -> _T:
+        try:
+            return read(index)
+        except (CorruptData, FileNotFoundError):
+            self.refresh()
+        try:
+            return read(index)
+        except FileNotFoundError as error:
+            raise CorruptData(str(error), 0, expected="a segment file", got="no file") from error
+
+    def _segment(self, index: Index) -> tuple[LiveSegment, SegmentHeader]:
+        if index <= self.start.index:
+            raise LookupError(f"index {index} is not above the log start {self.start.index}")
+        segment = self._map.find(index)
+        if segment is None or segment.header is None:
+            number = segment.number if segment else 0
+            name = segment_name(number, FileRole.RAFT)
+            raise CorruptData(name, 0, expected=f"the segment of index {index}", got="no file")
+        return segment, segment.header
+
+    def _record(self, index: Index) -> RaftRecord:
+        segment, header = self._segment(index)
+        slot = index - header.first_index
+        if segment.is_sealed:
+            raw, place = self._chunk(header, slot), slot % _CHUNK_RECORDS * RECORD_SIZE
+        else:
+            raw, place = self._read_records(header, index, 1), 0
+        try:
+            record = unpack_raft_record(raw, place, segment_uuid=header.segment_uuid)
+            if record.header.index != index or record.log_epoch != header.log_epoch:
+                raise FormatError(f"record {record.header.index}, log_epoch {record.log_epoch}")
+        except FormatError as error:
+            raise CorruptData(
+                segment_name(header.number, FileRole.RAFT),
+                record_position(header, index),
+                expected=f"record {index} of log_epoch {header.log_epoch}",
+                got=str(error),
+            ) from error
+        return record
+
+    def _body(self, index: Index) -> bytes:
+        record = self._record(index)
+        entry = record.header
+        _, header = self._segment(index)
+        data, _ = self._open(header.number)
+        raw = self._disk.read(data, record.frame_offset, frame_size(entry))
+        fault = _frame_fault(raw, record, header)
+        if fault:
+            raise CorruptData(
+                segment_name(header.number, FileRole.DATA),
+                record.frame_offset,
+                expected=f"the frame of entry {index} of term {entry.term}",
+                got=fault,
+            )
+        return raw[FRAME_HEADER_SIZE:]
+
+    def _is_whole(self, index: Index) -> bool:
+        try:
+            self._record(index)
+        except CorruptData:
+            return False
+        return True
+
+    def _search_range(
+        self,
+        value: int,
+        last_index: Index,
+        base: Callable[[SegmentHeader], int],
+        *,
+        takes_equal: bool,
+    ) -> tuple[Index, int]:
+        """[first, stop): live indexes of the one segment that can hold the answer, or where the
+        next one begins. The segment is the last whose base value is below (or at) `value`."""
+        first, stop = Index(self.start.index + 1), last_index + 1
+        for segment in reversed(self._map.segments):
+            if segment.header is None or segment.first_index > last_index:
+                continue
+            low = base(segment.header)
+            if low < value or (takes_equal and low == value):
+                first = max(first, segment.first_index)
+                return first, max(first, min(stop, segment.end_index))
+            stop = min(stop, segment.first_index)
+        return first, max(first, stop)
+
+    def _chunk(self, header: SegmentHeader, slot: int) -> bytes:
+        """The records around `slot` of a sealed segment; these bytes change no more."""
+        number = slot // _CHUNK_RECORDS
+        key = (header.number, number)
+        found = self._chunks.get(key)
+        if found is None:
+            first = Index(header.first_index + number * _CHUNK_RECORDS)
+            found = self._read_records(header, first, _CHUNK_RECORDS)
+            self._chunks[key] = found
+            if len(self._chunks) > _CHUNKS_MAX:
+                self._chunks.popitem(last=False)
+        else:
+            self._chunks.move_to_end(key)
+        return found
+
+    def _read_records(self, header: SegmentHeader, first: Index, count: int) -> bytes:
+        _, raft = self._open(header.number)
+        raw = self._disk.read(raft, record_position(header, first), count * RECORD_SIZE)
+        return raw[: len(raw) // RECORD_SIZE * RECORD_SIZE]
+
+    def _open(self, number: int) -> tuple[int, int]:
+        pair = self._pairs.get(number)
+        if pair is not None:
+            self._pairs.move_to_end(number)
+            return pair
+        data = self._disk.open_read(segment_path(self._folder, number, FileRole.DATA))
+        try:
+            raft = self._disk.open_read(segment_path(self._folder, number, FileRole.RAFT))
+        except FileNotFoundError:
+            self._disk.close(data)
+            raise
+        self._pairs[number] = (data, raft)
+        if len(self._pairs) > _PAIRS_OPEN_MAX:
+            self._close_pair(self._pairs.popitem(last=False)[1])
+        return data, raft
+
+    def _close_pair(self, pair: tuple[int, int]) -> None:
+        for handle in pair:
+            self._disk.close(handle)
+
+
+def _frame_fault(raw: bytes, record: RaftRecord, header: SegmentHeader) -> str | None:
+    """Why these bytes are not the frame that the record speaks of, or None."""
+    entry: EntryHeader = record.header
+    try:
+        frame = unpack_frame_header(raw, segment_uuid=header.segment_uuid)
+    except FormatError as error:
+        return str(error)
+    if frame.header != entry or frame.segment != header.number:
+        return f"the frame of entry {frame.header.index} of term {frame.header.term}"
+    body = memoryview(raw)[FRAME_HEADER_SIZE:]
+    if len(body) != entry.body_size:
+        return f"a body of {len(body)} bytes, {entry.body_size} belong to it"
+    computed = crc32c(body) if entry.body_size else 0
+    if computed != entry.body_crc:
+        return f"body CRC {computed:#010x}, its header says {entry.body_crc:#010x}"
+    return None

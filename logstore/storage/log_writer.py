@@ -1,0 +1,400 @@
+"""Both logs of one replica for writing: append, roll and truncate, in the only safe order (SAFETY
+F1).
+
+Owns the open segment pair, the prepared spare and what the log's last entry is. Must not know when
+to flush or in which thread, nor whose entries these are. One group goes through four steps:
+
+    1. group = append(entries)      frames are written; nothing is durable
+    2. flush_data(group)            frames are durable
+    3. write_records(group)         a record says that its frame is durable (F2)
+    4. flush_records(group)         durable; the group may be acknowledged
+
+The next group's step 1 may run during this group's steps 2 and 4 (its own step 3 waits for both).
+Steps 2 to 4 touch the group and the disk only, so they may run in another thread.
+
+Invariants: entries are contiguous by index, term, chain, LSN and bytes; a group lies in one
+segment and begins at a sector boundary; rolling and truncating are one act, and no flush is under
+way in it (F6, S7); nothing is overwritten in place. An error from any call but `prepare_spare` and
+the DiskFull of `roll` ends the incarnation (F5).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from logstore.errors import CorruptData, DiskFull, InvariantViolated
+from logstore.format.entry import EntryHeader, Row
+from logstore.format.group import FRAME_HEADER_SIZE, FrameHeader, frame_size
+from logstore.format.meta import LogStart
+from logstore.format.raft_record import RaftRecord
+from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole, SegmentHeader
+from logstore.limits import CACHE_KEPT_BYTES, CACHE_RELEASE_STEP_BYTES, SECTOR_BYTES
+from logstore.model import NO_INDEX, Index
+from logstore.storage.disk import Buffer, Disk
+from logstore.storage.segment import (
+    Pair,
+    SegmentOptions,
+    aligned,
+    give_back,
+    prepare_pair,
+    read_record,
+    record_position,
+    row_at_start,
+    segment_path,
+    write_headers_durable,
+)
+
+# One entry to append: its header, its chain, the commit index known, the pieces of its body.
+EntryToWrite = tuple[EntryHeader, int, int, Sequence[Buffer]]
+
+
+class AppendedGroup:
+    """One flush group on its way to the disk. `is_flushed` is set by step 4, by whichever
+    thread."""
+
+    __slots__ = ("first_index", "is_flushed", "last_index", "pair", "position", "records")
+
+    def __init__(
+        self, pair: Pair, *, first_index: Index, last_index: Index, position: int, records: bytes
+    ) -> None:
+        self.pair = pair
+        self.first_index = first_index
+        self.last_index = last_index
+        self.position = position
+        self.records = records
+        self.is_flushed = False
+
+
+class LogState(msgspec.Struct, frozen=True):
+    """What a LogWriter needs to know of the log it goes on with. `data_end`: end of the last live
+    frame in the newest segment, bytes; `live`: headers of the live segments, the newest last."""
+
+    cluster_id: bytes
+    replica_uuid: bytes
+    start: LogStart
+    last: Row
+    live: tuple[SegmentHeader, ...]
+    commit_floor: Index
+    data_end: int
+    next_number: int
+
+
+class LogWriter:
+    """See the module. `map_generation` grows whenever files were opened or removed, durably
+    (V7)."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        options: SegmentOptions,
+        state: LogState,
+        *,
+        new_uuid: Callable[[], bytes],
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._options = options
+        self._cluster_id = state.cluster_id
+        self._replica_uuid = state.replica_uuid
+        self._start = state.start
+        self._new_uuid = new_uuid
+        self.last = state.last
+        self._commit_known: int = state.commit_floor
+        self._live = list(state.live)
+        self._data_end = state.data_end
+        self._released = 0
+        self._next_number = state.next_number
+        self._pair = self._open_pair(state.live[-1]) if state.live else None
+        self._spare: tuple[int, int, int] | None = None
+        self._unfinished: deque[AppendedGroup] = deque()
+        self.is_disk_full = False
+        self.map_generation = 0
+        self.data_bytes_written = 0
+        self.raft_bytes_written = 0
+
+    # --- append ---
+
+    def needs_roll(self, entries: Sequence[EntryToWrite]) -> bool:
+        """Whether this flush group does not fit into what is left of the segment."""
+        pair = self._current()
+        end = aligned(self._data_end, self._options.sector_bytes)
+        end += sum(frame_size(entry[0]) for entry in entries)
+        slots = self.last.header.index + 1 - pair.header.first_index + len(entries)
+        return end > pair.data_capacity or slots > pair.records_capacity
+
+    def append(self, entries: Sequence[EntryToWrite]) -> AppendedGroup:
+        """Write the frames of one flush group, at the next sector boundary. Not durable.
+
+        Raises:
+          InvariantViolated: the entries do not continue the log, or the group does not fit here.
+          WriteFailed: the incarnation ends (F5).
+        """
+        if not entries or self.needs_roll(entries):
+            raise InvariantViolated(
+                f"a flush group of {len(entries)} entries does not fit into what is left of segment"
+                f" {self._current().header.number}; roll first"
+            )
+        pair = self._current()
+        header = pair.header
+        start = offset = aligned(self._data_end, self._options.sector_bytes)
+        last = self.last
+        views: list[Buffer] = []
+        records: list[bytes] = []
+        for entry, chain, commit_known, body in entries:
+            _check_continues(last, entry, chain, body)
+            frame = FrameHeader(
+                entry, header.number, header.segment_uuid, header.log_epoch, Index(commit_known)
+            )
+            views.append(frame.pack())
+            views.extend(body)
+            record = RaftRecord(entry, chain, offset, Index(commit_known), header.log_epoch)
+            records.append(record.pack(header.segment_uuid))
+            offset += FRAME_HEADER_SIZE + entry.body_size
+            last = Row(entry, chain)
+        self.data_bytes_written += self._disk.write(pair.data, start, views)
+        group = AppendedGroup(
+            pair,
+            first_index=entries[0][0].index,
+            last_index=last.header.index,
+            position=record_position(header, entries[0][0].index),
+            records=b"".join(records),
+        )
+        self.raft_bytes_written += len(group.records)
+        self.last = last
+        self._data_end = offset
+        self._unfinished.append(group)
+        self._commit_known = max(self._commit_known, entries[-1][2])
+        return group
+
+    def flush_data(self, group: AppendedGroup) -> None:
+        self._disk.flush(group.pair.data)
+
+    def write_records(self, group: AppendedGroup) -> None:
+        """Only after `flush_data` of this group and `flush_records` of the one before (F1, F2)."""
+        self._disk.write(group.pair.raft, group.position, [group.records])
+
+    def flush_records(self, group: AppendedGroup) -> None:
+        self._disk.flush(group.pair.raft)
+        group.is_flushed = True
+
+    @property
+    def groups_unfinished(self) -> int:
+        """Groups appended and not through step 4."""
+        while self._unfinished and self._unfinished[0].is_flushed:
+            self._unfinished.popleft()
+        return len(self._unfinished)
+
+    def release_cache(self) -> None:
+        """Let go of cached pages far behind the tail, now and then; everything there is flushed."""
+        end = self._data_end - CACHE_KEPT_BYTES
+        if end - self._released >= CACHE_RELEASE_STEP_BYTES:
+            self._released = end
+            self._disk.release_cache(self._current().data, end)
+
+    # --- roll and truncate ---
+
+    def roll(self) -> None:
+        """Open the next segment behind the last entry. Every flush must have ended (F6).
+
+        Raises:
+          DiskFull: no spare and no space for one; nothing has changed, try again when there is
+          space.
+        """
+        header = self._current().header
+        self._open_segment(self.last, log_epoch=header.log_epoch, valid_end=self._last_end())
+
+    def truncate(self, first_index: Index, commit: Index = NO_INDEX) -> None:
+        """Drop every entry from `first_index` on, durably: open a segment there (S7). `commit` is
+        the highest commit index known; the term that asks for this is durable already (F6).
+
+        Raises:
+          InvariantViolated: at or below the commit index (F8), or outside the log.
+          DiskFull: no spare and no space for one; nothing has changed.
+        """
+        commit = Index(max(commit, self._commit_known))
+        if first_index <= max(commit, self._start.index):
+            raise InvariantViolated(
+                f"truncation at {first_index}, but {commit} is committed and the log starts behind"
+                f" {self._start.index}"
+            )
+        if first_index > self.last.header.index + 1:
+            raise InvariantViolated(
+                f"truncation at {first_index}, but the log ends at {self.last.header.index}"
+            )
+        before, valid_end = self._entry_before(first_index)
+        log_epoch = self._current().header.log_epoch + 1
+        self._open_segment(before, log_epoch=log_epoch, valid_end=valid_end)
+
+    def discard_tail(self) -> None:
+        """Leave whatever torn bytes stand behind the last entry: a segment there, as a
+        truncation."""
+        header = self._current().header
+        valid_end = self._last_end()
+        self._open_segment(self.last, log_epoch=header.log_epoch + 1, valid_end=valid_end)
+
+    # --- the spare ---
+
+    @property
+    def needs_spare(self) -> bool:
+        return self._spare is None
+
+    @property
+    def is_half_full(self) -> bool:
+        """By now a spare should be there (S9)."""
+        pair = self._current()
+        slots = self.last.header.index + 1 - pair.header.first_index
+        return 2 * self._data_end > pair.data_capacity or 2 * slots > pair.records_capacity
+
+    def prepare_spare(self) -> bool:
+        """Reserve the next pair's files. False: no space; `is_disk_full` says so until it
+        succeeds."""
+        if self._spare is not None:
+            return True
+        try:
+            data, raft = prepare_pair(self._disk, self._folder, self._next_number, self._options)
+        except DiskFull:
+            self.is_disk_full = True
+            return False
+        self._spare = (self._next_number, data, raft)
+        self._next_number += 1
+        self.is_disk_full = False
+        return True
+
+    def close(self) -> None:
+        if self._pair is not None:
+            self._pair.close(self._disk)
+        if self._spare is not None:
+            _, data, raft = self._spare
+            self._disk.close(data)
+            self._disk.close(raft)
+
+    # --- inside ---
+
+    def _current(self) -> Pair:
+        if self._pair is None:
+            raise InvariantViolated("the log has no open segment")
+        return self._pair
+
+    def open_first(self) -> None:
+        """The first segment of a new log."""
+        if self._pair is not None or self._live:
+            raise InvariantViolated("the log has segments already")
+        self._open_segment(row_at_start(self._start), log_epoch=0, valid_end=0)
+
+    def _entry_before(self, first_index: Index) -> tuple[Row, int]:
+        """The entry that becomes the last, and the end of its frame in its data file."""
+        if first_index == self.last.header.index + 1:
+            return self.last, self._last_end()
+        index = Index(first_index - 1)
+        if index == self._start.index:
+            return row_at_start(self._start), 0
+        header = max(
+            (h for h in self._live if h.first_index <= index), key=lambda h: h.number, default=None
+        )
+        if header is None:
+            raise CorruptData(self._folder, 0, expected=f"a segment with {index}", got="none")
+        handle = self._disk.open_read(segment_path(self._folder, header.number, FileRole.RAFT))
+        try:
+            record = read_record(self._disk, handle, header, index)
+        finally:
+            self._disk.close(handle)
+        return record.row, record.frame_offset + frame_size(record.header)
+
+    def _last_end(self) -> int:
+        """The end of the last entry's frame, in the data file of whichever segment holds it."""
+        header = self._current().header
+        is_empty = self.last.header.index < header.first_index
+        return header.previous_valid_end if is_empty else self._data_end
+
+    def _open_segment(self, before: Row, *, log_epoch: int, valid_end: int) -> None:
+        if self.groups_unfinished:
+            raise InvariantViolated(
+                f"{self.groups_unfinished} groups are being flushed; a roll or truncation waits"
+            )
+        if not self.prepare_spare() or self._spare is None:
+            raise DiskFull(f"{self._folder}: no space for the next segment; free some space")
+        number, data, raft = self._spare
+        first_index = Index(before.header.index + 1)
+        kept = [header for header in self._live if header.first_index < first_index]
+        header = self._next_header(number, before, kept, log_epoch=log_epoch, valid_end=valid_end)
+        self.raft_bytes_written += SECTOR_BYTES
+        self.data_bytes_written += SECTOR_BYTES
+        write_headers_durable(self._disk, self._folder, header, data=data, raft=raft)
+        # The new headers are durable: what they make dead goes, and spare allocation is given back.
+        self._spare = None
+        if self._pair is not None:
+            self._pair.close(self._disk)
+        self._pair = Pair(self._disk, header, data, raft)
+        dead = [old for old in self._live if old.first_index >= first_index]
+        self._live = [*kept, header]
+        self.last = before
+        self._data_end = SEGMENT_HEADER_SIZE
+        self._released = 0
+        for old in dead:
+            for role in FileRole:
+                self._disk.unlink(segment_path(self._folder, old.number, role))
+        if kept and header.previous_valid_end:
+            give_back(self._disk, self._folder, kept[-1], header)
+        self.map_generation += 1
+
+    def _next_header(
+        self,
+        number: int,
+        before: Row,
+        kept: list[SegmentHeader],
+        *,
+        log_epoch: int,
+        valid_end: int,
+    ) -> SegmentHeader:
+        header = SegmentHeader(
+            role=FileRole.RAFT,
+            number=number,
+            log_epoch=log_epoch,
+            cluster_id=self._cluster_id,
+            replica_uuid=self._replica_uuid,
+            segment_uuid=self._new_uuid(),
+            first_index=Index(before.header.index + 1),
+            first_lsn=before.header.next_lsn,
+            base_term=before.header.term,
+            base_chain=before.chain,
+            base_timestamp_ns=before.header.timestamp_ns,
+            base_cumulative_bytes=before.header.cumulative_bytes,
+        )
+        if not kept:
+            return header
+        return msgspec.structs.replace(
+            header,
+            previous_number=kept[-1].number,
+            previous_uuid=kept[-1].segment_uuid,
+            previous_first_index=kept[-1].first_index,
+            previous_valid_end=valid_end,
+        )
+
+    def _open_pair(self, header: SegmentHeader) -> Pair:
+        data = self._disk.open_write(segment_path(self._folder, header.number, FileRole.DATA))
+        raft = self._disk.open_write(segment_path(self._folder, header.number, FileRole.RAFT))
+        return Pair(self._disk, header, data, raft)
+
+
+def _check_continues(last: Row, entry: EntryHeader, chain: int, body: Sequence[Buffer]) -> None:
+    """W5 for the disk: contiguity by index, term, chain, LSN and bytes."""
+    before = last.header
+    continues = (
+        entry.index == before.index + 1
+        and entry.prev_term == before.term <= entry.term
+        and entry.prev_chain == last.chain
+        and entry.first_lsn == before.next_lsn
+        and entry.timestamp_ns >= before.timestamp_ns
+        and entry.cumulative_bytes == before.cumulative_bytes + entry.body_size
+        and entry.body_size == sum(len(view) for view in body)
+        and chain == entry.chain()
+    )
+    if not continues:
+        raise InvariantViolated(
+            f"entry {entry} with chain {chain:#x} does not continue the log, which ends with"
+            f" {before} and chain {last.chain:#x}"
+        )

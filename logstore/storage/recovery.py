@@ -1,0 +1,282 @@
+"""What a replica does with its data folder at start (SAFETY section 4), and how a new log begins.
+
+Owns the order: lock, META, boot counter, headers, flushes, verdicts, records of adopted entries, a
+new segment where the tail is torn, dead files. Must not know consensus: what is exposed is raft's
+matter.
+
+Invariants: recovery interrupted anywhere and run again ends in the same log; an entry under a good
+record is never dropped, whatever became of its frame; nothing is trusted that the device did not
+give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import msgspec
+
+from logstore.errors import CorruptData, FolderRefused
+from logstore.format.entry import Row, chain_start
+from logstore.format.meta import LogStart, Meta
+from logstore.format.segment_header import FileRole, SegmentHeader
+from logstore.model import (
+    FIRST_LSN,
+    NO_INDEX,
+    NO_NODE,
+    NO_TERM,
+    Index,
+    Lsn,
+    NodeId,
+    ReplicaState,
+    Term,
+)
+from logstore.storage.disk import Disk
+from logstore.storage.log_writer import LogState, LogWriter
+from logstore.storage.meta_store import MetaStore, create_meta, load_meta
+from logstore.storage.segment import (
+    SegmentOptions,
+    give_back,
+    record_position,
+    row_at_start,
+    segment_numbers,
+    segment_path,
+)
+from logstore.storage.survey import Survey, check_lifeless, survey
+from logstore.storage.verdict import FaultyRange, Rebuilt, Verdicts, judge
+
+NO_CLUSTER = bytes(16)
+_EMPTY_START = LogStart(NO_INDEX, NO_TERM, 0, FIRST_LSN)
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """A replica's durable state at start. `writer` is None until the replica has a log
+    (`create_log`).
+
+    `last` is the last entry, or what stands before the first as a NOOP row; `commit_floor` the
+    highest index known to be committed; `persisted` the last index this replica may claim (Q1).
+    """
+
+    meta: MetaStore
+    writer: LogWriter | None
+    state: ReplicaState
+    cluster_id: bytes
+    replica_uuid: bytes
+    node: NodeId
+    term: Term
+    vote: NodeId
+    boot_counter: int
+    start: LogStart
+    last: Row
+    term_runs: tuple[tuple[Index, Term], ...]
+    commit_floor: Index
+    persisted: Index
+    faulty: tuple[FaultyRange, ...]
+
+    @property
+    def first_index(self) -> Index:
+        return Index(self.start.index + 1)
+
+
+def recover(
+    disk: Disk,
+    folder: str,
+    options: SegmentOptions,
+    *,
+    node: NodeId,
+    new_uuid: Callable[[], bytes],
+    tick: Callable[[], None],
+) -> Recovered:
+    """Open the data folder of `node`, new or not. `tick` is called at least once a MiB read.
+
+    Raises:
+      FolderRefused: in use, of another node, cluster or newer version (M2, L3).
+      MetaLost: the log is there without META (L1).
+      CorruptData: damage that no rule covers; replace the replica.
+      DiskFull: no space for META or for the segment behind a torn tail.
+      WriteFailed: the device refused a write or flush.
+    """
+    disk.make_folder(folder)
+    disk.lock_folder(folder)
+    tick()
+    store = _load_or_create_meta(disk, folder, node, new_uuid)
+    meta = store.meta
+    if meta.node != node:
+        raise FolderRefused(
+            f"{folder} is node {meta.node}'s, this is node {node}: check the folder"
+        )
+    store.save(msgspec.structs.replace(meta, boot_counter=meta.boot_counter + 1))
+    tick()
+    if meta.state != ReplicaState.VOTER:
+        # EMPTY or STARTING (L2): whatever cluster id a coordinator proposed, nothing was promised
+        # yet
+        _remove_unborn_log(disk, folder)
+        return _recovered(store, None, Verdicts(row_at_start(meta.log_start)))
+    return _recover_log(disk, folder, options, store, new_uuid=new_uuid, tick=tick)
+
+
+def create_log(
+    disk: Disk,
+    folder: str,
+    options: SegmentOptions,
+    store: MetaStore,
+    *,
+    cluster_id: bytes,
+    first_lsn: Lsn = FIRST_LSN,
+    new_uuid: Callable[[], bytes],
+) -> LogWriter:
+    """The first segment pair of a new log, then META with the cluster id (state VOTER), both
+    durable.
+
+    In this order, a META that names a cluster proves that there was a log (S10).
+    """
+    _remove_unborn_log(disk, folder)
+    start = LogStart(NO_INDEX, NO_TERM, chain_start(cluster_id), first_lsn)
+    state = LogState(
+        cluster_id,
+        store.meta.replica_uuid,
+        start,
+        row_at_start(start),
+        live=(),
+        commit_floor=NO_INDEX,
+        data_end=0,
+        next_number=1,
+    )
+    writer = LogWriter(disk, folder, options, state, new_uuid=new_uuid)
+    writer.open_first()
+    store.save(
+        msgspec.structs.replace(
+            store.meta, state=ReplicaState.VOTER, cluster_id=cluster_id, log_start=start
+        )
+    )
+    return writer
+
+
+def _load_or_create_meta(
+    disk: Disk, folder: str, node: NodeId, new_uuid: Callable[[], bytes]
+) -> MetaStore:
+    store = load_meta(disk, folder)
+    if store is not None:
+        return store
+    meta = Meta(
+        state=ReplicaState.EMPTY,
+        cluster_id=NO_CLUSTER,
+        replica_uuid=new_uuid(),
+        node=node,
+        vote=NO_NODE,
+        nonce=0,
+        term=NO_TERM,
+        boot_counter=0,
+        generation=0,
+        log_start=_EMPTY_START,
+    )
+    return create_meta(disk, folder, meta)
+
+
+def _remove_unborn_log(disk: Disk, folder: str) -> None:
+    """Segments of a bootstrap that never became durable in META: nothing was ever appended to
+    them."""
+    for number in segment_numbers(disk.list_folder(folder)):
+        check_lifeless(disk, folder, number)
+        for role in FileRole:
+            disk.unlink(segment_path(folder, number, role))
+
+
+def _recover_log(
+    disk: Disk,
+    folder: str,
+    options: SegmentOptions,
+    store: MetaStore,
+    *,
+    new_uuid: Callable[[], bytes],
+    tick: Callable[[], None],
+) -> Recovered:
+    start = store.meta.log_start
+    seen = survey(disk, folder, options, store.meta, tick=tick)
+    if not seen.headers:
+        raise CorruptData(
+            folder, 0, expected="the segments of the log that META speaks of",
+            got="none; replace this replica, never let it begin an empty log",
+        )  # fmt: skip
+    found = judge(
+        disk, folder, seen.map, row_at_start(start), sector_bytes=options.sector_bytes, tick=tick
+    )
+    _write_records_durable(disk, folder, found.rebuilt)
+    if found.last.header.term > store.meta.term:
+        store.save(msgspec.structs.replace(store.meta, term=found.last.header.term, vote=NO_NODE))
+    writer = LogWriter(
+        disk, folder, options, _log_state(store.meta, seen, found), new_uuid=new_uuid
+    )
+    if found.has_torn_tail:
+        # Discarded is everything behind the last entry, and the new segment's headers say so (S7).
+        writer.discard_tail()
+    _remove_dead(disk, folder, seen)
+    return _recovered(store, writer, found)
+
+
+def _log_state(meta: Meta, seen: Survey, found: Verdicts) -> LogState:
+    live = tuple(s.header for s in seen.map.segments if s.header is not None)
+    return LogState(
+        meta.cluster_id,
+        meta.replica_uuid,
+        meta.log_start,
+        found.last,
+        live=live,
+        commit_floor=_commit_floor(meta, found),
+        data_end=found.data_end,
+        next_number=seen.next_number,
+    )
+
+
+def _write_records_durable(disk: Disk, folder: str, rebuilt: list[Rebuilt]) -> None:
+    """Flushed before raft starts or a segment opens (step 4). Their frames were flushed by the
+    survey."""
+    by_number: dict[int, list[Rebuilt]] = {}
+    for one in rebuilt:
+        by_number.setdefault(one.segment.number, []).append(one)
+    for number, records in by_number.items():
+        handle = disk.open_write(segment_path(folder, number, FileRole.RAFT))
+        for one in records:
+            disk.write(handle, record_position(one.segment, one.index), [one.record])
+        disk.flush(handle)
+        disk.close(handle)
+
+
+def _remove_dead(disk: Disk, folder: str, seen: Survey) -> None:
+    for number in seen.dead:
+        for role in FileRole:
+            disk.unlink(segment_path(folder, number, role))
+    live: list[SegmentHeader] = [s.header for s in seen.map.segments if s.header is not None]
+    for header, successor in pairwise(live):
+        if successor.previous_number == header.number and successor.previous_valid_end:
+            give_back(disk, folder, header, successor)
+
+
+def _recovered(store: MetaStore, writer: LogWriter | None, found: Verdicts) -> Recovered:
+    meta = store.meta
+    last_index = found.last.header.index
+    commit_floor = _commit_floor(meta, found)
+    above = [max(each.first, commit_floor + 1) for each in found.faulty if each.last > commit_floor]
+    return Recovered(
+        meta=store,
+        writer=writer,
+        state=meta.state,
+        cluster_id=meta.cluster_id,
+        replica_uuid=meta.replica_uuid,
+        node=meta.node,
+        term=meta.term,
+        vote=meta.vote,
+        boot_counter=meta.boot_counter,
+        start=meta.log_start,
+        last=found.last,
+        term_runs=tuple(found.term_runs),
+        commit_floor=commit_floor,
+        persisted=Index(min(above) - 1) if above else last_index,
+        faulty=tuple(found.faulty),
+    )
+
+
+def _commit_floor(meta: Meta, found: Verdicts) -> Index:
+    """The highest index a record called committed, at most the last: what it called so beyond that
+    was never written here, so nothing is lost with it (S2)."""
+    return Index(min(max(found.commit_known, meta.log_start.index), found.last.header.index))

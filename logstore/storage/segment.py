@@ -1,0 +1,237 @@
+"""A segment on disk: the names, places and headers of one pair of files (SAFETY S6).
+
+Owns where things lie in `N.data` and `N.raft` and how a pair is opened. Must not know when to roll
+or truncate, nor what recovery decides.
+
+    N.data   4,096 bytes with the header │ frames; each flush group starts at a sector boundary
+    N.raft   4,096 bytes with the header │ record j, 128 bytes each, of index first_index + j
+
+Invariants: a number is used once; the header is the last thing that makes a pair exist, and the
+raft file's is flushed before the data file's (S7).
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+
+import msgspec
+
+from logstore.errors import CorruptData, DiskFull, FolderRefused, FormatError, UnsupportedVersion
+from logstore.format.entry import EntryHeader, Row
+from logstore.format.meta import LogStart
+from logstore.format.raft_record import RECORD_SIZE, RaftRecord, unpack_raft_record
+from logstore.format.segment_header import (
+    SEGMENT_HEADER_SIZE,
+    SEGMENT_IMAGE_SIZE,
+    FileRole,
+    SegmentHeader,
+    unpack_segment_header,
+)
+from logstore.limits import MIB, SECTOR_BYTES
+from logstore.model import EntryKind, Index, Lsn, Term
+from logstore.storage.disk import Disk
+
+_NAME = re.compile(r"([0-9]{16})\.(data|raft)")
+_SUFFIX = {FileRole.DATA: "data", FileRole.RAFT: "raft"}
+
+
+class SegmentOptions(msgspec.Struct, frozen=True):
+    """Sizes of a segment.
+
+    256 MiB of data are about a second of a fast disk: a roll costs four flushes, so under 1 % of
+    the time. 131,072 records are 16 MiB, one for each 2 KiB of data: smaller groups fill the Raft
+    file first. A flush group must fit into one segment. `sector_bytes` is the device's physical
+    block or 512.
+    """
+
+    segment_bytes: int = 256 * MIB
+    segment_records: int = 131_072
+    sector_bytes: int = SECTOR_BYTES
+
+
+def segment_name(number: int, role: FileRole) -> str:
+    return f"{number:016d}.{_SUFFIX[role]}"
+
+
+def segment_path(folder: str, number: int, role: FileRole) -> str:
+    return os.path.join(folder, segment_name(number, role))
+
+
+def is_segment_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def segment_numbers(names: list[str]) -> list[int]:
+    """The numbers of which at least one file of the pair is there, rising."""
+    found = {int(match[1]) for name in names if (match := _NAME.fullmatch(name))}
+    return sorted(found)
+
+
+def record_position(header: SegmentHeader, index: Index) -> int:
+    """Where the record of `index` lies in the Raft file, in bytes."""
+    return SEGMENT_HEADER_SIZE + (index - header.first_index) * RECORD_SIZE
+
+
+def aligned(position: int, sector_bytes: int) -> int:
+    """The first sector boundary at or after `position`."""
+    return -(-position // sector_bytes) * sector_bytes
+
+
+def row_before(header: SegmentHeader) -> Row:
+    """What stands before the segment's first entry, as a row: a NOOP with only the base's
+    fields."""
+    return base_row(
+        Index(header.first_index - 1),
+        header.base_term,
+        header.base_chain,
+        next_lsn=header.first_lsn,
+        timestamp_ns=header.base_timestamp_ns,
+        cumulative_bytes=header.base_cumulative_bytes,
+    )
+
+
+def row_at_start(start: LogStart) -> Row:
+    """The log start as a row: what stands before the first entry kept."""
+    return base_row(
+        start.index, start.term, start.chain,
+        next_lsn=start.next_lsn, timestamp_ns=0, cumulative_bytes=0,
+    )  # fmt: skip
+
+
+def base_row(
+    index: Index, term: Term, chain: int, *, next_lsn: Lsn, timestamp_ns: int, cumulative_bytes: int
+) -> Row:
+    header = EntryHeader(
+        kind=EntryKind.NOOP, count=0, term=term, index=index, prev_term=Term(0),
+        first_lsn=next_lsn, timestamp_ns=timestamp_ns, cumulative_bytes=cumulative_bytes,
+        prev_chain=0, body_size=0, body_crc=0,
+    )  # fmt: skip
+    return Row(header, chain)
+
+
+class Pair:
+    """The open handles of one segment for writing, and how much fits into its files."""
+
+    def __init__(self, disk: Disk, header: SegmentHeader, data: int, raft: int) -> None:
+        self.header = header
+        self.data = data
+        self.raft = raft
+        self.data_capacity = disk.size(data)
+        self.records_capacity = (disk.size(raft) - SEGMENT_HEADER_SIZE) // RECORD_SIZE
+
+    def close(self, disk: Disk) -> None:
+        disk.close(self.data)
+        disk.close(self.raft)
+
+
+def pair_sizes(options: SegmentOptions) -> dict[FileRole, int]:
+    """Bytes to reserve for each file of a pair."""
+    records = options.segment_records * RECORD_SIZE
+    return {
+        FileRole.DATA: options.segment_bytes,
+        FileRole.RAFT: SEGMENT_HEADER_SIZE + records,
+    }
+
+
+def prepare_pair(disk: Disk, folder: str, number: int, options: SegmentOptions) -> tuple[int, int]:
+    """Both files of a pair without a header, their space reserved (S9): handles of data and raft.
+
+    Raises:
+      DiskFull: there is no space; nothing is left behind.
+    """
+    handles: list[int] = []
+    try:
+        for role, size in pair_sizes(options).items():
+            handle = disk.create(segment_path(folder, number, role))
+            handles.append(handle)
+            disk.allocate(handle, size)
+            disk.flush(handle)
+    except DiskFull:
+        for handle in handles:
+            disk.close(handle)
+        for role in FileRole:
+            disk.unlink(segment_path(folder, number, role))
+        raise
+    return handles[0], handles[1]
+
+
+def write_headers_durable(
+    disk: Disk, folder: str, header: SegmentHeader, *, data: int, raft: int
+) -> int:
+    """The act that opens a segment (S7): Raft header, flush, data header, flush, folder. Bytes
+    written."""
+    written = 0
+    for handle, role in ((raft, FileRole.RAFT), (data, FileRole.DATA)):
+        image = msgspec.structs.replace(header, role=role).pack()
+        written += disk.write(handle, 0, [image])
+        disk.flush(handle)
+    disk.sync_folder(folder)
+    return written
+
+
+def give_back(disk: Disk, folder: str, header: SegmentHeader, successor: SegmentHeader) -> None:
+    """Cut the files of a closed segment behind their last live frame and record (S7)."""
+    sizes = {
+        FileRole.DATA: successor.previous_valid_end,
+        FileRole.RAFT: record_position(header, successor.first_index),
+    }
+    for role, size in sizes.items():
+        try:
+            handle = disk.open_write(segment_path(folder, header.number, role))
+        except FileNotFoundError:
+            continue
+        if disk.size(handle) > size:
+            disk.truncate(handle, size)
+        disk.close(handle)
+
+
+def read_header(disk: Disk, path: str) -> SegmentHeader:
+    """The header of one file of a pair; the file's number and role must be those of its name.
+
+    Raises:
+      FormatError, CorruptData: damaged or never written. FileNotFoundError: no such file.
+      FolderRefused: written by a newer version (L3).
+    """
+    match = _NAME.fullmatch(os.path.basename(path))
+    handle = disk.open_read(path)
+    try:
+        header = unpack_segment_header(disk.read(handle, 0, SEGMENT_IMAGE_SIZE))
+    except UnsupportedVersion as error:
+        raise FolderRefused(f"{path}: {error}; upgrade this side") from error
+    finally:
+        disk.close(handle)
+    if match and (header.number != int(match[1]) or _SUFFIX[header.role] != match[2]):
+        raise FormatError(f"{path}: its header is of segment {header.number}, {header.role.name}")
+    return header
+
+
+def read_either_header(disk: Disk, folder: str, number: int) -> SegmentHeader | None:
+    """The header as the pair's first whole copy has it, or None."""
+    for role in (FileRole.RAFT, FileRole.DATA):
+        try:
+            return read_header(disk, segment_path(folder, number, role))
+        except (FormatError, CorruptData, FileNotFoundError):
+            continue
+    return None
+
+
+def read_record(disk: Disk, handle: int, header: SegmentHeader, index: Index) -> RaftRecord:
+    """The record of `index` in the segment's open Raft file.
+
+    Raises:
+      CorruptData: there is no whole record of this index.
+    """
+    position = record_position(header, index)
+    raw = disk.read(handle, position, RECORD_SIZE)
+    name = segment_name(header.number, FileRole.RAFT)
+    try:
+        record = unpack_raft_record(raw, segment_uuid=header.segment_uuid)
+    except FormatError as error:
+        raise CorruptData(name, position, expected=f"record {index}", got=str(error)) from error
+    if record.header.index != index or record.log_epoch != header.log_epoch:
+        raise CorruptData(
+            name, position, expected=f"record {index} of log_epoch {header.log_epoch}",
+            got=f"record {record.header.index} of log_epoch {record.log_epoch}",
+        )  # fmt: skip
+    return record

@@ -1,0 +1,198 @@
+"""Recovery, steps 2 and 3: which segments there are, with both headers whole (SAFETY section 4).
+
+Owns what is done to files before any entry is looked at: flush, drop caches, read headers, repair
+one header from its twin, refuse what is not ours (L3). Must not know entries.
+
+Invariant: after `survey` every live pair has both files with durable headers, and every later read
+shows what the device holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from logstore.errors import CorruptData, DiskFull, FolderRefused, FormatError
+from logstore.format.meta import Meta
+from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole, SegmentHeader
+from logstore.limits import KIB, SECTOR_BYTES
+from logstore.storage.disk import Disk
+from logstore.storage.segment import (
+    SegmentOptions,
+    pair_sizes,
+    read_header,
+    segment_name,
+    segment_numbers,
+    segment_path,
+)
+from logstore.storage.segment_map import SegmentMap
+
+# A pair without a header is looked at this far for signs of life. The first frame and record lie
+# right behind the header block, so a pair that ever held an entry shows it here.
+_LIVE_LOOK_BYTES = 64 * KIB
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """`headers`: every pair with a header, rising; `dead`: numbers whose files may go."""
+
+    headers: tuple[SegmentHeader, ...]
+    map: SegmentMap
+    dead: tuple[int, ...]
+    next_number: int
+
+
+def survey(
+    disk: Disk, folder: str, options: SegmentOptions, meta: Meta, *, tick: Callable[[], None]
+) -> Survey:
+    """Make what lies in the folder durable, read every header from the device and repair the live
+    ones.
+
+    Raises:
+      FolderRefused: another cluster's, another node's or a newer version's segments (L3).
+      CorruptData: a pair that held entries and has no header left, or two headers that disagree.
+    """
+    numbers = segment_numbers(disk.list_folder(folder))
+    _flush_and_forget(disk, folder, numbers, tick=tick)
+    headers: list[SegmentHeader] = []
+    dead: list[int] = []
+    for number in numbers:
+        header = _pair_header(disk, folder, number)
+        if header is None:
+            dead.append(number)
+        else:
+            _check_ours(folder, header, meta)
+            headers.append(header)
+        tick()
+    segments = SegmentMap.of(headers, start_index=meta.log_start.index)
+    for number in dead:
+        if not _is_passed_over(segments, number):
+            check_lifeless(disk, folder, number)
+    live = {segment.number for segment in segments.segments}
+    for header in headers:
+        if header.number in live:
+            _complete(disk, folder, header, options, is_newest=header is headers[-1])
+        else:
+            dead.append(header.number)
+    named = [number for header in headers for number in (header.number, header.previous_number)]
+    return Survey(tuple(headers), segments, tuple(dead), max([*numbers, *named, 0]) + 1)
+
+
+def _flush_and_forget(
+    disk: Disk, folder: str, numbers: list[int], *, tick: Callable[[], None]
+) -> None:
+    """After a kill the page cache holds bytes the disk may not; after a failed flush it shows bytes
+    that never will be there. Flush all data, then all Raft files (F2), the names, then read
+    anew."""
+    for role in (FileRole.DATA, FileRole.RAFT):
+        for number in numbers:
+            try:
+                handle = disk.open_write(segment_path(folder, number, role))
+            except FileNotFoundError:
+                continue
+            disk.flush(handle)
+            disk.drop_cache(handle)
+            disk.close(handle)
+            tick()
+    disk.sync_folder(folder)
+
+
+def _pair_header(disk: Disk, folder: str, number: int) -> SegmentHeader | None:
+    found = []
+    for role in FileRole:
+        try:
+            found.append(read_header(disk, segment_path(folder, number, role)))
+        except (FormatError, CorruptData, FileNotFoundError):
+            continue
+    if len(found) == 2 and found[0].twin() != found[1]:
+        raise CorruptData(
+            segment_name(number, FileRole.RAFT), 0, expected="the header of its data file",
+            got="another whole header; restore one of the two files",
+        )  # fmt: skip
+    return found[0] if found else None
+
+
+def _is_passed_over(segments: SegmentMap, number: int) -> bool:
+    """Whether a live segment came after this one and names an older one as the live one before it:
+    then this one was dead already, or a spare."""
+    return any(
+        segment.header is not None
+        and segment.header.previous_number < number < segment.header.number
+        for segment in segments.segments
+    )
+
+
+def check_lifeless(disk: Disk, folder: str, number: int) -> None:
+    """A pair with live-looking bytes and no valid header is damage: stop, never skip."""
+    for role in FileRole:
+        path = segment_path(folder, number, role)
+        try:
+            handle = disk.open_read(path)
+        except FileNotFoundError:
+            continue
+        try:
+            start = read_salvaged(disk, handle, SEGMENT_HEADER_SIZE, _LIVE_LOOK_BYTES)
+        finally:
+            disk.close(handle)
+        if any(start):
+            raise CorruptData(
+                path, 0, expected="a segment header in one of the two files",
+                got="none, but entries behind it; replace this replica",
+            )  # fmt: skip
+
+
+def _check_ours(folder: str, header: SegmentHeader, meta: Meta) -> None:
+    if header.cluster_id != meta.cluster_id:
+        raise FolderRefused(
+            f"{folder}: segment {header.number} is of cluster {header.cluster_id.hex()}, META of"
+            f" {meta.cluster_id.hex()}; two data folders were mixed"
+        )
+    if header.replica_uuid != meta.replica_uuid:
+        raise FolderRefused(
+            f"{folder}: segment {header.number} is of replica {header.replica_uuid.hex()}, META of"
+            f" {meta.replica_uuid.hex()}; a folder must not be copied between nodes"
+        )
+
+
+def _complete(
+    disk: Disk, folder: str, header: SegmentHeader, options: SegmentOptions, *, is_newest: bool
+) -> None:
+    """Write the header that is missing or bad from its twin, durably: a half-opened pair is
+    completed, and the truncation stands."""
+    for role, size in pair_sizes(options).items():
+        path = segment_path(folder, header.number, role)
+        image = msgspec.structs.replace(header, role=role)
+        try:
+            if read_header(disk, path) == image:
+                continue
+            handle = disk.open_write(path)
+        except FileNotFoundError:
+            handle = disk.create(path)
+        except (FormatError, CorruptData):
+            handle = disk.open_write(path)
+        if is_newest:
+            # Without space the segment counts as full, and the next one waits for space (S9).
+            with suppress(DiskFull):
+                disk.allocate(handle, size)
+        disk.write(handle, 0, [image.pack()])
+        disk.flush(handle)
+        disk.close(handle)
+        disk.sync_folder(folder)
+
+
+def read_salvaged(disk: Disk, handle: int, offset: int, size: int) -> bytes:
+    """Bytes with every sector the device refuses to read as zeros: damage, not the end (Q5)."""
+    try:
+        return disk.read(handle, offset, size)
+    except CorruptData:
+        end = min(offset + size, disk.size(handle))
+    pieces = []
+    while offset < end:
+        step = min(SECTOR_BYTES - offset % SECTOR_BYTES, end - offset)
+        try:
+            pieces.append(disk.read(handle, offset, step))
+        except CorruptData:
+            pieces.append(bytes(step))
+        offset += step
+    return b"".join(pieces)

@@ -1,0 +1,361 @@
+"""Recovery, step 3: what each index of the log is, by the table of SAFETY section 4.
+
+Owns the walk over live records and frames. Reads only; what is to be written is returned. Must not
+know META, terms' meaning or how segments are opened.
+
+    record k        frame k                      evidence after k   verdict
+    valid           valid, the same entry        any                entry
+    valid           anything else                any                faulty entry
+    absent or bad   valid, chained, in lineage   any                entry, record to be written
+    absent or bad   otherwise                    yes                faulty entry
+    absent or bad   otherwise                    no                 torn: it and all after it
+
+Evidence after k is a valid live record of a higher index, or the header of a later live segment: a
+header is written only when every flush before it has ended (F6). A valid frame is no evidence:
+frames of one flush reach the disk in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+from crc32c import crc32c
+
+from logstore.errors import FolderRefused, FormatError, UnsupportedVersion
+from logstore.format.entry import Row
+from logstore.format.group import (
+    FRAME_HEADER_SIZE,
+    FrameHeader,
+    frame_size,
+    unpack_frame_header,
+)
+from logstore.format.raft_record import (
+    RECORD_SIZE,
+    RaftRecord,
+    record_from_frame,
+    unpack_raft_record,
+)
+from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole, SegmentHeader
+from logstore.limits import MIB
+from logstore.model import Index, Term
+from logstore.storage.disk import Disk
+from logstore.storage.sealed import WholeRecords, whole_records
+from logstore.storage.segment import (
+    aligned,
+    record_position,
+    row_before,
+    segment_name,
+    segment_path,
+)
+from logstore.storage.segment_map import LiveSegment, SegmentMap
+from logstore.storage.survey import read_salvaged
+
+_CHUNK_BYTES = 1 * MIB
+_ZERO_RECORD = bytes(RECORD_SIZE)
+
+
+class FaultyRange(msgspec.Struct, frozen=True):
+    """Entries [first, last] whose bytes are damaged on this replica: kept as such,
+    never served."""
+
+    first: Index
+    last: Index
+    reason: str
+
+
+class Rebuilt(msgspec.Struct, frozen=True):
+    """A record to be written: its frame was found without it."""
+
+    segment: SegmentHeader
+    index: Index
+    record: bytes
+
+
+class Verdicts:
+    """What the walk has found so far."""
+
+    def __init__(self, before: Row) -> None:
+        self.last = before  # the last entry, or what stands before the first
+        self.is_last_known = True  # False: the last index is faulty and its record is bad too
+        self.term_runs: list[tuple[Index, Term]] = []
+        self.commit_known = Index(0)
+        self.faulty: list[FaultyRange] = []
+        self.rebuilt: list[Rebuilt] = []
+        self.data_end = SEGMENT_HEADER_SIZE  # of the newest segment walked
+        self.has_torn_tail = False
+
+    @property
+    def next_index(self) -> Index:
+        return Index(self.last.header.index + 1)
+
+    def take(self, record: RaftRecord) -> None:
+        """The next index is this entry, whole or not."""
+        header = record.header
+        if not self.is_last_known:
+            # The one before is explained by what this one says of it.
+            self._run(self.last.header.index, header.prev_term)
+        self._run(header.index, header.term)
+        self.last = record.row
+        self.is_last_known = True
+        self.commit_known = max(self.commit_known, record.commit_known)
+        self.data_end = record.frame_offset + frame_size(header)
+
+    def take_all(self, records: WholeRecords) -> None:
+        """Many entries in one piece, none of which anything is to be said about."""
+        for index, term in records.term_starts:
+            self._run(index, term)
+        self.last = records.last.row
+        self.commit_known = max(self.commit_known, records.commit_known)
+
+    def skip_to(self, index: Index) -> None:
+        """Everything up to `index` is faulty without a record: only its index is known."""
+        header = self.last.header
+        header = msgspec.structs.replace(header, index=index, count=0, body_size=0, body_crc=0)
+        self.last = Row(header, 0)
+        self.is_last_known = False
+
+    def blame(self, first: Index, last: Index, reason: str) -> None:
+        before = self.faulty[-1] if self.faulty else None
+        if before and before.last >= first - 1 and before.reason == reason:
+            first = self.faulty.pop().first
+        self.faulty.append(FaultyRange(first, last, reason))
+
+    def _run(self, index: Index, term: Term) -> None:
+        if not self.term_runs or self.term_runs[-1][1] != term:
+            self.term_runs.append((index, term))
+
+
+def judge(
+    disk: Disk,
+    folder: str,
+    segments: SegmentMap,
+    before: Row,
+    *,
+    sector_bytes: int,
+    tick: Callable[[], None],
+) -> Verdicts:
+    """Walk every live index from the log start on. `before`: the row at the log start."""
+    found = Verdicts(before)
+    for segment in segments.segments:
+        if segment.header is None:
+            last = Index(segment.end_index - 1)
+            found.blame(found.next_index, last, f"segment {segment.number or 'before'} is missing")
+            found.skip_to(last)
+            continue
+        _check_base(found, segment.header)
+        walk = _Walk(disk, folder, segment, segment.header, sector_bytes)
+        try:
+            walk.run(found, tick)
+        finally:
+            walk.close()
+    return found
+
+
+def _check_base(found: Verdicts, header: SegmentHeader) -> None:
+    """The header says what stands before its segment: it must be the entry the walk ended with."""
+    base = row_before(header)
+    if found.is_last_known and found.last.header.index == base.header.index:
+        if found.last.chain != base.chain and base.header.index > 0:
+            found.blame(
+                base.header.index, base.header.index, "the next segment's base chain differs"
+            )
+            found.last = base
+    elif not found.is_last_known:
+        found.last = base
+        found.is_last_known = True
+        found._run(base.header.index, base.header.term)
+
+
+class _Walk:
+    """One live segment with a header."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        segment: LiveSegment,
+        header: SegmentHeader,
+        sector_bytes: int,
+    ) -> None:
+        self.disk = disk
+        self.segment = segment
+        self.header = header
+        self.sector_bytes = sector_bytes
+        self.data_name = segment_name(header.number, FileRole.DATA)
+        self.data = disk.open_read(segment_path(folder, header.number, FileRole.DATA))
+        self.raft = disk.open_read(segment_path(folder, header.number, FileRole.RAFT))
+        self.data_size = disk.size(self.data)
+        records_size = max(0, disk.size(self.raft) - SEGMENT_HEADER_SIZE)
+        self.slots = -(-records_size // RECORD_SIZE)
+
+    def close(self) -> None:
+        self.disk.close(self.data)
+        self.disk.close(self.raft)
+
+    def run(self, found: Verdicts, tick: Callable[[], None]) -> None:
+        found.data_end = SEGMENT_HEADER_SIZE
+        if self.segment.is_sealed and self._is_whole(found, tick):
+            return
+        evidence = Index(self.segment.end_index - 1)
+        if not self.segment.is_sealed:
+            evidence = self._last_valid_index(tick)
+        index = found.next_index
+        records = self._records(index, tick)
+        while index < self.segment.end_index:
+            record = next(records, None)
+            if record is not None:
+                self._judge_record(found, record)
+            elif not self._adopt(found, index):
+                if index > evidence:
+                    break
+                found.blame(index, index, "its record and its frame are damaged")
+                found.skip_to(index)
+            index = found.next_index
+        if not self.segment.is_sealed:
+            found.has_torn_tail = self._has_bytes_after(found, tick)
+
+    def _is_whole(self, found: Verdicts, tick: Callable[[], None]) -> bool:
+        """The short cut for a sealed segment: taken if there is nothing at all to say about it."""
+        first = found.next_index
+        count = self.segment.end_index - first
+        slot = first - self.header.first_index
+        if not found.is_last_known or slot + count > self.slots:
+            return False
+        raw = self._chunk(slot, count)
+        tick()
+        records = whole_records(
+            raw,
+            self.header,
+            first=first,
+            count=count,
+            chain=found.last.chain,
+            data_size=self.data_size,
+        )
+        if records is not None:
+            found.take_all(records)
+        return records is not None
+
+    def _judge_record(self, found: Verdicts, record: RaftRecord) -> None:
+        index = record.header.index
+        if found.is_last_known and record.header.prev_chain != found.last.chain:
+            # What the chain cannot explain is faulty: this entry, unless the next one stands on it.
+            blamed = Index(index - 1) if self._next_agrees(record) else index
+            found.blame(blamed, blamed, "the chain does not explain it")
+        fault = self._frame_fault(record)
+        if fault:
+            found.blame(index, index, fault)
+        found.take(record)
+
+    def _next_agrees(self, record: RaftRecord) -> bool:
+        following = self._record(Index(record.header.index + 1))
+        return following is not None and following.header.prev_chain == record.chain
+
+    def _frame_fault(self, record: RaftRecord) -> str | None:
+        """F2: a bad frame under a good record is media damage, always. Bodies and headers of sealed
+        segments are checked when they are read (Q5)."""
+        end = record.frame_offset + frame_size(record.header)
+        if end > self.data_size:
+            return f"{self.data_name} ends at byte {self.data_size}, before the frame does"
+        if self.segment.is_sealed:
+            return None
+        frame = self._frame(record.frame_offset)
+        if frame is None or frame.header != record.header:
+            return f"damaged frame in {self.data_name}"
+        return None
+
+    def _adopt(self, found: Verdicts, index: Index) -> bool:
+        """Take the frame of `index` without its record, where the log can only go on with it."""
+        if not found.is_last_known:
+            return False
+        last = found.last
+        for offset in sorted({found.data_end, aligned(found.data_end, self.sector_bytes)}):
+            frame = self._frame(offset)
+            if frame is None:
+                continue
+            header = frame.header
+            if header.index != index or header.term < last.header.term:
+                continue
+            if header.prev_chain != last.chain or header.prev_term != last.header.term:
+                continue
+            record = record_from_frame(frame, offset)
+            found.rebuilt.append(Rebuilt(self.header, index, record.pack(self.header.segment_uuid)))
+            found.take(record)
+            return True
+        return False
+
+    def _frame(self, offset: int) -> FrameHeader | None:
+        """The whole, undamaged frame at `offset`, body included, or None."""
+        raw = read_salvaged(self.disk, self.data, offset, FRAME_HEADER_SIZE)
+        try:
+            frame = unpack_frame_header(raw, segment_uuid=self.header.segment_uuid)
+        except UnsupportedVersion as error:
+            raise FolderRefused(f"{self.data_name}: {error}; upgrade this side") from error
+        except FormatError:
+            return None
+        size = frame.header.body_size
+        body = read_salvaged(self.disk, self.data, offset + FRAME_HEADER_SIZE, size)
+        if len(body) != size or (crc32c(body) if size else 0) != frame.header.body_crc:
+            return None
+        is_here = (frame.segment, frame.log_epoch) == (self.header.number, self.header.log_epoch)
+        return frame if is_here else None
+
+    def _records(self, first: Index, tick: Callable[[], None]) -> Iterator[RaftRecord | None]:
+        """The record of each index from `first` on, None where there is no valid one."""
+        slot = first - self.header.first_index
+        while slot < self.slots:
+            raw = self._chunk(slot, min(self.slots - slot, _CHUNK_BYTES // RECORD_SIZE))
+            for place in range(0, len(raw), RECORD_SIZE):
+                yield self._unpack(raw, place, Index(self.header.first_index + slot))
+                slot += 1
+            tick()
+
+    def _record(self, index: Index) -> RaftRecord | None:
+        raw = self._chunk(index - self.header.first_index, 1)
+        return self._unpack(raw, 0, index)
+
+    def _chunk(self, slot: int, count: int) -> bytes:
+        position = SEGMENT_HEADER_SIZE + slot * RECORD_SIZE
+        return read_salvaged(self.disk, self.raft, position, count * RECORD_SIZE)
+
+    def _unpack(self, raw: bytes, place: int, index: Index) -> RaftRecord | None:
+        if raw[place : place + RECORD_SIZE] == _ZERO_RECORD or index >= self.segment.end_index:
+            return None
+        try:
+            record = unpack_raft_record(raw, place, segment_uuid=self.header.segment_uuid)
+        except UnsupportedVersion as error:
+            raise FolderRefused(
+                f"segment {self.header.number}: {error}; upgrade this side"
+            ) from error
+        except FormatError:
+            return None
+        is_here = (record.header.index, record.log_epoch) == (index, self.header.log_epoch)
+        return record if is_here else None
+
+    def _last_valid_index(self, tick: Callable[[], None]) -> Index:
+        step = _CHUNK_BYTES // RECORD_SIZE
+        for first in reversed(range(0, self.slots, step)):
+            raw = self._chunk(first, min(step, self.slots - first))
+            tick()
+            if raw.count(0) == len(raw):
+                continue
+            for slot in reversed(range(-(-len(raw) // RECORD_SIZE))):
+                index = Index(self.header.first_index + first + slot)
+                if self._unpack(raw, slot * RECORD_SIZE, index) is not None:
+                    return index
+        return Index(self.header.first_index - 1)
+
+    def _has_bytes_after(self, found: Verdicts, tick: Callable[[], None]) -> bool:
+        """Whether anything stands behind the last entry. It must never be built upon: nothing is
+        overwritten, and an old frame behind a new one could pass for its successor (S7)."""
+        ends = (
+            (self.data, found.data_end),
+            (self.raft, record_position(self.header, found.next_index)),
+        )
+        for handle, start in ends:
+            while raw := read_salvaged(self.disk, handle, start, _CHUNK_BYTES):
+                if raw.count(0) != len(raw):
+                    return True
+                start += len(raw)
+                tick()
+        return False

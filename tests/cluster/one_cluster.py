@@ -1,0 +1,64 @@
+"""A cluster that a whole test module shares, and the command line as a user runs it.
+
+Whoever ends the cluster is told what it left behind: processes, or names in shared memory.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import psutil
+
+from logstore.cli.embedded import LEADER_TIMEOUT_S, EmbeddedCluster, make_small_config, poll_until
+
+CLI_PATIENCE_S = 60.0
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[EmbeddedCluster]:
+    """Three replicas with a leader; stopped in order at the end, with nothing left behind."""
+    names_before = set(os.listdir(SHARED_MEMORY))
+    with EmbeddedCluster(folder, make_small_config(3, Random())) as cluster:
+        cluster.start_all()
+        cluster.wait_for_leader()
+        yield cluster
+        cluster.start_all()  # whatever a test killed: an orderly stop is asked of all three
+        cluster.wait_for_leader()
+        assert poll_until(lambda: len(cluster.all_processes()) == 3 * 7, LEADER_TIMEOUT_S)
+        processes = cluster.all_processes()
+        assert cluster.stop_all(), "a replica needed SIGKILL"
+    alive = {name: each for name, each in processes.items() if each.is_running()}
+    assert not alive, "left behind"
+    assert set(os.listdir(SHARED_MEMORY)) <= names_before, "left behind in shared memory"
+    assert not [each for each in psutil.Process().children() if str(folder) in _command(each)]
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def run_cli(
+    cluster: EmbeddedCluster | None, *arguments: str, stdin: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    """`logstore …` in a process of its own, at one endpoint of `cluster`; what came of it."""
+    environment = dict(os.environ)
+    if cluster is not None:
+        environment["LOGSTORE_ENDPOINT"] = cluster.endpoints[0]
+    return subprocess.run(
+        [sys.executable, "-m", "logstore.cli.main", *arguments],
+        input=stdin,
+        capture_output=True,
+        env=environment,
+        timeout=CLI_PATIENCE_S,
+        check=False,
+    )

@@ -1,0 +1,240 @@
+"""What only real sockets show: options, hostile peers, back-pressure, the poll (SAFETY M5)."""
+
+from __future__ import annotations
+
+import os
+import socket as tcp
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from transport import link
+from transport.doorbell import Doorbell
+from transport.errors import InsecureBind, LinkError, PortInUse, UnsupportedMachine
+from transport.link import Lane, Poller, bound_endpoint, try_receive, try_send
+
+ANY_PORT = "tcp://127.0.0.1:*"
+PATIENCE_MS = 10_000
+Closing = Callable[[Any], Any]
+
+
+@pytest.fixture
+def closing() -> Iterator[Closing]:
+    sockets: list[Any] = []
+
+    def keep(socket: Any) -> Any:
+        sockets.append(socket)
+        return socket
+
+    yield keep
+    for socket in sockets:
+        socket.close(linger=0)
+
+
+@contextmanager
+def disconnections(socket: Any) -> Iterator[Any]:
+    monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    try:
+        yield monitor
+    finally:
+        socket.disable_monitor()
+        monitor.close()
+
+
+def until(is_done: Callable[[], bool]) -> None:
+    while not is_done():
+        Poller().wait([], 1)
+
+
+def is_parted_while_sending(socket: Any, *, seconds: float) -> bool:
+    """Keep the lane full; whether the connection ends before `seconds` are over."""
+    deadline = time.monotonic() + seconds
+    with disconnections(socket) as monitor:
+        while time.monotonic() < deadline:
+            try_send(socket, [bytes(1 << 20)])
+            if monitor.poll(5):
+                return bool(recv_monitor_message(monitor)["event"] == zmq.EVENT_DISCONNECTED)
+    return False
+
+
+@pytest.mark.slow
+def test_a_lane_under_back_pressure_stays_connected(closing: Closing) -> None:
+    """Neither heartbeats (1 s) nor TCP_MAXRT (3 s) may part it from who does not read now."""
+    pull = closing(link.pull_bind(ANY_PORT, message_size_max=1 << 20, high_water_mark=4))
+    push = closing(
+        link.push_connect(bound_endpoint(pull), message_size_max=1 << 20, high_water_mark=4)
+    )
+    assert not is_parted_while_sending(push, seconds=4.0)
+    assert try_receive(pull) == [bytes(1 << 20)]
+
+
+@pytest.mark.slow
+def test_a_control_lane_that_is_not_read_is_parted(closing: Closing) -> None:
+    """Why bulk lanes have no heartbeats: a full queue answers none of them."""
+    options = {"lane": Lane.CONTROL, "message_size_max": 1 << 20, "high_water_mark": 4}
+    router = closing(link.router_bind(ANY_PORT, **options))
+    dealer = closing(link.dealer_connect(bound_endpoint(router), **options))
+    assert is_parted_while_sending(dealer, seconds=20.0)
+
+
+def test_a_frame_above_the_limit_parts_its_sender_and_is_not_delivered(closing: Closing) -> None:
+    """SAFETY W6."""
+    options = {"lane": Lane.CONTROL, "message_size_max": 4_096}
+    router = closing(link.router_bind(ANY_PORT, **options))
+    dealer = closing(link.dealer_connect(bound_endpoint(router), **options))
+    with disconnections(dealer) as monitor:
+        until(lambda: try_send(dealer, [bytes(4_097)]))
+        assert monitor.poll(PATIENCE_MS)
+    until(lambda: try_send(dealer, [bytes(4_096)]) and Poller().wait([router], 10) == [router])
+    frames = try_receive(router)
+    assert frames is not None
+    assert frames[1:] == [bytes(4_096)]
+
+
+def test_garbage_on_a_port_disturbs_nobody(closing: Closing) -> None:
+    pull = closing(link.pull_bind(ANY_PORT, message_size_max=4_096))
+    port = int(bound_endpoint(pull).rpartition(":")[2])
+    with tcp.create_connection(("127.0.0.1", port)) as garbage:
+        garbage.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10)
+        push = closing(link.push_connect(bound_endpoint(pull), message_size_max=4_096))
+        until(lambda: try_send(push, [b"honest"]))
+        assert Poller().wait([pull], PATIENCE_MS) == [pull]
+        assert try_receive(pull) == [b"honest"]
+        assert try_receive(pull) is None
+
+
+def test_a_sent_view_may_be_overwritten_at_once(closing: Closing) -> None:
+    """SAFETY M4: libzmq never holds the sender's memory, however large the frame."""
+    pull = closing(link.pull_bind(ANY_PORT, message_size_max=1 << 20))
+    push = closing(link.push_connect(bound_endpoint(pull), message_size_max=1 << 20))
+    memory = bytearray(b"a" * (1 << 20))
+    until(lambda: try_send(push, [memoryview(memory)]))
+    memory[:] = b"b" * len(memory)
+    assert Poller().wait([pull], PATIENCE_MS) == [pull]
+    assert try_receive(pull) == [b"a" * (1 << 20)]
+
+
+def test_a_message_refused_half_way_is_sent_to_its_end() -> None:
+    """Else libzmq would take the next message for the rest of this one and drop it too."""
+
+    class PartedAtTheSecondFrame:
+        def __init__(self) -> None:
+            self.sent: list[tuple[bytes | memoryview, int]] = []
+
+        def send(self, data: bytes | memoryview, flags: int = 0) -> None:
+            self.sent.append((data, flags))
+            if len(self.sent) == 2:
+                raise zmq.Again
+
+        def recv(self, flags: int = 0, copy: bool = True) -> bytes:
+            raise zmq.Again
+
+        def close(self, linger: int | None = None) -> None:
+            return None
+
+    socket = PartedAtTheSecondFrame()
+    assert not try_send(socket, [b"1", b"2", b"3"])
+    more = zmq.DONTWAIT | zmq.SNDMORE
+    assert socket.sent == [(b"1", more), (b"2", more), (b"3", zmq.DONTWAIT)]
+
+
+def test_a_closed_socket_is_an_error_not_a_refusal() -> None:
+    push = link.push_connect("tcp://127.0.0.1:1", message_size_max=4_096)
+    push.close(linger=0)
+    with pytest.raises(zmq.ZMQError):
+        try_send(push, [b"message"])
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["tcp://*:9999", "tcp://0.0.0.0:9999", "tcp://192.0.2.1:9999", "tcp://[::]:9", "tcp://eth0:9"],
+)
+def test_an_address_that_others_reach_is_refused(endpoint: str) -> None:
+    with pytest.raises(InsecureBind, match="insecure = true"):
+        link.pull_bind(endpoint, message_size_max=4_096)
+
+
+def test_an_address_that_others_reach_is_taken_when_the_operator_says_so(closing: Closing) -> None:
+    pull = closing(link.pull_bind("tcp://0.0.0.0:*", message_size_max=4_096, insecure=True))
+    assert bound_endpoint(pull).startswith("tcp://0.0.0.0:")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]"])
+def test_loopback_is_taken(closing: Closing, host: str) -> None:
+    try:
+        pull = closing(link.pull_bind(f"tcp://{host}:*", message_size_max=4_096))
+    except LinkError:
+        if host != "[::1]":
+            raise
+        pytest.skip("no IPv6 on this machine")
+    assert bound_endpoint(pull)
+
+
+def test_ipc_is_taken_only_in_a_folder_of_this_user_alone(closing: Closing, tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/control"
+    tmp_path.chmod(0o755)
+    with pytest.raises(InsecureBind, match="chmod it to 700"):
+        link.router_bind(endpoint, lane=Lane.CONTROL, message_size_max=4_096)
+    tmp_path.chmod(0o700)
+    closing(link.router_bind(endpoint, lane=Lane.CONTROL, message_size_max=4_096))
+    with pytest.raises(LinkError, match="No such file"):
+        link.pull_bind(f"ipc://{tmp_path}/missing/control", message_size_max=4_096)
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:5", "udp://127.0.0.1:5", "inproc://name", ""])
+def test_other_transports_are_refused(endpoint: str) -> None:
+    with pytest.raises(LinkError, match=r"take tcp://HOST:PORT"):
+        link.pull_bind(endpoint, message_size_max=4_096)
+
+
+def test_endpoints_that_are_none_say_so() -> None:
+    with pytest.raises(LinkError, match="cannot connect to 'nowhere'"):
+        link.push_connect("nowhere", message_size_max=4_096)
+    for endpoint in ("tcp://127.0.0.1:99999", "tcp://127.0.0.1:-1", "tcp://127.0.0.1"):
+        with pytest.raises(LinkError, match="a port is 1 to 65535"):
+            link.pull_bind(endpoint, message_size_max=4_096)
+        with pytest.raises(LinkError, match="a port is 1 to 65535"):
+            link.push_connect(endpoint, message_size_max=4_096)
+    with pytest.raises(LinkError, match="cannot listen on"):
+        link.pull_bind("tcp://localhost.invalid:*", message_size_max=4_096, insecure=True)
+
+
+def test_a_port_in_use_is_named(closing: Closing) -> None:
+    endpoint = bound_endpoint(closing(link.pull_bind(ANY_PORT, message_size_max=4_096)))
+    port = endpoint.rpartition(":")[2]
+    with pytest.raises(PortInUse, match=f"port {port} in use"):
+        link.pull_bind(endpoint, message_size_max=4_096)
+
+
+def test_an_old_libzmq_is_refused() -> None:
+    link.require_libzmq((4, 3, 4))
+    with pytest.raises(UnsupportedMachine, match=r"libzmq 4\.3\.3"):
+        link.require_libzmq((4, 3, 3))
+
+
+def test_one_poll_waits_on_sockets_bells_and_descriptors(closing: Closing) -> None:
+    pull = closing(link.pull_bind(ANY_PORT, message_size_max=4_096))
+    push = closing(link.push_connect(bound_endpoint(pull), message_size_max=4_096))
+    bell = Doorbell.create()
+    read_end, write_end = os.pipe()
+    poller = Poller()
+    everything = [bell, read_end, pull]
+    assert poller.wait(everything, 0) == []
+    bell.ring()
+    assert poller.wait(everything, None) == [bell]
+    os.write(write_end, b"x")
+    assert poller.wait(everything, PATIENCE_MS) == [bell, read_end]
+    until(lambda: try_send(push, [b"message"]))
+    until(lambda: poller.wait(everything, PATIENCE_MS) == [bell, read_end, pull])
+    assert poller.wait([bell, read_end], 0) == [bell, read_end]  # as under back-pressure
+    bell.clear()
+    assert poller.wait((pull, bell), PATIENCE_MS) == [pull]
+    bell.close()
+    os.close(read_end)
+    os.close(write_end)

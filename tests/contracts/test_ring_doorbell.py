@@ -1,0 +1,63 @@
+"""Contract of a doorbell, real and fake (SAFETY M7)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from transport.doorbell import Doorbell
+from transport.inproc import FakeDoorbell, FakePoller
+from transport.link import Poller
+from transport.ports import Bell
+
+IsRinging = Callable[[], bool]
+
+
+@pytest.fixture(params=["real", "fake"])
+def bell(request: pytest.FixtureRequest) -> Iterator[tuple[Bell, IsRinging]]:
+    if request.param == "fake":
+        fake = FakeDoorbell()
+        assert fake.fileno() == -1
+        yield fake, lambda: FakePoller().wait([fake]) == [fake]
+        return
+    real = Doorbell.create()
+    poller = Poller()
+    yield real, lambda: poller.wait([real], 0) == [real]
+    real.close()
+
+
+def test_a_bell_rings_until_it_is_cleared(bell: tuple[Bell, IsRinging]) -> None:
+    each, is_ringing = bell
+    assert not is_ringing()
+    each.ring()
+    each.ring()
+    assert is_ringing()
+    assert is_ringing()
+    each.clear()
+    assert not is_ringing()
+
+
+def test_clearing_a_silent_bell_changes_nothing(bell: tuple[Bell, IsRinging]) -> None:
+    each, is_ringing = bell
+    each.clear()
+    assert not is_ringing()
+    each.ring()
+    assert is_ringing()
+
+
+def test_a_bell_that_can_count_no_further_still_rings() -> None:
+    bell = Doorbell.create()
+    os.eventfd_write(bell.fileno(), (1 << 64) - 2)
+    bell.ring()
+    assert Poller().wait([bell], 0) == [bell]
+    bell.clear()
+    assert Poller().wait([bell], 0) == []
+    bell.close()
+
+
+def test_a_bell_is_not_inherited_unless_passed_on() -> None:
+    bell = Doorbell.create()
+    assert not os.get_inheritable(bell.fileno())
+    bell.close()

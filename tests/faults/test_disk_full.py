@@ -1,0 +1,140 @@
+"""A full disk is a state, not a crash: the leader lets go, reads go on, and appends too when there
+is space (SAFETY S9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import logstore
+from logstore.cli.embedded import poll_until
+from logstore.errors import DiskFull, OutcomeUnknown
+from logstore.limits import MIB
+from tests.faults import small_disk
+from tests.faults.ledger import Load, read_all
+from tests.faults.quick_cluster import (
+    RECOVERY_TIMEOUT_S,
+    QuickCluster,
+    quick_cluster,
+    quick_config,
+)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(150),
+    pytest.mark.skipif(bool(small_disk.why_not()), reason=small_disk.why_not()),
+]
+DISK_BYTES = 48 * MIB
+UNKNOWN_MAX = 10
+PAYLOAD = b"p" * 60_000
+SHORT = logstore.ProducerOptions(append_timeout_s=2, delivery_timeout_s=2)
+
+
+class Site:
+    """A cluster whose replicas each have a small disk."""
+
+    def __init__(self, folder: Path, undo: ExitStack) -> None:
+        self.disks: dict[int, small_disk.SmallDisk] = {}
+        for node in (1, 2, 3):
+            disk = small_disk.SmallDisk(folder / f"node-{node}", DISK_BYTES)
+            undo.callback(disk.close)
+            self.disks[node] = disk
+        self.cluster: QuickCluster = undo.enter_context(
+            quick_cluster(folder, quick_config(segment="1MiB"))
+        )
+
+    def full_nodes(self) -> list[int]:
+        return [node for node in self.disks if self.cluster.counters(node).get("disk_full")]
+
+    def fill_until_full(self, nodes: list[int], count: int) -> None:
+        """Somebody fills the disks; appends use up what was prepared, until `count` are full."""
+        for node in nodes:
+            self.disks[node].fill()
+        assert poll_until(lambda: len(self.full_nodes()) >= count, RECOVERY_TIMEOUT_S)
+
+    def make_space(self, nodes: list[int]) -> None:
+        for node in nodes:
+            self.disks[node].empty()
+        assert poll_until(lambda: not self.full_nodes(), RECOVERY_TIMEOUT_S)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with ExitStack() as undo:
+        yield Site(tmp_path_factory.mktemp("full"), undo)
+
+
+def test_a_leader_whose_disk_is_full_hands_over_and_comes_back(site: Site) -> None:
+    cluster = site.cluster
+    with Load(cluster) as load, logstore.connect(cluster.endpoints, timeout=20) as log:
+        full = cluster.wait_for_leader()
+        incarnation = cluster.processes(full)["writer"]
+        site.fill_until_full([full], 1)
+        assert poll_until(lambda: cluster.leader() not in (0, full), RECOVERY_TIMEOUT_S)
+        load.wait_for_progress(20)
+        shown = cluster.visible_lsn(full)
+        delivered = read_all(log, full, first_lsn=1, last_lsn=shown)
+        assert len(delivered.lsns) == shown
+        rows = {row["node"]: row for row in log.admin.status()["nodes"]}
+        assert rows[full]["is_disk_full"]
+        assert rows[full]["role"] == "follower"
+        site.make_space([full])
+        load.wait_for_progress(20)
+    load.assert_kept()
+    assert cluster.processes(full)["writer"] == incarnation, "a full disk is no crash"
+
+
+def test_when_a_majority_is_full_appends_fail_in_time_and_go_on_with_space(site: Site) -> None:
+    """Two full disks are no quorum, whoever leads."""
+    cluster = site.cluster
+    with Load(cluster) as load:
+        site.fill_until_full(cluster.nodes, 2)
+        with logstore.connect(cluster.endpoints, timeout=3) as log:
+            with pytest.raises(logstore.LogStoreError):
+                log.producer(SHORT)
+            rows = log.admin.status()["nodes"]
+            assert sum(row["is_disk_full"] for row in rows) >= 2
+            for node in cluster.nodes:
+                shown = cluster.visible_lsn(node)
+                assert len(read_all(log, node, first_lsn=1, last_lsn=shown).lsns) == shown
+        site.make_space(cluster.nodes)
+        load.wait_for_progress(20)
+    load.assert_kept()
+
+
+def test_a_single_replica_with_a_full_disk_says_so_to_its_producers(tmp_path: Path) -> None:
+    with ExitStack() as undo:
+        disk = small_disk.SmallDisk(tmp_path / "node-1", DISK_BYTES)
+        undo.callback(disk.close)
+        config = quick_config(segment="1MiB")
+        alone = msgspec.structs.replace(config, nodes=config.nodes[:1])
+        cluster = undo.enter_context(quick_cluster(tmp_path, alone))
+        with logstore.connect(cluster.endpoints, timeout=3) as log:
+            producer = log.producer(SHORT)
+            disk.fill()
+            with pytest.raises(logstore.LogStoreError, match="disk is full"):
+                _append_until_refused(producer)
+            with pytest.raises(DiskFull, match="free some space"):
+                log.producer(SHORT)
+            shown = cluster.visible_lsn(1)
+            assert len(read_all(log, 1, first_lsn=1, last_lsn=shown).lsns) == shown
+            disk.empty()
+            with logstore.connect(cluster.endpoints, timeout=20) as patient:
+                assert patient.producer(SHORT).append(PAYLOAD).result(10).first > shown
+
+
+def _append_until_refused(producer: logstore.Producer) -> None:
+    """What was accepted just before the disk was full may end unknown: the next one is told."""
+    unknown = 0
+    for _ in range(DISK_BYTES // len(PAYLOAD)):
+        try:
+            producer.append(PAYLOAD).result(10)
+        except OutcomeUnknown as error:
+            unknown += 1
+            if "disk is full" in str(error) or unknown == UNKNOWN_MAX:
+                raise

@@ -1,0 +1,113 @@
+"""kill -9 of every kind of process, alone and together, under load: nothing acknowledged is lost
+(FAULTS P1, P2; SAFETY M3).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore.cli.embedded import poll_until
+from tests.faults.ledger import Load
+from tests.faults.quick_cluster import (
+    GONE_TIMEOUT_S,
+    QuickCluster,
+    members,
+    quick_cluster,
+    quick_config,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+# Each vital process takes its replica with it; a replicator and egress come back alone.
+ON_THE_LEADER = ("ingress", "raft", "writer", "replicator", "egress")
+# Where it differs: a follower's ingress receives what the leader's replicator sends.
+ON_A_FOLLOWER = ("ingress", "writer", "egress")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuickCluster]:
+    with quick_cluster(tmp_path_factory.mktemp("kills"), quick_config()) as started:
+        yield started
+
+
+def _pid_of(cluster: QuickCluster, node: int, kind: str) -> tuple[str, int]:
+    """Name and pid of one process of a kind."""
+    processes = cluster.processes(node)
+    name = next(each for each in sorted(processes) if each.partition("-")[0] == kind)
+    return name, processes[name]
+
+
+def _kill_under_load(cluster: QuickCluster, node: int, kind: str) -> None:
+    name, pid = _pid_of(cluster, node, kind)
+    with Load(cluster) as load:
+        assert load.in_flight
+        os.kill(pid, signal.SIGKILL)
+        assert poll_until(lambda: cluster.processes(node).get(name, pid) != pid, GONE_TIMEOUT_S)
+        load.wait_for_progress(20)
+    load.assert_kept()
+    assert cluster.processes(node)[name] != pid
+
+
+@pytest.mark.parametrize("kind", ON_THE_LEADER)
+def test_killing_one_process_of_the_leader_loses_nothing(cluster: QuickCluster, kind: str) -> None:
+    _kill_under_load(cluster, cluster.wait_for_leader(), kind)
+
+
+@pytest.mark.parametrize("kind", ON_A_FOLLOWER)
+def test_killing_one_process_of_a_follower_loses_nothing(cluster: QuickCluster, kind: str) -> None:
+    _kill_under_load(cluster, cluster.followers()[0], kind)
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_no_process_survives_its_supervisor_and_the_folder_is_free(
+    cluster: QuickCluster, is_leader: bool
+) -> None:
+    node = cluster.wait_for_leader() if is_leader else cluster.followers()[0]
+    pids = cluster.processes(node)
+    session = cluster.session(node)
+    assert set(members(session)) == set(pids.values())
+    with Load(cluster) as load:
+        os.kill(pids["supervisor"], signal.SIGKILL)
+        assert poll_until(lambda: not members(session), GONE_TIMEOUT_S), members(session)
+        # a killed process is a zombie while its other threads still end: a flush holds the lock
+        folder = cluster.node_folder(node)
+        assert poll_until(lambda: _is_lockable(folder), GONE_TIMEOUT_S)
+        load.wait_for_progress(20)
+        cluster.start(node)
+    load.assert_kept()
+
+
+def _is_lockable(folder: Path) -> bool:
+    for name in ("lock", "supervisor.lock"):
+        with (folder / name).open("r+b") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+    return True
+
+
+def test_killing_all_of_the_leaders_replica_loses_nothing(cluster: QuickCluster) -> None:
+    with Load(cluster) as load:
+        assert load.in_flight
+        leader = cluster.wait_for_leader()
+        cluster.kill(leader)
+        load.wait_for_progress(20)
+        assert cluster.leader() != leader
+        cluster.start(leader)
+    load.assert_kept()
+
+
+def test_killing_all_three_replicas_at_once_loses_nothing(cluster: QuickCluster) -> None:
+    with Load(cluster) as load:
+        assert load.in_flight
+        cluster.kill_all()
+        cluster.start_all()
+        load.wait_for_progress(20)
+    load.assert_kept()

@@ -1,0 +1,392 @@
+"""SAFETY sections 5 and 11, and what of sections 2, 3 and 7 the core keeps: C, Q, S, F, M9, G3."""
+
+from __future__ import annotations
+
+import pytest
+
+from logstore.errors import InvariantViolated
+from logstore.format.entry import Row
+from logstore.format.peer_messages import (
+    AppendAccepted,
+    AppendPersisted,
+    AppendReject,
+    Heartbeat,
+    HeartbeatReply,
+    PreVoteReply,
+    PreVoteRequest,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
+from logstore.limits import ROWS_KEPT
+from logstore.model import Index, NodeId, Role, Term
+from logstore.raft.effects import (
+    AdmissionClosed,
+    Admit,
+    Log,
+    Persist,
+    SaveMeta,
+    Settle,
+    TransferAnswered,
+    Truncate,
+)
+from logstore.raft.events import (
+    DiskFullChanged,
+    EntryRotted,
+    MetaPersisted,
+    Persisted,
+    Tick,
+    TransferRequested,
+)
+from logstore.raft.log_view import Position
+from tests.paper.one_node import OneNode, of_type, rows_of, sent
+from tests.paper.virtual_node import MS
+
+
+def ask(term: int, last: int, last_term: int, *, is_transfer: bool = False) -> VoteRequest:
+    return VoteRequest(Term(term), Index(last), Term(last_term), is_transfer)
+
+
+# --- C1 ---
+
+
+def test_c1_a_node_that_was_cut_off_disturbs_nobody() -> None:
+    node = OneNode(term=3)
+    node.follow(2, 3)
+    assert sent(node.hear(3, PreVoteRequest(Term(4), Index(9), Term(9))), PreVoteReply) == [
+        (3, PreVoteReply(Term(3), False))
+    ]
+    assert not node.hear(3, ask(4, 9, 9))
+    assert node.core.term == 3
+    leader = OneNode()
+    leader.lead()
+    assert not leader.hear(3, ask(2, 9, 9))
+    assert leader.core.role == Role.LEADER
+
+
+def test_c1_stickiness_ends_with_an_election_timeout_of_silence() -> None:
+    node = OneNode(term=3)
+    node.follow(2, 3)
+    node.tick(499)
+    assert not sent(node.hear(3, ask(4, 0, 0)), VoteReply)
+    node.tick(1)
+    node.hear(3, ask(4, 0, 0))
+    assert sent(node.flush_meta(), VoteReply) == [(3, VoteReply(Term(4), True))]
+
+
+def test_c1_a_candidate_needs_a_log_at_least_as_new() -> None:
+    for last, last_term, is_granted in ((2, 2, False), (3, 1, False), (3, 2, True), (1, 3, True)):
+        node = OneNode(rows=rows_of([1, 1, 2]), term=3)
+        pre = node.hear(2, PreVoteRequest(Term(4), Index(last), Term(last_term)))
+        assert sent(pre, PreVoteReply)[0][1].is_granted == is_granted
+        node.hear(2, ask(4, last, last_term))
+        assert sent(node.flush_meta(), VoteReply) == [(2, VoteReply(Term(4), is_granted))]
+
+
+def test_c1_one_save_makes_term_and_vote_of_a_step_durable() -> None:
+    node = OneNode()
+    assert of_type(node.hear(2, ask(5, 0, 0)), SaveMeta) == [SaveMeta(1, Term(5), NodeId(2))]
+
+
+def test_c1_a_granted_vote_in_an_older_term_is_still_told_when_durable() -> None:
+    node = OneNode()
+    node.hear(2, ask(5, 0, 0))
+    node.hear(3, ask(6, 0, 0))
+    first = node.step(MetaPersisted(1))
+    assert sent(first, VoteReply) == [(2, VoteReply(Term(5), True))]
+    assert sent(node.step(MetaPersisted(2)), VoteReply) == [(3, VoteReply(Term(6), True))]
+
+
+def test_c1_a_refused_pre_vote_with_a_newer_term_is_followed() -> None:
+    node = OneNode(term=1)
+    node.time_out()
+    node.hear(2, PreVoteReply(Term(5), False))
+    assert (node.core.role, node.core.term) == (Role.FOLLOWER, 5)
+
+
+def test_c1_replies_that_nobody_waits_for_do_nothing() -> None:
+    node = OneNode(term=1)
+    assert not node.hear(2, PreVoteReply(Term(2), True))
+    assert not node.hear(2, VoteReply(Term(1), True))
+    assert not node.hear(2, HeartbeatReply(Term(1), 1, Index(0), Index(0), Index(0)))
+    assert not node.hear_answer(2, AppendPersisted(Term(1), Index(0)))
+    assert sent(node.hear(2, ask(0, 0, 0)), VoteReply) == [(2, VoteReply(Term(1), False))]
+
+
+def test_c1_a_pre_candidate_that_votes_for_another_stops_its_own_attempt() -> None:
+    node = OneNode(term=1)
+    node.time_out()
+    node.hear(2, ask(1, 0, 0))
+    node.flush_meta()
+    node.hear(3, PreVoteReply(Term(2), True))
+    assert (node.core.role, node.core.vote) == (Role.FOLLOWER, 2)
+
+
+def test_c1_a_campaign_overtaken_by_a_newer_term_asks_for_no_votes() -> None:
+    node = OneNode()
+    node.campaign()
+    node.hear(2, ask(9, 9, 9))
+    assert not sent(node.flush_meta(), VoteRequest)
+
+
+# --- C2 ---
+
+
+def test_c2_timeout_now_makes_the_follower_of_its_leader_campaign_at_once() -> None:
+    node = OneNode(term=3)
+    assert not node.hear(2, TimeoutNow(Term(3))), "nobody leads"
+    node.follow(2, 3)
+    assert not node.hear(3, TimeoutNow(Term(3))), "it does not lead"
+    assert not node.hear(2, TimeoutNow(Term(2))), "an older term"
+    node.hear(2, TimeoutNow(Term(3)))
+    assert (node.core.role, node.core.term) == (Role.CANDIDATE, 4)
+    assert {request.is_transfer for _, request in sent(node.flush_meta(), VoteRequest)} == {True}
+
+
+def test_c2_timeout_now_waits_until_the_targets_match_is_the_last_entry() -> None:
+    node = OneNode()
+    node.lead_and_commit()
+    node.propose(0)
+    assert not sent(node.step(TransferRequested(1, NodeId(3))), TimeoutNow)
+    assert node.core.deadline_ns <= node.now_ns + 50 * MS
+    assert not sent(node.hear_match(2, 2), TimeoutNow)
+    assert [peer for peer, _ in sent(node.hear_match(3, 2), TimeoutNow)] == [3]
+
+
+def test_c2_with_no_target_named_the_nearest_voter_takes_over() -> None:
+    node = OneNode(voters=(1, 2, 3, 4))
+    node.lead()
+    node.hear_match(4, 1)
+    node.hear_match(3, 1)
+    effects = node.step(TransferRequested(1, NodeId(0)))
+    assert [peer for peer, _ in sent(effects, TimeoutNow)] == [3]
+
+
+def test_c2_answers_say_what_became_of_the_transfer() -> None:
+    node = OneNode(voters=(1, 2, 3))
+    follower = node.step(TransferRequested(1, NodeId(2)))
+    node.lead_and_commit()
+    itself = node.step(TransferRequested(2, NodeId(1)))
+    node.step(TransferRequested(3, NodeId(2)))
+    elsewhere = node.hear_heartbeat(3, term=9)
+    answers = of_type([*follower, *itself, *elsewhere], TransferAnswered)
+    assert [(each.request_id, each.is_done) for each in answers] == [
+        (1, False), (2, True), (3, False),
+    ]  # fmt: skip
+
+
+def test_c2_leadership_lost_before_timeout_now_or_for_long_is_a_failed_transfer() -> None:
+    node = OneNode()
+    node.lead_and_commit()
+    node.propose(0)
+    node.step(TransferRequested(1, NodeId(2)))
+    assert not of_type(node.hear_heartbeat(3, term=2), TransferAnswered)[0].is_done
+    again = OneNode()
+    again.lead_and_commit()
+    again.step(TransferRequested(1, NodeId(2)))
+    again.hear(2, ask(2, 9, 9, is_transfer=True))
+    assert again.core.deadline_ns <= again.now_ns + again.config.election_timeout_ns
+    assert not of_type(again.tick(500), TransferAnswered)[0].is_done
+
+
+# --- C4 is in the rows R10 and in the transcript of reads; the clock itself: ---
+
+
+def test_c4_a_monotonic_clock_that_goes_back_stops_the_process() -> None:
+    node = OneNode()
+    with pytest.raises(InvariantViolated, match="went back"):
+        node.step(Tick(node.now_ns - 1))
+
+
+# --- Q ---
+
+
+def test_q1_an_uncommitted_faulty_entry_caps_claims_a_committed_one_does_not() -> None:
+    rows = rows_of([1, 1, 1, 1])
+    node = OneNode(rows=rows, term=1, faulty=((Index(2), Index(2)), (Index(4), Index(4))))
+    assert node.core.persisted == 1
+    node.follow(2, 1)
+    node.hear_heartbeat(2, term=1, commit=3, prev=rows[3])
+    assert (node.core.commit, node.core.persisted) == (3, 3)
+    effects = node.hear_heartbeat(2, term=1, commit=4, prev=rows[3])
+    assert node.core.persisted == 4
+    (reply,) = [reply for _, reply in sent(effects, HeartbeatReply)]
+    assert (reply.last_index, reply.faulty_first, reply.faulty_last) == (4, 2, 2)
+
+
+def test_q1_damage_found_by_a_reader_counts_from_then_on_and_once() -> None:
+    node = OneNode(rows=rows_of([1, 1, 1]), term=1)
+    assert of_type(node.step(EntryRotted(Index(2))), Log)
+    assert not node.step(EntryRotted(Index(2)))
+    assert not node.step(EntryRotted(Index(9)))
+    assert node.core.faulty == ((2, 2),)
+    assert node.core.persisted == 1
+
+
+def test_q1_a_truncation_removes_the_damage_with_the_entries() -> None:
+    node = OneNode(rows=rows_of([1, 1, 1]), term=2, faulty=((Index(2), Index(3)),))
+    node.follow(2, 2)
+    node.hear_append(2, rows_of([1, 1, 2])[2])
+    assert node.core.faulty == ((2, 2),)
+    node.follow(3, 3)
+    node.hear_append(3, rows_of([1, 3])[1])
+    assert node.core.faulty == ()
+
+
+def test_q1_an_entry_whose_record_is_unreadable_is_matched_by_its_term_alone() -> None:
+    rows = rows_of([1, 1, 1])
+    node = OneNode(rows=rows, term=2, faulty=((Index(1), Index(2)),))
+    node.files.unreadable = {1, 2}
+    node.follow(2, 2)
+    assert sent(node.hear_append(2, rows[1]), AppendAccepted)
+    assert of_type(node.hear_append(2, rows_of([1, 1, 2])[2]), Truncate)
+    assert node.core.row(Index(1)) is None
+    assert node.core.row(Index(9)) is None
+
+
+def test_q2_a_voter_compares_with_its_claimed_last_entry_faulty_or_not() -> None:
+    node = OneNode(rows=rows_of([1, 1, 1]), term=1, faulty=((Index(3), Index(3)),))
+    node.hear(2, ask(2, 2, 1))
+    assert sent(node.flush_meta(), VoteReply) == [(2, VoteReply(Term(2), False))]
+
+
+def test_q3_a_damaged_candidate_waits_three_election_timeouts_longer() -> None:
+    whole = OneNode(rows=rows_of([1]), term=1)
+    damaged = OneNode(rows=rows_of([1]), term=1, faulty=((Index(1), Index(1)),))
+    extra = damaged.core.deadline_ns - whole.core.deadline_ns
+    assert extra == 3 * whole.config.election_timeout_ns
+
+
+def test_q3_a_leader_with_an_uncommitted_faulty_entry_admits_nothing_and_hands_over() -> None:
+    node = OneNode(rows=rows_of([1, 1]), term=1, faulty=((Index(2), Index(2)),))
+    effects = node.lead()
+    assert not of_type(effects, Admit)
+    node.hear_reply(2, 1, faulty=2)
+    node.hear_reply(3, 1)
+    node.hear_match(2, 3)
+    node.hear_match(3, 1)
+    effects = node.tick(50)
+    assert not sent(effects, TimeoutNow), "the whole one is not level yet"
+    assert [peer for peer, _ in sent(node.hear_match(3, 3), TimeoutNow)] == [3]
+
+
+def test_q3_once_the_damaged_entry_is_committed_by_others_admission_opens() -> None:
+    node = OneNode(rows=rows_of([1, 1]), term=1, faulty=((Index(2), Index(2)),))
+    node.lead()
+    node.flush()
+    node.hear_match(2, 3)
+    assert node.core.commit == 0, "one of three: the leader's own copy does not count"
+    assert of_type(node.hear_match(3, 3), Admit)
+
+
+def test_q3_damage_found_while_leading_closes_admission_if_it_may_be_uncommitted() -> None:
+    node = OneNode()
+    node.lead_and_commit()
+    node.hear_reply(2, 1)
+    node.propose(0)
+    node.flush()
+    assert of_type(node.step(EntryRotted(Index(2))), AdmissionClosed)
+    other = OneNode()
+    other.lead_and_commit()
+    other.hear_reply(2, 1)
+    effects = other.step(EntryRotted(Index(1)))
+    assert [peer for peer, _ in sent(effects, TimeoutNow)] == [2]
+
+
+# --- S9 ---
+
+
+def test_s9_a_full_leader_closes_admission_and_hands_over() -> None:
+    node = OneNode()
+    node.lead_and_commit()
+    node.hear_reply(3, 1)
+    effects = node.step(DiskFullChanged(True))
+    assert of_type(effects, AdmissionClosed)[0].reason == "disk_full"
+    assert [peer for peer, _ in sent(effects, TimeoutNow)] == [3]
+    effects = node.tick(250) + node.hear_reply(2, 1) + node.tick(260)
+    assert not of_type(effects, Admit), "the transfer failed, the disk is still full"
+    assert of_type(node.step(DiskFullChanged(False)), Admit)
+
+
+def test_s9_a_full_follower_takes_no_new_entry_but_votes_and_answers() -> None:
+    rows = rows_of([1, 1])
+    node = OneNode(rows=rows[:1], term=1)
+    node.follow(2, 1)
+    node.step(DiskFullChanged(True))
+    assert [type(each) for each in node.hear_append(2, rows[1])] == [Settle]
+    assert sent(node.hear_append(2, rows[0]), AppendAccepted)
+    assert sent(node.hear_heartbeat(2, term=1), HeartbeatReply)
+    node.step(DiskFullChanged(False))
+    assert of_type(node.hear_append(2, rows[1]), Persist)
+
+
+# --- S3, S4, F4, F8, M9, G3 ---
+
+
+def test_s3_the_same_entry_with_another_chain_or_lsn_stops_the_follower() -> None:
+    for other in (rows_of([1, 1], noops=[1]), rows_of([1, 1], size=11)):
+        node = OneNode(rows=rows_of([1, 1]), term=1)
+        node.follow(2, 1)
+        changed = Position.after(other[1])
+        ours = Position.after(rows_of([1, 1])[1])
+        if changed != ours:
+            with pytest.raises(InvariantViolated, match="different log"):
+                node.hear_heartbeat(2, term=1, prev=other[1])
+    node = OneNode(rows=rows_of([1, 1]), term=1)
+    node.follow(2, 1)
+    with pytest.raises(InvariantViolated, match="different log"):
+        node.hear_append(2, rows_of([1, 1], noops=[2])[1])
+
+
+def test_s3_a_committed_entry_of_another_term_stops_the_follower() -> None:
+    node = OneNode(rows=rows_of([1, 1, 1]), term=3, commit_floor=3)
+    node.follow(2, 3)
+    with pytest.raises(InvariantViolated, match="committed in term 1"):
+        node.hear_append(2, rows_of([1, 2, 3])[2])
+
+
+def test_s4_followers_take_the_leaders_lsns_as_they_are() -> None:
+    node = OneNode(term=1)
+    node.follow(2, 1)
+    for row in rows_of([1, 1, 1], noops=[2]):
+        (persist,) = of_type(node.hear_append(2, row), Persist)
+        assert (persist.header, persist.chain) == (row.header, row.chain)
+
+
+def test_f4_answers_of_requests_never_made_stop_the_core() -> None:
+    node = OneNode()
+    with pytest.raises(InvariantViolated):
+        node.step(Persisted(1))
+    with pytest.raises(InvariantViolated):
+        node.step(MetaPersisted(1))
+
+
+def test_f4_match_is_the_lower_of_persisted_and_verified() -> None:
+    node = OneNode(rows=rows_of([1, 1, 1]), term=2)
+    node.follow(2, 2)
+    effects = node.hear_append(2, rows_of([1, 1])[1])
+    assert [each.index for _, each in sent(effects, AppendPersisted)] == [2]
+
+
+def test_m9_only_the_newest_rows_stay_in_memory_and_older_ones_come_from_the_files() -> None:
+    node = OneNode(voters=(1,))
+    effects = node.lead()
+    for prop in range(ROWS_KEPT + 1_100):
+        effects += node.propose(prop)
+    node.files.rows = [Row(each.header, each.chain) for each in of_type(effects, Persist)]
+    node.flush()
+    in_memory = len(node.core._state.log._rows)
+    assert ROWS_KEPT <= in_memory < ROWS_KEPT + 1_024
+    for index in (1, 2, node.core.last_index - in_memory, node.core.last_index):
+        assert node.core.row(Index(index)) == node.files.rows[index - 1]
+
+
+def test_g3_a_reject_never_leads_below_the_log_start() -> None:
+    rows = rows_of([1, 1, 1, 2])
+    node = OneNode(rows=rows, term=2, start=Position.after(rows[1]), commit_floor=2)
+    node.lead()
+    for last, hint in ((0, 0), (4, 9)):
+        answer = AppendReject(node.core.term, 1, Index(4), Index(last), Term(hint), Index(1))
+        (rewind,) = node.hear_answer(2, answer)
+        assert rewind.next_index == 3
+    assert dict(sent(node.tick(50), Heartbeat))[2].prev_index == 2

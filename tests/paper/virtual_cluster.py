@@ -1,0 +1,271 @@
+"""A small virtual cluster under a seeded schedule: loss, reordering, late disks, crashes,
+partitions.
+
+After every step the promises are checked that a step could have broken: one leader a term, one
+vote a term, committed entries never change, acknowledged entries are on a majority of disks,
+commit and visibility only rise, every ring range is settled once.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from logstore.format.peer_messages import Append, BulkAnswer, VoteReply
+from logstore.model import NodeId, Role
+from logstore.raft.events import (
+    AppendReceived,
+    ControlReceived,
+    DiskFullChanged,
+    ReadIndexRequested,
+    ReplicatorGone,
+    StreamAnswer,
+    TransferRequested,
+)
+from logstore.raft.quorum import majority
+from logstore.raft.settings import RaftConfig
+from logstore.raft.stream import FollowerStream
+from tests.paper.virtual_node import MS, VirtualNode
+
+
+class VirtualCluster:
+    """`nodes` replicas and the bag of messages between them."""
+
+    def __init__(self, nodes: int, seed: int, *, mode: str = "streaming") -> None:
+        self.random = Random(seed)
+        voters = tuple(NodeId(node) for node in range(1, nodes + 1))
+        self.nodes = {
+            node: VirtualNode(
+                node, RaftConfig(node=node, voters=voters, stream_mode=mode), self.random
+            )
+            for node in voters
+        }
+        self.now_ns = 1_000 * MS
+        self.wire: list[tuple[NodeId, NodeId, int, Any]] = []
+        self.cut: set[tuple[NodeId, NodeId]] = set()
+        self.leaders: dict[int, NodeId] = {}
+        self.votes: dict[tuple[NodeId, int], NodeId] = {}
+        self.committed: dict[int, int] = {}
+        self.commits: dict[NodeId, int] = dict.fromkeys(voters, 0)
+        self.loss = self.random.choice([0.0, 0.02, 0.1])
+        self.turmoil = self.random.choice([0.002, 0.01, 0.03])
+        self.tick_all()
+
+    @property
+    def leader(self) -> VirtualNode | None:
+        """The leader of the highest term."""
+        leading = [node for node in self.nodes.values() if node.core.role == Role.LEADER]
+        return max(leading, key=lambda node: node.core.term, default=None)
+
+    # --- one step ---
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.act()
+
+    def act(self) -> None:
+        """One random thing happens."""
+        draw = self.random.random()
+        node = self.nodes[self.random.choice(list(self.nodes))]
+        if draw < 0.42:
+            for _ in range(3):
+                self.deliver_one()
+        elif draw < 0.55:
+            self.move_disk(node)
+        elif draw < 0.75:
+            self.move_replicators(node)
+        elif draw < 0.85:
+            self.offer(node)
+        elif draw < 1 - self.turmoil:
+            self.now_ns += self.random.randint(1, 10) * MS
+            self.tick_all()
+        else:
+            self.disturb(node)
+
+    def disturb(self, node: VirtualNode) -> None:
+        """A rarer event: a crash, a partition or its end, an operator, a lost replicator."""
+        match self.random.randrange(10):
+            case 0:
+                node.crash()
+                self.commits[node.node] = 0
+                self.feed(node, None)
+                node.tick(self.now_ns)
+            case 1:
+                others = [each for each in self.nodes if each != node.node]
+                other = self.random.choice(others or [node.node])
+                self.cut |= {(node.node, other), (other, node.node)}
+            case 2:  # the leader talks to nobody, and goes on taking proposals
+                lonely = (self.leader or node).node
+                self.cut |= {(lonely, each) for each in self.nodes}
+                self.cut |= {(each, lonely) for each in self.nodes}
+            case 3 | 4:
+                self.cut.clear()
+            case 5:
+                target = self.random.choice([NodeId(0), *self.nodes])
+                self.feed(node, TransferRequested(1, target))
+            case 6:
+                self.feed(node, ReadIndexRequested(1))
+            case 7:
+                self.restart_replicator(node)
+            case 8:  # every process stood still: timeouts everywhere at once
+                self.now_ns += self.random.randint(50, 900) * MS
+                self.tick_all()
+            case 9:
+                node.is_disk_full = not node.is_disk_full and self.random.random() < 0.3
+                self.feed(node, DiskFullChanged(node.is_disk_full))
+
+    def restart_replicator(self, node: VirtualNode) -> None:
+        if not node.config.peers:
+            return
+        peer = self.random.choice(node.config.peers)
+        node.lanes[peer].clear()
+        node.streams[peer] = FollowerStream(
+            peer,
+            mode=node.config.stream_mode,
+            window_bytes=2_000,
+            window_entries=8,
+            resend_timeout_ns=300 * MS,
+        )
+        self.feed(node, ReplicatorGone(peer))
+
+    def tick_all(self) -> None:
+        for node in self.nodes.values():
+            for peer, message in node.tick(self.now_ns):
+                self.post(node, peer, message)
+            self.check(node)
+
+    def move_disk(self, node: VirtualNode) -> None:
+        if node.to_write and self.random.random() < 0.6:
+            node.write_one()
+        else:
+            self.feed(node, node.flush_event())
+        if self.random.random() < 0.5:
+            self.feed(node, node.save_event())
+
+    def move_replicators(self, node: VirtualNode) -> None:
+        for peer in node.config.peers:
+            node.run_lane(peer)
+            for _ in range(2):
+                sent = node.next_append(peer, self.now_ns)
+                if sent is not None:
+                    self.post(node, peer, Append(*sent))
+
+    def offer(self, node: VirtualNode) -> None:
+        """Ingress offers a group, or one of an earlier offer reaches raft."""
+        if node.is_admitting and len(node.proposals) < 4:
+            node.propose(self.now_ns - self.random.randrange(3) * MS)
+        if node.proposals and self.random.random() < 0.7:
+            self.feed(node, node.proposals.popleft())
+
+    # --- the wire ---
+
+    def post(self, node: VirtualNode, peer: NodeId, message: Any) -> None:
+        if isinstance(message, VoteReply) and message.is_granted:
+            known = self.votes.setdefault((node.node, message.term), peer)
+            assert known == peer, f"node {node.node} voted twice in term {message.term}"
+        self.wire.append((node.node, peer, node.boot, message))
+
+    def deliver_one(self) -> None:
+        if not self.wire:
+            return
+        at = self.random.randrange(min(len(self.wire), 12))
+        sender, target, boot, message = self.wire[at]
+        if self.random.random() > 0.03:  # a few come twice
+            del self.wire[at]
+        if (sender, target) not in self.cut and self.random.random() >= self.loss:
+            self.arrive(sender, self.nodes[target], boot, message)
+
+    def arrive(self, sender: NodeId, node: VirtualNode, boot: int, message: Any) -> None:
+        if isinstance(message, Append):
+            if node.dead_stream == (message.term, message.stream):
+                return  # ingress drops what raft has declared dead (W1)
+            start, end = node.reserve(message.header.body_size)
+            self.feed(node, AppendReceived(sender, boot, message, start, end))
+        elif isinstance(message, BulkAnswer):
+            for fact in node.streams[sender].on_answer(boot, message, self.now_ns):
+                self.feed(node, StreamAnswer(sender, boot, fact))
+        else:
+            self.feed(node, ControlReceived(sender, boot, message))
+
+    def feed(self, node: VirtualNode, event: Any) -> None:
+        if event is not None:
+            for peer, message in node.step(event):
+                self.post(node, peer, message)
+        self.check(node)
+
+    # --- promises ---
+
+    def check(self, node: VirtualNode) -> None:
+        core = node.core
+        if core.role == Role.LEADER:
+            known = self.leaders.setdefault(core.term, node.node)
+            assert known == node.node, f"two leaders in term {core.term}"
+        before = self.commits[node.node]
+        assert core.commit >= before, f"commit of node {node.node} went back"
+        for index in range(before + 1, core.commit + 1):
+            row = core.row(index)
+            assert row is not None
+            chain = self.committed.setdefault(index, row.chain)
+            assert chain == row.chain, f"entry {index} differs on node {node.node}"
+        self.commits[node.node] = core.commit
+        while node.acknowledged:
+            _, index = node.acknowledged.pop()
+            self.check_on_majority(index)
+
+    def check_on_majority(self, index: int) -> None:
+        """I10: what is acknowledged is on a majority of the disks, whatever the counters say."""
+        chain = self.committed[index]
+        holders = [
+            each
+            for each in self.nodes.values()
+            if len(each.durable_rows) >= index and each.durable_rows[index - 1].chain == chain
+        ]
+        assert len(holders) >= majority(len(self.nodes)), f"entry {index} is on {len(holders)}"
+
+    # --- after the faults ---
+
+    def heal_and_settle(self, limit: int = 40_000) -> None:
+        """No more faults: a leader stands, everybody has its log, every ring range is given
+        back."""
+        self.cut.clear()
+        self.loss = 0.0
+        for node in self.nodes.values():
+            node.is_disk_full = False
+            self.feed(node, DiskFullChanged(False))
+        for _ in range(limit):
+            draw = self.random.random()
+            node = self.nodes[self.random.choice(list(self.nodes))]
+            if draw < 0.6:
+                self.deliver_one()
+            elif draw < 0.75:
+                self.move_disk(node)
+            elif draw < 0.95:
+                self.move_replicators(node)
+            else:
+                if node.proposals:
+                    self.feed(node, node.proposals.popleft())
+                self.now_ns += 2 * MS
+                self.tick_all()
+            if self.is_level:
+                return
+        raise AssertionError(f"not level after {limit} steps: {self.describe()}")
+
+    @property
+    def is_level(self) -> bool:
+        leader = self.leader
+        if leader is None or not leader.is_admitting:
+            return False
+        return all(
+            node.core.commit == leader.core.last_index == node.core.persisted
+            and node.core.last_index == leader.core.last_index
+            and node.visible[1] == node.core.commit
+            and not node.unsettled
+            for node in self.nodes.values()
+        )
+
+    def describe(self) -> list[Any]:
+        return [
+            (node.node, node.core.role.name, node.core.term, node.core.last_index,
+             node.core.commit, node.core.persisted, node.core.match, len(node.unsettled))
+            for node in self.nodes.values()
+        ]  # fmt: skip

@@ -1,0 +1,304 @@
+"""One replica of the virtual cluster: a core, its streams, a disk that forgets, a ring account.
+
+The disk executes Persist, Truncate and SaveMeta in order; a crash keeps a prefix of what was
+ordered and not yet flushed. Every ring range handed to the core must be settled exactly once
+(SAFETY M4).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Any
+
+from logstore.errors import CorruptData
+from logstore.format.entry import EntryHeader, Row, chain_start
+from logstore.model import NO_INDEX, NO_NODE, NO_TERM, Index, Lsn, NodeId, Role, Term
+from logstore.raft.core import RaftCore
+from logstore.raft.effects import (
+    Accepted,
+    AdmissionClosed,
+    Admit,
+    Answer,
+    Committed,
+    Describe,
+    Lead,
+    Persist,
+    Rewind,
+    SaveMeta,
+    Send,
+    Settle,
+    StopLeading,
+    StreamAccepted,
+    TermEnded,
+    Truncate,
+    Visible,
+)
+from logstore.raft.events import MetaPersisted, Persisted, Proposed, Tick
+from logstore.raft.log_view import Position, RecoveredLog
+from logstore.raft.settings import RaftConfig
+from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing
+
+CLUSTER = bytes(range(16))
+START = Position(NO_INDEX, NO_TERM, Lsn(1), chain_start(CLUSTER))
+MS = 1_000_000
+
+
+def recovered(
+    rows: list[Row], *, term: int = 0, vote: int = 0, commit_floor: int = 0, **changes: Any
+) -> RecoveredLog:
+    """What recovery would hand over for a log of `rows`, whole unless `changes` say otherwise."""
+    runs: list[tuple[Index, Term]] = []
+    for row in rows:
+        if not runs or runs[-1][1] != row.header.term:
+            runs.append((row.header.index, row.header.term))
+    values: dict[str, Any] = {
+        "start": START,
+        "last": rows[-1] if rows else None,
+        "term_runs": tuple(runs),
+        "commit_floor": Index(commit_floor),
+        "persisted": Index(len(rows)),
+        "faulty": (),
+        "term": Term(term),
+        "vote": NodeId(vote),
+    }
+    return RecoveredLog(**(values | changes))
+
+
+class Files:
+    """The Raft log as its files show it: what was written, flushed or not."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.unreadable: set[int] = set()
+
+    def row(self, index: Index) -> Row:
+        if index in self.unreadable:
+            raise CorruptData("1.raft", 0, expected="a record", got="damage")
+        return self.rows[index - 1]
+
+
+class VirtualNode:
+    """What survives a crash is `durable_rows`, `durable_meta` and `boot`; all else is made anew."""
+
+    def __init__(self, node: NodeId, config: RaftConfig, random: Random) -> None:
+        self.node = node
+        self.config = config
+        self.random = random
+        self.boot = 0
+        self.durable_rows: list[Row] = []
+        self.durable_floor = Index(0)
+        self.durable_meta = (Term(0), NO_NODE)
+        self.truncations = 0
+        self.acknowledged: list[tuple[Term, Index]] = []
+        self.start()
+
+    def start(self) -> None:
+        """A new incarnation over what the disk holds."""
+        self.boot += 1
+        self.files = Files()
+        self.files.rows = list(self.durable_rows)
+        term, vote = self.durable_meta
+        last_term = self.durable_rows[-1].header.term if self.durable_rows else Term(0)
+        if last_term > term:
+            term, vote = last_term, NO_NODE
+        state = recovered(self.durable_rows, term=term, vote=vote, commit_floor=self.durable_floor)
+        self.core = RaftCore(self.config, state, self.files, Random(self.random.random()))
+        self.streams = {
+            peer: FollowerStream(
+                peer,
+                mode=self.config.stream_mode,
+                window_bytes=2_000,
+                window_entries=8,
+                resend_timeout_ns=300 * MS,
+            )
+            for peer in self.config.peers
+        }
+        self.lanes: dict[NodeId, deque[Any]] = {peer: deque() for peer in self.config.peers}
+        self.unoffered: dict[NodeId, Describe] = {}
+        self.to_write: deque[Any] = deque()
+        self.to_flush: deque[Any] = deque()
+        self.to_save: deque[SaveMeta] = deque()
+        self.written_seq = 0
+        self.ring_position = 0
+        self.unsettled: dict[int, int] = {}
+        self.is_disk_full = False
+        self.gen = 0
+        self.prop = 0
+        self.admitted_term = Term(0)
+        self.is_admitting = False
+        self.proposals: deque[Proposed] = deque()
+        self.visible = (-1, -1)
+        self.accepted: dict[int, tuple[Term, Index]] = {}
+        self.dead_stream: tuple[Term, int] | None = None
+
+    def crash(self) -> None:
+        """Some prefix of what was ordered reaches the disk, then everything volatile is gone."""
+        for _ in range(self.random.randrange(len(self.to_flush) + len(self.to_write) + 1)):
+            if self.to_write:
+                self.write_one()
+            self.flush(1)
+        for _ in range(self.random.randrange(len(self.to_save) + 1)):
+            save = self.to_save.popleft()
+            self.durable_meta = (save.term, save.vote)
+        self.start()
+
+    # --- ring ---
+
+    def reserve(self, size: int) -> tuple[int, int]:
+        start = self.ring_position
+        self.ring_position += size
+        if size:
+            self.unsettled[start] = self.ring_position
+        return start, self.ring_position
+
+    # --- disk ---
+
+    def write_one(self) -> None:
+        command = self.to_write.popleft()
+        if isinstance(command, Truncate):
+            self.truncations += 1
+            while self.to_flush:  # F6: every earlier flush has ended
+                self.flush(1)
+            del self.files.rows[command.first_index - 1 :]
+        else:
+            assert command.header.index == len(self.files.rows) + 1
+            self.files.rows.append(Row(command.header, command.chain))
+        self.to_flush.append(command)
+        self.written_seq = command.seq
+
+    def flush(self, commands: int) -> int:
+        """Make the oldest written commands durable; the sequence they reach."""
+        seq = 0
+        for _ in range(min(commands, len(self.to_flush))):
+            command = self.to_flush.popleft()
+            seq = command.seq
+            if isinstance(command, Truncate):
+                del self.durable_rows[command.first_index - 1 :]
+            else:
+                self.durable_rows.append(Row(command.header, command.chain))
+                self.durable_floor = command.commit
+        return seq
+
+    def flush_event(self) -> Persisted | None:
+        seq = self.flush(self.random.randint(1, 4))
+        return Persisted(seq) if seq else None
+
+    def save_event(self) -> MetaPersisted | None:
+        if not self.to_save:
+            return None
+        save = self.to_save.popleft()
+        self.durable_meta = (save.term, save.vote)
+        return MetaPersisted(save.seq)
+
+    # --- ingress ---
+
+    def propose(self, wall_ns: int) -> None:
+        """Ingress offers one group in the gen it believes open; it may learn late that it
+        closed."""
+        size = self.random.randint(1, 900)
+        start, end = self.reserve(size)
+        self.proposals.append(
+            Proposed(
+                self.admitted_term, self.gen, self.prop, 2, self.random.randint(1, 5), 7,
+                start, end, wall_ns,
+            )
+        )  # fmt: skip
+        self.prop += 1
+
+    # --- core ---
+
+    def step(self, event: Any) -> list[tuple[NodeId, Any]]:
+        """One event; the messages that leave this replica."""
+        leaving: list[tuple[NodeId, Any]] = []
+        for effect in self.core.step(event):
+            match effect:
+                case Persist() | Truncate():
+                    self.to_write.append(effect)
+                case SaveMeta():
+                    self.to_save.append(effect)
+                case Send() | Answer():
+                    leaving.append((effect.peer, effect.message))
+                case Lead() | Rewind():
+                    self.lanes[effect.peer].append(effect)
+                case StopLeading():
+                    for lane in self.lanes.values():
+                        lane.append(effect)
+                case Describe():
+                    self._describe(effect)
+                case _:
+                    self._take_local(effect)
+        return leaving
+
+    def _describe(self, effect: Describe) -> None:
+        """A full ring loses some descriptors; the newest one is kept and offered again."""
+        for peer, lane in self.lanes.items():
+            if self.random.random() < 0.05:
+                self.unoffered[peer] = effect
+            else:
+                self.unoffered.pop(peer, None)
+                lane.append(effect)
+
+    def _take_local(self, effect: Any) -> None:
+        match effect:
+            case Settle():
+                assert self.unsettled.pop(effect.ring_start) == effect.ring_end, effect
+            case Admit():
+                assert self.core.role == Role.LEADER
+                self.gen, self.prop, self.admitted_term = effect.gen, 0, effect.term
+                self.is_admitting = True
+            case AdmissionClosed():
+                assert effect.gen == self.gen
+                self.is_admitting = False
+            case Accepted():
+                assert effect.gen == self.gen
+                self.accepted[effect.index] = (effect.term, effect.index)
+            case Committed():
+                assert effect.term == self.core.term
+                self.acknowledged.append((effect.term, effect.index))
+            case TermEnded():
+                self.accepted.clear()
+            case Visible():
+                assert (effect.lsn, effect.index) > self.visible
+                assert effect.lsn >= self.visible[0]
+                self.visible = (effect.lsn, effect.index)
+            case StreamAccepted():
+                self.dead_stream = (effect.term, effect.stream) if effect.is_dead else None
+
+    # --- replicators ---
+
+    def run_lane(self, peer: NodeId) -> None:
+        """The replicator to `peer` takes one order of raft."""
+        if not self.lanes[peer]:
+            newest = self.unoffered.pop(peer, None)
+            if newest is not None:
+                self.streams[peer].on_describe(newest)
+            return
+        stream, order = self.streams[peer], self.lanes[peer].popleft()
+        match order:
+            case Lead():
+                stream.on_lead(order)
+            case Rewind():
+                stream.on_rewind(order)
+            case Describe():
+                stream.on_describe(order)
+            case StopLeading():
+                stream.on_stop(order)
+
+    def next_append(self, peer: NodeId, now_ns: int) -> tuple[Term, int, Index, EntryHeader] | None:
+        """What the replicator to `peer` sends next, its header from descriptor or files."""
+        stream = self.streams[peer]
+        stream.on_tick(now_ns)
+        step = stream.next_send(self.written_seq, now_ns)
+        match step:
+            case None:
+                return None
+            case SendFromRing():
+                return step.term, step.stream, step.commit, step.header
+            case SendFromFile():
+                header = self.files.row(step.index).header
+                stream.measured(step, header.body_size)
+                return step.term, step.stream, step.commit, header
+
+    def tick(self, now_ns: int) -> list[tuple[NodeId, Any]]:
+        return self.step(Tick(now_ns))

@@ -1,0 +1,75 @@
+"""The log in memory against a plain list, and hints that always lead two logs together."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logstore.format.peer_messages import AppendAccepted, AppendReject
+from logstore.model import Index, Term
+from logstore.raft.effects import Rewind
+from logstore.raft.log_view import EntryLog, Position
+from tests.paper.one_node import OneNode, of_type, rows_of, sent
+from tests.paper.virtual_node import Files, recovered
+
+TERMS = st.lists(st.integers(1, 5), max_size=14).map(sorted)
+
+
+@given(TERMS, TERMS, st.data())
+def test_terms_runs_and_truncation_agree_with_a_plain_list(
+    before: list[int], after: list[int], data: st.DataObject
+) -> None:
+    rows = rows_of(before)
+    files = Files()
+    files.rows = rows
+    log = EntryLog(recovered(rows), files)
+    kept = data.draw(st.integers(0, len(before)))
+    position = log.position(Index(kept))
+    assert position is not None
+    log.truncate(position)
+    terms = before[:kept]
+    terms += [term for term in after if term >= (terms[-1] if terms else 0)]
+    files.rows = rows_of(terms)
+    for row in files.rows[kept:]:
+        log.append(row)
+    assert log.last_index == len(terms)
+    for index in range(1, len(terms) + 1):
+        assert log.term_at(Index(index)) == terms[index - 1]
+        assert log.run_first(Index(index)) == terms.index(terms[index - 1]) + 1
+        assert log.row(Index(index)) == files.rows[index - 1]
+        assert log.position(Index(index)) == Position.after(files.rows[index - 1])
+        for term in range(6):
+            expected = sum(1 for each in terms[:index] if each <= term)
+            assert log.last_at_or_below_term(Index(index), Term(term)) == expected
+
+
+@given(st.lists(st.integers(1, 5), max_size=14), st.lists(st.integers(1, 5), max_size=14), TERMS)
+def test_rejects_lead_to_agreement_in_a_round_a_term_at_most(
+    shared: list[int], theirs: list[int], ours: list[int]
+) -> None:
+    """A leader and a follower whose logs share a prefix: hints skip whole terms, never loop."""
+    shared = sorted(shared)
+    floor = shared[-1] if shared else 1
+    ours = [*shared, *(term for term in ours if term >= floor)]
+    # What a follower has beyond the shared prefix are entries of leaders we never heard: other
+    # terms.
+    theirs = [*shared, *sorted(term + 10 for term in theirs)]
+    leader = OneNode(rows=rows_of(ours), term=20)
+    leader.lead()
+    follower = OneNode(node=2, rows=rows_of(theirs), term=21)
+    follower.follow(1, 21)
+    next_index, stream, rounds = len(ours) + 1, 1, 0
+    rows = [leader.core.row(Index(index + 1)) for index in range(leader.core.last_index)]
+    while next_index <= len(rows):
+        row = rows[next_index - 1]
+        assert row is not None
+        effects = follower.hear_append(1, row, term=21, stream=stream)
+        if sent(effects, AppendAccepted):
+            next_index += 1
+            continue
+        ((_, reject),) = sent(effects, AppendReject)
+        (rewind,) = of_type(leader.hear_answer(2, reject), Rewind)
+        assert rewind.next_index < next_index
+        next_index, stream, rounds = rewind.next_index, stream + 1, rounds + 1
+    assert follower.core.row(follower.core.last_index) == rows[-1]
+    assert rounds <= len({*ours, *theirs}) + 1

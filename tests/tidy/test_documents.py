@@ -1,0 +1,79 @@
+"""Documents and dependencies say what is: words of the Makefile, pins, root files."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.tidy.repository import text_of, tracked
+
+ROOT_FILES = (
+    "README.md", "ARCHITECTURE.md", "PROTOCOL.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE",
+    "Makefile", "pyproject.toml", "constraints.txt",
+)  # fmt: skip
+
+
+def pins() -> dict[str, str]:
+    """Package name to version, from constraints.txt."""
+    lines = text_of(Path("constraints.txt")).splitlines()
+    return {
+        canonicalize_name(name): version for name, _, version in (x.partition("==") for x in lines)
+    }
+
+
+def test_root_files_are_there() -> None:
+    assert not [name for name in ROOT_FILES if Path(name) not in tracked()]
+
+
+def test_contributing_names_every_word_of_the_makefile() -> None:
+    words = re.findall(r"^([.a-z]+):.*## ", text_of(Path("Makefile")), re.MULTILINE)
+    assert words
+    text = text_of(Path("CONTRIBUTING.md"))
+    assert not [word for word in words if f"`make {word}`" not in text]
+
+
+def test_ci_runs_the_words_of_the_makefile() -> None:
+    commands = text_of(Path(".ci/run")).splitlines()
+    assert [line for line in commands if line.startswith("make ")] == ["make check", "make test"]
+
+
+def test_constraints_are_names_and_versions_only() -> None:
+    lines = text_of(Path("constraints.txt")).splitlines()
+    assert not [
+        line for line in lines if not re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line)
+    ]
+    names = list(pins())
+    assert names == sorted(names)
+
+
+def test_every_dependency_is_pinned_with_all_it_needs() -> None:
+    project = tomllib.loads(text_of(Path("pyproject.toml")))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    seen: set[str] = set()
+    missing: list[str] = []
+    while wanted:
+        requirement = Requirement(wanted.pop())
+        name = canonicalize_name(requirement.name)
+        if name in seen or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        seen.add(name)
+        if name not in pins():
+            missing.append(name)
+            continue
+        wanted += metadata.requires(name) or []
+    assert not missing
+    assert not sorted(pins().keys() - seen), "pinned, but nothing needs it"
+
+
+def test_installed_packages_are_the_pinned_ones() -> None:
+    wrong = {
+        name: metadata.version(name)
+        for name, pin in pins().items()
+        if metadata.version(name) != pin
+    }
+    assert not wrong, "run `make .venv`"

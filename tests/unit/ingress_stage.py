@@ -1,0 +1,377 @@
+"""A stage for the ingress actor: fake sockets, real rings, a hand-driven raft, clients and peers.
+
+The raft here accepts and commits only when a test says so, and keeps the log it accepted, so that
+the session table can be rebuilt from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+from types import SimpleNamespace
+
+import zmq
+from crc32c import crc32c
+
+from actors import messages, topology
+from actors.ingress import IngressActor
+from actors.ingress.ports import Ports
+from actors.messages import Identity
+from actors.station import Inbox, Outbox
+from logstore.config import parse_config
+from logstore.errors import CorruptData
+from logstore.format.batch import encode_batch
+from logstore.format.client_messages import (
+    ACK_ROW,
+    APPEND_MAGIC,
+    APPEND_PREFIX,
+    APPEND_VERSION,
+    Acks,
+    OpenSessionRequest,
+)
+from logstore.format.entry import EntryHeader, Row
+from logstore.format.message import decode_message, encode_message
+from logstore.limits import MIB
+from logstore.model import EntryKind
+from logstore.raft import effects, events
+from transport import link
+from transport.inproc import FakeCommandRing, FakeDoorbell, FakeNetwork
+from transport.payload_ring import (
+    PayloadRingReader,
+    PayloadRingWriter,
+    RingFreer,
+    format_payload_ring,
+    payload_region_bytes,
+)
+
+CLUSTER = b"c" * 16
+OUR_UUID = b"u" * 16
+NODE = 1
+CONFIG = """
+[cluster]
+name = "stage"
+[[nodes]]
+node = 1
+port = 7000
+[[nodes]]
+node = 2
+port = 7100
+[[nodes]]
+node = 3
+port = 7200
+[limits]
+batch_max = "64KiB"
+group_max = "64KiB"
+ring = "8MiB"
+bulk_window = "64KiB"
+groups_in_flight = 4
+"""
+
+
+def push_frame(batch, round_=1):
+    return APPEND_PREFIX.pack(APPEND_MAGIC, APPEND_VERSION, round_) + batch
+
+
+def make_batch(sequence, payloads=(b"a", b"bc"), *, producer_id, epoch=1):
+    return encode_batch(
+        list(payloads),
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        sequence=sequence,
+        timestamp_ns=5,
+    )
+
+
+def ack_rows(acks):
+    return list(ACK_ROW.iter_unpack(acks.rows))
+
+
+class StageClock:
+    def __init__(self):
+        self.now_ns = 1_000_000_000
+        self.step_ns = 0
+
+    def monotonic_ns(self):
+        self.now_ns += self.step_ns
+        return self.now_ns
+
+    def wall_ns(self):
+        return 42
+
+
+class StageLog:
+    """The log as the rebuild sees it."""
+
+    def __init__(self, entries, damaged):
+        self.start = SimpleNamespace(index=0)
+        self._entries = entries
+        self._damaged = damaged
+        self.reads = []
+        self.is_closed = False
+
+    def row(self, index):
+        return Row(self._entries[index - 1][0], 0)
+
+    def read_body(self, index):
+        if index in self._damaged:
+            raise CorruptData("00.data", 0, expected="a frame", got="rot")
+        self.reads.append(index)
+        return self._entries[index - 1][1]
+
+    def newest_of_kind(self, kind, last_index):
+        found = [h.index for h, _ in self._entries[:last_index] if h.kind == kind]
+        return found[-1] if found else None
+
+    def close(self):
+        self.is_closed = True
+
+
+class Stage:
+    """`ring_bytes` small makes rings full; `work` runs the actor until it is idle."""
+
+    def __init__(self, ring_bytes=2 * MIB):
+        self.network = FakeNetwork()
+        self.config = parse_config(CONFIG)
+        self.clock = StageClock()
+        region = mmap.mmap(-1, payload_region_bytes(ring_bytes))
+        format_payload_ring(region, incarnation=1)
+        self.reader = PayloadRingReader(region, incarnation=1)
+        self.freer = RingFreer(region, incarnation=1)
+        self.writer = PayloadRingWriter(region, incarnation=1)
+        self.control_ring = FakeCommandRing(1 << 16)
+        self.bulk_ring = FakeCommandRing(1 << 16)
+        self.raft_ring = FakeCommandRing(1 << 20)
+        nodes = (1, 2, 3)
+        count = len(topology.counter_names(NODE, nodes))
+        self.slots = memoryview(bytearray(8 * count)).cast("Q")
+        self.station = SimpleNamespace(
+            node=NODE, nodes=nodes, peers=(2, 3), config=self.config, slots=self.slots
+        )
+        self.entries = []  # (EntryHeader, body): what raft has accepted
+        self.damaged = set()
+        self.logs = []
+        self.ids = itertools.count(1001)
+        self.next_lsn = 1
+        self.term = 0
+        self.ingress = IngressActor(self.station, self._open_ports)
+        self.ingress.on_start()
+        self.peer_sockets = {}
+        self._clients = itertools.count(1)
+
+    def _open_ports(self, station):
+        bind = self.network.bind
+        return Ports(
+            control=bind(zmq.ROUTER, "control"),
+            append=bind(zmq.PULL, "append"),
+            acks=bind(zmq.XPUB, "acks"),
+            peer_control=bind(zmq.ROUTER, "peer_control"),
+            peer_bulk=bind(zmq.ROUTER, "peer_bulk"),
+            ring=self.writer,
+            from_raft=Inbox(self.raft_ring),
+            to_raft=Outbox(self.control_ring, FakeDoorbell()),
+            to_raft_bulk=Outbox(self.bulk_ring, FakeDoorbell()),
+            clock=self.clock,
+            random_u64=lambda: next(self.ids),
+            open_log=self._open_log,
+        )
+
+    def _open_log(self):
+        self.logs.append(StageLog(self.entries, self.damaged))
+        return self.logs[-1]
+
+    def work(self, rounds=50):
+        for _ in range(rounds):
+            if not self.ingress.do_work(self.clock.now_ns):
+                return
+        raise AssertionError("the actor never becomes idle")
+
+    def counter(self, counter):
+        return self.slots[counter]
+
+    # --- raft ---
+
+    def tell(self, *messages_):
+        for message in messages_:
+            assert self.raft_ring.offer(messages.encode(message))
+        self.work()
+
+    def heard(self, *, bulk=False):
+        ring = self.bulk_ring if bulk else self.control_ring
+        return [messages.decode(each) for each in ring.drain(1_000)]
+
+    def identify(self):
+        self.tell(Identity(CLUSTER, OUR_UUID, 7, 3))
+
+    def lead(self, term=1, gen=1):
+        """Win the term: its no-op is accepted, admission opens."""
+        self.identify()
+        self.term = term
+        self.gen = gen
+        self.append_entry(EntryKind.NOOP, b"", 0)
+        self.slots[topology.Counter.WRITTEN] = 1
+        self.tell(
+            effects.LeaderChanged(term, NODE),
+            effects.Admit(term, gen, len(self.entries), 1),
+        )
+
+    def append_entry(self, kind, body, count):
+        index = len(self.entries) + 1
+        header = EntryHeader(
+            kind=kind, count=count, term=self.term, index=index, prev_term=0,
+            first_lsn=self.next_lsn, timestamp_ns=0, cumulative_bytes=0, prev_chain=0,
+            body_size=len(body), body_crc=crc32c(body),
+        )  # fmt: skip
+        self.entries.append((header, body))
+        self.next_lsn += count
+        return header
+
+    def take_proposals(self):
+        """Proposals that arrived, as (Proposed, body)."""
+        found = []
+        for message in self.heard(bulk=True):
+            assert isinstance(message, events.Proposed)
+            views = self.reader.views(message.ring_start, message.ring_end)
+            body = b"".join(views)
+            for view in views:
+                view.release()
+            assert crc32c(body) == message.body_crc
+            found.append((message, body))
+        return found
+
+    def accept(self):
+        """Accept everything proposed; returns the entries' headers."""
+        headers = []
+        for proposed, body in self.take_proposals():
+            header = self.append_entry(proposed.kind, body, proposed.count)
+            self.freer.set_free(proposed.ring_end)
+            headers.append(header)
+            self.tell(
+                effects.Accepted(
+                    proposed.term, proposed.gen, proposed.prop, header.index, header.first_lsn
+                )
+            )
+        return headers
+
+    def commit(self, index=None):
+        self.tell(effects.Committed(self.term, index or len(self.entries)))
+
+    def accept_and_commit(self):
+        headers = self.accept()
+        self.commit()
+        return headers
+
+    # --- clients ---
+
+    def client(self):
+        return StageClient(self)
+
+    def subscribe(self, producer_id):
+        topic = producer_id.to_bytes(8, "little")
+        socket = self.network.connect(zmq.SUB, "acks", topics=[topic])
+        self.work()
+        return StageFeed(socket, topic)
+
+    def producer(self, **changes):
+        """An open session with its push socket and feed; everything before it is committed."""
+        client = self.client()
+        client.ask(open_request(**changes))
+        self.accept_and_commit()
+        return StageProducer(self, client.answer())
+
+    # --- peers ---
+
+    def peer_send(self, lane, message, *body, node=2, **envelope):
+        fields = {
+            "cluster_id": CLUSTER,
+            "sender_uuid": bytes([node]) * 16,
+            "sender": node,
+            "target": NODE,
+            "correlation": 3,
+        }
+        frame = encode_message(message, **{**fields, **envelope})
+        socket = self.peer_socket(lane, node)
+        assert link.try_send(socket, [frame, *body])
+        self.work()
+
+    def peer_socket(self, lane, node=2):
+        key = (lane, node)
+        if key not in self.peer_sockets:
+            self.peer_sockets[key] = self.network.connect(zmq.DEALER, lane)
+        return self.peer_sockets[key]
+
+    def peer_receive(self, lane, node=2):
+        frames = link.try_receive(self.peer_socket(lane, node))
+        return None if frames is None else decode_message(frames[0])
+
+
+def open_request(producer_id=0, mode=1, ack_level=1, window=64, name=b""):
+    return OpenSessionRequest(producer_id, mode, ack_level, window, name)
+
+
+class StageClient:
+    """A control connection."""
+
+    def __init__(self, stage):
+        self.stage = stage
+        self.socket = stage.network.connect(zmq.DEALER, "control")
+        self.number = 0
+
+    def ask(self, message, *, cluster_id=bytes(16)):
+        self.number += 1
+        frame = encode_message(
+            message, cluster_id=cluster_id, sender_uuid=bytes(16), sender=0, target=0,
+            correlation=self.number,
+        )  # fmt: skip
+        self.send(frame)
+
+    def send(self, frame):
+        assert link.try_send(self.socket, [frame])
+        self.stage.work()
+
+    def answer(self):
+        """The next reply, None if there is none; its number must be the last request's."""
+        frames = link.try_receive(self.socket)
+        if frames is None:
+            return None
+        envelope, message = decode_message(frames[0])
+        assert envelope.correlation == self.number
+        return message
+
+
+class StageFeed:
+    def __init__(self, socket, topic):
+        self.socket = socket
+        self.topic = topic
+
+    def read(self):
+        found = []
+        while (frames := link.try_receive(self.socket)) is not None:
+            assert frames[0] == self.topic
+            found.append(decode_message(frames[1])[1])
+        return found
+
+
+class StageProducer:
+    def __init__(self, stage, session):
+        self.stage = stage
+        self.session = session
+        self.id = session.producer_id
+        self.epoch = session.producer_epoch
+        self.feed = stage.subscribe(self.id)
+        self.feed.read()
+        self.push_socket = stage.network.connect(zmq.PUSH, "append")
+
+    def batch(self, sequence, payloads=(b"a", b"bc")):
+        return make_batch(sequence, payloads, producer_id=self.id, epoch=self.epoch)
+
+    def queue(self, sequence, payloads=(b"a", b"bc"), round_=1):
+        assert link.try_send(self.push_socket, [push_frame(self.batch(sequence, payloads), round_)])
+
+    def push(self, sequence, payloads=(b"a", b"bc"), round_=1):
+        self.queue(sequence, payloads, round_)
+        self.stage.work()
+
+    def acks(self):
+        """(round, rows) of what came since."""
+        found = [each for each in self.feed.read() if isinstance(each, Acks)]
+        return [(each.round, ack_rows(each)) for each in found]

@@ -1,0 +1,132 @@
+"""A supervisor and its children on real processes, with actors that only tell what they see.
+
+Run as a script: `supervise FOLDER` is the supervisor; any other first word is a child. Children
+print one line an event to the standard output they share, so that a test waits for a line and never
+for time. A file FOLDER/PROCESS.status makes that process leave at once with the status in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from actors import messages, topology
+from actors.child import LIFELINE, die_with_parent, open_station, read_spec
+from actors.runner import StopFlag, prepare_process, run
+from actors.station import Station
+from actors.supervisor.signals import StopSignals
+from actors.supervisor.supervisor import Supervisor
+from logstore.config import parse_config
+from logstore.model import NodeId
+
+CONFIG = """
+[cluster]
+name = "stage"
+[[nodes]]
+node = 1
+port = 7300
+[[nodes]]
+node = 2
+port = 7310
+[limits]
+ring = "16MiB"
+batch_max = "64KiB"
+group_max = "64KiB"
+bulk_window = "64KiB"
+[process]
+metrics = false
+"""
+NODE = NodeId(1)
+CHILDREN = ("writer", "raft", "ingress", "egress", "replicator-2")
+
+
+def tell(*words: object) -> None:
+    os.write(1, (" ".join(str(word) for word in words) + "\n").encode())
+
+
+class StageActor:
+    """Tells that it runs; as raft also what the supervisor says, and answers a stop."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._is_raft = station.process == topology.RAFT
+        if self._is_raft:
+            self._inbox = station.inbox(topology.SUPERVISOR)
+            self._outbox = station.outbox(topology.SUPERVISOR)
+
+    def on_start(self) -> None:
+        tell("started", self._station.process, os.getpid(), self._station.incarnation)
+
+    def do_work(self, now_ns: int) -> int:
+        if not self._is_raft:
+            return 0
+        received = self._inbox.receive()
+        for message in received:
+            match message:
+                case messages.ProcessGone():
+                    tell("gone", message.process)
+                case messages.StopRequested():
+                    tell("stop-requested")
+                    self._outbox.send(messages.StopReady())
+        self._outbox.flush()
+        return len(received)
+
+    def wait_on(self) -> Sequence[Any]:
+        return ()
+
+    def next_timer_ns(self) -> int:
+        return 1 << 62
+
+    def on_close(self) -> None:
+        tell("closed", self._station.process)
+
+
+def be_child(process: str, parent_pid: int) -> None:
+    die_with_parent(parent_pid)
+    spec = read_spec()
+    order = Path(spec.folder) / f"{process}.status"
+    if order.exists():
+        tell("leaving", process)
+        sys.exit(int(order.read_text()))
+    stop = StopFlag()
+    prepare_process(stop)
+    station = open_station(spec)
+    slots, loops = station.slots, station.slot(f"{process}.loops")
+
+    def count_loop() -> None:
+        slots[loops] += 1
+
+    run(
+        [StageActor(station)],
+        station.bell,
+        count_loop=count_loop,
+        stop=lambda: stop.is_set,
+        lifeline=LIFELINE,
+        spin=False,
+    )
+
+
+def be_supervisor(folder: Path) -> int:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    with StopSignals() as signals:
+        supervisor = Supervisor(
+            parse_config(CONFIG),
+            NODE,
+            folder,
+            signals=signals,
+            metrics=None,
+            random=Random(1),
+            child_command=(sys.executable, __file__),
+        )
+        return supervisor.run()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "supervise":
+        sys.exit(be_supervisor(Path(sys.argv[2])))
+    be_child(sys.argv[1], int(sys.argv[2]))

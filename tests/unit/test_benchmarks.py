@@ -1,0 +1,97 @@
+"""The arithmetic of the benchmarks, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.compare import FIGURES, Pair, summarise
+from benchmarks.environment import file_system_of, require_real_file_system
+from benchmarks.floor import FLOOR_VARIABLE, FloorRow, find_floor
+from benchmarks.idle import IdleRow
+from benchmarks.load import LoadSpec, counted_from_schedule, make_batches
+from benchmarks.saturate import Row, weighted_percentile
+from logstore.errors import InvalidRequest
+
+MS = 1_000_000
+
+
+def product(**values: float) -> Row:
+    facts = {"payload": 1_024, "batch": 1, "window_mb": 2.0, "seconds": 5.0, "rate": 0.0}
+    rates = {"payloads_per_s": 1.0, "mb_per_s": 1.0, "p50_ms": 1.0, "p99_ms": 1.0}
+    rest = {"payloads_per_group": 1.0, "disk_bytes_per_payload_byte": 1.0}
+    return Row(**{**facts, **rates, **rest, "cpu_s": {}, "rss_mb": {}, **values})
+
+
+def floor(**values: float) -> FloorRow:
+    rates = {"frames_per_s": 1.0, "mb_per_s": 1.0, "p50_ms": 1.0, "p99_ms": 1.0}
+    return FloorRow(**{"frame_bytes": 1_024, "fsync": True, "window_mb": 2.0, **rates, **values})
+
+
+def test_memory_is_no_disk() -> None:
+    assert file_system_of(Path("/dev/shm")) == "tmpfs"
+    with pytest.raises(InvalidRequest, match="tmpfs"):
+        require_real_file_system(Path("/dev/shm"))
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="no folder"):
+        require_real_file_system(tmp_path / "missing")
+
+
+def test_without_a_floor_the_comparison_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(FLOOR_VARIABLE, raising=False)
+    with pytest.raises(InvalidRequest, match=FLOOR_VARIABLE):
+        find_floor()
+
+
+def test_percentiles_count_payloads_not_batches() -> None:
+    latencies = np.array([10.0, 1.0, 5.0])
+    weights = np.array([1, 97, 2], dtype=np.int64)
+    assert weighted_percentile(latencies, weights, 0.50) == 1.0
+    assert weighted_percentile(latencies, weights, 0.98) == 5.0
+    assert weighted_percentile(latencies, weights, 1.0) == 10.0
+    assert weighted_percentile(np.array([]), np.array([], dtype=np.int64), 0.5) == 0.0
+
+
+def test_open_loop_latency_counts_from_when_a_payload_was_due() -> None:
+    # 1,000 a second from 0 ms on; the third batch begins with payload 5, due at 5 ms
+    rows = np.array([[3 * MS, 0, 2], [4 * MS, 0, 3], [9 * MS, 8 * MS, 1]], dtype=np.int64)
+    counted = counted_from_schedule(rows, 0, 1_000.0)
+    assert counted[:, 1].tolist() == [0, 2 * MS, 5 * MS]
+    assert counted[:, 0].tolist() == rows[:, 0].tolist()
+
+
+def test_payloads_are_random_and_of_the_size_asked_for() -> None:
+    spec = LoadSpec(
+        endpoints=[],
+        payload_bytes=1 << 16,
+        batch=4,
+        window_bytes=1,
+        rate=0.0,
+        seconds=1.0,
+        samples="",
+        parent_pid=0,
+    )
+    batches = make_batches(spec)
+    assert {len(batch) for batch in batches} == {4}
+    assert {len(payload) for batch in batches for payload in batch} == {1 << 16}
+    assert len({payload for batch in batches for payload in batch}) == 4 * len(batches)
+
+
+def test_the_median_of_the_pairs_decides_and_less_latency_is_better() -> None:
+    singles, batches, one = FIGURES
+    pairs = [
+        Pair(singles.name, product(payloads_per_s=6.0), floor(frames_per_s=10.0), ratio)
+        for ratio in (0.4, 0.6, 0.7)
+    ]
+    pairs += [Pair(batches.name, product(mb_per_s=5.0), floor(mb_per_s=10.0), 0.5)]
+    pairs += [Pair(one.name, product(p50_ms=2.0), floor(p50_ms=1.0), 2.0)]
+    summary = summarise(pairs, IdleRow(10.0, 0.06, {}))
+    assert summary[singles.name]["median_ratio"] == 0.6
+    assert summary[singles.name]["is_reached"]
+    assert not summary[batches.name]["is_reached"]
+    assert summary[one.name]["is_reached"]
+    assert not summary["idle"]["is_reached"]

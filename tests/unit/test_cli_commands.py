@@ -1,0 +1,240 @@
+"""The commands against a played replica: bytes in, bytes out, exit statuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore.cli.main import COMMANDS, main
+from logstore.cli.options import DEFAULT_ENDPOINT
+from logstore.config import load_config
+from logstore.errors import ErrorCode
+from logstore.format.client_messages import (
+    ErrorReply,
+    StatusReply,
+    StatusRequest,
+    TimeLookupReply,
+    TimeLookupRequest,
+    TransferRequest,
+    VerifyReply,
+    VerifyRequest,
+)
+from tests.unit.client_stage import Cluster, FakeReplica
+
+REPOSITORY = Path(__file__).parents[2]
+ODD_LINES = b"one\r\n\n\xff\xfe\0\nlast"
+
+
+@pytest.fixture(autouse=True)
+def _process_settings() -> Iterator[None]:
+    """Commands own their process; here they share it."""
+    handler, interval = signal.getsignal(signal.SIGTERM), sys.getswitchinterval()
+    yield
+    signal.signal(signal.SIGTERM, handler)
+    sys.setswitchinterval(interval)
+
+
+@pytest.fixture
+def replica(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeReplica]:
+    with Cluster() as cluster:
+        monkeypatch.setenv("LOGSTORE_ENDPOINT", cluster.endpoint)
+        yield cluster.replicas[1]
+
+
+def run(*arguments: str | Path) -> int:
+    try:
+        return main([str(each) for each in arguments])
+    except SystemExit as exit_:
+        return int(exit_.code or 0)
+
+
+def pushed(replica: FakeReplica) -> list[list[bytes]]:
+    return [replica.pushed.get_nowait()[2] for _ in range(replica.pushed.qsize())]
+
+
+@pytest.mark.slow
+def test_every_command_can_be_imported_and_says_what_it_does() -> None:
+    for name in COMMANDS:
+        assert run(name, "--help") == 0
+
+
+def test_the_default_endpoint_is_the_first_of_the_shipped_configuration() -> None:
+    first = load_config(REPOSITORY / "configs/cluster-3.toml").nodes[0]
+    assert f"{first.host}:{first.port}" == DEFAULT_ENDPOINT
+
+
+def test_lines_go_in_and_come_out_unchanged(
+    replica: FakeReplica, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    source = tmp_path / "lines"
+    source.write_bytes(ODD_LINES)
+    assert run("produce", source) == 0
+    assert b"4 payloads committed" in capfdbinary.readouterr().err
+    assert [line for batch in pushed(replica) for line in batch] == [
+        b"one\r",
+        b"",
+        b"\xff\xfe\0",
+        b"last",
+    ]
+    assert run("consume") == 0
+    assert capfdbinary.readouterr().out == ODD_LINES + b"\n"
+    assert run("consume", "--raw") == 0
+    assert capfdbinary.readouterr().out == ODD_LINES.replace(b"\n", b"")
+
+
+def test_stdin_is_read_and_an_empty_one_appends_nothing(
+    replica: FakeReplica, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = tmp_path / "report"
+    for content, count in [(b"", 0), (b"x\ny\n", 2)]:
+        stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(content)))
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert run("produce", "-", "--json", report) == 0
+        assert json.loads(report.read_bytes())["payloads"] == count
+    assert pushed(replica) in ([[b"x", b"y"]], [[b"x"], [b"y"]])
+
+
+def test_batches_have_the_size_asked_for(replica: FakeReplica, tmp_path: Path) -> None:
+    source = tmp_path / "lines"
+    source.write_bytes(b"".join(b"%d\n" % n for n in range(5)))
+    assert run("produce", source, "--batch", "2") == 0
+    assert pushed(replica) == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
+
+
+def test_a_line_above_the_limit_is_refused_and_named(
+    replica: FakeReplica, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "lines"
+    source.write_bytes(b"ok\n" + bytes(2 << 20))
+    assert run("produce", source) == 4
+    assert "line 2 is longer" in capfd.readouterr().err
+
+
+def test_a_batch_above_the_limit_is_refused(replica: FakeReplica, tmp_path: Path) -> None:
+    source = tmp_path / "lines"
+    source.write_bytes(b"x" * 300_000 + b"\n" + b"y" * 900_000 + b"\n")
+    assert run("produce", source, "--batch", "2") == 4
+    assert pushed(replica) == []
+
+
+def test_a_fenced_producer_says_how_far_it_came(
+    replica: FakeReplica, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fence_the_third(round_number: int, sequence: int, payloads: list[bytes]) -> None:
+        if sequence < 2:
+            replica.acknowledge(round_number, sequence, payloads)
+        elif sequence == 2:
+            replica.send_acks(round_number, [(sequence, 0, 1, int(ErrorCode.FENCED), 0)])
+
+    replica.on_push = fence_the_third
+    source = tmp_path / "lines"
+    source.write_bytes(b"".join(b"%d\n" % n for n in range(40)))
+    assert run("produce", source, "--batch", "10") == 4
+    said = capfd.readouterr().err
+    assert "newer producer epoch" in said
+    assert "20 payloads are acknowledged, LSN 1 to 20; the other 20 may or may not" in said
+
+
+def test_ranges_end_where_they_are_told(
+    replica: FakeReplica, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    replica.call(lambda: replica.append_to_log([b"%d" % n for n in range(1, 8)]))
+    asked: list[int] = []
+    replica.on[TimeLookupRequest] = lambda request: (
+        asked.append(request.timestamp_ns) or TimeLookupReply(6)
+    )
+    for arguments, expected in [
+        (["--from", "3", "--to", "5"], b"3\n4\n5\n"),
+        (["--from", "7"], b"7\n"),
+        (["--from", "8"], b""),
+        (["--from", "latest"], b""),
+        (["--from", "1970-01-01T00:00:01+00:00"], b"6\n7\n"),
+        (["--from", "6", "--to", "7", "--follow"], b"6\n7\n"),
+    ]:
+        assert run("consume", *arguments) == 0
+        assert capfdbinary.readouterr().out == expected
+    assert asked == [10**9]
+
+
+def test_json_lines_carry_lsn_time_and_payload(replica: FakeReplica, tmp_path: Path) -> None:
+    replica.call(lambda: replica.append_to_log([b"text", b"\xff"]))
+    target = tmp_path / "rows"
+    assert run("consume", "--json", target) == 0
+    assert [json.loads(line) for line in target.read_text().splitlines()] == [
+        {"lsn": 1, "timestamp_ns": 1_000, "payload": "text"},
+        {"lsn": 2, "timestamp_ns": 1_000, "payload_base64": "/w=="},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["consume", "--from", "soon"], 2),
+        (["consume", "--from", "0"], 2),
+        (["consume", "--from", "5", "--to", "4"], 2),
+        (["consume", "--replica", "9"], 2),
+        (["consume", "--from", "9"], 4),
+        (["produce", "/no/such/file"], 2),
+        (["status", "--endpoint", "nowhere"], 2),
+        (["nonsense"], 2),
+        (["inspect", "meta", "/no/such/file"], 2),
+    ],
+)
+def test_exit_statuses_of_bad_requests(
+    replica: FakeReplica, arguments: list[str], status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == status
+    assert capfd.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["status"], ["verify"], ["transfer"], ["consume"], ["init"]])
+def test_without_a_cluster_the_exit_status_is_3(command: list[str]) -> None:
+    assert run(*command, "--endpoint", "127.0.0.1:9", "--timeout", "0.1") == 3
+
+
+def test_status_prints_a_table_or_json(
+    replica: FakeReplica, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    document = {"role": "leader", "term": 2, "visible_lsn": 9, "log_start_lsn": 1, "pid": 77}
+    replica.on[StatusRequest] = lambda _: StatusReply(json.dumps(document).encode())
+    assert run("status") == 0
+    assert "node 1 leads in term 2, LSN 1 to 9 committed" in capfd.readouterr().out
+    target = tmp_path / "status"
+    assert run("status", "--json", target) == 0
+    found = json.loads(target.read_bytes())
+    assert (found["leader"], found["nodes"][0]["pid"]) == (1, 77)
+    replica.on[StatusRequest] = lambda _: StatusReply(b'{"role": "follower"}')
+    assert run("status") == 3
+
+
+def test_verify_fails_on_damage(replica: FakeReplica, capfd: pytest.CaptureFixture[str]) -> None:
+    replica.on[VerifyRequest] = lambda _: VerifyReply(3, 3, 255, 3, 100, 3, b"[]")
+    assert run("verify") == 0
+    assert "equal up to LSN 3" in capfd.readouterr().out
+    faulty = b'[{"first_lsn": 2, "last_lsn": 2, "reason": "bad CRC"}]'
+    replica.on[VerifyRequest] = lambda _: VerifyReply(3, 3, 255, 3, 100, 3, faulty)
+    assert run("verify") == 5
+    assert "LSN 2 to 2 (bad CRC)" in capfd.readouterr().out
+
+
+def test_a_refused_transfer_has_status_4(replica: FakeReplica) -> None:
+    refusal = ErrorReply(ErrorCode.TRANSFER_FAILED, 0, 0, 0, b"no other voter")
+    replica.on[TransferRequest] = lambda _: refusal
+    assert run("transfer") == 4
+    assert run("transfer", "1") == 0
+
+
+def test_damaged_files_have_status_5(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    garbage = tmp_path / "meta.a"
+    garbage.write_bytes(b"garbage" * 200)
+    assert run("inspect", "meta", garbage) == 5
+    assert run("inspect", "counters", garbage) == 5
+    assert run("inspect", "segment", garbage) == 2
+    assert "no segment file" in capfd.readouterr().err

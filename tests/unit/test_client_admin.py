@@ -1,0 +1,146 @@
+"""What an operator asks: merged status, transfer, verification, against played replicas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+import logstore
+from logstore.client.status import merge_status
+from logstore.errors import ErrorCode, InvalidRequest, TransferFailed
+from logstore.format.client_messages import (
+    DoneReply,
+    ErrorReply,
+    InitializeRequest,
+    StatusReply,
+    StatusRequest,
+    TransferRequest,
+    VerifyReply,
+    VerifyRequest,
+)
+from tests.unit.client_stage import Cluster, FakeReplica
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(nodes=2) as cluster:
+        for replica in cluster.replicas.values():
+            replica.on[StatusRequest] = status_of(replica)
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[logstore.LogClient]:
+    with logstore.connect(cluster.endpoint, timeout=2) as client:
+        yield client
+
+
+def status_of(replica: FakeReplica):
+    role = "leader" if replica.node == replica.cluster.leader else "follower"
+    document = {"node": replica.node, "role": role, "term": 3, "visible_lsn": 10 * replica.node}
+    return lambda _: StatusReply(json.dumps(document).encode())
+
+
+def test_status_merges_what_the_nodes_say(client: logstore.LogClient) -> None:
+    status = client.admin.status()
+    assert (status["leader"], status["term"], status["commit_lsn"]) == (1, 3, 10)
+    assert [row["role"] for row in status["nodes"]] == ["leader", "follower"]
+    assert all("port" in row for row in status["nodes"])
+
+
+@pytest.mark.slow
+def test_status_lists_nodes_that_do_not_answer(
+    client: logstore.LogClient, cluster: Cluster
+) -> None:
+    cluster.replicas[2].stop()
+    (dead,) = client.admin.status()["nodes"][1:]
+    assert (dead["node"], dead["role"], dead["pid"], dead["lag_lsn"]) == (
+        2,
+        "unreachable",
+        None,
+        None,
+    )
+
+
+def test_the_newest_term_decides_who_leads() -> None:
+    old = {"role": "leader", "term": 4, "visible_lsn": 70, "log_start_lsn": 1}
+    new = {"role": "leader", "term": 5, "visible_lsn": 60, "log_start_lsn": 1, "faulty": [{}]}
+    lagging = {"role": "follower", "term": 5, "visible_lsn": 55, "log_start_lsn": 1}
+    status = merge_status({1: old, 2: new, 3: lagging})
+    assert (status["leader"], status["term"], status["commit_lsn"]) == (2, 5, 60)
+    assert [row["lag_lsn"] for row in status["nodes"]] == [0, 0, 5]
+    assert status["nodes"][1]["faulty"] == [{}]
+
+
+def test_without_a_leader_the_highest_visible_lsn_is_told() -> None:
+    status = merge_status({1: None, 2: {"role": "follower", "term": 2, "visible_lsn": 8}})
+    assert (status["leader"], status["commit_lsn"], status["term"]) == (0, 8, 2)
+
+
+def test_a_transfer_ends_when_the_next_leader_is_known(
+    client: logstore.LogClient, cluster: Cluster
+) -> None:
+    def hand_over(request: TransferRequest) -> DoneReply:
+        cluster.leader, cluster.term = request.target, 2
+        return DoneReply(0)
+
+    cluster.replicas[1].on[TransferRequest] = hand_over
+    assert client.admin.transfer(2) == 2
+    assert client.admin.transfer(2) == 2
+
+
+def test_a_transfer_that_fails_says_so(client: logstore.LogClient, cluster: Cluster) -> None:
+    refusal = ErrorReply(ErrorCode.TRANSFER_FAILED, 0, 0, 0, b"node 2 is too far behind")
+    cluster.replicas[1].on[TransferRequest] = lambda _: refusal
+    with pytest.raises(TransferFailed, match="too far behind"):
+        client.admin.transfer(2)
+    with pytest.raises(InvalidRequest, match="no node 9"):
+        client.admin.transfer(9)
+
+
+def test_initialisation_goes_to_the_first_node(
+    client: logstore.LogClient, cluster: Cluster
+) -> None:
+    cluster.replicas[1].on[InitializeRequest] = lambda _: DoneReply(0)
+    client.admin.initialize()
+
+
+def play_log(replica: FakeReplica, chains: list[int], faulty: str = "[]") -> None:
+    """A log of one entry a chain, one payload each; a slice is three entries, or one."""
+
+    def answer(request: VerifyRequest) -> VerifyReply:
+        count = 1 if request.max_bytes == 1 else 3
+        last = min(request.first_index + count - 1, len(chains))
+        payloads = max(0, last - request.first_index + 1)
+        return VerifyReply(
+            last, len(chains), chains[last - 1], payloads, 100, last, faulty.encode()
+        )
+
+    replica.on[VerifyRequest] = answer
+
+
+def test_equal_logs_verify_though_one_is_ahead(
+    client: logstore.LogClient, cluster: Cluster
+) -> None:
+    play_log(cluster.replicas[1], [11, 12, 13, 14, 15])
+    play_log(cluster.replicas[2], [11, 12, 13, 14])
+    found = client.admin.verify()
+    assert (found.is_good, found.compared_index, found.compared_lsn) == (True, 4, 4)
+    assert [row.payloads for row in found.replicas] == [5, 4]
+
+
+def test_logs_that_differ_do_not_verify(client: logstore.LogClient, cluster: Cluster) -> None:
+    play_log(cluster.replicas[1], [11, 12, 13, 14])
+    play_log(cluster.replicas[2], [11, 12, 13, 99])
+    assert not client.admin.verify().chains_equal
+
+
+def test_damage_is_listed_and_is_not_good(client: logstore.LogClient, cluster: Cluster) -> None:
+    play_log(cluster.replicas[1], [11, 12])
+    play_log(cluster.replicas[2], [11, 12], faulty='[{"first_index": 2}]')
+    found = client.admin.verify()
+    assert found.chains_equal
+    assert not found.is_good
+    assert found.replicas[1].faulty == [{"first_index": 2}]

@@ -1,0 +1,154 @@
+"""Settings: units, relations, and that each refusal names the key and the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logstore.config import Config, PortOffset, load_config, parse_config, render_config
+from logstore.config_reference import render_reference
+from logstore.errors import ConfigError, InvalidRequest
+from logstore.units import parse_duration, parse_size
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+THREE = """
+[cluster]
+name = "test"
+[[nodes]]
+node = 1
+port = 7100
+[[nodes]]
+node = 2
+port = 7110
+[[nodes]]
+node = 3
+port = 7120
+"""
+
+
+@pytest.mark.parametrize("name", ["cluster-3.toml", "single.toml", "placement-example.toml"])
+def test_every_shipped_file_is_accepted_and_survives_rendering(name: str) -> None:
+    config = load_config(CONFIGS / name)
+    assert parse_config(render_config(config)) == config
+
+
+def test_defaults_are_the_limits_of_the_product() -> None:
+    config = parse_config(THREE)
+    assert config.limits.batch_max_bytes == 4 << 20
+    assert config.limits.ring_bytes == 64 << 20
+    assert config.storage.segment_bytes == 256 << 20
+    assert config.raft.heartbeat_ns == 200_000_000
+    assert config.raft.election_timeout_ns == 1_000_000_000
+    assert config.process.mode == "processes"
+
+
+def test_endpoints_are_the_port_plus_the_offset() -> None:
+    config = parse_config(THREE)
+    assert config.endpoint(2, PortOffset.CONTROL) == "tcp://127.0.0.1:7110"
+    assert config.endpoint(3, PortOffset.PEER_BULK) == "tcp://127.0.0.1:7126"
+    assert config.peer_ids(2) == [1, 3]
+
+
+def test_an_unknown_node_is_refused_with_those_there_are() -> None:
+    with pytest.raises(InvalidRequest, match="no node 7.*1, 2, 3"):
+        parse_config(THREE).node(7)
+
+
+def test_reference_is_current() -> None:
+    text = (CONFIGS / "README.md").read_text(encoding="utf-8")
+    assert text == render_reference(), "run `make reference`"
+
+
+REFUSALS = {
+    "unknown table": (THREE + "[rfat]\n", r"rfat: unknown key; the keys here are cluster, nodes"),
+    "unknown key": (THREE + '[raft]\nheartbeet = "1s"\n', r"raft\.heartbeet: unknown key.*heartb"),
+    "unknown node key": (THREE + "prot = 1\n", r"nodes\[.*\]\.prot: unknown key.*node, host, port"),
+    "missing key": ("[cluster]\n[[nodes]]\nnode = 1\nport = 7100\n", r"cluster\.name: is missing"),
+    "wrong type": (THREE + "[storage]\nsegment = 4\n", r"storage\.segment: Expected `str`"),
+    "no unit": (THREE + '[raft]\nheartbeat = "100"\n', r"raft\.heartbeat: '100' has no unit; .*ms"),
+    "bad unit": (THREE + '[limits]\nring = "64mb"\n', r"limits\.ring: '64mb' has the unknown unit"),
+    "negative": (THREE + '[limits]\nring = "-1MiB"\n', r"limits\.ring: '-1MiB' is no quantity"),
+    "bad choice": (THREE + '[raft]\nstream_mode = "fast"\n', r"raft\.stream_mode: Invalid enum"),
+    "not TOML": ("[cluster", r"is not TOML"),
+    "no nodes": ("nodes = []\n[cluster]\nname = 'x'\n", r"nodes \(their number\): is 0"),
+    "node twice": (THREE.replace("node = 3", "node = 1"), r"nodes\[2\]\.node: 1 is given twice"),
+    "node 0": (THREE.replace("node = 3", "node = 0"), r"nodes\[2\]\.node: is 0; it must be betw"),
+    "ports overlap": (THREE.replace("7110", "7107"), r"nodes\[1\]\.port: 7107 overlaps node 1's"),
+    "port too high": (THREE.replace("7120", "65530"), r"nodes\[2\]\.port: is 65530"),
+    "open to all": (THREE.replace("port = 7120", 'port = 7120\nhost = "10.0.0.1"'), r"insecure = "),
+    "wildcard": (THREE.replace("port = 7120", 'port = 7120\nhost = "0.0.0.0"'), r"names no node"),
+    "IPv6": (THREE.replace("port = 7120", 'port = 7120\nhost = "::1"'), r"::1 is IPv6"),
+    "cluster name": (THREE.replace('"test"', '"a b"'), r"cluster\.name: is 'a b'"),
+    "election": (THREE + '[raft]\nelection_timeout = "400ms"\n', r"election_timeout.*less than 5"),
+    "heartbeat": (THREE + '[raft]\nheartbeat = "1ms"\n', r"raft\.heartbeat: is 1ms"),
+    "batch wall": (THREE + '[limits]\nbatch_max = "5MiB"\n', r"limits\.batch_max: is 5242880"),
+    "ring": (THREE + '[limits]\nring = "32MiB"\n', r"limits\.ring: is 32MiB; with 2 peers"),
+    "ring step": (THREE + '[limits]\nring = "67108865 B"\n', r"limits\.ring.*multiple of 64KiB"),
+    "segment": (THREE + '[storage]\nsegment = "1MiB"\n', r"storage\.segment: is 1MiB; .*16777216"),
+    "client memory": (THREE + '[limits]\nclient_memory = "1MiB"\n', r"client_memory.*session_wind"),
+    "cpu name": (THREE + "cpus = {disk = [1]}\n", r"nodes\[2\]\.cpus\.disk: no such process"),
+    "cpu list": (THREE + "cpus = {raft = []}\n", r"nodes\[2\]\.cpus\.raft: is \[\]"),
+    "own replicator": (THREE + "cpus = {replicator-3 = [0]}\n", r"replicator-3: no such process"),
+    "spin alone": (THREE + '[process]\nspin = ["raft"]\n', r"process\.spin: 'raft' has no CPU"),
+    "spin name": (THREE + '[process]\nspin = ["disk"]\n', r"process\.spin: 'disk' cannot spin"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_setting_that_cannot_be_is_refused_with_key_and_reason(case: str) -> None:
+    text, message = REFUSALS[case]
+    with pytest.raises(ConfigError, match=message):
+        parse_config(text)
+
+
+def test_spinning_is_allowed_on_a_core_of_its_own() -> None:
+    text = THREE.replace("port =", "cpus = {raft = [1], ingress = [0]}\nport =")
+    assert parse_config(text + '[process]\nspin = ["raft"]\n').process.spin == ["raft"]
+
+
+def test_the_ring_relation_counts_every_peer() -> None:
+    """SAFETY W7: ring >= 4 x max(group_max, batch_max) + peers x bulk_window + message_max."""
+    needed = 4 * (4 << 20) + 2 * (8 << 20) + (4 << 20) + (64 << 10)
+    parse_config(THREE + f'[limits]\nring = "{needed} B"\n')
+    with pytest.raises(ConfigError, match=r"limits\.ring"):
+        parse_config(THREE + f'[limits]\nring = "{needed - (64 << 10)} B"\n')
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read"):
+        load_config(tmp_path / "absent.toml")
+    bad = tmp_path / "bad.toml"
+    bad.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"bad\.toml: cannot be read"):
+        load_config(bad)
+    bad.write_text(THREE.replace("7110", "7107"))
+    with pytest.raises(ConfigError, match=r"bad\.toml: nodes\[1\]\.port"):
+        load_config(bad)
+
+
+def test_quantities_are_exact() -> None:
+    assert parse_size("1.5 GB", key="k") == 1_500_000_000
+    assert parse_size("0.5KiB", key="k") == 512
+    assert parse_duration("0.1ms", key="k") == 100_000
+    assert parse_duration("2 min", key="k") == 120_000_000_000
+    with pytest.raises(ConfigError, match=r"k: '0\.3B' is no whole number of B"):
+        parse_size("0.3B", key="k")
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_size_or_a_config_error(text: str) -> None:
+    try:
+        assert parse_size(text, key="k") >= 0
+    except ConfigError as error:
+        assert str(error).startswith("k: ")
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
+    try:
+        assert isinstance(parse_config(text), Config)
+    except ConfigError as error:
+        assert str(error)

@@ -1,0 +1,249 @@
+"""The fetch port: bounds of work and memory, waiting, linearizable reads, damage, clusters."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from actors.egress.requests import ANSWERS_QUEUED_MAX, SERVED_MAX, WAITING_MAX
+from actors.topology import Counter
+from logstore.errors import ErrorCode
+from logstore.format.client_messages import (
+    PIECE,
+    FetchReply,
+    VerifyReply,
+    VerifyRequest,
+    WatermarksReply,
+    WatermarksRequest,
+)
+from logstore.raft.effects import ReadIndexAnswered
+from logstore.raft.events import EntryRotted, ReadIndexRequested
+from tests.unit.egress_stage import EgressStage, fetch
+from transport import link
+
+MS = 1_000_000
+OTHER = b"o" * 16
+
+
+@pytest.fixture
+def egress(tmp_path, monkeypatch):
+    stage = EgressStage(tmp_path, monkeypatch)
+    yield stage
+    stage.close()
+
+
+def damage(egress, ending, position, size=1):
+    [path] = sorted(egress.stage.folder.glob(f"data/*1.{ending}"))
+    raw = bytearray(path.read_bytes())
+    for at in range(position, position + size):
+        raw[at] ^= 1
+    path.write_bytes(raw)
+
+
+def record_position(index):
+    return 4_096 + 128 * (index - 1)
+
+
+def pieces_of(answer):
+    """(first LSN, index, count) of each piece."""
+    reply, body = answer
+    found, at = [], 0
+    while at < len(body):
+        first, index, _, _, count, size = PIECE.unpack_from(body, at)
+        found.append((first, index, count))
+        at += PIECE.size + size
+    assert len(found) == reply.pieces
+    return found
+
+
+def test_a_fetch_gives_whole_batches_within_its_bounds_and_never_above_visible(egress):
+    egress.append(8, 0, 8, 100, 8)
+    egress.show(4)
+    client = egress.client()
+    answer = client.ask(fetch(1))
+    assert answer[0] == FetchReply(1, 3, 4, 3)
+    assert pieces_of(answer) == [(1, 1, 1), (2, 3, 1), (3, 4, 1)]
+    assert pieces_of(client.ask(fetch(2, 2))) == [(2, 3, 1)]
+    assert pieces_of(client.ask(fetch(3, max_bytes=0))) == [(3, 4, 1)]
+    assert client.ask(fetch(4))[0].pieces == 0
+    assert client.ask(fetch(5))[0].code == ErrorCode.OUT_OF_RANGE
+    assert client.ask(fetch(3, 2))[0].code == ErrorCode.OUT_OF_RANGE
+
+
+def test_what_waits_for_an_lsn_is_answered_when_it_shows_or_refused_at_the_deadline(egress):
+    egress.append(8, 8)
+    egress.show(1)
+    client = egress.client()
+    assert client.ask(fetch(2, min_lsn=2, wait_ms=100)) is None
+    assert egress.egress.next_timer_ns() == egress.stage.now_ns + 100 * MS
+    assert not egress.stage.is_busy_loop(egress.egress)
+    egress.show(2)
+    assert pieces_of(client.answers()[0]) == [(2, 2, 1)]
+    assert client.ask(WatermarksRequest(3, 100, False)) is None
+    egress.stage.now_ns += 100 * MS
+    egress.work()
+    assert client.answers()[0][0].code == ErrorCode.TIMED_OUT
+
+
+def test_many_waiting_requests_are_answered_in_bounded_steps(egress):
+    egress.append(8, 8)
+    egress.show(1)
+    clients = [egress.client() for _ in range(SERVED_MAX + 3)]
+    for client in clients:
+        client.ask(fetch(2, min_lsn=2, wait_ms=1_000))
+    egress.slots[Counter.VISIBLE_INDEX] = 2
+    egress.slots[Counter.VISIBLE] = 3
+    assert egress.egress.do_work(egress.stage.now_ns) == SERVED_MAX
+    assert sum(len(client.answers()) for client in clients) == SERVED_MAX
+    egress.work()
+    assert sum(len(client.answers()) for client in clients) == 3
+
+
+def test_beyond_the_bound_of_waiting_requests_the_newest_is_refused(egress):
+    egress.append(8)
+    egress.show()
+    client = egress.client()
+    for _ in range(WAITING_MAX + 1):
+        client.send(WatermarksRequest(2, 1_000, False))
+        if client.socket.pipes[0].to_binding.__len__() > SERVED_MAX:
+            egress.work()
+    egress.work()
+    assert [answer[0].code for answer in client.answers()] == [ErrorCode.OVERLOADED]
+
+
+def test_answers_to_a_client_that_does_not_read_are_dropped_and_counted(egress):
+    """Memory of a slow client is bounded: 16 answers of 4 MiB."""
+    egress.append(8)
+    egress.show()
+    client = egress.client()
+    for _ in range(ANSWERS_QUEUED_MAX + 2):
+        client.send(fetch(1))
+        egress.work()
+    assert len(client.answers()) == ANSWERS_QUEUED_MAX
+    assert egress.slots[Counter.SENDS_DROPPED] == 2
+
+
+def test_a_linearizable_fetch_asks_raft_and_waits_for_what_it_says(egress):
+    egress.append(8, 8)
+    egress.show(1)
+    client = egress.client()
+    assert client.ask(fetch(1, is_linearizable=True)) is None
+    [asked] = egress.heard()
+    assert isinstance(asked, ReadIndexRequested)
+    egress.stage.send("raft", "egress", ReadIndexAnswered(asked.request_id, True, 2))
+    egress.work()
+    assert client.answers() == []
+    egress.show(2)
+    assert client.answers()[0][0] == FetchReply(1, 2, 3, 2)
+
+
+def test_no_leader_and_no_answer_are_refusals(egress):
+    egress.append(8)
+    egress.show()
+    client = egress.client()
+    client.ask(fetch(1, is_linearizable=True))
+    egress.stage.send("raft", "egress", ReadIndexAnswered(egress.heard()[0].request_id, False, 0))
+    egress.work()
+    assert client.answers()[0][0].code == ErrorCode.NOT_LEADER
+    client.ask(fetch(1, is_linearizable=True))
+    egress.stage.now_ns = egress.egress.next_timer_ns()
+    egress.work()
+    assert client.answers()[0][0].code == ErrorCode.NO_QUORUM
+
+
+def test_v5_an_answer_to_a_process_that_died_answers_no_request_of_the_next_one(egress):
+    egress.append(8)
+    egress.show()
+    egress.client().ask(fetch(1, is_linearizable=True))
+    [asked] = egress.heard()
+    egress.egress.on_close()
+    egress.stage.now_ns += 1
+    egress.restart()
+    client = egress.client()
+    client.ask(fetch(1, is_linearizable=True))
+    egress.stage.send("raft", "egress", ReadIndexAnswered(asked.request_id, True, 1))
+    egress.work()
+    assert client.answers() == []
+
+
+def test_a_client_of_another_cluster_is_told_so_at_once(egress):
+    egress.append(8)
+    egress.show()
+    answer = egress.client().ask(fetch(9, min_lsn=9, wait_ms=1_000), cluster=OTHER)
+    assert answer[0].code == ErrorCode.WRONG_CLUSTER
+    assert egress.slots[Counter.FRAMES_FOREIGN] == 1
+
+
+def test_a_replica_that_has_no_cluster_yet_is_not_ready_rather_than_another_cluster(egress):
+    egress.tell_identity(bytes(16))
+    client = egress.client()
+    assert client.ask(fetch(1))[0].code == ErrorCode.NOT_READY
+    assert client.ask(fetch(1, wait_ms=100)) is None
+    egress.tell_identity(OTHER)
+    assert client.answers()[0][0].code == ErrorCode.WRONG_CLUSTER
+
+
+def test_garbage_and_messages_of_another_shape_are_counted(egress):
+    client = egress.client()
+    for frames in ([b"garbage"], [b"a", b"b"], [b""] * 100):
+        assert link.try_send(client.socket, frames)
+    egress.work()
+    assert client.answers() == []
+    assert egress.slots[Counter.FRAMES_DROPPED] == 3
+
+
+def test_q5_a_damaged_body_is_named_with_its_lsns_and_raft_hears_of_it_once(egress):
+    egress.append(8, 512, 8)
+    damage(egress, "data", 4_096 + 128 + 64 + 200)
+    egress.show()
+    client = egress.client()
+    assert pieces_of(client.ask(fetch(1))) == [(1, 1, 1)]
+    for _ in range(3):
+        reply = client.ask(fetch(2))[0]
+        assert (reply.code, reply.first, reply.last) == (ErrorCode.CORRUPT_DATA, 2, 2)
+    assert egress.heard() == [EntryRotted(2)]
+
+
+def test_q5_a_damaged_record_hides_nothing_before_it_and_raft_hears_of_it(egress):
+    egress.append(8, 8, 8, 8, 8)
+    damage(egress, "raft", record_position(4) + 20)
+    egress.show()
+    client = egress.client()
+    assert [lsn for lsn, _, _ in pieces_of(client.ask(fetch(1, 3)))] == [1, 2, 3]
+    reply = client.ask(fetch(1))
+    assert pieces_of(reply)[-1][0] == 3
+    assert egress.heard() == []
+    reply = client.ask(fetch(4))[0]
+    assert reply.code == ErrorCode.CORRUPT_DATA
+
+
+def test_verify_lists_damaged_bodies_and_records_and_goes_on(egress):
+    egress.append(8, 512, 8, 8, 8)
+    damage(egress, "data", 4_096 + 128 + 64 + 200)
+    damage(egress, "raft", record_position(4) + 20)
+    egress.show()
+    [reply] = egress.client().ask(VerifyRequest(1, 1 << 20))
+    faulty = msgspec.json.decode(reply.document)
+    assert [row["first_index"] for row in faulty] == [2, 4]
+    assert (reply.last_index, reply.last_lsn) == (5, 5)
+    assert reply.chain == egress.log.rows[5].chain
+    assert egress.heard() == [EntryRotted(2), EntryRotted(4)]
+
+
+def test_a_verification_is_cut_into_slices_of_bounded_work(egress, monkeypatch):
+    monkeypatch.setattr("actors.egress.reads.VERIFY_ENTRIES_MAX", 2)
+    egress.append(8, 8, 8)
+    egress.show()
+    client = egress.client()
+    first, last = (client.ask(VerifyRequest(at, 1 << 20))[0] for at in (1, 3))
+    assert isinstance(first, VerifyReply)
+    assert [reply.last_index for reply in (first, last)] == [2, 3]
+    assert last.chain == egress.log.rows[3].chain
+
+
+def test_watermarks_say_where_the_log_begins_and_ends(egress):
+    client = egress.client()
+    assert client.ask(WatermarksRequest(0, 0, False))[0].code == ErrorCode.NOT_READY
+    egress.append(8, 8)
+    egress.show()
+    assert client.ask(WatermarksRequest(0, 0, False)) == (WatermarksReply(1, 2),)

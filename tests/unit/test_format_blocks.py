@@ -1,0 +1,253 @@
+"""Entry headers, frames, records, segment headers and META: what they refuse and how they agree."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from logstore.errors import FormatError, InvariantViolated
+from logstore.format.entry import (
+    EntryHeader,
+    Row,
+    chain_start,
+    header_fault,
+    takes_lsns,
+    unpack_entry_header,
+)
+from logstore.format.fields import seal
+from logstore.format.group import FrameHeader, frame_size, unpack_frame_header
+from logstore.format.meta import LogStart, Meta, unpack_meta
+from logstore.format.raft_record import RECORD_SIZE, record_from_frame, unpack_raft_record
+from logstore.format.record_array import RECORD_DTYPE, record_array
+from logstore.format.segment_header import FileRole, SegmentHeader, unpack_segment_header
+from logstore.limits import POSITION_MAX
+from logstore.model import EntryKind, ReplicaState
+
+SEGMENT = b"segment 16 bytes"
+OTHER = b"another segment!"
+DATA = EntryHeader(
+    kind=EntryKind.DATA, count=3, term=5, index=9, prev_term=4, first_lsn=21, timestamp_ns=10**18,
+    cumulative_bytes=4096, prev_chain=77, body_size=64, body_crc=123,
+)  # fmt: skip
+NOOP = EntryHeader(
+    kind=EntryKind.NOOP, count=0, term=5, index=10, prev_term=5, first_lsn=24, timestamp_ns=10**18,
+    cumulative_bytes=4096, prev_chain=DATA.chain(), body_size=0, body_crc=0,
+)  # fmt: skip
+
+
+def replaced(value: Any, **fields: Any) -> Any:
+    return msgspec.structs.replace(value, **fields)
+
+
+def resealed(block: bytes, seed: bytes, **bytes_at: bytes) -> bytes:
+    """The block with bytes at p<position> replaced and a good CRC."""
+    changed = bytearray(block)
+    for position, data in bytes_at.items():
+        at = int(position[1:])
+        changed[at : at + len(data)] = data
+    return seal(bytes(changed[:-4]), seed)
+
+
+def test_only_data_takes_lsns() -> None:
+    assert [kind for kind in EntryKind if takes_lsns(kind)] == [EntryKind.DATA]
+    assert DATA.next_lsn == 24
+    assert NOOP.next_lsn == NOOP.first_lsn
+
+
+def test_the_chain_is_blake2b_of_the_fields_that_identify_an_entry() -> None:
+    """SAFETY S3; written out so that another language can follow it."""
+    packed = b"".join(
+        value.to_bytes(size, "little")
+        for value, size in ((77, 8), (2, 2), (0, 2), (3, 4), (5, 8), (9, 8), (21, 8), (10**18, 8),
+                            (123, 4))
+    )  # fmt: skip
+    assert len(packed) == 52
+    expected = int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")
+    assert DATA.chain() == expected == Row.of(DATA).chain
+    start = blake2b(bytes(16), digest_size=8).digest()
+    assert chain_start(bytes(16)) == int.from_bytes(start, "little")
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["kind", "count", "term", "index", "first_lsn", "timestamp_ns", "prev_chain", "body_crc"],
+)
+def test_every_field_that_identifies_an_entry_changes_its_chain(field: str) -> None:
+    assert replaced(DATA, **{field: getattr(DATA, field) + 1}).chain() != DATA.chain()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": 0}, {"kind": 9}, {"kind": 10}, {"kind": 11}, {"count": 0},
+        {"kind": EntryKind.OPEN}, {"term": 0}, {"term": POSITION_MAX + 1}, {"prev_term": 6},
+        {"index": 0}, {"index": POSITION_MAX + 1}, {"first_lsn": 0},
+        {"first_lsn": POSITION_MAX - 2}, {"timestamp_ns": POSITION_MAX + 1}, {"body_size": 60},
+        {"body_size": 1 << 31}, {"cumulative_bytes": 63}, {"cumulative_bytes": POSITION_MAX + 1},
+        {"body_size": 0}, {"body_size": 0, "body_crc": 0},
+        {"kind": EntryKind.NOOP, "count": 0}, {"kind": EntryKind.TRIM, "count": 0, "body_size": 0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_header_that_no_entry_has_is_neither_packed_nor_read(fields: dict[str, int]) -> None:
+    header = replaced(DATA, **fields)
+    assert header_fault(header)
+    with pytest.raises(InvariantViolated):
+        header.pack()
+
+
+def test_a_header_with_a_reserved_field_or_an_unknown_kind_is_not_read() -> None:
+    packed = bytearray(DATA.pack())
+    packed[2] = 1
+    with pytest.raises(FormatError, match="reserved"):
+        unpack_entry_header(packed)
+    packed[0:4] = b"\x09\0\0\0"
+    with pytest.raises(FormatError, match="kind 9"):
+        unpack_entry_header(packed)
+
+
+@pytest.mark.parametrize("header", [DATA, NOOP])
+def test_a_record_rebuilt_from_its_frame_is_byte_identical(header: EntryHeader) -> None:
+    """SAFETY S1."""
+    frame = FrameHeader(header, segment=2, segment_uuid=SEGMENT, log_epoch=1, commit_known=8)
+    written = record_from_frame(frame, 8192).pack(SEGMENT)
+    read = unpack_frame_header(frame.pack(), segment_uuid=SEGMENT)
+    assert record_from_frame(read, 8192).pack(SEGMENT) == written
+    record = unpack_raft_record(written, segment_uuid=SEGMENT)
+    assert record.row == Row.of(header)
+    assert (record.frame_offset, record.commit_known, record.log_epoch) == (8192, 8, 1)
+    assert frame_size(header) == 128 + header.body_size
+
+
+def test_bytes_of_another_segment_cannot_verify() -> None:
+    """SAFETY S6: recycled bytes carry another segment's uuid in their CRC's seed."""
+    frame = FrameHeader(DATA, segment=2, segment_uuid=SEGMENT, log_epoch=1, commit_known=8)
+    with pytest.raises(FormatError, match="CRC"):
+        unpack_frame_header(frame.pack(), segment_uuid=OTHER)
+    with pytest.raises(FormatError, match="CRC"):
+        unpack_raft_record(record_from_frame(frame, 4096).pack(SEGMENT), segment_uuid=OTHER)
+    with pytest.raises(FormatError, match="expected"):
+        unpack_frame_header(resealed(frame.pack(), OTHER), segment_uuid=OTHER)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"p6": b"\1"}, "reserved"), ({"p116": b"\1"}, "reserved"), ({"p80": b"\1"}, "multiple"),
+        ({"p80": b"\xff" * 8}, "frame_offset"), ({"p104": b"\xff" * 8}, "commit_known"),
+        ({"p88": b"\x19"}, "next LSN 25"), ({"p96": bytes(8)}, "chain"), ({"p8": b"\0"}, "kind"),
+        ({"p0": b"LGRP"}, "magic"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_record_whose_fields_do_not_agree_is_refused(change: dict[str, bytes], why: str) -> None:
+    frame = FrameHeader(DATA, segment=2, segment_uuid=SEGMENT, log_epoch=1, commit_known=8)
+    packed = record_from_frame(frame, 4096).pack(SEGMENT)
+    with pytest.raises(FormatError, match=why):
+        unpack_raft_record(resealed(packed, SEGMENT, **change), segment_uuid=SEGMENT)
+
+
+@pytest.mark.parametrize("change", [{"p6": b"\1"}, {"p123": b"\1"}, {"p104": b"\xff" * 8}], ids=str)
+def test_a_frame_with_reserved_bytes_or_a_huge_commit_is_refused(change: dict[str, bytes]) -> None:
+    frame = FrameHeader(DATA, segment=2, segment_uuid=SEGMENT, log_epoch=1, commit_known=8)
+    with pytest.raises(FormatError):
+        unpack_frame_header(resealed(frame.pack(), SEGMENT, **change), segment_uuid=SEGMENT)
+
+
+def test_ids_of_another_size_are_never_packed() -> None:
+    with pytest.raises(InvariantViolated, match="16"):
+        FrameHeader(DATA, segment=2, segment_uuid=b"", log_epoch=1, commit_known=8).pack()
+
+
+def test_records_are_searched_as_an_array_with_the_records_fields() -> None:
+    """DESIGN section 5: LSN, time and byte position are binary searches over live records."""
+    records = []
+    for index in range(1, 50):
+        header = replaced(
+            DATA, index=index, first_lsn=3 * index - 2, timestamp_ns=1000 * index,
+            cumulative_bytes=64 * index,
+        )  # fmt: skip
+        frame = FrameHeader(
+            header, segment=2, segment_uuid=SEGMENT, log_epoch=6, commit_known=index - 1
+        )
+        records.append(record_from_frame(frame, 4096 + 192 * index))
+    block = b"".join(record.pack(SEGMENT) for record in records)
+    array = record_array(block)
+    assert len(array) == 49
+    assert RECORD_DTYPE.itemsize == RECORD_SIZE
+    for name in ("frame_offset", "chain", "commit_known", "log_epoch"):
+        assert array[name].tolist() == [getattr(record, name) for record in records]
+    for name in DATA.__struct_fields__:
+        assert array[name].tolist() == [getattr(record.header, name) for record in records]
+    position = int(np.searchsorted(array["next_lsn"], 25, side="right"))
+    assert records[position].header.first_lsn == 25
+    assert array["next_lsn"].tolist() == [record.header.next_lsn for record in records]
+    with pytest.raises(FormatError, match="whole number"):
+        record_array(block[:-1])
+
+
+FIRST = SegmentHeader(
+    role=FileRole.DATA, number=1, log_epoch=0, cluster_id=bytes(16), replica_uuid=OTHER,
+    segment_uuid=SEGMENT, first_index=1, first_lsn=1, base_term=0, base_chain=5,
+    base_timestamp_ns=0, base_cumulative_bytes=0,
+)  # fmt: skip
+
+
+def test_the_headers_of_a_pair_differ_in_their_role_only() -> None:
+    twin = FIRST.twin()
+    assert twin.role == FileRole.RAFT
+    assert twin.twin() == FIRST
+    assert unpack_segment_header(FIRST.pack()) == FIRST
+    assert unpack_segment_header(twin.pack()) == twin
+    differing = [
+        n for n, (a, b) in enumerate(zip(FIRST.pack(), twin.pack(), strict=True)) if a != b
+    ]
+    assert set(differing) <= {6, 508, 509, 510, 511}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"number": 0}, {"first_index": 0}, {"first_lsn": 0}, {"previous_number": 1},
+        {"first_index": POSITION_MAX + 1}, {"previous_valid_end": POSITION_MAX + 1}, {"role": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_segment_header_that_no_segment_has_is_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(FormatError):
+        unpack_segment_header(replaced(FIRST, **fields).pack())
+
+
+@pytest.mark.parametrize("change", [{"p116": b"\1"}, {"p200": b"\1"}], ids=str)
+def test_a_segment_header_with_reserved_bytes_is_refused(change: dict[str, bytes]) -> None:
+    with pytest.raises(FormatError, match="reserved"):
+        unpack_segment_header(resealed(FIRST.pack(), b"", **change))
+
+
+META = Meta(
+    state=ReplicaState.EMPTY, cluster_id=bytes(16), replica_uuid=OTHER, node=1, vote=0, nonce=0,
+    term=0, boot_counter=1, generation=1, log_start=LogStart(0, 0, 0, 1),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"node": 0}, {"node": 0x10000}, {"vote": 0x10000}, {"state": 0}, {"state": 4},
+        {"term": POSITION_MAX + 1}, {"generation": POSITION_MAX + 1},
+        {"log_start": LogStart(0, 0, 0, 0)}, {"log_start": LogStart(POSITION_MAX + 1, 0, 0, 1)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_meta_that_no_replica_has_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(FormatError):
+        unpack_meta(replaced(META, **fields).pack())
+
+
+def test_a_meta_with_reserved_bytes_is_refused() -> None:
+    with pytest.raises(FormatError, match="reserved"):
+        unpack_meta(resealed(META.pack(), b"", p300=b"\1"))

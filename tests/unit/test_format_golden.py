@@ -1,0 +1,214 @@
+"""Golden bytes of every format: what is on disk and on the wire today must decode for ever.
+
+`format_golden.json` beside this file holds name -> hex. A test that fails for a new format prints
+its line; an existing line is never changed, a new version gets a new one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from crc32c import crc32c
+
+from logstore.errors import FormatError, InvalidBatch, UnsupportedVersion
+from logstore.format import client_messages, peer_messages
+from logstore.format.batch import encode_batch, read_batch_header, verify_batch
+from logstore.format.entry import EntryHeader, chain_start, unpack_entry_header
+from logstore.format.group import FrameHeader, unpack_frame_header
+from logstore.format.message import decode_message, encode_message, message_types
+from logstore.format.meta import LogStart, Meta, unpack_meta
+from logstore.format.raft_record import record_from_frame, unpack_raft_record
+from logstore.format.segment_header import FileRole, SegmentHeader, unpack_segment_header
+from logstore.format.session_entries import (
+    ExpireEntry,
+    OpenEntry,
+    SessionRow,
+    SessionSnapshot,
+    WindowRow,
+    decode_expire,
+    decode_open,
+    decode_session_snapshot,
+    encode_expire,
+    encode_open,
+    encode_session_snapshot,
+)
+from logstore.model import EntryKind, ReplicaState
+
+GOLDEN = json.loads(Path(__file__).with_name("format_golden.json").read_text())
+CLUSTER = bytes(range(16))
+REPLICA = bytes(range(16, 32))
+SEGMENT = bytes(range(32, 48))
+PREVIOUS = bytes(range(48, 64))
+
+BATCH = encode_batch(
+    [b"one", b"", b"three"], producer_id=0x1122, producer_epoch=3, sequence=7, timestamp_ns=10**18
+)
+HEADER = EntryHeader(
+    kind=EntryKind.DATA, count=3, term=5, index=9, prev_term=4, first_lsn=21,
+    timestamp_ns=10**18 + 5, cumulative_bytes=4096, prev_chain=0xFEDCBA9876543210,
+    body_size=len(BATCH), body_crc=crc32c(BATCH),
+)  # fmt: skip
+FRAME = FrameHeader(HEADER, segment=2, segment_uuid=SEGMENT, log_epoch=1, commit_known=8)
+RECORD = record_from_frame(FRAME, 4608)
+SEGMENT_HEADER = SegmentHeader(
+    role=FileRole.RAFT, number=2, log_epoch=1, cluster_id=CLUSTER, replica_uuid=REPLICA,
+    segment_uuid=SEGMENT, first_index=9, first_lsn=21, base_term=4, base_chain=0xFEDCBA9876543210,
+    base_timestamp_ns=10**18, base_cumulative_bytes=4000, previous_number=1,
+    previous_uuid=PREVIOUS, previous_first_index=1, previous_valid_end=8192,
+)  # fmt: skip
+META = Meta(
+    state=ReplicaState.VOTER, cluster_id=CLUSTER, replica_uuid=REPLICA, node=2, vote=3, nonce=99,
+    term=5, boot_counter=4, generation=11,
+    log_start=LogStart(index=0, term=0, chain=chain_start(CLUSTER), next_lsn=1),
+)  # fmt: skip
+OPEN = OpenEntry(
+    producer_id=0x1122, producer_epoch=3, mode=2, ack_level=1, window=64, window_bytes=1 << 25,
+    name="Prüfung".encode(),
+)  # fmt: skip
+EXPIRE = ExpireEntry(producer_id=0x1122, producer_epoch=3)
+SNAPSHOT = SessionSnapshot(
+    (
+        SessionRow(
+            0x1122, 3, 2, 1, 64, 1 << 25, 9, b"query-1",
+            (WindowRow(4, 11, 10, 0xAABBCCDD), WindowRow(8, 21, 3, 0x01020304)),
+        ),
+        SessionRow(0x3344, 1, 1, 1, 16, 1 << 20, 0, b"", ()),
+    )
+)  # fmt: skip
+
+
+def check_batch(data: bytes) -> bytes:
+    header = read_batch_header(data)
+    verify_batch(data, 0, header, batch_max_bytes=1 << 20)
+    return bytes(data[: header.size])
+
+
+# name: (value, its bytes, decoder)
+BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
+    "client batch": (BATCH, BATCH, check_batch),
+    "entry header": (HEADER, HEADER.pack(), unpack_entry_header),
+    "group frame header": (
+        FRAME, FRAME.pack(), lambda data: unpack_frame_header(data, segment_uuid=SEGMENT)
+    ),
+    "raft record": (
+        RECORD, RECORD.pack(SEGMENT), lambda data: unpack_raft_record(data, segment_uuid=SEGMENT)
+    ),
+    "segment header": (SEGMENT_HEADER, SEGMENT_HEADER.pack(), unpack_segment_header),
+    "meta": (META, META.pack(), unpack_meta),
+    "open body": (OPEN, encode_open(OPEN), decode_open),
+    "expire body": (EXPIRE, encode_expire(EXPIRE), decode_expire),
+    "session body": (SNAPSHOT, encode_session_snapshot(SNAPSHOT), decode_session_snapshot),
+}  # fmt: skip
+# where the CRC of each sealed block lies, and what seeds it
+SEALS: dict[str, tuple[int, bytes]] = {
+    "client batch": (28, b""), "group frame header": (124, SEGMENT), "raft record": (124, SEGMENT),
+    "segment header": (508, b""), "meta": (508, b""), "open body": (28, b""),
+    "expire body": (20, b""), "session body": (20, b""),
+}  # fmt: skip
+
+
+def message_of(cls: type[Any]) -> Any:
+    """A message whose fields all differ: 1, 2, 3, …, facts true, bytes by their field's size."""
+    values: list[Any] = []
+    for number, name in enumerate(cls.__struct_fields__, 1):
+        kind = cls.__annotations__[name]
+        if name == "header":
+            values.append(HEADER.pack())
+        elif name == "cluster_id":
+            values.append(CLUSTER)
+        elif name == "rows":
+            values.append(client_messages.ACK_ROW.pack(7, 21, 3, 0, 0))
+        elif kind == "bytes":
+            values.append(f'{{"{name}": "é"}}'.encode())
+        else:
+            values.append(True if kind == "bool" else number)
+    if cls is peer_messages.AppendFrame:
+        values[0] = HEADER.term
+    return cls(*values)
+
+
+def encoded(message: Any) -> bytes:
+    return encode_message(
+        message, cluster_id=CLUSTER, sender_uuid=REPLICA, sender=2, target=3, correlation=77
+    )
+
+
+MESSAGES = {f"message {number} {cls.__name__}": cls for number, cls in message_types().items()}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_block_has_its_golden_bytes_and_decodes_to_what_it_was(name: str) -> None:
+    value, data, decode = BLOCKS[name]
+    assert GOLDEN.get(name) == data.hex(), f'"{name}": "{data.hex()}"'
+    assert decode(data) == value
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_every_registered_message_has_golden_bytes_and_a_round_trip(name: str) -> None:
+    message = message_of(MESSAGES[name])
+    data = encoded(message)
+    assert GOLDEN.get(name) == data.hex(), f'"{name}": "{data.hex()}"'
+    envelope, decoded = decode_message(memoryview(data))
+    assert decoded == message
+    assert name.startswith(f"message {envelope.type} ")
+    assert msgspec.structs.astuple(envelope)[1:] == (CLUSTER, REPLICA, 2, 3, 77)
+
+
+def test_no_golden_bytes_are_left_of_formats_that_are_gone() -> None:
+    assert set(GOLDEN) == {*BLOCKS, *MESSAGES}
+
+
+def with_version(name: str, version: int) -> bytes:
+    position, seed = SEALS[name]
+    data = bytearray(BLOCKS[name][1])
+    data[4:6] = version.to_bytes(2, "little")
+    crc = crc32c(data[:position], crc32c(seed))
+    data[position : position + 4] = crc32c(data[position + 4 :], crc).to_bytes(4, "little")
+    return bytes(data)
+
+
+@pytest.mark.parametrize("name", SEALS)
+def test_the_next_version_of_a_block_is_refused_as_such(name: str) -> None:
+    assert with_version(name, 1) == BLOCKS[name][1]
+    with pytest.raises(UnsupportedVersion, match="version 2"):
+        BLOCKS[name][2](with_version(name, 2))
+
+
+# A batch's header is read before its CRC; on disk the group's body_crc comes first.
+@pytest.mark.parametrize("name", sorted(SEALS.keys() - {"client batch"}))
+def test_a_rotted_version_field_is_damage_and_no_newer_version(name: str) -> None:
+    data = bytearray(BLOCKS[name][1])
+    data[4] ^= 3
+    with pytest.raises(FormatError) as caught:
+        BLOCKS[name][2](bytes(data))
+    assert not isinstance(caught.value, UnsupportedVersion)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_zero_bytes_and_every_shorter_block_are_refused(name: str) -> None:
+    _, data, decode = BLOCKS[name]
+    with pytest.raises(FormatError):
+        decode(bytes(len(data)))
+    for size in range(len(data)):
+        with pytest.raises((FormatError, InvalidBatch)):
+            decode(data[:size])
+
+
+@pytest.mark.parametrize("name", ["group frame header", "raft record", "segment header", "meta"])
+def test_a_block_is_read_where_it_lies_in_a_larger_buffer(name: str) -> None:
+    value, data, _ = BLOCKS[name]
+    at = bytes(24) + data + bytes(8)
+    match name:
+        case "group frame header":
+            assert unpack_frame_header(at, 24, segment_uuid=SEGMENT) == value
+        case "raft record":
+            assert unpack_raft_record(at, 24, segment_uuid=SEGMENT) == value
+        case "segment header":
+            assert unpack_segment_header(at, 24) == value
+        case _:
+            assert unpack_meta(at, 24) == value

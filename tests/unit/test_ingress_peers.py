@@ -1,0 +1,238 @@
+"""The lanes of peers: who is heard, what is copied, what is dropped (SAFETY M6, U2, W1, W7)."""
+
+from __future__ import annotations
+
+import pytest
+from crc32c import crc32c
+
+from actors.messages import InitReceived
+from actors.topology import Counter
+from logstore.format.entry import EntryHeader
+from logstore.format.message import encode_message
+from logstore.format.peer_messages import (
+    Append,
+    AppendAccepted,
+    AppendFrame,
+    Heartbeat,
+    HeartbeatReply,
+    InitStatusRequest,
+)
+from logstore.model import EntryKind
+from logstore.raft import effects, events
+from tests.unit.ingress_stage import CLUSTER, OUR_UUID, Stage
+from transport import link
+
+BEAT = Heartbeat(3, 0, 1, 0, 0, 1, 0)
+
+
+@pytest.fixture
+def stage():
+    stage = Stage()
+    stage.identify()
+    return stage
+
+
+def append(index=1, body=b"12345678", *, term=3, stream=1, entry_term=None, crc=None, size=None):
+    header = EntryHeader(
+        kind=EntryKind.DATA if body else EntryKind.NOOP,
+        count=1 if body else 0,
+        term=entry_term or term,
+        index=index,
+        prev_term=0,
+        first_lsn=1,
+        timestamp_ns=1,
+        cumulative_bytes=100_000,
+        prev_chain=0,
+        body_size=len(body) if size is None else size,
+        body_crc=(crc32c(body) if body else 0) if crc is None else crc,
+    )
+    message = AppendFrame.of(Append(term, stream, 0, header))
+    return (message, body) if body else (message,)
+
+
+def received(stage):
+    """What raft hears on the bulk ring, with the bytes in the payload ring."""
+    found = []
+    for message in stage.heard(bulk=True):
+        views = stage.reader.views(message.ring_start, message.ring_end)
+        found.append((message, b"".join(views)))
+        for view in views:
+            view.release()
+    return found
+
+
+def test_control_messages_reach_raft_with_the_senders_boot_counter(stage):
+    stage.peer_send("peer_control", BEAT, correlation=12)
+    assert stage.heard() == [events.ControlReceived(2, 12, BEAT)]
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        {"cluster_id": b"another cluster!"},
+        {"cluster_id": bytes(16)},
+        {"target": 3},
+        {"sender": 9},
+        {"sender": 1},
+        {"sender_uuid": OUR_UUID},
+    ],
+)
+def test_messages_of_strangers_are_dropped_and_counted(stage, envelope):
+    """SAFETY M6, L3."""
+    stage.peer_send("peer_control", BEAT, **envelope)
+    stage.peer_send("peer_bulk", *append(), **envelope)
+    assert stage.heard() == []
+    assert stage.heard(bulk=True) == []
+    assert stage.counter(Counter.FRAMES_FOREIGN) == 2
+
+
+def test_a_second_uuid_of_a_node_is_not_heard(stage):
+    """SAFETY L1, L3."""
+    stage.peer_send("peer_control", BEAT)
+    stage.peer_send("peer_control", BEAT, sender_uuid=b"x" * 16)
+    stage.peer_send("peer_control", BEAT)
+    assert len(stage.heard()) == 2
+    assert stage.counter(Counter.FRAMES_FOREIGN) == 1
+
+
+def test_bootstrap_messages_pass_without_a_cluster_id(stage):
+    """SAFETY L2."""
+    stage.peer_send("peer_control", InitStatusRequest(5), cluster_id=bytes(16))
+    assert stage.heard() == [InitReceived(2, b"\2" * 16, InitStatusRequest(5))]
+    stage.peer_send("peer_control", InitStatusRequest(5), cluster_id=b"another cluster!")
+    assert stage.heard() == []
+
+
+def test_answers_return_on_the_pair_and_lane_of_the_question(stage):
+    """SAFETY W7."""
+    stage.peer_send("peer_control", BEAT)
+    stage.peer_send("peer_bulk", *append())
+    reply, accepted = HeartbeatReply(3, 1, 0, 0, 0), AppendAccepted(3, 1, 1)
+    stage.tell(effects.Answer(2, reply), effects.Answer(2, accepted))
+    envelope, message = stage.peer_receive("peer_control")
+    assert message == reply
+    assert (envelope.sender, envelope.target, envelope.correlation) == (1, 2, 7)
+    assert (envelope.cluster_id, envelope.sender_uuid) == (CLUSTER, OUR_UUID)
+    assert stage.peer_receive("peer_bulk")[1] == accepted
+    assert stage.counter(Counter.SENDS_DROPPED) == 0
+
+
+def test_an_answer_to_a_peer_that_never_spoke_is_counted_not_awaited(stage):
+    stage.tell(effects.Answer(3, HeartbeatReply(3, 1, 0, 0, 0)))
+    assert stage.counter(Counter.SENDS_DROPPED) == 1
+
+
+def test_answers_follow_a_replicator_that_was_started_again(stage):
+    stage.peer_send("peer_control", BEAT)
+    stage.peer_sockets.pop(("peer_control", 2)).close(linger=0)
+    stage.peer_send("peer_control", BEAT)
+    stage.tell(effects.Answer(2, HeartbeatReply(3, 1, 0, 0, 0)))
+    assert stage.peer_receive("peer_control") is not None
+
+
+@pytest.mark.parametrize("body", [b"12345678" * 100, b""])
+def test_an_append_is_copied_into_the_ring_and_raft_is_told_where(stage, body):
+    message = append(index=4, body=body)
+    stage.peer_send("peer_bulk", *message, correlation=9)
+    ((heard, stored),) = received(stage)
+    assert stored == body
+    assert (heard.sender, heard.boot, heard.append) == (2, 9, message[0].append())
+
+
+def test_bodies_that_do_not_fit_their_header_are_dropped(stage):
+    """FAULTS I11: corrupted bytes are never replicated further."""
+    stage.peer_send("peer_bulk", *append(crc=5))
+    assert stage.counter(Counter.BULK_CORRUPT) == 1
+    stage.peer_send("peer_bulk", *append(size=16))
+    stage.peer_send("peer_bulk", append()[0])
+    stage.peer_send("peer_bulk", *append(), b"third")
+    stage.peer_send("peer_bulk", BEAT)
+    assert stage.counter(Counter.FRAMES_DROPPED) == 4
+    assert received(stage) == []
+
+
+def test_an_entry_of_a_term_above_its_messages_is_dropped(stage):
+    """SAFETY U2."""
+    stage.peer_send("peer_bulk", *append(term=3, entry_term=4))
+    stage.peer_send("peer_bulk", *append(term=4, entry_term=3))
+    assert [heard.append.term for heard, _ in received(stage)] == [4]
+
+
+def test_stale_appends_are_dropped_before_the_copy(stage):
+    """SAFETY W1."""
+    stage.tell(effects.StreamAccepted(3, 5, 10, False))
+    for stale in (
+        append(index=20, term=2, stream=9),
+        append(index=20, stream=4),
+        append(index=10, stream=5),
+    ):
+        stage.peer_send("peer_bulk", *stale)
+    assert stage.counter(Counter.BULK_STALE) == 3
+    for fresh in (
+        append(index=11, stream=5),
+        append(index=8, stream=6),
+        append(index=1, term=4, stream=1),
+    ):
+        stage.peer_send("peer_bulk", *fresh)
+    assert len(received(stage)) == 3
+    stage.tell(effects.StreamAccepted(3, 5, 10, True))
+    stage.peer_send("peer_bulk", *append(index=11, stream=5))
+    assert stage.counter(Counter.BULK_STALE) == 4
+    assert stage.writer.head == 24
+
+
+def test_a_full_ring_leaves_the_bulk_lane_unread_and_the_control_lane_goes_on():
+    """SAFETY W7: never dropped because of fullness, never waited for."""
+    stage = Stage(ring_bytes=64 * 1024)
+    stage.identify()
+    body = b"x" * 24_000
+    for index in range(1, 6):
+        stage.peer_send("peer_bulk", *append(index=index, body=body))
+    assert [heard.append.header.index for heard, _ in received(stage)] == [1, 2]
+    assert stage.ingress._ports.peer_bulk not in stage.ingress.wait_on()
+    assert stage.ingress.next_timer_ns() <= stage.clock.now_ns + 1_000_000
+    stage.peer_send("peer_control", BEAT)
+    assert len(stage.heard()) == 1
+    stage.freer.set_free(48_000)
+    stage.work()
+    assert [heard.append.header.index for heard, _ in received(stage)] == [3, 4]
+    stage.freer.set_free(96_000)
+    stage.work()
+    assert [heard.append.header.index for heard, _ in received(stage)] == [5]
+    assert stage.ingress._ports.peer_bulk in stage.ingress.wait_on()
+
+
+def test_a_congested_ring_to_raft_holds_the_bulk_lane(stage):
+    while stage.bulk_ring.offer(bytes(50)):
+        pass
+    for index in range(1, 200):
+        stage.peer_send("peer_bulk", *append(index=index))
+    stage.bulk_ring.drain(10_000)
+    stage.work()
+    heard = []
+    while more := received(stage):
+        heard += more
+        stage.work()
+    assert [each.append.header.index for each, _ in heard] == list(range(1, 200))
+
+
+def test_garbage_on_the_peer_ports_is_counted_and_dropped(stage):
+    for lane in ("peer_control", "peer_bulk"):
+        socket = stage.peer_socket(lane)
+        for frames in ([b""], [b"x" * 64], [b"1", b"2", b"3", b"4"]):
+            link.try_send(socket, frames)
+    stage.work()
+    assert stage.counter(Counter.FRAMES_DROPPED) == 6
+    assert stage.heard() == stage.heard(bulk=True) == []
+
+
+def test_peers_wait_until_we_know_who_we_are():
+    stage = Stage()
+    frame = encode_message(
+        BEAT, cluster_id=CLUSTER, sender_uuid=b"\2" * 16, sender=2, target=1, correlation=3
+    )
+    link.try_send(stage.peer_socket("peer_control"), [frame])
+    stage.work()
+    assert stage.ingress._ports.peer_control not in stage.ingress.wait_on()
+    stage.identify()
+    assert len(stage.heard()) == 1

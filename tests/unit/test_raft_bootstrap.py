@@ -1,0 +1,282 @@
+"""Bootstrap (SAFETY L2, L3): one cluster id whatever stops in between; lost disks stay out (L1)."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from logstore.errors import InvariantViolated
+from logstore.format.peer_messages import (
+    InitCommit,
+    InitPrepare,
+    InitPrepared,
+    InitStatus,
+    InitStatusRequest,
+)
+from logstore.model import NodeId, ReplicaState
+from logstore.raft.bootstrap import (
+    NEVER_NS,
+    NO_CLUSTER,
+    RETRY_NS,
+    ROUNDS_YIELDED,
+    Bootstrap,
+    InitDone,
+    SaveInit,
+    SendInit,
+)
+from logstore.raft.effects import Log
+
+CLUSTER = bytes(range(16))
+UUIDS = {node: bytes([node]) * 16 for node in range(1, 6)}
+
+
+def make(node: int = 1, voters: int = 3, *, seed: int = 0, **changes: Any) -> Bootstrap:
+    values: dict[str, Any] = {
+        "node": NodeId(node),
+        "voters": [NodeId(each) for each in range(1, voters + 1)],
+        "replica_uuid": UUIDS[node],
+        "auto_init": True,
+        "state": ReplicaState.EMPTY,
+        "nonce": 0,
+        "cluster_id": NO_CLUSTER,
+        "random": Random(seed * 10 + node),
+    }
+    return Bootstrap(**(values | changes))
+
+
+class Nodes:
+    """A few nodes, their META and the wire between them, under a random schedule."""
+
+    def __init__(self, voters: int, seed: int, **changes: Any) -> None:
+        self.random = Random(seed)
+        self.changes = changes
+        self.voters = voters
+        self.meta: dict[int, tuple[int, int, bytes]] = {}
+        self.saves: dict[int, list[SaveInit]] = {}
+        self.done: dict[int, bytes] = {}
+        self.wire: list[tuple[int, SendInit]] = []
+        self.now_ns = 0
+        self.boots = 0
+        self.nodes = {node: self.boot(node) for node in range(1, voters + 1)}
+
+    def boot(self, node: int) -> Bootstrap:
+        self.boots += 1
+        state, nonce, cluster = self.meta.get(node, (ReplicaState.EMPTY, 0, NO_CLUSTER))
+        self.saves[node] = []
+        return make(
+            node, self.voters, seed=self.boots, state=state, nonce=nonce, cluster_id=cluster,
+            **self.changes,
+        )  # fmt: skip
+
+    def take(self, node: int, effects: list[Any]) -> None:
+        for effect in effects:
+            match effect:
+                case SaveInit():
+                    self.saves[node].append(effect)
+                case SendInit():
+                    self.wire.append((node, effect))
+                case InitDone():
+                    assert self.meta[node][2] == effect.cluster_id
+                    self.done[node] = effect.cluster_id
+
+    def act(self, *, loss: float, crash: float) -> None:
+        node = self.random.randint(1, self.voters)
+        draw = self.random.random()
+        if draw < crash:
+            self.nodes[node] = self.boot(node)
+        elif draw < 0.2:
+            self.now_ns += RETRY_NS // 4
+            for each, bootstrap in self.nodes.items():
+                self.take(each, bootstrap.on_tick(self.now_ns))
+        elif draw < 0.4 and self.saves[node]:
+            save = self.saves[node].pop(0)
+            self.meta[node] = (save.state, save.nonce, save.cluster_id)
+            self.take(node, self.nodes[node].on_saved(save.seq))
+        elif self.wire:
+            sender, sent = self.wire.pop(self.random.randrange(len(self.wire)))
+            if self.random.random() >= loss:
+                effects = self.nodes[sent.peer].on_message(
+                    NodeId(sender), UUIDS[sender], sent.message
+                )
+                self.take(sent.peer, effects)
+        voters = {meta[2] for meta in self.meta.values() if meta[0] == ReplicaState.VOTER}
+        assert len(voters) <= 1, "two cluster ids"
+
+    @property
+    def is_one_cluster(self) -> bool:
+        states = [self.meta.get(node, (0,))[0] for node in self.nodes]
+        return all(state == ReplicaState.VOTER for state in states)
+
+
+@pytest.mark.parametrize("voters", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", range(12))
+def test_all_nodes_become_voters_of_one_cluster_through_loss_and_crashes(
+    voters: int, seed: int
+) -> None:
+    nodes = Nodes(voters, seed)
+    for _ in range(400):
+        nodes.act(loss=0.2, crash=0.02)
+    for _ in range(20_000):
+        nodes.act(loss=0.0, crash=0.0)
+        if nodes.is_one_cluster:
+            return
+    raise AssertionError(nodes.meta)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_two_coordinators_do_not_make_two_clusters(seed: int) -> None:
+    nodes = Nodes(3, seed)
+    nodes.take(3, nodes.nodes[3].on_init_requested())
+    for _ in range(30_000):
+        nodes.act(loss=0.1, crash=0.001)
+        if nodes.is_one_cluster:
+            return
+    raise AssertionError(nodes.meta)
+
+
+def test_without_auto_init_nothing_begins_unasked() -> None:
+    nodes = Nodes(2, 1, auto_init=False)
+    for _ in range(2_000):
+        nodes.act(loss=0.0, crash=0.0)
+    assert not nodes.meta
+    nodes.take(2, nodes.nodes[2].on_init_requested())
+    for _ in range(2_000):
+        nodes.act(loss=0.0, crash=0.0)
+    assert nodes.is_one_cluster
+
+
+def sends(effects: list[Any], kind: type[Any]) -> list[tuple[int, Any]]:
+    return [
+        (effect.peer, effect.message)
+        for effect in effects
+        if isinstance(effect, SendInit) and isinstance(effect.message, kind)
+    ]
+
+
+def saves(effects: list[Any]) -> list[SaveInit]:
+    return [effect for effect in effects if isinstance(effect, SaveInit)]
+
+
+def hear(bootstrap: Bootstrap, sender: int, message: Any) -> list[Any]:
+    return bootstrap.on_message(NodeId(sender), UUIDS[sender], message)
+
+
+def test_l2_no_attempt_begins_before_every_configured_node_answered() -> None:
+    bootstrap = make()
+    assert len(sends(bootstrap.on_tick(0), InitStatusRequest)) == 2
+    assert not bootstrap.on_tick(1), "not asked again before the retry is due"
+    assert not saves(hear(bootstrap, 2, InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER)))
+    assert not saves(bootstrap.on_tick(RETRY_NS))
+    (save,) = saves(hear(bootstrap, 3, InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER)))
+    assert save.state == ReplicaState.STARTING
+    prepares = sends(bootstrap.on_saved(save.seq), InitPrepare)
+    assert [peer for peer, _ in prepares] == [2, 3]
+
+
+def test_l2_a_follower_is_prepared_only_when_that_is_durable() -> None:
+    bootstrap = make(2)
+    (save,) = hear(bootstrap, 1, InitPrepare(7, CLUSTER))
+    assert save == SaveInit(1, ReplicaState.STARTING, 7, CLUSTER)
+    assert not hear(bootstrap, 1, InitPrepare(7, CLUSTER)), "under way already"
+    assert sends(bootstrap.on_saved(1), InitPrepared) == [(1, InitPrepared(7))]
+    assert sends(hear(bootstrap, 1, InitPrepare(7, CLUSTER)), InitPrepared)
+    assert bootstrap.cluster_id == CLUSTER
+    assert not bootstrap.on_saved(1)
+
+
+def test_l2_a_starting_node_takes_a_newer_nonce_and_refuses_an_older_one() -> None:
+    bootstrap = make(2, state=ReplicaState.STARTING, nonce=5, cluster_id=CLUSTER)
+    known = InitStatus(ReplicaState.STARTING, 5, CLUSTER)
+    assert sends(hear(bootstrap, 1, InitPrepare(4, CLUSTER)), InitStatus) == [(1, known)]
+    assert sends(hear(bootstrap, 3, InitPrepare(5, NO_CLUSTER)), InitStatus) == [(3, known)]
+    (save,) = hear(bootstrap, 1, InitPrepare(6, CLUSTER))
+    assert save.nonce == 6
+
+
+def test_l2_a_starting_node_that_hears_of_a_voter_becomes_one() -> None:
+    for message in (InitCommit(9, CLUSTER), InitStatus(ReplicaState.VOTER, 9, CLUSTER)):
+        bootstrap = make(2, state=ReplicaState.STARTING, nonce=5, cluster_id=NO_CLUSTER)
+        (save,) = hear(bootstrap, 3, message)
+        assert save == SaveInit(1, ReplicaState.VOTER, 9, CLUSTER)
+        assert not hear(bootstrap, 3, message), "under way already"
+        effects = hear(bootstrap, 1, InitPrepare(99, CLUSTER))
+        assert sends(effects, InitStatus), "no newer nonce any more"
+        effects = bootstrap.on_saved(1)
+        assert effects[-1] == InitDone(CLUSTER)
+        assert bootstrap.state == ReplicaState.VOTER
+
+
+def test_l2_a_voter_goes_on_answering() -> None:
+    bootstrap = make(2, state=ReplicaState.VOTER, nonce=5, cluster_id=CLUSTER)
+    assert bootstrap.deadline_ns == NEVER_NS
+    assert not bootstrap.on_tick(10**15)
+    told = [(1, InitStatus(ReplicaState.VOTER, 5, CLUSTER))]
+    assert sends(hear(bootstrap, 1, InitStatusRequest(0)), InitStatus) == told
+    assert sends(hear(bootstrap, 1, InitPrepare(99, NO_CLUSTER)), InitStatus) == told
+    assert not hear(bootstrap, 1, InitCommit(5, CLUSTER))
+    (log,) = hear(bootstrap, 1, InitCommit(5, NO_CLUSTER))
+    assert "another cluster" in log.text
+    assert not bootstrap.on_init_requested()
+
+
+def test_l1_an_empty_node_among_voters_stays_out_and_says_so() -> None:
+    bootstrap = make(1)
+    hear(bootstrap, 2, InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER))
+    (log,) = hear(bootstrap, 3, InitStatus(ReplicaState.VOTER, 5, CLUSTER))
+    assert isinstance(log, Log)
+    assert "disk was lost" in bootstrap.refusal
+    assert not hear(bootstrap, 3, InitCommit(5, CLUSTER)), "said once"
+    assert not saves(bootstrap.on_init_requested())
+    assert bootstrap.state == ReplicaState.EMPTY
+
+
+def test_l3_one_uuid_at_two_nodes_is_refused() -> None:
+    bootstrap = make(1)
+    for uuid in (UUIDS[1], UUIDS[2]):
+        hear(bootstrap, 2, InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER))
+        effects = bootstrap.on_message(
+            NodeId(3), uuid, InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER)
+        )
+        assert not saves(effects)
+        assert "same replica uuid" in bootstrap.refusal
+
+
+def test_l3_another_disk_at_a_node_voids_what_the_old_one_said() -> None:
+    bootstrap = make(1)
+    hear(bootstrap, 2, InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER))
+    bootstrap.on_message(NodeId(2), b"x" * 16, InitStatusRequest(0))
+    assert not saves(hear(bootstrap, 3, InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER)))
+
+
+def test_an_attempt_yields_to_a_newer_one_and_is_repeated_later_above_it() -> None:
+    bootstrap = make(1)
+    empty = InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER)
+    hear(bootstrap, 2, empty)
+    (first,) = saves(hear(bootstrap, 3, empty))
+    bootstrap.on_saved(first.seq)
+    newer = InitStatus(ReplicaState.STARTING, first.nonce << 8, CLUSTER)
+    assert not saves(hear(bootstrap, 3, newer))
+    tried = []
+    for round_number in range(ROUNDS_YIELDED + 1):
+        tried += saves(bootstrap.on_tick(round_number * RETRY_NS))
+    (again,) = tried
+    assert again.nonce > newer.nonce
+
+
+def test_strangers_are_not_answered_and_saves_never_ordered_stop() -> None:
+    bootstrap = make(1)
+    assert not bootstrap.on_message(NodeId(9), b"y" * 16, InitStatusRequest(0))
+    with pytest.raises(InvariantViolated):
+        bootstrap.on_saved(1)
+
+
+def test_a_prepare_saved_for_an_attempt_given_up_meanwhile_is_answered_to_nobody() -> None:
+    bootstrap = make(1)
+    empty = InitStatus(ReplicaState.EMPTY, 0, NO_CLUSTER)
+    hear(bootstrap, 2, empty)
+    (own,) = saves(hear(bootstrap, 3, empty))
+    hear(bootstrap, 3, InitStatus(ReplicaState.STARTING, own.nonce << 8, CLUSTER))
+    assert bootstrap.on_saved(own.seq) == []
+    assert bootstrap.state == ReplicaState.STARTING

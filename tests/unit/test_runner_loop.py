@@ -1,0 +1,156 @@
+"""The loop around actors: parking, wake-ups, timers, the lifeline, who is closed when."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from actors import runner
+from actors.runner import EXIT_ORPHANED, LIFELINE_EVERY, StopFlag, refuse_optimised_python, run
+from logstore.limits import PARK_MAX_MS
+from transport.doorbell import Doorbell
+from transport.link import Poller
+
+MS = 1_000_000
+
+
+class StubActor:
+    """Does what its script says: each step is called and gives the work done."""
+
+    def __init__(self, *steps, timer_ns=1 << 62, calls=None):
+        self.steps = list(steps)
+        self.timer_ns = timer_ns
+        self.calls = [] if calls is None else calls
+        self.looks = 0
+
+    def on_start(self):
+        self.calls.append("start")
+
+    def do_work(self, now_ns):
+        self.looks += 1
+        return self.steps.pop(0)() if self.steps else 0
+
+    def wait_on(self):
+        return ()
+
+    def next_timer_ns(self):
+        return self.timer_ns
+
+    def on_close(self):
+        self.calls.append("close")
+
+
+class Parks(Poller):
+    """Notes how long the loop would park, and parks no longer than it must."""
+
+    def __init__(self):
+        super().__init__()
+        self.timeouts = []
+        Parks.last = self
+
+    def wait(self, items, timeout_ms):
+        ready = super().wait(items, 0)
+        self.timeouts.append((timeout_ms, len(ready)))
+        return ready
+
+
+@pytest.fixture
+def bell():
+    bell = Doorbell.create()
+    yield bell
+    bell.close()
+
+
+@pytest.fixture
+def parks(monkeypatch):
+    monkeypatch.setattr(runner, "Poller", Parks)
+
+
+def run_loops(actors, bell, loops, *, lifeline=None, spin=False):
+    left = iter(range(loops))
+    run(
+        actors, bell, count_loop=lambda: None, stop=lambda: next(left, None) is None,
+        lifeline=lifeline, spin=spin,
+    )  # fmt: skip
+
+
+def test_m7_what_rings_while_an_actor_works_is_not_slept_through(bell, parks):
+    actor = StubActor(lambda: bell.ring() or 0)
+    run_loops([actor], bell, 2)
+    assert Parks.last.timeouts == [(PARK_MAX_MS, 1), (PARK_MAX_MS, 0)]
+
+
+def test_m7_work_is_done_until_there_is_none_before_the_loop_parks(bell, parks):
+    run_loops([StubActor(lambda: 1, lambda: 2), StubActor()], bell, 4)
+    assert len(Parks.last.timeouts) == 2
+
+
+def test_a_loop_that_spins_never_parks(bell, parks):
+    actor = StubActor()
+    run_loops([actor], bell, 10, spin=True)
+    assert (actor.looks, Parks.last.timeouts) == (10, [])
+
+
+@pytest.mark.parametrize(
+    ("in_ns", "timeout_ms"),
+    [(-5 * MS, 0), (1, 1), (3 * MS, 3), (3 * MS + 1, 4), (10**12, PARK_MAX_MS)],
+)
+def test_a_park_ends_at_the_next_timer_rounded_up_and_never_lasts_long(
+    bell, parks, monkeypatch, in_ns, timeout_ms
+):
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic_ns=lambda: 10**15))
+    run_loops([StubActor(), StubActor(timer_ns=10**15 + in_ns)], bell, 1)
+    assert Parks.last.timeouts[0][0] == timeout_ms
+
+
+@pytest.mark.parametrize(("work", "spin"), [(0, False), (1, False), (0, True)])
+def test_m3_a_process_without_its_parent_ends_busy_or_not(bell, monkeypatch, work, spin):
+    def leave(status):
+        raise SystemExit(status)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    lifeline, parents_end = os.pipe()
+    actor = StubActor(*[lambda: work] * (3 * LIFELINE_EVERY))
+    if work or spin:  # parked, the loop would wait for its time
+        run_loops([actor], bell, LIFELINE_EVERY + 1, lifeline=lifeline, spin=spin)
+    os.close(parents_end)
+    with pytest.raises(SystemExit) as ended:
+        run_loops([actor], bell, LIFELINE_EVERY + 1, lifeline=lifeline, spin=spin)
+    assert ended.value.code == EXIT_ORPHANED
+    os.close(lifeline)
+
+
+def fail():
+    raise ValueError("broken")
+
+
+def test_every_actor_that_was_started_is_closed_whatever_fails(bell):
+    calls = []
+    actors = [StubActor(calls=calls), StubActor(fail, calls=calls)]
+    actors[1].on_close = fail
+    with pytest.raises(ValueError, match="broken"):
+        run_loops(actors, bell, 1)
+    assert calls == ["start", "start", "close"]
+
+
+def test_an_actor_that_cannot_start_closes_those_before_it_and_none_works(bell):
+    first, second = StubActor(), StubActor()
+    second.on_start = fail
+    with pytest.raises(ValueError, match="broken"):
+        run_loops([first, second], bell, 1)
+    assert (first.calls, first.looks, second.calls) == (["start", "close"], 0, [])
+
+
+def test_a_stop_flag_is_set_by_a_signal_handler_call():
+    flag = StopFlag()
+    assert not flag.is_set
+    flag.set(15, None)
+    assert flag.is_set
+
+
+def test_optimised_python_is_refused(monkeypatch):
+    monkeypatch.setattr(runner, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=1)))
+    with pytest.raises(SystemExit, match="without -O"):
+        refuse_optimised_python()

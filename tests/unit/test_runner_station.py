@@ -1,0 +1,92 @@
+"""A station's ends of the rings: order, full rings, bells; the orderly stop of single mode."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors import station as station_module
+from actors import topology
+from actors.messages import InitSaved, StopReady, StopRequested
+from actors.single import OrderlyStop
+from logstore.errors import InvariantViolated
+from tests.unit.actor_stage import ActorStage
+
+
+@pytest.fixture
+def stage(tmp_path):
+    return ActorStage(tmp_path, command_ring_bytes=256)
+
+
+@pytest.fixture
+def outbox(stage):
+    return stage.station(topology.WRITER).outbox(topology.RAFT)
+
+
+def numbers(stage):
+    return [message.seq for message in stage.heard(topology.WRITER, topology.RAFT)]
+
+
+def test_what_finds_no_room_waits_and_keeps_its_order(stage, outbox):
+    for number in range(100):
+        outbox.send(InitSaved(number))
+    assert outbox.is_congested
+    heard = numbers(stage)
+    assert 0 < len(heard) < 100
+    while outbox.is_congested:
+        outbox.flush()
+        heard += numbers(stage)
+    assert heard == list(range(100))
+
+
+def test_what_may_be_left_out_never_overtakes_what_waits(stage, outbox):
+    while not outbox.is_congested:
+        outbox.send(InitSaved(1))
+    numbers(stage)
+    assert not outbox.try_send_encoded(b"late")
+    outbox.flush()
+    assert outbox.try_send_encoded(b"late")
+
+
+def test_m7_a_flush_rings_once_for_news_and_again_only_while_something_waits(stage, outbox):
+    bell = stage.bells[topology.RAFT]
+    outbox.send(InitSaved(1))
+    assert not bell.is_ringing
+    outbox.flush()
+    assert bell.is_ringing
+    bell.clear()
+    outbox.flush()
+    assert not bell.is_ringing
+
+
+def test_m8_a_reader_that_never_reads_is_an_invariant_violated(stage, outbox, monkeypatch):
+    monkeypatch.setattr(station_module, "SPILL_MAX", 10)
+    while len(outbox._spill) < 10:
+        outbox.send(InitSaved(1))
+    with pytest.raises(InvariantViolated, match="behind"):
+        outbox.send(InitSaved(1))
+
+
+def test_what_a_dead_reader_left_can_be_forgotten(stage, outbox):
+    while not outbox.is_congested:
+        outbox.send(InitSaved(1))
+    outbox.forget_unsent()
+    assert not outbox.is_congested
+    assert set(numbers(stage)) == {1}
+
+
+def test_an_orderly_stop_asks_raft_once_and_ends_when_it_is_ready(stage):
+    stop = OrderlyStop(stage.station(topology.SUPERVISOR), patience_ns=10**12)
+    assert not stop.is_over()
+    stop.signals.set()
+    assert not stop.is_over()
+    assert not stop.is_over()
+    assert stage.heard(topology.SUPERVISOR, topology.RAFT) == [StopRequested()]
+    stage.send(topology.RAFT, topology.SUPERVISOR, StopReady())
+    assert stop.is_over()
+
+
+def test_an_orderly_stop_has_an_end_without_raft(stage):
+    stop = OrderlyStop(stage.station(topology.SUPERVISOR), patience_ns=0)
+    stop.signals.set()
+    assert not stop.is_over()
+    assert stop.is_over()

@@ -1,0 +1,213 @@
+"""The session table's answers, rule by rule (SAFETY E1, E2, E7, E8; FAULTS K1 to K5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from logstore.errors import ErrorCode, InvariantViolated
+from logstore.format.session_entries import ExpireEntry, OpenEntry
+from logstore.limits import MIB, SESSION_WINDOW_SUM_MAX
+from logstore.model import AckLevel, Index, Lsn, SequenceMode
+from logstore.session.grants import SessionLimits
+from logstore.session.session import Duplicate, Refused, WindowRow
+from logstore.session.table import OpenWish, SessionTable, assign_lsns
+
+PRODUCER = 77
+
+
+def wish(**changes):
+    fields = {
+        "producer_id": 0,
+        "mode": SequenceMode.DENSE,
+        "ack_level": AckLevel.QUORUM,
+        "window": 16,
+        "name": b"",
+    }
+    return OpenWish(**{**fields, **changes})
+
+
+def opened(mode=SequenceMode.DENSE, window=16, name=b"", producer_id=PRODUCER):
+    table = SessionTable(SessionLimits())
+    reopen(table, mode=mode, window=window, name=name, new_producer_id=producer_id)
+    return table
+
+
+def reopen(table, *, new_producer_id=PRODUCER, **fields):
+    entry = table.decide_open(wish(**fields), new_producer_id)
+    assert isinstance(entry, OpenEntry), entry
+    return table.apply_open(entry)
+
+
+def offer(table, sequence, *, epoch=1, count=1, crc=5, producer_id=PRODUCER):
+    return table.offer(producer_id, epoch, sequence, count, crc)
+
+
+def offer_committed(table, sequence, *, index, epoch=1, count=1, crc=5):
+    row = offer(table, sequence, epoch=epoch, count=count, crc=crc)
+    assert isinstance(row, WindowRow), row
+    assign_lsns([row], Index(index), Lsn(index * 10))
+    table.commit = Index(index)
+    return row
+
+
+def code_of(verdict):
+    assert isinstance(verdict, Refused), verdict
+    return verdict.code
+
+
+def test_dense_sequences_are_taken_in_order_and_a_retry_finds_the_first_copy():
+    table = opened()
+    first = offer(table, 0)
+    assert isinstance(first, WindowRow)
+    assert isinstance(offer(table, 1), WindowRow)
+    again = offer(table, 0)
+    assert isinstance(again, Duplicate)
+    assert again.row is first
+
+
+def test_a_retry_finds_its_first_copy_before_it_has_lsns():
+    """FAULTS K2: dedup works against what is in flight."""
+    table = opened()
+    row = offer(table, 0)
+    duplicate = offer(table, 0)
+    assert not duplicate.row.is_committed(Index(100))
+    assert assign_lsns([row], Index(4), Lsn(9)) == 10
+    assert (duplicate.row.index, duplicate.row.first_lsn) == (4, 9)
+    assert duplicate.row.is_committed(Index(4))
+    assert not duplicate.row.is_committed(Index(3))
+
+
+def test_a_used_dense_sequence_with_other_bytes_is_refused_for_ever():
+    table = opened()
+    offer(table, 0, crc=5)
+    assert code_of(offer(table, 0, crc=6)) is ErrorCode.SEQUENCE_REUSED
+    assert code_of(offer(table, 0, crc=5, count=2)) is ErrorCode.SEQUENCE_REUSED
+
+
+def test_a_gap_is_refused_with_the_expected_sequence():
+    table = opened()
+    offer(table, 0)
+    refused = offer(table, 2)
+    assert (refused.code, refused.detail) == (ErrorCode.GAP, 1)
+    assert isinstance(offer(table, 1), WindowRow)
+
+
+def test_below_the_window_the_batch_is_committed_with_lsns_unknown():
+    table = opened(window=16)
+    for sequence in range(17):
+        offer_committed(table, sequence, index=sequence + 1)
+    assert code_of(offer(table, 0)) is ErrorCode.COMMITTED_LSN_UNKNOWN
+    assert isinstance(offer(table, 1), Duplicate)
+
+
+def test_an_uncommitted_batch_never_leaves_the_window():
+    """So CommittedLsnUnknown never tells a lie: more than W unresolved is refused (E7)."""
+    table = opened(window=16)
+    rows = [offer(table, sequence) for sequence in range(16)]
+    assert code_of(offer(table, 16)) is ErrorCode.OVERLOADED
+    assign_lsns(rows, Index(1), Lsn(1))
+    assert code_of(offer(table, 16)) is ErrorCode.OVERLOADED
+    table.commit = Index(1)
+    assert isinstance(offer(table, 16), WindowRow)
+
+
+def test_monotone_sequences_may_skip_and_anything_at_or_below_the_last_is_a_duplicate():
+    table = opened(SequenceMode.MONOTONE)
+    assert isinstance(offer(table, 5), WindowRow)
+    assert isinstance(offer(table, 9), WindowRow)
+    assert isinstance(offer(table, 5, crc=1234, count=9), Duplicate)
+    assert code_of(offer(table, 7)) is ErrorCode.COMMITTED_LSN_UNKNOWN
+
+
+def test_monotone_window_outlives_the_producer_epoch_and_a_dense_one_does_not():
+    monotone = opened(SequenceMode.MONOTONE, name=b"query")
+    offer(monotone, 5)
+    session = reopen(monotone, mode=SequenceMode.MONOTONE, name=b"query")
+    assert (session.producer_epoch, session.next_sequence) == (2, 6)
+    assert isinstance(offer(monotone, 5, epoch=2), Duplicate)
+
+    dense = opened()
+    offer(dense, 0)
+    session = reopen(dense, producer_id=PRODUCER)
+    assert (session.producer_epoch, session.next_sequence) == (2, 0)
+    assert isinstance(offer(dense, 0, epoch=2), WindowRow)
+
+
+def test_a_newer_producer_epoch_fences_the_older():
+    """SAFETY E2, FAULTS K4."""
+    table = opened()
+    reopen(table, producer_id=PRODUCER)
+    assert code_of(offer(table, 0, epoch=1)) is ErrorCode.FENCED
+    assert code_of(table.state_of(PRODUCER, 1)) is ErrorCode.FENCED
+    assert table.state_of(PRODUCER, 2).producer_epoch == 2
+
+
+def test_an_unknown_producer_gets_an_explicit_error_also_after_expiry():
+    """SAFETY E2, FAULTS K3."""
+    table = opened(name=b"once")
+    assert code_of(offer(table, 0, producer_id=78)) is ErrorCode.UNKNOWN_PRODUCER
+    assert code_of(offer(table, 0, epoch=2)) is ErrorCode.UNKNOWN_PRODUCER
+    table.apply_expire(ExpireEntry(PRODUCER, 1))
+    assert code_of(offer(table, 0)) is ErrorCode.UNKNOWN_PRODUCER
+    assert reopen(table, name=b"once", new_producer_id=80).producer_id == 80
+
+
+def test_a_name_leads_to_its_producer():
+    table = opened(name=b"writer-1")
+    entry = table.decide_open(wish(name=b"writer-1"), 99)
+    assert (entry.producer_id, entry.producer_epoch) == (PRODUCER, 2)
+    entry = table.decide_open(wish(name=b"writer-2"), 99)
+    assert (entry.producer_id, entry.producer_epoch) == (99, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"mode": 3}, ErrorCode.INVALID_REQUEST),
+        ({"ack_level": AckLevel.LEADER}, ErrorCode.INVALID_REQUEST),
+        ({"name": b"x" * 256}, ErrorCode.INVALID_REQUEST),
+        ({"name": b"\xff"}, ErrorCode.INVALID_REQUEST),
+        ({"producer_id": 5}, ErrorCode.UNKNOWN_PRODUCER),
+        ({"producer_id": PRODUCER, "mode": SequenceMode.MONOTONE}, ErrorCode.INVALID_REQUEST),
+        ({"producer_id": 5, "name": b"named"}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_open_requests_that_make_no_sense_are_refused(changes, code):
+    table = opened(name=b"named")
+    assert code_of(table.decide_open(wish(**changes), 99)) is code
+
+
+def test_windows_and_grants_stay_within_their_sums():
+    """SAFETY E1 (ΣW) and W6 (window_bytes add up to at most client_memory)."""
+    limits = SessionLimits(client_memory_bytes=256 * MIB)
+    table = SessionTable(limits)
+    granted = 0
+    for producer_id in range(1, 10_000):
+        entry = table.decide_open(wish(window=0), producer_id)
+        if isinstance(entry, Refused):
+            assert entry.code is ErrorCode.OVERLOADED
+            break
+        table.apply_open(entry)
+        granted += 1
+    sessions = list(table.sessions())
+    assert granted == len(sessions) >= 32
+    assert sum(each.window_max for each in sessions) <= SESSION_WINDOW_SUM_MAX
+    assert sum(each.window_bytes for each in sessions) <= limits.client_memory_bytes
+    assert all(16 <= each.window_max <= 4096 for each in sessions)
+
+
+def test_a_reopened_monotone_window_does_not_shrink():
+    """Rows that left it while uncommitted would be told committed."""
+    table = opened(SequenceMode.MONOTONE, window=100)
+    session = reopen(table, producer_id=PRODUCER, mode=SequenceMode.MONOTONE, window=16)
+    assert session.window_max == 100
+
+
+def test_entries_that_do_not_follow_from_the_table_break_an_invariant():
+    table = opened()
+    entry = table.decide_open(wish(producer_id=PRODUCER), 99)
+    table.apply_open(entry)
+    with pytest.raises(InvariantViolated):
+        table.apply_open(entry)
+    with pytest.raises(InvariantViolated):
+        table.apply_expire(ExpireEntry(PRODUCER, 1))

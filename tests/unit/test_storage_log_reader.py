@@ -1,0 +1,144 @@
+"""The log reader: checked reads, searches, and files that vanish under it."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.simulation.disk import SimulatedDisk
+from actors.simulation.storage_trial import FOLDER, StorageTrial
+from logstore.errors import CorruptData
+from logstore.format.segment_header import FileRole
+from logstore.limits import SECTOR_BYTES
+from logstore.model import EntryKind, Index, Lsn
+from logstore.storage.log_reader import LogReader
+from logstore.storage.segment import segment_path
+
+DATA = segment_path(FOLDER, 1, FileRole.DATA)
+RAFT = segment_path(FOLDER, 1, FileRole.RAFT)
+FIRST = 4096 // SECTOR_BYTES
+
+
+def started(*groups: list[int]) -> StorageTrial:
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log()
+    for sizes in groups:
+        trial.commit(1, sizes)
+    return trial
+
+
+def test_rows_and_bodies_are_what_was_written_over_many_segments() -> None:
+    trial = started()
+    written = []
+    for sizes in ([800, 8], [0, 16, 8], [800, 800], [8] * 7, [800] * 3):
+        entries = trial.group(1, sizes)
+        if trial.writer.needs_roll(entries):
+            trial.writer.roll()
+        trial.finish(trial.writer.append(entries))
+        written += entries
+    reader = LogReader(trial.disk, FOLDER)
+    for header, chain, _, body in written:
+        assert (reader.row(header.index).header, reader.row(header.index).chain) == (header, chain)
+        assert reader.read_body(header.index) == b"".join(body)
+    assert [row.header for row in reader.rows(Index(3), Index(99), 5)] == [
+        header for header, _, _, _ in written[2:7]
+    ]
+    assert reader.rows(Index(16), Index(17), 9)[-1].header == written[-1][0]
+    reader.close()
+
+
+def test_what_is_truncated_is_read_anew_without_being_told() -> None:
+    """ENOENT, or a record that is not there, means: read the headers again (SAFETY S7)."""
+    trial = started([8, 8])
+    trial.writer.roll()
+    trial.commit(1, [8, 800])
+    reader = LogReader(trial.disk, FOLDER)
+    assert reader.row(Index(4)).header.term == 1
+    trial.truncate(2)
+    trial.commit(2, [16, 16, 16, 16])
+    for number in range(2, 6):
+        assert len(reader.read_body(Index(number))) == 16
+        assert reader.row(Index(number)).header.term == 2
+    assert not reader.refresh()
+
+
+def test_a_reader_in_an_empty_folder_finds_the_log_when_it_is_there() -> None:
+    trial = StorageTrial(SimulatedDisk())
+    reader = LogReader(trial.disk, FOLDER)
+    with pytest.raises(CorruptData):
+        reader.row(Index(1))
+    trial.create_log()
+    trial.commit(1, [8])
+    assert reader.row(Index(1)).header.index == 1
+    assert reader.start == trial.recovered.meta.meta.log_start
+
+
+def test_damage_is_told_with_file_and_position_and_never_served() -> None:
+    """SAFETY Q5, FAULTS D7."""
+    for sector, what in ((FIRST, "CRC"), (FIRST + 1, "body CRC")):
+        trial = started([800], [8])
+        trial.disk.damage(DATA, sector, b"\x07" * 100)
+        with pytest.raises(CorruptData) as caught:
+            LogReader(trial.disk, FOLDER).read_body(Index(1))
+        assert caught.value.position == 4096
+        assert caught.value.file.endswith(".data")
+        assert what in caught.value.got or "magic" in caught.value.got
+    trial = started([800], [8])
+    trial.disk.damage(RAFT, FIRST, b"")
+    with pytest.raises(CorruptData, match="record 2"):
+        LogReader(trial.disk, FOLDER).row(Index(2))
+
+
+def test_a_misdirected_frame_is_not_served_as_another_entry() -> None:
+    """FAULTS D16."""
+    trial = started([376], [376])
+    sectors = trial.disk.content(DATA)
+    trial.disk.damage(DATA, FIRST, sectors[FIRST + 1])
+    with pytest.raises(CorruptData, match="entry 2"):
+        LogReader(trial.disk, FOLDER).read_body(Index(1))
+
+
+def test_indexes_at_or_below_the_log_start_are_a_lookup_error() -> None:
+    trial = started([8])
+    with pytest.raises(LookupError):
+        LogReader(trial.disk, FOLDER).row(Index(0))
+
+
+def test_lsn_and_time_searches_agree_with_looking_at_every_entry() -> None:
+    """SAFETY S2: LSN x lies in the first live record with next_lsn > x."""
+    trial = started([0, 8, 0], [800, 8], [0, 0])
+    trial.writer.roll()
+    trial.commit(1, [0, 8, 8])
+    trial.truncate(9)
+    trial.commit(2, [0, 0, 8])
+    trial.writer.roll()
+    reader = LogReader(trial.disk, FOLDER)
+    last = trial.writer.last.header.index
+    rows = reader.rows(Index(1), last, 100)
+    for bound in range(last + 1):
+        seen = [row.header for row in rows if row.header.index <= bound]
+        for value in range(12):
+            by_lsn = next((h.index for h in seen if h.next_lsn > value), bound + 1)
+            by_time = next((h.index for h in seen if h.timestamp_ns >= value), bound + 1)
+            assert reader.index_of_lsn(Lsn(value), Index(bound)) == by_lsn
+            assert reader.index_of_time(value, Index(bound)) == by_time
+
+
+def test_the_newest_entry_of_a_kind_is_found_below_a_bound() -> None:
+    trial = started([8, 0, 8])
+    trial.writer.roll()
+    trial.commit(1, [8, 0])
+    reader = LogReader(trial.disk, FOLDER)
+    found = [reader.newest_of_kind(EntryKind.NOOP, Index(bound)) for bound in range(6)]
+    assert found == [None, None, 2, 2, 2, 5]
+    assert reader.newest_of_kind(EntryKind.SESSION, Index(5)) is None
+
+
+def test_open_descriptors_are_bounded() -> None:
+    trial = started()
+    for _ in range(70):
+        trial.commit(1, [8])
+        trial.writer.roll()
+    reader = LogReader(trial.disk, FOLDER)
+    for index in range(1, 71):
+        reader.read_body(Index(index))
+    assert len(reader._pairs) <= 64

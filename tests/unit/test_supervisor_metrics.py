@@ -1,0 +1,106 @@
+"""/metrics: what a scraper sees, and that nobody can hold the supervisor up."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from actors.supervisor.http_listener import (
+    CONNECTION_NS,
+    CONNECTIONS_MAX,
+    REQUEST_BYTES_MAX,
+    HttpListener,
+)
+from actors.supervisor.metrics import make_renderer
+from actors.topology import counter_names
+from logstore.errors import InvalidRequest
+from logstore.model import NodeId
+
+VALUES = dict.fromkeys(counter_names(NodeId(1), (NodeId(1), NodeId(2))), 0)
+VALUES |= {"visible": 8, "fetches": 3, "raft.cpu_permille": 250, "raft.pid": 77}
+
+
+@pytest.fixture
+def listener() -> Iterator[HttpListener]:
+    serving = HttpListener("127.0.0.1", 0, make_renderer(1, lambda: VALUES))
+    yield serving
+    serving.close()
+
+
+def turn(listener: HttpListener, *, now_ns: int = 0) -> None:
+    """Serve whatever is ready, until nothing is."""
+    while True:
+        poll = select.poll()
+        for descriptor, events in listener.sources():
+            poll.register(descriptor, events)
+        ready = {descriptor for descriptor, _ in poll.poll(20)}
+        listener.on_ready(ready, now_ns=now_ns)
+        if not ready:
+            return
+
+
+def ask(listener: HttpListener, request: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", listener.port), timeout=10) as client:
+        client.sendall(request)
+        turn(listener)
+        answer = b""
+        while piece := client.recv(65_536):
+            answer += piece
+    return answer
+
+
+def test_a_scrape_shows_counters_gauges_and_processes(listener: HttpListener) -> None:
+    answer = ask(listener, b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").decode()
+    assert answer.startswith("HTTP/1.0 200 OK\r\n")
+    assert 'logstore_visible{node="1"} 7.0' in answer
+    assert 'logstore_fetches_total{node="1"} 3.0' in answer
+    assert 'logstore_process_cpu_cores{node="1",process="raft"} 0.25' in answer
+    assert 'logstore_process_pid{node="1",process="raft"} 77.0' in answer
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"\x01\x02garbage\r\n\r\n", b"400"),
+    ],
+)
+def test_anything_else_is_answered_with_an_error(
+    listener: HttpListener, request_bytes: bytes, status: bytes
+) -> None:
+    assert ask(listener, request_bytes).split(b" ")[1] == status
+
+
+def test_a_request_without_end_is_cut_off(listener: HttpListener) -> None:
+    with socket.create_connection(("127.0.0.1", listener.port), timeout=10) as client:
+        client.sendall(b"x" * (REQUEST_BYTES_MAX + 1))
+        turn(listener)
+        assert len(listener.sources()) == 1
+
+
+def test_silent_connections_are_dropped_when_their_time_is_up(listener: HttpListener) -> None:
+    clients = [
+        socket.create_connection(("127.0.0.1", listener.port), timeout=10)
+        for _ in range(CONNECTIONS_MAX)
+    ]
+    turn(listener)
+    assert len(listener.sources()) == CONNECTIONS_MAX, "a full house does not accept"
+    listener.on_ready(set(), now_ns=CONNECTION_NS + 1)
+    assert len(listener.sources()) == 1
+    for client in clients:
+        client.close()
+
+
+def test_between_incarnations_there_is_nothing_to_show() -> None:
+    content_type, body = make_renderer(1, dict)()
+    assert content_type.startswith("text/plain")
+    assert b"logstore_visible" not in body
+
+
+def test_a_taken_port_is_refused_by_name(listener: HttpListener) -> None:
+    with pytest.raises(InvalidRequest, match=rf"127\.0\.0\.1:{listener.port}: Address already in"):
+        HttpListener("127.0.0.1", listener.port, lambda: ("text/plain", b""))

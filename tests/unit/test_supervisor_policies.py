@@ -1,0 +1,145 @@
+"""The supervisor's pure parts: restarts, liveness, placement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from actors.supervisor.child_process import describe_status
+from actors.supervisor.liveness import START_TIMEOUT_NS, TIMEOUT_NS, LivenessWatch
+from actors.supervisor.placement import check_cpus, cpus_of, is_spinning
+from actors.supervisor.restarts import STEADY_NS, RestartPolicy
+from actors.supervisor.serve import sole_supervisor
+from logstore.config import parse_config
+from logstore.errors import ConfigError, FolderInUse
+from logstore.model import NodeId
+
+SECOND_NS = 1_000_000_000
+PLACED = parse_config(
+    """
+[cluster]
+name = "placed"
+[[nodes]]
+node = 1
+port = 7100
+cpus = {raft = [1], replicator = [0, 2], replicator-2 = [3], ingress = [0]}
+[[nodes]]
+node = 2
+port = 7110
+cpus = {raft = [1]}
+[[nodes]]
+node = 3
+port = 7120
+cpus = {raft = [1]}
+[process]
+spin = ["raft"]
+"""
+)
+
+
+def test_back_off_of_a_child_doubles_from_a_tenth_to_five_seconds_with_jitter() -> None:
+    """SAFETY M3."""
+    policy = RestartPolicy(Random(7))
+    waits = [policy.child_restart_at("egress", now_ns=0, lived_ns=0) for _ in range(12)]
+    longest = [min(5.0, 0.1 * 2**deaths) for deaths in range(1, 13)]
+    for wait_ns, longest_s in zip(waits, longest, strict=True):
+        assert max(0.1, longest_s / 2) <= wait_ns / SECOND_NS <= longest_s
+    assert len(set(waits)) == len(waits)
+
+
+def test_back_off_begins_anew_after_a_steady_life() -> None:
+    policy = RestartPolicy(Random(7))
+    for _ in range(6):
+        policy.child_restart_at("egress", now_ns=0, lived_ns=0)
+    assert policy.child_restart_at("egress", now_ns=0, lived_ns=STEADY_NS) <= 0.2 * SECOND_NS
+
+
+def test_each_child_has_a_back_off_of_its_own() -> None:
+    policy = RestartPolicy(Random(7))
+    for _ in range(6):
+        policy.child_restart_at("egress", now_ns=0, lived_ns=0)
+    assert policy.child_restart_at("replicator-2", now_ns=0, lived_ns=0) <= 0.2 * SECOND_NS
+
+
+def test_the_first_replica_restart_is_at_once_and_the_sixth_in_a_minute_is_refused() -> None:
+    """SAFETY M3: more than 5 replica restarts in 60 s."""
+    policy = RestartPolicy(Random(7))
+    assert policy.try_replica_restart_at(now_ns=SECOND_NS) == SECOND_NS
+    for second in range(2, 6):
+        at_ns = policy.try_replica_restart_at(now_ns=second * SECOND_NS)
+        assert at_ns is not None
+        assert at_ns > second * SECOND_NS
+    assert policy.try_replica_restart_at(now_ns=6 * SECOND_NS) is None
+
+
+def test_restarts_that_lie_apart_are_never_a_crash_loop() -> None:
+    policy = RestartPolicy(Random(7))
+    for number in range(100):
+        now_ns = number * 13 * SECOND_NS
+        assert policy.try_replica_restart_at(now_ns=now_ns) is not None
+
+
+def test_a_loop_that_stands_still_for_five_seconds_is_stalled() -> None:
+    """SAFETY M3."""
+    watch = LivenessWatch()
+    for second in range(6):
+        assert watch.stalled({"raft": 9, "egress": second + 1}, now_ns=second * SECOND_NS) == []
+    now_ns = TIMEOUT_NS + SECOND_NS
+    assert watch.stalled({"raft": 9, "egress": 7}, now_ns=now_ns) == ["raft"]
+
+
+def test_a_start_may_take_longer_than_a_loop() -> None:
+    watch = LivenessWatch()
+    seconds = START_TIMEOUT_NS // SECOND_NS
+    for second in range(seconds + 1):
+        assert watch.stalled({"raft": 0}, now_ns=second * SECOND_NS) == []
+    assert watch.stalled({"raft": 0}, now_ns=(seconds + 1) * SECOND_NS) == ["raft"]
+
+
+def test_a_pause_of_the_supervisor_is_no_evidence_against_a_child() -> None:
+    """FAULTS: SIGSTOP of a whole replica, then SIGCONT."""
+    watch = LivenessWatch()
+    assert watch.stalled({"raft": 9}, now_ns=0) == []
+    assert watch.stalled({"raft": 9}, now_ns=60 * SECOND_NS) == []
+    assert watch.stalled({"raft": 9}, now_ns=61 * SECOND_NS) == []
+
+
+def test_a_new_process_under_an_old_name_has_its_whole_allowance() -> None:
+    watch = LivenessWatch()
+    for second in range(6):
+        watch.stalled({"egress": 9}, now_ns=second * SECOND_NS)
+    watch.forget("egress")
+    assert watch.stalled({"egress": 9}, now_ns=7 * SECOND_NS) == []
+
+
+def test_the_name_with_the_peer_comes_before_the_name_of_all_replicators() -> None:
+    assert cpus_of(PLACED, NodeId(1), "replicator-2") == [3]
+    assert cpus_of(PLACED, NodeId(1), "replicator-3") == [0, 2]
+    assert cpus_of(PLACED, NodeId(1), "writer") == []
+    assert is_spinning(PLACED, "raft")
+    assert not is_spinning(PLACED, "replicator-2")
+
+
+def test_a_cpu_that_the_machine_lacks_is_refused_by_name() -> None:
+    check_cpus(PLACED, NodeId(1), {0, 1, 2, 3})
+    with pytest.raises(ConfigError, match=r"node 1: cpus of replicator-2: no CPU 3 here; .*\[0, 1"):
+        check_cpus(PLACED, NodeId(1), {0, 1, 2})
+
+
+def test_a_folder_has_one_supervisor_at_a_time(tmp_path: Path) -> None:
+    with (
+        sole_supervisor(tmp_path),
+        pytest.raises(FolderInUse, match="stop it, or take another"),
+        sole_supervisor(tmp_path),
+    ):
+        raise AssertionError("two supervisors hold one folder")
+    with sole_supervisor(tmp_path):
+        pass
+
+
+def test_a_death_is_told_in_words() -> None:
+    assert describe_status(1) == "exited with status 1"
+    assert describe_status(-9) == "was killed by SIGKILL"
+    assert describe_status(-200) == "was killed by signal 200"

@@ -1,0 +1,218 @@
+"""The supervisor on real processes: who is restarted, who is told, and that nobody is left
+behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.unit import supervisor_stage
+from tests.unit.supervisor_stage import CHILDREN
+from transport.counters import read_counters
+
+PATIENCE_S = 60.0
+pytestmark = pytest.mark.slow
+
+
+class Stage:
+    """A running supervisor whose children tell what they see, one line an event."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, supervisor_stage.__file__, "supervise", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        self._stdout = self.process.stdout.fileno()
+        self._text = b""
+        self.lines: list[list[str]] = []
+
+    def next_line(self) -> list[str] | None:
+        """The next event, waited for; None at the end of all processes' output."""
+        deadline = time.monotonic() + PATIENCE_S
+        while b"\n" not in self._text:
+            ready, _, _ = select.select([self._stdout], [], [], deadline - time.monotonic())
+            assert ready, f"nothing came in {PATIENCE_S} s after {self.lines[-5:]}"
+            piece = os.read(self._stdout, 4096)
+            if not piece:
+                return None
+            self._text += piece
+        line, self._text = self._text.split(b"\n", 1)
+        self.lines.append(line.decode().split())
+        return self.lines[-1]
+
+    def wait_for(self, *words: str) -> list[str]:
+        while (line := self.next_line()) is not None:
+            if line[: len(words)] == list(words):
+                return line
+        raise AssertionError(f"the output ended before {words}: {self.lines}")
+
+    def wait_started(self) -> dict[str, tuple[int, int]]:
+        """Wait until all children of an incarnation told that they run: name to (pid,
+        incarnation)."""
+        started: dict[str, tuple[int, int]] = {}
+        while set(started) != set(CHILDREN):
+            _, name, pid, incarnation = self.wait_for("started")
+            started[name] = (int(pid), int(incarnation))
+        return started
+
+    def finish(self) -> tuple[int, str]:
+        """Wait for the end; (exit status, what was logged)."""
+        while self.next_line() is not None:
+            pass
+        assert self.process.stderr is not None
+        return self.process.wait(PATIENCE_S), self.process.stderr.read().decode()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    running = Stage(tmp_path)
+    yield running
+    running.close()
+
+
+def wait_gone(pid: int) -> None:
+    """Until the process is dead, by its pidfd."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        ready, _, _ = select.select([descriptor], [], [], PATIENCE_S)
+        assert ready, f"process {pid} lives"
+    finally:
+        os.close(descriptor)
+
+
+def test_an_orderly_stop_asks_raft_first_and_leaves_nobody(stage: Stage) -> None:
+    started = stage.wait_started()
+    stage.process.send_signal(signal.SIGTERM)
+    status, log = stage.finish()
+    assert status == 0, log
+    events = [line[0] for line in stage.lines]
+    assert events.index("stop-requested") < events.index("closed")
+    assert sorted(line[1] for line in stage.lines if line[0] == "closed") == sorted(CHILDREN)
+    assert not [pid for pid, _ in started.values() if psutil.pid_exists(pid)]
+
+
+def test_death_of_a_vital_process_begins_a_new_incarnation(stage: Stage) -> None:
+    """SAFETY M3, for each of the three, one after the other."""
+    before = stage.wait_started()
+    for restarts, victim in enumerate(("raft", "writer", "ingress"), start=1):
+        os.kill(before[victim][0], signal.SIGKILL)
+        after = stage.wait_started()
+        assert {incarnation for _, incarnation in after.values()} == {before[victim][1] + 1}
+        assert not {pid for pid, _ in before.values()} & {pid for pid, _ in after.values()}
+        for pid, _ in before.values():
+            wait_gone(pid)
+        counters = read_counters(stage.folder / "counters")
+        assert counters["replica_restarts"] == restarts
+        assert counters["raft.pid"] == after["raft"][0]
+        before = after
+
+
+def test_replicators_and_egress_come_back_alone_after_raft_was_told(stage: Stage) -> None:
+    """SAFETY M3."""
+    before = stage.wait_started()
+    for restarts, victim in enumerate(("egress", "replicator-2"), start=1):
+        os.kill(before[victim][0], signal.SIGKILL)
+        assert stage.wait_for("gone")[1] == victim
+        name, pid, incarnation = stage.wait_for("started")[1:]
+        assert (name, int(incarnation)) == (victim, before[victim][1])
+        counters = read_counters(stage.folder / "counters")
+        assert counters["child_restarts"] == restarts
+        assert counters["replica_restarts"] == 0
+        assert counters[f"{victim}.pid"] == int(pid)
+        assert counters["raft.pid"] == before["raft"][0]
+
+
+def test_no_orphan_survives_kill_9_of_the_supervisor(stage: Stage) -> None:
+    """FAULTS P13: PDEATHSIG, and the lifeline where that cannot be had."""
+    started = stage.wait_started()
+    stage.process.kill()
+    for pid, _ in started.values():
+        wait_gone(pid)
+
+
+def test_a_replica_that_keeps_dying_ends_with_status_70_and_the_reason(tmp_path: Path) -> None:
+    """SAFETY M3: more than 5 restarts in 60 s."""
+    (tmp_path / "writer.status").write_text("3")
+    stage = Stage(tmp_path)
+    try:
+        status, log = stage.finish()
+    finally:
+        stage.close()
+    assert status == 70
+    assert "writer exited with status 3; more than 5 restarts in 60 s, giving up" in log
+    assert sum(1 for line in stage.lines if line == ["leaving", "writer"]) == 6
+
+
+def test_a_child_that_says_restarting_cannot_help_is_believed(tmp_path: Path) -> None:
+    (tmp_path / "writer.status").write_text("78")
+    stage = Stage(tmp_path)
+    try:
+        status, log = stage.finish()
+    finally:
+        stage.close()
+    assert status == 78
+    assert "starting it again cannot help" in log
+
+
+def test_a_crash_loop_of_a_replicator_is_no_reason_to_exit(tmp_path: Path) -> None:
+    """SAFETY M3: a status, never an exit."""
+    (tmp_path / "replicator-2.status").write_text("1")
+    stage = Stage(tmp_path)
+    try:
+        for _ in range(3):
+            stage.wait_for("leaving", "replicator-2")
+        (tmp_path / "replicator-2.status").unlink()
+        stage.wait_for("started", "replicator-2")
+        stage.process.send_signal(signal.SIGTERM)
+        status, log = stage.finish()
+    finally:
+        stage.close()
+    assert status == 0, log
+
+
+def test_a_second_stop_signal_does_not_wait_for_anybody(stage: Stage) -> None:
+    started = stage.wait_started()
+    os.kill(started["raft"][0], signal.SIGSTOP)
+    stage.process.send_signal(signal.SIGTERM)
+    stage.process.send_signal(signal.SIGINT)
+    stage.process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    status, log = stage.finish()
+    assert status == 0, log
+    assert time.monotonic() - began < 3.0 + 5.0, "it waited for its deadlines"
+
+
+def test_children_share_the_supervisors_group_and_inherit_no_foreign_descriptor(
+    stage: Stage,
+) -> None:
+    started = stage.wait_started()
+    for name, (pid, _) in started.items():
+        assert os.getpgid(pid) == stage.process.pid, name
+        links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        # Only the lifeline and the output that a test reads: no other child's lifeline.
+        assert sum(link.startswith("pipe:") for link in links) <= 3, (name, links)

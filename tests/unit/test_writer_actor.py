@@ -1,0 +1,230 @@
+"""The writer: order of flushes, group commit, truncation, a full disk, failing flushes, META."""
+
+from __future__ import annotations
+
+from threading import Event
+
+import pytest
+
+from actors.messages import InitSaved, LogRecovered
+from actors.topology import Counter
+from logstore.errors import DiskFull, WriteFailed
+from logstore.model import ReplicaState
+from logstore.raft.effects import SaveMeta
+from logstore.raft.events import DiskFullChanged, MetaPersisted, Persisted
+from logstore.storage.log_reader import LogReader
+from tests.unit.writer_stage import WriterStage
+
+
+@pytest.fixture
+def born(tmp_path):
+    stage = WriterStage(tmp_path)
+    stage.bear()
+    yield stage
+    stage.close()
+
+
+def watch(stage):
+    """Every answer to raft, with WRITTEN and MAP_GENERATION as they were when it was given."""
+    seen = []
+    send = stage.writer._to_raft.send
+
+    def note(message):
+        seen.append(
+            (message, stage.counter(Counter.WRITTEN), stage.counter(Counter.MAP_GENERATION))
+        )
+        send(message)
+
+    stage.writer._to_raft.send = note
+    return seen
+
+
+def test_a_bootstrap_is_answered_step_by_step_and_ends_with_an_empty_log(born):
+    recovered, starting, voter, newborn = born.born
+    assert isinstance(recovered, LogRecovered)
+    assert (recovered.state, recovered.damage) == (ReplicaState.EMPTY, "")
+    assert (starting, voter) == (InitSaved(1), InitSaved(2))
+    assert (newborn.state, newborn.last_row, newborn.persisted) == (ReplicaState.VOTER, None, 0)
+
+
+def test_both_copies_of_meta_lost_beside_a_log_are_reported_as_damage(tmp_path):
+    """SAFETY L1: such a replica may have voted."""
+    first = WriterStage(tmp_path)
+    first.bear()
+    first.close()
+    second = WriterStage(tmp_path)
+    second.disk = first.disk
+    second.writer._folder._disk = first.disk
+    first.disk.kill_process()
+    for name in ("meta.a", "meta.b"):
+        first.disk.damage(f"{first.writer._folder._station.folder}/{name}", 0, b"rot")
+    second.start()
+    [recovered] = second.born
+    assert "meta.a and meta.b" in recovered.damage
+    second.close()
+
+
+def test_f1_one_entry_is_framed_flushed_recorded_flushed_and_then_answered(born):
+    calls = []
+    born.disk.on_call = lambda what, path: calls.append(f"{what} {path[-4:]}")
+    seen = watch(born)
+    born.persist(96)
+    born.work()
+    assert calls == ["write data", "flush data", "write raft", "flush raft"]
+    assert seen == [(Persisted(1), 1, born.counter(Counter.MAP_GENERATION))]
+
+
+def test_everything_that_waits_is_one_group_with_one_answer(born):
+    calls = []
+    born.disk.on_call = lambda what, path: calls.append(f"{what} {path[-4:]}")
+    born.persist(*[200] * 50)
+    born.work()
+    assert len(calls) == 4
+    assert born.heard() == [Persisted(50)]
+
+
+def test_a_group_never_outgrows_a_segment_however_much_waits(born):
+    """SAFETY S6: 300 entries are more than 256 records, 9 x 60 KiB more than 256 KiB."""
+    born.persist(*[8] * 300)
+    born.settle()
+    born.persist(*[60 << 10] * 9)
+    born.settle()
+    assert born.heard()[-1] == Persisted(309)
+    reader = LogReader(born.disk, born.writer._folder._station.folder)
+    assert [reader.row(index) for index in (1, 300, 309)] == [
+        born.rows[index] for index in (1, 300, 309)
+    ]
+
+
+def test_v7_the_map_generation_has_grown_before_a_roll_or_truncation_is_answered(born):
+    born.persist(60 << 10, 60 << 10, 60 << 10)
+    born.settle()
+    before = born.counter(Counter.MAP_GENERATION)
+    seen = watch(born)
+    born.persist(60 << 10, 60 << 10)
+    born.settle()
+    assert seen[0][1:] == (5, before + 1)
+    born.truncate(5)
+    born.settle()
+    assert seen[-1] == (Persisted(6), 6, before + 2)
+
+
+def test_f6_a_truncation_waits_until_every_earlier_flush_has_ended(born):
+    calls = []
+    born.persist(60 << 10)
+    born.writer.do_work(born.stage.now_ns)
+    born.persist(*[60 << 10] * 2)  # two groups: the first one's records flush in the lane
+    born.disk.on_call = lambda what, path: calls.append(what)
+    born.truncate(3)
+    born.settle()
+    assert calls.index("sync_folder") > [i for i, what in enumerate(calls) if what == "flush"][1]
+    assert born.heard() == [Persisted(1), Persisted(3), Persisted(4)]
+
+
+def sorted_by_lane(stage):
+    """What raft heard: the log's answers first, META's, then the disk's."""
+    lanes = (Persisted, MetaPersisted, DiskFullChanged)
+    return sorted(stage.heard(), key=lambda message: lanes.index(type(message)))
+
+
+def fill(stage):
+    """No space for another pair; what was prepared before is there."""
+
+    def refuse(what, path):
+        if what == "allocate":
+            raise DiskFull(f"{path}: no space left")
+
+    stage.disk.on_call = refuse
+
+
+def empty(stage):
+    """Space again, and the time to look for it has come."""
+    stage.disk.on_call = None
+    stage.stage.now_ns = stage.writer.next_timer_ns()
+
+
+def test_a_full_disk_keeps_the_queue_is_reported_and_ends_when_space_appears(born):
+    """SAFETY S9: a state, not a failure. A roll takes the spare, the next one finds no space."""
+    fill(born)
+    born.persist(*[60 << 10] * 5)
+    born.settle()
+    born.stage.now_ns = born.writer.next_timer_ns()
+    born.settle()
+    # the news of the disk comes from another lane: its place among the others is open
+    rolled = [Persisted(2), Persisted(4), Persisted(5)]
+    assert sorted_by_lane(born) == [*rolled, DiskFullChanged(True)]
+    born.persist(*[60 << 10] * 4)
+    born.tell(SaveMeta(1, 2, 1))
+    born.settle()
+    assert sorted_by_lane(born) == [Persisted(7), MetaPersisted(1)]
+    assert born.counter(Counter.DISK_FULL) == 1
+    assert not born.stage.is_busy_loop(born.writer)
+    empty(born)
+    born.settle()
+    assert sorted_by_lane(born) == [Persisted(9), DiskFullChanged(False)]
+    assert born.counter(Counter.DISK_FULL) == 0
+    reader = LogReader(born.disk, born.writer._folder._station.folder)
+    assert [reader.row(index) for index in range(1, 10)] == born.rows[1:]
+
+
+def test_a_truncation_without_space_stays_queued_before_what_follows_it(born):
+    fill(born)
+    born.persist(8, 8, 8)
+    born.truncate(3)
+    born.settle()
+    born.truncate(2)
+    born.persist(8, term=2)
+    born.settle()
+    assert sorted_by_lane(born) == [Persisted(3), Persisted(4), DiskFullChanged(True)]
+    empty(born)
+    born.settle()
+    assert sorted_by_lane(born) == [Persisted(5), Persisted(6), DiskFullChanged(False)]
+
+
+def save_to_the_end(stage):
+    meta_lane = stage.lanes()[1]
+    stage.writer.do_work(stage.stage.now_ns)
+    meta_lane.close()
+    meta_lane.check()
+
+
+def test_f5_a_failed_flush_in_a_lane_ends_the_process_and_answers_nothing(born):
+    born.disk.fail_once("flush", "meta.a")
+    born.tell(SaveMeta(1, 2, 1), SaveMeta(2, 3, 1))
+    with pytest.raises(WriteFailed):
+        save_to_the_end(born)
+    assert born.heard() == []
+    assert born.stage.bells["writer"].is_ringing
+
+
+def test_f5_a_failed_records_flush_is_raised_by_the_next_do_work(born):
+    born.persist(60 << 10, 60 << 10)
+    born.disk.fail_once("flush", ".raft")
+    with pytest.raises(WriteFailed):
+        born.settle()
+    assert born.heard() == []
+
+
+def test_a_vote_that_comes_while_another_is_saved_holds_up_nothing(born):
+    """SAFETY S8: META has its own lane, and the log does not wait for it either."""
+    go = Event()
+    born.disk.on_call = lambda what, path: path.endswith("meta.a") and go.wait(5)
+    born.tell(SaveMeta(1, 2, 1), SaveMeta(2, 3, 1))
+    born.persist(96)
+    born.writer.do_work(born.stage.now_ns)
+    assert born.heard() == [Persisted(1)]
+    go.set()
+    born.settle()
+    assert born.heard() == [MetaPersisted(1), MetaPersisted(2)]
+
+
+def test_a_spare_that_takes_long_to_allocate_makes_no_busy_loop(born):
+    go = Event()
+    born.disk.on_call = lambda what, path: what == "allocate" and go.wait(5)
+    born.truncate(1)  # uses up the spare, so the next one is prepared
+    born.work()
+    born.stage.now_ns += 5_000_000_000
+    assert not born.stage.is_busy_loop(born.writer)
+    go.set()
+    born.settle()
+    assert not born.writer._folder.log.needs_spare

@@ -1,0 +1,378 @@
+"""ZeroMQ sockets as this system uses them (SAFETY M5), and the poll on sockets and bells.
+
+Owns socket options, bind checks, non-blocking send and receive. Must not know what a message says
+or who leads. Invariants:
+- nothing here blocks but `Poller.wait`; `try_send` and `try_receive` return at once;
+- ZeroMQ drops silently (XPUB at the mark, queues on close), so nothing may depend on a queued
+  message;
+- every send copies: memory of a ring is never lent to libzmq (SAFETY M4);
+- a node binds to loopback or to ipc in a folder of its user alone, unless told `insecure`.
+
+Two kinds of lanes, for a measured reason (libzmq 4.3.5, 2026-11-20): a socket whose queue is full
+stops reading, so it answers no heartbeat and lets the TCP window close. A PULL left unread with
+heartbeats of 200 ms / 1 s was disconnected every 1.2 s, with TCP_MAXRT 3 s every 3.6 s; each time
+the sender's queue was lost and one more full queue piled up at the receiver. So heartbeats and
+TCP_MAXRT are for lanes that are always read; lanes that back-pressure may leave unread have TCP
+keepalive, which a closed window does not trip (test_a_lane_under_back_pressure_stays_connected).
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+from collections.abc import Sequence
+from enum import Enum
+from typing import TypeAlias
+
+import zmq
+
+from transport.endpoint import check_bind, check_port
+from transport.errors import LinkError, PortInUse, UnsupportedMachine
+from transport.ports import Pollable, Socket
+
+ZmqSocket: TypeAlias = "zmq.Socket[bytes]"
+
+LIBZMQ_MIN = (4, 3, 4)
+# Messages queued per connection and direction. 256 x 1 KiB keep a 250 MB/s stream going between two
+# polls of 1 ms; a dishonest peer makes the receiver hold 256 x message_size_max.
+HIGH_WATER_MARK = 256
+# Frames kept of one message; ours have three at most, routing id included. MAXMSGSIZE bounds each
+# frame, nothing in libzmq their number: the rest is drained and dropped.
+FRAMES_MAX = 4
+HEARTBEAT_MS = 200
+HEARTBEAT_TIMEOUT_MS = 1_000
+HANDSHAKE_MS = 2_000
+CONNECT_MS = 2_000  # a SYN into a partition is given up: the system's own limit is two minutes
+RECONNECT_MIN_MS = 50
+RECONNECT_MAX_MS = 2_000
+TCP_RETRANSMIT_MAX_MS = 3_000
+KEEPALIVE_IDLE_S = KEEPALIVE_INTERVAL_S = 1
+KEEPALIVE_PROBES = 3
+
+# Plain integers: pyzmq's flags are enums, and each `|` or `&` of theirs makes a new one (1 µs).
+_DONTWAIT = int(zmq.DONTWAIT)
+_SNDMORE = int(zmq.SNDMORE)
+_POLLIN = int(zmq.POLLIN)
+_EVENTS = int(zmq.EVENTS)
+_RCVMORE = int(zmq.RCVMORE)
+_REFUSED = frozenset({errno.EAGAIN, errno.EHOSTUNREACH})
+
+
+class Lane(Enum):
+    """How a lane learns that its peer is gone."""
+
+    CONTROL = "always read at once: heartbeats and TCP_MAXRT"
+    BULK = "may be left unread under back-pressure: TCP keepalive only"
+
+
+def require_libzmq(version: tuple[int, int, int] | None = None) -> None:
+    """Refuse a libzmq below 4.3.4 (SAFETY M5).
+
+    Raises:
+        UnsupportedMachine: It is older.
+    """
+    actual = zmq.zmq_version_info() if version is None else version
+    if actual < LIBZMQ_MIN:
+        raise UnsupportedMachine(
+            f"libzmq {'.'.join(map(str, actual))}: 4.3.4 or newer is needed; upgrade pyzmq"
+        )
+
+
+def router_bind(
+    endpoint: str,
+    *,
+    lane: Lane,
+    message_size_max: int,
+    high_water_mark: int = HIGH_WATER_MARK,
+    insecure: bool = False,
+) -> ZmqSocket:
+    """A ROUTER that answers peers; a send to an unknown or full peer is refused, not dropped.
+
+    A peer that comes back under its routing id takes the id over: its old connection may not have
+    been noticed as dead yet.
+
+    Args:
+        endpoint: `tcp://127.0.0.1:PORT`, `tcp://127.0.0.1:*` (see `bound_endpoint`) or
+        `ipc://PATH`. message_size_max: Bytes of one frame; a peer that sends more is disconnected.
+        high_water_mark: Messages queued per peer and direction. insecure: Allow addresses that
+        others can reach.
+    """
+    socket = _make(zmq.ROUTER, lane, message_size_max, high_water_mark)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    return _bind(socket, endpoint, insecure=insecure)
+
+
+def dealer_connect(
+    endpoint: str,
+    *,
+    lane: Lane,
+    message_size_max: int,
+    high_water_mark: int = HIGH_WATER_MARK,
+    routing_id: bytes = b"",
+) -> ZmqSocket:
+    """A DEALER to one ROUTER; it refuses sends while there is no connection (IMMEDIATE).
+
+    Args:
+        endpoint: Where the ROUTER listens.
+        message_size_max: Bytes of one frame; a peer that sends more is disconnected.
+        high_water_mark: Messages queued per direction.
+        routing_id: How the ROUTER knows this socket; empty: the ROUTER makes a new one per
+        connection.
+    """
+    socket = _make(zmq.DEALER, lane, message_size_max, high_water_mark)
+    if routing_id:
+        socket.setsockopt(zmq.ROUTING_ID, routing_id)
+    return _connect(socket, endpoint)
+
+
+def pull_bind(
+    endpoint: str,
+    *,
+    message_size_max: int,
+    high_water_mark: int = HIGH_WATER_MARK,
+    insecure: bool = False,
+) -> ZmqSocket:
+    """A PULL that producers push to; a bulk lane."""
+    socket = _make(zmq.PULL, Lane.BULK, message_size_max, high_water_mark)
+    return _bind(socket, endpoint, insecure=insecure)
+
+
+def push_connect(
+    endpoint: str, *, message_size_max: int, high_water_mark: int = HIGH_WATER_MARK
+) -> ZmqSocket:
+    """A PUSH to one PULL; a bulk lane that refuses sends while there is no connection."""
+    return _connect(_make(zmq.PUSH, Lane.BULK, message_size_max, high_water_mark), endpoint)
+
+
+def xpub_bind(
+    endpoint: str,
+    *,
+    message_size_max: int,
+    high_water_mark: int = HIGH_WATER_MARK,
+    welcome: bytes = b"",
+    insecure: bool = False,
+) -> ZmqSocket:
+    """An XPUB: publishes, drops at a slow subscriber's mark, and receives every subscription.
+
+    A received frame is 1 and the topic for a subscription, 0 and the topic when a topic's last
+    subscriber has gone. The welcome is sent when a connection is made, *before* its subscriptions
+    are known: who needs "subscribed from here on" answers the received subscription under its
+    topic.
+
+    Args:
+        endpoint: As for `router_bind`.
+        message_size_max: Bytes of one incoming frame, a subscription.
+        high_water_mark: Messages queued per subscriber; beyond it they are dropped for that one.
+        welcome: First message of each connection; reaches a subscriber whose topics it begins with.
+        insecure: Allow addresses that others can reach.
+    """
+    socket = _make(zmq.XPUB, Lane.BULK, message_size_max, high_water_mark)
+    socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+    if welcome:
+        socket.setsockopt(zmq.XPUB_WELCOME_MSG, welcome)
+    return _bind(socket, endpoint, insecure=insecure)
+
+
+def sub_connect(
+    endpoint: str,
+    *,
+    topics: Sequence[bytes],
+    message_size_max: int,
+    high_water_mark: int = HIGH_WATER_MARK,
+) -> ZmqSocket:
+    """A SUB to one XPUB, subscribed to `topics` (prefixes) before it connects: to be welcomed."""
+    socket = _make(zmq.SUB, Lane.BULK, message_size_max, high_water_mark)
+    for topic in topics:
+        socket.setsockopt(zmq.SUBSCRIBE, topic)
+    return _connect(socket, endpoint)
+
+
+def bound_endpoint(socket: ZmqSocket) -> str:
+    """Where a socket listens, with the port that `*` became."""
+    return socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+
+def try_receive(socket: Socket) -> list[bytes] | None:
+    """The next message as frames of bytes, None if there is none. For small messages. Hot.
+
+    At most FRAMES_MAX frames of a message are kept: no message of ours has so many, so whoever
+    checks the number of frames, as every caller does, refuses it.
+    """
+    if not socket.getsockopt(_EVENTS) & _POLLIN:
+        return None  # 1.6 µs; an Again raised and caught costs 4.7 µs
+    try:
+        frames: list[bytes] = [socket.recv(_DONTWAIT, copy=True)]
+    except zmq.Again:
+        return None
+    while socket.getsockopt(_RCVMORE):
+        frame = socket.recv(_DONTWAIT, copy=True)
+        if len(frames) < FRAMES_MAX:
+            frames.append(frame)
+    return frames
+
+
+def try_receive_views(socket: Socket) -> list[memoryview] | None:
+    """The next message as views of libzmq's buffers, which live as long as the views. Hot.
+
+    Spares one copy of a large frame on its way into a ring; slower than `try_receive` for small
+    ones. As there, at most FRAMES_MAX frames are kept.
+    """
+    if not socket.getsockopt(_EVENTS) & _POLLIN:
+        return None
+    try:
+        frame = socket.recv(_DONTWAIT, copy=False)
+    except zmq.Again:
+        return None
+    views = [frame.buffer]
+    while frame.more:
+        frame = socket.recv(_DONTWAIT, copy=False)
+        if len(views) < FRAMES_MAX:
+            views.append(frame.buffer)
+    return views
+
+
+def try_send(socket: Socket, frames: Sequence[bytes | memoryview]) -> bool:
+    """Queue a message, or refuse it: no connection, no room, or nobody of that routing id. Hot.
+
+    Frames are copied and may be reused on return. True says "queued", never "delivered"; XPUB says
+    it even for what it drops. The caller counts refusals.
+
+    Raises:
+        zmq.ZMQError: The socket is closed or cannot send.
+    """
+    flags = _DONTWAIT | _SNDMORE
+    last = len(frames) - 1
+    accepted = True
+    for number, frame in enumerate(frames):
+        try:
+            socket.send(frame, flags if number < last else _DONTWAIT)
+        except zmq.ZMQError as error:
+            if error.errno not in _REFUSED:
+                raise
+            accepted = False
+            if number == 0:
+                break
+            # The connection went between two frames. libzmq drops the rest, but it has to be sent
+            # to its end, or the next message would count as that rest.
+    return accepted
+
+
+class Poller:
+    """Waits on sockets, bells and descriptors together; cheap while their set stays the same."""
+
+    def __init__(self) -> None:
+        self._items: list[Pollable] = []
+        self._targets: list[tuple[ZmqSocket | int, int]] = []
+        self._by_target: dict[ZmqSocket | int, Pollable] = {}
+        # The kernel's own poll where no ZeroMQ socket is among the items: it spares zmq_poll's 5
+        # µs.
+        self._kernel: select.poll | None = None
+
+    def wait(self, items: Sequence[Pollable], timeout_ms: int | None) -> list[Pollable]:
+        """Those of `items` that can be read, as soon as there is one; empty after `timeout_ms`.
+
+        libzmq looks at each socket's own queue before it parks, so a message that arrived between
+        the last receive and this call is not slept through. A signal handler runs, then the wait
+        goes on: a handler that must end the wait rings a bell that is waited on.
+
+        Args:
+            items: ZeroMQ sockets, descriptors, or objects with `fileno()`.
+            timeout_ms: None waits without limit.
+        """
+        if self._items != list(items):
+            self._register(items)
+        if self._kernel is not None:
+            ready = self._kernel.poll(timeout_ms)
+        else:
+            ready = zmq.zmq_poll(self._targets, -1 if timeout_ms is None else timeout_ms)
+        return [self._by_target[target] for target, _ in ready]
+
+    def _register(self, items: Sequence[Pollable]) -> None:
+        self._items = list(items)
+        self._by_target = {
+            item if isinstance(item, (zmq.Socket, int)) else item.fileno(): item for item in items
+        }
+        self._targets = [(target, zmq.POLLIN) for target in self._by_target]
+        self._kernel = None
+        if not any(isinstance(target, zmq.Socket) for target in self._by_target):
+            self._kernel = select.poll()
+            for target in self._by_target:
+                self._kernel.register(target, select.POLLIN)
+
+
+def _make(kind: int, lane: Lane, message_size_max: int, high_water_mark: int) -> ZmqSocket:
+    require_libzmq()
+    socket: ZmqSocket = zmq.Context.instance().socket(kind)
+    options = {
+        zmq.LINGER: 0,
+        zmq.SNDHWM: high_water_mark,
+        zmq.RCVHWM: high_water_mark,
+        zmq.MAXMSGSIZE: message_size_max,
+        zmq.HANDSHAKE_IVL: HANDSHAKE_MS,
+        # A SUB sends nothing but its subscriptions. With IMMEDIATE they would leave only once its
+        # owner calls into the socket after the connection was made.
+        zmq.IMMEDIATE: int(kind != zmq.SUB),
+    }
+    if lane is Lane.CONTROL:
+        options |= {
+            zmq.HEARTBEAT_IVL: HEARTBEAT_MS,
+            zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT_MS,
+            zmq.HEARTBEAT_TTL: HEARTBEAT_TIMEOUT_MS,
+            zmq.TCP_MAXRT: TCP_RETRANSMIT_MAX_MS,
+        }
+    else:
+        options |= {
+            zmq.TCP_KEEPALIVE: 1,
+            zmq.TCP_KEEPALIVE_IDLE: KEEPALIVE_IDLE_S,
+            zmq.TCP_KEEPALIVE_INTVL: KEEPALIVE_INTERVAL_S,
+            zmq.TCP_KEEPALIVE_CNT: KEEPALIVE_PROBES,
+        }
+    for option, value in options.items():
+        socket.setsockopt(option, value)
+    return socket
+
+
+def _connect(socket: ZmqSocket, endpoint: str) -> ZmqSocket:
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MIN_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+    try:
+        check_port(endpoint)
+        _allow_ipv6(socket, endpoint)
+        socket.connect(endpoint)
+    except LinkError:
+        socket.close(linger=0)
+        raise
+    except zmq.ZMQError as error:
+        socket.close(linger=0)
+        raise LinkError(
+            f"cannot connect to {endpoint!r}: {error.strerror}; "
+            "an endpoint is tcp://HOST:PORT or ipc://PATH"
+        ) from error
+    return socket
+
+
+def _bind(socket: ZmqSocket, endpoint: str, *, insecure: bool) -> ZmqSocket:
+    try:
+        check_bind(endpoint, insecure=insecure)
+        _allow_ipv6(socket, endpoint)
+        socket.bind(endpoint)
+    except LinkError:
+        socket.close(linger=0)
+        raise
+    except zmq.ZMQError as error:
+        socket.close(linger=0)
+        if error.errno == zmq.EADDRINUSE:
+            port = endpoint.rpartition(":")[2]
+            raise PortInUse(
+                f"port {port} in use: stop the process that listens on {endpoint}, "
+                "or choose another port"
+            ) from error
+        raise LinkError(f"cannot listen on {endpoint!r}: {error.strerror}") from error
+    return socket
+
+
+def _allow_ipv6(socket: ZmqSocket, endpoint: str) -> None:
+    if endpoint.startswith("tcp://["):
+        socket.setsockopt(zmq.IPV6, 1)

@@ -1,0 +1,104 @@
+"""Memory that processes of one host share: nameless tmpfs files behind a descriptor.
+
+Owns how a region is made and mapped. Must not know what lies in it. Invariants (SAFETY M4):
+- every page is allocated before anybody maps it: an undersized tmpfs is an error here, not a SIGBUS
+  later;
+- a region never has a name (O_TMPFILE), so nobody can open it by path and no kill -9 leaks it: the
+  memory goes when the last descriptor and mapping go;
+- the descriptor is close-on-exec; a child gets it through `pass_fds` and in no other way.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import platform
+
+from transport.errors import RegionUnavailable, UnsupportedMachine
+
+SHARED_MEMORY_FOLDER = "/dev/shm"  # the tmpfs of every Linux; callers may name another
+TOTAL_STORE_ORDER_MACHINES = frozenset({"x86_64", "AMD64"})
+
+
+def require_total_store_order(machine: str | None = None) -> None:
+    """Refuse machines on which "payload first, cursor last" needs a fence (SAFETY M4).
+
+    Args:
+        machine: The machine's name as `platform.machine()` gives it; None asks the platform.
+
+    Raises:
+        UnsupportedMachine: Stores may be seen out of order here.
+    """
+    name = platform.machine() if machine is None else machine
+    if name not in TOTAL_STORE_ORDER_MACHINES:
+        raise UnsupportedMachine(
+            f"processor {name}: the shared-memory rings rely on the store order of x86-64; "
+            "run on an x86-64 machine"
+        )
+
+
+def create_region(size_bytes: int, folder: str = SHARED_MEMORY_FOLDER) -> int:
+    """Make a nameless, fully allocated, zeroed file on tmpfs.
+
+    Args:
+        size_bytes: Size of the region; at least 1.
+        folder: Where; must be on tmpfs, since a disk would be written to behind the rings' back.
+
+    Returns:
+        Its descriptor, owned by the caller; pass it on with `pass_fds`.
+
+    Raises:
+        RegionUnavailable: The tmpfs is too small or cannot make nameless files.
+    """
+    require_total_store_order()
+    if size_bytes < 1:
+        raise RegionUnavailable(f"a region of {size_bytes} bytes was asked for: ask for at least 1")
+    try:
+        fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise RegionUnavailable(
+            f"no nameless file can be made in {folder}: {error.strerror}; "
+            "name a writable folder on a tmpfs"
+        ) from error
+    try:
+        os.posix_fallocate(fd, 0, size_bytes)
+    except OSError as error:
+        os.close(fd)
+        raise RegionUnavailable(_why_not_allocated(error, size_bytes, folder)) from error
+    return fd
+
+
+def map_region(fd: int, size_bytes: int) -> mmap.mmap:
+    """Map a region made by `create_region`; the mapping outlives the descriptor.
+
+    Raises:
+        RegionUnavailable: The file does not have exactly this size (touching it could be SIGBUS).
+    """
+    actual = os.fstat(fd).st_size
+    if actual != size_bytes:
+        raise RegionUnavailable(
+            f"descriptor {fd} has {actual} bytes, {size_bytes} were expected: "
+            "the processes do not agree on the settings; restart the replica"
+        )
+    return mmap.mmap(fd, size_bytes)
+
+
+def region_size_bytes(fd: int) -> int:
+    """Size of the region behind `fd`, for a process that was given the descriptor only."""
+    return os.fstat(fd).st_size
+
+
+def map_anonymous(size_bytes: int) -> mmap.mmap:
+    """Memory of the same kind without a descriptor, for actors that share one process."""
+    require_total_store_order()
+    return mmap.mmap(-1, size_bytes)
+
+
+def _why_not_allocated(error: OSError, size_bytes: int, folder: str) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM):
+        return (
+            f"{folder} has no room for {size_bytes} bytes: enlarge that tmpfs "
+            "(mount -o remount,size=...), name another one, or lower ring_bytes"
+        )
+    return f"{size_bytes} bytes could not be allocated in {folder}: {error.strerror}"
