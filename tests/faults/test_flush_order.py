@@ -43,9 +43,10 @@ def _append_traced(folder: Path, *, appends: int) -> list[str]:
             producer.close()
             # a majority acknowledges; the slowest writer may still be at it, which the check allows
             traces = strace.close()
+            last_lsn = max(told) + 2
             index_of = {
                 batch.first_lsn: batch.index
-                for batch in log.reader().read(min(told), max(told) + 2)
+                for batch in log.reader().read(min(told), last_lsn, min_lsn=last_lsn)
             }
         acknowledged: dict[int, float] = {}
         for lsn, moment in told.items():
