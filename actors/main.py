@@ -33,9 +33,8 @@ def make_actor(station: Station) -> Actor:
             return RaftActor(station)
         case topology.WRITER:
             from actors.writer import WriterActor
-            from logstore.storage.disk import RealDisk
 
-            return WriterActor(station, RealDisk())
+            return WriterActor(station)
         case topology.EGRESS:
             from actors.egress import EgressActor
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from actors import messages, topology
+from actors.host import Host, RealHost
 from logstore.config import Config
 from logstore.errors import InvariantViolated
 from logstore.model import NodeId
@@ -92,15 +93,25 @@ class Regions(msgspec.Struct, frozen=True):
 
 
 class Station:
-    """The place of `process` in the replica `node`; `folder` is the replica's data folder."""
+    """The place of `process` in the replica `node`; `folder` is the replica's data folder, `host`
+    what the process runs on, this machine if not given.
+    """
 
     def __init__(
-        self, process: str, *, node: NodeId, config: Config, folder: str, regions: Regions
+        self,
+        process: str,
+        *,
+        node: NodeId,
+        config: Config,
+        folder: str,
+        regions: Regions,
+        host: Host | None = None,
     ) -> None:
         self.process = process
         self.node = node
         self.config = config
         self.folder = folder
+        self.host: Host = RealHost() if host is None else host
         self.nodes = tuple(NodeId(each.node) for each in config.nodes)
         self.peers = tuple(each for each in self.nodes if each != node)
         self.counters = regions.counters

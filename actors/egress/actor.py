@@ -21,7 +21,6 @@ from logstore.model import Index, Lsn
 from logstore.raft.effects import ReadIndexAnswered
 from logstore.raft.events import EntryRotted
 from logstore.settings import PortOffset
-from logstore.storage.disk import RealDisk
 from logstore.storage.log_reader import LogReader
 from transport import link
 
@@ -45,14 +44,15 @@ class EgressActor:
 
     def on_start(self) -> None:
         config, node = self._station.config, self._station.node
-        self._fetch_socket = link.router_bind(
+        links = self._station.host.links
+        self._fetch_socket = links.router_bind(
             config.endpoint(node, PortOffset.FETCH),
             lane=link.Lane.BULK,
             message_size_max=CONTROL_MESSAGE_MAX_BYTES,
             high_water_mark=ANSWERS_QUEUED_MAX,
             insecure=config.cluster.insecure,
         )
-        self._tail_socket = link.xpub_bind(
+        self._tail_socket = links.xpub_bind(
             config.endpoint(node, PortOffset.TAIL),
             message_size_max=CONTROL_MESSAGE_MAX_BYTES,
             insecure=config.cluster.insecure,
@@ -114,7 +114,7 @@ class EgressActor:
         if visible == 0 or self._identity is None:
             return None, None
         if self._log is None:
-            self._log = LogReader(RealDisk(), self._station.folder)
+            self._log = LogReader(self._station.host.disk, self._station.folder)
             self._log.refresh()
             self._generation = generation
         elif generation != self._generation:

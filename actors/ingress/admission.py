@@ -14,9 +14,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from actors.host import Clock
 from actors.ingress.acks import AckFeed
 from actors.ingress.groups import Group
-from actors.ingress.ports import Clock, Log, ToRaft
+from actors.ingress.ports import Log, ToRaft
 from actors.ingress.proposals import Proposals
 from actors.ingress.rebuild import Rebuild
 from actors.topology import Counter

@@ -6,14 +6,13 @@ closed by `Ports.close`, which the actor calls once.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
 
 from actors import topology
-from actors.clock import RealClock
+from actors.host import Clock
 from actors.messages import RingMessage
 from actors.station import Station
 from logstore.format.entry import Row
@@ -21,7 +20,6 @@ from logstore.format.meta import LogStart
 from logstore.limits import CONTROL_MESSAGE_MAX_BYTES, MESSAGE_MAX_BYTES
 from logstore.model import Index
 from logstore.settings import PortOffset
-from logstore.storage.disk import RealDisk
 from logstore.storage.log_reader import LogReader
 from transport import link
 from transport.payload_ring import PayloadRingWriter
@@ -31,14 +29,6 @@ from transport.ports import Socket
 # of a reader's absence; what is dropped beyond is asked for by SessionState (E9).
 ACKS_HIGH_WATER_MARK = 1_024
 SUBSCRIPTION_MAX_BYTES = 1_024
-
-
-class Clock(Protocol):
-    """The two clocks of a process, in ns."""
-
-    def monotonic_ns(self) -> int: ...
-
-    def wall_ns(self) -> int: ...
 
 
 class ToRaft(Protocol):
@@ -96,38 +86,38 @@ class Ports(msgspec.Struct, frozen=True):
 
 def open_ports(station: Station) -> Ports:
     """Bind the five sockets of `station`'s node and take its ends of the rings."""
-    config, node = station.config, station.node
+    config, node, host = station.config, station.node, station.host
 
     def endpoint(offset: PortOffset) -> str:
         return config.endpoint(node, offset)
 
     def open_log() -> Log:
-        return LogReader(RealDisk(), station.folder)
+        return LogReader(host.disk, station.folder)
 
     insecure: dict[str, Any] = {"insecure": config.cluster.insecure}
     return Ports(
-        control=link.router_bind(
+        control=host.links.router_bind(
             endpoint(PortOffset.CONTROL),
             lane=link.Lane.CONTROL,
             message_size_max=CONTROL_MESSAGE_MAX_BYTES,
             **insecure,
         ),
-        append=link.pull_bind(
+        append=host.links.pull_bind(
             endpoint(PortOffset.APPEND), message_size_max=MESSAGE_MAX_BYTES, **insecure
         ),
-        acks=link.xpub_bind(
+        acks=host.links.xpub_bind(
             endpoint(PortOffset.ACKS),
             message_size_max=SUBSCRIPTION_MAX_BYTES,
             high_water_mark=ACKS_HIGH_WATER_MARK,
             **insecure,
         ),
-        peer_control=link.router_bind(
+        peer_control=host.links.router_bind(
             endpoint(PortOffset.PEER_CONTROL),
             lane=link.Lane.CONTROL,
             message_size_max=CONTROL_MESSAGE_MAX_BYTES,
             **insecure,
         ),
-        peer_bulk=link.router_bind(
+        peer_bulk=host.links.router_bind(
             endpoint(PortOffset.PEER_BULK),
             lane=link.Lane.BULK,
             message_size_max=MESSAGE_MAX_BYTES,
@@ -137,7 +127,7 @@ def open_ports(station: Station) -> Ports:
         from_raft=station.inbox(topology.RAFT),
         to_raft=station.outbox(topology.RAFT, topology.CONTROL),
         to_raft_bulk=station.outbox(topology.RAFT, topology.BULK),
-        clock=RealClock(),
-        random_u64=lambda: secrets.randbits(64),
+        clock=host.clock,
+        random_u64=lambda: int.from_bytes(host.random_bytes(8), "little"),
         open_log=open_log,
     )

@@ -13,8 +13,9 @@ from collections import deque
 
 from crc32c import crc32c
 
+from actors.host import Clock
 from actors.ingress.groups import Group, Origin
-from actors.ingress.ports import Clock, ToRaft
+from actors.ingress.ports import ToRaft
 from logstore.errors import InvariantViolated
 from logstore.model import NO_TERM, EntryKind, Index, Term
 from logstore.raft.effects import Accepted, AdmissionClosed

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from actors.ingress.ports import Clock, Log
+from actors.host import Clock
+from actors.ingress.ports import Log
 from actors.topology import Counter
 from logstore.errors import CorruptData
 from logstore.format.entry import EntryHeader

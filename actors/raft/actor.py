@@ -8,7 +8,6 @@ bootstrap.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -57,7 +56,6 @@ from logstore.raft.events import (
 )
 from logstore.raft.log_view import Position, RecoveredLog
 from logstore.raft.settings import RaftConfig
-from logstore.storage.disk import RealDisk
 from logstore.storage.log_reader import LogReader
 
 # The orderly stop's own transfer; operators' requests are numbered from 1 by ingress.
@@ -85,7 +83,7 @@ class RaftActor:
             station.inbox(topology.EGRESS),
             station.inbox(topology.INGRESS, topology.BULK),
         ]
-        self._rows = FileLogView(LogReader(RealDisk(), station.folder))
+        self._rows = FileLogView(LogReader(station.host.disk, station.folder))
         self._core: RaftCore | None = None
         self._birth: Birth | None = None
         self._recovered: LogRecovered | None = None
@@ -241,7 +239,7 @@ class RaftActor:
                 vote=recovered.vote,
             ),
             self._rows,
-            Random(os.urandom(16)),
+            Random(station.host.random_bytes(16)),
         )
 
     # --- operations ---

@@ -7,7 +7,6 @@ replicators and ingress, entropy from the operating system.
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Sequence
 from random import Random
@@ -47,7 +46,7 @@ class Birth:
             state=recovered.state,
             nonce=recovered.nonce,
             cluster_id=recovered.cluster_id,
-            random=Random(os.urandom(32)),
+            random=Random(station.host.random_bytes(32)),
         )
         self._asked: deque[int] = deque(maxlen=REQUESTS_PENDING_MAX)  # ingress waits for no more
 

@@ -72,7 +72,7 @@ class ReplicatorActor:
 
     def on_start(self) -> None:
         config = self._station.config
-        self._control = link.dealer_connect(
+        self._control = self._station.host.links.dealer_connect(
             config.endpoint(self.peer, PortOffset.PEER_CONTROL),
             lane=link.Lane.CONTROL,
             message_size_max=CONTROL_MESSAGE_MAX_BYTES,
@@ -199,8 +199,8 @@ class ReplicatorActor:
 
     # --- the stream of entries ---
 
-    def _open_bulk(self) -> link.ZmqSocket:
-        return link.dealer_connect(
+    def _open_bulk(self) -> Any:
+        return self._station.host.links.dealer_connect(
             self._station.config.endpoint(self.peer, PortOffset.PEER_BULK),
             lane=link.Lane.BULK,
             message_size_max=CONTROL_MESSAGE_MAX_BYTES,

@@ -16,7 +16,6 @@ from logstore.errors import CorruptData
 from logstore.format.entry import EntryHeader
 from logstore.model import NO_INDEX, Index
 from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing
-from logstore.storage.disk import RealDisk
 from logstore.storage.log_reader import LogReader
 
 
@@ -31,6 +30,7 @@ class Bodies:
         self._report_rot = report_rot
         self._rotted = NO_INDEX
         self._slots = station.slots
+        self._disk = station.host.disk
         self._ring = station.payload_reader()
         peer = int(station.process.rpartition("-")[2])
         self._hold_slot = [int(each) for each in station.peers].index(peer)
@@ -41,7 +41,7 @@ class Bodies:
     def take_log(self, folder: str) -> None:
         """Open the log files for reading; a replica that leads has some."""
         if self._log is None:
-            self._log = LogReader(RealDisk(), folder)
+            self._log = LogReader(self._disk, folder)
             self._generation = -1
 
     def forget_log(self) -> None:

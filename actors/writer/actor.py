@@ -12,7 +12,6 @@ Step 4 runs in a thread when more waits, so that 1 and 2 of the next group overl
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -24,7 +23,6 @@ from actors.messages import CreateLog, InitSaved, RingMessage
 from actors.station import Station
 from actors.topology import Counter
 from actors.writer.folder import Folder
-from actors.writer.lanes import Lane
 from logstore.errors import DiskFull
 from logstore.format.group import frame_size
 from logstore.limits import FLUSH_MAX_BYTES
@@ -32,12 +30,8 @@ from logstore.model import NO_INDEX
 from logstore.raft.bootstrap import SaveInit
 from logstore.raft.effects import Persist, SaveMeta, Truncate
 from logstore.raft.events import DiskFullChanged, MetaPersisted, Persisted
-from logstore.storage.disk import Disk
 from logstore.storage.log_writer import AppendedGroup, EntryToWrite
 
-# A flush thread's answer waited 5.4 ms for the interpreter lock at the default of 5 ms, 0.3 ms at
-# 50 us (SAFETY F1).
-SWITCH_INTERVAL_S = 5e-5
 SPARE_RETRY_NS = 1_000_000_000
 # A flush group lies in one segment (S6), which holds at least four of the largest entry and 256
 # records: a quarter of it and one entry more always fit.
@@ -49,20 +43,20 @@ NEVER_NS = 1 << 62
 class WriterActor:
     """Runs the log writer and the META store for raft."""
 
-    def __init__(self, station: Station, disk: Disk) -> None:
+    def __init__(self, station: Station) -> None:
         self._slots = station.slots
         self._from_raft = station.inbox(topology.RAFT)
         self._to_raft = station.outbox(topology.RAFT)
         self._answers = Lock()  # the outbox is used by the flush threads too
         self._ring = station.payload_reader()
-        self._folder = Folder(station, disk)
+        self._folder = Folder(station)
         self._group_max_bytes = min(
             FLUSH_MAX_BYTES, station.config.storage.segment_bytes // GROUP_SEGMENT_SHARE
         )
         self._queue: deque[Persist | Truncate] = deque()
-        self._records_lane = Lane("records", station.bell.ring)
-        self._meta_lane = Lane("meta", station.bell.ring)
-        self._spare_lane = Lane("spare", station.bell.ring)
+        self._records_lane = station.host.lane("records", station.bell.ring)
+        self._meta_lane = station.host.lane("meta", station.bell.ring)
+        self._spare_lane = station.host.lane("spare", station.bell.ring)
         self._spare_retry_ns = NEVER_NS
         self._spare_due_ns = 0
         self._full_until_ns = 0
@@ -70,7 +64,6 @@ class WriterActor:
         self._commit = NO_INDEX  # highest commit index raft has told us of (F8)
 
     def on_start(self) -> None:
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._answer(self._folder.recover())
 
     def do_work(self, now_ns: int) -> int:

@@ -5,8 +5,6 @@ Owns what is told to raft about what recovery found. META has one saver at a tim
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 
 from actors import topology
@@ -16,7 +14,6 @@ from actors.topology import Counter
 from logstore.errors import CorruptData, InvariantViolated, MetaLost
 from logstore.model import NO_INDEX, NO_NODE, NO_TERM, Lsn, NodeId, ReplicaState, Term
 from logstore.raft.bootstrap import SaveInit
-from logstore.storage.disk import Disk
 from logstore.storage.log_writer import LogWriter
 from logstore.storage.meta_store import MetaStore
 from logstore.storage.recovery import Recovered, create_log, recover
@@ -25,20 +22,16 @@ from logstore.storage.segment import SegmentOptions
 UUID_BYTES = 16
 
 
-def new_uuid() -> bytes:
-    return os.urandom(UUID_BYTES)
-
-
 class Folder:
     """Everything the writer has on disk."""
 
-    def __init__(self, station: Station, disk: Disk) -> None:
+    def __init__(self, station: Station) -> None:
         self._station = station
         self._slots = station.slots
         self._loops = station.slot(f"{topology.WRITER}.loops")
         storage = station.config.storage
         self._options = SegmentOptions(storage.segment_bytes, storage.segment_records)
-        self._disk = disk
+        self._disk = station.host.disk
         self._meta: MetaStore | None = None
         self._log: LogWriter | None = None
 
@@ -60,7 +53,7 @@ class Folder:
                 self._station.folder,
                 self._options,
                 node=self._station.node,
-                new_uuid=new_uuid,
+                new_uuid=self._new_uuid,
                 tick=self._tick,
             )
         except (MetaLost, CorruptData) as error:
@@ -85,7 +78,7 @@ class Folder:
                 self._options,
                 meta,
                 cluster_id=command.cluster_id,
-                new_uuid=new_uuid,
+                new_uuid=self._new_uuid,
             )
             return
         meta.save(
@@ -139,6 +132,9 @@ class Folder:
         if self._meta is None:
             raise InvariantViolated("META was saved before it was read")
         return self._meta
+
+    def _new_uuid(self) -> bytes:
+        return self._station.host.random_bytes(UUID_BYTES)
 
     def _tick(self) -> None:
         """Recovery counts as progress of the writer's loop (M3)."""

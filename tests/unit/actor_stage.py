@@ -12,6 +12,7 @@ from pathlib import Path
 import zmq
 
 from actors import topology
+from actors.host import Host
 from actors.station import Regions, Station
 from logstore.config import parse_config
 from logstore.format.message import encode_message
@@ -87,13 +88,14 @@ class ActorStage:
         self.now_ns = 1_000_000_000_000
         self._ends = {}
 
-    def station(self, process: str) -> Station:
+    def station(self, process: str, host: Host | None = None) -> Station:
         return Station(
             process,
             node=NODE,
             config=self.config,
             folder=str(self.folder / "data"),
             regions=self.regions,
+            host=host,
         )
 
     def send(self, source: str, target: str, *messages, lane: str = "") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from actors import topology
+from actors.host import RealHost
 from actors.messages import CreateLog
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.storage_trial import next_header
@@ -27,7 +28,9 @@ class WriterStage:
         self.stage = ActorStage(folder)
         self.slots = self.stage.slots
         self.disk = disk or SimulatedDisk()
-        self.writer = WriterActor(self.stage.station(topology.WRITER), self.disk)
+        host = RealHost()
+        host.disk = self.disk
+        self.writer = WriterActor(self.stage.station(topology.WRITER, host))
         self.rows = [row_at_start(START)]
         self.seq = 0
 

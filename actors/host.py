@@ -1,0 +1,118 @@
+"""What an actor stands on besides its rings: a disk, sockets, clocks, chance and flush threads.
+
+The seam between a replica and the world: `RealHost` is this machine, the simulator passes its own.
+Owns the protocols and the real one. Must not know what an actor does with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from actors.clock import RealClock
+from actors.lanes import ThreadLane
+from logstore.storage.disk import Disk, RealDisk
+from transport import link
+from transport.link import Lane
+
+
+class Clock(Protocol):
+    """The two clocks of a process, in ns."""
+
+    def monotonic_ns(self) -> int: ...
+
+    def wall_ns(self) -> int: ...
+
+
+class Links(Protocol):
+    """How sockets are opened; each method as the function of `transport.link` of that name."""
+
+    def router_bind(
+        self,
+        endpoint: str,
+        *,
+        lane: Lane,
+        message_size_max: int,
+        high_water_mark: int = ...,
+        insecure: bool = ...,
+    ) -> Any: ...
+
+    def dealer_connect(
+        self,
+        endpoint: str,
+        *,
+        lane: Lane,
+        message_size_max: int,
+        high_water_mark: int = ...,
+        routing_id: bytes = ...,
+    ) -> Any: ...
+
+    def pull_bind(
+        self,
+        endpoint: str,
+        *,
+        message_size_max: int,
+        high_water_mark: int = ...,
+        insecure: bool = ...,
+    ) -> Any: ...
+
+    def xpub_bind(
+        self,
+        endpoint: str,
+        *,
+        message_size_max: int,
+        high_water_mark: int = ...,
+        welcome: bytes = ...,
+        insecure: bool = ...,
+    ) -> Any: ...
+
+
+class FlushLane(Protocol):
+    """Runs jobs one at a time, in order, beside the actor; see `actors.lanes`."""
+
+    @property
+    def is_busy(self) -> bool: ...
+
+    def start(self, job: Callable[[], None]) -> None: ...
+
+    def wait(self) -> None: ...
+
+    def check(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Host(Protocol):
+    """One process' view of the machine it runs on."""
+
+    @property
+    def disk(self) -> Disk: ...
+
+    @property
+    def links(self) -> Links: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def random_bytes(self, size: int) -> bytes: ...
+
+    def lane(self, name: str, wake: Callable[[], None]) -> FlushLane:
+        """`wake` is called after each job, so that the owner looks at how it ended."""
+        ...
+
+
+class RealHost:
+    """This machine."""
+
+    def __init__(self) -> None:
+        self.disk: Disk = RealDisk()
+        self.clock = RealClock()
+        # a module plays the part of an object here, which only a cast can say
+        self.links = cast(Links, link)
+
+    def random_bytes(self, size: int) -> bytes:
+        return os.urandom(size)
+
+    def lane(self, name: str, wake: Callable[[], None]) -> FlushLane:
+        return ThreadLane(name, wake)
