@@ -1,0 +1,117 @@
+"""A fault script: what goes wrong when, as data, and how hard the ground under it is.
+
+Everything is drawn before a run (FAULTS 3.2), so a script replays and shrinks: taking a fault out
+changes no other. The world carries scripts out; `draw` makes them from a seed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class FaultClass(StrEnum):
+    """What `--faults` chooses from. Each seed draws which of them are on (swarm testing)."""
+
+    DELAY = "delay"  # slow and jittery links
+    LOSS = "loss"  # single messages vanish
+    DUPLICATION = "duplication"  # messages arrive again, some of them seconds later
+    REORDERING = "reordering"  # messages overtake each other
+    PARTITION = "partition"  # links cut: symmetric, one-way, partial
+    CLOG = "clog"  # links hold everything back, then let it through
+    DISCONNECT = "disconnect"  # connections end; what ZeroMQ had queued on them is lost
+    KILL_PROCESS = "kill-process"
+    KILL_REPLICA = "kill-replica"
+    POWER_CUT = "power-cut"  # unflushed writes are kept, lost, torn or garbled
+    PAUSE = "pause"  # SIGSTOP and SIGCONT
+    CLOCK = "clock"  # offset, drift, jumps
+    RINGS = "rings"  # stores become visible late, counters out of order
+    DISK_STALL = "disk-stall"
+    DISK_ERROR = "disk-error"  # EIO
+    DISK_FULL = "disk-full"
+    LYING_FLUSH = "lying-flush"
+    ROT = "rot"  # flipped bits, zeroed, garbled, misdirected, stale and unreadable sectors
+    OPERATOR = "operator"  # transfers of leadership, orderly restarts
+
+
+class FaultKind(StrEnum):
+    """What a `Fault` does; in parentheses the fields it uses besides `at_ns`."""
+
+    LINK_QUALITY = "link-quality"  # (links, for_ns, delay_ns, loss, duplication, reordering)
+    PARTITION = "partition"  # (links, for_ns, mode: "drop" | "hold")
+    DISCONNECT = "disconnect"  # (links)
+    KILL_PROCESS = "kill-process"  # (node, process, calls)
+    KILL_REPLICA = "kill-replica"  # (node, for_ns, calls)
+    POWER_CUT = "power-cut"  # (nodes, for_ns, calls, pick, mode: "" | "garble")
+    PAUSE = "pause"  # (node, process: "" all, for_ns)
+    WALL_JUMP = "wall-jump"  # (node, amount: ns, may be negative)
+    MONOTONIC_JUMP = "monotonic-jump"  # (node, amount: ns, forward)
+    DISK_STALL = "disk-stall"  # (node, for_ns, delay_ns per flush)
+    DISK_ERROR = "disk-error"  # (node, mode: "write" | "flush" | "read", process: end of the path)
+    DISK_FULL = "disk-full"  # (node, for_ns)
+    LYING_FLUSH = "lying-flush"  # (node, for_ns), then a power cut of that node
+    ROT = "rot"  # (node, mode: a RotKind, process: end of the path, pick)
+    TRANSFER = "transfer"  # (node: whoever leads hands over to it, 0 whoever fits best)
+    RESTART = "restart"  # (node): an orderly stop and a start
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that goes wrong. Unused fields keep their defaults. Times are ns of the world."""
+
+    at_ns: int
+    kind: FaultKind
+    node: int = 0
+    nodes: tuple[int, ...] = ()
+    process: str = ""
+    links: tuple[tuple[int, int], ...] = ()  # directed: (from node, to node); 0 is the clients'
+    for_ns: int = 0
+    delay_ns: int = 0
+    loss: int = 0  # of 1,000 messages; so are the next two
+    duplication: int = 0
+    reordering: int = 0
+    calls: int = -1  # die at this disk call from `at_ns` on; -1: at once
+    amount: int = 0
+    pick: int = 0  # seed of the fault's own choices
+    mode: str = ""
+
+
+class Ground(msgspec.Struct, frozen=True):
+    """The constants of one world: sizes small enough for bounds to be met, and timing."""
+
+    replicas: int
+    safety_ns: int  # how long faults may strike
+    heartbeat_ms: int
+    election_ms: int
+    stream_mode: str
+    segment_bytes: int
+    segment_records: int
+    ring_bytes: int
+    command_ring_bytes: int
+    batch_max_bytes: int
+    group_max_bytes: int
+    bulk_window_bytes: int
+    groups_in_flight: int
+    snapshot_every_batches: int
+    rows_kept: int  # raft's rows in memory (M9)
+    link_delay_ns: tuple[int, int]  # lowest, highest
+    flush_ns: tuple[int, int]
+    write_ns: int
+    ring_delay_ns: int  # up to this late a ring store or a bell is seen
+    counters_lag: bool  # counters are seen late and out of order
+    clock_offset_ns: tuple[int, ...]  # a node each: wall clock
+    clock_drift_ppm: tuple[int, ...]  # a node each
+    producers: int
+    consumers: int
+    append_every_ns: int  # mean, a producer
+    payload_max_bytes: int
+    batch_max_payloads: int
+
+
+class Script(msgspec.Struct, frozen=True):
+    """All that one seed decides before it runs."""
+
+    seed: int
+    classes: tuple[FaultClass, ...]
+    ground: Ground
+    faults: tuple[Fault, ...]  # in order of time
