@@ -1,0 +1,66 @@
+"""The promises by number (FAULTS section 2), and what it means that one was broken.
+
+Owns the numbers and the list of violations of one run. Must not know how anything is checked.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+VIOLATIONS_MAX = 100  # the first one stops a run; more than these say nothing new
+
+
+class Invariant(StrEnum):
+    """What must hold, whatever goes wrong."""
+
+    I1 = "I1"  # what was acknowledged is in the log, with these bytes at these LSNs
+    I2 = "I2"  # LSNs are contiguous, each given once
+    I3 = "I3"  # all replicas have the same committed log, and it never changes
+    I4 = "I4"  # a batch is there whole or not at all, in one piece
+    I5 = "I5"  # what a replica shows and a consumer gets only moves forward, without a gap
+    I6 = "I6"  # appends and linearizable tail reads have one order, which real time agrees with
+    I7 = "I7"  # a batch is there once at most, in its producer's order, never after a fence
+    I8 = "I8"  # nobody is shown what is not committed
+    I9 = "I9"  # one leader a term; term and vote never regress, crashes included
+    I10 = "I10"  # nothing is answered before it is durable
+    I11 = "I11"  # damaged bytes are never served or replicated
+    I12 = "I12"  # what a replica claims it has, also after a crash
+    I13 = "I13"  # after the faults: appends are acknowledged, replicas become equal
+    I14 = "I14"  # every queue keeps its bound
+    I15 = "I15"  # the dead say nothing
+    I16 = "I16"  # nothing is done for who may not ask for it
+    I17 = "I17"  # the session table is the fold of the log
+    I18 = "I18"  # quorums of successive configurations intersect
+    I19 = "I19"  # nothing is removed above the low-water mark
+
+
+# Invariants that nothing can break yet, and the feature they wait for.
+NOT_BUILT: dict[Invariant, str] = {
+    Invariant.I16: "client and peer roles (CURVE)",
+    Invariant.I18: "changes of the configuration (CONFIG entries, C3)",
+    Invariant.I19: "retention and trim (TRIM entries, G1)",
+}
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """One broken promise. `invariant` is an Invariant's number, `at_ns` the world's time."""
+
+    invariant: str
+    text: str
+    at_ns: int
+
+
+class Findings:
+    """The violations of one run, oldest first."""
+
+    __slots__ = ("violations",)
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+
+    def report(self, invariant: Invariant, text: str, at_ns: int) -> None:
+        """One more promise is broken."""
+        if len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append(Violation(invariant.value, text, at_ns))

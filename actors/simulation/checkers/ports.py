@@ -1,0 +1,47 @@
+"""What the checkers ask of the world: its disks, its rings, and three facts of a core.
+
+Protocols only. An answer must be the truth, not what some actor believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from logstore.model import Role
+
+
+class Durability(Protocol):
+    """What the disks of all replicas hold now, should the power fail: also of those that are down.
+
+    A device that lies about a flush counts as having done it.
+    """
+
+    def has_entry(self, node: int, index: int, chain: int) -> bool:
+        """The entry at `index` is live, whole and flushed on `node`'s disk, with this chain."""
+        ...
+
+    def meta(self, node: int) -> tuple[int, int]:
+        """(term, vote) as a recovery of `node` would read them now."""
+        ...
+
+    def is_excused(self, node: int) -> bool:
+        """Its medium lied or rotted: what it said in good faith may be gone."""
+        ...
+
+
+# The bytes [ring_start, ring_end) of a node's payload ring; None: not known to the harness.
+ReadRing = Callable[[int, int, int], bytes | None]
+
+
+class Core(Protocol):
+    """What is looked at of a `RaftCore` after a step."""
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def term(self) -> int: ...
+
+    @property
+    def commit(self) -> int: ...
