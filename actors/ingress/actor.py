@@ -64,7 +64,7 @@ class IngressActor:
             group_max_bytes=limits.group_max_bytes,
             in_flight_max=limits.groups_in_flight,
         )
-        self._admission = Admission(
+        self.admission = Admission(
             self._proposals,
             self._acks,
             session_limits=SessionLimits(
@@ -80,7 +80,7 @@ class IngressActor:
         )
         self._appends = Appends(
             ports.append,
-            self._admission,
+            self.admission,
             self._acks,
             facts,
             slots,
@@ -115,11 +115,11 @@ class IngressActor:
             work += self._peer_bulk.do_work()
             ports.to_raft.flush()
             ports.to_raft_bulk.flush()
-        work += self._control.do_work(self._admission, now_ns)
+        work += self._control.do_work(self.admission, now_ns)
         work += self._acks.take_subscriptions()
-        work += self._admission.rebuild(now_ns, is_up_to_date=is_up_to_date)
+        work += self.admission.rebuild(now_ns, is_up_to_date=is_up_to_date)
         work += self._appends.do_work(now_ns)
-        work += self._admission.propose()
+        work += self.admission.propose()
         self._acks.flush()
         ports.to_raft.flush()
         ports.to_raft_bulk.flush()
@@ -141,7 +141,7 @@ class IngressActor:
         waits_for_room = (
             self._peer_bulk.is_held_back
             or self._proposals.is_held_back
-            or self._admission.is_rebuilding
+            or self.admission.is_rebuilding
             or self._ports.to_raft.is_congested
             or self._ports.to_raft_bulk.is_congested
         )
@@ -155,19 +155,19 @@ class IngressActor:
         """One message of raft's; the first ones are the frequent ones."""
         match message:
             case effects.Committed():
-                self._admission.commit(message)
+                self.admission.commit(message)
             case effects.Accepted():
-                self._admission.accept(message)
+                self.admission.accept(message)
             case effects.Answer() | SendInit():
                 self._peers.answer(message)
             case effects.StreamAccepted():
                 self._peer_bulk.learn(message)
             case effects.Admit():
-                self._admission.admit(message)
+                self.admission.admit(message)
             case effects.AdmissionClosed():
-                self._admission.close(message)
+                self.admission.close(message)
             case effects.TermEnded():
-                self._admission.end_term(message)
+                self.admission.end_term(message)
             case effects.LeaderChanged():
                 self._facts.learn_leader(message)
             case effects.TransferAnswered():

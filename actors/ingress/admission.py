@@ -76,6 +76,7 @@ class Admission:
         self._bytes_since_snapshot = 0
         self._waiting: dict[tuple[int, int], Waiting] = {}
         self.table: SessionTable | None = None
+        self.on_open: Callable[[int, SessionTable], None] | None = None  # an observer's
         self.gapped: dict[int, tuple[int, int]] = {}  # E9: producer → (epoch, round) told of a gap
         self.used_ns: dict[int, int] = {}  # producer → when it last sent; for expiry
 
@@ -197,6 +198,8 @@ class Admission:
         self.table = rebuild.table
         self.table.commit = self._commit
         self.used_ns = {each.producer_id: now_ns for each in self.table.sessions()}
+        if self.on_open is not None:
+            self.on_open(rebuild.admit.gen, self.table)
         _log.info("admission is open in term %d with %d sessions", self._term, len(self.table))
 
     def propose(self) -> int:

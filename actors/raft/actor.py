@@ -8,7 +8,7 @@ bootstrap.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -54,7 +54,7 @@ from logstore.raft.events import (
     Tick,
     TransferRequested,
 )
-from logstore.raft.log_view import Position, RecoveredLog
+from logstore.raft.log_view import LogView, Position, RecoveredLog
 from logstore.raft.settings import RaftConfig
 from logstore.storage.log_reader import LogReader
 
@@ -63,13 +63,16 @@ STOP_TRANSFER_ID = 0
 HOUSE_EVERY_NS = 10_000_000
 NEVER_NS = 1 << 62
 
+CoreType = Callable[[RaftConfig, RecoveredLog, LogView, Random], RaftCore]
+
 log = logging.getLogger("logstore.raft")
 
 
 class RaftActor:
-    """Drives one `RaftCore`."""
+    """Drives one `RaftCore`; `core_type` is a subclass that also watches its steps."""
 
-    def __init__(self, station: Station) -> None:
+    def __init__(self, station: Station, core_type: CoreType = RaftCore) -> None:
+        self._core_type = core_type
         self._station = station
         self._slots = station.slots
         self._routes = Routes(station)
@@ -215,7 +218,7 @@ class RaftActor:
 
     def _make_core(self, recovered: LogRecovered) -> RaftCore:
         station, settings = self._station, self._station.config.raft
-        return RaftCore(
+        return self._core_type(
             RaftConfig(
                 node=station.node,
                 voters=station.nodes,

@@ -1,0 +1,108 @@
+"""What the disks of all replicas really hold: the checkers' `Durability` over simulated disks.
+
+Owns a log reader a node on the durable bytes alone. Must not know what any actor believes.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable
+from typing import cast
+
+from actors.simulation.disk import SimulatedDisk
+from logstore.errors import CorruptData
+from logstore.model import Index
+from logstore.storage.disk import Disk
+from logstore.storage.log_reader import LogReader
+from logstore.storage.meta_store import newest_meta
+
+
+class DurableView:
+    """The reading half of a `Disk` that holds only what a power cut now would certainly leave, and
+    what a lying device has promised to."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+        self._paths: list[str] = []
+
+    def list_folder(self, folder: str) -> list[str]:
+        paths = self._disk.durable_paths()
+        return sorted(os.path.basename(path) for path in paths if os.path.dirname(path) == folder)
+
+    def open_read(self, path: str) -> int:
+        if path not in self._disk.durable_paths():
+            raise FileNotFoundError(path)
+        self._paths.append(path)
+        return len(self._paths) - 1
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        return self._disk.durable_bytes(self._paths[handle], offset, size)
+
+    def size(self, handle: int) -> int:
+        return self._disk.durable_size(self._paths[handle])
+
+    def drop_cache(self, handle: int) -> None:
+        """There is none."""
+
+    def close(self, handle: int) -> None:
+        """Handles are numbers of paths; there is nothing to give back."""
+
+
+class DiskFacts:
+    """`disk_of` and `folder_of` a node; `is_excused`: its medium rotted or lied."""
+
+    def __init__(
+        self,
+        disk_of: Callable[[int], SimulatedDisk],
+        folder_of: Callable[[int], str],
+        is_excused: Callable[[int], bool],
+    ) -> None:
+        self._disk_of = disk_of
+        self._folder_of = folder_of
+        self._is_excused = is_excused
+        self._readers: dict[int, LogReader] = {}
+        self._views: dict[int, DurableView] = {}
+        self._known: dict[tuple[int, int], int] = {}
+
+    def has_entry(self, node: int, index: int, chain: int) -> bool:
+        if self._known.get((node, index)) == chain:
+            return True
+        reader = self._reader(node)
+        try:
+            row = reader.row(Index(index))
+            if row.chain != chain:
+                reader.refresh()
+                row = reader.row(Index(index))
+            if row.chain != chain:
+                return False
+            reader.read_body(Index(index))
+        except (CorruptData, FileNotFoundError, LookupError):
+            return False
+        self._known[node, index] = chain
+        return True
+
+    def meta(self, node: int) -> tuple[int, int]:
+        self._reader(node)
+        meta = newest_meta(cast(Disk, self._views[node]), self._folder_of(node))
+        return (meta.term, meta.vote) if meta is not None else (0, 0)
+
+    def is_excused(self, node: int) -> bool:
+        return self._is_excused(node)
+
+    def truncated(self, node: int, first_index: int) -> None:
+        """`node` was told to truncate: what it held from there on is looked at again."""
+        for key in [each for each in self._known if each[0] == node and each[1] >= first_index]:
+            del self._known[key]
+
+    def disk_changed(self, node: int) -> None:
+        """A power cut or rot: what was known to be durable is looked at again."""
+        self._known = {key: chain for key, chain in self._known.items() if key[0] != node}
+        self._readers.pop(node, None)
+        self._views.pop(node, None)
+
+    def _reader(self, node: int) -> LogReader:
+        reader = self._readers.get(node)
+        if reader is None:
+            view = self._views[node] = DurableView(self._disk_of(node))
+            reader = self._readers[node] = LogReader(cast(Disk, view), self._folder_of(node))
+        return reader

@@ -1,0 +1,126 @@
+"""The machine under one simulated process: clocks, chance, its view of the disk, its flush lanes.
+
+Plays `actors.host.Host`. Owns a node's clocks. Must not know which actor stands on it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from actors.simulation.process import Process, ProcessKilled
+from actors.simulation.world import World
+from logstore.storage.disk import Disk
+
+# A node's clocks begin here, so that nothing mistakes them for durations or for each other.
+MONOTONIC_BASE_NS = 1_000_000_000
+WALL_BASE_NS = 1_700_000_000_000_000_000
+LANE_START_NS = 5_000
+
+
+class NodeClock:
+    """The clocks of one node: offset, drift and jumps over the world's time."""
+
+    def __init__(self, world: World, *, drift_ppm: int, offset_ns: int) -> None:
+        self._world = world
+        self._drift_ppm = drift_ppm
+        self._wall_ns = WALL_BASE_NS + offset_ns
+        self._monotonic_ns = MONOTONIC_BASE_NS
+
+    def monotonic_ns(self) -> int:
+        now_ns = self._world.now_ns
+        return self._monotonic_ns + now_ns + now_ns * self._drift_ppm // 1_000_000
+
+    def wall_ns(self) -> int:
+        now_ns = self._world.now_ns
+        return self._wall_ns + now_ns + now_ns * self._drift_ppm // 1_000_000
+
+    def jump_monotonic(self, by_ns: int) -> None:
+        self._monotonic_ns += max(0, by_ns)
+
+    def jump_wall(self, by_ns: int) -> None:
+        self._wall_ns += by_ns
+
+
+class SimulatedLane:
+    """As `ThreadLane`: jobs in order, each whole at one moment, beside the actor's own work."""
+
+    def __init__(self, name: str, process: Process, wake: Callable[[], None]) -> None:
+        self.name = name
+        self._process = process
+        self._wake = wake
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._busy_until_ns = 0
+        self._error: BaseException | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._jobs) or self._busy_until_ns > self._process.local_now_ns
+
+    def start(self, job: Callable[[], None]) -> None:
+        self._jobs.append(job)
+        if len(self._jobs) == 1:
+            at_ns = max(self._process.local_now_ns + LANE_START_NS, self._busy_until_ns)
+            self._process.world.at(at_ns, self._run_next)
+
+    def wait(self) -> None:
+        process = self._process
+        while self._jobs:
+            self._run(self._jobs.popleft())
+        process.charge(max(0, self._busy_until_ns - process.local_now_ns))
+        self.check()
+
+    def check(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def close(self) -> None:
+        """Jobs die with their process."""
+
+    def _run_next(self) -> None:
+        process = self._process
+        if not self._jobs or not process.is_alive:
+            return
+        if process.is_paused:
+            process.world.at(process.paused_until_ns, self._run_next)
+            return
+        process.busy_ns = 0
+        self._run(self._jobs.popleft())
+        if isinstance(self._error, ProcessKilled):
+            process.die("killed in a flush thread")
+            return
+        self._busy_until_ns = process.local_now_ns
+        process.busy_ns = 0
+        process.world.at(self._busy_until_ns, self._wake)
+        if self._jobs:
+            process.world.at(self._busy_until_ns, self._run_next)
+
+    def _run(self, job: Callable[[], None]) -> None:
+        if self._error is not None:
+            return
+        try:
+            job()
+        except (Exception, ProcessKilled) as error:
+            self._error = error
+
+
+class SimulatedHost:
+    """What `process` runs on."""
+
+    def __init__(
+        self, process: Process, *, disk: Disk, links: Any, clock: NodeClock, random: Random
+    ) -> None:
+        self.disk = disk
+        self.links = links
+        self.clock = clock
+        self._process = process
+        self._random = random
+
+    def random_bytes(self, size: int) -> bytes:
+        return self._random.randbytes(size)
+
+    def lane(self, name: str, wake: Callable[[], None]) -> SimulatedLane:
+        return SimulatedLane(name, self._process, wake)

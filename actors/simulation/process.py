@@ -1,0 +1,176 @@
+"""One simulated process: an actor that runs when something wakes it, and dies at any moment.
+
+Owns when `do_work` is called (the runner's idle protocol, SAFETY M7, without its 100 ms safety
+net), how long the process is busy, and what of its errors is a death and what a violation. Must not
+know which actor it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+from actors.simulation.world import World
+from logstore.errors import DiskFull, FolderInUse, WriteFailed
+
+# The park of a process without timers: far above the runner's 100 ms, so that a lost wake-up shows,
+# and far enough below two election timeouts that a leader's ingress counts as alive (V6).
+PARK_MAX_NS = 400_000_000
+WORK_NS = 15_000  # what a do_work takes besides disk calls
+SPIN_NS = 200_000  # a process that finds no work but readable sockets looks again
+
+
+class ProcessKilled(BaseException):
+    """Raised inside a disk call: the process dies there. No actor may catch it."""
+
+
+class Runnable(Protocol):
+    """What a process runs: an actor, or a client that looks like one."""
+
+    def on_start(self) -> None: ...
+
+    def do_work(self, now_ns: int) -> int: ...
+
+    def wait_on(self) -> Any: ...
+
+    def next_timer_ns(self) -> int: ...
+
+
+class Life(Protocol):
+    """Who is told how a process ends."""
+
+    def monotonic_ns(self) -> int:
+        """The machine's monotonic clock now."""
+        ...
+
+    def on_death(self, process: Process, reason: str) -> None: ...
+
+    def on_broken(self, process: Process, error: BaseException) -> None:
+        """An error that no operating condition explains."""
+        ...
+
+
+class Process:
+    """An `Owner`. It starts at the first `wake_at`."""
+
+    def __init__(
+        self,
+        world: World,
+        life: Life,
+        *,
+        node: int,
+        name: str,
+        make: Callable[[Process], Runnable],
+    ) -> None:
+        self.node = node
+        self.name = name
+        self.world = world
+        self.actor: Runnable | None = None
+        self.is_alive = True
+        self.busy_ns = 0
+        self.on_started: Callable[[], None] | None = None
+        self._life = life
+        self._make = make
+        self._free_at_ns = 0
+        self.paused_until_ns = 0
+        self._next_run_ns = -1
+        self._wakes: list[int] = []
+
+    @property
+    def local_now_ns(self) -> int:
+        return self.world.now_ns + self.busy_ns
+
+    def charge(self, cost_ns: int) -> None:
+        """A call of the running do_work took this long."""
+        self.busy_ns += cost_ns
+
+    def wake(self) -> None:
+        self.wake_at(self.world.now_ns)
+
+    def wake_at(self, at_ns: int) -> None:
+        """Run at `at_ns` at the latest, and see what was there by then."""
+        if not self.is_alive:
+            return
+        if self._next_run_ns < 0:
+            self._schedule(at_ns)
+        elif at_ns < self._next_run_ns:
+            heappush(self._wakes, self._next_run_ns)
+            self._schedule(at_ns)
+        else:
+            heappush(self._wakes, at_ns)
+
+    def pause(self, for_ns: int) -> None:
+        """SIGSTOP now, SIGCONT after `for_ns`."""
+        self.paused_until_ns = max(self.paused_until_ns, self.world.now_ns + for_ns)
+
+    def resume(self) -> None:
+        self.paused_until_ns = self.world.now_ns
+        if self._next_run_ns > self.world.now_ns:
+            self.wake()
+
+    @property
+    def is_paused(self) -> bool:
+        return self.paused_until_ns > self.world.now_ns
+
+    def die(self, reason: str) -> None:
+        """It ends by itself, now."""
+        self.busy_ns = 0
+        self._life.on_death(self, reason)
+
+    def kill(self) -> None:
+        """SIGKILL; nothing of it runs any more."""
+        self.is_alive = False
+        self.actor = None
+
+    def _schedule(self, at_ns: int) -> None:
+        at_ns = max(at_ns, self.world.now_ns, self._free_at_ns, self.paused_until_ns)
+        self._next_run_ns = at_ns
+        self.world.at(at_ns, self._run, at_ns)
+
+    def _run(self, at_ns: int) -> None:
+        if not self.is_alive or at_ns != self._next_run_ns:
+            return  # an earlier wake-up came meanwhile
+        if self.paused_until_ns > at_ns:
+            self._schedule(self.paused_until_ns)
+            return
+        self._next_run_ns = -1
+        self.busy_ns = WORK_NS
+        try:
+            work = self._work()
+        except ProcessKilled:
+            self.die("killed in a disk call")
+            return
+        except (WriteFailed, DiskFull, FolderInUse) as error:
+            self.die(f"{type(error).__name__}: {error}")
+            return
+        except Exception as error:
+            self._life.on_broken(self, error)
+            return
+        self.world.note(f"{self.name} {work}")
+        self._free_at_ns = self.world.now_ns + self.busy_ns
+        self.busy_ns = 0
+        self._schedule(self._free_at_ns if work else self._park_until())
+
+    def _work(self) -> int:
+        now_ns = self._life.monotonic_ns()
+        if self.actor is None:
+            self.actor = self._make(self)
+            self.actor.on_start()
+            if self.on_started is not None:
+                self.on_started()
+            return 1
+        return self.actor.do_work(now_ns)
+
+    def _park_until(self) -> int:
+        actor, now_ns = self.actor, self.world.now_ns
+        if actor is None:
+            return now_ns
+        if any(source.is_readable for source in actor.wait_on()):
+            return self._free_at_ns + SPIN_NS
+        timer_ns = actor.next_timer_ns() - self._life.monotonic_ns()
+        until_ns = now_ns + min(PARK_MAX_NS, max(timer_ns, WORK_NS))
+        wakes = self._wakes
+        while wakes and wakes[0] <= now_ns:
+            heappop(wakes)
+        return min(until_ns, wakes[0]) if wakes else until_ns

@@ -1,0 +1,275 @@
+"""One simulated replica: its processes, its disk, its clocks, and what its supervisor would do.
+
+Owns life and death of a node's processes by the product's own rules (SAFETY M3, `RestartPolicy`).
+Must not know faults' times, nor the other replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from actors import topology
+from actors.main import make_actor
+from actors.messages import ProcessGone, StopReady, StopRequested
+from actors.raft import RaftActor
+from actors.simulation.disk import SimulatedDisk
+from actors.simulation.faults import Ground
+from actors.simulation.machine import NodeClock, SimulatedHost
+from actors.simulation.process import Process, ProcessKilled, Runnable
+from actors.simulation.random_streams import stream
+from actors.simulation.station import SimulatedRegions, SimulatedStation
+from actors.simulation.watch import Watch
+from actors.simulation.world import World
+from actors.supervisor.restarts import VITAL, RestartPolicy
+from logstore.config import Config
+from logstore.model import NodeId
+
+SPAWN_NS = 5_000_000  # from the decision to start a process to its first step
+OPERATOR_NS = 2_000_000_000  # a replica that gave up is started again by somebody
+STOP_LOOK_NS = 20_000_000
+LIVENESS_NS = 5_000_000_000  # a process that stands still this long is killed (M3)
+
+
+class Replica:
+    """`Life` for the processes of one node."""
+
+    def __init__(
+        self,
+        world: World,
+        node: int,
+        *,
+        seed: int,
+        config: Config,
+        ground: Ground,
+        disk: SimulatedDisk,
+        network: Any,
+        watch: Watch,
+        is_lagging: bool,
+    ) -> None:
+        self.node = node
+        self.folder = f"/node-{node}"
+        self.disk = disk
+        self.clock = NodeClock(
+            world,
+            drift_ppm=ground.clock_drift_ppm[node - 1],
+            offset_ns=ground.clock_offset_ns[node - 1],
+        )
+        self.processes: dict[str, Process] = {}
+        self.incarnation = 0
+        self.is_running = False
+        self._world = world
+        self._config = config
+        self._ground = ground
+        self._network = network
+        self._watch = watch
+        self._is_lagging = is_lagging
+        self._random = stream(seed, f"node-{node}")
+        self._ring_random = stream(seed, f"rings-{node}")
+        self._policy = RestartPolicy(stream(seed, f"restarts-{node}"))
+        self._regions: SimulatedRegions | None = None
+        self._views: dict[str, Any] = {}
+        self._to_raft: Any = None
+        self._from_raft: Any = None
+        self._calls_left = -1
+        self._doomed = ""  # the process whose disk calls are counted; "": any of them
+        self._on_doom: Callable[[], None] | None = None
+
+    # --- life ---
+
+    def monotonic_ns(self) -> int:
+        return self.clock.monotonic_ns()
+
+    def start(self) -> None:
+        """A new incarnation."""
+        if self.is_running:
+            return
+        self.is_running = True
+        self.incarnation += 1
+        node, nodes = NodeId(self.node), tuple(NodeId(each) for each in self._config.node_ids())
+        self._regions = SimulatedRegions(
+            node,
+            nodes,
+            incarnation=self.incarnation,
+            command_ring_bytes=self._ground.command_ring_bytes,
+            ring_bytes=self._ground.ring_bytes,
+            is_lagging=self._is_lagging,
+        )
+        self._watch.started(self.node, self.incarnation, self._regions)
+        supervisor = Process(
+            self._world, self, node=self.node, name=f"{self.node}.supervisor", make=_nobody
+        )
+        station = self._station(supervisor, topology.SUPERVISOR, host=None)
+        self._to_raft = station.outbox(topology.RAFT)
+        self._from_raft = station.inbox(topology.RAFT)
+        for name in topology.processes(node, nodes):
+            self._spawn(name)
+
+    def kill(self) -> None:
+        """SIGKILL to every process; the page cache stays."""
+        if not self.is_running:
+            return
+        self._world.note(f"{self.node} killed")
+        self.is_running = False
+        for name in list(self.processes):
+            self._remove(name)
+        self._watch.died(self.node, "", self.incarnation)
+
+    def power_cut(self, random: Random, *, garble: bool) -> None:
+        self.kill()
+        self._world.note(f"{self.node} power cut")
+        self.disk.power_cut(random, garble=garble)
+        self._watch.disk_changed(self.node)
+
+    def kill_process(self, name: str) -> None:
+        process = self.processes.get(name)
+        if process is not None:
+            self.on_death(process, "killed")
+
+    def doom(self, process: str, calls: int, act: Callable[[], None]) -> None:
+        """Call `act` inside the disk call that is `calls` calls away; the process dies there."""
+        self._doomed, self._calls_left, self._on_doom = process, calls, act
+
+    def pause(self, name: str, for_ns: int) -> None:
+        """`name` "": the whole replica, its supervisor too."""
+        for each, process in self.processes.items():
+            if name in ("", each):
+                process.pause(for_ns)
+                if name and name != topology.WRITER and for_ns > LIVENESS_NS:
+                    self._world.at(self._world.now_ns + LIVENESS_NS, self._reap, process)
+
+    def resume(self) -> None:
+        for process in self.processes.values():
+            process.resume()
+
+    def stop_orderly(self, then: Callable[[], None]) -> None:
+        """SIGTERM: leadership is handed over, then everything ends, then `then`."""
+        if not self.is_running:
+            return
+        self._to_raft.send(StopRequested())
+        self._to_raft.flush()
+        election_ns = self._config.raft.election_timeout_ns
+        self._await_stop(self.incarnation, self._world.now_ns + 2 * election_ns, then)
+
+    def _await_stop(self, incarnation: int, deadline_ns: int, then: Callable[[], None]) -> None:
+        if not self.is_running or incarnation != self.incarnation:
+            return
+        is_ready = any(isinstance(each, StopReady) for each in self._from_raft.receive())
+        if is_ready or self._world.now_ns >= deadline_ns:
+            self.kill()
+            then()
+            return
+        next_ns = self._world.now_ns + STOP_LOOK_NS
+        self._world.at(next_ns, self._await_stop, incarnation, deadline_ns, then)
+
+    # --- Life ---
+
+    def on_death(self, process: Process, reason: str) -> None:
+        name = process.name.partition(".")[2]
+        if self.processes.get(name) is not process:
+            return
+        self._world.note(f"{process.name} died: {reason}")
+        if self._calls_left == 0 and self._on_doom is not None:
+            act, self._on_doom, self._calls_left = self._on_doom, None, -1
+            act()
+            if self.processes.get(name) is not process:
+                return
+        now_ns = self.clock.monotonic_ns()
+        if name in VITAL:
+            at_ns = self._policy.try_replica_restart_at(now_ns=now_ns)
+            self.kill()
+            wait_ns = OPERATOR_NS if at_ns is None else at_ns - now_ns
+            self._world.at(self._world.now_ns + wait_ns + SPAWN_NS, self._restart, self.incarnation)
+            return
+        self._remove(name)
+        self._watch.died(self.node, name, self.incarnation)
+        self._to_raft.send(ProcessGone(name))
+        self._to_raft.flush()
+        at_ns = self._policy.child_restart_at(name, now_ns=now_ns, lived_ns=0)
+        wait_ns = at_ns - now_ns
+        self._world.at(self._world.now_ns + wait_ns, self._respawn, name, self.incarnation)
+
+    def on_broken(self, process: Process, error: BaseException) -> None:
+        self._watch.broken(process.name, error)
+        self.on_death(process, f"{type(error).__name__}: {error}")
+
+    def _restart(self, incarnation: int) -> None:
+        if incarnation == self.incarnation:
+            self.start()
+
+    def _respawn(self, name: str, incarnation: int) -> None:
+        if self.is_running and incarnation == self.incarnation and name not in self.processes:
+            self._spawn(name)
+
+    def _reap(self, process: Process) -> None:
+        if process.is_alive and process.is_paused:
+            self.on_death(process, "stood still")
+
+    # --- processes ---
+
+    def _spawn(self, name: str) -> None:
+        process = Process(
+            self._world, self, node=self.node, name=f"{self.node}.{name}", make=self._make
+        )
+        self.processes[name] = process
+        process.wake_at(self._world.now_ns + SPAWN_NS + self._random.randrange(SPAWN_NS))
+
+    def _make(self, process: Process) -> Runnable:
+        name = process.name.partition(".")[2]
+        view = self._views[name] = self.disk.view(process.charge)
+        view.on_call = self._on_call(name)
+        host = SimulatedHost(
+            process,
+            disk=view,
+            links=self._network.links(process),
+            clock=self.clock,
+            random=self._random,
+        )
+        station = self._station(process, name, host=host)
+        if name == topology.RAFT:
+            core_type = self._watch.core_type(self.node, self.incarnation)
+            return RaftActor(station, core_type)
+        actor = make_actor(station)
+        if name == topology.INGRESS:
+            incarnation = self.incarnation
+            process.on_started = lambda: self._watch.watch_ingress(self.node, incarnation, actor)
+        return actor
+
+    def _station(self, process: Process, name: str, *, host: Any) -> SimulatedStation:
+        if self._regions is None:
+            raise RuntimeError("a process before its replica")
+        return SimulatedStation(
+            process,
+            name,
+            config=self._config,
+            folder=self.folder,
+            regions=self._regions,
+            host=host,
+            process_of=self.processes.get,
+            random=self._ring_random,
+            ring_delay_ns=self._ground.ring_delay_ns,
+        )
+
+    def _remove(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.kill()
+        self._network.close_owner(process)
+        view = self._views.pop(name, None)
+        if view is not None:
+            view.kill()
+        if self._regions is not None:
+            self._regions.forget_after(name, self._world.now_ns)
+
+    def _on_call(self, name: str) -> Callable[[str, str], None]:
+        def count(what: str, path: str) -> None:
+            if self._calls_left > 0 and self._doomed in ("", name):
+                self._calls_left -= 1
+                if self._calls_left == 0:
+                    raise ProcessKilled(f"before {what} {path}")
+
+        return count
+
+
+def _nobody(process: Process) -> Runnable:
+    raise RuntimeError(f"{process.name} has no actor")

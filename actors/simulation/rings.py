@@ -1,0 +1,206 @@
+"""Shared memory as the processes of a simulated replica see it: late, and each in its own order.
+
+Owns command rings, bells and counters of one incarnation. Must not know what a message says. The
+model is x86's: the stores of one process are seen by others in the order they were made, each up to
+`delay_ns` late, while a process reads its own at once; stores of different processes are seen in
+any order; a bell is a system call, so whoever it wakes sees everything stored before it. Positions
+that only guide (HOLD, FREE, RESERVED) and the counters may lag further, where `is_lagging` says so.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from random import Random
+from typing import Any, Protocol
+
+from transport.command_ring import message_bytes_max, record_bytes
+from transport.errors import MessageTooLarge
+from transport.payload_ring import PayloadRingReader, PayloadRingWriter, RingFreer
+
+
+class Memory:
+    """What one process has stored so far, and when the last of it is seen by others."""
+
+    __slots__ = ("_delay_ns", "_now_ns", "_random", "seen_ns")
+
+    def __init__(self, process: Clocked, random: Random, delay_ns: int) -> None:
+        self._now_ns = process
+        self._random = random
+        self._delay_ns = delay_ns
+        self.seen_ns = 0
+
+    def store(self) -> int:
+        """A store now: the moment at which others see it, never before an earlier one's."""
+        at_ns = self._now_ns.local_now_ns
+        if self._delay_ns:
+            at_ns += self._random.randrange(self._delay_ns)
+        if at_ns > self.seen_ns:
+            self.seen_ns = at_ns
+        return self.seen_ns
+
+    def barrier(self) -> int:
+        """A system call now: the moment at which all stores are seen."""
+        return max(self.store(), self._now_ns.local_now_ns)
+
+
+class Clocked(Protocol):
+    """A process: when what it does now happens, and how others wake it."""
+
+    @property
+    def local_now_ns(self) -> int: ...
+
+    def wake_at(self, at_ns: int) -> None: ...
+
+
+class SimulatedCommandRing:
+    """The bytes of a bounded queue; the ends below read and write them."""
+
+    __slots__ = ("free_bytes", "messages", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.free_bytes = size_bytes
+        self.messages: deque[tuple[int, bytes]] = deque()  # seen by the receiver from, message
+
+    def forget_after(self, at_ns: int) -> None:
+        """The sender died at `at_ns`: what it would have stored later was never stored."""
+        while self.messages and self.messages[-1][0] > at_ns:
+            self.free_bytes += record_bytes(len(self.messages.pop()[1]))
+
+
+class CommandRingSender:
+    """As `CommandRingWriter`."""
+
+    def __init__(self, ring: SimulatedCommandRing, memory: Memory) -> None:
+        self._ring = ring
+        self._memory = memory
+        self.message_bytes_max = message_bytes_max(ring.size_bytes)
+
+    def free_bytes(self) -> int:
+        return self._ring.free_bytes
+
+    def offer(self, message: bytes) -> bool:
+        ring = self._ring
+        size = len(message)
+        if size > self.message_bytes_max:
+            raise MessageTooLarge(f"{size} bytes, at most {self.message_bytes_max}")
+        need = record_bytes(size)
+        if need > ring.free_bytes:
+            return False
+        ring.free_bytes -= need
+        ring.messages.append((self._memory.store(), message))
+        return True
+
+
+class CommandRingReceiver:
+    """As `CommandRingReader`."""
+
+    def __init__(self, ring: SimulatedCommandRing, process: Clocked) -> None:
+        self._ring = ring
+        self._process = process
+
+    def drain(self, limit: int) -> list[bytes]:
+        waiting = self._ring.messages
+        if not waiting:
+            return []
+        now_ns = self._process.local_now_ns
+        taken: list[bytes] = []
+        while waiting and len(taken) < limit and waiting[0][0] <= now_ns:
+            taken.append(waiting.popleft()[1])
+        self._ring.free_bytes += sum(record_bytes(len(message)) for message in taken)
+        return taken
+
+
+class SimulatedBell:
+    """One giver's end of a receiver's bell."""
+
+    def __init__(self, receiver: Clocked, memory: Memory) -> None:
+        self._receiver = receiver
+        self._memory = memory
+
+    def ring(self) -> None:
+        self._receiver.wake_at(self._memory.barrier())
+
+    def clear(self) -> None:
+        """The world clears a bell by running its process."""
+
+    def fileno(self) -> int:
+        """There is none: nothing here polls."""
+        return -1
+
+
+class SharedSlots:
+    """Slots of a control page or the counters: values, and stores that not everybody sees yet."""
+
+    __slots__ = ("late", "values")
+
+    def __init__(self, values: Any) -> None:
+        self.values = values  # as everybody will see them: a list, or the page itself
+        # slot -> stores under way, oldest first: (seen from, by whom, the value before it)
+        self.late: dict[int, deque[tuple[int, Clocked, int]]] = {}
+
+
+class LaggingSlots:
+    """One process' view of shared slots; stands in for a memoryview of u64."""
+
+    __slots__ = ("_lagging", "_memory", "_process", "_shared")
+
+    def __init__(
+        self, shared: SharedSlots, process: Clocked, memory: Memory, lagging: frozenset[int] | None
+    ) -> None:
+        """`lagging`: the slots whose stores others see late; None: all of them."""
+        self._shared = shared
+        self._process = process
+        self._memory = memory
+        self._lagging = lagging
+
+    def __getitem__(self, slot: int) -> int:
+        late = self._shared.late.get(slot)
+        value: int = self._shared.values[slot]
+        if not late:
+            return value
+        now_ns = self._process.local_now_ns
+        while late and late[0][0] <= now_ns:
+            late.popleft()
+        for _, writer, before in late:
+            if writer is not self._process:
+                return before
+            break
+        return value
+
+    def __setitem__(self, slot: int, value: int) -> None:
+        shared = self._shared
+        if self._lagging is None or slot in self._lagging:
+            seen_ns = self._memory.store()
+            if seen_ns > self._process.local_now_ns:
+                late = shared.late.setdefault(slot, deque())
+                late.append((seen_ns, self._process, shared.values[slot]))
+        shared.values[slot] = value
+
+    def release(self) -> None:
+        """Nothing is lent here."""
+
+
+class SimulatedRingWriter(PayloadRingWriter):
+    """Ingress' end of the payload ring on a page that may lag."""
+
+    def __init__(self, region: mmap.mmap, *, incarnation: int, slots: Any = None) -> None:
+        super().__init__(region, incarnation=incarnation)
+        self._slots = self._slots if slots is None else slots
+
+
+class SimulatedRingReader(PayloadRingReader):
+    """The writer's and the replicators' end."""
+
+    def __init__(self, region: mmap.mmap, *, incarnation: int, slots: Any = None) -> None:
+        super().__init__(region, incarnation=incarnation)
+        self._slots = self._slots if slots is None else slots
+
+
+class SimulatedRingFreer(RingFreer):
+    """raft's end."""
+
+    def __init__(self, region: mmap.mmap, *, incarnation: int, slots: Any = None) -> None:
+        super().__init__(region, incarnation=incarnation)
+        self._slots = self._slots if slots is None else slots

@@ -1,0 +1,158 @@
+"""Where a simulated process stands: simulated rings, bells and counters, a simulated machine.
+
+Owns the regions of one incarnation and each process' view of them. Must not know actors.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from actors import topology
+from actors.simulation.process import Process
+from actors.simulation.rings import (
+    CommandRingReceiver,
+    CommandRingSender,
+    LaggingSlots,
+    Memory,
+    SharedSlots,
+    SimulatedBell,
+    SimulatedCommandRing,
+    SimulatedRingFreer,
+    SimulatedRingReader,
+    SimulatedRingWriter,
+)
+from actors.station import Inbox, Outbox, Station
+from logstore.config import Config
+from logstore.model import NodeId
+from transport.layout import LINES, SLOTS_PER_LINE, RingKind, control_slots
+from transport.payload_ring import (
+    HEAD,
+    format_payload_ring,
+    payload_region_bytes,
+)
+from transport.shm import map_anonymous
+
+# Cursors that only guide; HEAD is not among them: a message says that it may be read.
+_GUIDES = frozenset(range(LINES * SLOTS_PER_LINE)) - {HEAD}
+
+
+class SimulatedRegions:
+    """Rings, payload ring and counters of one incarnation of a replica."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        nodes: tuple[NodeId, ...],
+        *,
+        incarnation: int,
+        command_ring_bytes: int,
+        ring_bytes: int,
+        is_lagging: bool,
+    ) -> None:
+        self.incarnation = incarnation
+        self.is_lagging = is_lagging
+        self.rings = {
+            name: SimulatedCommandRing(command_ring_bytes) for name in topology.rings(node, nodes)
+        }
+        self.payload: mmap.mmap = map_anonymous(payload_region_bytes(ring_bytes))
+        format_payload_ring(self.payload, incarnation=incarnation)
+        page = control_slots(self.payload, kind=RingKind.PAYLOAD, incarnation=incarnation)
+        self.page = SharedSlots(page)
+        names = topology.counter_names(node, nodes)
+        self.slot_of = {name: number for number, name in enumerate(names)}
+        self.counters = SharedSlots([0] * len(names))
+
+    def forget_after(self, process: str, at_ns: int) -> None:
+        """`process` died at `at_ns`: what it would have said later was never said."""
+        for name, ring in self.rings.items():
+            if name.startswith(f"{process}>"):
+                ring.forget_after(at_ns)
+
+
+class SimulatedStation(Station):
+    """The place of `process`; `process_of` finds whom a bell wakes."""
+
+    def __init__(
+        self,
+        process: Process,
+        name: str,
+        *,
+        config: Config,
+        folder: str,
+        regions: SimulatedRegions,
+        host: Any,
+        process_of: Callable[[str], Process | None],
+        random: Random,
+        ring_delay_ns: int,
+    ) -> None:
+        self.process = name
+        self.node = NodeId(process.node)
+        self.config = config
+        self.folder = folder
+        self.host = host
+        self.nodes = tuple(NodeId(each.node) for each in config.nodes)
+        self.peers = tuple(each for each in self.nodes if each != self.node)
+        self.incarnation = regions.incarnation
+        self._simulated = regions
+        self._slot_of = regions.slot_of
+        self._process = process
+        self._process_of = process_of
+        self.memory = Memory(process, random, ring_delay_ns)
+        is_lagging = regions.is_lagging
+        self.slots: Any = (
+            LaggingSlots(regions.counters, process, self.memory, None)
+            if is_lagging
+            else regions.counters.values
+        )
+        self._page: Any = (
+            LaggingSlots(regions.page, process, self.memory, _GUIDES) if is_lagging else None
+        )
+
+    def bell_of(self, process: str) -> Any:
+        return SimulatedBell(_Receiver(process, self._process_of), self.memory)
+
+    def outbox(self, target: str, lane: str = "") -> Outbox:
+        ring = self._simulated.rings[topology.ring_name(self.process, target, lane)]
+        sender: Any = CommandRingSender(ring, self.memory)
+        return Outbox(sender, self.bell_of(target))
+
+    def inbox(self, source: str, lane: str = "") -> Inbox:
+        ring = self._simulated.rings[topology.ring_name(source, self.process, lane)]
+        receiver: Any = CommandRingReceiver(ring, self._process)
+        return Inbox(receiver)
+
+    def payload_writer(self) -> SimulatedRingWriter:
+        return SimulatedRingWriter(
+            self._simulated.payload, incarnation=self.incarnation, slots=self._page
+        )
+
+    def payload_reader(self) -> SimulatedRingReader:
+        return SimulatedRingReader(
+            self._simulated.payload, incarnation=self.incarnation, slots=self._page
+        )
+
+    def ring_freer(self) -> SimulatedRingFreer:
+        return SimulatedRingFreer(
+            self._simulated.payload, incarnation=self.incarnation, slots=self._page
+        )
+
+
+class _Receiver:
+    """Whoever has the name now: a process that was started again hears the same bell."""
+
+    def __init__(self, name: str, process_of: Callable[[str], Process | None]) -> None:
+        self._name = name
+        self._process_of = process_of
+
+    @property
+    def local_now_ns(self) -> int:
+        process = self._process_of(self._name)
+        return process.local_now_ns if process is not None else 0
+
+    def wake_at(self, at_ns: int) -> None:
+        process = self._process_of(self._name)
+        if process is not None:
+            process.wake_at(at_ns)

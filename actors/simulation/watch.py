@@ -1,0 +1,136 @@
+"""Who looks on: passes what replicas do to the ledger and to the must-reach marks.
+
+Owns the points at which the real actors are observed, all from outside: a core that tells its
+steps, a look at ingress after its work, messages as they go out. Must not change what happens.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from actors.simulation.facts import DiskFacts
+from actors.simulation.ledger import Ledger
+from actors.simulation.reach import ReachObserver
+from actors.simulation.station import SimulatedRegions
+from actors.simulation.world import World
+from actors.topology import Counter
+from logstore.errors import FormatError
+from logstore.format.message import decode_message
+from logstore.format.peer_messages import AppendFrame
+from logstore.model import Role
+from logstore.raft.core import RaftCore
+from logstore.raft.effects import Effect, Truncate
+from logstore.raft.events import Event
+from logstore.raft.log_view import LogView, RecoveredLog
+from logstore.raft.settings import RaftConfig
+from logstore.session.table import SessionTable
+from transport.payload_ring import PayloadRingReader
+
+
+class Watch:
+    """One run's observer. `broken` errors end up in `errors`, the rest with the ledger."""
+
+    def __init__(
+        self, world: World, ledger: Ledger, facts: DiskFacts, reach: ReachObserver
+    ) -> None:
+        self.errors: list[str] = []
+        self.leader = 0  # whoever said last that it leads; for faults that aim
+        self._world = world
+        self._ledger = ledger
+        self._facts = facts
+        self._reach = reach
+        self._rings: dict[int, PayloadRingReader] = {}
+        self._slots: dict[int, Any] = {}
+
+    def started(self, node: int, incarnation: int, regions: SimulatedRegions) -> None:
+        self._rings[node] = PayloadRingReader(regions.payload, incarnation=incarnation)
+        self._slots[node] = regions.counters.values
+        self._ledger.started(node, incarnation, self._world.now_ns)
+
+    def died(self, node: int, process: str, incarnation: int) -> None:
+        self._ledger.died(node, process, incarnation, self._world.now_ns)
+
+    def disk_changed(self, node: int) -> None:
+        self._facts.disk_changed(node)
+
+    def broken(self, process: str, error: BaseException) -> None:
+        """An error that no operating condition explains."""
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{process}: {type(error).__name__}: {error} ({where.name}:{where.lineno})"
+        self._world.note(text)
+        self.errors.append(text)
+
+    def read_ring(self, node: int, ring_start: int, ring_end: int) -> bytes | None:
+        """The ledger's look at bytes that an entry is made of."""
+        ring = self._rings.get(node)
+        return ring.copy_out(ring_start, ring_end) if ring is not None else None
+
+    def counters(self, node: int) -> Any:
+        return self._slots[node]
+
+    def core_type(self, node: int, incarnation: int) -> Callable[..., RaftCore]:
+        """What a raft actor makes its core of."""
+
+        def make(
+            config: RaftConfig, state: RecoveredLog, log_view: LogView, random: Random
+        ) -> RaftCore:
+            now_ns = self._world.now_ns
+            self._ledger.recovered(node, incarnation, state, now_ns)
+            self._reach.recovered(node, incarnation, state)
+            return _WatchedCore(self, node, incarnation, (config, state, log_view, random))
+
+        return make
+
+    def stepped(
+        self, node: int, incarnation: int, core: RaftCore, event: Event, effects: list[Effect]
+    ) -> None:
+        for effect in effects:
+            if type(effect) is Truncate:
+                self._facts.truncated(node, effect.first_index)
+        if core.role is Role.LEADER:
+            self.leader = node
+        self._ledger.stepped(node, incarnation, core, event, effects, self._world.now_ns)
+        self._reach.stepped(node, incarnation, core, event, effects)
+
+    def watch_ingress(self, node: int, incarnation: int, ingress: Any) -> None:
+        """Look at the session table the moment it is rebuilt, before new batches change it."""
+
+        def look(gen: int, table: SessionTable) -> None:
+            now_ns = self._world.now_ns
+            self._ledger.table_rebuilt(node, incarnation, gen, table.sessions(), now_ns)
+
+        ingress.admission.on_open = look
+
+    def sent(self, node: int, frames: list[bytes]) -> None:
+        """A message on a bulk lane between replicas."""
+        try:
+            _, message = decode_message(frames[0])
+        except FormatError:
+            return
+        if isinstance(message, AppendFrame):
+            body = frames[1] if len(frames) > 1 else b""
+            self._ledger.sent(node, message.append().header, body, self._world.now_ns)
+
+    def ring_overwritten(self) -> int:
+        """How many copies of a replicator came too late, over all running replicas."""
+        return sum(slots[Counter.RING_OVERWRITTEN] for slots in self._slots.values())
+
+
+class _WatchedCore(RaftCore):
+    """The real core; each step is told."""
+
+    __slots__ = ("_incarnation", "_node", "_watch")
+
+    def __init__(self, watch: Watch, node: int, incarnation: int, parts: tuple[Any, ...]) -> None:
+        super().__init__(*parts)
+        self._watch = watch
+        self._node = node
+        self._incarnation = incarnation
+
+    def step(self, event: Event) -> list[Effect]:
+        effects = super().step(event)
+        self._watch.stepped(self._node, self._incarnation, self, event, effects)
+        return effects
