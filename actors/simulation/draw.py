@@ -1,0 +1,118 @@
+"""A fault script from a seed: which classes are on, how hard, and what strikes when.
+
+Swarm testing: each class is on with a chance of its own, so that a seed that is all power cuts is
+as likely as one that mixes everything. Owns the swarm and the numbers; `draw_ground` owns sizes and
+timing, `draw_episodes` and `draw_sequences` what strikes. Pure.
+
+Invariants: a script depends on the seed, the replicas and the classes, on nothing else; a class has
+streams of its own, so leaving one out moves no fault of another (only how many there are, within
+the bounds); what may lose durable bytes strikes `vulnerable_nodes` only, so that one good copy of
+everything stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from actors.simulation.draw_episodes import EPISODES, Scene
+from actors.simulation.draw_ground import MILLISECOND, draw_ground
+from actors.simulation.draw_sequences import SEQUENCES
+from actors.simulation.faults import Fault, FaultClass, Ground, Script
+from actors.simulation.random_streams import stream
+
+# On with 40 in 100: about seven classes a seed, and every pair of them in one of six.
+CLASS_ON_PERCENT = 40
+SEQUENCE_ON_PERCENT = 50
+# Fewer faults leave a seed idle, more leave the cluster no time to work.
+FAULTS_MIN = 10
+FAULTS_MAX = 60
+EPISODES_MAX = 5  # of one class, at full hardness
+
+
+def draw_script(seed: int, *, replicas: int | None, classes: Sequence[FaultClass] | None) -> Script:
+    """The script of `seed`.
+
+    Args:
+      seed: 0 or above.
+      replicas: 3 or 5; None draws it, mostly 3.
+      classes: those that are on, all of them; None draws them. The classes that a seed drew give
+        the same script when they are named.
+    """
+    chosen = draw_classes(seed) if classes is None else _in_order(classes)
+    ground = draw_ground(seed, replicas=replicas, classes=chosen)
+    return Script(seed, chosen, ground, _draw_faults(seed, ground, chosen))
+
+
+def draw_classes(seed: int) -> tuple[FaultClass, ...]:
+    """The swarm's choice; one class at least."""
+    random = stream(seed, "swarm")
+    chances = [(random.randrange(100), fault_class) for fault_class in FaultClass]
+    chosen = tuple(each for chance, each in chances if chance < CLASS_ON_PERCENT)
+    return chosen or (min(chances)[1],)
+
+
+def vulnerable_nodes(seed: int, *, replicas: int) -> tuple[int, ...]:
+    """The minority whose disks may rot or lie: one good copy of everything committed stays."""
+    random = stream(seed, "atlas")
+    return tuple(sorted(random.sample(range(1, replicas + 1), (replicas - 1) // 2)))
+
+
+def _in_order(classes: Collection[FaultClass]) -> tuple[FaultClass, ...]:
+    return tuple(each for each in FaultClass if each in classes)
+
+
+def _draw_faults(seed: int, ground: Ground, classes: tuple[FaultClass, ...]) -> tuple[Fault, ...]:
+    """Episodes of every class and sequence, within the bounds, in order of time."""
+    scene = Scene(
+        replicas=ground.replicas,
+        safety_ns=ground.safety_ns,
+        heartbeat_ns=ground.heartbeat_ms * MILLISECOND,
+        election_ns=ground.election_ms * MILLISECOND,
+        vulnerable=vulnerable_nodes(seed, replicas=ground.replicas),
+    )
+    episodes = _sequence_episodes(seed, scene, classes)
+    least = _least_episodes(classes)
+    for fault_class in classes:
+        episodes += _class_episodes(seed, scene, fault_class, least)
+    # Whole episodes, in an order that their own streams drew, until there are enough.
+    episodes.sort(key=lambda each: each[0])
+    faults: list[Fault] = []
+    for _, episode in episodes:
+        if len(faults) + len(episode) <= FAULTS_MAX:
+            faults += episode
+    struck = [fault for fault in faults if fault.at_ns < ground.safety_ns]
+    return tuple(sorted(struck, key=lambda fault: fault.at_ns))
+
+
+def _least_episodes(classes: tuple[FaultClass, ...]) -> int:
+    striking = sum(each in EPISODES for each in classes)
+    return -(-FAULTS_MIN // striking) if striking else 0
+
+
+def _class_episodes(
+    seed: int, scene: Scene, fault_class: FaultClass, least: int
+) -> list[tuple[float, list[Fault]]]:
+    """Episodes with their rank. Hardness says how many and, to the episode, how hard."""
+    if fault_class not in EPISODES:
+        return []
+    random = stream(seed, f"faults.{fault_class}")
+    hardness = random.random()
+    number = max(1 + int(hardness * EPISODES_MAX), least)
+    hard = msgspec.structs.replace(scene, hardness=hardness)
+    draw = EPISODES[fault_class]
+    return [(random.random(), draw(random, hard)) for _ in range(number)]
+
+
+def _sequence_episodes(
+    seed: int, scene: Scene, classes: tuple[FaultClass, ...]
+) -> list[tuple[float, list[Fault]]]:
+    episodes = []
+    for sequence in SEQUENCES:
+        random = stream(seed, f"sequences.{sequence.name}")
+        is_on = random.randrange(100) < SEQUENCE_ON_PERCENT
+        if is_on and all(each in classes for each in sequence.needs):
+            for _ in range(random.choice((1, 1, 2))):
+                episodes.append((random.random(), sequence.draw(random, scene)))
+    return episodes
