@@ -38,9 +38,6 @@ class DurableView:
     def read(self, handle: int, offset: int, size: int) -> bytes:
         return self._disk.durable_bytes(self._paths[handle], offset, size)
 
-    def size(self, handle: int) -> int:
-        return self._disk.durable_size(self._paths[handle])
-
     def drop_cache(self, handle: int) -> None:
         """There is none."""
 

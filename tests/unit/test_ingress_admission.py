@@ -103,11 +103,11 @@ def test_the_table_is_rebuilt_from_the_log_uncommitted_tail_included(stage):
     stage.accept_and_commit()
     producer.push(1)
     stage.accept()
-    kept = encode_snapshot(stage.ingress._admission.table)
+    kept = encode_snapshot(stage.ingress.admission.table)
     stage.tell(effects.AdmissionClosed(1, 3, "step_down"), effects.TermEnded(1))
     producer.acks()
     reopen(stage, term=2, gen=2)
-    assert encode_snapshot(stage.ingress._admission.table) == kept
+    assert encode_snapshot(stage.ingress.admission.table) == kept
     producer.push(1, round_=2)
     assert stage.take_proposals() == []
     assert producer.acks() == []
@@ -129,7 +129,7 @@ def test_rebuilding_waits_for_written_and_goes_in_slices_of_two_milliseconds(sta
     assert len(stage.logs) == count
     assert stage.ingress.next_timer_ns() <= stage.clock.now_ns + 1_000_000
     stage.slots[Counter.WRITTEN] = 9
-    admission = stage.ingress._admission
+    admission = stage.ingress.admission
     assert stage.ingress.do_work(stage.clock.now_ns) > 0
     assert admission.is_rebuilding
     assert len(stage.logs[-1].reads) <= 1
@@ -166,7 +166,7 @@ def test_a_truncation_under_the_rebuild_is_not_mistaken_for_damage(stage):
     assert stage.ingress.do_work(stage.clock.now_ns) > 0
     stage.tell(effects.AdmissionClosed(2, 0, "step_down"), effects.TermEnded(2))
     assert stage.heard() == []
-    assert not stage.ingress._admission.is_rebuilding
+    assert not stage.ingress.admission.is_rebuilding
 
 
 def test_session_snapshots_enter_the_stream_and_shorten_the_next_rebuild(stage, monkeypatch):
@@ -184,11 +184,11 @@ def test_session_snapshots_enter_the_stream_and_shorten_the_next_rebuild(stage, 
     stage.accept_and_commit()
     acked = [row[0] for _, rows in producer.acks() for row in rows]
     assert acked == [0, 1, 2, 3]
-    kept = encode_snapshot(stage.ingress._admission.table)
+    kept = encode_snapshot(stage.ingress.admission.table)
     stage.tell(effects.AdmissionClosed(1, 6, "step_down"), effects.TermEnded(1))
     reopen(stage, term=2, gen=2)
     assert stage.logs[-1].reads == [6, 7]
-    assert encode_snapshot(stage.ingress._admission.table) == kept
+    assert encode_snapshot(stage.ingress.admission.table) == kept
 
 
 def test_raft_and_ingress_must_agree_on_what_was_accepted(stage):
@@ -277,7 +277,7 @@ def test_committed_that_comes_before_admit_counts_for_it():
     stage.term = 1
     stage.append_entry(EntryKind.NOOP, b"", 0)
     stage.tell(effects.LeaderChanged(1, 1), effects.Committed(1, 1), effects.Admit(1, 1, 1, 0))
-    assert stage.ingress._admission.is_ready
+    assert stage.ingress.admission.is_ready
 
 
 def test_session_state_tells_what_is_committed_and_promises_the_rest_in_the_new_round(stage):
