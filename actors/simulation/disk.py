@@ -1,322 +1,369 @@
 """The simulated disk: a page cache over durable sectors that forgets, rots, fails and fills up.
 
-Owns files in memory, what of them is durable, and every state a power cut may leave. Must not know
-what the bytes mean, nor who plays on it. It keeps the contract of `logstore.storage.disk.Disk`;
-the contract suite runs on both. Durable state and page cache are separate, so:
+Owns the names, what of them is durable, space, and every state a power cut may leave. Must not know
+what the bytes mean, nor who plays on it. Each process of a replica has a `view`, which keeps the
+contract of `logstore.storage.disk.Disk`; the disk itself keeps it too, as the only process. The
+contract suite runs on both. Durable state and page cache are separate, so:
 
   * `crash_states` gives the disks that a power cut now may leave: any subset of the unflushed
     sector writes (each sector in any version written since the last flush), any prefix of the
-    unflushed size changes, any prefix of the unflushed changes of each name;
-  * the death of a process (`kill_process`) loses nothing but handles and locks;
+    unflushed size changes, any prefix of the unflushed changes of each name; `power_cut` makes this
+    disk one of them;
+  * the death of a process (`DiskView.kill`, `kill_process`) loses nothing but handles and locks;
   * a failed flush leaves clean pages that the device may never have seen: the next flush succeeds
-    and makes nothing durable, `drop_cache` shows the device (SAFETY F5).
-
-Invariant: a sector's bytes are immutable objects, so a crash state shares them and costs little.
+    and makes nothing durable, `drop_cache` shows the device (SAFETY F5);
+  * a device that lies keeps what is flushed in its own cache until its next honest flush.
 """
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from random import Random
 
+from actors.simulation import disk_faults
 from actors.simulation.crash import choices_bounded
-from logstore.errors import CorruptData, DiskFull, FolderRefused, WriteFailed
+from actors.simulation.disk_faults import RotKind
+from actors.simulation.disk_file import ZERO_SECTOR, Sectors, SimulatedFile, crashed_file
+from actors.simulation.disk_names import DiskNames
+from actors.simulation.disk_view import DiskLatency, DiskView
+from logstore.errors import DiskFull, InvariantViolated, WriteFailed
 from logstore.limits import SECTOR_BYTES
-from logstore.storage.disk import LOCK_NAME, Buffer
-
-_ZERO_SECTOR = bytes(SECTOR_BYTES)
-_Sectors = dict[int, bytes]  # sector number -> its bytes; an absent sector reads as zeros
-
-
-class SimulatedFile:
-    """One file's cached view, its durable state and what is between them."""
-
-    def __init__(
-        self,
-        size: int = 0,
-        sectors: _Sectors | None = None,
-        unreadable: frozenset[int] | set[int] = frozenset(),
-    ) -> None:
-        self.size = size
-        self.sectors: _Sectors = dict(sectors or {})
-        self.durable_size = size
-        self.durable: _Sectors = dict(self.sectors)
-        self.pending: dict[int, list[bytes]] = {}
-        self.pending_sizes: list[int] = []
-        self.stuck: dict[int, list[bytes]] = {}  # clean pages after a failed flush
-        self.unreadable: set[int] = set(unreadable)
-
-    def write_sector(self, number: int, content: bytes) -> None:
-        self.sectors[number] = content
-        self.pending.setdefault(number, []).append(content)
-        self.unreadable.discard(number)
-
-    def resize(self, size: int) -> None:
-        if size < self.size:
-            cut_sectors(self.sectors, size)
-            for number in [n for n in self.pending if n * SECTOR_BYTES >= size]:
-                del self.pending[number]
-        self.size = size
-        self.pending_sizes.append(size)
-
-    def flush(self) -> None:
-        for number, versions in self.pending.items():
-            self.durable[number] = versions[-1]
-        self.pending.clear()
-        if self.pending_sizes:
-            cut_sectors(self.durable, min(self.pending_sizes))
-            self.durable_size = self.size
-            self.pending_sizes.clear()
-
-    def fail_flush(self) -> None:
-        for number, versions in self.pending.items():
-            self.stuck.setdefault(number, []).extend(versions)
-        self.pending.clear()
-
-    def drop_cache(self) -> None:
-        for number in self.stuck:
-            if number not in self.pending:
-                self.sectors.pop(number, None)
-                if number in self.durable:
-                    self.sectors[number] = self.durable[number]
-        self.stuck.clear()
-
-    def survivors(self) -> Iterator[tuple[str, int, list[bytes | int]]]:
-        """What may or may not survive: (what, sector number, its versions after the durable
-        one)."""
-        numbers = sorted(self.pending.keys() | self.stuck.keys())
-        for number in numbers:
-            yield "sector", number, [*self.stuck.get(number, []), *self.pending.get(number, [])]
-        if self.pending_sizes:
-            yield "size", 0, list(self.pending_sizes)
+from logstore.storage.disk import Buffer
 
 
 class SimulatedDisk:
     """A disk in memory. `capacity_bytes` counts file sizes; `on_call(what, path)` runs before every
-    call that changes something: it may raise (a process dies there) or look (a crash point)."""
+    call that changes something: it may raise (a process dies there) or look (a crash point).
+    `keep_history`: the medium's last versions of each sector are kept, for stale ones."""
 
-    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+    def __init__(self, *, capacity_bytes: int | None = None, keep_history: bool = False) -> None:
         self.capacity_bytes = capacity_bytes
+        self.keep_history = keep_history
         self.on_call: Callable[[str, str], None] | None = None
-        self.failing: set[tuple[str, str]] = set()  # (what, end of the path): fails, once
-        self._names: dict[str, SimulatedFile] = {}
-        self._durable_names: dict[str, SimulatedFile] = {}
-        self._pending_names: dict[str, list[SimulatedFile | None]] = {}
-        self._handles: dict[int, tuple[str, SimulatedFile]] = {}
-        self._next_handle = 1
-        self._locks: set[str] = set()
+        self.latency = DiskLatency(Random(0), write_ns=0, flush_min_ns=0, flush_max_ns=0)
+        self.failing: list[tuple[str, str]] = []  # (what, end of the path): fails, once
+        self.locked: set[str] = set()
+        self.is_lying = False
+        self._stall_ns = 0
+        self._names = DiskNames()
+        self._lied_files: dict[SimulatedFile, None] = {}
+        self._views: list[DiskView] = []
+        self._own = DiskView(self, _charge_nothing)
 
-    # --- the port ---
+    def view(self, charge: Callable[[int], None]) -> DiskView:
+        """The disk as one more process sees it; `charge(ns)` is told what each call costs."""
+        view = DiskView(self, charge)
+        self._views.append(view)
+        return view
+
+    # --- the port, as the only process ---
 
     def make_folder(self, folder: str) -> None:
-        """Folders are prefixes of names; there is nothing to make."""
+        self._own.make_folder(folder)
 
     def lock_folder(self, folder: str) -> None:
-        if folder in self._locks:
-            raise FolderRefused(f"{folder} is in use by another process")
-        self._locks.add(folder)
-        if os.path.join(folder, LOCK_NAME) not in self._names:
-            self.close(self.create(os.path.join(folder, LOCK_NAME)))
+        self._own.lock_folder(folder)
 
     def unlock_folder(self, folder: str) -> None:
-        self._locks.discard(folder)
+        self._own.unlock_folder(folder)
 
     def list_folder(self, folder: str) -> list[str]:
-        return sorted(os.path.basename(p) for p in self._names if os.path.dirname(p) == folder)
+        return self._own.list_folder(folder)
 
     def sync_folder(self, folder: str) -> None:
-        self._call("sync_folder", folder)
-        for path in [p for p in self._pending_names if os.path.dirname(p) == folder]:
-            last = self._pending_names.pop(path)[-1]
-            if last is None:
-                self._durable_names.pop(path, None)
-            else:
-                self._durable_names[path] = last
+        self._own.sync_folder(folder)
 
     def create(self, path: str) -> int:
-        self._call("create", path)
-        if path in self._names:
-            raise WriteFailed(f"creating {path}: it exists")
-        self._take_space(path, 0, act="creating")
-        file = SimulatedFile()
-        self._names[path] = file
-        self._pending_names.setdefault(path, []).append(file)
-        return self._open(path)
+        return self._own.create(path)
 
     def open_read(self, path: str) -> int:
-        return self._open(path)
+        return self._own.open_read(path)
 
     def open_write(self, path: str) -> int:
-        return self._open(path)
+        return self._own.open_write(path)
 
     def close(self, handle: int) -> None:
-        del self._handles[handle]
+        self._own.close(handle)
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
-        path, file = self._handles[handle]
-        end = min(offset + size, file.size)
-        if end <= offset:
-            return b""
-        first, last = offset // SECTOR_BYTES, (end - 1) // SECTOR_BYTES
-        if file.unreadable:
-            for number in range(first, last + 1):
-                if number in file.unreadable:
-                    raise CorruptData(
-                        path, number * SECTOR_BYTES, expected="readable bytes", got="I/O error"
-                    )
-        get = file.sectors.get
-        whole = b"".join([get(number, _ZERO_SECTOR) for number in range(first, last + 1)])
-        start = offset - first * SECTOR_BYTES
-        return whole[start : start + end - offset]
+        return self._own.read(handle, offset, size)
 
     def write(self, handle: int, offset: int, views: Sequence[Buffer]) -> int:
-        path, file = self._handles[handle]
-        self._call("write", path)
-        data = b"".join(views)
-        if offset + len(data) > file.size:
-            try:
-                self._take_space(path, offset + len(data) - file.size, act="writing")
-            except DiskFull as error:
-                raise WriteFailed(str(error)) from error
-            file.resize(offset + len(data))
-        position = 0
-        while position < len(data):
-            number, inside = divmod(offset + position, SECTOR_BYTES)
-            piece = data[position : position + SECTOR_BYTES - inside]
-            old = file.sectors.get(number, _ZERO_SECTOR)
-            file.write_sector(number, old[:inside] + piece + old[inside + len(piece) :])
-            position += len(piece)
-        return len(data)
+        return self._own.write(handle, offset, views)
 
     def flush(self, handle: int) -> None:
-        path, file = self._handles[handle]
-        try:
-            self._call("flush", path)
-        except WriteFailed:
-            file.fail_flush()
-            raise
-        file.flush()
+        self._own.flush(handle)
 
     def allocate(self, handle: int, size: int) -> None:
-        path, file = self._handles[handle]
-        self._call("allocate", path)
-        if size > file.size:
-            self._take_space(path, size - file.size, act="allocating")
-            file.resize(size)
+        self._own.allocate(handle, size)
 
     def truncate(self, handle: int, size: int) -> None:
-        path, file = self._handles[handle]
-        self._call("truncate", path)
-        file.resize(size)
+        self._own.truncate(handle, size)
 
     def size(self, handle: int) -> int:
-        return self._handles[handle][1].size
+        return self._own.size(handle)
 
     def drop_cache(self, handle: int) -> None:
-        self._handles[handle][1].drop_cache()
+        self._own.drop_cache(handle)
 
     def release_cache(self, handle: int, end: int) -> None:
-        """A hint this disk does not take."""
+        self._own.release_cache(handle, end)
 
     def unlink(self, path: str) -> None:
-        if path not in self._names:
+        self._own.unlink(path)
+
+    # --- what views stand on ---
+
+    def has_name(self, path: str) -> bool:
+        return path in self._names.files
+
+    def file_named(self, path: str) -> SimulatedFile:
+        if path not in self._names.files:
+            raise FileNotFoundError(path)
+        return self._names.files[path]
+
+    def names_in(self, folder: str) -> list[str]:
+        return self._names.in_folder(folder)
+
+    def create_file(self, path: str) -> SimulatedFile:
+        if path in self._names.files:
+            raise WriteFailed(f"creating {path}: it exists")
+        self.take_space(path, 0, act="creating")
+        file = SimulatedFile()
+        self._names.add(path, file)
+        return file
+
+    def remove_name(self, path: str) -> None:
+        self._names.drop(path)
+
+    def flush_names(self, folder: str) -> None:
+        """Every create and unlink in the folder is durable, or the device says so."""
+        if self.is_lying:
+            self._names.flush_into_cache(folder)
             return
-        self._call("unlink", path)
-        del self._names[path]
-        self._pending_names.setdefault(path, []).append(None)
+        self._settle()
+        self._names.flush(folder)
+
+    def flush_file(self, file: SimulatedFile) -> None:
+        """Hot. The file is durable, or the device says so; an honest flush empties its cache."""
+        if self.is_lying:
+            file.flush_into_cache()
+            self._lied_files[file] = None
+            return
+        if self._lied_files or self._names.lied:
+            self._settle()
+        if self.keep_history:
+            file.remember(file.pending)
+        file.flush()
+
+    def flush_cost_ns(self) -> int:
+        return self.latency.flush_ns() + self._stall_ns
+
+    def takes_failure(self, what: str, path: str) -> bool:
+        """Whether this call is one that was to fail; it fails once."""
+        for failing in self.failing:
+            if failing[0] == what and path.endswith(failing[1]):
+                self.failing.remove(failing)
+                return True
+        return False
+
+    def take_space(self, path: str, more: int, *, act: str) -> None:
+        if self.capacity_bytes is None:
+            return
+        used = self.used_bytes
+        if used + more > self.capacity_bytes or (act == "creating" and used >= self.capacity_bytes):
+            raise DiskFull(f"{act} {path}: no space left; free some space on this file system")
+
+    def forget_view(self, view: DiskView) -> None:
+        if view in self._views:
+            self._views.remove(view)
 
     # --- trouble ---
 
-    def fail_once(self, what: str, path_end: str) -> None:
-        """The next call `what` on a path that ends so raises WriteFailed (a flush: pages go
-        clean)."""
-        self.failing.add((what, path_end))
+    def fail_next(self, what: str, path_end: str) -> None:
+        """The next call `what` on a path that ends so fails, of whichever view: a read raises
+        CorruptData, a change WriteFailed (a flush: pages go clean)."""
+        self.failing.append((what, path_end))
+
+    fail_once = fail_next
+
+    def fill(self) -> None:
+        """No space is left until `free`."""
+        self.capacity_bytes = self.used_bytes
+
+    def free(self) -> None:
+        self.capacity_bytes = None
+
+    def stall(self, extra_ns: int) -> None:
+        """Each flush costs that much more until `unstall`."""
+        self._stall_ns = extra_ns
+
+    def unstall(self) -> None:
+        self._stall_ns = 0
+
+    def lie(self) -> None:
+        """Until `tell_truth`, a flush returns and the device keeps the sectors in its own cache:
+        they are durable at the next honest flush, and at the mercy of a power cut before."""
+        self.is_lying = True
+
+    def tell_truth(self) -> None:
+        self.is_lying = False
+
+    def rot(
+        self,
+        random: Random,
+        kind: RotKind,
+        is_wanted: Callable[[str], bool],
+        *,
+        is_cached_too: bool,
+    ) -> tuple[str, int] | None:
+        """Hit one durable sector of a file whose path is wanted. Without `is_cached_too` the page
+        cache keeps its good copy until it is dropped. Returns (path, sector), or None if nothing
+        could be hit; MISDIRECTED hits a second one, see `rotten`."""
+        files = {
+            path: file
+            for path, file in self._names.files.items()
+            if self._names.durable.get(path) is file and is_wanted(path)
+        }
+        return disk_faults.rot(files, random, kind, is_cached_too=is_cached_too)
 
     def set_unreadable(self, path: str, sector: int) -> None:
         """Reading the sector is an I/O error until it is written again."""
-        self._names[path].unreadable.add(sector)
+        self._names.files[path].rot_unreadable(sector, is_cached_too=True)
 
     def damage(self, path: str, sector: int, content: bytes) -> None:
         """The medium changes a sector behind everyone's back (rot, a zeroed or misdirected
         write)."""
-        file = self._names[path]
-        for sectors in (file.sectors, file.durable):
-            sectors[sector] = content.ljust(SECTOR_BYTES, b"\0")[:SECTOR_BYTES]
+        content = content.ljust(SECTOR_BYTES, b"\0")[:SECTOR_BYTES]
+        self._names.files[path].rot(sector, content, is_cached_too=True)
 
     def cut(self, path: str, size: int) -> None:
         """The tail of the file is gone behind everyone's back."""
-        file = self._names[path]
-        file.size = file.durable_size = size
-        cut_sectors(file.sectors, size)
-        cut_sectors(file.durable, size)
+        self._names.files[path].cut_behind(size)
 
     def remove(self, path: str) -> None:
         """The file is gone behind everyone's back."""
-        self._names.pop(path, None)
-        self._durable_names.pop(path, None)
-        self._pending_names.pop(path, None)
+        self._names.lose(path)
 
     def kill_process(self) -> None:
-        """Every handle and lock ends; the page cache stays."""
-        self._handles.clear()
-        self._locks.clear()
+        """The only process dies: every handle and lock of the port ends; the page cache stays."""
+        self._own.kill()
+        self._own = DiskView(self, _charge_nothing)
         self.on_call = None
 
     # --- power cuts ---
 
-    def content(self, path: str) -> dict[int, bytes]:
-        """The sectors that are not all zeros, as a reader sees them."""
-        return {n: s for n, s in self._names[path].sectors.items() if s != _ZERO_SECTOR}
-
-    def paths(self) -> list[str]:
-        return sorted(self._names)
-
-    def fingerprint(self) -> tuple[object, ...]:
-        """Equal for two disks that read the same."""
-        return tuple(
-            (path, self._names[path].size, frozenset(self.content(path).items()))
-            for path in self.paths()
-        )
-
-    def copy(self) -> SimulatedDisk:
-        """A disk with the same durable content, as after a power cut that lost nothing readable."""
-        disk = SimulatedDisk(capacity_bytes=self.capacity_bytes)
-        for path, file in self._names.items():
-            disk._put(path, SimulatedFile(file.size, file.sectors, file.unreadable))
-        return disk
-
-    def fork(self) -> SimulatedDisk:
-        """The same disk at this moment, page cache included, for another future."""
-        watch, self.on_call = self.on_call, None
-        try:
-            return deepcopy(self)
-        finally:
-            self.on_call = watch
+    def power_cut(self, random: Random, *, garble: bool) -> list[tuple[str, int]]:
+        """This disk after a power cut now; all its processes are dead. Each unflushed, stuck or
+        lied-about sector is kept (any version), dropped or garbled by itself, with one chance of
+        being kept for the whole cut, so that all and none occur too; sizes and names keep a prefix
+        of their changes. Returns the (path, sector) that were garbled. Cost: of what is pending."""
+        if self._views or not self._own.is_idle:
+            raise InvariantViolated("a power cut while a process holds the disk")
+        keep_in_eight = random.choice((0, 2, 4, 6, 8))
+        self._names.power_cut(random)
+        self._lied_files.clear()
+        return [
+            (path, sector)
+            for path, file in self._names.files.items()
+            for sector in file.power_cut(random, keep_in_eight=keep_in_eight, garble=garble)
+        ]
 
     def crash_states(self, *, states_max: int, random: Random) -> Iterator[SimulatedDisk]:
         """The disks a power cut now may leave, all of them if there are at most `states_max`, else
         that many: none, all, each alone, all but each, every prefix, then random ones."""
         variables: list[tuple[object, int, list[bytes | int | SimulatedFile | None]]] = []
-        files = {id(f): f for f in self._durable_names.values()}
-        for path, versions in self._pending_names.items():
+        files = dict.fromkeys(self._names.durable.values())
+        for path, versions in self._names.changes().items():
             variables.append((path, -1, list(versions)))
-            files.update({id(f): f for f in versions if f is not None})
-        for file in files.values():
+            files.update(dict.fromkeys(file for file in versions if file is not None))
+        for file in files:
             for what, number, survivors in file.survivors():
                 variables.append((file, number if what == "sector" else -1, list(survivors)))
         sizes = [len(versions) + 1 for _, _, versions in variables]
         for choice in choices_bounded(sizes, choices_max=states_max, random=random):
             yield self._crashed(variables, choice)
 
+    def copy(self) -> SimulatedDisk:
+        """A disk with the same durable content, as after a power cut that lost nothing readable."""
+        disk = SimulatedDisk(capacity_bytes=self.capacity_bytes)
+        for path, file in self._names.files.items():
+            disk._names.put_durably(path, SimulatedFile(file.size, file.sectors, file.unreadable))
+        return disk
+
+    def fork(self) -> SimulatedDisk:
+        """The same disk at this moment, page cache included, for another future without the
+        processes of this one's views."""
+        watch, self.on_call = self.on_call, None
+        views, self._views = self._views, []
+        try:
+            disk = deepcopy(self)
+        finally:
+            self.on_call, self._views = watch, views
+        for view in views:
+            disk.locked.difference_update(view.locks)
+        return disk
+
+    # --- looking, as nobody on the machine can ---
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(file.size for file in self._names.files.values())
+
+    def content(self, path: str) -> dict[int, bytes]:
+        """The sectors that are not all zeros, as a reader sees them."""
+        return {n: s for n, s in self._names.files[path].sectors.items() if s != ZERO_SECTOR}
+
+    def paths(self) -> list[str]:
+        return sorted(self._names.files)
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """Equal for two disks that read the same."""
+        return tuple(
+            (path, self._names.files[path].size, frozenset(self.content(path).items()))
+            for path in self.paths()
+        )
+
+    def is_durable(self, path: str, offset: int, size: int, *, counting_lies: bool = False) -> bool:
+        """The file is there and the range reads as now whatever a power cut leaves.
+        `counting_lies`: what the device claims to have counts as durable. Rot does not count
+        against it: `durable_bytes` shows the medium."""
+        file = self._names.durable_file(path, counting_lies=counting_lies)
+        return file is not None and file.is_durable(offset, size, counting_lies=counting_lies)
+
+    def durable_bytes(self, path: str, offset: int, size: int) -> bytes:
+        """What the medium has there, fewer bytes at the end of the file as the medium knows it;
+        none of a file whose name is not durable."""
+        file = self._names.durable.get(path)
+        return b"" if file is None else file.durable_bytes(offset, size)
+
+    def durable_paths(self) -> list[str]:
+        return sorted(self._names.durable)
+
+    def rotten(self) -> list[tuple[str, int]]:
+        """Every (path, sector) that the medium changed, garbled or refuses, and nobody wrote
+        since."""
+        return [(path, n) for path in self.paths() for n in sorted(self._names.files[path].rotten)]
+
+    # --- inside ---
+
+    def _settle(self) -> None:
+        """An honest flush: the device's cache, of all files, is on the medium."""
+        self._names.settle()
+        for file in self._lied_files:
+            if self.keep_history:
+                file.remember(file.lied)
+            file.settle()
+        self._lied_files.clear()
+
     def _crashed(
         self,
         variables: list[tuple[object, int, list[bytes | int | SimulatedFile | None]]],
         choice: tuple[int, ...],
     ) -> SimulatedDisk:
-        names = dict(self._durable_names)
-        sectors: dict[SimulatedFile, _Sectors] = {}
+        names = dict(self._names.durable)
+        sectors: dict[SimulatedFile, Sectors] = {}
         sizes: dict[SimulatedFile, list[int]] = {}
         for (owner, number, versions), taken in zip(variables, choice, strict=True):
             if taken == 0:
@@ -334,55 +381,11 @@ class SimulatedDisk:
                     names.pop(owner, None)
         disk = SimulatedDisk(capacity_bytes=self.capacity_bytes)
         for path, file in names.items():
-            disk._put(path, crashed_file(file, sectors.get(file, {}), sizes.get(file, [])))
+            disk._names.put_durably(
+                path, crashed_file(file, sectors.get(file, {}), sizes.get(file, []))
+            )
         return disk
 
-    # --- inside ---
 
-    def _put(self, path: str, file: SimulatedFile) -> None:
-        self._names[path] = file
-        self._durable_names[path] = file
-
-    def _open(self, path: str) -> int:
-        if path not in self._names:
-            raise FileNotFoundError(path)
-        handle = self._next_handle
-        self._next_handle += 1
-        self._handles[handle] = (path, self._names[path])
-        return handle
-
-    def _call(self, what: str, path: str) -> None:
-        if self.on_call is not None:
-            self.on_call(what, path)
-        for failing in self.failing:
-            if failing[0] == what and path.endswith(failing[1]):
-                self.failing.discard(failing)
-                raise WriteFailed(f"{what} {path}: injected I/O error")
-
-    def _take_space(self, path: str, more: int, *, act: str) -> None:
-        if self.capacity_bytes is None:
-            return
-        used = sum(file.size for file in self._names.values())
-        if used + more > self.capacity_bytes or (act == "creating" and used >= self.capacity_bytes):
-            raise DiskFull(f"{act} {path}: no space left; free some space on this file system")
-
-
-def crashed_file(file: SimulatedFile, sectors: _Sectors, sizes: list[int]) -> SimulatedFile:
-    """The file after a power cut that left these unflushed sectors and size changes."""
-    content = dict(file.durable)
-    if sizes:
-        cut_sectors(content, min(sizes))
-    content.update(sectors)
-    size = sizes[-1] if sizes else file.durable_size
-    cut_sectors(content, size)
-    return SimulatedFile(size, content, file.unreadable)
-
-
-def cut_sectors(sectors: _Sectors, size: int) -> None:
-    """Drop what lies at or beyond byte `size`."""
-    for number in [n for n in sectors if (n + 1) * SECTOR_BYTES > size]:
-        inside = size - number * SECTOR_BYTES
-        if inside <= 0:
-            del sectors[number]
-        else:
-            sectors[number] = sectors[number][:inside].ljust(SECTOR_BYTES, b"\0")
+def _charge_nothing(cost_ns: int) -> None:
+    """The disk's only process has no clock."""

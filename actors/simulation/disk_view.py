@@ -1,0 +1,227 @@
+"""One process' view of a simulated disk: its handles, its locks, what its calls cost.
+
+Owns what ends with the process. Must not know what a power cut leaves, nor what time it is: the
+cost of each call is told to `charge`, which decides what waiting means.
+
+Invariants: all views of a disk share one page cache; after `kill` a view changes nothing any more.
+A hook that raises something other than an operating error is the death of the process: each later
+change raises the same again, so that no clean-up on the way out reaches the disk.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from actors.simulation.disk_file import SimulatedFile
+from logstore.errors import CorruptData, DiskFull, FolderInUse, InvariantViolated, WriteFailed
+from logstore.limits import SECTOR_BYTES
+from logstore.storage.disk import LOCK_NAME, Buffer
+
+if TYPE_CHECKING:
+    from actors.simulation.disk import SimulatedDisk
+
+
+class DiskLatency(msgspec.Struct):
+    """What calls cost. `write_ns`: any change; a flush, of a folder too, costs a draw from
+    [flush_min_ns, flush_max_ns]."""
+
+    random: Random
+    write_ns: int
+    flush_min_ns: int
+    flush_max_ns: int
+    read_ns: int = 0
+
+    def flush_ns(self) -> int:
+        span = self.flush_max_ns - self.flush_min_ns
+        if span == 0:
+            return self.flush_min_ns
+        return self.flush_min_ns + (self.random.getrandbits(32) * (span + 1) >> 32)
+
+
+class _Handles(dict[int, tuple[str, SimulatedFile]]):
+    """Handle to (path, file); a process that is dead has none."""
+
+    def __missing__(self, handle: int) -> tuple[str, SimulatedFile]:
+        raise InvariantViolated(f"handle {handle} is not open in this process")
+
+
+class DiskView:
+    """A `logstore.storage.disk.Disk`. `on_call(what, path)` runs before each changing call; it may
+    raise to kill the process there."""
+
+    def __init__(self, disk: SimulatedDisk, charge: Callable[[int], None]) -> None:
+        self.on_call: Callable[[str, str], None] | None = None
+        self.locks: dict[str, None] = {}
+        self._disk = disk
+        self._charge = charge
+        self._handles = _Handles()
+        self._next_handle = 1
+        self._death: BaseException | None = None
+        self._is_dead = False
+
+    @property
+    def is_idle(self) -> bool:
+        """It holds nothing."""
+        return not self._handles and not self.locks
+
+    def kill(self) -> None:
+        """The process is dead: handles closed, locks free, nothing else lost."""
+        self._is_dead = True
+        if self._death is None:
+            self._death = InvariantViolated("a dead process used its disk")
+        self._handles.clear()
+        for folder in self.locks:
+            self._disk.locked.discard(folder)
+        self.locks.clear()
+        self._disk.forget_view(self)
+
+    # --- folders and names ---
+
+    def make_folder(self, folder: str) -> None:
+        """Folders are prefixes of names; there is nothing to make."""
+
+    def lock_folder(self, folder: str) -> None:
+        if self._death is not None:
+            raise self._death
+        if folder in self._disk.locked:
+            raise FolderInUse(f"{folder} is in use by another process")
+        self._disk.locked.add(folder)
+        self.locks[folder] = None
+        path = os.path.join(folder, LOCK_NAME)
+        if not self._disk.has_name(path):
+            self.close(self.create(path))
+
+    def unlock_folder(self, folder: str) -> None:
+        if folder in self.locks:
+            del self.locks[folder]
+            self._disk.locked.discard(folder)
+
+    def list_folder(self, folder: str) -> list[str]:
+        return self._disk.names_in(folder)
+
+    def sync_folder(self, folder: str) -> None:
+        self._charge(self._disk.flush_cost_ns())
+        self._before("sync_folder", folder)
+        self._disk.flush_names(folder)
+
+    def create(self, path: str) -> int:
+        self._charge(self._disk.latency.write_ns)
+        self._before("create", path)
+        return self._open(path, self._disk.create_file(path))
+
+    def open_read(self, path: str) -> int:
+        return self._open(path, self._disk.file_named(path))
+
+    def open_write(self, path: str) -> int:
+        return self._open(path, self._disk.file_named(path))
+
+    def close(self, handle: int) -> None:
+        if not self._is_dead:
+            del self._handles[handle]
+
+    def unlink(self, path: str) -> None:
+        if self._disk.has_name(path):
+            self._charge(self._disk.latency.write_ns)
+            self._before("unlink", path)
+            self._disk.remove_name(path)
+
+    # --- bytes ---
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        path, file = self._handles[handle]
+        disk = self._disk
+        self._charge(disk.latency.read_ns)
+        if disk.failing and disk.takes_failure("read", path):
+            raise CorruptData(path, offset, expected="readable bytes", got="I/O error")
+        if file.unreadable and (number := file.first_unreadable(offset, size)) is not None:
+            raise CorruptData(
+                path, number * SECTOR_BYTES, expected="readable bytes", got="I/O error"
+            )
+        return file.read(offset, size)
+
+    def write(self, handle: int, offset: int, views: Sequence[Buffer]) -> int:
+        path, file = self._handles[handle]
+        disk = self._disk
+        self._charge(disk.latency.write_ns)
+        self._before("write", path)
+        data = b"".join(views)
+        end = offset + len(data)
+        if end > file.size:
+            try:
+                disk.take_space(path, end - file.size, act="writing")
+            except DiskFull as error:
+                raise WriteFailed(str(error)) from error
+            file.resize(end)
+        file.write(offset, data)
+        return len(data)
+
+    def flush(self, handle: int) -> None:
+        path, file = self._handles[handle]
+        self._charge(self._disk.flush_cost_ns())
+        try:
+            self._before("flush", path)
+        except WriteFailed:
+            file.fail_flush()
+            raise
+        self._disk.flush_file(file)
+
+    def allocate(self, handle: int, size: int) -> None:
+        path, file = self._handles[handle]
+        self._charge(self._disk.latency.write_ns)
+        self._before("allocate", path)
+        if size > file.size:
+            self._disk.take_space(path, size - file.size, act="allocating")
+            file.resize(size)
+
+    def truncate(self, handle: int, size: int) -> None:
+        path, file = self._handles[handle]
+        self._charge(self._disk.latency.write_ns)
+        self._before("truncate", path)
+        file.resize(size)
+
+    def size(self, handle: int) -> int:
+        return self._handles[handle][1].size
+
+    def drop_cache(self, handle: int) -> None:
+        self._handles[handle][1].drop_cache()
+
+    def release_cache(self, handle: int, end: int) -> None:
+        self._handles[handle][1].drop_cache(end)
+
+    # --- inside ---
+
+    def _open(self, path: str, file: SimulatedFile) -> int:
+        if self._death is not None:
+            raise self._death
+        handle = self._next_handle
+        self._next_handle += 1
+        self._handles[handle] = (path, file)
+        return handle
+
+    def _before(self, what: str, path: str) -> None:
+        """Hot. What happens to a changing call before it changes anything."""
+        if self._death is not None:
+            raise self._death
+        if self.on_call is not None:
+            self._ask(self.on_call, what, path)
+        disk = self._disk
+        if disk.on_call is not None:
+            disk.on_call(what, path)
+        if disk.failing and disk.takes_failure(what, path):
+            raise WriteFailed(f"{what} {path}: injected I/O error")
+
+    def _ask(self, on_call: Callable[[str, str], None], what: str, path: str) -> None:
+        try:
+            on_call(what, path)
+        except (WriteFailed, DiskFull):
+            raise
+        except BaseException as death:
+            self._death = death
+            raise
+        if self._death is not None:
+            raise self._death
