@@ -25,10 +25,12 @@ from actors.simulation.world import World
 from actors.supervisor.restarts import VITAL, RestartPolicy
 from logstore.config import Config
 from logstore.model import NodeId
+from logstore.raft.events import TransferRequested
 
 SPAWN_NS = 5_000_000  # from the decision to start a process to its first step
 OPERATOR_NS = 2_000_000_000  # a replica that gave up is started again by somebody
 STOP_LOOK_NS = 20_000_000
+TRANSFER_ID = 1 << 40  # nobody at ingress waits for it
 LIVENESS_NS = 5_000_000_000  # a process that stands still this long is killed (M3)
 
 
@@ -106,8 +108,11 @@ class Replica:
         for name in topology.processes(node, nodes):
             self._spawn(name)
 
-    def kill(self) -> None:
-        """SIGKILL to every process; the page cache stays."""
+    def kill(self, *, for_good: bool = False) -> None:
+        """SIGKILL to every process; the page cache stays. `for_good`: nobody starts it again, but
+        `start`."""
+        if for_good:
+            self.incarnation += 1  # a start that was planned was of an earlier one
         if not self.is_running:
             return
         self._world.note(f"{self.node} killed")
@@ -130,6 +135,16 @@ class Replica:
     def doom(self, process: str, calls: int, act: Callable[[], None]) -> None:
         """Call `act` inside the disk call that is `calls` calls away; the process dies there."""
         self._doomed, self._calls_left, self._on_doom = process, calls, act
+
+    def spare(self) -> None:
+        """No disk call kills any more."""
+        self._calls_left, self._on_doom = -1, None
+
+    def ask_transfer(self, target: int) -> None:
+        """An operator at this replica: `target` 0 is whoever fits best."""
+        if self.is_running:
+            self._to_raft.send(TransferRequested(TRANSFER_ID, NodeId(target)))
+            self._to_raft.flush()
 
     def pause(self, name: str, for_ns: int) -> None:
         """`name` "": the whole replica, its supervisor too."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from actors.simulation.checkers.invariant import Invariant, Violation
 from actors.simulation.facts import DiskFacts
 from actors.simulation.ledger import Ledger
 from actors.simulation.reach import ReachObserver
@@ -37,6 +38,8 @@ class Watch:
         self, world: World, ledger: Ledger, facts: DiskFacts, reach: ReachObserver
     ) -> None:
         self.errors: list[str] = []
+        self.violations: list[Violation] = []
+        self.cores: dict[int, RaftCore] = {}  # of running replicas that have recovered
         self.leader = 0  # whoever said last that it leads; for faults that aim
         self._world = world
         self._ledger = ledger
@@ -51,7 +54,13 @@ class Watch:
         self._ledger.started(node, incarnation, self._world.now_ns)
 
     def died(self, node: int, process: str, incarnation: int) -> None:
+        if not process:
+            self.cores.pop(node, None)
         self._ledger.died(node, process, incarnation, self._world.now_ns)
+
+    def liveness_lost(self, text: str) -> None:
+        self._world.note(text)
+        self.violations.append(Violation(Invariant.I13.value, text, self._world.now_ns))
 
     def disk_changed(self, node: int) -> None:
         self._facts.disk_changed(node)
@@ -80,7 +89,9 @@ class Watch:
             now_ns = self._world.now_ns
             self._ledger.recovered(node, incarnation, state, now_ns)
             self._reach.recovered(node, incarnation, state)
-            return _WatchedCore(self, node, incarnation, (config, state, log_view, random))
+            parts = (config, state, log_view, random)
+            core = self.cores[node] = _WatchedCore(self, node, incarnation, parts)
+            return core
 
         return make
 

@@ -1,0 +1,183 @@
+"""One simulated cluster: replicas, network and clients over one world, made from a script.
+
+Owns how the parts are put together. Must not know faults, nor phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from transport.virtual_network import VirtualNetwork
+
+from actors.simulation.checkers.invariant import Violation
+from actors.simulation.disk import SimulatedDisk
+from actors.simulation.disk_view import DiskLatency
+from actors.simulation.facts import DiskFacts
+from actors.simulation.faults import FaultClass, Ground, Script
+from actors.simulation.ledger import Ledger
+from actors.simulation.machine import MONOTONIC_BASE_NS
+from actors.simulation.process import Process, Runnable
+from actors.simulation.random_streams import stream
+from actors.simulation.reach import ReachObserver
+from actors.simulation.replica import Replica
+from actors.simulation.watch import Watch
+from actors.simulation.world import World
+from logstore.config import Config
+from logstore.settings import (
+    PORTS_PER_NODE,
+    ClusterSettings,
+    LimitSettings,
+    NodeSettings,
+    PortOffset,
+    RaftSettings,
+    StorageSettings,
+)
+
+_FIRST_PORT = 7_000
+_PORT_STEP = 100
+CLIENTS = 0  # the node number of every client's machine
+
+
+class SimulatedCluster:
+    """Everything that runs. `start` begins it; the world's queue does the rest."""
+
+    def __init__(self, script: Script, *, trace: Callable[[str], None] | None = None) -> None:
+        seed, ground = script.seed, script.ground
+        self.script = script
+        self.world = World(stream(seed, "ties"), trace=trace)
+        self.config = make_config(ground)
+        self.nodes = tuple(self.config.node_ids())
+        self.excused: dict[int, None] = {}  # nodes whose medium rotted or lied
+        self.network = VirtualNetwork(
+            self.world, stream(seed, "network"), node_of=_node_of_endpoint
+        )
+        self.network.on_send = self._on_send
+        disks = {node: _make_disk(seed, node, script) for node in self.nodes}
+        self.facts = DiskFacts(
+            disks.__getitem__, lambda node: f"/node-{node}", lambda node: node in self.excused
+        )
+        self.ledger = Ledger(self.nodes, durability=self.facts, read_ring=self._read_ring)
+        self.reach = ReachObserver(self.nodes)
+        self.watch = Watch(self.world, self.ledger, self.facts, self.reach)
+        self.replicas = {
+            node: Replica(
+                self.world,
+                node,
+                seed=seed,
+                config=self.config,
+                ground=ground,
+                disk=disks[node],
+                network=self.network,
+                watch=self.watch,
+                is_lagging=ground.counters_lag,
+            )
+            for node in self.nodes
+        }
+        self.clients: dict[str, Process] = {}
+
+    def start(self) -> None:
+        for replica in self.replicas.values():
+            replica.start()
+
+    def add_client(self, name: str, make: Callable[[Process], Runnable]) -> Process:
+        """A client's process, started now."""
+        process = Process(self.world, _ClientLife(self), node=CLIENTS, name=name, make=make)
+        self.clients[name] = process
+        process.wake()
+        return process
+
+    def remove_client(self, name: str) -> None:
+        """It crashes: whatever it had not heard, it never will."""
+        process = self.clients.pop(name)
+        process.kill()
+        self.network.close_owner(process)
+
+    def excuse(self, node: int) -> None:
+        """Its medium rots or lies: what it said in good faith may be gone."""
+        self.excused[node] = None
+
+    def endpoint(self, node: int, offset: PortOffset) -> str:
+        return self.config.endpoint(node, offset)
+
+    @property
+    def violations(self) -> list[Violation]:
+        return [*self.ledger.violations, *self.watch.violations]
+
+    @property
+    def has_problems(self) -> bool:
+        return bool(self.ledger.violations or self.watch.violations or self.watch.errors)
+
+    def _read_ring(self, node: int, ring_start: int, ring_end: int) -> bytes | None:
+        return self.watch.read_ring(node, ring_start, ring_end)
+
+    def _on_send(self, owner: Any, endpoint: str, frames: list[bytes]) -> None:
+        port = int(endpoint.rpartition(":")[2]) - _FIRST_PORT
+        if port % _PORT_STEP == PortOffset.PEER_BULK and len(frames) <= 2 and owner.node:
+            if port // _PORT_STEP + 1 != owner.node:
+                self.watch.sent(owner.node, frames)
+
+
+class _ClientLife:
+    """A client's machine has a good clock; a client that breaks is a bug of the simulator's."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+
+    def monotonic_ns(self) -> int:
+        return MONOTONIC_BASE_NS + self._cluster.world.now_ns
+
+    def on_death(self, process: Process, reason: str) -> None:
+        self._cluster.watch.errors.append(f"{process.name}: {reason}")
+
+    def on_broken(self, process: Process, error: BaseException) -> None:
+        self._cluster.watch.broken(process.name, error)
+        process.kill()
+
+
+def make_config(ground: Ground) -> Config:
+    """The configuration of a world; below the walls that `logstore.config` keeps for real ones."""
+    return Config(
+        cluster=ClusterSettings(name="simulated"),
+        nodes=[
+            NodeSettings(node=node, port=_FIRST_PORT + _PORT_STEP * (node - 1))
+            for node in range(1, ground.replicas + 1)
+        ],
+        raft=RaftSettings(
+            heartbeat=f"{ground.heartbeat_ms}ms",
+            election_timeout=f"{ground.election_ms}ms",
+            stream_mode="paper" if ground.stream_mode == "paper" else "streaming",
+        ),
+        storage=StorageSettings(
+            segment=f"{ground.segment_bytes}B", segment_records=ground.segment_records
+        ),
+        limits=LimitSettings(
+            batch_max=f"{ground.batch_max_bytes}B",
+            group_max=f"{ground.group_max_bytes}B",
+            ring=f"{ground.ring_bytes}B",
+            bulk_window=f"{ground.bulk_window_bytes}B",
+            groups_in_flight=ground.groups_in_flight,
+            client_memory="1MiB",
+            session_window="64KiB",
+            fetch_max="64KiB",
+        ),
+    )
+
+
+def _make_disk(seed: int, node: int, script: Script) -> SimulatedDisk:
+    ground = script.ground
+    disk = SimulatedDisk(keep_history=FaultClass.ROT in script.classes)
+    disk.latency = DiskLatency(
+        random=stream(seed, f"disk-{node}"),
+        write_ns=ground.write_ns,
+        flush_min_ns=ground.flush_ns[0],
+        flush_max_ns=ground.flush_ns[1],
+    )
+    return disk
+
+
+def _node_of_endpoint(endpoint: str) -> int:
+    port = int(endpoint.rpartition(":")[2]) - _FIRST_PORT
+    if not 0 <= port % _PORT_STEP < PORTS_PER_NODE:
+        raise ValueError(f"{endpoint} is no port of a node")
+    return port // _PORT_STEP + 1

@@ -1,0 +1,207 @@
+"""Carrying out a fault script on a simulated cluster, and healing what it broke.
+
+Owns when a fault begins and ends. Must not know phases, nor what is checked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from actors.simulation.cluster import SimulatedCluster
+from actors.simulation.disk_faults import RotKind
+from actors.simulation.faults import Fault, FaultKind
+from actors.simulation.random_streams import stream
+from actors.simulation.replica import Replica
+
+_ROT_KINDS = {
+    "flip": RotKind.FLIPPED_BIT,
+    "zero": RotKind.ZEROED,
+    "garble": RotKind.GARBAGE,
+    "misdirect": RotKind.MISDIRECTED,
+    "stale": RotKind.STALE,
+    "unreadable": RotKind.UNREADABLE,
+}
+
+
+class Conductor:
+    """`injected` counts what has struck, by kind."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.injected: Counter[str] = Counter()
+        self._cluster = cluster
+        self._world = cluster.world
+        self._is_over = False
+        self._acts: dict[FaultKind, Callable[[Fault], None]] = {
+            FaultKind.LINK_QUALITY: self._link_quality,
+            FaultKind.PARTITION: self._partition,
+            FaultKind.DISCONNECT: self._disconnect,
+            FaultKind.KILL_PROCESS: self._kill_process,
+            FaultKind.KILL_REPLICA: self._kill_replica,
+            FaultKind.POWER_CUT: self._power_cut,
+            FaultKind.PAUSE: self._pause,
+            FaultKind.WALL_JUMP: self._wall_jump,
+            FaultKind.MONOTONIC_JUMP: self._monotonic_jump,
+            FaultKind.DISK_STALL: self._disk_stall,
+            FaultKind.DISK_ERROR: self._disk_error,
+            FaultKind.DISK_FULL: self._disk_full,
+            FaultKind.LYING_FLUSH: self._lying_flush,
+            FaultKind.ROT: self._rot,
+            FaultKind.TRANSFER: self._transfer,
+            FaultKind.RESTART: self._restart,
+        }
+
+    def schedule(self) -> None:
+        """Put the whole script into the world's queue."""
+        for fault in self._cluster.script.faults:
+            self._world.at(fault.at_ns, self._strike, fault)
+
+    def heal(self) -> None:
+        """No more faults: links, disks and pauses are as they should be. Who is dead stays so."""
+        self._is_over = True
+        self._cluster.network.heal_all()
+        for replica in self._cluster.replicas.values():
+            replica.spare()
+            replica.disk.free()
+            replica.disk.unstall()
+            replica.disk.tell_truth()
+            replica.disk.failing.clear()
+            replica.resume()
+
+    def _strike(self, fault: Fault) -> None:
+        if self._is_over:
+            return
+        self.injected[fault.kind] += 1
+        self._world.note(f"fault {fault.kind} {fault.node or fault.nodes or fault.links}")
+        self._acts[fault.kind](fault)
+
+    def _later(self, fault: Fault, action: Callable[[], None]) -> None:
+        self._world.at(self._world.now_ns + fault.for_ns, self._unless_over, action)
+
+    def _unless_over(self, action: Callable[[], None]) -> None:
+        if not self._is_over:
+            action()
+
+    def _replica(self, fault: Fault) -> Replica:
+        return self._cluster.replicas[fault.node]
+
+    # --- network ---
+
+    def _link_quality(self, fault: Fault) -> None:
+        network, low_ns = self._cluster.network, self._cluster.script.ground.link_delay_ns[0]
+        network.set_quality(
+            fault.links,
+            delay_ns=(low_ns, low_ns + fault.delay_ns) if fault.delay_ns else None,
+            loss=fault.loss,
+            duplication=fault.duplication,
+            reordering=fault.reordering,
+        )
+        self._later(fault, partial(network.set_quality, fault.links))
+
+    def _partition(self, fault: Fault) -> None:
+        network = self._cluster.network
+        network.cut(fault.links, fault.mode)
+        self._later(fault, partial(network.heal, fault.links))
+
+    def _disconnect(self, fault: Fault) -> None:
+        self._cluster.network.disconnect(fault.links)
+
+    # --- processes ---
+
+    def _kill_process(self, fault: Fault) -> None:
+        replica = self._replica(fault)
+        if fault.calls < 0:
+            replica.kill_process(fault.process)
+        else:
+            replica.doom(fault.process, fault.calls + 1, lambda: None)
+
+    def _kill_replica(self, fault: Fault) -> None:
+        replica = self._replica(fault)
+
+        def kill() -> None:
+            replica.kill()
+            self._later(fault, replica.start)
+
+        self._at_call(replica, fault, kill)
+
+    def _power_cut(self, fault: Fault) -> None:
+        """With `calls` the first of the nodes to get there takes the others with it."""
+        random = stream(fault.pick, "power-cut")
+        replicas = [self._cluster.replicas[node] for node in fault.nodes]
+
+        def cut() -> None:
+            for replica in replicas:
+                replica.spare()
+                replica.power_cut(random, garble=fault.mode == "garble")
+                self._later(fault, replica.start)
+
+        for replica in replicas:
+            self._at_call(replica, fault, cut)
+            if fault.calls < 0:
+                break
+
+    def _at_call(self, replica: Replica, fault: Fault, act: Callable[[], None]) -> None:
+        if fault.calls < 0 or not replica.is_running:
+            act()
+        else:
+            replica.doom("", fault.calls + 1, act)
+
+    def _pause(self, fault: Fault) -> None:
+        self._replica(fault).pause(fault.process, fault.for_ns)
+
+    def _restart(self, fault: Fault) -> None:
+        replica = self._replica(fault)
+        replica.stop_orderly(partial(self._later, fault, replica.start))
+
+    def _transfer(self, fault: Fault) -> None:
+        leader = self._cluster.replicas.get(self._cluster.watch.leader)
+        if leader is not None:
+            leader.ask_transfer(fault.node)
+
+    # --- clocks ---
+
+    def _wall_jump(self, fault: Fault) -> None:
+        self._replica(fault).clock.jump_wall(fault.amount)
+
+    def _monotonic_jump(self, fault: Fault) -> None:
+        replica = self._replica(fault)
+        replica.clock.jump_monotonic(fault.amount)
+        replica.resume()
+
+    # --- disks ---
+
+    def _disk_stall(self, fault: Fault) -> None:
+        disk = self._replica(fault).disk
+        disk.stall(fault.delay_ns)
+        self._later(fault, disk.unstall)
+
+    def _disk_error(self, fault: Fault) -> None:
+        self._replica(fault).disk.fail_next(fault.mode, fault.process)
+        if fault.mode == "read":
+            self._cluster.excuse(fault.node)
+
+    def _disk_full(self, fault: Fault) -> None:
+        disk = self._replica(fault).disk
+        disk.fill()
+        self._later(fault, disk.free)
+
+    def _lying_flush(self, fault: Fault) -> None:
+        disk = self._replica(fault).disk
+        self._cluster.excuse(fault.node)
+        disk.lie()
+        self._later(fault, disk.tell_truth)
+
+    def _rot(self, fault: Fault) -> None:
+        random = stream(fault.pick, "rot")
+        replica = self._replica(fault)
+        hit = replica.disk.rot(
+            random,
+            _ROT_KINDS[fault.mode],
+            lambda path: path.endswith(fault.process),
+            is_cached_too=bool(random.randrange(4)),
+        )
+        if hit is not None:
+            self._world.note(f"rot {hit[0]} sector {hit[1]}")
+            self._cluster.excuse(fault.node)
+            self._cluster.facts.disk_changed(fault.node)

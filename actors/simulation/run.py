@@ -1,0 +1,220 @@
+"""One seed from beginning to end: faults, heal, liveness, convergence, the last checks.
+
+Owns the phases (FAULTS 3.3). Must not know how a fault is drawn or carried out.
+
+  1. safety: the script's faults strike; what is checked at once is checked after every step;
+  2. liveness: a majority is healed, the rest stays dead: an append must be acknowledged in time;
+  3. convergence: everybody is there again: all replicas must come to hold and show the same;
+  4. the end: the logs are read from the disks and compared, with each other and with what every
+     client was told.
+
+The first violation ends a run. Where a medium rotted or lied, nobody repairs it yet: such a seed
+checks safety only, and that the replica names what it has lost.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from actors.simulation.cluster import SimulatedCluster
+from actors.simulation.conduct import Conductor
+from actors.simulation.draw import draw_script
+from actors.simulation.faults import FaultClass, Ground, Script
+from actors.simulation.final import read_committed
+from actors.simulation.random_streams import stream
+from actors.simulation.result import SeedResult
+from actors.simulation.workload import Workload
+from logstore import limits
+from logstore.raft import log_view
+
+_MS = 1_000_000
+_SECOND = 1_000_000_000
+# How much of the world's time passes between two looks at whether a phase is over.
+LOOK_NS = 50 * _MS
+ELECTIONS_TO_APPEND = 10
+ELECTIONS_TO_CONVERGE = 20
+# Clients ask with patience of their own, seconds of it: what they may need on top.
+CLIENT_PATIENCE_NS = 8 * _SECOND
+
+
+def run_seed(
+    seed: int,
+    *,
+    replicas: int | None = None,
+    classes: Sequence[FaultClass] | None = None,
+    script: Script | None = None,
+    trace: Callable[[str], None] | None = None,
+) -> SeedResult:
+    """Run `seed`, or `script` if it is given; `trace` hears of every event as a line of text."""
+    if script is None:
+        script = draw_script(seed, replicas=replicas, classes=classes)
+    with _quiet_collector(), _small_limits(script.ground):
+        return _Run(script, trace).whole()
+
+
+class _Run:
+    def __init__(self, script: Script, trace: Callable[[str], None] | None) -> None:
+        self.script = script
+        self.cluster = SimulatedCluster(script, trace=trace)
+        self.conductor = Conductor(self.cluster)
+        self.workload = Workload(self.cluster)
+
+    def whole(self) -> SeedResult:
+        started_s = time.perf_counter()
+        self.cluster.start()
+        self.workload.start()
+        self.conductor.schedule()
+        phases = (self._strike, self._live, self._converge, self._end)
+        for phase in phases:
+            phase()
+            if self.cluster.has_problems:
+                break
+        return self._result(time.perf_counter() - started_s)
+
+    # --- phases ---
+
+    def _strike(self) -> None:
+        self._pass_until(lambda: False, self.script.ground.safety_ns)
+
+    def _live(self) -> None:
+        """A majority without rotten disks; who is not in it is dead."""
+        cluster = self.cluster
+        self.conductor.heal()
+        for node in self._core():
+            cluster.replicas[node].start()
+        for node in cluster.nodes:
+            if node not in self._core():
+                cluster.replicas[node].kill(for_good=True)
+        if cluster.excused:
+            return
+        within_ns = ELECTIONS_TO_APPEND * self._election_ns + CLIENT_PATIENCE_NS
+        self.workload.probe()
+        if not self._pass_for(self.workload.is_probe_acknowledged, within_ns):
+            self._complain(f"no append was acknowledged within {within_ns / 1e9:.1f} s of the heal")
+
+    def _converge(self) -> None:
+        cluster = self.cluster
+        for node in cluster.nodes:
+            if node in cluster.excused:
+                cluster.replicas[node].kill()  # what it knows of its damage, it learns anew
+            cluster.replicas[node].start()
+        self.workload.stop_appending()
+        within_ns = ELECTIONS_TO_CONVERGE * self._election_ns + CLIENT_PATIENCE_NS
+        is_equal = self._pass_for(self._is_equal, within_ns)
+        if not is_equal and not cluster.excused:
+            self._complain(f"{self._state()} {within_ns / 1e9:.1f} s after the heal")
+
+    def _end(self) -> None:
+        cluster, now_ns = self.cluster, self.cluster.world.now_ns
+        cluster.ledger.converged(now_ns)
+        for node in cluster.nodes:
+            if node in cluster.excused:
+                continue
+            core = cluster.watch.cores[node]
+            entries = read_committed(cluster.replicas[node], core.commit)
+            cluster.ledger.final_log(node, entries, now_ns)
+        cluster.ledger.finish(now_ns)
+
+    # --- helpers ---
+
+    @property
+    def _election_ns(self) -> int:
+        return self.script.ground.election_ms * _MS
+
+    def _core(self) -> tuple[int, ...]:
+        """The majority that is healed first; replicas without damage as far as they reach."""
+        cluster = self.cluster
+        random = stream(self.script.seed, "core")
+        order = random.sample(cluster.nodes, len(cluster.nodes))
+        order.sort(key=lambda node: node in cluster.excused)
+        return tuple(order[: len(order) // 2 + 1])
+
+    def _is_equal(self) -> bool:
+        """Every replica shows the same, all of its log is committed, nothing is under way."""
+        cores = [self.cluster.watch.cores.get(node) for node in self.cluster.nodes]
+        if self.workload.has_unresolved:
+            return False
+        states = {
+            (core.commit, core.last_index, core.persisted, core.visible_lsn)
+            for core in cores
+            if core is not None
+        }
+        if None in cores or len(states) != 1:
+            return False
+        commit, last_index, persisted, visible_lsn = states.pop()
+        return commit == last_index == persisted and self.workload.has_read(visible_lsn or 0)
+
+    def _state(self) -> str:
+        parts = [f"unresolved appends: {self.workload.has_unresolved}"]
+        for node in self.cluster.nodes:
+            core = self.cluster.watch.cores.get(node)
+            if core is None:
+                parts.append(f"node {node} has no core")
+            else:
+                parts.append(
+                    f"node {node}: {core.role.name} term {core.term} last {core.last_index} "
+                    f"persisted {core.persisted} commit {core.commit} visible {core.visible_lsn}"
+                )
+        return "replicas are not equal: " + "; ".join(parts)
+
+    def _pass_for(self, is_done: Callable[[], bool], within_ns: int) -> bool:
+        return self._pass_until(is_done, self.cluster.world.now_ns + within_ns)
+
+    def _pass_until(self, is_done: Callable[[], bool], end_ns: int) -> bool:
+        world, cluster = self.cluster.world, self.cluster
+        while world.now_ns < end_ns:
+            world.run_until(min(end_ns, world.now_ns + LOOK_NS))
+            if cluster.has_problems:
+                return False
+            if is_done():
+                return True
+        return False
+
+    def _complain(self, text: str) -> None:
+        self.cluster.watch.liveness_lost(text)
+
+    def _result(self, wall_s: float) -> SeedResult:
+        cluster = self.cluster
+        return SeedResult(
+            seed=self.script.seed,
+            simulated_ns=cluster.world.now_ns,
+            wall_s=wall_s,
+            events=cluster.world.events,
+            appends_acknowledged=self.workload.appends_acknowledged,
+            violations=tuple(cluster.violations),
+            faults_injected=dict(self.conductor.injected),
+            reached=cluster.reach.counts(),
+            event_hash=cluster.world.fingerprint(),
+            error="\n".join(cluster.watch.errors),
+        )
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """The collector would walk the whole world again and again; a run is short."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(level)
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def _small_limits(ground: Ground) -> Iterator[None]:
+    """Bounds that real logs meet after hours, met in seconds."""
+    kept = (limits.SNAPSHOT_EVERY_BATCHES, log_view.ROWS_KEPT)
+    limits.SNAPSHOT_EVERY_BATCHES = ground.snapshot_every_batches
+    log_view.ROWS_KEPT = ground.rows_kept
+    try:
+        yield
+    finally:
+        limits.SNAPSHOT_EVERY_BATCHES, log_view.ROWS_KEPT = kept
