@@ -60,6 +60,7 @@ class Replica:
         )
         self.processes: dict[str, Process] = {}
         self.incarnation = 0
+        self._plan = 0  # a start that was planned before another decision is dropped
         self.is_running = False
         self._world = world
         self._config = config
@@ -88,6 +89,7 @@ class Replica:
         if self.is_running:
             return
         self.is_running = True
+        self._plan += 1
         self.incarnation += 1
         node, nodes = NodeId(self.node), tuple(NodeId(each) for each in self._config.node_ids())
         self._regions = SimulatedRegions(
@@ -112,7 +114,7 @@ class Replica:
         """SIGKILL to every process; the page cache stays. `for_good`: nobody starts it again, but
         `start`."""
         if for_good:
-            self.incarnation += 1  # a start that was planned was of an earlier one
+            self._plan += 1
         if not self.is_running:
             return
         self._world.note(f"{self.node} killed")
@@ -195,7 +197,7 @@ class Replica:
             at_ns = self._policy.try_replica_restart_at(now_ns=now_ns)
             self.kill()
             wait_ns = OPERATOR_NS if at_ns is None else at_ns - now_ns
-            self._world.at(self._world.now_ns + wait_ns + SPAWN_NS, self._restart, self.incarnation)
+            self._world.at(self._world.now_ns + wait_ns + SPAWN_NS, self._restart, self._plan)
             return
         self._remove(name)
         self._watch.died(self.node, name, self.incarnation)
@@ -209,8 +211,8 @@ class Replica:
         self._watch.broken(process.name, error)
         self.on_death(process, f"{type(error).__name__}: {error}")
 
-    def _restart(self, incarnation: int) -> None:
-        if incarnation == self.incarnation:
+    def _restart(self, plan: int) -> None:
+        if plan == self._plan:
             self.start()
 
     def _respawn(self, name: str, incarnation: int) -> None:
