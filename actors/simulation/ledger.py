@@ -11,8 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from actors.simulation.checkers.invariant import Findings, Violation
+from actors.simulation.checkers.committed_log import CommittedLog, Holders
+from actors.simulation.checkers.deliveries import Deliveries
+from actors.simulation.checkers.disk_claims import DiskClaims
+from actors.simulation.checkers.elections import Elections
+from actors.simulation.checkers.final_logs import FinalLogs
+from actors.simulation.checkers.invariant import Findings, Invariant, Violation
+from actors.simulation.checkers.linear import TailRead
+from actors.simulation.checkers.operations import Operations
 from actors.simulation.checkers.ports import Core, Durability, ReadRing
+from actors.simulation.checkers.processes import Liveness, Processes
+from actors.simulation.checkers.producers import ProducerOrder, Sessions
+from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replicas import ReplicaSteps
+from actors.simulation.checkers.ring_ranges import RingRanges
+from actors.simulation.checkers.session_fold import SessionLike, SessionTables
+from actors.simulation.checkers.shadow import KnownEntries
 from logstore.format.entry import EntryHeader
 from logstore.model import SequenceMode
 from logstore.raft.effects import Effect
@@ -21,7 +35,8 @@ from logstore.raft.log_view import RecoveredLog
 
 
 class Ledger:
-    """One run's facts. `voters` are the configured nodes."""
+    """One run's facts. `voters` are the configured nodes; without the ports of the world what
+    they would show is not checked."""
 
     def __init__(
         self,
@@ -30,14 +45,51 @@ class Ledger:
         durability: Durability | None = None,
         read_ring: ReadRing | None = None,
     ) -> None:
-        self._findings = Findings()
-        self._voters = tuple(voters)
-        self._durability = durability
-        self._read_ring = read_ring
+        self._findings = findings = Findings()
+        replicas = [Replica(node) for node in voters]
+        known = KnownEntries(findings)
+        claims = DiskClaims(findings, replicas, durability)
+        holders = Holders(majority=len(replicas) // 2 + 1, count=claims.count_holders)
+        self._sessions = Sessions()
+        self._committed = CommittedLog(findings, known, ProducerOrder(self._sessions), holders)
+        self._rings = RingRanges(findings, known, self._sessions, read_ring)
+        self._steps = ReplicaSteps(
+            findings,
+            known,
+            replicas,
+            committed=self._committed,
+            elections=Elections(findings, self._committed, durability),
+            claims=claims,
+            rings=self._rings,
+        )
+        self._operations = Operations(findings, self._sessions, self._committed)
+        self._committed.on_batch = self._operations.on_batch
+        self._deliveries = Deliveries(findings, self._committed)
+        self._tables = SessionTables(findings, known, self._committed)
+        self._processes = Processes(findings)
+        self._liveness = Liveness(findings)
+        self._final = FinalLogs(
+            findings,
+            self._sessions,
+            committed=self._committed,
+            operations=self._operations,
+            deliveries=self._deliveries,
+        )
+        self._is_replica_known = False
 
     @property
     def violations(self) -> list[Violation]:
         return self._findings.violations
+
+    @property
+    def committed_index(self) -> int:
+        """The newest index that any leader has committed."""
+        return self._committed.last_index
+
+    @property
+    def committed_lsn(self) -> int:
+        """The newest LSN that any leader has committed."""
+        return self._committed.next_lsn - 1
 
     # --- clients ---
 
@@ -45,9 +97,16 @@ class Ledger:
         self, producer_id: int, producer_epoch: int, mode: SequenceMode, at_ns: int
     ) -> None:
         """A client was told that this producer epoch is its own (E8)."""
+        next_lsn = self._committed.next_lsn if self._is_replica_known else 0
+        fault = self._sessions.open(producer_id, producer_epoch, mode, next_lsn)
+        if fault is not None:
+            self._findings.report(Invariant.I7, fault, at_ns)
 
     def fenced(self, producer_id: int, producer_epoch: int, at_ns: int) -> None:
         """The owner of this producer epoch was told that there is a newer one (E2)."""
+        fault = self._sessions.refuse_fenced(producer_id, producer_epoch)
+        if fault is not None:
+            self._findings.report(Invariant.I7, fault, at_ns)
 
     def invoked(
         self,
@@ -58,16 +117,28 @@ class Ledger:
         payloads: Sequence[bytes],
         at_ns: int,
     ) -> None:
-        """An append began. Resending the same bytes under the same numbers is the same one."""
+        """An append began. Resending the same bytes under the same numbers is the same one.
+
+        Raises:
+          ValueError: the number `operation` was used before.
+        """
+        self._operations.invoked(operation, producer_id, producer_epoch, sequence, payloads, at_ns)
 
     def acknowledged(self, operation: int, first_lsn: int, count: int, at_ns: int) -> None:
         """The client was told: committed, with these LSNs. Telling it again is no error."""
+        self._operations.acknowledged(
+            operation, first_lsn, count, at_ns, is_replica_known=self._is_replica_known
+        )
+        self._liveness.acknowledged(at_ns)
 
     def refused(self, operation: int, code: int, at_ns: int) -> None:
-        """The client gave up with this ErrorCode as the last word; without any: unknown."""
+        """The client gave up with this ErrorCode as the last word (`operations.FINAL_CODES`: it is
+        not in the log and never will be); an append that nobody answers needs no word."""
+        self._operations.refused(operation, code, at_ns)
 
-    def subscribed(self, consumer: str, next_lsn: int, at_ns: int) -> None:
+    def subscribed(self, consumer: str, next_lsn: int) -> None:
         """The consumer begins, or seeks to, `next_lsn`."""
+        self._deliveries.subscribed(consumer, next_lsn)
 
     def delivered(
         self,
@@ -88,19 +159,37 @@ class Ledger:
           handed: [first, last] LSN that were handed on; None: all of it.
           is_whole: what the consumer was told; False: the limits it gave cut the batch.
         """
+        self._deliveries.delivered(
+            consumer,
+            node,
+            first_lsn,
+            batch,
+            at_ns,
+            handed=handed,
+            is_whole=is_whole,
+            is_replica_known=self._is_replica_known,
+        )
 
     def tail_read(
         self, invoked_ns: int, returned_ns: int, end_lsn: int, *, is_linearizable: bool
     ) -> None:
-        """A client was told that `end_lsn` is the last LSN; told at `returned_ns`."""
+        """A client was told, at `returned_ns`, that `end_lsn` is the last LSN."""
+        if is_linearizable:
+            self._final.tail_read(TailRead(end_lsn, invoked_ns, returned_ns))
+        if self._is_replica_known and end_lsn >= self._committed.next_lsn:
+            text = f"a client was told of LSN {end_lsn}, committed is up to {self.committed_lsn}"
+            self._findings.report(Invariant.I8, text, returned_ns)
 
     # --- replicas ---
 
     def started(self, node: int, incarnation: int, at_ns: int) -> None:
         """A new incarnation of the replica begins; every earlier one is over (M1, M3)."""
+        self._is_replica_known = True
+        self._steps.started(node, incarnation, at_ns)
 
-    def recovered(self, node: int, incarnation: int, log: RecoveredLog, at_ns: int) -> None:
-        """Recovery ended; `log` is what the core is made of."""
+    def recovered(self, node: int, log: RecoveredLog, at_ns: int) -> None:
+        """Recovery of the present incarnation ended; `log` is what its core is made of."""
+        self._steps.recovered(node, log, at_ns)
 
     def stepped(
         self,
@@ -112,36 +201,52 @@ class Ledger:
         at_ns: int,
     ) -> None:
         """`core.step(event)` gave `effects`; none of them is carried out yet. Hot."""
+        self._steps.stepped(node, incarnation, core, event, effects, at_ns)
 
     def sent(self, node: int, header: EntryHeader, body: bytes, at_ns: int) -> None:
         """A replicator of `node` handed an entry to the network."""
+        self._rings.on_sent(node, header, body, at_ns)
 
     def table_rebuilt(
-        self, node: int, incarnation: int, gen: int, sessions: Iterable[object], at_ns: int
+        self, node: int, gen: int, sessions: Iterable[SessionLike], at_ns: int
     ) -> None:
-        """Ingress opens admission with this table: `sessions` as of `SessionTable.sessions()`."""
+        """Ingress begins `gen` with this table: `sessions` as of `SessionTable.sessions()`."""
+        self._tables.rebuilt(self._steps[node], gen, sessions, at_ns)
 
-    def died(self, node: int, process: str, incarnation: int, at_ns: int) -> None:
+    def died(self, node: int, process: str, incarnation: int) -> None:
         """This process of the incarnation is gone; "" is all of them."""
+        self._processes.died(self._steps[node], process, incarnation)
+
+    def respawned(self, node: int, process: str, incarnation: int, at_ns: int) -> None:
+        """A process that may restart alone is back in the same incarnation."""
+        self._processes.respawned(self._steps[node], process, incarnation, at_ns)
 
     def acted(self, node: int, process: str, incarnation: int, at_ns: int) -> None:
         """This process did something that others can see: sent, answered, wrote, flushed."""
+        self._processes.acted(self._steps[node], process, incarnation, at_ns)
 
     def queue(self, name: str, length: int, bound: int, at_ns: int) -> None:
         """A bounded thing holds `length` of at most `bound`."""
+        self._processes.queue(name, length, bound, at_ns)
 
     # --- the end ---
 
     def healed(self, at_ns: int, *, append_within_ns: int, equal_within_ns: int) -> None:
         """No more faults: an append must be acknowledged, and all replicas be equal, in time."""
+        self._liveness.healed(at_ns, append_within_ns, equal_within_ns)
 
     def converged(self, at_ns: int) -> None:
-        """All replicas hold the same and show it."""
+        """All replicas hold and show the same, producers are silent, nothing is under way."""
+        self._liveness.converged(at_ns)
+        self._steps.converged(at_ns)
 
     def final_log(
         self, node: int, entries: Iterable[tuple[EntryHeader, bytes]], at_ns: int
     ) -> None:
         """All committed entries of `node`, with their bodies, after convergence."""
+        self._final.add(node, entries, at_ns)
 
     def finish(self, at_ns: int) -> None:
         """The run is over: what only the whole history can show."""
+        self._liveness.finish(at_ns)
+        self._final.finish(at_ns)

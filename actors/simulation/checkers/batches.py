@@ -1,0 +1,83 @@
+"""Batches as the checkers compare them: whose they are, where they lie, a digest of the payloads.
+
+The bytes of a batch behind its header depend on the payloads alone, so their digest is the same
+whoever computes it: the client that knows payloads, or the checker that reads a log.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import accumulate
+
+import msgspec
+from crc32c import crc32c
+
+from logstore.format.batch import BATCH_HEADER_SIZE, iterate_batches, read_batch_header
+
+_CRC = slice(28, 32)
+_ALIGNMENT = 8
+
+
+class StoredBatch(msgspec.Struct, frozen=True, gc=False):
+    """A batch in a log."""
+
+    first_lsn: int
+    count: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    digest: bytes
+
+    @property
+    def last_lsn(self) -> int:
+        return self.first_lsn + self.count - 1
+
+
+def digest_of(payloads: Sequence[bytes]) -> bytes:
+    """The digest of a batch of these payloads."""
+    offsets = list(accumulate(map(len, payloads), initial=0))
+    body = b"".join((struct.pack(f"<{len(offsets)}i", *offsets), *payloads))
+    return _digest(body + bytes(-len(body) % _ALIGNMENT))
+
+
+def parse_body(first_lsn: int, body: bytes) -> list[StoredBatch]:
+    """The batches of a DATA entry.
+
+    Raises:
+      FormatError: the body is not made of whole batches.
+    """
+    batches = []
+    lsn = first_lsn
+    for offset, header in iterate_batches(body):
+        end = offset + header.size
+        digest = _digest(body[offset + BATCH_HEADER_SIZE : end])
+        batches.append(
+            StoredBatch(
+                lsn, header.count, header.producer_id, header.producer_epoch, header.sequence,
+                digest,
+            )
+        )  # fmt: skip
+        lsn += header.count
+    return batches
+
+
+def parse_batch(first_lsn: int, batch: bytes) -> StoredBatch | None:
+    """One batch as a consumer got it; None: its bytes are damaged.
+
+    Raises:
+      FormatError: no batch at all.
+    """
+    header = read_batch_header(batch)
+    crc = crc32c(batch[_CRC.stop : header.size], crc32c(batch[: _CRC.start]))
+    if crc != header.crc or len(batch) != header.size:
+        return None
+    return StoredBatch(
+        first_lsn, header.count, header.producer_id, header.producer_epoch, header.sequence,
+        _digest(batch[BATCH_HEADER_SIZE:]),
+    )  # fmt: skip
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=16).digest()

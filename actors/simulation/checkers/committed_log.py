@@ -1,0 +1,159 @@
+"""The one committed log: written once, at the first moment a leader calls an entry committed.
+
+Owns its entries and, where bodies are known, its batches. Checks that it is gap-free (I2), the same
+everywhere (I3), made of whole batches (I4), with each sequence once and in order (I7), and that a
+majority had each entry flushed when it was committed (I10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from actors.simulation.checkers.batches import StoredBatch, parse_body
+from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers.producers import ProducerOrder
+from actors.simulation.checkers.shadow import KnownEntries
+from logstore.errors import FormatError
+from logstore.format.entry import EntryHeader
+from logstore.model import FIRST_LSN, EntryKind
+
+
+class Holders(msgspec.Struct, frozen=True):
+    """How many replicas must have an entry flushed, and who has it."""
+
+    majority: int
+    count: Callable[[int, int], int]  # of (index, chain); one that was excused counts
+
+
+class CommittedLog:
+    """Entries from `start_index` + 1 on."""
+
+    __slots__ = (
+        "_by_sequence", "_commit_terms", "_findings", "_holders", "_known", "_order", "_start_lsn",
+        "batches", "chains", "next_lsn", "on_batch", "start_index",
+    )  # fmt: skip
+
+    def __init__(
+        self, findings: Findings, known: KnownEntries, order: ProducerOrder, holders: Holders | None
+    ) -> None:
+        self._findings = findings
+        self._known = known
+        self._order = order
+        self._holders = holders
+        self.start_index = 0
+        self.chains: list[int] = []
+        self._commit_terms: list[int] = []
+        self._start_lsn = self.next_lsn = int(FIRST_LSN)
+        self.batches: dict[int, StoredBatch] = {}  # by first LSN
+        self._by_sequence: dict[tuple[int, int], list[StoredBatch]] = {}
+        self.on_batch: Callable[[StoredBatch, int], None] = _ignore
+
+    @property
+    def last_index(self) -> int:
+        return self.start_index + len(self.chains)
+
+    @property
+    def has_batches(self) -> bool:
+        """The bodies of the entries are known to the ledger."""
+        return bool(self.batches)
+
+    def batches_of(self, producer_id: int, sequence: int) -> list[StoredBatch]:
+        """Committed batches under this sequence: one in each producer epoch at most."""
+        return self._by_sequence.get((producer_id, sequence), [])
+
+    def begin(self, start_index: int, next_lsn: int) -> None:
+        """Where the first replica's log begins; later ones begin there too."""
+        if not self.chains:
+            self.start_index = start_index
+            self._start_lsn = self.next_lsn = next_lsn
+
+    def chain_at(self, index: int) -> int | None:
+        place = index - self.start_index - 1
+        return self.chains[place] if 0 <= place < len(self.chains) else None
+
+    def end_lsn_at(self, index: int) -> int:
+        """The last LSN up to `index`, which is committed, or the start."""
+        if index <= self.start_index:
+            return self._start_lsn - 1
+        return self._known.headers[self.chains[index - self.start_index - 1]].next_lsn - 1
+
+    def newest_before_term(self, term: int) -> tuple[int, int] | None:
+        """(index, chain) of the newest entry that a leader of an earlier term than `term`
+        committed."""
+        for place in range(len(self.chains) - 1, -1, -1):
+            if self._commit_terms[place] < term:
+                return self.start_index + 1 + place, self.chains[place]
+        return None
+
+    def commit(self, node: int, index: int, chain: int, *, leader_term: int, at_ns: int) -> None:
+        """`node` calls the entry committed; `leader_term` 0: it only heard so."""
+        place = index - self.start_index - 1
+        if place < len(self.chains):
+            if place >= 0 and self.chains[place] != chain:
+                self._findings.report(
+                    Invariant.I3,
+                    f"node {node} has another entry {index} committed: {self._name(chain)} "
+                    f"instead of {self._name(self.chains[place])}",
+                    at_ns,
+                )
+            return
+        if not leader_term:
+            self._findings.report(
+                Invariant.I8,
+                f"node {node} calls entry {index} committed, which no leader has committed",
+                at_ns,
+            )
+            return
+        self._append(node, index, chain, leader_term, at_ns)
+
+    def _append(self, node: int, index: int, chain: int, leader_term: int, at_ns: int) -> None:
+        report = self._findings.report
+        header = self._known.headers[chain]
+        if self.chains and header.prev_chain != self.chains[-1]:
+            text = f"entry {index} of node {node} does not follow the committed entry before it"
+            report(Invariant.I3, text, at_ns)
+        if header.first_lsn != self.next_lsn:
+            text = f"entry {index} begins at LSN {header.first_lsn}, {self.next_lsn} is next"
+            report(Invariant.I2, text, at_ns)
+        if self._holders is not None:
+            held = self._holders.count(index, chain)
+            if held < self._holders.majority:
+                text = f"node {node} commits entry {index}, which {held} replicas have flushed"
+                report(Invariant.I10, text, at_ns)
+        self.chains.append(chain)
+        self._commit_terms.append(leader_term)
+        self.next_lsn = header.next_lsn
+        if header.kind == EntryKind.DATA:
+            self._add_batches(header, chain, at_ns)
+
+    def _add_batches(self, header: EntryHeader, chain: int, at_ns: int) -> None:
+        body = self._known.bodies.get(chain)
+        if body is None:
+            return
+        try:
+            batches = parse_body(header.first_lsn, body)
+        except FormatError as error:
+            text = f"entry {header.index} is not made of whole batches: {error}"
+            self._findings.report(Invariant.I4, text, at_ns)
+            return
+        if sum(batch.count for batch in batches) != header.count:
+            text = f"entry {header.index} has {header.count} LSNs, its batches have others"
+            self._findings.report(Invariant.I4, text, at_ns)
+        for batch in batches:
+            fault = self._order.add(batch)
+            if fault is not None:
+                self._findings.report(Invariant.I7, fault, at_ns)
+            self.batches[batch.first_lsn] = batch
+            numbers = (batch.producer_id, batch.sequence)
+            self._by_sequence.setdefault(numbers, []).append(batch)
+            self.on_batch(batch, at_ns)
+
+    def _name(self, chain: int) -> str:
+        header = self._known.headers.get(chain)
+        return f"{chain:#x}" if header is None else f"{header}"
+
+
+def _ignore(_batch: StoredBatch, _at_ns: int) -> None:
+    """Nobody listens to batches yet."""

@@ -1,0 +1,150 @@
+"""What replicas say of their own disks, against the disks (I10, I12).
+
+Owns the outstanding orders to each writer and what follows from its answers. A `Persisted` is
+believed only if the disk holds the entry; what it proves must be there after every crash, be
+listed as faulty, or have been truncated since. A truncation that is durable stays one (S7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers.ports import Durability
+from actors.simulation.checkers.replica import Ordered, Replica
+from logstore.raft.effects import Persist, Truncate
+from logstore.raft.log_view import RecoveredLog
+
+
+class DiskClaims:
+    """The claims of all replicas; without a `durability` port nothing of them is checked."""
+
+    __slots__ = ("_durability", "_findings", "_replicas")
+
+    def __init__(
+        self,
+        findings: Findings,
+        replicas: Sequence[Replica],
+        durability: Durability | None,
+    ) -> None:
+        self._findings = findings
+        self._replicas = replicas
+        self._durability = durability
+
+    # --- orders and answers ---
+
+    def on_persist(self, replica: Replica, effect: Persist) -> None:
+        header = effect.header
+        replica.ordered.append(Ordered(effect.seq, header.index, effect.chain, effect.ring_start))
+        replica.dead.pop(effect.chain, None)
+
+    def on_truncate(self, replica: Replica, effect: Truncate) -> None:
+        """The shadow log still has what is truncated."""
+        first = effect.first_index
+        for ordered in replica.ordered:
+            if ordered.index >= first:
+                ordered.index = 0
+        dead = replica.log.chain_at(first) or 0
+        replica.ordered.append(Ordered(effect.seq, 0, 0, -1, first, dead))
+        if replica.claim_index >= first:
+            replica.claim_index = first - 1
+            replica.claim_chain = replica.log.chain_at(first - 1) or 0
+        replica.faulty = [index for index in replica.faulty if index < first]
+
+    def on_persisted(self, replica: Replica, seq: int, at_ns: int) -> None:
+        """The writer's word that everything up to `seq` is flushed."""
+        newest: Ordered | None = None
+        while replica.ordered and replica.ordered[0].seq <= seq:
+            done = replica.ordered.popleft()
+            replica.needed_ranges.discard(done.ring_start)
+            if done.dead_index:
+                self._bury(replica, done)
+            elif done.index:
+                newest = done
+                replica.once_held.add(done.chain)
+        if newest is None:
+            return
+        if not self._has(replica.node, newest.index, newest.chain):
+            text = f"node {replica.node} calls entry {newest.index} flushed, its disk does not"
+            self._findings.report(Invariant.I10, f"{text} have it (seq {seq})", at_ns)
+        if newest.index > replica.claim_index:
+            replica.claim_index, replica.claim_chain = newest.index, newest.chain
+
+    def on_rotted(self, replica: Replica, index: int) -> None:
+        """A reader found damage; of an entry that is not there any more it says nothing."""
+        if replica.log.start.index < index <= replica.log.last_index:
+            replica.faulty.append(index)
+
+    def _bury(self, replica: Replica, truncate: Ordered) -> None:
+        """The truncation is durable. An entry that was ordered again meanwhile is not dead."""
+        is_back = replica.log.chain_at(truncate.dead_index) == truncate.dead_chain
+        if truncate.dead_chain and not is_back:
+            replica.dead[truncate.dead_chain] = truncate.dead_index
+
+    # --- what others are told ---
+
+    def on_match_told(self, replica: Replica, index: int, commit: int, at_ns: int) -> None:
+        """AppendPersisted(index): flushed, and nothing uncommitted in it is damaged (Q1)."""
+        node = replica.node
+        if index > replica.log.last_index:
+            text = f"node {node} claims entry {index}, its log ends at {replica.log.last_index}"
+            self._findings.report(Invariant.I12, text, at_ns)
+        elif index > replica.claim_index:
+            text = f"node {node} claims entry {index}, only {replica.claim_index} was flushed"
+            self._findings.report(Invariant.I10, text, at_ns)
+        damaged = [each for each in replica.faulty if commit < each <= index]
+        if damaged:
+            text = f"node {node} claims entry {index}, its uncommitted entry {damaged[0]} is faulty"
+            self._findings.report(Invariant.I12, text, at_ns)
+
+    def count_holders(self, index: int, chain: int) -> int:
+        """Replicas with this entry on disk; one that was excused counts if it once had it."""
+        port = self._durability
+        if port is None:
+            return len(self._replicas)
+        return sum(
+            port.has_entry(each.node, index, chain)
+            or (chain in each.once_held and port.is_excused(each.node))
+            for each in self._replicas
+        )
+
+    # --- after a crash ---
+
+    def on_recovered(self, replica: Replica, recovered: RecoveredLog, at_ns: int) -> None:
+        """The shadow log has been brought in line with `recovered`."""
+        node, last = replica.node, replica.log.last_index
+        faulty = [
+            index for first, end in recovered.faulty for index in range(int(first), int(end) + 1)
+        ]
+        if self._durability is None or not self._durability.is_excused(node):
+            index, chain = replica.claim_index, replica.claim_chain
+            if index > last:
+                text = f"node {node} had flushed entry {index}, and recovers only {last}"
+                self._findings.report(Invariant.I12, text, at_ns)
+            elif index > replica.log.start.index and not self._is_kept(
+                replica, index, chain, faulty
+            ):
+                text = f"node {node} had flushed entry {index}, and recovers another one"
+                self._findings.report(Invariant.I12, text, at_ns)
+            self._check_dead(replica, at_ns)
+        replica.faulty = faulty
+        replica.claim_index = last
+        replica.claim_chain = replica.log.chain_at(last) or 0
+        replica.dead = {
+            chain: at for chain, at in replica.dead.items() if replica.log.chain_at(at) != chain
+        }
+
+    def _is_kept(self, replica: Replica, index: int, chain: int, faulty: list[int]) -> bool:
+        if replica.log.chain_at(index) != chain:
+            return False
+        return index in faulty or self._has(replica.node, index, chain)
+
+    def _check_dead(self, replica: Replica, at_ns: int) -> None:
+        for chain, index in replica.dead.items():
+            if replica.log.chain_at(index) == chain:
+                text = f"node {replica.node} recovers entry {index}, whose truncation was durable"
+                self._findings.report(Invariant.I12, text, at_ns)
+
+    def _has(self, node: int, index: int, chain: int) -> bool:
+        port = self._durability
+        return port is None or port.has_entry(node, index, chain) or port.is_excused(node)

@@ -1,0 +1,84 @@
+"""The order of one producer's batches in a log (I7).
+
+Owns the last place of each producer, the modes of their sessions and the fences. A dense producer
+epoch counts 0, 1, 2, …; a monotone producer's sequences rise across its epochs; epochs never go
+back, and none of an older one follows the answer that opened a newer one.
+"""
+
+from __future__ import annotations
+
+from actors.simulation.checkers.batches import StoredBatch
+from logstore.format.session_entries import OpenEntry
+from logstore.model import SequenceMode
+
+
+class Sessions:
+    """Which producer epochs were opened, and what clients were told of them."""
+
+    __slots__ = ("_fences", "_ordered_epochs", "modes")
+
+    def __init__(self) -> None:
+        self.modes: dict[int, SequenceMode] = {}  # by producer
+        self._ordered_epochs: dict[int, int] = {}  # by producer: the newest OPEN of any log
+        # By producer: (epoch, first LSN it can have), rising; LSN 0: not known.
+        self._fences: dict[int, list[tuple[int, int]]] = {}
+
+    def open(
+        self, producer_id: int, producer_epoch: int, mode: SequenceMode, next_lsn: int
+    ) -> str | None:
+        """Everything below `next_lsn` is committed. What is wrong with it, if anything."""
+        fences = self._fences.setdefault(producer_id, [])
+        if any(epoch == producer_epoch for epoch, _ in fences):
+            return f"epoch {producer_epoch} of producer {producer_id} was opened twice"
+        self.modes[producer_id] = mode
+        fences.append((producer_epoch, next_lsn))
+        return None
+
+    def order(self, entry: OpenEntry) -> None:
+        """Some leader put this OPEN into its log, committed or not."""
+        self.modes[entry.producer_id] = SequenceMode(entry.mode)
+        known = self._ordered_epochs.get(entry.producer_id, 0)
+        self._ordered_epochs[entry.producer_id] = max(known, entry.producer_epoch)
+
+    def refuse_fenced(self, producer_id: int, producer_epoch: int) -> str | None:
+        """Its owner was told that there is a newer epoch. What is wrong with that, if anything."""
+        newest = self._ordered_epochs.get(producer_id)
+        if newest is None or newest > producer_epoch:
+            return None
+        return f"epoch {producer_epoch} of producer {producer_id} is fenced, {newest} is the newest"
+
+    def is_fenced(self, batch: StoredBatch) -> bool:
+        """It lies above all that was committed when a newer epoch had been opened."""
+        return any(
+            batch.producer_epoch < epoch and 0 < lsn <= batch.first_lsn
+            for epoch, lsn in self._fences.get(batch.producer_id, ())
+        )
+
+
+class ProducerOrder:
+    """Reads one log from its beginning, batch by batch."""
+
+    __slots__ = ("_last", "_sessions")
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._last: dict[int, tuple[int, int]] = {}  # producer -> (epoch, sequence)
+
+    def add(self, batch: StoredBatch) -> str | None:
+        """What is wrong with the place of this batch; None: nothing."""
+        producer, epoch, sequence = batch.producer_id, batch.producer_epoch, batch.sequence
+        last_epoch, last_sequence = self._last.get(producer, (0, -1))
+        self._last[producer] = max((last_epoch, last_sequence), (epoch, sequence))
+        name = f"batch {epoch}/{sequence} of producer {producer} at LSN {batch.first_lsn}"
+        after = f"after {last_epoch}/{last_sequence}"
+        mode = self._sessions.modes.get(producer)
+        if epoch < last_epoch:
+            return f"{name} {after}: its epoch had ended"
+        if self._sessions.is_fenced(batch):
+            return f"{name}: a newer epoch had been opened before it"
+        if (epoch == last_epoch or mode is SequenceMode.MONOTONE) and sequence <= last_sequence:
+            return f"{name} {after}: it is there twice, or out of order"
+        expected = last_sequence + 1 if epoch == last_epoch else 0
+        if mode is SequenceMode.DENSE and sequence != expected:
+            return f"{name} {after}: {expected} is missing"
+        return None

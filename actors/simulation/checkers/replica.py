@@ -1,0 +1,67 @@
+"""What is known of one replica: its present incarnation, and what it has promised in all of them.
+
+Data only; the modules beside it own the rules.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from actors.simulation.checkers.shadow import ShadowLog
+from logstore.format.entry import chain_start
+from logstore.model import FIRST_LSN, NO_INDEX, NO_TERM
+from logstore.raft.log_view import Position
+
+NOTHING = Position(NO_INDEX, NO_TERM, FIRST_LSN, chain_start(bytes(16)))
+
+
+@dataclass(slots=True)
+class Ordered:
+    """One Persist or Truncate that the writer has not answered; index 0: truncated since."""
+
+    seq: int
+    index: int
+    chain: int
+    ring_start: int
+    dead_index: int = 0  # of a Truncate: the first index it ended, and what stood there
+    dead_chain: int = 0
+
+
+@dataclass(slots=True)
+class Replica:
+    """Fields up to the blank line outlive an incarnation; `begin` makes the others anew."""
+
+    node: int
+    log: ShadowLog = field(default_factory=lambda: ShadowLog(NOTHING))
+    promised_term: int = 0  # told to others, so it must never be forgotten
+    promised_vote: int = 0  # in promised_term; 0: none was told
+    claim_index: int = 0  # flushed, by the writer's word
+    claim_chain: int = 0
+    dead: dict[int, int] = field(default_factory=dict)  # chain -> index, of durable truncations
+    once_held: set[int] = field(default_factory=set)  # chains that were flushed here once
+
+    incarnation: int = 0
+    is_running: bool = False
+    term: int = 0
+    vote: int = 0
+    commit: int = 0
+    visible_index: int = -1
+    visible_lsn: int = -1
+    led_term: int = 0
+    durable_term: int = 0
+    gen: int = -1
+    admits: dict[int, tuple[int, int]] = field(default_factory=dict)  # gen -> (index, chain)
+    ordered: deque[Ordered] = field(default_factory=deque)
+    faulty: list[int] = field(default_factory=list)
+    ranges: dict[int, int] = field(default_factory=dict)  # unsettled ring ranges, start -> end
+    needed_ranges: set[int] = field(default_factory=set)  # starts that the writer still reads
+
+    def begin(self, incarnation: int) -> None:
+        """Forget what the process knew."""
+        self.incarnation = incarnation
+        self.is_running = True
+        self.term = self.vote = self.commit = self.led_term = self.durable_term = 0
+        self.visible_index = self.visible_lsn = self.gen = -1
+        self.admits, self.ordered, self.faulty = {}, deque(), []
+        self.ranges, self.needed_ranges = {}, set()

@@ -1,0 +1,257 @@
+"""The session table by a plain fold of the log, written apart from logstore.session (I17).
+
+Owns the rules of SAFETY E1, E5, E6 and E8 once more, the slow way: lists and no shortcuts. A
+leader's table, rebuilt at any gen, must equal the fold of its log from the very beginning; so must
+every SESSION snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from actors.simulation.checkers.committed_log import CommittedLog
+from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.shadow import KnownEntries
+from logstore.errors import FormatError
+from logstore.format.batch import iterate_batches
+from logstore.format.entry import EntryHeader
+from logstore.format.session_entries import decode_expire, decode_open, decode_session_snapshot
+from logstore.model import EntryKind, SequenceMode
+
+Rows = tuple[tuple[int, int, int, int], ...]  # sequence, first LSN, count, crc
+FOLDED = (EntryKind.DATA, EntryKind.OPEN, EntryKind.EXPIRE, EntryKind.SESSION)
+
+
+class PlainSession(msgspec.Struct, frozen=True):
+    """One session, nothing but values."""
+
+    producer_id: int
+    producer_epoch: int
+    mode: int
+    name: bytes
+    window: int
+    next_sequence: int
+    rows: Rows
+
+
+class _Row(Protocol):
+    """A window row of logstore.session; its index is not compared: a snapshot changes it."""
+
+    sequence: int
+    count: int
+    crc: int
+
+    @property
+    def first_lsn(self) -> int: ...
+
+
+class SessionLike(Protocol):
+    """What is read of a logstore.session Session."""
+
+    producer_id: int
+    producer_epoch: int
+    name: bytes
+    window_max: int
+    next_sequence: int
+
+    @property
+    def mode(self) -> int: ...
+
+    @property
+    def rows(self) -> Mapping[int, _Row]: ...
+
+
+class FoldFault(Exception):
+    """An entry that does not follow from the log before it."""
+
+
+class PlainFold:
+    """Sessions by producer id, as the entries up to here leave them."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, PlainSession] = {}
+
+    def copy(self) -> PlainFold:
+        other = PlainFold()
+        other.sessions = dict(self.sessions)
+        return other
+
+    def apply(self, header: EntryHeader, body: bytes) -> None:
+        """Fold one entry.
+
+        Raises:
+          FoldFault: no leader that keeps the rules would have put it there.
+        """
+        match header.kind:
+            case EntryKind.OPEN:
+                self._open(body)
+            case EntryKind.EXPIRE:
+                expired = decode_expire(body)
+                old = self.sessions.pop(expired.producer_id, None)
+                if old is None or old.producer_epoch != expired.producer_epoch:
+                    raise FoldFault(f"entry {header.index}: {expired} follows {old}")
+            case EntryKind.SESSION:
+                stored = {each.producer_id: each for each in _sessions_of_snapshot(body)}
+                if stored != self.sessions:
+                    raise FoldFault(f"snapshot {header.index} is not the fold of what precedes it")
+            case EntryKind.DATA:
+                self._append(header, body)
+            case _:
+                pass
+
+    def _open(self, body: bytes) -> None:
+        entry = decode_open(body)
+        old = self.sessions.get(entry.producer_id)
+        if entry.producer_epoch != (1 if old is None else old.producer_epoch + 1):
+            raise FoldFault(f"{entry} follows {old}")
+        keeps = old is not None and entry.mode == SequenceMode.MONOTONE
+        self.sessions[entry.producer_id] = PlainSession(
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            mode=entry.mode,
+            name=entry.name,
+            window=entry.window,
+            next_sequence=old.next_sequence if old is not None and keeps else 0,
+            rows=old.rows if old is not None and keeps else (),
+        )
+
+    def _append(self, header: EntryHeader, body: bytes) -> None:
+        lsn = int(header.first_lsn)
+        new_rows: dict[int, list[tuple[int, int, int, int]]] = {}
+        next_sequences: dict[int, int] = {}
+        for _, batch in iterate_batches(body):
+            session = self.sessions.get(batch.producer_id)
+            if session is None or session.producer_epoch != batch.producer_epoch:
+                raise FoldFault(f"entry {header.index}: {batch} follows {session}")
+            expected = next_sequences.get(batch.producer_id, session.next_sequence)
+            is_next = batch.sequence == expected
+            if not is_next and (session.mode == SequenceMode.DENSE or batch.sequence < expected):
+                raise FoldFault(f"entry {header.index}: {batch}, {expected} is next")
+            row = (batch.sequence, lsn, batch.count, batch.crc)
+            new_rows.setdefault(batch.producer_id, []).append(row)
+            next_sequences[batch.producer_id] = batch.sequence + 1
+            lsn += batch.count
+        for producer_id, rows in new_rows.items():
+            session = self.sessions[producer_id]
+            self.sessions[producer_id] = msgspec.structs.replace(
+                session,
+                next_sequence=next_sequences[producer_id],
+                rows=(session.rows + tuple(rows))[-session.window :],
+            )
+
+
+class SessionTables:
+    """Compares every rebuilt table with the fold of its log, as far as bodies are known."""
+
+    __slots__ = ("_base", "_base_index", "_committed", "_findings", "_known")
+
+    def __init__(self, findings: Findings, known: KnownEntries, committed: CommittedLog) -> None:
+        self._findings = findings
+        self._known = known
+        self._committed = committed
+        self._base: PlainFold | None = None  # up to _base_index, all of it committed
+        self._base_index = 0
+
+    def rebuilt(
+        self, replica: Replica, gen: int, sessions: Iterable[SessionLike], at_ns: int
+    ) -> None:
+        """`sessions` is the table with which the replica's ingress begins this gen."""
+        node = replica.node
+        admit = replica.admits.get(gen)
+        if admit is None:
+            text = f"node {node} has a table for gen {gen}, which raft never opened"
+            self._findings.report(Invariant.I17, text, at_ns)
+            return
+        try:
+            fold = self._fold(*admit)
+        except (FoldFault, FormatError) as fault:
+            self._findings.report(Invariant.I17, f"the log of node {node}: {fault}", at_ns)
+            return
+        if fold is None:
+            return
+        found = {each.producer_id: _plain(each) for each in sessions}
+        if found != fold.sessions:
+            ids = sorted(found.keys() | fold.sessions.keys())
+            wrong = [each for each in ids if found.get(each) != fold.sessions.get(each)]
+            text = f"node {node}, gen {gen}: sessions {wrong} are not the fold of the log"
+            self._findings.report(
+                Invariant.I17,
+                f"{text}: {_brief(found.get(wrong[0]))}, not {_brief(fold.sessions.get(wrong[0]))}",
+                at_ns,
+            )
+
+    def _fold(self, last_index: int, chain: int) -> PlainFold | None:
+        """The fold of the log that ends with this chain; None: a body on the way is unknown."""
+        committed = self._committed
+        if self._base is None or last_index < self._base_index:
+            self._base, self._base_index = PlainFold(), committed.start_index
+        tail: list[int] = []
+        index = last_index
+        while index > self._base_index:
+            tail.append(chain)
+            header = self._known.headers.get(chain)
+            if header is None:
+                return None
+            index, chain = index - 1, header.prev_chain
+        fold = self._base
+        for place, each in enumerate(reversed(tail), start=self._base_index + 1):
+            if fold is self._base and committed.chain_at(place) != each:
+                fold = self._base.copy()  # from here on it is not committed
+            if not self._apply(fold, each):
+                self._base = None
+                return None
+            if fold is self._base:
+                self._base_index = place
+        return fold
+
+    def _apply(self, fold: PlainFold, chain: int) -> bool:
+        header = self._known.headers[chain]
+        if header.kind in FOLDED:
+            body = self._known.bodies.get(chain)
+            if body is None:
+                return False
+            fold.apply(header, body)
+        return True
+
+
+def _plain(session: SessionLike) -> PlainSession:
+    return PlainSession(
+        producer_id=session.producer_id,
+        producer_epoch=session.producer_epoch,
+        mode=int(session.mode),
+        name=session.name,
+        window=session.window_max,
+        next_sequence=session.next_sequence,
+        rows=tuple(
+            (row.sequence, int(row.first_lsn), row.count, row.crc) for row in session.rows.values()
+        ),
+    )
+
+
+def _sessions_of_snapshot(body: bytes) -> list[PlainSession]:
+    return [
+        PlainSession(
+            producer_id=row.producer_id,
+            producer_epoch=row.producer_epoch,
+            mode=row.mode,
+            name=row.name,
+            window=row.window,
+            next_sequence=row.next_sequence,
+            rows=tuple((each.sequence, each.first_lsn, each.count, each.crc) for each in row.rows),
+        )
+        for row in decode_session_snapshot(body).sessions
+    ]
+
+
+def _brief(session: PlainSession | None) -> str:
+    if session is None:
+        return "none"
+    last = session.rows[-1] if session.rows else None
+    return (
+        f"epoch {session.producer_epoch}, next {session.next_sequence}, "
+        f"{len(session.rows)} rows up to {last}"
+    )

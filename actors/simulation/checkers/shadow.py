@@ -1,0 +1,88 @@
+"""What each replica's log holds by the orders its own raft gave, and every entry ever ordered.
+
+Owns the shadow logs, as chains by index, and the headers and bodies behind the chains. Must not
+know what is durable or committed. Equal chains mean equal logs up to there (SAFETY S3), so a chain
+names an entry together with everything before it.
+"""
+
+from __future__ import annotations
+
+from actors.simulation.checkers.invariant import Findings, Invariant
+from logstore.format.entry import EntryHeader
+from logstore.raft.log_view import Position, RecoveredLog
+
+
+class KnownEntries:
+    """Every entry that some replica ordered written in this run."""
+
+    __slots__ = ("_chain_by_place", "_findings", "bodies", "headers")
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self.headers: dict[int, EntryHeader] = {}  # by chain
+        self.bodies: dict[int, bytes] = {}  # by chain; those whose bytes the harness could read
+        self._chain_by_place: dict[tuple[int, int], int] = {}  # by (term, index)
+
+    def add(self, header: EntryHeader, chain: int, at_ns: int) -> None:
+        """An entry is ordered. One (term, index) is one entry, with one history (I3)."""
+        if chain in self.headers:
+            return
+        self.headers[chain] = header
+        if header.chain() != chain:
+            self._findings.report(
+                Invariant.I3, f"{header} is stored with the chain {chain:#x}", at_ns
+            )
+        place = (header.term, header.index)
+        if self._chain_by_place.setdefault(place, chain) != chain:
+            self._findings.report(
+                Invariant.I3, f"two entries {header.index} of term {header.term}: {header}", at_ns
+            )
+
+
+class ShadowLog:
+    """One replica's log: chains of the entries above `start`, in order of index."""
+
+    __slots__ = ("chains", "start")
+
+    def __init__(self, start: Position) -> None:
+        self.start = start
+        self.chains: list[int] = []
+
+    @property
+    def last_index(self) -> int:
+        return self.start.index + len(self.chains)
+
+    def chain_at(self, index: int) -> int | None:
+        """The chain of the entry at `index`, or of the start; None: there is none."""
+        place = index - self.start.index - 1
+        if place == -1:
+            return self.start.chain
+        return self.chains[place] if 0 <= place < len(self.chains) else None
+
+    def truncate(self, first_index: int) -> None:
+        del self.chains[max(first_index - self.start.index - 1, 0) :]
+
+    def recover(self, recovered: RecoveredLog, known: KnownEntries) -> int | None:
+        """Become what recovery found, by following the chain back from its last entry.
+
+        Returns:
+          The index of an entry that nobody ever ordered, if there is one.
+        """
+        if recovered.start != self.start:
+            self.start = recovered.start
+            self.chains = []
+        if recovered.last is None:
+            self.chains = []
+            return None
+        index, chain = int(recovered.last.header.index), recovered.last.chain
+        self.truncate(index + 1)
+        found: list[int] = []
+        while index > self.start.index and self.chain_at(index) != chain:
+            found.append(chain)
+            header = known.headers.get(chain)
+            if header is None:
+                return index
+            index, chain = index - 1, header.prev_chain
+        self.truncate(index + 1)
+        self.chains.extend(reversed(found))
+        return None
