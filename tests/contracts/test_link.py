@@ -1,4 +1,5 @@
-"""Contract of a link, on ZeroMQ over TCP and on the fake: what arrives, is refused, is dropped.
+"""Contract of a link, on ZeroMQ over TCP, on the fake and on the virtual network: what arrives, is
+refused, is dropped.
 
 No test sleeps: the real world waits in its poll until what it expects is there.
 """
@@ -8,15 +9,19 @@ from __future__ import annotations
 import itertools
 import socket as tcp
 from collections.abc import Callable, Iterator, Sequence
+from random import Random
 from typing import Any, Protocol
 
 import pytest
 import zmq
 
+from tests.simulation.event_queue import EventQueue, Process
 from transport import link
 from transport.errors import PortInUse
 from transport.inproc import FakeNetwork, FakePoller, FakeSocket
 from transport.link import Lane, Poller, try_receive, try_receive_views, try_send
+from transport.virtual_network import VirtualNetwork
+from transport.virtual_socket import VirtualSocket
 
 MARK = 4
 PATIENCE_MS = 10_000
@@ -100,10 +105,54 @@ class FakeWorld:
         assert is_done() or is_done()  # nothing takes time here
 
 
-@pytest.fixture(params=["real", "fake"])
+class VirtualWorld:
+    def __init__(self) -> None:
+        self.queue = EventQueue()
+        self.network = VirtualNetwork(self.queue, Random(1), node_of=lambda _: 1)
+        self.server = self.network.links(Process(self.queue, 1))
+        self.client = self.network.links(Process(self.queue, 0))
+        self.ports = itertools.count(1)
+
+    def bind(self, kind: int, endpoint: str = "", **options: Any) -> tuple[VirtualSocket, str]:
+        endpoint = endpoint or self.unused_endpoint()
+        make: dict[int, Callable[..., VirtualSocket]] = {
+            zmq.ROUTER: lambda *each, **more: self.server.router_bind(
+                *each, lane=Lane.CONTROL, **more
+            ),
+            zmq.PULL: self.server.pull_bind,
+            zmq.XPUB: self.server.xpub_bind,
+        }
+        return make[kind](endpoint, message_size_max=1 << 20, **options), endpoint
+
+    def unused_endpoint(self) -> str:
+        return f"tcp://127.0.0.1:{next(self.ports)}"
+
+    def connect(self, kind: int, endpoint: str, **options: Any) -> VirtualSocket:
+        make: dict[int, Callable[..., VirtualSocket]] = {
+            zmq.DEALER: lambda *each, **more: self.client.dealer_connect(
+                *each, lane=Lane.CONTROL, **more
+            ),
+            zmq.PUSH: self.client.push_connect,
+            zmq.SUB: self.client.sub_connect,
+        }
+        return make[kind](endpoint, message_size_max=1 << 20, **options)
+
+    def wait(self, *sockets: Any) -> list[Any]:
+        self.until(lambda: any(socket.is_readable for socket in sockets))
+        return [socket for socket in sockets if socket.is_readable]
+
+    def until(self, is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            self.queue.run_one()
+
+
+@pytest.fixture(params=["real", "fake", "virtual"])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "fake":
         yield FakeWorld()
+        return
+    if request.param == "virtual":
+        yield VirtualWorld()
         return
     real = RealWorld()
     yield real

@@ -1,0 +1,117 @@
+"""How one simulated process opens its sockets: each method as the function of `transport.link`.
+
+Owns the signatures. Must not know what becomes of a socket. Of the options, lanes and `insecure`
+make no difference: every connection breaks the same way, and any address may be bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import zmq
+
+from transport.link import HIGH_WATER_MARK, Lane
+from transport.virtual_socket import Switchboard, VirtualSocket
+from transport.virtual_wire import Owner
+
+
+class VirtualLinks:
+    """The sockets of `owner`."""
+
+    def __init__(self, switchboard: Switchboard, owner: Owner) -> None:
+        self._switchboard = switchboard
+        self._owner = owner
+
+    def router_bind(
+        self,
+        endpoint: str,
+        *,
+        lane: Lane,
+        message_size_max: int,
+        high_water_mark: int = HIGH_WATER_MARK,
+        insecure: bool = False,
+    ) -> VirtualSocket:
+        """MANDATORY and HANDOVER."""
+        del lane, insecure
+        return self._listen(self._make(zmq.ROUTER, endpoint, message_size_max, high_water_mark))
+
+    def dealer_connect(
+        self,
+        endpoint: str,
+        *,
+        lane: Lane,
+        message_size_max: int,
+        high_water_mark: int = HIGH_WATER_MARK,
+        routing_id: bytes = b"",
+    ) -> VirtualSocket:
+        """IMMEDIATE."""
+        del lane
+        socket = self._make(zmq.DEALER, endpoint, message_size_max, high_water_mark)
+        socket.routing_id = routing_id
+        return self._connect(socket)
+
+    def pull_bind(
+        self,
+        endpoint: str,
+        *,
+        message_size_max: int,
+        high_water_mark: int = HIGH_WATER_MARK,
+        insecure: bool = False,
+    ) -> VirtualSocket:
+        """What arrives is taken in the order of arrival."""
+        del insecure
+        return self._listen(self._make(zmq.PULL, endpoint, message_size_max, high_water_mark))
+
+    def push_connect(
+        self, endpoint: str, *, message_size_max: int, high_water_mark: int = HIGH_WATER_MARK
+    ) -> VirtualSocket:
+        """IMMEDIATE."""
+        return self._connect(self._make(zmq.PUSH, endpoint, message_size_max, high_water_mark))
+
+    def xpub_bind(
+        self,
+        endpoint: str,
+        *,
+        message_size_max: int,
+        high_water_mark: int = HIGH_WATER_MARK,
+        welcome: bytes = b"",
+        insecure: bool = False,
+    ) -> VirtualSocket:
+        """VERBOSE: every subscription is received, and the end of a topic's last one."""
+        del insecure
+        socket = self._make(zmq.XPUB, endpoint, message_size_max, high_water_mark)
+        socket.welcome = welcome
+        return self._listen(socket)
+
+    def sub_connect(
+        self,
+        endpoint: str,
+        *,
+        topics: Sequence[bytes],
+        message_size_max: int,
+        high_water_mark: int = HIGH_WATER_MARK,
+    ) -> VirtualSocket:
+        """Subscribed to `topics` (prefixes) with every connection that is made."""
+        socket = self._make(zmq.SUB, endpoint, message_size_max, high_water_mark)
+        socket.topics = tuple(topics)
+        return self._connect(socket)
+
+    def _make(
+        self, kind: int, endpoint: str, message_size_max: int, high_water_mark: int
+    ) -> VirtualSocket:
+        return VirtualSocket(
+            self._switchboard,
+            self._owner,
+            kind,
+            endpoint,
+            message_size_max=message_size_max,
+            high_water_mark=high_water_mark,
+        )
+
+    def _listen(self, socket: VirtualSocket) -> VirtualSocket:
+        self._switchboard.listen(socket)
+        return socket
+
+    def _connect(self, socket: VirtualSocket) -> VirtualSocket:
+        self._switchboard.connect(socket)
+        return socket
