@@ -164,15 +164,19 @@ class _Replica:
 
 
 class ReachObserver:
-    """Tell it what happens; `counts` has what was met. `nodes`: the voters."""
+    """Tell it what happens; `counts` says what was met. `nodes`: the voters."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
-        self.counts = Counts()
+        self._counts = Counts()
         self._replicas = {node: _Replica(node) for node in nodes}
         self._majority = majority(len(self._replicas))
         self._committed = 0
         self._late_majority: dict[int, int] = {}  # index → term, flushed by a majority too late
         self._candidates: dict[int, int] = {}  # term → the first candidate
+
+    def counts(self) -> dict[str, int]:
+        """How often each was met so far, by name."""
+        return self._counts.by_name()
 
     # --- replicas ---
 
@@ -181,7 +185,7 @@ class ReachObserver:
         replica = self._replicas[node]
         last_index = log.start.index if log.last is None else log.last.header.index
         if last_index < replica.last_index:
-            self.counts.add(Reach.UNFLUSHED_LOST)
+            self._counts.add(Reach.UNFLUSHED_LOST)
         _forget_from(replica, last_index + 1)
         replica.last_index = last_index
         replica.durable = log.persisted
@@ -189,10 +193,10 @@ class ReachObserver:
         replica.dropped.clear()
         replica.is_full = False
         if log.faulty:
-            self.counts.add(Reach.FAULTY_FOUND)
+            self._counts.add(Reach.FAULTY_FOUND)
         if replica.has_lied:
             replica.has_lied = False
-            self.counts.add(Reach.LYING_FLUSH_RECOVERED)
+            self._counts.add(Reach.LYING_FLUSH_RECOVERED)
 
     def stepped(
         self,
@@ -209,10 +213,10 @@ class ReachObserver:
                 self._on_persisted(replica, core, event.seq)
             case DiskFullChanged():
                 if replica.is_full and not event.is_full:
-                    self.counts.add(Reach.DISK_FULL_OVER)
+                    self._counts.add(Reach.DISK_FULL_OVER)
                 replica.is_full = event.is_full
             case EntryRotted():
-                self.counts.add(Reach.FAULTY_FOUND)
+                self._counts.add(Reach.FAULTY_FOUND)
             case _:
                 pass
         for effect in effects:
@@ -221,25 +225,25 @@ class ReachObserver:
 
     def ring_overwritten(self) -> None:
         """A replicator counted RING_OVERWRITTEN."""
-        self.counts.add(Reach.RING_OVERWRITTEN)
+        self._counts.add(Reach.RING_OVERWRITTEN)
 
     def judged(self, verdicts: Verdicts) -> None:
         """What `logstore.storage.verdict.judge` returned at a start."""
         if verdicts.rebuilt:
-            self.counts.add(Reach.ORPHAN_ADOPTED)
+            self._counts.add(Reach.ORPHAN_ADOPTED)
         if verdicts.has_torn_tail:
-            self.counts.add(Reach.TORN_TAIL)
+            self._counts.add(Reach.TORN_TAIL)
 
     def meta_loaded(self, *, whole_copies: int) -> None:
         """How many copies of META were whole at a start."""
         if whole_copies == 1:
-            self.counts.add(Reach.META_COPY_BAD)
+            self._counts.add(Reach.META_COPY_BAD)
 
     def rolled(self, *, had_spare: bool) -> None:
         """`LogWriter.roll` or `truncate` opened a segment; whether `needs_spare` was false
         before."""
         if had_spare:
-            self.counts.add(Reach.SPARE_ROLLED)
+            self._counts.add(Reach.SPARE_ROLLED)
 
     def lied(self, node: int) -> None:
         """The power of `node` went while its device had lied about a flush."""
@@ -250,17 +254,17 @@ class ReachObserver:
     def table_rebuilt(self, *, from_snapshot: bool) -> None:
         """Admission opened; whether the walk began at a SESSION entry."""
         if from_snapshot:
-            self.counts.add(Reach.SNAPSHOT_USED)
+            self._counts.add(Reach.SNAPSHOT_USED)
 
     def retried(self, *, is_committed: bool) -> None:
         """`SessionTable.offer` knew the batch; whether its row was committed."""
-        self.counts.add(Reach.DEDUP_COMMITTED if is_committed else Reach.DEDUP_UNCOMMITTED)
+        self._counts.add(Reach.DEDUP_COMMITTED if is_committed else Reach.DEDUP_UNCOMMITTED)
 
     def refused(self, code: int) -> None:
         """A client got this ErrorCode for an append."""
         reach = _BY_REFUSAL.get(ErrorCode(code))
         if reach is not None:
-            self.counts.add(reach)
+            self._counts.add(reach)
 
     # --- events and effects ---
 
@@ -277,7 +281,7 @@ class ReachObserver:
 
     def _see(self, replica: _Replica, core: Core, event: Event, effect: Effect) -> None:
         """One effect of a class in `_WATCHED`."""
-        counts = self.counts
+        counts = self._counts
         match effect:
             case Persist():
                 self._on_persist(replica, effect)
@@ -311,13 +315,13 @@ class ReachObserver:
     def _on_persist(self, replica: _Replica, effect: Persist) -> None:
         header = effect.header
         if (header.index, header.term) in replica.dropped:
-            self.counts.add(Reach.REWRITTEN_ABA)
+            self._counts.add(Reach.REWRITTEN_ABA)
         replica.rows[header.index] = (header.term, header.kind == EntryKind.DATA)
         replica.last_index = header.index
         replica.in_flight.append((effect.seq, header.index))
 
     def _on_truncate(self, replica: _Replica, first_index: int) -> None:
-        counts = self.counts
+        counts = self._counts
         if any(index >= first_index for _, index in replica.in_flight):
             counts.add(Reach.REWRITTEN_IN_FLIGHT)
         acknowledged = replica.acknowledged
