@@ -1,0 +1,1 @@
+"""Simulated clients: producers, consumers, readers and operators of the virtual world."""

@@ -1,0 +1,119 @@
+"""What a careless, broken or hostile producer sends on purpose, and what must come of it.
+
+Each act is of one moment and keeps the ledger honest: what must be refused is told as an operation
+that never appears, what must be dropped is not told at all. Must not know when to act.
+
+| act | what must happen |
+|---|---|
+| RETRY | an acknowledged batch again: the same LSNs |
+| REUSE | an acknowledged sequence with other bytes: SEQUENCE_REUSED; monotone: as before |
+| SKIP | a sequence is left out: GAP, then both in order |
+| DAMAGED | a batch with one byte changed, or cut: dropped |
+| GARBAGE | bytes that are no push: dropped |
+| TOO_LARGE | above `batch_max_bytes`: refused for good |
+| NEWER | of a newer version of the protocol: refused for good |
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from random import Random
+
+from actors.simulation.clients.session import ProducerSession
+from logstore.format.client_messages import APPEND_MAGIC, APPEND_PREFIX, APPEND_VERSION
+
+# Sequences of batches that must be refused: far above what a run uses.
+BAD_SEQUENCE_FIRST = 1 << 40
+_RECENT = 24  # acknowledged batches to choose from: some of them below a window of 16
+_GARBAGE_MAX_BYTES = 200
+
+
+class Mischief(StrEnum):
+    RETRY = "retry"
+    REUSE = "reuse"
+    SKIP = "skip"
+    DAMAGED = "damaged"
+    GARBAGE = "garbage"
+    TOO_LARGE = "too-large"
+    NEWER = "newer"
+
+
+def commit_mischief(
+    session: ProducerSession, kind: Mischief, payloads: list[bytes], random: Random, now_ns: int
+) -> None:
+    """Do it, if this session can now. `payloads`: new ones, for what needs some."""
+    if not session.is_serving:
+        return
+    match kind:
+        case Mischief.RETRY:
+            _retry(session, random)
+        case Mischief.REUSE:
+            _reuse(session, payloads, random, now_ns)
+        case Mischief.SKIP:
+            _skip(session, payloads, now_ns)
+        case Mischief.DAMAGED:
+            _damage(session, payloads, random, now_ns)
+        case Mischief.GARBAGE:
+            session.push(random.randbytes(random.randrange(_GARBAGE_MAX_BYTES)))
+        case Mischief.TOO_LARGE:
+            _too_large(session, now_ns)
+        case Mischief.NEWER:
+            _newer(session, payloads, now_ns)
+    session.wire.count(f"mischief-{kind}")
+
+
+def _acknowledged_lately(session: ProducerSession, random: Random) -> int:
+    """A sequence that was acknowledged; -1: none was yet."""
+    settled = list(session.unresolved.settled)[-_RECENT:]
+    known = [each for each in settled if session.unresolved.settled[each].first_lsn]
+    return random.choice(known) if known else -1
+
+
+def _retry(session: ProducerSession, random: Random) -> None:
+    sequence = _acknowledged_lately(session, random)
+    if sequence >= 0:
+        session.push_batch(session.unresolved.settled[sequence].batch)
+
+
+def _reuse(session: ProducerSession, payloads: list[bytes], random: Random, now_ns: int) -> None:
+    sequence = _acknowledged_lately(session, random)
+    if sequence >= 0:
+        session.reused.add(sequence)
+        session.push_batch(session.encode([*payloads, b"other bytes"], sequence, now_ns))
+
+
+def _skip(session: ProducerSession, payloads: list[bytes], now_ns: int) -> None:
+    """The next batch is kept back; the one after it goes out. Only a dense session has gaps."""
+    unresolved = session.unresolved
+    if not session.is_dense or unresolved.to_send or unresolved.withheld >= 0:
+        return
+    if not session.has_room(2 * session.batch_max_bytes, batches=2):
+        return
+    unresolved.withheld = session.append(payloads, session.next_sequence, now_ns).sequence
+    unresolved.to_send.clear()
+    session.append([*payloads[1:], b"behind a gap"], session.next_sequence, now_ns)
+    session.flush(now_ns)
+
+
+def _damage(session: ProducerSession, payloads: list[bytes], random: Random, now_ns: int) -> None:
+    """In the place of the next batch; the real one may follow."""
+    batch = bytearray(session.encode([*payloads, b"damaged"], session.next_sequence, now_ns))
+    if random.random() < 0.2:
+        del batch[random.randrange(len(batch)) :]
+    else:
+        batch[random.randrange(len(batch))] ^= 1 << random.randrange(8)
+    session.push_batch(bytes(batch))
+
+
+def _too_large(session: ProducerSession, now_ns: int) -> None:
+    sequence = BAD_SEQUENCE_FIRST + now_ns
+    append = session.make([bytes(session.batch_max_bytes)], sequence, now_ns)
+    session.bad[sequence] = append
+    session.push_batch(append.batch)
+
+
+def _newer(session: ProducerSession, payloads: list[bytes], now_ns: int) -> None:
+    sequence = BAD_SEQUENCE_FIRST + now_ns
+    append = session.make(payloads, sequence, now_ns)
+    session.bad[sequence] = append
+    session.push(APPEND_PREFIX.pack(APPEND_MAGIC, APPEND_VERSION + 1, session.round) + append.batch)

@@ -1,0 +1,73 @@
+"""A client's side of the envelope: numbers for its requests, the cluster's id, honest complaints.
+
+Owns what one client has learned of the cluster. A frame that a replica should not have sent is a
+violation: the simulated network loses, repeats and delays, but never changes a byte.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors.simulation.checkers.invariant import Invariant, Violation
+from actors.simulation.clients.host import ClientHost
+from logstore.errors import FormatError
+from logstore.format.fields import UUID_SIZE
+from logstore.format.message import Envelope, decode_message, encode_message
+from logstore.model import NO_NODE
+
+_ZERO_ID = bytes(UUID_SIZE)
+
+
+class Wire:
+    """Encodes and decodes for one client. `counts` says what happened to it, by name."""
+
+    def __init__(self, host: ClientHost) -> None:
+        self.host = host
+        self.counts: dict[str, int] = {}
+        self._cluster_id = _ZERO_ID
+        self._correlation = self._operation = host.number << 32
+
+    def next_operation(self) -> int:
+        """A number for an append, unique in the world."""
+        self._operation += 1
+        return self._operation
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def encode(self, message: msgspec.Struct) -> tuple[int, bytes]:
+        """The frame of a request, and the number its answer carries."""
+        self._correlation += 1
+        frame = encode_message(
+            message,
+            cluster_id=self._cluster_id,
+            sender_uuid=_ZERO_ID,
+            sender=NO_NODE,
+            target=NO_NODE,
+            correlation=self._correlation,
+        )
+        return self._correlation, frame
+
+    def decode(self, frame: bytes) -> tuple[Envelope, Any] | None:
+        """What a replica says; None, and a violation, if it is no message of this cluster."""
+        try:
+            envelope, message = decode_message(frame)
+        except FormatError as error:
+            self.violated(Invariant.I11, f"a replica sent no message: {error}")
+            return None
+        cluster_id = envelope.cluster_id
+        if cluster_id not in (self._cluster_id, _ZERO_ID):
+            if self._cluster_id != _ZERO_ID:
+                text = f"node {envelope.sender} is of another cluster, {cluster_id.hex()}"
+                self.violated(Invariant.I8, text)
+                return None
+            self._cluster_id = cluster_id
+        return envelope, message
+
+    def violated(self, invariant: Invariant, text: str) -> None:
+        """An answer broke a promise."""
+        host = self.host
+        violation = Violation(invariant.value, f"{host.name}: {text}", host.world_now())
+        host.ledger.violations.append(violation)
