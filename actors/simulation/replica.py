@@ -249,8 +249,7 @@ class Replica:
             return RaftActor(station, core_type)
         actor = make_actor(station)
         if name == topology.INGRESS:
-            incarnation = self.incarnation
-            process.on_started = lambda: self._watch.watch_ingress(self.node, incarnation, actor)
+            process.on_started = lambda: self._watch.watch_ingress(self.node, actor)
         return actor
 
     def _station(self, process: Process, name: str, *, host: Any) -> SimulatedStation:

@@ -56,7 +56,7 @@ class Watch:
     def died(self, node: int, process: str, incarnation: int) -> None:
         if not process:
             self.cores.pop(node, None)
-        self._ledger.died(node, process, incarnation, self._world.now_ns)
+        self._ledger.died(node, process, incarnation)
 
     def liveness_lost(self, text: str) -> None:
         self._world.note(text)
@@ -87,7 +87,7 @@ class Watch:
             config: RaftConfig, state: RecoveredLog, log_view: LogView, random: Random
         ) -> RaftCore:
             now_ns = self._world.now_ns
-            self._ledger.recovered(node, incarnation, state, now_ns)
+            self._ledger.recovered(node, state, now_ns)
             self._reach.recovered(node, incarnation, state)
             parts = (config, state, log_view, random)
             core = self.cores[node] = _WatchedCore(self, node, incarnation, parts)
@@ -106,12 +106,12 @@ class Watch:
         self._ledger.stepped(node, incarnation, core, event, effects, self._world.now_ns)
         self._reach.stepped(node, incarnation, core, event, effects)
 
-    def watch_ingress(self, node: int, incarnation: int, ingress: Any) -> None:
+    def watch_ingress(self, node: int, ingress: Any) -> None:
         """Look at the session table the moment it is rebuilt, before new batches change it."""
 
         def look(gen: int, table: SessionTable) -> None:
             now_ns = self._world.now_ns
-            self._ledger.table_rebuilt(node, incarnation, gen, table.sessions(), now_ns)
+            self._ledger.table_rebuilt(node, gen, table.sessions(), now_ns)
 
         ingress.admission.on_open = look
 

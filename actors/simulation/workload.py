@@ -1,0 +1,88 @@
+"""The clients of one run: who appends, who follows, and what the phases ask of them.
+
+Owns the clients' processes. Must not know faults, nor how a client works.
+"""
+
+from __future__ import annotations
+
+from actors.simulation.clients import consumer as consumers
+from actors.simulation.clients import producer as producers
+from actors.simulation.clients.consumer import Consumer
+from actors.simulation.clients.host import ClientHost
+from actors.simulation.clients.producer import Probe, Producer
+from actors.simulation.cluster import SimulatedCluster
+from actors.simulation.process import Process
+from actors.simulation.random_streams import stream
+
+
+class Workload:
+    """Producers and consumers of `cluster`; `start` before its world runs."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self._producers: dict[str, Producer] = {}
+        self._consumers: dict[str, Consumer] = {}
+        self._probes: list[Probe] = []
+
+    def start(self) -> None:
+        ground = self._cluster.script.ground
+        for number in range(1, ground.producers + 1):
+            self._cluster.add_client(f"producer-{number}", self._make_producer)
+        for number in range(1, ground.consumers + 1):
+            self._cluster.add_client(f"consumer-{number}", self._make_consumer)
+
+    @property
+    def appends_acknowledged(self) -> int:
+        return sum(each.counts.get("acknowledged", 0) for each in self._producers.values())
+
+    @property
+    def has_unresolved(self) -> bool:
+        return any(each.has_unresolved for each in self._producers.values())
+
+    def has_read(self, lsn: int) -> bool:
+        """Every consumer has been given everything up to `lsn`."""
+        return all(each.next_lsn in (0, lsn + 1) for each in self._consumers.values())
+
+    def probe(self) -> None:
+        """An append by each producer, from now on."""
+        self._probes = [each.append_probe() for each in self._producers.values()]
+        for name in self._producers:
+            self._cluster.clients[name].wake()
+
+    def is_probe_acknowledged(self) -> bool:
+        return any(each.is_acknowledged for each in self._probes)
+
+    def stop_appending(self) -> None:
+        for name, producer in self._producers.items():
+            producer.stop_appending()
+            self._cluster.clients[name].wake()
+
+    def _make_producer(self, process: Process) -> Producer:
+        ground, host = self._cluster.script.ground, self._host(process, 0)
+        options = producers.draw_options(
+            host,
+            append_every_ns=ground.append_every_ns,
+            payload_max_bytes=ground.payload_max_bytes,
+            batch_max_payloads=ground.batch_max_payloads,
+        )
+        producer = self._producers[process.name] = Producer(host, options)
+        return producer
+
+    def _make_consumer(self, process: Process) -> Consumer:
+        host = self._host(process, len(self._cluster.script.ground.clock_drift_ppm) << 8)
+        consumer = Consumer(host, consumers.draw_options(host))
+        self._consumers[process.name] = consumer
+        return consumer
+
+    def _host(self, process: Process, base: int) -> ClientHost:
+        cluster = self._cluster
+        return ClientHost(
+            number=base + int(process.name.rpartition("-")[2]),
+            name=process.name,
+            links=cluster.network.links(process),
+            endpoint=cluster.endpoint,
+            nodes=cluster.nodes,
+            random=stream(cluster.script.seed, f"client.{process.name}"),
+            ledger=cluster.ledger,
+            world_now=lambda: cluster.world.now_ns,
+        )
