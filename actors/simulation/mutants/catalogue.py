@@ -1,0 +1,38 @@
+"""Every mutant, by area. Owns their order, which is the order of the published table."""
+
+from __future__ import annotations
+
+from actors.simulation.mutants import (
+    election_mutants,
+    log_mutants,
+    read_mutants,
+    recovery_mutants,
+    ring_mutants,
+    session_mutants,
+    storage_mutants,
+    stream_mutants,
+)
+from actors.simulation.mutants.mutant import Mutant
+
+CATALOGUE: tuple[Mutant, ...] = (
+    *election_mutants.MUTANTS,
+    *log_mutants.MUTANTS,
+    *stream_mutants.MUTANTS,
+    *read_mutants.MUTANTS,
+    *storage_mutants.MUTANTS,
+    *recovery_mutants.MUTANTS,
+    *session_mutants.MUTANTS,
+    *ring_mutants.MUTANTS,
+)
+
+
+def mutant_named(name: str) -> Mutant:
+    """The mutant of this name.
+
+    Raises:
+      LookupError: there is none.
+    """
+    for each in CATALOGUE:
+        if each.name == name:
+            return each
+    raise LookupError(f"no mutant is called {name!r}")
