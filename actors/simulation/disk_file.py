@@ -94,20 +94,12 @@ class SimulatedFile:
             data = sectors.get(first, ZERO_SECTOR)[:inside] + data
         if end % SECTOR_BYTES:
             data += sectors.get(end // SECTOR_BYTES, ZERO_SECTOR)[end % SECTOR_BYTES :]
-        if len(data) == SECTOR_BYTES:
-            if first in pending:
-                self.older.setdefault(first, []).append(pending[first])
-            sectors[first] = pending[first] = data
-            return
-        numbers = range(first, first + len(data) // SECTOR_BYTES)
-        if pending and not pending.keys().isdisjoint(numbers):
-            for number in numbers:
-                if number in pending:
-                    self.older.setdefault(number, []).append(pending[number])
-        starts = range(0, len(data), SECTOR_BYTES)
-        written = dict(zip(numbers, [data[at : at + SECTOR_BYTES] for at in starts], strict=True))
-        sectors.update(written)
-        pending.update(written)
+        number = first
+        for at in range(0, len(data), SECTOR_BYTES):
+            if number in pending:
+                self.older.setdefault(number, []).append(pending[number])
+            sectors[number] = pending[number] = data[at : at + SECTOR_BYTES]
+            number += 1
 
     def resize(self, size: int) -> None:
         """Growing costs nothing: what is absent reads as zeros."""

@@ -82,9 +82,11 @@ class DiskNames:
     def durable_file(self, path: str, *, counting_lies: bool) -> SimulatedFile | None:
         """The file that the name certainly has after a power cut and has now."""
         file = self.files.get(path)
-        if path in self.pending or (path in self.lied and not counting_lies):
+        if path in self.pending:
             return None
-        return file if path in self.lied or self.durable.get(path) is file else None
+        if path in self.lied:
+            return file if counting_lies else None
+        return file if self.durable.get(path) is file else None
 
     def _changed_in(self, folder: str) -> list[str]:
         prefix = folder.rstrip("/") + "/"
