@@ -14,8 +14,9 @@ import msgspec
 from actors.simulation.clients.append import draw_payloads
 from actors.simulation.clients.host import MS_NS, ClientHost
 from actors.simulation.clients.mischief import Mischief, commit_mischief
-from actors.simulation.clients.session import ProducerSession, Wish
+from actors.simulation.clients.session import ProducerSession
 from actors.simulation.clients.wire import Wire
+from actors.simulation.clients.wish import Wish
 from logstore.format.batch import batch_size
 from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import SequenceMode

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
-import msgspec
-
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.append import Append
 from actors.simulation.clients.asker import SEND_AGAIN_NS, Answer, Asker
@@ -24,6 +22,7 @@ from actors.simulation.clients.host import MS_NS, NEVER_NS
 from actors.simulation.clients.leader import LeaderFinder
 from actors.simulation.clients.unresolved import Unresolved
 from actors.simulation.clients.wire import Wire
+from actors.simulation.clients.wish import Wish
 from logstore.errors import ErrorCode
 from logstore.format.batch import encode_batch
 from logstore.format.client_messages import (
@@ -31,13 +30,10 @@ from logstore.format.client_messages import (
     Acks,
     ErrorReply,
     OpenSessionReply,
-    OpenSessionRequest,
     SessionStateReply,
     SessionStateRequest,
     append_prefix,
 )
-from logstore.limits import SESSION_WINDOW_MIN
-from logstore.model import AckLevel, SequenceMode
 from logstore.settings import PortOffset
 
 _PAUSE_NS = (10 * MS_NS, 200 * MS_NS)
@@ -68,15 +64,6 @@ class Phase(Enum):
     OVER = "over"
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """What to open. Producer id 0 and no name: a new producer."""
-
-    mode: SequenceMode
-    window: int
-    name: bytes = b""
-    producer_id: int = 0
-
-
 class ProducerSession:
     """Call `do_work` until it `is_over`; `append` while it `has_room`."""
 
@@ -84,7 +71,7 @@ class ProducerSession:
         self.wire = wire
         self.wish = wish
         self.phase = Phase.FINDING
-        self.is_dense = wish.mode is SequenceMode.DENSE
+        self.is_dense = wish.is_dense
         self.producer_id = 0
         self.producer_epoch = 0
         self.next_sequence = 0
@@ -245,11 +232,7 @@ class ProducerSession:
             self._subscribe(node, now_ns)
             return
         self.phase = Phase.OPENING
-        wish = self.wish
-        request = OpenSessionRequest(
-            wish.producer_id, wish.mode, AckLevel.QUORUM, wish.window, wish.name
-        )
-        self._asker.ask(request, OpenSessionReply, now_ns)
+        self._asker.ask(self.wish.request(), OpenSessionReply, now_ns)
 
     def _subscribe(self, node: int, now_ns: int) -> None:
         self.phase = Phase.SUBSCRIBING
@@ -282,13 +265,7 @@ class ProducerSession:
     def _opened(self, answer: Answer, now_ns: int) -> None:
         reply: OpenSessionReply = answer.message
         wish = self.wish
-        if (
-            reply.producer_id == 0
-            or reply.producer_epoch == 0
-            or wish.producer_id not in (0, reply.producer_id)
-            or reply.window < SESSION_WINDOW_MIN
-            or (self.is_dense and reply.next_sequence != 0)
-        ):
+        if not wish.is_granted_by(reply):
             self.wire.violated(Invariant.I17, f"{wish} was answered by {reply}")
         self.producer_id, self.producer_epoch = reply.producer_id, reply.producer_epoch
         self.next_sequence = reply.next_sequence

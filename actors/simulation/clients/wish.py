@@ -1,0 +1,40 @@
+"""Which session a producer wants to open (E8), and whether an answer is one to that.
+
+Pure. Knows nothing of how it is asked for.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from logstore.format.client_messages import OpenSessionReply, OpenSessionRequest
+from logstore.limits import SESSION_WINDOW_MIN
+from logstore.model import AckLevel, SequenceMode
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """Producer id 0 and no name: a new producer. `window` in batches."""
+
+    mode: SequenceMode
+    window: int
+    name: bytes = b""
+    producer_id: int = 0
+
+    @property
+    def is_dense(self) -> bool:
+        return self.mode is SequenceMode.DENSE
+
+    def request(self) -> OpenSessionRequest:
+        return OpenSessionRequest(
+            self.producer_id, self.mode, AckLevel.QUORUM, self.window, self.name
+        )
+
+    def is_granted_by(self, reply: OpenSessionReply) -> bool:
+        """Whether this answer makes sense."""
+        return (
+            reply.producer_id != 0
+            and reply.producer_epoch != 0
+            and self.producer_id in (0, reply.producer_id)
+            and reply.window >= SESSION_WINDOW_MIN
+            and (not self.is_dense or reply.next_sequence == 0)
+        )
