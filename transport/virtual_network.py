@@ -148,7 +148,7 @@ class VirtualNetwork:
         for connection in tuple(self._connections):
             connecting, binding = connection.connecting, connection.binding
             if frozenset((connecting.owner.node, binding.owner.node)) in nodes:
-                self._end(connection)
+                self._count_end(connection)
                 self._part(connection, connecting)
                 self._part(connection, binding)
 
@@ -193,7 +193,7 @@ class VirtualNetwork:
 
     def hang_up(self, connection: Connection, socket: VirtualSocket) -> None:
         """`socket` ends `connection`: at once here, after a delay at the other end."""
-        self._end(connection)
+        self._count_end(connection)
         self._part(connection, socket)
         is_there = socket is connection.binding
         other = connection.connecting if is_there else connection.binding
@@ -268,12 +268,8 @@ class VirtualNetwork:
         other = connection.binding if is_connecting else connection.connecting
         if not other.has(connection):
             del self._connections[connection]
-        if is_connecting and not socket.is_closed:
+        if is_connecting:
             self._retry(socket)
-
-    def _end(self, connection: Connection) -> None:
-        connection.lose()
-        self._count_end(connection)
 
     def _count_end(self, connection: Connection) -> None:
         if not connection.is_ending:

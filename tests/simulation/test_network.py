@@ -119,17 +119,6 @@ def test_who_only_receives_cannot_send(stage: NetworkStage) -> None:
         assert unsupported.value.errno == errno.ENOTSUP
 
 
-def test_neither_waiting_nor_lingering_is_played(stage: NetworkStage) -> None:
-    pull = stage.bind("pull")
-    assert pull.fileno() == -1
-    with pytest.raises(ValueError, match="DONTWAIT"):
-        pull.recv()
-    with pytest.raises(ValueError, match="linger"):
-        pull.close(linger=None)
-    with pytest.raises(ValueError, match="EVENTS and RCVMORE"):
-        pull.getsockopt(zmq.LINGER)
-
-
 def test_a_port_is_in_use_while_its_holder_lives(stage: NetworkStage) -> None:
     stage.bind("pull")
     with pytest.raises(PortInUse, match="in use"):
@@ -156,6 +145,18 @@ def test_messages_of_a_connection_stay_in_order_whatever_their_delays(stage: Net
     stage.run(60)
     assert received_numbers(router) == list(range(200))
     assert received_numbers(dealer) == list(range(100))
+
+
+def test_a_fast_message_waits_for_a_slow_one_and_does_not_hurry_it(stage: NetworkStage) -> None:
+    push, pull = stage.push_and_pull()
+    stage.network.set_quality([(2, 1)], (SECOND_NS, SECOND_NS))
+    send_numbers(push, [1])
+    stage.network.set_quality([(2, 1)])
+    send_numbers(push, [2])
+    stage.run(999)
+    assert received(pull) == []
+    stage.run(1)
+    assert received_numbers(pull) == [1, 2]
 
 
 def test_connections_overtake_each_other(stage: NetworkStage) -> None:

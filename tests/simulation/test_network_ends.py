@@ -141,6 +141,7 @@ def test_what_is_unread_at_a_death_is_lost(stage: NetworkStage) -> None:
     send_numbers(push, range(3))
     stage.run(5)
     pull.close(linger=0)
+    pull.close(linger=0)
     assert not pull.is_readable
     assert stage.counters.lost == 3
 
@@ -154,3 +155,16 @@ def test_a_socket_closed_while_it_connects_never_does(stage: NetworkStage) -> No
         subscriber.close(linger=0)
     stage.run(10_000)
     assert try_receive(publisher) is None
+
+
+def test_neither_waiting_nor_lingering_is_played(stage: NetworkStage) -> None:
+    pull = stage.bind("pull")
+    assert pull.fileno() == -1
+    with pytest.raises(ValueError, match="DONTWAIT"):
+        pull.recv()
+    with pytest.raises(ValueError, match="linger"):
+        pull.close(linger=None)
+    with pytest.raises(ValueError, match="EVENTS and RCVMORE"):
+        pull.getsockopt(zmq.LINGER)
+    with pytest.raises(zmq.Again):
+        pull.recv(zmq.DONTWAIT)

@@ -194,6 +194,34 @@ def test_a_one_way_cut_lets_the_other_direction_through_until_an_end_notices(
     assert try_send(dealer, [b"healed"])
 
 
+def test_an_end_that_has_noticed_a_cut_receives_no_more(stage: NetworkStage) -> None:
+    cases = 0
+    for seed in range(10):
+        stage = NetworkStage(seed)
+        dealer, router = stage.dealer_and_router()
+        stage.network.cut([THERE], "drop")
+        while try_send(dealer, [b"?"]):
+            stage.run(10)
+        received(dealer)
+        cases += try_send(router, [b"n2", b"the router has not noticed yet"])
+        stage.run(NOTICED_MS)
+        assert received(dealer) == []
+    assert cases > 0
+
+
+def test_a_cut_of_what_is_cut_already_hurries_nobody(stage: NetworkStage) -> None:
+    noticed = []
+    for cuts in (1, 50):
+        stage = NetworkStage()
+        push, _ = stage.push_and_pull()
+        for _ in range(cuts):
+            stage.network.cut([THERE], "drop")
+        while try_send(push, [b"?"]):
+            stage.run(1)
+        noticed.append(stage.queue.now_ns)
+    assert noticed[0] == noticed[1]
+
+
 def test_a_cut_touches_no_other_pair(stage: NetworkStage) -> None:
     push, pull = stage.push_and_pull()
     other = stage.connect("push", "3")
