@@ -26,6 +26,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "status": ("logstore.cli.operate", "status", "Who leads, and how each replica is doing."),
     "transfer": ("logstore.cli.operate", "transfer", "Hand leadership to another replica."),
     "verify": ("logstore.cli.operate", "verify", "Compare the replicas, byte for byte."),
+    "simulate": (
+        "logstore.cli.simulate",
+        "simulate",
+        "Search a simulated world for broken promises.",
+    ),
     "inspect": ("logstore.cli.inspect", "inspect", "Show what lies in a file, without a node."),
 }
 
