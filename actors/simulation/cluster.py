@@ -50,7 +50,10 @@ class SimulatedCluster:
         self.nodes = tuple(self.config.node_ids())
         self.excused: dict[int, None] = {}  # nodes whose medium rotted or lied
         self.network = VirtualNetwork(
-            self.world, stream(seed, "network"), node_of=_node_of_endpoint
+            self.world,
+            stream(seed, "network"),
+            node_of=_node_of_endpoint,
+            default_delay_ns=ground.link_delay_ns,
         )
         self.network.on_send = self._on_send
         disks = {node: _make_disk(seed, node, script) for node in self.nodes}

@@ -28,6 +28,7 @@ from actors.simulation.final import read_committed
 from actors.simulation.random_streams import stream
 from actors.simulation.result import SeedResult
 from actors.simulation.workload import Workload
+from actors.writer import actor as writer
 from logstore import limits
 from logstore.raft import log_view
 
@@ -211,10 +212,16 @@ def _quiet_collector() -> Iterator[None]:
 @contextmanager
 def _small_limits(ground: Ground) -> Iterator[None]:
     """Bounds that real logs meet after hours, met in seconds."""
-    kept = (limits.SNAPSHOT_EVERY_BATCHES, log_view.ROWS_KEPT)
-    limits.SNAPSHOT_EVERY_BATCHES = ground.snapshot_every_batches
-    log_view.ROWS_KEPT = ground.rows_kept
+    small = (
+        (limits, "SNAPSHOT_EVERY_BATCHES", ground.snapshot_every_batches),
+        (log_view, "ROWS_KEPT", ground.rows_kept),
+        (writer, "GROUP_ENTRIES_MAX", ground.segment_records // 4),
+    )
+    kept = [(module, name, getattr(module, name)) for module, name, _ in small]
+    for module, name, value in small:
+        setattr(module, name, value)
     try:
         yield
     finally:
-        limits.SNAPSHOT_EVERY_BATCHES, log_view.ROWS_KEPT = kept
+        for module, name, value in kept:
+            setattr(module, name, value)

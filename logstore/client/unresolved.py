@@ -26,11 +26,16 @@ class Reconciled(msgspec.Struct, frozen=True):
 
 
 class Unresolved:
-    """Sent batches by sequence, at most `limit` of them."""
+    """Sent batches by sequence: at most `limit` of them, of a monotone session one.
+
+    A monotone session takes any higher sequence. Were two of its batches under way and only the
+    second arrived (a connection that breaks takes its queue along), the first would count as a
+    duplicate ever after, "committed" without having been stored.
+    """
 
     def __init__(self, *, next_sequence: int, limit: int, is_dense: bool) -> None:
         self._next_sequence = next_sequence
-        self._limit = limit
+        self._limit = limit if is_dense else 1
         self._is_dense = is_dense
         self._packs: dict[int, Pack] = {}
         self._to_resend: deque[Pack] = deque()
