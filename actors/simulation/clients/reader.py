@@ -58,7 +58,7 @@ class Question(StrEnum):
     LINEAR = "linear"
 
 
-_DRAWN = (
+DRAWN = (
     Question.RANGE,
     Question.RANGE,
     Question.BEYOND,
@@ -71,9 +71,10 @@ _DRAWN = (
 
 
 class ReaderOptions(msgspec.Struct, frozen=True):
-    """`ask_every_ns` is a mean."""
+    """`ask_every_ns` is a mean. A question that stands twice is asked twice as often."""
 
     ask_every_ns: int
+    questions: tuple[Question, ...] = DRAWN
 
 
 def draw_options(host: ClientHost) -> ReaderOptions:
@@ -140,7 +141,7 @@ class Reader:
     def _ask(self, now_ns: int) -> None:
         random = self.host.random
         self._ask_ns = now_ns + int(random.expovariate(1.0) * self.options.ask_every_ns)
-        self._question = random.choice(_DRAWN)
+        self._question = random.choice(self.options.questions)
         self._request = self._draw_request()
         node = self.host.any_node()
         if self._question is Question.LINEAR and self._leader:

@@ -113,8 +113,10 @@ class ProducerSession:
     def has_room(self, size_bytes: int, *, batches: int = 1) -> bool:
         """Whether more batches of this size in all may be unresolved (E7, W6)."""
         unresolved = self.unresolved
+        # two batches of a monotone session under way: the second could arrive alone
+        window = self._window if self.is_dense else 1
         return (
-            len(unresolved.waiting) + batches <= self._window
+            len(unresolved.waiting) + batches <= window
             and unresolved.size_bytes + size_bytes <= self._window_bytes
         )
 

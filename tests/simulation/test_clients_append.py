@@ -1,0 +1,432 @@
+"""Simulated producers against scripted replicas: E9 step by step, what they tell the ledger, what
+they complain of, and what they do wrong on purpose."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors.ingress.pushes import BadPush, Push, Unreadable, read_push
+from actors.simulation.clients.append import draw_payloads
+from actors.simulation.clients.mischief import Mischief, commit_mischief
+from actors.simulation.clients.producer import Producer, ProducerOptions
+from actors.simulation.clients.session import ProducerSession
+from actors.simulation.clients.wish import Wish
+from logstore.errors import ErrorCode
+from logstore.format.batch import batch_size
+from logstore.format.client_messages import ErrorReply, OpenSessionRequest, SessionStateRequest
+from logstore.model import SequenceMode
+from tests.simulation.scripted_replica import PRODUCER, Pushed, Stage, row
+
+EVERY_NS = 10_000_000
+DENSE = Wish(SequenceMode.DENSE, 16)
+
+
+def make_stage(*, wish: Wish = DENSE, mischief: int = 0, upheaval: int = 0, seed: int = 1) -> Stage:
+    stage = Stage()
+    options = ProducerOptions(
+        append_every_ns=EVERY_NS,
+        payload_max_bytes=64,
+        batch_max_payloads=4,
+        mischief=mischief,
+        upheaval=upheaval,
+        wish=wish,
+    )
+    stage.client = Producer(stage.host("producer-1", seed=seed), options)
+    stage.client.on_start()
+    return stage
+
+
+def open_session(stage: Stage, node: int = 1, **reply: Any) -> None:
+    asked = stage.wait_asked(node, OpenSessionRequest)
+    stage.replicas[node].reply_open(asked, **reply)
+
+
+def tell_state(
+    stage: Stage, node: int, next_sequence: int, *rows: bytes, epoch: int = 1
+) -> SessionStateRequest:
+    """Answer the next SessionState; the request."""
+    asked = stage.wait_asked(node, SessionStateRequest)
+    stage.replicas[node].reply_state(asked, next_sequence, *rows, epoch=epoch)
+    message: SessionStateRequest = asked.message
+    return message
+
+
+def serving_stage(**options: Any) -> Stage:
+    stage = make_stage(**options)
+    open_session(stage)
+    tell_state(stage, 1, 0)
+    return stage
+
+
+def wait_pushed(stage: Stage, count: int, node: int = 1) -> list[Pushed]:
+    found: list[Pushed] = []
+
+    def is_enough() -> bool:
+        found.extend(stage.replicas[node].pushed())
+        return len(found) >= count
+
+    stage.pass_ms(1_000, until=is_enough)
+    assert len(found) >= count
+    return found
+
+
+def session_of(stage: Stage) -> ProducerSession:
+    session = stage.client._session
+    assert isinstance(session, ProducerSession)
+    return session
+
+
+# --- the steps of E9 ---
+
+
+def test_a_producer_opens_its_session_at_the_leader_and_asks_for_its_state_before_it_pushes() -> (
+    None
+):
+    stage = make_stage()
+    asked = stage.wait_asked(1, OpenSessionRequest)
+    assert asked.message == OpenSessionRequest(0, SequenceMode.DENSE, 1, 16, b"")
+    stage.replicas[1].reply_open(asked)
+    asked = stage.wait_asked(1, SessionStateRequest)
+    assert asked.message == SessionStateRequest(PRODUCER, 1, 1)
+    assert stage.ledger.all("opened") == [(PRODUCER, 1, SequenceMode.DENSE)]
+    stage.pass_ms(100)
+    assert stage.replicas[1].frames() == []
+    stage.replicas[1].reply_state(asked, 0)
+    pushed = wait_pushed(stage, 3)
+    assert [each.round for each in pushed[:3]] == [1, 1, 1]
+    assert [each.header.sequence for each in pushed[:3]] == [0, 1, 2]
+    assert stage.complaints == []
+
+
+def test_no_state_is_asked_for_before_the_welcome() -> None:
+    stage = make_stage()
+    asked = stage.wait_asked(1, OpenSessionRequest)
+    welcome = stage.replicas[1].welcome
+    stage.replicas[1].welcome = lambda *_: None  # type: ignore[method-assign]
+    stage.replicas[1].reply_open(asked)
+    stage.pass_ms(400)
+    assert not any(isinstance(each.message, SessionStateRequest) for each in stage.inbox[1])
+    stage.replicas[1].welcome = welcome  # type: ignore[method-assign]
+    stage.wait_asked(1, SessionStateRequest)
+
+
+def test_an_append_is_told_before_it_is_sent_and_acknowledged_with_its_lsns() -> None:
+    stage = serving_stage()
+    pushed = wait_pushed(stage, 1)[0]
+    operation, epoch, sequence, payloads = stage.ledger.all("invoked")[0]
+    assert (epoch, sequence, len(payloads)) == (1, 0, pushed.header.count)
+    stage.replicas[1].tell(1, row(0, first_lsn=5, count=len(payloads)))
+    stage.pass_ms(1)
+    assert stage.ledger.all("acknowledged") == [(operation, 5, len(payloads))]
+    assert stage.complaints == []
+
+
+def test_after_a_change_of_leader_the_state_decides_what_is_sent_again_and_in_which_order() -> None:
+    stage = serving_stage()
+    first = wait_pushed(stage, 5)[:5]
+    stage.leader = 2
+    stage.replicas[1].tell(1, row(4, code=ErrorCode.NOT_LEADER, detail=2))
+    counts = [each.header.count for each in first]
+    rows = [
+        row(0, first_lsn=1, count=counts[0]),
+        row(1, count=counts[1], code=ErrorCode.OUTCOME_UNKNOWN),
+    ]
+    request = tell_state(stage, 2, 2, *rows)
+    assert request.round >= 2
+    again = wait_pushed(stage, 3, node=2)
+    assert [each.batch for each in again[:3]] == [each.batch for each in first[2:5]]
+    assert {each.round for each in again} == {request.round}
+    assert [each[1:] for each in stage.ledger.all("acknowledged")] == [(1, counts[0])]
+    stage.replicas[2].tell(request.round, row(1, first_lsn=1 + counts[0], count=counts[1]))
+    stage.pass_ms(1)
+    assert [each[1:] for each in stage.ledger.all("acknowledged")][1:] == [
+        (1 + counts[0], counts[1])
+    ]
+    assert stage.replicas[1].frames() == []  # the old PUSH is closed
+    assert stage.complaints == []
+
+
+def test_silence_makes_it_ask_for_the_state_again() -> None:
+    stage = serving_stage()
+    pushed = wait_pushed(stage, 1)[0]
+    request = tell_state(stage, 1, 0)
+    assert request.round == 2
+    again = wait_pushed(stage, 1)[0]
+    assert (again.round, again.batch) == (2, pushed.batch)
+    assert stage.client.counts["silences"] == 1
+
+
+def test_refusals_of_an_older_round_are_ignored_and_acknowledgements_are_final_in_any() -> None:
+    stage = serving_stage()
+    count = wait_pushed(stage, 1)[0].header.count
+    tell_state(stage, 1, 0)  # after a silence, round 2
+    wait_pushed(stage, 1)
+    stage.replicas[1].tell(1, row(0, code=ErrorCode.GAP, detail=0))
+    stage.pass_ms(5)
+    assert session_of(stage).is_serving
+    stage.replicas[1].tell(1, row(0, first_lsn=1, count=count))
+    stage.pass_ms(5)
+    assert len(stage.ledger.all("acknowledged")) == 1
+
+
+def test_a_gap_is_closed_in_order_under_the_next_round() -> None:
+    stage = serving_stage()
+    wait_pushed(stage, 1)
+    session = session_of(stage)
+    first = session.next_sequence
+    commit_mischief(session, Mischief.SKIP, [b"one"], Random(1), stage.now_ns)
+    pushed = [each.header.sequence for each in stage.replicas[1].pushed()]
+    assert first not in pushed
+    assert pushed[-1] == first + 1
+    stage.replicas[1].tell(1, row(first + 1, code=ErrorCode.GAP, detail=first))
+    request = tell_state(stage, 1, first)
+    sent = [each.header.sequence for each in wait_pushed(stage, 2)]
+    assert (request.round, sent[:2]) == (2, [first, first + 1])
+    assert stage.complaints == []
+
+
+def test_what_left_the_window_is_committed_with_unknown_lsns() -> None:
+    stage = serving_stage()
+    wait_pushed(stage, 2)
+    tell_state(stage, 1, 1)  # no row for sequence 0, and it is below
+    wait_pushed(stage, 1)
+    operation = stage.ledger.all("invoked")[0][0]
+    assert stage.ledger.all("refused") == [(operation, ErrorCode.COMMITTED_LSN_UNKNOWN)]
+
+
+def test_an_old_leader_that_knows_less_than_was_acknowledged_gets_no_batches() -> None:
+    stage = serving_stage()
+    count = wait_pushed(stage, 1)[0].header.count
+    stage.replicas[1].tell(1, row(0, first_lsn=1, count=count))
+    stage.pass_ms(1)
+    stage.replicas[1].tell(1, row(1, code=ErrorCode.NOT_LEADER, detail=2))
+    stage.leader = 2
+    tell_state(stage, 2, 0)
+    stage.pass_ms(5)
+    assert stage.replicas[2].frames() == []
+    assert not session_of(stage).is_serving
+    assert stage.complaints == []
+
+
+def test_no_more_batches_wait_for_an_answer_than_the_window_has() -> None:
+    stage = serving_stage()
+    stage.pass_ms(450)
+    assert len(stage.replicas[1].frames()) == 16
+    assert len(session_of(stage).unresolved.waiting) == 16
+
+
+# --- ends of a session ---
+
+
+def test_a_fenced_producer_stops_and_opens_its_name_again() -> None:
+    stage = serving_stage(wish=Wish(SequenceMode.DENSE, 16, b"a name"))
+    wait_pushed(stage, 1)
+    stage.replicas[1].tell(1, row(0, code=ErrorCode.FENCED, detail=2))
+    asked = stage.wait_asked(1, OpenSessionRequest)
+    assert asked.message.name == b"a name"
+    assert stage.ledger.all("fenced") == [(PRODUCER, 1)]
+    assert stage.ledger.all("refused") == []
+    assert stage.complaints == []
+
+
+def test_a_session_that_was_taken_over_appends_until_it_is_fenced() -> None:
+    stage = serving_stage()
+    wait_pushed(stage, 1)
+    zombie, producer = session_of(stage), stage.client
+    producer._zombies.append((zombie, stage.now_ns + 10**10))
+    producer._session = None
+    open_session(stage, epoch=2)
+    tell_state(stage, 1, 0, epoch=2)
+    stage.pass_ms(200)
+    epochs = {each.header.producer_epoch for each in stage.replicas[1].pushed()}
+    assert epochs == {1, 2}
+    stage.replicas[1].tell(zombie.round, row(0, code=ErrorCode.FENCED, detail=2))
+    stage.pass_ms(200)
+    stage.replicas[1].frames()
+    stage.pass_ms(200)
+    assert {each.header.producer_epoch for each in stage.replicas[1].pushed()} <= {2}
+    assert stage.ledger.all("fenced") == [(PRODUCER, 1)]
+
+
+def test_a_probe_is_acknowledged_also_when_it_has_to_be_made_anew() -> None:
+    stage = serving_stage()
+    stage.client.stop_appending()
+    stage.pass_ms(10)
+    stage.replicas[1].frames()
+    probe = stage.client.append_probe()
+    sent = wait_pushed(stage, 1)[0]
+    assert not probe.is_acknowledged
+    stage.replicas[1].tell(1, row(sent.header.sequence, code=ErrorCode.FENCED, detail=2))
+    open_session(stage, epoch=3)
+    tell_state(stage, 1, 0, epoch=3)
+    sent = wait_pushed(stage, 1)[0]
+    assert (sent.header.producer_epoch, sent.header.sequence) == (3, 0)
+    stage.replicas[1].tell(1, row(0, first_lsn=9, count=sent.header.count), epoch=3)
+    stage.pass_ms(5)
+    assert probe.is_acknowledged
+    assert not stage.client.has_unresolved
+
+
+# --- answers that break a promise ---
+
+
+@pytest.mark.parametrize(
+    ("told", "invariant"),
+    [
+        (row(900, first_lsn=1, count=1), "I7"),  # never sent
+        (row(0, code=ErrorCode.SEQUENCE_REUSED), "I7"),
+        (row(0, code=ErrorCode.INVALID_BATCH), "I7"),
+        (row(0, code=ErrorCode.FENCED, detail=1), "I7"),  # by itself
+        (row(0, first_lsn=1, count=99), "I4"),
+    ],
+)
+def test_an_answer_that_breaks_a_promise_is_a_violation(told: bytes, invariant: str) -> None:
+    stage = serving_stage()
+    wait_pushed(stage, 1)
+    assert stage.complaints == []
+    stage.replicas[1].tell(1, told)
+    stage.pass_ms(1)
+    assert [number for number, _ in stage.complaints] == [invariant]
+
+
+def test_other_lsns_for_a_batch_that_was_acknowledged_are_a_violation() -> None:
+    stage = serving_stage()
+    count = wait_pushed(stage, 1)[0].header.count
+    for first_lsn in (1, 1, 2):
+        assert stage.complaints == []
+        stage.replicas[1].tell(1, row(0, first_lsn=first_lsn, count=count))
+        stage.pass_ms(1)
+    assert [number for number, _ in stage.complaints] == ["I7"]
+
+
+def test_a_log_that_has_a_batch_which_was_never_sent_is_a_violation() -> None:
+    stage = make_stage()
+    open_session(stage)
+    tell_state(stage, 1, 3)
+    stage.pass_ms(1)
+    assert {number for number, _ in stage.complaints} == {"I7"}
+
+
+def test_a_batch_stored_past_a_gap_is_a_violation() -> None:
+    stage = serving_stage()
+    wait_pushed(stage, 1)
+    session = session_of(stage)
+    commit_mischief(session, Mischief.SKIP, [b"one"], Random(1), stage.now_ns)
+    stored = session.next_sequence - 1
+    stage.replicas[1].tell(1, row(stored, first_lsn=1, count=1))
+    stage.pass_ms(1)
+    assert [number for number, _ in stage.complaints] == ["I7"]
+
+
+# --- mischief ---
+
+
+def frames_of(kind: Mischief, *, seed: int = 1, wish: Wish = DENSE) -> tuple[Stage, list[bytes]]:
+    """What a session with one acknowledged batch sends."""
+    stage = serving_stage(wish=wish)
+    pushed = wait_pushed(stage, 1)[0]
+    lsn_row = row(pushed.header.sequence, first_lsn=1, count=pushed.header.count)
+    stage.replicas[1].tell(1, lsn_row)
+    stage.client.stop_appending()
+    stage.pass_ms(2)
+    stage.replicas[1].frames()
+    commit_mischief(session_of(stage), kind, [b"one", b"two"], Random(seed), stage.now_ns)
+    return stage, stage.replicas[1].frames()
+
+
+def test_damaged_and_garbage_frames_are_such_that_a_replica_drops_them() -> None:
+    for kind in (Mischief.DAMAGED, Mischief.GARBAGE):
+        for seed in range(40):
+            stage, frames = frames_of(kind, seed=seed)
+            assert [type(read_push(frame, 4_096)) for frame in frames] == [Unreadable]
+            assert len(stage.ledger.all("invoked")) == len(session_of(stage).unresolved.settled)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (Mischief.TOO_LARGE, ErrorCode.BATCH_TOO_LARGE),
+        (Mischief.NEWER, ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+def test_what_must_be_refused_for_good_is_told_as_such(kind: Mischief, code: ErrorCode) -> None:
+    stage, frames = frames_of(kind)
+    push = read_push(frames[0], 4_096)
+    assert isinstance(push, BadPush)
+    assert push.code is code
+    stage.replicas[1].tell(1, row(push.batch[2], code=code))
+    stage.pass_ms(1)
+    operation = stage.ledger.all("invoked")[-1][0]
+    assert stage.ledger.all("refused") == [(operation, code)]
+    assert stage.complaints == []
+
+
+def test_the_same_sequence_with_other_bytes_has_to_be_refused() -> None:
+    stage, frames = frames_of(Mischief.REUSE)
+    push = read_push(frames[0], 4_096)
+    assert isinstance(push, Push)
+    settled = session_of(stage).unresolved.settled[push.header.sequence]
+    assert frames[0][8:] != settled.batch
+    stage.replicas[1].tell(1, row(push.header.sequence, code=ErrorCode.SEQUENCE_REUSED))
+    stage.pass_ms(1)
+    assert stage.complaints == []
+    assert stage.client.counts["sequence-reused"] == 1
+
+
+def test_an_acknowledged_batch_is_sent_again_with_the_same_bytes() -> None:
+    stage, frames = frames_of(Mischief.RETRY)
+    push = read_push(frames[0], 4_096)
+    assert isinstance(push, Push)
+    assert frames[0][8:] == session_of(stage).unresolved.settled[push.header.sequence].batch
+
+
+def test_a_monotone_producer_leaves_no_gap_on_purpose_that_nobody_would_tell_it_of() -> None:
+    _, frames = frames_of(Mischief.SKIP, wish=Wish(SequenceMode.MONOTONE, 16, b"name"))
+    assert frames == []
+
+
+# --- chance ---
+
+
+def test_payloads_fit_into_a_batch_and_differ() -> None:
+    random, seen = Random(3), set()
+    for sequence in range(300):
+        payloads = draw_payloads(
+            random,
+            client=1,
+            producer_id=7,
+            producer_epoch=1,
+            sequence=sequence,
+            count_max=8,
+            payload_max_bytes=2_000,
+            batch_max_bytes=4_096,
+        )
+        assert batch_size(len(payloads), sum(map(len, payloads))) <= 4_096
+        seen.update(payload for payload in payloads if len(payload) >= 24)
+        assert 1 <= len(payloads) <= 8
+    assert len(seen) > 400
+
+
+def test_the_same_seed_sends_the_same() -> None:
+    def run(seed: int) -> list[bytes]:
+        stage = serving_stage(seed=seed, mischief=500)
+        stage.pass_ms(150)
+        return stage.replicas[1].frames()
+
+    first = run(5)
+    assert len(first) > 3
+    assert first == run(5)
+    assert first != run(6)
+
+
+def test_a_request_that_is_refused_is_asked_again_later() -> None:
+    stage = make_stage()
+    asked = stage.wait_asked(1, OpenSessionRequest)
+    stage.replicas[1].reply(asked, ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b"not yet"))
+    open_session(stage)
+    tell_state(stage, 1, 0)
+    wait_pushed(stage, 1)
+    assert stage.complaints == []
