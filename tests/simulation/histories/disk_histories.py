@@ -1,0 +1,88 @@
+"""Histories of disks and crashes: what was claimed, and what recovery finds."""
+
+from __future__ import annotations
+
+from logstore.model import Index
+from logstore.raft.events import EntryRotted
+from tests.simulation.histories.case import Collection
+from tests.simulation.histories.stage import Stage, batch_of
+
+DISKS = Collection()
+breaks = DISKS.breaks
+
+
+@breaks("I12", says="had flushed entry 2, and recovers only 1")
+def a_flushed_entry_is_gone_after_a_crash(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.replicate(stage.data(1, batch_of(0)), 1, 2)
+    stage.flush(1, 2)
+    stage.claim(2, 1, 2)
+    if is_broken:
+        stage.nodes[2].disk.pop()
+    stage.boot(2)
+
+
+@breaks("I12", says="recovers another one")
+def a_damaged_entry_is_not_listed_as_faulty(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    row = stage.data(1, batch_of(0))
+    stage.replicate(row, 1, 2)
+    stage.flush(1, 2)
+    stage.nodes[2].lost.add(row.chain)
+    stage.nodes[2].faulty = () if is_broken else ((Index(2), Index(2)),)
+    stage.boot(2)
+
+
+@breaks("I12", says="whose truncation was durable")
+def a_truncated_entry_comes_back(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    row = stage.data(1, batch_of(0))
+    stage.replicate(row, 1, 2)
+    stage.flush(2)
+    node = stage.nodes[2]
+    stage.idle(2, stage.truncate(node, 2))
+    stage.flush(2)
+    if is_broken:
+        node.disk.append(row)
+    stage.boot(2)
+
+
+@breaks("I12", says="its log ends at 1")
+def a_follower_claims_more_than_its_log_has(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.data(1, batch_of(0))
+    stage.claim(2, 1, 2 if is_broken else 1)
+
+
+@breaks("I12", says="its uncommitted entry 2 is faulty")
+def a_follower_claims_past_a_faulty_entry(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.replicate(stage.data(1, batch_of(0)), 1, 2)
+    stage.flush(2)
+    stage.step(2, EntryRotted(Index(2)))
+    stage.claim(2, 1, 2 if is_broken else 1)
+
+
+@breaks("I12", says="its uncommitted entry 2 is faulty")
+def a_restarted_follower_claims_past_what_recovery_called_faulty(
+    stage: Stage, is_broken: bool
+) -> None:
+    stage.elect_first()
+    row = stage.data(1, batch_of(0))
+    stage.replicate(row, 1, 2)
+    stage.flush(2)
+    stage.nodes[2].lost.add(row.chain)
+    stage.nodes[2].faulty = ((Index(2), Index(2)),)
+    stage.boot(2)
+    stage.claim(2, 1, 2 if is_broken else 1)
+
+
+@breaks("I11", says="that nobody ever wrote")
+def recovery_adopts_an_entry_that_nobody_wrote(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    row = stage.data(1, batch_of(0))
+    other = Stage()
+    other.elect_first()
+    stranger = other.data(1, batch_of(5))
+    stage.nodes[2].disk.append(stranger if is_broken else row)
+    stage.boot(2)

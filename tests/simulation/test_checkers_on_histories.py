@@ -1,0 +1,46 @@
+"""Hand-broken histories: each is caught by its checker, and its unbroken twin by none."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.simulation.checkers.invariant import NOT_BUILT, Invariant
+from tests.simulation.histories.case import History
+from tests.simulation.histories.client_histories import CLIENTS
+from tests.simulation.histories.disk_histories import DISKS
+from tests.simulation.histories.promise_histories import PROMISES
+from tests.simulation.histories.replica_histories import REPLICAS
+from tests.simulation.histories.session_histories import SESSIONS
+from tests.simulation.histories.stage import Stage
+
+HISTORIES = [
+    history
+    for collection in (CLIENTS, REPLICAS, PROMISES, DISKS, SESSIONS)
+    for history in collection.histories
+]
+
+
+def by_name(history: History) -> str:
+    return history.name
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=by_name)
+def test_a_broken_history_is_caught_by_the_checker_it_is_made_for(history: History) -> None:
+    stage = Stage()
+    history.story(stage, True)
+    assert stage.ledger.violations
+    first = stage.ledger.violations[0]
+    assert (first.invariant, history.says in first.text) == (history.invariant, True), first
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=by_name)
+def test_its_unbroken_twin_passes(history: History) -> None:
+    stage = Stage()
+    history.story(stage, False)
+    assert stage.ledger.violations == []
+
+
+def test_every_invariant_that_can_be_broken_has_a_broken_history() -> None:
+    broken = {history.invariant for history in HISTORIES}
+    assert broken == {each.value for each in Invariant if each not in NOT_BUILT}
+    assert len({history.name for history in HISTORIES}) == len(HISTORIES) >= 40

@@ -1,0 +1,96 @@
+"""The ledger beside real consensus cores: silent while they keep the rules, not when one is off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from logstore.errors import InvariantViolated
+from logstore.model import Index, NodeId
+from logstore.raft import commit, election, replication
+from logstore.raft.meta import Meta
+from logstore.raft.persist import PersistQueue
+from logstore.raft.state import State
+from tests.simulation.watched_cluster import WatchedCluster
+
+STEPS = 3_000
+SEEDS_MAX = 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5])
+def test_no_checker_speaks_while_the_rules_are_kept(nodes: int) -> None:
+    committed = 0
+    for seed in range(8):
+        cluster = WatchedCluster(nodes, seed)
+        cluster.run(STEPS)
+        cluster.heal_and_settle()
+        cluster.ledger.converged(cluster.now_ns)
+        assert cluster.ledger.violations == []
+        committed += cluster.ledger.committed_index
+    assert committed > 40
+
+
+def first_found() -> str:
+    """The invariant that the ledger finds broken first, in the first seed that shows it."""
+    for seed in range(SEEDS_MAX):
+        cluster = WatchedCluster(3, seed)
+        # Core and cluster notice some breaks too, after the ledger has seen the step.
+        with suppress(AssertionError, InvariantViolated):
+            for _ in range(STEPS // 50):
+                cluster.run(50)
+                if cluster.ledger.violations:
+                    break
+        if cluster.ledger.violations:
+            return cluster.ledger.violations[0].invariant
+    return "nothing"
+
+
+def minority(voters: int) -> int:
+    return voters // 2
+
+
+def show_what_is_committed(state: State) -> None:
+    shown, index = state.shown, state.commit
+    if not shown.is_ready or (shown.index is not None and index <= shown.index):
+        return
+    position = state.log.position(index)
+    assert position is not None
+    shown.index, shown.lsn = index, type(shown.lsn)(position.next_lsn - 1)
+    state.emit(commit.Visible(shown.lsn, index))
+
+
+def keep_what_was_in_flight(self: PersistQueue, first_index: Index, *, now_ns: int) -> int:
+    kept = Index(first_index - 1)
+    self.persisted = min(self.persisted, kept)
+    return self.append(kept, ring_start=0, ring_end=0, now_ns=now_ns)
+
+
+def vote_again(self: Meta, node: NodeId) -> None:
+    self.vote = node  # never saved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "name", "broken", "invariants"),
+    [
+        (replication, "commit_candidate", max, {"I10"}),
+        (election, "majority", minority, {"I1", "I3", "I9"}),
+        (commit, "show", show_what_is_committed, {"I8"}),
+        (PersistQueue, "truncate", keep_what_was_in_flight, {"I10", "I12"}),
+        (Meta, "cast_vote", vote_again, {"I9", "I10"}),
+    ],
+    ids=["commit-what-anyone-has", "half-the-votes", "show-unflushed", "aba", "vote-unsaved"],
+)
+def test_a_rule_that_is_off_is_found(
+    place: object,
+    name: str,
+    broken: Callable[..., Any],
+    invariants: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(place, name, broken)
+    assert first_found() in invariants

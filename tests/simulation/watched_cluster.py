@@ -1,0 +1,76 @@
+"""The small virtual cluster of the paper tests with a ledger looking on: real cores, fake disks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from actors.simulation.ledger import Ledger
+from logstore.model import Index, NodeId, Term
+from logstore.raft.core import RaftCore
+from tests.paper.virtual_cluster import VirtualCluster
+from tests.paper.virtual_node import VirtualNode, recovered
+
+
+class WatchedCore:
+    """A real core whose steps are told to the ledger."""
+
+    def __init__(self, core: RaftCore, node: WatchedNode) -> None:
+        self._core = core
+        self._node = node
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def step(self, event: Any) -> list[Any]:
+        effects = self._core.step(event)
+        node = self._node
+        node.ledger.stepped(node.node, node.boot, self._core, event, effects, node.now())
+        return effects
+
+
+class WatchedNode(VirtualNode):
+    ledger: Ledger
+    cluster: WatchedCluster
+
+    def now(self) -> int:
+        return self.cluster.now_ns
+
+    def start(self) -> None:
+        super().start()
+        if hasattr(self, "ledger"):
+            self.tell_start()
+
+    def tell_start(self) -> None:
+        term, vote = self.durable_meta
+        last_term = self.durable_rows[-1].header.term if self.durable_rows else Term(0)
+        if last_term > term:
+            term, vote = last_term, NodeId(0)
+        found = recovered(self.durable_rows, term=term, vote=vote, commit_floor=self.durable_floor)
+        self.ledger.started(self.node, self.boot, self.now())
+        self.ledger.recovered(self.node, found, self.now())
+        self.core = WatchedCore(self.core, self)  # type: ignore[assignment]
+
+
+class WatchedCluster(VirtualCluster):
+    """The ledger's durability port is the cluster itself."""
+
+    def __init__(self, nodes: int, seed: int) -> None:
+        super().__init__(nodes, seed)
+        self.ledger = Ledger(list(self.nodes), durability=self)
+        for node in self.nodes.values():
+            node.__class__ = WatchedNode
+            assert isinstance(node, WatchedNode)
+            node.cluster, node.ledger = self, self.ledger
+            node.start()
+        self.tick_all()
+
+    def has_entry(self, node: int, index: int, chain: int) -> bool:
+        rows: Sequence[Any] = self.nodes[NodeId(node)].durable_rows
+        return len(rows) >= index and rows[Index(index) - 1].chain == chain
+
+    def meta(self, node: int) -> tuple[int, int]:
+        return self.nodes[NodeId(node)].durable_meta
+
+    def is_excused(self, node: int) -> bool:
+        return False
