@@ -3,7 +3,7 @@ SHELL := /bin/sh
 VENV := .venv/bin
 PYTEST_ARGS ?=
 
-.PHONY: help .venv demo test check fix reference bench clean
+.PHONY: help .venv demo test check fix reference bench mutants clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -37,6 +37,9 @@ reference: .venv/.complete ## write configs/README.md anew from the docstrings
 
 bench: .venv/.complete ## the saturation benchmark with its floor, in benchmarks/results/
 	@$(VENV)/python -m benchmarks --help
+
+mutants: .venv/.complete ## hunt every broken rule with the simulator; the table in benchmarks/results/
+	@$(VENV)/python -m actors.simulation.mutants
 
 clean: ## remove caches and .venv
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage

@@ -83,7 +83,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "FAULTS R4, SAFETY C1",
         f"{ROLE}:step_down",
         "    state.set_leader(NO_NODE)\n",
-        "    state.set_leader(NO_NODE)\n    state.meta.vote = NO_NODE\n",
+        "    state.set_leader(NO_NODE)\n    state.meta.enter_term(state.term)\n",
         "whoever stops leading in a term may vote in it again",
     ),
     mutant(

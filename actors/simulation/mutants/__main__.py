@@ -1,0 +1,101 @@
+"""`make mutants`: hunt every mutant that a seed can show, two at a time, and publish the table."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from actors.simulation.mutants.catalogue import CATALOGUE, mutant_named
+from actors.simulation.mutants.hunt import MODULE, PRODUCT_ITSELF, Hunt
+from actors.simulation.mutants.mutant import Mutant
+from actors.simulation.mutants.report import Report, Row, markdown, report_of, row_of
+
+SIDE_BY_SIDE = 2
+SECONDS_MAX = 60.0
+RESULT = "benchmarks/results/mutants.json"
+_PRODUCT = Mutant(PRODUCT_ITSELF, "", "the product as it is", ())
+
+
+def main() -> int:
+    """Exit status 0: every mutant was found, and the product itself complains of nothing."""
+    arguments = _arguments()
+    names = arguments.only.split(",") if arguments.only else []
+    wanted = [mutant_named(name) for name in names]
+    skipped = [] if names else [each for each in CATALOGUE if each.unreachable]
+    wanted = wanted or [each for each in CATALOGUE if not each.unreachable]
+    rows = _hunt_all(wanted, arguments.seconds_max)
+    seeds = max((row.seeds for row in rows), default=1)
+    product = hunt_apart(_PRODUCT, seconds_max=arguments.seconds_max, seeds_max=seeds)
+    report = report_of(
+        rows, product, skipped, commit=_commit(), cpu_seconds_max=arguments.seconds_max
+    )
+    if arguments.json or not names:
+        _publish(report, Path(arguments.json or RESULT))
+    print(
+        f"{report.killed} of {report.total} found, median {report.cpu_s_median} s, "
+        f"most {report.cpu_s_max} s; without a mutant: {product.caught or 'silent'}"
+    )
+    return 0 if report.is_good else 1
+
+
+def hunt_apart(mutant: Mutant, *, seconds_max: float, seeds_max: int | None = None) -> Row:
+    """The outcome of a hunt in a process of its own."""
+    command = [sys.executable, "-m", MODULE, mutant.name, str(seconds_max)]
+    if seeds_max is not None:
+        command.append(str(seeds_max))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    found = msgspec.json.decode(lines[-1], type=Hunt) if lines else Hunt(0, 0.0)
+    failure = ""
+    if not found.is_over:
+        last_words = done.stderr.strip().splitlines()[-1:] or ["no word"]
+        failure = f"seed {found.seeds} ended with status {done.returncode}: {last_words[0]}"
+    return row_of(mutant, found, failure)
+
+
+def _hunt_all(wanted: Sequence[Mutant], seconds_max: float) -> list[Row]:
+    rows = []
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        for row in pool.map(partial(hunt_apart, seconds_max=seconds_max), wanted):
+            verdict = row.caught or f"NOT FOUND {row.failure}"
+            print(f"{row.name:48} {row.seeds:4} {row.cpu_s:6.1f}  {verdict[:110]}", flush=True)
+            rows.append(row)
+    return rows
+
+
+def _publish(report: Report, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    path.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+
+
+def _commit() -> str:
+    """The commit this is, with a + where files have changed since."""
+    command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    named = subprocess.run(command, capture_output=True, text=True, check=False)
+    return named.stdout.strip() or "unknown"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m actors.simulation.mutants", description=__doc__
+    )
+    parser.add_argument("--only", default="", help="mutants by name, joined by commas")
+    parser.add_argument(
+        "--seconds-max", type=float, default=SECONDS_MAX, help="CPU seconds a mutant may take"
+    )
+    parser.add_argument(
+        "--json", default="", help=f"where to write; the table beside it (default {RESULT})"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
