@@ -4,80 +4,25 @@ they complain of, and what they do wrong on purpose."""
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 
-from actors.ingress.pushes import BadPush, Push, Unreadable, read_push
 from actors.simulation.clients.append import draw_payloads
 from actors.simulation.clients.mischief import Mischief, commit_mischief
-from actors.simulation.clients.producer import Producer, ProducerOptions
-from actors.simulation.clients.session import ProducerSession
 from actors.simulation.clients.wish import Wish
 from logstore.errors import ErrorCode
 from logstore.format.batch import batch_size
 from logstore.format.client_messages import ErrorReply, OpenSessionRequest, SessionStateRequest
 from logstore.model import SequenceMode
-from tests.simulation.scripted_replica import PRODUCER, Pushed, Stage, row
-
-EVERY_NS = 10_000_000
-DENSE = Wish(SequenceMode.DENSE, 16)
-
-
-def make_stage(*, wish: Wish = DENSE, mischief: int = 0, upheaval: int = 0, seed: int = 1) -> Stage:
-    stage = Stage()
-    options = ProducerOptions(
-        append_every_ns=EVERY_NS,
-        payload_max_bytes=64,
-        batch_max_payloads=4,
-        mischief=mischief,
-        upheaval=upheaval,
-        wish=wish,
-    )
-    stage.client = Producer(stage.host("producer-1", seed=seed), options)
-    stage.client.on_start()
-    return stage
-
-
-def open_session(stage: Stage, node: int = 1, **reply: Any) -> None:
-    asked = stage.wait_asked(node, OpenSessionRequest)
-    stage.replicas[node].reply_open(asked, **reply)
-
-
-def tell_state(
-    stage: Stage, node: int, next_sequence: int, *rows: bytes, epoch: int = 1
-) -> SessionStateRequest:
-    """Answer the next SessionState; the request."""
-    asked = stage.wait_asked(node, SessionStateRequest)
-    stage.replicas[node].reply_state(asked, next_sequence, *rows, epoch=epoch)
-    message: SessionStateRequest = asked.message
-    return message
-
-
-def serving_stage(**options: Any) -> Stage:
-    stage = make_stage(**options)
-    open_session(stage)
-    tell_state(stage, 1, 0)
-    return stage
-
-
-def wait_pushed(stage: Stage, count: int, node: int = 1) -> list[Pushed]:
-    found: list[Pushed] = []
-
-    def is_enough() -> bool:
-        found.extend(stage.replicas[node].pushed())
-        return len(found) >= count
-
-    stage.pass_ms(1_000, until=is_enough)
-    assert len(found) >= count
-    return found
-
-
-def session_of(stage: Stage) -> ProducerSession:
-    session = stage.client._session
-    assert isinstance(session, ProducerSession)
-    return session
-
+from tests.simulation.producer_stage import (
+    make_stage,
+    open_session,
+    serving_stage,
+    session_of,
+    tell_state,
+    wait_pushed,
+)
+from tests.simulation.scripted_replica import PRODUCER, row
 
 # --- the steps of E9 ---
 
@@ -218,6 +163,17 @@ def test_no_more_batches_wait_for_an_answer_than_the_window_has() -> None:
     assert len(session_of(stage).unresolved.waiting) == 16
 
 
+def test_a_monotone_session_has_one_batch_under_way() -> None:
+    stage = serving_stage(wish=Wish(SequenceMode.MONOTONE, 16, b"a name"))
+    stage.pass_ms(300)
+    pushed = stage.replicas[1].pushed()
+    assert len(pushed) == 1
+    header = pushed[0].header
+    stage.replicas[1].tell(1, row(header.sequence, first_lsn=1, count=header.count))
+    assert wait_pushed(stage, 1)[0].header.sequence > header.sequence
+    assert stage.complaints == []
+
+
 # --- ends of a session ---
 
 
@@ -319,73 +275,6 @@ def test_a_batch_stored_past_a_gap_is_a_violation() -> None:
     stage.replicas[1].tell(1, row(stored, first_lsn=1, count=1))
     stage.pass_ms(1)
     assert [number for number, _ in stage.complaints] == ["I7"]
-
-
-# --- mischief ---
-
-
-def frames_of(kind: Mischief, *, seed: int = 1, wish: Wish = DENSE) -> tuple[Stage, list[bytes]]:
-    """What a session with one acknowledged batch sends."""
-    stage = serving_stage(wish=wish)
-    pushed = wait_pushed(stage, 1)[0]
-    lsn_row = row(pushed.header.sequence, first_lsn=1, count=pushed.header.count)
-    stage.replicas[1].tell(1, lsn_row)
-    stage.client.stop_appending()
-    stage.pass_ms(2)
-    stage.replicas[1].frames()
-    commit_mischief(session_of(stage), kind, [b"one", b"two"], Random(seed), stage.now_ns)
-    return stage, stage.replicas[1].frames()
-
-
-def test_damaged_and_garbage_frames_are_such_that_a_replica_drops_them() -> None:
-    for kind in (Mischief.DAMAGED, Mischief.GARBAGE):
-        for seed in range(40):
-            stage, frames = frames_of(kind, seed=seed)
-            assert [type(read_push(frame, 4_096)) for frame in frames] == [Unreadable]
-            assert len(stage.ledger.all("invoked")) == len(session_of(stage).unresolved.settled)
-
-
-@pytest.mark.parametrize(
-    ("kind", "code"),
-    [
-        (Mischief.TOO_LARGE, ErrorCode.BATCH_TOO_LARGE),
-        (Mischief.NEWER, ErrorCode.UNSUPPORTED_VERSION),
-    ],
-)
-def test_what_must_be_refused_for_good_is_told_as_such(kind: Mischief, code: ErrorCode) -> None:
-    stage, frames = frames_of(kind)
-    push = read_push(frames[0], 4_096)
-    assert isinstance(push, BadPush)
-    assert push.code is code
-    stage.replicas[1].tell(1, row(push.batch[2], code=code))
-    stage.pass_ms(1)
-    operation = stage.ledger.all("invoked")[-1][0]
-    assert stage.ledger.all("refused") == [(operation, code)]
-    assert stage.complaints == []
-
-
-def test_the_same_sequence_with_other_bytes_has_to_be_refused() -> None:
-    stage, frames = frames_of(Mischief.REUSE)
-    push = read_push(frames[0], 4_096)
-    assert isinstance(push, Push)
-    settled = session_of(stage).unresolved.settled[push.header.sequence]
-    assert frames[0][8:] != settled.batch
-    stage.replicas[1].tell(1, row(push.header.sequence, code=ErrorCode.SEQUENCE_REUSED))
-    stage.pass_ms(1)
-    assert stage.complaints == []
-    assert stage.client.counts["sequence-reused"] == 1
-
-
-def test_an_acknowledged_batch_is_sent_again_with_the_same_bytes() -> None:
-    stage, frames = frames_of(Mischief.RETRY)
-    push = read_push(frames[0], 4_096)
-    assert isinstance(push, Push)
-    assert frames[0][8:] == session_of(stage).unresolved.settled[push.header.sequence].batch
-
-
-def test_a_monotone_producer_leaves_no_gap_on_purpose_that_nobody_would_tell_it_of() -> None:
-    _, frames = frames_of(Mischief.SKIP, wish=Wish(SequenceMode.MONOTONE, 16, b"name"))
-    assert frames == []
 
 
 # --- chance ---
