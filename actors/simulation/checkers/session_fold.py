@@ -173,7 +173,7 @@ class SessionTables:
             return
         if fold is None:
             return
-        found = {each.producer_id: _plain(each) for each in sessions}
+        found = {each.producer_id: plain_session(each) for each in sessions}
         if found != fold.sessions:
             ids = sorted(found.keys() | fold.sessions.keys())
             wrong = [each for each in ids if found.get(each) != fold.sessions.get(each)]
@@ -218,7 +218,8 @@ class SessionTables:
         return True
 
 
-def _plain(session: SessionLike) -> PlainSession:
+def plain_session(session: SessionLike) -> PlainSession:
+    """The values of a session of the product."""
     return PlainSession(
         producer_id=session.producer_id,
         producer_epoch=session.producer_epoch,
