@@ -73,6 +73,8 @@ def read_pieces(
             body = log.read_body(entry)
             left = max_bytes - pieces.size_bytes
             _add_piece(pieces, header, body, last_lsn=last_lsn, max_bytes=left)
+            if pieces.next_lsn < header.next_lsn:
+                break  # the entry was cut: a smaller one behind it would fit, and leave a gap
         except (CorruptData, FormatError) as damage:
             if pieces.count:
                 break

@@ -172,13 +172,13 @@ class StorageTrial:
         return next(self._uuids).to_bytes(16, "little")
 
 
-def next_header(last: Row, term: Term, body: bytes) -> EntryHeader:
-    """The header of an entry with this body behind `last`: DATA with one payload, or NOOP if
+def next_header(last: Row, term: Term, body: bytes, count: int = 1) -> EntryHeader:
+    """The header of an entry with this body behind `last`: DATA with `count` payloads, or NOOP if
     empty."""
     before = last.header
     return EntryHeader(
         kind=EntryKind.DATA if body else EntryKind.NOOP,
-        count=1 if body else 0,
+        count=count if body else 0,
         term=term,
         index=Index(before.index + 1),
         prev_term=before.term,

@@ -55,6 +55,12 @@ class EgressStage:
         self.log.persist_bodies([batch(size) if size else b"" for size in sizes])
         self.log.settle()
 
+    def append_group(self, *sizes: int) -> None:
+        """Batches of one payload each, in one entry."""
+        body = b"".join(batch(size) for size in sizes)
+        self.log.persist_bodies([body], count=len(sizes))
+        self.log.settle()
+
     def show(self, index: int | None = None) -> None:
         """raft moves the visible LSN."""
         row = self.log.rows[len(self.log.rows) - 1 if index is None else index]

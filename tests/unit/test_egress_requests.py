@@ -70,6 +70,15 @@ def test_a_fetch_gives_whole_batches_within_its_bounds_and_never_above_visible(e
     assert client.ask(fetch(3, 2))[0].code == ErrorCode.OUT_OF_RANGE
 
 
+def test_a_cut_entry_ends_the_answer_though_a_smaller_one_behind_it_would_fit(egress):
+    """Found by the simulator, seed 98 of 2026-11-21: LSN 3 was left out of an answer (V8, P3)."""
+    egress.append_group(8, 8, 800)
+    egress.append(8)
+    egress.show()
+    answer = egress.client().ask(fetch(2, max_bytes=400))
+    assert pieces_of(answer) == [(2, 1, 1)]
+
+
 def test_what_waits_for_an_lsn_is_answered_when_it_shows_or_refused_at_the_deadline(egress):
     egress.append(8, 8)
     egress.show(1)

@@ -60,10 +60,12 @@ class WriterStage:
         bodies = [bytes([size % 251 + 1]) * size for size in sizes]
         return self.persist_bodies(bodies, term=term, commit=commit)
 
-    def persist_bodies(self, bodies: list[bytes], *, term: int = 1, commit: int = 0) -> list:
+    def persist_bodies(
+        self, bodies: list[bytes], *, term: int = 1, commit: int = 0, count: int = 1
+    ) -> list:
         orders = []
         for body in bodies:
-            header = next_header(self.rows[-1], term, body)
+            header = next_header(self.rows[-1], term, body, count)
             self.rows.append(Row.of(header))
             start, end = self.stage.write_body(body) if body else (0, 0)
             self.seq += 1
