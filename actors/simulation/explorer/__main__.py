@@ -1,0 +1,57 @@
+"""`python -m actors.simulation.explorer`: explore within a bound, for some minutes at most.
+
+Ends with status 1 when a promise is broken.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from pathlib import Path
+from typing import get_args
+
+import click
+import msgspec
+
+from actors.simulation.explorer.bound import Bound
+from actors.simulation.explorer.report import Measured, lines_of
+from actors.simulation.explorer.search import Explorer
+from logstore.raft.settings import StreamMode
+
+
+@click.command()
+@click.option("--terms", default=2, show_default=True, type=click.IntRange(1, 9))
+@click.option("--entries", default=2, show_default=True, type=click.IntRange(1, 9))
+@click.option("--crashes", default=1, show_default=True, type=click.IntRange(0, 3), help="Each.")
+@click.option("--streams", default=2, show_default=True, type=click.IntRange(1, 9))
+@click.option("--stream-mode", default="streaming", type=click.Choice(get_args(StreamMode)))
+@click.option("--minutes", default=10.0, show_default=True, help="Stop after so long.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write figures here.")
+def main(
+    *,
+    terms: int,
+    entries: int,
+    crashes: int,
+    streams: int,
+    stream_mode: StreamMode,
+    minutes: float,
+    json_file: Path | None,
+) -> None:
+    """Every schedule of three consensus cores within a bound, breadth first."""
+    gc.disable()  # nothing here makes cycles, and there will be millions of objects
+    explorer = Explorer(Bound(terms, entries, crashes, streams, stream_mode))
+    begun_ns = time.monotonic_ns()
+    end_ns = begun_ns + int(minutes * 60_000_000_000)
+    outcome = explorer.run(lambda: time.monotonic_ns() >= end_ns)
+    measured = Measured.of(outcome, time.monotonic_ns() - begun_ns)
+    for line in lines_of(measured):
+        click.echo(line)
+    if json_file is not None:
+        text = msgspec.json.format(msgspec.json.encode(measured.document()), indent=2)
+        json_file.write_bytes(text + b"\n")
+    sys.exit(outcome.violation is not None)
+
+
+if __name__ == "__main__":
+    main()

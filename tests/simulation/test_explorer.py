@@ -1,0 +1,177 @@
+"""The bounded exhaustive explorer: it ends, it finds nothing in sound rules, and broken ones it
+finds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from actors.simulation.explorer.__main__ import main
+from actors.simulation.explorer.bound import Bound
+from actors.simulation.explorer.events import Campaign, Crash, Flushed, Heard, Proposal, Saved
+from actors.simulation.explorer.freezing import digest_of, freeze
+from actors.simulation.explorer.local_states import LocalStates
+from actors.simulation.explorer.replica import Disk, Replica
+from actors.simulation.explorer.report import transcript
+from actors.simulation.explorer.search import Explorer, Outcome
+from logstore.format.peer_messages import VoteReply
+from logstore.model import Index, NodeId, Term
+from logstore.raft import election, replication
+from logstore.raft.effects import Effect
+from logstore.raft.meta import Meta
+from logstore.raft.state import State
+
+SMALL = Bound(terms=2, entries=2, crashes=1, streams=2)
+
+
+def explore(bound: Bound, states: int = 1_000_000_000) -> Outcome:
+    """All of the bound, or some more than so many states of it."""
+    explorer = Explorer(bound)
+    return explorer.run(lambda: explorer.states > states)
+
+
+@pytest.mark.slow
+def test_a_small_bound_is_exhausted_and_keeps_every_promise() -> None:
+    outcome = explore(Bound(terms=1, entries=1, crashes=1, streams=2))
+    assert outcome.violation is None
+    assert outcome.is_exhausted
+    assert outcome.states >= 1_000
+    assert outcome.transitions > outcome.states > outcome.local_states
+
+
+@pytest.mark.slow
+def test_a_second_entry_is_exhausted_without_crashes() -> None:
+    outcome = explore(Bound(terms=1, entries=2, crashes=0, streams=2))
+    assert outcome.violation is None
+    assert outcome.is_exhausted
+    assert outcome.states >= 10_000
+
+
+def test_the_same_bound_gives_the_same_figures() -> None:
+    bound = Bound(terms=1, entries=1, crashes=0, streams=2)
+    assert explore(bound) == explore(bound)
+
+
+def test_an_exploration_that_is_stopped_does_not_claim_to_be_exhausted() -> None:
+    outcome = explore(SMALL, states=500)
+    assert not outcome.is_exhausted
+    assert outcome.violation is None
+
+
+# --- broken rules ---
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, bound: Bound = SMALL) -> tuple[str, int]:
+    """What is found, and the length of the way to it."""
+    outcome = explore(bound, states=200_000)
+    monkeypatch.undo()
+    assert outcome.violation is not None
+    assert not outcome.is_exhausted
+    assert explore(bound, states=2_000).violation is None
+    assert len(list(transcript(outcome))) == len(outcome.violation.path) + 1
+    return outcome.violation.text, len(outcome.violation.path)
+
+
+def test_one_vote_as_a_majority_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "majority", lambda voters: 1)
+    text, steps = broken(monkeypatch)
+    assert text == "I9: nodes 1 and 2 both led term 1"
+    assert steps == 4  # both campaign, both save
+
+
+def test_commit_by_one_replica_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def highest(matches: Iterable[Index]) -> Index:
+        return max(matches)
+
+    monkeypatch.setattr(replication, "commit_candidate", highest)
+    text, _ = broken(monkeypatch)
+    assert text == "I10: committed entry 1 is on the disks of 1 nodes"
+
+
+@pytest.mark.slow
+def test_a_vote_that_is_not_persisted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAULTS.R2."""
+
+    def cast_in_memory(meta: Meta, node: NodeId) -> None:
+        meta.vote = node
+
+    monkeypatch.setattr(Meta, "cast_vote", cast_in_memory)
+    text, _ = broken(monkeypatch)
+    assert text == "PromiseBroken: told of a vote (1, 2), then of (1, 3)"
+
+
+def test_a_vote_told_before_it_is_durable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SAFETY C1."""
+
+    def emit_at_once(state: State, effect: Effect) -> None:
+        state.out.append(effect)
+
+    monkeypatch.setattr(State, "_emit_durable", emit_at_once)
+    text, _ = broken(monkeypatch)
+    assert text.startswith("PromiseBroken: told of a vote")
+
+
+@pytest.mark.slow
+def test_a_leader_that_counts_itself_before_its_flush_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """FAULTS.R23, SAFETY F9."""
+    monkeypatch.setattr(State, "persisted", property(lambda state: state.log.last_index))
+    text, _ = broken(monkeypatch)
+    assert text.startswith("I12: claims 1 flushed entries")
+
+
+# --- parts ---
+
+
+def test_what_is_thawed_is_what_was_frozen() -> None:
+    replica = Replica.started(SMALL, Disk(), boot=1)
+    for event in (
+        Campaign(),
+        Saved(),
+        Heard(1, 1, VoteReply(Term(1), True)),
+        Proposal(),
+        Flushed(),
+    ):
+        frozen = replica.frozen()
+        replica = Replica.thawed(SMALL, frozen)
+        assert digest_of(replica.frozen()) == digest_of(frozen)
+        replica.take(event)
+    assert replica.core.last_index == 2
+    assert replica.core.persisted == 1
+
+
+def test_every_part_of_a_core_has_a_place_in_its_frozen_form() -> None:
+    with pytest.raises(TypeError, match="cannot freeze a object"):
+        freeze([object()])
+
+
+def test_a_crash_keeps_any_prefix_of_what_was_ordered() -> None:
+    local = LocalStates(SMALL)
+    number = 0
+    for event in (Campaign(), Saved(), Heard(1, 1, VoteReply(Term(1), True)), Proposal()):
+        number = local.step(number, event).state
+    crashes = [each for each in local.states[number].events if isinstance(each, Crash)]
+    assert crashes == [Crash(writes, 0) for writes in range(3)]
+    kept = [local.states[local.step(number, crash).state].facts.durable for crash in crashes]
+    assert [each.terms for each in kept] == [(), (1,), (1, 1)]
+    after = local.step(number, crashes[1]).state
+    assert not any(isinstance(each, Crash) for each in local.states[after].events)
+
+
+def test_the_command_writes_its_figures(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    words = {"--terms": 1, "--entries": 1, "--crashes": 0, "--json": file}
+    result = CliRunner().invoke(main, [str(each) for each in itertools.chain(*words.items())])
+    assert result.exit_code == 0
+    assert "exhausted: every state" in result.output
+    figures = msgspec.json.decode(file.read_bytes())
+    assert figures["is_exhausted"] is True
+    assert figures["violation"] is None
+    assert (figures["terms"], figures["entries"], figures["crashes"]) == (1, 1, 0)
+    assert figures["states"] > 100
