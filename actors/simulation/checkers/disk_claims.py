@@ -53,22 +53,21 @@ class DiskClaims:
 
     def on_persisted(self, replica: Replica, seq: int, at_ns: int) -> None:
         """The writer's word that everything up to `seq` is flushed."""
-        newest: Ordered | None = None
         while replica.ordered and replica.ordered[0].seq <= seq:
             done = replica.ordered.popleft()
             replica.needed_ranges.discard(done.ring_start)
             if done.dead_index:
                 self._bury(replica, done)
             elif done.index:
-                newest = done
-                replica.once_held.add(done.chain)
-        if newest is None:
-            return
-        if not self._has(replica.node, newest.index, newest.chain):
-            text = f"node {replica.node} calls entry {newest.index} flushed, its disk does not"
-            self._findings.report(Invariant.I10, f"{text} have it (seq {seq})", at_ns)
-        if newest.index > replica.claim_index:
-            replica.claim_index, replica.claim_chain = newest.index, newest.chain
+                self._flushed(replica, done, at_ns)
+
+    def _flushed(self, replica: Replica, done: Ordered, at_ns: int) -> None:
+        replica.once_held.add(done.chain)
+        if not self._has(replica.node, done.index, done.chain):
+            text = f"node {replica.node} calls entry {done.index} flushed, its disk does not"
+            self._findings.report(Invariant.I10, f"{text} have it (seq {done.seq})", at_ns)
+        if done.index > replica.claim_index:
+            replica.claim_index, replica.claim_chain = done.index, done.chain
 
     def on_rotted(self, replica: Replica, index: int) -> None:
         """A reader found damage; of an entry that is not there any more it says nothing."""
@@ -99,13 +98,18 @@ class DiskClaims:
 
     def count_holders(self, index: int, chain: int) -> int:
         """Replicas with this entry on disk; one that was excused counts if it once had it."""
-        port = self._durability
-        if port is None:
+        if self._durability is None:
             return len(self._replicas)
-        return sum(
-            port.has_entry(each.node, index, chain)
-            or (chain in each.once_held and port.is_excused(each.node))
-            for each in self._replicas
+        return sum(self._holds(each, index, chain) for each in self._replicas)
+
+    def _holds(self, replica: Replica, index: int, chain: int) -> bool:
+        """What was claimed was looked up on disk then; a crash that loses it is found there."""
+        if replica.claim_index >= index and replica.log.chain_at(index) == chain:
+            return True
+        port = self._durability
+        return port is None or (
+            port.has_entry(replica.node, index, chain)
+            or (chain in replica.once_held and port.is_excused(replica.node))
         )
 
     # --- after a crash ---
