@@ -65,6 +65,7 @@ class Conductor:
             replica.spare()
             replica.disk.free()
             replica.disk.unstall()
+            replica.stalled_until_ns = self._world.now_ns
             replica.disk.tell_truth()
             replica.disk.failing.clear()
             replica.resume()
@@ -172,9 +173,10 @@ class Conductor:
     # --- disks ---
 
     def _disk_stall(self, fault: Fault) -> None:
-        disk = self._replica(fault).disk
-        disk.stall(fault.delay_ns)
-        self._later(fault, disk.unstall)
+        replica = self._replica(fault)
+        replica.stalled_until_ns = self._world.now_ns + fault.for_ns
+        replica.disk.stall(fault.delay_ns)
+        self._later(fault, replica.disk.unstall)
 
     def _disk_error(self, fault: Fault) -> None:
         self._replica(fault).disk.fail_next(fault.mode, fault.process)

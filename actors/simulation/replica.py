@@ -7,6 +7,7 @@ Must not know faults' times, nor the other replicas.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -71,6 +72,8 @@ class Replica:
         self._random = stream(seed, f"node-{node}")
         self._ring_random = stream(seed, f"rings-{node}")
         self._policy = RestartPolicy(stream(seed, f"restarts-{node}"))
+        self.stalled_until_ns = 0  # the disk's flushes are slow so long
+        self._stops = 0  # orderly stops, and what ends them
         self._regions: SimulatedRegions | None = None
         self._views: dict[str, Any] = {}
         self._to_raft: Any = None
@@ -90,6 +93,7 @@ class Replica:
             return
         self.is_running = True
         self._plan += 1
+        self._stops += 1
         self.incarnation += 1
         node, nodes = NodeId(self.node), tuple(NodeId(each) for each in self._config.node_ids())
         self._regions = SimulatedRegions(
@@ -139,8 +143,9 @@ class Replica:
         self._doomed, self._calls_left, self._on_doom = process, calls, act
 
     def spare(self) -> None:
-        """No disk call kills any more."""
+        """No disk call kills any more, no orderly stop goes on."""
         self._calls_left, self._on_doom = -1, None
+        self._stops += 1
 
     def ask_transfer(self, target: int) -> None:
         """An operator at this replica: `target` 0 is whoever fits best."""
@@ -167,10 +172,11 @@ class Replica:
         self._to_raft.send(StopRequested())
         self._to_raft.flush()
         election_ns = self._config.raft.election_timeout_ns
-        self._await_stop(self.incarnation, self._world.now_ns + 2 * election_ns, then)
+        self._stops += 1
+        self._await_stop(self._stops, self._world.now_ns + 2 * election_ns, then)
 
-    def _await_stop(self, incarnation: int, deadline_ns: int, then: Callable[[], None]) -> None:
-        if not self.is_running or incarnation != self.incarnation:
+    def _await_stop(self, number: int, deadline_ns: int, then: Callable[[], None]) -> None:
+        if not self.is_running or number != self._stops:
             return
         is_ready = any(isinstance(each, StopReady) for each in self._from_raft.receive())
         if is_ready or self._world.now_ns >= deadline_ns:
@@ -178,7 +184,7 @@ class Replica:
             then()
             return
         next_ns = self._world.now_ns + STOP_LOOK_NS
-        self._world.at(next_ns, self._await_stop, incarnation, deadline_ns, then)
+        self._world.at(next_ns, self._await_stop, number, deadline_ns, then)
 
     # --- Life ---
 
@@ -234,7 +240,7 @@ class Replica:
 
     def _make(self, process: Process) -> Runnable:
         name = process.name.partition(".")[2]
-        view = self._views[name] = self.disk.view(process.charge)
+        view = self._views[name] = self.disk.view(partial(self._charge, process))
         view.on_call = self._on_call(name)
         host = SimulatedHost(
             process,
@@ -266,6 +272,11 @@ class Replica:
             random=self._ring_random,
             ring_delay_ns=self._ground.ring_delay_ns,
         )
+
+    def _charge(self, process: Process, cost_ns: int) -> None:
+        """A stall ends for a call under way too, however slow the call was to be."""
+        left_ns = max(0, self.stalled_until_ns - process.local_now_ns)
+        process.charge(min(cost_ns, left_ns + self._ground.flush_ns[1] + self._ground.write_ns))
 
     def _remove(self, name: str) -> None:
         process = self.processes.pop(name)
