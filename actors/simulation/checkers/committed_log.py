@@ -24,7 +24,7 @@ class Holders(msgspec.Struct, frozen=True):
     """How many replicas must have an entry flushed, and who has it."""
 
     majority: int
-    count: Callable[[int, int], int]  # of (index, chain); one that was excused counts
+    count: Callable[[int, int], int]  # of (index, chain)
 
 
 class CommittedLog:

@@ -97,15 +97,21 @@ class DiskClaims:
             self._findings.report(Invariant.I12, text, at_ns)
 
     def count_holders(self, index: int, chain: int) -> int:
-        """Replicas with this entry on disk; one that was excused counts if it once had it."""
-        if self._durability is None:
-            return len(self._replicas)
-        return sum(self._holds(each, index, chain) for each in self._replicas)
+        """Replicas with this entry on disk, a majority at least if there is one. Who claimed it was
+        looked up then, and a crash that loses it is found there; the others are looked up now."""
+        count = 0
+        others = []
+        for replica in self._replicas:
+            if replica.claim_index >= index and replica.log.chain_at(index) == chain:
+                count += 1
+            else:
+                others.append(replica)
+        if count <= len(self._replicas) // 2:
+            count += sum(self._has_quietly(each, index, chain) for each in others)
+        return count
 
-    def _holds(self, replica: Replica, index: int, chain: int) -> bool:
-        """What was claimed was looked up on disk then; a crash that loses it is found there."""
-        if replica.claim_index >= index and replica.log.chain_at(index) == chain:
-            return True
+    def _has_quietly(self, replica: Replica, index: int, chain: int) -> bool:
+        """The disk has it though nobody was told; one that was excused counts if it once had it."""
         port = self._durability
         return port is None or (
             port.has_entry(replica.node, index, chain)
