@@ -99,7 +99,7 @@ def _workload(seed: int) -> dict[str, int]:
     """At least 20 appends a second in all. The largest batch of the largest payloads fits."""
     random = stream(seed, "ground.workload")
     producers = random.randint(2, 4)
-    appends_a_second = random.randint(22, 40)
+    appends_a_second = random.randint(26, 44)
     payload_max = random.choice((8, 16, 32, 64))
     if percent(random, 15):
         payload_max = spread(random, 128, 2 * KIB)

@@ -197,7 +197,10 @@ def _complaint(fault: Fault, ground: Ground) -> str:
 def test_every_class_is_on_in_some_seeds_and_every_kind_strikes(scripts: list[Script]) -> None:
     for each in FaultClass:
         share = sum(each in script.classes for script in scripts) / len(scripts)
-        assert 0.3 < share < 0.5, each
+        if each is FaultClass.LYING_FLUSH:
+            assert 0.03 < share < 0.15
+        else:
+            assert 0.3 < share < 0.5, each
     assert {fault.kind for script in scripts for fault in script.faults} == set(FaultKind)
 
 
