@@ -44,7 +44,8 @@ def main(
     begun_ns = time.monotonic_ns()
     end_ns = begun_ns + int(minutes * 60_000_000_000)
     outcome = explorer.run(lambda: time.monotonic_ns() >= end_ns)
-    measured = Measured.of(outcome, time.monotonic_ns() - begun_ns)
+    elapsed_ns, cpu_ns = time.monotonic_ns() - begun_ns, time.process_time_ns()
+    measured = Measured.of(outcome, elapsed_ns=elapsed_ns, cpu_ns=cpu_ns)
     for line in lines_of(measured):
         click.echo(line)
     if json_file is not None:

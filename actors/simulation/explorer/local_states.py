@@ -29,6 +29,7 @@ from actors.simulation.explorer.replica import (
     Replica,
     written_rows,
 )
+from actors.simulation.explorer.symmetry import mirror
 from actors.simulation.explorer.wire import Ear
 from logstore.errors import InvariantViolated
 from logstore.format.entry import Row
@@ -79,6 +80,7 @@ class LocalStates:
         self.steps_taken = 0
         self._numbers: dict[bytes, int] = {}
         self._steps: dict[tuple[int, Happening], Step] = {}
+        self._mirrored: dict[int, int] = {}
         self._number(Replica.started(bound, Disk(), boot=1))
 
     def step(self, number: int, event: Happening) -> Step:
@@ -88,6 +90,16 @@ class LocalStates:
         if known is None:
             known = self._steps[key] = self._take(number, event)
             self.steps_taken += 1
+        return known
+
+    def mirrored(self, number: int) -> int:
+        """The state that differs from this one by the numbers of its peers only."""
+        known = self._mirrored.get(number)
+        if known is None:
+            replica = Replica.thawed(self.bound, self.states[number].frozen)
+            mirror(replica)
+            known = self._number(replica)
+            self._mirrored[number], self._mirrored[known] = known, number
         return known
 
     def _take(self, number: int, event: Happening) -> Step:

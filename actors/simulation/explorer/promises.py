@@ -39,16 +39,16 @@ def after(ledger: Ledger, facts: tuple[Facts, ...], changed: int) -> Ledger | Br
     if now.leading_term:
         known = ledger.leaders[now.leading_term - 1]
         if known not in (0, changed + 1):
-            return Broken(f"I9: nodes {known} and {changed + 1} both led term {now.leading_term}")
+            return Broken(f"I9: two replicas led term {now.leading_term}")
         leaders = list(ledger.leaders)
         leaders[now.leading_term - 1] = changed + 1
         ledger = ledger._replace(leaders=tuple(leaders))
     for other in range(REPLICAS):
         if other != changed and not _is_matching(facts[other].log, now.log):
-            return Broken(f"I3: logs of nodes {other + 1} and {changed + 1} do not match")
+            return Broken("I3: two logs do not match")
     common = min(now.commit, len(ledger.chains))
     if now.log.chains[:common] != ledger.chains[:common]:
-        return Broken(f"I3: node {changed + 1} committed other entries than the ledger has")
+        return Broken("I3: a replica committed other entries than another did")
     if now.commit > common:
         terms = (*ledger.terms, *[now.term] * (now.commit - common))
         ledger = ledger._replace(chains=now.log.chains[: now.commit], terms=terms)
@@ -66,11 +66,11 @@ def _lost(ledger: Ledger, facts: tuple[Facts, ...]) -> Broken | None:
     count = len(ledger.chains)
     if not count:
         return None
-    for node, each in enumerate(facts, start=1):
+    for each in facts:
         held = sum(term < each.leading_term for term in ledger.terms)
         if each.log.chains[:held] != ledger.chains[:held]:
-            return Broken(f"I1: node {node} leads term {each.leading_term} without entry {held}")
+            return Broken(f"I1: the leader of term {each.leading_term} lacks committed entries")
     holders = sum(each.durable.chains[count - 1 : count] == ledger.chains[-1:] for each in facts)
     if holders < MAJORITY:
-        return Broken(f"I10: committed entry {count} is on the disks of {holders} nodes")
+        return Broken(f"I10: committed entry {count} is on {holders} disks")
     return None

@@ -15,14 +15,15 @@ class Measured(msgspec.Struct, frozen=True):
 
     outcome: Outcome
     seconds: float
+    cpu_seconds: float
     states_per_s: int
     path: list[str]
 
     @classmethod
-    def of(cls, outcome: Outcome, elapsed_ns: int) -> Measured:
+    def of(cls, outcome: Outcome, *, elapsed_ns: int, cpu_ns: int) -> Measured:
         states_per_s = outcome.states * 1_000_000_000 // max(elapsed_ns, 1)
-        seconds = elapsed_ns // 10_000_000 / 100
-        return cls(outcome, seconds, states_per_s, list(transcript(outcome)))
+        seconds, cpu_seconds = (each // 10_000_000 / 100 for each in (elapsed_ns, cpu_ns))
+        return cls(outcome, seconds, cpu_seconds, states_per_s, list(transcript(outcome)))
 
     def document(self) -> dict[str, object]:
         """One flat object; the bound's numbers under their own names."""
@@ -34,6 +35,7 @@ class Measured(msgspec.Struct, frozen=True):
             "violation": None if violation is None else violation.text,
             "path": self.path,
             "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
             "states_per_s": self.states_per_s,
         }
 
@@ -57,7 +59,7 @@ def lines_of(measured: Measured) -> Iterator[str]:
     )
     yield (
         f"states {outcome.states}, transitions {outcome.transitions}, depth {outcome.depth}, "
-        f"{measured.seconds} s, {measured.states_per_s} states/s"
+        f"{measured.seconds} s ({measured.cpu_seconds} s of CPU), {measured.states_per_s} states/s"
     )
     yield (
         f"states of one replica {outcome.local_states}, steps of the core {outcome.core_steps}, "

@@ -5,8 +5,7 @@ the ledger, and the set of messages in flight. Three reductions, all sound for w
 
 * Subsumption. Messages may be left lying, so a state with more of them in flight can do all that
   one with fewer can, replicas and ledger being equal. Only the largest sets are kept.
-* Symmetry, as far as it costs nothing. Replicas that never did anything are alike, and nobody can
-  tell them apart: only the first of them acts next.
+* Symmetry. Of the six states that differ by the numbers of the replicas only, one is kept.
 * Messages that cannot matter any more are forgotten (`wire`).
 
 The way to a violation is the shortest one: a state is dropped only for one that was reached in as
@@ -25,10 +24,9 @@ from actors.simulation.explorer.bound import REPLICAS, Bound
 from actors.simulation.explorer.events import Happening, Heard, TermSeen
 from actors.simulation.explorer.local_states import Facts, LocalStates
 from actors.simulation.explorer.promises import Broken, Ledger, after
-from actors.simulation.explorer.wire import InFlight, Wire, sender_of
+from actors.simulation.explorer.symmetry import RENUMBERINGS, Nodes, images, mirror_event
+from actors.simulation.explorer.wire import Wire
 from logstore.model import Term
-
-Nodes = tuple[int, int, int]
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -92,6 +90,11 @@ class Explorer:
         self._seen: dict[tuple[Nodes, int], list[int]] = {}
         self._parents = array("I")
         self._causes = array("I")
+        self._turns = array("B")  # the renumbering between a state's parent and it
+        self._turned_ledgers: dict[tuple[int, int], int] = {}
+        self._mirrored = self.local.mirrored
+        self._mattering_of = 0
+        self._mattering_known: tuple[dict[int, int], ...] = ({}, {}, {})
 
     def run(self, is_out_of_time: Callable[[], bool]) -> Outcome:
         """Explore until nothing is left, a promise is broken, or time is up."""
@@ -122,12 +125,7 @@ class Explorer:
         """Every successor of `state`. Hot."""
         wire, nodes, flying = self.wire, state.nodes, state.flying
         table = self.local.states
-        is_first_untouched = True
         for replica, local in enumerate(nodes):
-            if local == 0:
-                if not is_first_untouched:
-                    continue
-                is_first_untouched = False
             for move in self._moves_of(replica, local):
                 self._follow(state, replica, move, following)
             newest = max(table[each].ear.durable_term for each in nodes)
@@ -162,10 +160,21 @@ class Explorer:
                 self._fail(checked.text, state.number, move.cause)
                 return
             ledger = checked
-        mattering = self._mattering
-        flying = (state.flying | move.posted) & (
-            mattering(0, one) | mattering(1, two) | mattering(2, three)
-        )
+        to_first, to_second, to_third = self._mattering()
+        try:
+            flying = to_first[one] | to_second[two] | to_third[three]
+        except KeyError:
+            flying = self._learn_mattering(nodes)
+        flying &= state.flying | move.posted
+        mirrored = self._mirrored
+        alike = images(nodes, (mirrored(one), mirrored(two), mirrored(three)))
+        least = min(alike)
+        if least != nodes:
+            turn = alike.index(least)
+            nodes, flying = least, self.wire.renumbered(flying, turn)
+            ledger = self._renumbered_ledger(ledger, turn)
+        else:
+            turn = 0
         known = self._seen.get((nodes, ledger))
         if known is None:
             self._seen[nodes, ledger] = [flying]
@@ -175,6 +184,7 @@ class Explorer:
                     return
             known[:] = [each for each in known if flying | each != flying]
             known.append(flying)
+        self._turns.append(turn)
         following.append(self._found(state.number, move.cause, nodes, ledger, flying))
 
     def _found(self, parent: int, cause: int, nodes: Nodes, ledger: int, flying: int) -> _Open:
@@ -183,11 +193,26 @@ class Explorer:
         self._parents.append(parent)
         self._causes.append(cause)
         if number == 0:
+            self._turns.append(0)
             self._seen[nodes, ledger] = [flying]
         return _Open(number, nodes, ledger, flying)
 
-    def _mattering(self, replica: int, local: int) -> int:
-        return self.wire.mattering(replica, self.local.states[local].ear)
+    def _mattering(self) -> tuple[dict[int, int], ...]:
+        """For each replica and local state, the messages to it that matter; until a new message
+        comes up."""
+        if self._mattering_of != len(self.wire.messages):
+            self._mattering_of = len(self.wire.messages)
+            for each in self._mattering_known:
+                each.clear()
+        return self._mattering_known
+
+    def _learn_mattering(self, nodes: Nodes) -> int:
+        flying = 0
+        for replica, local in enumerate(nodes):
+            bits = self.wire.mattering(replica, self.local.states[local].ear)
+            self._mattering_known[replica][local] = bits
+            flying |= bits
+        return flying
 
     def _check(self, ledger: int, nodes: Nodes, changed: int) -> int | Broken:
         """The number of the ledger after `changed` did something, or what it broke."""
@@ -205,6 +230,15 @@ class Explorer:
         if number == len(self._ledgers):
             self._ledgers.append(ledger)
         return number
+
+    def _renumbered_ledger(self, ledger: int, turn: int) -> int:
+        known = self._turned_ledgers.get((ledger, turn))
+        if known is None:
+            old, places = self._ledgers[ledger], RENUMBERINGS[turn].places
+            leaders = tuple(each and places[each - 1] + 1 for each in old.leaders)
+            known = self._ledger_number(old._replace(leaders=leaders))
+            self._turned_ledgers[ledger, turn] = known
+        return known
 
     # --- moves, worked out once ---
 
@@ -239,8 +273,7 @@ class Explorer:
         step = self.local.step(local, event)
         posted = 0
         for peer, boot, message in step.posted:
-            target = sender_of(replica, peer)
-            posted |= self.wire.bit(InFlight(replica, target, boot, message))
+            posted |= self.wire.bit(replica, (replica + peer) % REPLICAS, boot, message)
         self._causes_known.append((replica, event))
         table = self.local.states
         return _Move(
@@ -255,12 +288,22 @@ class Explorer:
     # --- the end ---
 
     def _fail(self, text: str, state: int, cause: int) -> None:
-        if self.violation is None:
-            path = [self._causes_known[cause]]
-            while state:
-                path.append(self._causes_known[self._causes[state]])
-                state = self._parents[state]
-            self.violation = Violation(text, path[::-1])
+        if self.violation is not None:
+            return
+        steps = [(cause, 0)]
+        while state:
+            steps.append((self._causes[state], self._turns[state]))
+            state = self._parents[state]
+        path = []
+        names = [0, 1, 2]  # what the first state called the replicas, in the order of this one
+        is_mirrored = False
+        for at, turn in reversed(steps):
+            replica, event = self._causes_known[at]
+            path.append((names[replica], mirror_event(event) if is_mirrored else event))
+            places = RENUMBERINGS[turn].places
+            names = [names[places.index(place)] for place in range(REPLICAS)]
+            is_mirrored ^= RENUMBERINGS[turn].is_mirror
+        self.violation = Violation(text, path)
 
     def _outcome(self, *, is_exhausted: bool) -> Outcome:
         return Outcome(

@@ -8,6 +8,14 @@ could still do is left:
     to a follower (requests for votes, heartbeats, appends): its term is below the durable term
     to a candidate (votes): the receiver is no candidate of its term, and never will be again
     to a leader (what appends and heartbeats are answered): the receiver does not lead its term
+
+Messages name no replicas, so each takes six bits, one for each (sender, target), side by side:
+
+    bit 6g + 0   0 → 1     bit 6g + 3   1 → 0
+    bit 6g + 1   1 → 2     bit 6g + 4   2 → 1
+    bit 6g + 2   2 → 0     bit 6g + 5   0 → 2
+
+and giving the replicas other numbers is a few shifts for all messages at once.
 """
 
 from __future__ import annotations
@@ -15,7 +23,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from actors.simulation.explorer.bound import REPLICAS
+from actors.simulation.explorer.symmetry import RENUMBERINGS, Renumbering
 from logstore.format.peer_messages import Append, Heartbeat, VoteReply, VoteRequest
+
+PAIRS = ((0, 1), (1, 2), (2, 0), (1, 0), (2, 1), (0, 2))
+_PLACES = {pair: place for place, pair in enumerate(PAIRS)}
 
 
 class InFlight(NamedTuple):
@@ -43,23 +55,30 @@ class Wire:
 
     def __init__(self, terms: int) -> None:
         self.messages: list[InFlight] = []
-        self._numbers: dict[InFlight, int] = {}
+        self.to_replica = [0] * REPLICAS  # the bits of all messages to each
+        self._groups: dict[tuple[int, Any], int] = {}
         self._terms = terms
         self._masks: dict[tuple[int, int, int], int] = {}
         self._mattering: dict[tuple[int, Ear], int] = {}
-        self.to_replica = [0] * REPLICAS  # the bits of all messages to each
+        # For each renumbering: (bits to shift left, or right if negative; the bits it is for).
+        self._shifts: list[dict[int, int]] = [{} for _ in RENUMBERINGS]
 
-    def bit(self, message: InFlight) -> int:
-        """The bit that stands for `message`."""
-        number = self._numbers.get(message)
-        if number is None:
-            number = self._numbers[message] = len(self.messages)
-            self.messages.append(message)
-            place = (message.target, _audience(message.message), message.message.term)
-            self._masks[place] = self._masks.get(place, 0) | 1 << number
-            self._mattering.clear()
-            self.to_replica[message.target] |= 1 << number
-        return 1 << number
+    def bit(self, sender: int, target: int, boot: int, message: Any) -> int:
+        """The bit that stands for this message."""
+        group = self._groups.get((boot, message))
+        if group is None:
+            group = self._add(boot, message)
+        return 1 << group + _PLACES[sender, target]
+
+    def renumbered(self, flying: int, renumbering: int) -> int:
+        """The same messages between replicas with other numbers. Hot."""
+        result = 0
+        for shift, bits in self._shifts[renumbering].items():
+            if shift >= 0:
+                result |= (flying & bits) << shift
+            else:
+                result |= (flying & bits) >> -shift
+        return result
 
     def mattering(self, target: int, ear: Ear) -> int:
         """The bits of all messages that matter to `target` while this is its ear."""
@@ -75,10 +94,25 @@ class Wire:
         self._mattering[key] = bits
         return bits
 
+    def _add(self, boot: int, message: Any) -> int:
+        group = self._groups[boot, message] = len(self.messages)
+        audience = _audience(message)
+        for place, (sender, target) in enumerate(PAIRS):
+            bit = 1 << group + place
+            self.messages.append(InFlight(sender, target, boot, message))
+            self.to_replica[target] |= bit
+            key = (target, audience, message.term)
+            self._masks[key] = self._masks.get(key, 0) | bit
+            for shifts, renumbering in zip(self._shifts, RENUMBERINGS, strict=True):
+                shift = _moved(place, renumbering) - place
+                shifts[shift] = shifts.get(shift, 0) | bit
+        self._mattering.clear()
+        return group
 
-def sender_of(target: int, peer: int) -> int:
-    """Who `peer`, 1 or 2 steps along the ring, is to `target`; and the other way round."""
-    return (target + peer) % REPLICAS
+
+def _moved(place: int, renumbering: Renumbering) -> int:
+    sender, target = PAIRS[place]
+    return _PLACES[renumbering.places[sender], renumbering.places[target]]
 
 
 def _audience(message: Any) -> int:
