@@ -26,9 +26,10 @@ _ROT_KINDS = {
 
 
 class Conductor:
-    """`injected` counts what has struck, by kind."""
+    """`injected` counts what has struck, by kind. `ask_transfer`: tell an operator."""
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: SimulatedCluster, ask_transfer: Callable[[int], None]) -> None:
+        self._ask_transfer = ask_transfer
         self.injected: Counter[str] = Counter()
         self._cluster = cluster
         self._world = cluster.world
@@ -134,6 +135,8 @@ class Conductor:
         def cut() -> None:
             for replica in replicas:
                 replica.spare()
+                if replica.disk.has_lies:
+                    self._cluster.forgive(replica.node)
                 replica.power_cut(random, garble=fault.mode == "garble")
                 self._later(fault, replica.start)
 
@@ -156,9 +159,7 @@ class Conductor:
         replica.stop_orderly(partial(self._later, fault, replica.start))
 
     def _transfer(self, fault: Fault) -> None:
-        leader = self._cluster.replicas.get(self._cluster.watch.leader)
-        if leader is not None:
-            leader.ask_transfer(fault.node)
+        self._ask_transfer(fault.node)
 
     # --- clocks ---
 

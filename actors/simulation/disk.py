@@ -210,6 +210,11 @@ class SimulatedDisk:
     def tell_truth(self) -> None:
         self.is_lying = False
 
+    @property
+    def has_lies(self) -> bool:
+        """Whether a power cut now may take what a flush has promised."""
+        return any(file.lied or file.lied_sizes for file in self._names.files.values())
+
     def rot(
         self,
         random: Random,

@@ -102,12 +102,6 @@ class Ledger:
         if fault is not None:
             self._findings.report(Invariant.I7, fault, at_ns)
 
-    def fenced(self, producer_id: int, producer_epoch: int, at_ns: int) -> None:
-        """The owner of this producer epoch was told that there is a newer one (E2)."""
-        fault = self._sessions.refuse_fenced(producer_id, producer_epoch)
-        if fault is not None:
-            self._findings.report(Invariant.I7, fault, at_ns)
-
     def invoked(
         self,
         operation: int,

@@ -70,6 +70,7 @@ class Process:
         self.is_alive = True
         self.busy_ns = 0
         self.on_started: Callable[[], None] | None = None
+        self.count_loop: Callable[[], None] = _count_nothing
         self._life = life
         self._make = make
         self._free_at_ns = 0
@@ -147,6 +148,7 @@ class Process:
         except Exception as error:
             self._life.on_broken(self, error)
             return
+        self.count_loop()
         self.world.note(f"{self.name} {work}")
         self._free_at_ns = self.world.now_ns + self.busy_ns
         self.busy_ns = 0
@@ -174,3 +176,7 @@ class Process:
         while wakes and wakes[0] <= now_ns:
             heappop(wakes)
         return min(until_ns, wakes[0]) if wakes else until_ns
+
+
+def _count_nothing() -> None:
+    """A client's loops are nobody's business."""

@@ -26,12 +26,10 @@ from actors.simulation.world import World
 from actors.supervisor.restarts import VITAL, RestartPolicy
 from logstore.config import Config
 from logstore.model import NodeId
-from logstore.raft.events import TransferRequested
 
 SPAWN_NS = 5_000_000  # from the decision to start a process to its first step
 OPERATOR_NS = 2_000_000_000  # a replica that gave up is started again by somebody
 STOP_LOOK_NS = 20_000_000
-TRANSFER_ID = 1 << 40  # nobody at ingress waits for it
 LIVENESS_NS = 5_000_000_000  # a process that stands still this long is killed (M3)
 
 
@@ -147,12 +145,6 @@ class Replica:
         self._calls_left, self._on_doom = -1, None
         self._stops += 1
 
-    def ask_transfer(self, target: int) -> None:
-        """An operator at this replica: `target` 0 is whoever fits best."""
-        if self.is_running:
-            self._to_raft.send(TransferRequested(TRANSFER_ID, NodeId(target)))
-            self._to_raft.flush()
-
     def pause(self, name: str, for_ns: int) -> None:
         """`name` "": the whole replica, its supervisor too."""
         for each, process in self.processes.items():
@@ -250,6 +242,7 @@ class Replica:
             random=self._random,
         )
         station = self._station(process, name, host=host)
+        process.count_loop = partial(_count_loop, station.slots, station.slot(f"{name}.loops"))
         if name == topology.RAFT:
             core_type = self._watch.core_type(self.node, self.incarnation)
             return RaftActor(station, core_type)
@@ -296,6 +289,10 @@ class Replica:
                     raise ProcessKilled(f"before {what} {path}")
 
         return count
+
+
+def _count_loop(slots: Any, loops: int) -> None:
+    slots[loops] += 1
 
 
 def _nobody(process: Process) -> Runnable:

@@ -8,8 +8,9 @@ Owns the phases (FAULTS 3.3). Must not know how a fault is drawn or carried out.
   4. the end: the logs are read from the disks and compared, with each other and with what every
      client was told.
 
-The first violation ends a run. Where a medium rotted or lied, nobody repairs it yet: such a seed
-checks safety only, and that the replica names what it has lost.
+The first violation ends a run. A replica whose medium rotted is not repaired yet: liveness and
+convergence are asked of the others, which are a majority. Once the power went while a device was
+lying, nothing is asked any more (`SimulatedCluster.forgive`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _SECOND = 1_000_000_000
 LOOK_NS = 50 * _MS
 ELECTIONS_TO_APPEND = 10
 ELECTIONS_TO_CONVERGE = 20
+SETTLE_NS = _SECOND
 # Clients ask with patience of their own, seconds of it: what they may need on top.
 CLIENT_PATIENCE_NS = 8 * _SECOND
 
@@ -61,8 +63,8 @@ class _Run:
     def __init__(self, script: Script, trace: Callable[[str], None] | None) -> None:
         self.script = script
         self.cluster = SimulatedCluster(script, trace=trace)
-        self.conductor = Conductor(self.cluster)
         self.workload = Workload(self.cluster)
+        self.conductor = Conductor(self.cluster, self.workload.transfer)
 
     def whole(self) -> SeedResult:
         started_s = time.perf_counter()
@@ -90,8 +92,6 @@ class _Run:
         for node in cluster.nodes:
             if node not in self._core():
                 cluster.replicas[node].kill(for_good=True)
-        if cluster.excused:
-            return
         within_ns = ELECTIONS_TO_APPEND * self._election_ns + CLIENT_PATIENCE_NS
         self.workload.probe()
         if not self._pass_for(self.workload.is_probe_acknowledged, within_ns):
@@ -105,17 +105,16 @@ class _Run:
             cluster.replicas[node].start()
         self.workload.stop_appending()
         within_ns = ELECTIONS_TO_CONVERGE * self._election_ns + CLIENT_PATIENCE_NS
-        is_equal = self._pass_for(self._is_equal, within_ns)
-        if not is_equal and not cluster.excused:
+        if self._pass_for(self._is_equal, within_ns):
+            self._pass_for(lambda: False, SETTLE_NS)  # late copies and answers find their end
+        else:
             self._complain(f"{self._state()} {within_ns / 1e9:.1f} s after the heal")
 
     def _end(self) -> None:
         cluster, now_ns = self.cluster, self.cluster.world.now_ns
         cluster.ledger.converged(now_ns)
-        for node in cluster.nodes:
-            core = cluster.watch.cores.get(node)
-            if node in cluster.excused or core is None:
-                continue  # a replica without a core where all must have one was complained of
+        for node in self._sound_nodes():
+            core = cluster.watch.cores[node]
             entries = read_committed(cluster.replicas[node], core.commit)
             cluster.ledger.final_log(node, entries, now_ns)
         cluster.ledger.finish(now_ns)
@@ -134,9 +133,12 @@ class _Run:
         order.sort(key=lambda node: node in cluster.excused)
         return tuple(order[: len(order) // 2 + 1])
 
+    def _sound_nodes(self) -> list[int]:
+        return [node for node in self.cluster.nodes if node not in self.cluster.excused]
+
     def _is_equal(self) -> bool:
-        """Every replica shows the same, all of its log is committed, nothing is under way."""
-        cores = [self.cluster.watch.cores.get(node) for node in self.cluster.nodes]
+        """Every sound replica shows the same, all of its log is committed, nothing is under way."""
+        cores = [self.cluster.watch.cores.get(node) for node in self._sound_nodes()]
         if self.workload.has_unresolved:
             return False
         states = {
@@ -180,17 +182,20 @@ class _Run:
 
     def _result(self, wall_s: float) -> SeedResult:
         cluster = self.cluster
+        # what was wrong before a device lost what it had promised counts; the rest may follow
+        until_ns = cluster.forgiven_ns or cluster.world.now_ns + 1
+        violations = [each for each in cluster.violations if each.at_ns < until_ns]
         return SeedResult(
             seed=self.script.seed,
             simulated_ns=cluster.world.now_ns,
             wall_s=wall_s,
             events=cluster.world.events,
             appends_acknowledged=self.workload.appends_acknowledged,
-            violations=tuple(cluster.violations),
+            violations=tuple(violations),
             faults_injected=dict(self.conductor.injected),
             reached=cluster.reach.counts(),
             event_hash=cluster.world.fingerprint(),
-            error="\n".join(cluster.watch.errors),
+            error="" if cluster.forgiven_ns else "\n".join(cluster.watch.errors),
         )
 
 

@@ -21,7 +21,6 @@ from actors.topology import Counter
 from logstore.errors import FormatError
 from logstore.format.message import decode_message
 from logstore.format.peer_messages import AppendFrame
-from logstore.model import Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import Effect, Truncate
 from logstore.raft.events import Event
@@ -40,7 +39,6 @@ class Watch:
         self.errors: list[str] = []
         self.violations: list[Violation] = []
         self.cores: dict[int, RaftCore] = {}  # of running replicas that have recovered
-        self.leader = 0  # whoever said last that it leads; for faults that aim
         self._world = world
         self._ledger = ledger
         self._facts = facts
@@ -101,8 +99,6 @@ class Watch:
         for effect in effects:
             if type(effect) is Truncate:
                 self._facts.truncated(node, effect.first_index)
-        if core.role is Role.LEADER:
-            self.leader = node
         self._ledger.stepped(node, incarnation, core, event, effects, self._world.now_ns)
         self._reach.stepped(node, incarnation, core, event, effects)
 

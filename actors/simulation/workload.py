@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from actors.simulation.clients import consumer as consumers
 from actors.simulation.clients import producer as producers
+from actors.simulation.clients import reader as readers
 from actors.simulation.clients.consumer import Consumer
 from actors.simulation.clients.host import ClientHost
+from actors.simulation.clients.operator import Operator
 from actors.simulation.clients.producer import Probe, Producer
+from actors.simulation.clients.reader import Reader
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.process import Process
 from actors.simulation.random_streams import stream
+
+# Numbers of clients: each kind has its own hundred, so that none is given twice.
+_PRODUCERS, _CONSUMERS, _READERS, _OPERATORS = 0, 100, 200, 300
 
 
 class Workload:
@@ -23,6 +29,7 @@ class Workload:
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
         self._probes: list[Probe] = []
+        self._operator: Operator | None = None
 
     def start(self) -> None:
         ground = self._cluster.script.ground
@@ -30,6 +37,14 @@ class Workload:
             self._cluster.add_client(f"producer-{number}", self._make_producer)
         for number in range(1, ground.consumers + 1):
             self._cluster.add_client(f"consumer-{number}", self._make_consumer)
+        self._cluster.add_client("reader-1", self._make_reader)
+        self._cluster.add_client("operator-1", self._make_operator)
+
+    def transfer(self, target: int) -> None:
+        """The operator wants `target` to lead; 0: whoever fits best."""
+        if self._operator is not None:
+            self._operator.transfer(target)
+            self._cluster.clients["operator-1"].wake()
 
     @property
     def appends_acknowledged(self) -> int:
@@ -58,7 +73,7 @@ class Workload:
             self._cluster.clients[name].wake()
 
     def _make_producer(self, process: Process) -> Producer:
-        ground, host = self._cluster.script.ground, self._host(process, 0)
+        ground, host = self._cluster.script.ground, self._host(process, _PRODUCERS)
         options = producers.draw_options(
             host,
             append_every_ns=ground.append_every_ns,
@@ -69,10 +84,18 @@ class Workload:
         return producer
 
     def _make_consumer(self, process: Process) -> Consumer:
-        host = self._host(process, len(self._cluster.script.ground.clock_drift_ppm) << 8)
+        host = self._host(process, _CONSUMERS)
         consumer = Consumer(host, consumers.draw_options(host))
         self._consumers[process.name] = consumer
         return consumer
+
+    def _make_reader(self, process: Process) -> Reader:
+        host = self._host(process, _READERS)
+        return Reader(host, readers.draw_options(host))
+
+    def _make_operator(self, process: Process) -> Operator:
+        self._operator = Operator(self._host(process, _OPERATORS))
+        return self._operator
 
     def _host(self, process: Process, base: int) -> ClientHost:
         cluster = self._cluster
@@ -85,4 +108,5 @@ class Workload:
             random=stream(cluster.script.seed, f"client.{process.name}"),
             ledger=cluster.ledger,
             world_now=lambda: cluster.world.now_ns,
+            on_refused=cluster.reach.refused,
         )

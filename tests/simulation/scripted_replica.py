@@ -57,9 +57,6 @@ class ListeningLedger:
     ) -> None:
         self.told.append(("opened", producer_id, producer_epoch, mode))
 
-    def fenced(self, producer_id: int, producer_epoch: int, at_ns: int) -> None:
-        self.told.append(("fenced", producer_id, producer_epoch))
-
     def invoked(
         self,
         operation: int,

@@ -15,11 +15,10 @@ from logstore.model import SequenceMode
 class Sessions:
     """Which producer epochs were opened, and what clients were told of them."""
 
-    __slots__ = ("_fences", "_ordered_epochs", "modes")
+    __slots__ = ("_fences", "modes")
 
     def __init__(self) -> None:
         self.modes: dict[int, SequenceMode] = {}  # by producer
-        self._ordered_epochs: dict[int, int] = {}  # by producer: the newest OPEN of any log
         # By producer: (epoch, first LSN it can have), rising; LSN 0: not known.
         self._fences: dict[int, list[tuple[int, int]]] = {}
 
@@ -37,15 +36,6 @@ class Sessions:
     def order(self, entry: OpenEntry) -> None:
         """Some leader put this OPEN into its log, committed or not."""
         self.modes[entry.producer_id] = SequenceMode(entry.mode)
-        known = self._ordered_epochs.get(entry.producer_id, 0)
-        self._ordered_epochs[entry.producer_id] = max(known, entry.producer_epoch)
-
-    def refuse_fenced(self, producer_id: int, producer_epoch: int) -> str | None:
-        """Its owner was told that there is a newer epoch. What is wrong with that, if anything."""
-        newest = self._ordered_epochs.get(producer_id)
-        if newest is None or newest > producer_epoch:
-            return None
-        return f"epoch {producer_epoch} of producer {producer_id} is fenced, {newest} is the newest"
 
     def is_fenced(self, batch: StoredBatch) -> bool:
         """It lies above all that was committed when a newer epoch had been opened."""

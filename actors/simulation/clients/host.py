@@ -45,8 +45,6 @@ class ClientLedger(Protocol):
         self, producer_id: int, producer_epoch: int, mode: SequenceMode, at_ns: int
     ) -> None: ...
 
-    def fenced(self, producer_id: int, producer_epoch: int, at_ns: int) -> None: ...
-
     def invoked(
         self,
         operation: int,

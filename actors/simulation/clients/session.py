@@ -356,7 +356,7 @@ class ProducerSession:
         wire = self.wire
         if code != ErrorCode.COMMITTED_LSN_UNKNOWN:
             wire.host.on_refused(code)
-        bad = self.bad.pop(sequence, None)
+        bad = self.bad.get(sequence)  # it stays: a message may come twice
         if code in _RETRIED:
             self.restart(now_ns, hint=detail if code == ErrorCode.NOT_LEADER else 0)
         elif code == ErrorCode.FENCED:
@@ -379,8 +379,6 @@ class ProducerSession:
 
     def _fenced(self) -> None:
         """A newer producer epoch is open: this one ends, its unresolved batches stay unknown."""
-        host = self.wire.host
-        host.ledger.fenced(self.producer_id, self.producer_epoch, host.world_now())
         self.wire.count("fenced")
         self.is_fenced = True
         self.close()

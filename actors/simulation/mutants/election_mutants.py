@@ -146,12 +146,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # --- when elections begin and end ---
     mutant(
-        "election-timeouts-are-all-equal",
+        "elections-begin-on-common-ticks",
         "FAULTS R18",
         f"{STATE}.reset_election_timer",
         "timeout_ns + self.random.randrange(timeout_ns)",
-        "timeout_ns",
-        "candidates split the vote again and again",
+        "2 * timeout_ns - self.now_ns % timeout_ns",
+        "all candidates begin at the same moments and split the vote again and again",
     ),
     mutant(
         "any-term-is-believed",
@@ -176,6 +176,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "if has_quorum_contact(state, leading):",
         "if state.leading is leading:",
         "a leader that hears nobody leads on",
+        unreachable="it commits nothing and confirms no read, and steps down when a link is healed:"
+        " it keeps clients waiting only as long as links are cut, which no checker holds against"
+        " anybody",
     ),
     mutant(
         "votes-while-a-leader-is-heard",

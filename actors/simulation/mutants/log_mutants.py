@@ -101,8 +101,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "heartbeat-verifies-the-whole-log",
         "SAFETY V2",
         f"{FOLLOWING}:on_heartbeat",
-        "state.verified = prev.index",
-        "state.verified = state.log.last_index",
+        "    if prev.index > state.verified and _matches(state, prev):\n"
+        "        state.verified = prev.index\n",
+        "    if _matches(state, prev):\n        state.verified = state.log.last_index\n",
         "what follows the heartbeat's prev tuple is believed with it",
     ),
     mutant(

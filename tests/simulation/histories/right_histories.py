@@ -289,7 +289,6 @@ def a_producer_is_fenced_by_an_epoch_that_is_truncated(stage: Stage) -> None:
     stage.ledger.session_opened(PRODUCER, 1, SequenceMode.DENSE, stage.tick())
     second = OpenEntry(PRODUCER, 2, SequenceMode.DENSE, AckLevel.QUORUM, 16, 1 << 20, b"")
     stage.propose(1, EntryKind.OPEN, session_entries.encode_open(second))
-    stage.ledger.fenced(PRODUCER, 1, stage.tick())
     noop = stage.elect(2, 2, [3])
     stage.save_meta(1, 2, 0)
     stage.spread(2, noop)

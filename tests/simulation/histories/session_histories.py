@@ -134,14 +134,6 @@ def a_fenced_producer_appends_after_the_fence(stage: Stage, is_broken: bool) -> 
     stage.spread(1, stage.data(1, batch_of(sequence, epoch=epoch)))
 
 
-@breaks("I7", says="is fenced, 1 is the newest")
-def a_producer_is_fenced_by_nobody(stage: Stage, is_broken: bool) -> None:
-    begin(stage)
-    if not is_broken:
-        open_session(stage, epoch=2)
-    stage.ledger.fenced(PRODUCER, 1, stage.tick())
-
-
 @breaks("I7", says="out of order")
 def a_retry_passes_a_table_that_forgot_its_first_copy(stage: Stage, is_broken: bool) -> None:
     """FAULTS K2, at the moment of commit."""
