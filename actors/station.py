@@ -79,7 +79,8 @@ class Inbox:
         self._ring = ring
 
     def receive(self, limit: int = DRAIN_MAX) -> list[messages.RingMessage]:
-        return [messages.decode(encoded) for encoded in self._ring.drain(limit)]
+        drained = self._ring.drain(limit)
+        return [messages.decode(encoded) for encoded in drained] if drained else []
 
 
 class Regions(msgspec.Struct, frozen=True):

@@ -60,6 +60,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         link_delay_ns=(link_low_ns, link_high_ns),
         flush_ns=(flush_low_ns, flush_high_ns),
         write_ns=spread(timing, MICROSECOND, 100 * MICROSECOND),
+        wake_ns=spread(timing, 20 * MICROSECOND, MILLISECOND),
         ring_delay_ns=ring_delay_ns,
         counters_lag=counters_lag,
         clock_offset_ns=offsets,

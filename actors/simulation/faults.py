@@ -97,6 +97,7 @@ class Ground(msgspec.Struct, frozen=True):
     link_delay_ns: tuple[int, int]  # lowest, highest
     flush_ns: tuple[int, int]
     write_ns: int
+    wake_ns: int  # from what wakes a process to its run: more than one giver may have rung by then
     ring_delay_ns: int  # up to this late a ring store or a bell is seen
     counters_lag: bool  # counters are seen late and out of order
     clock_offset_ns: tuple[int, ...]  # a node each: wall clock

@@ -1,8 +1,11 @@
 """One simulated process: an actor that runs when something wakes it, and dies at any moment.
 
-Owns when `do_work` is called (the runner's idle protocol, SAFETY M7, without its 100 ms safety
-net), how long the process is busy, and what of its errors is a death and what a violation. Must not
-know which actor it runs.
+Owns when `do_work` is called, how long the process is busy, and what of its errors is a death and
+what a violation. Must not know which actor it runs.
+
+The idle protocol is harder than the runner's (SAFETY M7): there is no safety net of 100 ms, and no
+second, mostly empty do_work before a park where the first one cannot have left anything behind
+(`again_from`). Whatever comes later must ring; a wake-up that is lost here is lost.
 """
 
 from __future__ import annotations
@@ -71,6 +74,8 @@ class Process:
         self.busy_ns = 0
         self.on_started: Callable[[], None] | None = None
         self.count_loop: Callable[[], None] = _count_nothing
+        self.again_from = 1
+        self.wake_ns = 0
         self._life = life
         self._make = make
         self._free_at_ns = 0
@@ -93,6 +98,7 @@ class Process:
         """Run at `at_ns` at the latest, and see what was there by then."""
         if not self.is_alive:
             return
+        at_ns += self.wake_ns
         if self._next_run_ns < 0:
             self._schedule(at_ns)
         elif at_ns < self._next_run_ns:
@@ -152,7 +158,7 @@ class Process:
         self.world.note(f"{self.name} {work}")
         self._free_at_ns = self.world.now_ns + self.busy_ns
         self.busy_ns = 0
-        self._schedule(self._free_at_ns if work else self._park_until())
+        self._schedule(self._free_at_ns if work >= self.again_from else self._park_until())
 
     def _work(self) -> int:
         now_ns = self._life.monotonic_ns()
@@ -161,7 +167,7 @@ class Process:
             self.actor.on_start()
             if self.on_started is not None:
                 self.on_started()
-            return 1
+            return self.again_from
         return self.actor.do_work(now_ns)
 
     def _park_until(self) -> int:

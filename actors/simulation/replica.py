@@ -15,6 +15,7 @@ from actors import topology
 from actors.main import make_actor
 from actors.messages import ProcessGone, StopReady, StopRequested
 from actors.raft import RaftActor
+from actors.replicator.actor import SENDS_MAX
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.faults import Ground
 from actors.simulation.machine import NodeClock, SimulatedHost
@@ -23,6 +24,7 @@ from actors.simulation.random_streams import stream
 from actors.simulation.station import SimulatedRegions, SimulatedStation
 from actors.simulation.watch import Watch
 from actors.simulation.world import World
+from actors.station import DRAIN_MAX
 from actors.supervisor.restarts import VITAL, RestartPolicy
 from logstore.config import Config
 from logstore.model import NodeId
@@ -30,6 +32,10 @@ from logstore.model import NodeId
 SPAWN_NS = 5_000_000  # from the decision to start a process to its first step
 OPERATOR_NS = 2_000_000_000  # a replica that gave up is started again by somebody
 STOP_LOOK_NS = 20_000_000
+# A do_work that did less has left nothing behind but what rings or is readable: raft's and ingress'
+# bounds of what they take at once, a replicator's of what it sends. The writer does one group at a
+# time, egress one entry, and say only that there was something.
+_AGAIN_FROM = {topology.RAFT: DRAIN_MAX, topology.INGRESS: 16, topology.REPLICATOR: SENDS_MAX}
 LIVENESS_NS = 5_000_000_000  # a process that stands still this long is killed (M3)
 
 
@@ -227,6 +233,7 @@ class Replica:
         process = Process(
             self._world, self, node=self.node, name=f"{self.node}.{name}", make=self._make
         )
+        process.wake_ns = self._ground.wake_ns
         self.processes[name] = process
         process.wake_at(self._world.now_ns + SPAWN_NS + self._random.randrange(SPAWN_NS))
 
@@ -243,6 +250,7 @@ class Replica:
         )
         station = self._station(process, name, host=host)
         process.count_loop = partial(_count_loop, station.slots, station.slot(f"{name}.loops"))
+        process.again_from = _AGAIN_FROM.get(name.partition("-")[0], 1)
         if name == topology.RAFT:
             core_type = self._watch.core_type(self.node, self.incarnation)
             return RaftActor(station, core_type)

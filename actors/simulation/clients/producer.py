@@ -28,11 +28,12 @@ _KINDS = tuple(Mischief)
 
 
 class ProducerOptions(msgspec.Struct, frozen=True):
-    """`append_every_ns` is a mean. `mischief`: of 1,000 appends; `upheaval`: of 1,000 appends,
+    """`append_every_ns` is a mean; appends come in bursts of up to `burst`. `mischief`: of 1,000 appends; `upheaval`: of 1,000 appends,
     how often the producer crashes or takes its own session over.
     """
 
     append_every_ns: int
+    burst: int
     payload_max_bytes: int
     batch_max_payloads: int
     mischief: int
@@ -65,6 +66,7 @@ def draw_options(
     )
     return ProducerOptions(
         append_every_ns=append_every_ns,
+        burst=random.choice((1, 4, 8, 12)),
         payload_max_bytes=payload_max_bytes,
         batch_max_payloads=batch_max_payloads,
         mischief=0 if random.random() < 0.3 else random.randrange(5, 80),
@@ -167,8 +169,11 @@ class Producer:
     def _append(self, session: ProducerSession, now_ns: int) -> None:
         """One new batch, if the window has room, and now and then something else besides."""
         options, random = self.options, self.host.random
-        self._next_append_ns = now_ns + int(random.expovariate(1.0) * options.append_every_ns)
-        self._append_one(session, now_ns)
+        burst = random.randint(1, options.burst)
+        pause_ns = random.expovariate(1.0) * options.append_every_ns * burst
+        self._next_append_ns = now_ns + int(pause_ns)
+        for _ in range(burst):
+            self._append_one(session, now_ns)
         for zombie, _ in self._zombies:
             if zombie.is_open and random.random() < 0.5:
                 self._append_one(zombie, now_ns)
