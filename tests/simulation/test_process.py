@@ -1,0 +1,205 @@
+"""A simulated process: when it runs, how long it takes, how it dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from actors.simulation.process import (
+    PARK_MAX_NS,
+    SPIN_NS,
+    WORK_NS,
+    Process,
+    ProcessKilled,
+)
+from logstore.errors import DiskFull, FolderInUse, WriteFailed
+from tests.simulation.process_stage import MILLISECOND_NS, OneProcess
+
+WAKE_NS = 10 * MILLISECOND_NS
+
+
+def raises(error: BaseException) -> Callable[[Process], int]:
+    def work(_: Process) -> int:
+        raise error
+
+    return work
+
+
+# --- waking ---
+
+
+def test_a_wake_up_runs_it_at_its_time() -> None:
+    stage = OneProcess()
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(2 * WAKE_NS)
+    assert stage.runs == [WAKE_NS]
+
+
+def test_an_earlier_wake_up_does_not_lose_a_later_one() -> None:
+    stage = OneProcess()
+    stage.process.wake_at(3 * WAKE_NS)
+    stage.process.wake_at(WAKE_NS)
+    stage.process.wake_at(2 * WAKE_NS)
+    stage.world.run_until(4 * WAKE_NS)
+    assert stage.runs == [WAKE_NS, 2 * WAKE_NS, 3 * WAKE_NS]
+
+
+def test_a_wake_up_while_it_works_is_seen_when_it_is_done() -> None:
+    def busy(process: Process) -> int:
+        if len(stage.runs) == 1:
+            process.charge(5 * MILLISECOND_NS)
+        return 0
+
+    stage = OneProcess()
+    stage.work = busy
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(WAKE_NS + MILLISECOND_NS)
+    stage.process.wake()
+    stage.world.run_until(2 * WAKE_NS)
+    assert stage.runs == [WAKE_NS, WAKE_NS + WORK_NS + 5 * MILLISECOND_NS]
+
+
+def test_as_long_as_there_was_work_it_runs_again_without_a_wake_up() -> None:
+    stage = OneProcess()
+    stage.work = lambda _: 3 - len(stage.runs)
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(2 * WAKE_NS)
+    assert stage.runs == [WAKE_NS, WAKE_NS + WORK_NS, WAKE_NS + 2 * WORK_NS]
+
+
+def test_less_work_than_again_from_parks_it() -> None:
+    stage = OneProcess()
+    stage.process.again_from = 2
+    stage.work = lambda _: 3 - len(stage.runs)
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(2 * WAKE_NS)
+    assert stage.runs == [WAKE_NS, WAKE_NS + WORK_NS]
+
+
+def test_a_timer_wakes_it() -> None:
+    stage = OneProcess()
+    stage.actor.timer_ns = 7 * WAKE_NS
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(7 * WAKE_NS + 1)
+    assert stage.runs == [WAKE_NS, 7 * WAKE_NS]
+
+
+def test_without_a_timer_it_looks_again_after_the_longest_park() -> None:
+    stage = OneProcess()
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(WAKE_NS + PARK_MAX_NS + 1)
+    first_ns, second_ns = stage.runs
+    assert first_ns == WAKE_NS
+    assert first_ns < second_ns <= first_ns + PARK_MAX_NS
+
+
+def test_what_is_left_readable_keeps_it_from_parking() -> None:
+    class Readable:
+        is_readable = True
+
+    stage = OneProcess()
+    stage.actor.sources = (Readable(),)
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(WAKE_NS + WORK_NS + SPIN_NS + 1)
+    assert stage.runs == [WAKE_NS, WAKE_NS + WORK_NS + SPIN_NS]
+
+
+def test_what_a_call_takes_delays_what_happens_after_it() -> None:
+    seen = []
+
+    def write(process: Process) -> int:
+        before_ns = process.local_now_ns
+        process.charge(2 * MILLISECOND_NS)
+        seen.append((before_ns, process.local_now_ns))
+        return 0
+
+    stage = OneProcess()
+    stage.work = write
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(2 * WAKE_NS)
+    assert seen == [(WAKE_NS + WORK_NS, WAKE_NS + WORK_NS + 2 * MILLISECOND_NS)]
+    assert stage.process.local_now_ns == stage.world.now_ns
+
+
+# --- pauses ---
+
+
+def test_a_paused_process_runs_when_it_goes_on() -> None:
+    stage = OneProcess()
+    stage.process.pause(5 * WAKE_NS)
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(5 * WAKE_NS)
+    assert (stage.runs, stage.process.is_paused) == ([], True)
+    stage.world.run_until(6 * WAKE_NS)
+    assert (stage.runs, stage.process.is_paused) == ([MILLISECOND_NS + 5 * WAKE_NS], False)
+
+
+def test_a_shorter_pause_does_not_end_a_longer_one() -> None:
+    stage = OneProcess()
+    stage.process.pause(5 * WAKE_NS)
+    stage.process.pause(WAKE_NS)
+    stage.process.wake()
+    stage.world.run_until(5 * WAKE_NS)
+    assert stage.runs == []
+
+
+def test_resume_ends_a_pause_at_once() -> None:
+    stage = OneProcess()
+    stage.process.pause(5 * WAKE_NS)
+    stage.process.wake()
+    stage.world.run_until(WAKE_NS)
+    stage.process.resume()
+    stage.world.run_until(2 * WAKE_NS)
+    assert stage.runs == [WAKE_NS]
+
+
+# --- deaths ---
+
+
+def test_killed_in_a_disk_call_it_does_nothing_after_it() -> None:
+    after = []
+
+    def write(process: Process) -> int:
+        raises(ProcessKilled("before write"))(process)
+        after.append(process)
+        return 0
+
+    stage = OneProcess()
+    stage.work = write
+    stage.process.wake_at(WAKE_NS)
+    stage.process.wake_at(2 * WAKE_NS)
+    stage.world.run_until(3 * WAKE_NS)
+    assert stage.life.deaths == ["killed in a disk call"]
+    assert stage.runs == [WAKE_NS]
+    assert after == []
+
+
+@pytest.mark.parametrize(
+    "error", [WriteFailed("flush"), DiskFull("no room"), FolderInUse("another")]
+)
+def test_what_the_disk_can_do_to_it_is_a_death(error: Exception) -> None:
+    stage = OneProcess()
+    stage.work = raises(error)
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(2 * WAKE_NS)
+    assert stage.life.deaths == [f"{type(error).__name__}: {error}"]
+    assert stage.life.errors == []
+
+
+def test_any_other_error_is_no_death_that_a_condition_explains() -> None:
+    error = ValueError("wrong")
+    stage = OneProcess()
+    stage.work = raises(error)
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(2 * WAKE_NS)
+    assert (stage.life.deaths, stage.life.errors) == ([], [error])
+
+
+def test_the_dead_are_not_woken() -> None:
+    stage = OneProcess()
+    stage.process.wake_at(WAKE_NS)
+    stage.process.kill()
+    stage.process.wake_at(2 * WAKE_NS)
+    stage.world.run_until(3 * WAKE_NS)
+    assert stage.runs == []
