@@ -36,6 +36,7 @@ class Rebuild:
         self.admit = admit
         self.table = table
         self.next_index = NO_INDEX
+        self.began_at_snapshot = False
         self.batches = 0
         self.body_bytes = 0
         self._open_log = open_log
@@ -56,6 +57,7 @@ class Rebuild:
         if self._log is None:
             self._log = self._open_log()
             newest = self._log.newest_of_kind(EntryKind.SESSION, self.admit.last_index)
+            self.began_at_snapshot = bool(newest)
             self.next_index = newest or Index(self._log.start.index + 1)
         deadline_ns = self._clock.monotonic_ns() + REBUILD_SLICE_NS
         while self.next_index <= self.admit.last_index:

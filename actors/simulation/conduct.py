@@ -6,7 +6,7 @@ Owns when a fault begins and ends. Must not know phases, nor what is checked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 
 from actors.simulation.cluster import SimulatedCluster
@@ -34,6 +34,7 @@ class Conductor:
         self._cluster = cluster
         self._world = cluster.world
         self._is_over = False
+        self._under_way: dict[tuple[FaultKind, Hashable], list[Fault]] = {}
         self._acts: dict[FaultKind, Callable[[Fault], None]] = {
             FaultKind.LINK_QUALITY: self._link_quality,
             FaultKind.PARTITION: self._partition,
@@ -81,6 +82,19 @@ class Conductor:
     def _later(self, fault: Fault, action: Callable[[], None]) -> None:
         self._world.at(self._world.now_ns + fault.for_ns, self._unless_over, action)
 
+    def _while(self, fault: Fault, where: Hashable, apply: Callable[[list[Fault]], None]) -> None:
+        """Call `apply` with all faults of this kind that are under way at `where`, oldest first,
+        now and when `fault` ends: an end undoes that fault only."""
+        under_way = self._under_way.setdefault((fault.kind, where), [])
+
+        def end() -> None:
+            under_way.remove(fault)
+            apply(under_way)
+
+        under_way.append(fault)
+        apply(under_way)
+        self._later(fault, end)
+
     def _unless_over(self, action: Callable[[], None]) -> None:
         if not self._is_over:
             action()
@@ -91,20 +105,33 @@ class Conductor:
     # --- network ---
 
     def _link_quality(self, fault: Fault) -> None:
+        """Overlapping ones are as bad as the worst of them in each way."""
         network, low_ns = self._cluster.network, self._cluster.script.ground.link_delay_ns[0]
-        network.set_quality(
-            fault.links,
-            delay_ns=(low_ns, low_ns + fault.delay_ns) if fault.delay_ns else None,
-            loss=fault.loss,
-            duplication=fault.duplication,
-            reordering=fault.reordering,
-        )
-        self._later(fault, partial(network.set_quality, fault.links))
+
+        def apply(link: tuple[int, int], under_way: list[Fault]) -> None:
+            delay_ns = max((each.delay_ns for each in under_way), default=0)
+            network.set_quality(
+                (link,),
+                delay_ns=(low_ns, low_ns + delay_ns) if delay_ns else None,
+                loss=max((each.loss for each in under_way), default=0),
+                duplication=max((each.duplication for each in under_way), default=0),
+                reordering=max((each.reordering for each in under_way), default=0),
+            )
+
+        for link in fault.links:
+            self._while(fault, link, partial(apply, link))
 
     def _partition(self, fault: Fault) -> None:
         network = self._cluster.network
-        network.cut(fault.links, fault.mode)
-        self._later(fault, partial(network.heal, fault.links))
+
+        def apply(link: tuple[int, int], under_way: list[Fault]) -> None:
+            if under_way:
+                network.cut((link,), under_way[-1].mode)
+            else:
+                network.heal((link,))
+
+        for link in fault.links:
+            self._while(fault, link, partial(apply, link))
 
     def _disconnect(self, fault: Fault) -> None:
         self._cluster.network.disconnect(fault.links)
@@ -136,6 +163,7 @@ class Conductor:
             for replica in replicas:
                 replica.spare()
                 if replica.disk.has_lies:
+                    self._cluster.reach.lied(replica.node)
                     self._cluster.forgive(replica.node)
                 replica.power_cut(random, garble=fault.mode == "garble")
                 self._later(fault, replica.start)
@@ -175,9 +203,13 @@ class Conductor:
 
     def _disk_stall(self, fault: Fault) -> None:
         replica = self._replica(fault)
-        replica.stalled_until_ns = self._world.now_ns + fault.for_ns
-        replica.disk.stall(fault.delay_ns)
-        self._later(fault, replica.disk.unstall)
+        until_ns = self._world.now_ns + fault.for_ns
+        replica.stalled_until_ns = max(replica.stalled_until_ns, until_ns)
+
+        def apply(under_way: list[Fault]) -> None:
+            replica.disk.stall(max((each.delay_ns for each in under_way), default=0))
+
+        self._while(fault, fault.node, apply)
 
     def _disk_error(self, fault: Fault) -> None:
         self._replica(fault).disk.fail_next(fault.mode, fault.process)
@@ -186,14 +218,26 @@ class Conductor:
 
     def _disk_full(self, fault: Fault) -> None:
         disk = self._replica(fault).disk
-        disk.fill()
-        self._later(fault, disk.free)
+
+        def apply(under_way: list[Fault]) -> None:
+            if under_way:
+                disk.fill()
+            else:
+                disk.free()
+
+        self._while(fault, fault.node, apply)
 
     def _lying_flush(self, fault: Fault) -> None:
         disk = self._replica(fault).disk
         self._cluster.excuse(fault.node)
-        disk.lie()
-        self._later(fault, disk.tell_truth)
+
+        def apply(under_way: list[Fault]) -> None:
+            if under_way:
+                disk.lie()
+            else:
+                disk.tell_truth()
+
+        self._while(fault, fault.node, apply)
 
     def _rot(self, fault: Fault) -> None:
         random = stream(fault.pick, "rot")

@@ -26,6 +26,7 @@ from actors.simulation.conduct import Conductor
 from actors.simulation.draw import draw_script
 from actors.simulation.faults import FaultClass, Ground, Script
 from actors.simulation.final import read_committed
+from actors.simulation.overheard import overheard
 from actors.simulation.random_streams import stream
 from actors.simulation.result import SeedResult
 from actors.simulation.workload import Workload
@@ -67,6 +68,10 @@ class _Run:
         self.conductor = Conductor(self.cluster, self.workload.transfer)
 
     def whole(self) -> SeedResult:
+        with overheard(self.cluster.reach):
+            return self._whole()
+
+    def _whole(self) -> SeedResult:
         started_s = time.perf_counter()
         self.cluster.start()
         self.workload.start()
@@ -182,6 +187,8 @@ class _Run:
 
     def _result(self, wall_s: float) -> SeedResult:
         cluster = self.cluster
+        for node in cluster.nodes:
+            cluster.watch.tell_counters(node)
         # what was wrong before a device lost what it had promised counts; the rest may follow
         until_ns = cluster.forgiven_ns or cluster.world.now_ns + 1
         violations = [each for each in cluster.violations if each.at_ns < until_ns]

@@ -48,6 +48,7 @@ class Watch:
 
     def started(self, node: int, incarnation: int, regions: SimulatedRegions) -> None:
         self._rings[node] = PayloadRingReader(regions.payload, incarnation=incarnation)
+        self.tell_counters(node)
         self._slots[node] = regions.counters.values
         self._ledger.started(node, incarnation, self._world.now_ns)
 
@@ -121,9 +122,12 @@ class Watch:
             body = frames[1] if len(frames) > 1 else b""
             self._ledger.sent(node, message.append().header, body, self._world.now_ns)
 
-    def ring_overwritten(self) -> int:
-        """How many copies of a replicator came too late, over all running replicas."""
-        return sum(slots[Counter.RING_OVERWRITTEN] for slots in self._slots.values())
+    def tell_counters(self, node: int) -> None:
+        """What the counters of an incarnation say is told once, when nothing comes after it."""
+        slots = self._slots.pop(node, None)
+        if slots is not None:
+            for _ in range(slots[Counter.RING_OVERWRITTEN]):
+                self._reach.ring_overwritten()
 
 
 class _WatchedCore(RaftCore):

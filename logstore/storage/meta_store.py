@@ -26,13 +26,14 @@ META_NAMES = ("meta.a", "meta.b")
 
 class MetaStore:
     """The two copies, open. One caller at a time. `bytes_written` counts what was handed to
-    write."""
+    write; `copies_whole` is how many copies were undamaged when they were loaded."""
 
     def __init__(self, disk: Disk, handles: tuple[int, int], meta: Meta) -> None:
         self._disk = disk
         self._handles = handles
         self.meta = meta
         self.bytes_written = 0
+        self.copies_whole = len(META_NAMES)
 
     def save(self, meta: Meta) -> None:
         """Make `meta` durable in both copies; its generation is set here.
@@ -100,7 +101,9 @@ def load_meta(disk: Disk, folder: str) -> MetaStore | None:
         disk.flush(handle)
         handles.append(handle)
     disk.sync_folder(folder)
-    return MetaStore(disk, (handles[0], handles[1]), newest)
+    store = MetaStore(disk, (handles[0], handles[1]), newest)
+    store.copies_whole = len(whole)
+    return store
 
 
 def newest_meta(disk: Disk, folder: str) -> Meta | None:

@@ -354,8 +354,7 @@ class ProducerSession:
     def _refused(self, sequence: int, code: int, detail: int, now_ns: int) -> None:
         """A refusal of the current round."""
         wire = self.wire
-        if code != ErrorCode.COMMITTED_LSN_UNKNOWN:
-            wire.host.on_refused(code)
+        wire.host.on_refused(code)
         bad = self.bad.get(sequence)  # it stays: a message may come twice
         if code in _RETRIED:
             self.restart(now_ns, hint=detail if code == ErrorCode.NOT_LEADER else 0)

@@ -86,7 +86,6 @@ class Unresolved:
         self._settle(append)
         host = self._wire.host
         host.ledger.refused(append.operation, ErrorCode.COMMITTED_LSN_UNKNOWN, host.world_now())
-        host.on_refused(ErrorCode.COMMITTED_LSN_UNKNOWN)
 
     def reconcile(self, next_sequence: int, rows: bytes, now_ns: int) -> bool:
         """Sort everything by what SessionState says; `to_send` is what has to be sent, in order.
@@ -106,6 +105,7 @@ class Unresolved:
                     to_send.append(append)
                 else:
                     self.forget(sequence)
+                    self._wire.host.on_refused(ErrorCode.COMMITTED_LSN_UNKNOWN)
             elif row[3] == ErrorCode.OK:
                 self.acknowledge(sequence, row[1], row[2])
             elif not append.is_sent:

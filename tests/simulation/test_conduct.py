@@ -1,0 +1,104 @@
+"""A fault's end undoes that fault and no other."""
+
+from __future__ import annotations
+
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from actors.simulation.conduct import Conductor
+from actors.simulation.disk import SimulatedDisk
+from actors.simulation.faults import Fault, FaultKind
+from actors.simulation.world import World
+from logstore.errors import DiskFull
+from transport.virtual_network import VirtualNetwork
+
+LINK = (1, 2)
+
+
+class Stage:
+    """A conductor over a real network and disk; no replica runs."""
+
+    def __init__(self, *faults: Fault) -> None:
+        self.world = World(Random(1))
+        self.network = VirtualNetwork(self.world, Random(2), node_of=lambda _: 1)
+        self.disk = SimulatedDisk()
+        script = SimpleNamespace(
+            ground=SimpleNamespace(link_delay_ns=(1_000, 2_000)), faults=faults
+        )
+        replica = SimpleNamespace(disk=self.disk, stalled_until_ns=0)
+        cluster: Any = SimpleNamespace(
+            world=self.world,
+            network=self.network,
+            script=script,
+            replicas={1: replica},
+            excuse=lambda _: None,
+        )
+        Conductor(cluster, lambda _: None).schedule()
+
+    @property
+    def link(self) -> Any:
+        return self.network._between(*LINK)
+
+    def pass_to(self, at_ns: int) -> None:
+        self.world.run_until(at_ns)
+
+
+def cut(at_ns: int, for_ns: int, mode: str) -> Fault:
+    return Fault(at_ns, FaultKind.PARTITION, links=(LINK,), for_ns=for_ns, mode=mode)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_link_stays_cut_until_the_last_of_two_overlapping_cuts_ends(first: int) -> None:
+    cuts = [cut(10, 100, "drop"), cut(50, 100, "drop")]
+    stage = Stage(*(cuts if first else reversed(cuts)))
+    stage.pass_to(120)
+    assert stage.link.is_cut
+    stage.pass_to(200)
+    assert not stage.link.is_cut
+
+
+def test_a_cut_that_goes_on_is_of_its_own_mode_again() -> None:
+    stage = Stage(cut(10, 200, "hold"), cut(50, 50, "drop"))
+    stage.pass_to(60)
+    assert (stage.link.is_dropping, stage.link.is_holding) == (True, False)
+    stage.pass_to(150)
+    assert (stage.link.is_dropping, stage.link.is_holding) == (False, True)
+
+
+def test_overlapping_qualities_are_as_bad_as_the_worst_and_end_one_by_one() -> None:
+    stage = Stage(
+        Fault(10, FaultKind.LINK_QUALITY, links=(LINK,), for_ns=100, loss=7),
+        Fault(50, FaultKind.LINK_QUALITY, links=(LINK,), for_ns=100, loss=3, delay_ns=9_000),
+    )
+    stage.pass_to(60)
+    assert (stage.link.loss, stage.link.quality_delay_ns) == (7, (1_000, 10_000))
+    stage.pass_to(120)
+    assert (stage.link.loss, stage.link.quality_delay_ns) == (3, (1_000, 10_000))
+    stage.pass_to(200)
+    assert (stage.link.loss, stage.link.quality_delay_ns) == (0, None)
+
+
+def test_a_disk_stays_full_until_the_last_of_two_overlapping_faults_ends() -> None:
+    full = (Fault(at_ns, FaultKind.DISK_FULL, node=1, for_ns=100) for at_ns in (10, 50))
+    stage = Stage(*full)
+    stage.pass_to(120)
+    with pytest.raises(DiskFull):
+        stage.disk.create("/a")
+    stage.pass_to(200)
+    stage.disk.create("/a")
+    assert stage.disk.paths() == ["/a"]
+
+
+def test_a_stall_goes_on_when_a_worse_one_ends() -> None:
+    stage = Stage(
+        Fault(10, FaultKind.DISK_STALL, node=1, for_ns=200, delay_ns=5_000),
+        Fault(50, FaultKind.DISK_STALL, node=1, for_ns=50, delay_ns=9_000),
+    )
+    costs = []
+    for at_ns in (20, 60, 150, 300):
+        stage.pass_to(at_ns)
+        costs.append(stage.disk.flush_cost_ns())
+    assert costs == [5_000, 9_000, 5_000, 0]
