@@ -45,6 +45,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "self._slots[Counter.VISIBLE_INDEX] = effect.index",
         "self._slots[Counter.VISIBLE_INDEX] = core.last_index",
         "readers are bounded by what the log holds",
+        unreachable="every read is bounded by the visible LSN, too, and entries above the visible"
+        " index that hold none of it are never handed out",
     ),
     mutant(
         "ready-before-a-leader-is-heard",
