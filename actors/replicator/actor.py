@@ -38,8 +38,10 @@ from transport import link
 
 # Appends sent per do_work: 32 x 100 us of Python bound how long an answer waits.
 SENDS_MAX = 32
-# A lane that took nothing (no connection, mark reached) is tried again after this long.
+# A lane that took nothing (no connection, mark reached) is tried again after this long, twice as
+# long each time: a peer that is down would cost 200 wake-ups a second.
 RETRY_NS = 5_000_000
+RETRY_MAX_NS = 80_000_000
 NEVER_NS = 1 << 62
 
 log = logging.getLogger("logstore.replicator")
@@ -68,6 +70,7 @@ class ReplicatorActor:
         self._alarmed = ""
         self._unsent: tuple[int, list[bytes]] | None = None
         self._retry_ns = NEVER_NS
+        self._retry_wait_ns = RETRY_NS
         self._now_ns = 0
 
     def on_start(self) -> None:
@@ -228,9 +231,10 @@ class ReplicatorActor:
             if self._unsent is not None:
                 stream, frames = self._unsent
                 if stream == self._stream.stream and not self._try_send(self._bulk, frames):
-                    self._retry_ns = self._now_ns + RETRY_NS
+                    self._retry_later()
                     return sent
                 self._unsent = None
+                self._retry_wait_ns = RETRY_NS
                 continue
             step = self._stream.next_send(self._slots[Counter.WRITTEN], self._now_ns)
             if step is None:
@@ -241,6 +245,10 @@ class ReplicatorActor:
                 return sent
             self._unsent = (self._stream.stream, append)
         return SENDS_MAX
+
+    def _retry_later(self) -> None:
+        self._retry_ns = self._now_ns + self._retry_wait_ns
+        self._retry_wait_ns = min(2 * self._retry_wait_ns, RETRY_MAX_NS)
 
     def _report_rot(self, index: Index) -> None:
         self._to_raft.send(EntryRotted(index))

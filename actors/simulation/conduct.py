@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from functools import partial
 
+import msgspec
+
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.disk_faults import RotKind
 from actors.simulation.faults import Fault, FaultKind
@@ -35,6 +37,7 @@ class Conductor:
         self._world = cluster.world
         self._is_over = False
         self._under_way: dict[tuple[FaultKind, Hashable], list[Fault]] = {}
+        self._aims: dict[int, int] = {}  # group → who is its node 1
         self._acts: dict[FaultKind, Callable[[Fault], None]] = {
             FaultKind.LINK_QUALITY: self._link_quality,
             FaultKind.PARTITION: self._partition,
@@ -75,9 +78,31 @@ class Conductor:
     def _strike(self, fault: Fault) -> None:
         if self._is_over:
             return
+        fault = self._aimed(fault)
         self.injected[fault.kind] += 1
         self._world.note(f"fault {fault.kind} {fault.node or fault.nodes or fault.links}")
         self._acts[fault.kind](fault)
+
+    def _aimed(self, fault: Fault) -> Fault:
+        """The fault with the nodes that it strikes."""
+        if not fault.group:
+            return fault
+        nodes = self._cluster.nodes
+        if fault.group not in self._aims:
+            self._aims[fault.group] = max(1, self._cluster.watch.leader)
+        shift = self._aims[fault.group] - 1
+
+        def aim(node: int) -> int:
+            return nodes[(node - 1 + shift) % len(nodes)] if node else 0
+
+        process, dash, peer = fault.process.partition("-")
+        return msgspec.structs.replace(
+            fault,
+            node=aim(fault.node),
+            nodes=tuple(sorted(map(aim, fault.nodes))),
+            links=tuple((aim(a), aim(b)) for a, b in fault.links),
+            process=f"{process}-{aim(int(peer))}" if dash else process,
+        )
 
     def _later(self, fault: Fault, action: Callable[[], None]) -> None:
         self._world.at(self._world.now_ns + fault.for_ns, self._unless_over, action)

@@ -43,6 +43,11 @@ class Scene(msgspec.Struct, frozen=True):
     def moment(self, random: Random) -> int:
         return random.randrange(self.safety_ns)
 
+    def moment_before(self, random: Random, length_ns: int) -> int:
+        """One after the first election that leaves `length_ns`, if the run is that long."""
+        first_ns = 4 * self.election_ns
+        return first_ns + random.randrange(max(SECOND, self.safety_ns - length_ns - first_ns))
+
     def node(self, random: Random) -> int:
         return random.randint(1, self.replicas)
 

@@ -2,7 +2,7 @@
 
 Owns the sequences and which classes each needs; one is drawn only where all of those are on. Must
 not know how many are drawn. Nobody knows beforehand who leads, so a sequence either goes around or
-hands leadership over first.
+hands leadership over first; those of `draw_aimed` begin with whoever leads.
 """
 
 from __future__ import annotations
@@ -11,6 +11,12 @@ from random import Random
 
 import msgspec
 
+from actors.simulation.draw_aimed import (
+    figure_eight,
+    rewritten_in_flight,
+    slow_replicator,
+    written_again,
+)
 from actors.simulation.draw_episodes import (
     CALLS_MAX,
     WRITER,
@@ -50,19 +56,6 @@ def _cut_then_kill(random: Random, scene: Scene) -> list[Fault]:
         _alone(random, scene, at_ns, alone, for_ns),
         _kill(kill_ns, other, scene.elections(random, 0.5, 4.0)),
     ]
-
-
-def _figure_eight(random: Random, scene: Scene) -> list[Fault]:
-    """Each in turn is alone with its clients and dies at the end of it; entries of many terms
-    stay behind uncommitted (the Raft paper's figure 8)."""
-    at_ns = scene.moment(random)
-    faults = []
-    for node in random.sample(scene.nodes, 3):
-        for_ns = scene.elections(random, 0.4, 2.0)
-        faults.append(_alone(random, scene, at_ns, node, for_ns))
-        at_ns += for_ns
-        faults.append(_kill(at_ns, node, scene.elections(random, 0.5, 3.0)))
-    return faults
 
 
 def _cut_after_truncation(random: Random, scene: Scene) -> list[Fault]:
@@ -191,7 +184,12 @@ def _jump_while_paused(random: Random, scene: Scene) -> list[Fault]:
 
 SEQUENCES: tuple[Sequence, ...] = (
     Sequence("cut-then-kill", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), _cut_then_kill),
-    Sequence("figure-eight", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), _figure_eight),
+    Sequence("figure-eight", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), figure_eight),
+    Sequence("written-again", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), written_again),
+    Sequence(
+        "rewritten-in-flight", (FaultClass.DISK_STALL, FaultClass.PARTITION), rewritten_in_flight
+    ),
+    Sequence("slow-replicator", (FaultClass.PAUSE,), slow_replicator),
     Sequence(
         "cut-after-truncation", (FaultClass.PARTITION, FaultClass.POWER_CUT), _cut_after_truncation
     ),

@@ -11,10 +11,13 @@ from typing import cast
 
 from actors.simulation.disk import SimulatedDisk
 from logstore.errors import CorruptData
+from logstore.format.group import frame_size
+from logstore.format.segment_header import FileRole
 from logstore.model import Index
 from logstore.storage.disk import Disk
 from logstore.storage.log_reader import LogReader
 from logstore.storage.meta_store import newest_meta
+from logstore.storage.segment import segment_path
 
 
 class DurableView:
@@ -66,14 +69,16 @@ class DiskFacts:
             return True
         reader = self._reader(node)
         try:
-            row = reader.row(Index(index))
-            if row.chain != chain:
+            record, number = reader.located(Index(index))
+            if record.chain != chain:
                 reader.refresh()
-                row = reader.row(Index(index))
-            if row.chain != chain:
-                return False
-            reader.read_body(Index(index))
+                record, number = reader.located(Index(index))
         except (CorruptData, FileNotFoundError, LookupError):
+            return False
+        path = segment_path(self._folder_of(node), number, FileRole.DATA)
+        if record.chain != chain or not self._disk_of(node).is_durable(
+            path, record.frame_offset, frame_size(record.header), counting_lies=True
+        ):
             return False
         self._known[node, index] = chain
         return True

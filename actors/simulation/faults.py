@@ -57,7 +57,11 @@ class FaultKind(StrEnum):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One thing that goes wrong. Unused fields keep their defaults. Times are ns of the world."""
+    """One thing that goes wrong. Unused fields keep their defaults. Times are ns of the world.
+
+    Faults of one `group` are aimed together: whoever leads when the first of them strikes is their
+    node 1, and the others are counted on from it. Group 0 means its nodes as they are.
+    """
 
     at_ns: int
     kind: FaultKind
@@ -74,6 +78,7 @@ class Fault(msgspec.Struct, frozen=True):
     amount: int = 0
     pick: int = 0  # seed of the fault's own choices
     mode: str = ""
+    group: int = 0
 
 
 class Ground(msgspec.Struct, frozen=True):

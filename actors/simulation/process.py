@@ -81,6 +81,8 @@ class Process:
         self._free_at_ns = 0
         self.paused_until_ns = 0
         self._next_run_ns = -1
+        self._is_running = False
+        self.number = world.next_number()
         self._wakes: list[int] = []
 
     @property
@@ -95,17 +97,15 @@ class Process:
         self.wake_at(self.world.now_ns)
 
     def wake_at(self, at_ns: int) -> None:
-        """Run at `at_ns` at the latest, and see what was there by then."""
+        """Run some time after `at_ns`, and see what was there by then."""
         if not self.is_alive:
             return
-        at_ns += self.wake_ns
-        if self._next_run_ns < 0:
-            self._schedule(at_ns)
-        elif at_ns < self._next_run_ns:
-            heappush(self._wakes, self._next_run_ns)
-            self._schedule(at_ns)
-        else:
-            heappush(self._wakes, at_ns)
+        next_run_ns = self._next_run_ns
+        if at_ns <= next_run_ns <= at_ns + self.wake_ns:
+            return  # the run that is planned comes soon enough, and not too early to see it
+        heappush(self._wakes, at_ns)
+        if (next_run_ns < 0 and not self._is_running) or next_run_ns > at_ns:
+            self._schedule(at_ns + self.wake_ns)
 
     def pause(self, for_ns: int) -> None:
         """SIGSTOP now, SIGCONT after `for_ns`."""
@@ -142,7 +142,11 @@ class Process:
             self._schedule(self.paused_until_ns)
             return
         self._next_run_ns = -1
+        wakes = self._wakes
+        while wakes and wakes[0] <= at_ns:
+            heappop(wakes)
         self.busy_ns = WORK_NS
+        self._is_running = True
         try:
             work = self._work()
         except ProcessKilled:
@@ -154,11 +158,12 @@ class Process:
         except Exception as error:
             self._life.on_broken(self, error)
             return
+        self._is_running = False
         self.count_loop()
-        self.world.note(f"{self.name} {work}")
-        self._free_at_ns = self.world.now_ns + self.busy_ns
+        self.world.ran(self, work)
+        self._free_at_ns = free_at_ns = at_ns + self.busy_ns
         self.busy_ns = 0
-        self._schedule(self._free_at_ns if work >= self.again_from else self._park_until())
+        self._schedule(free_at_ns if work >= self.again_from else self._park_until())
 
     def _work(self) -> int:
         now_ns = self._life.monotonic_ns()
@@ -174,14 +179,13 @@ class Process:
         actor, now_ns = self.actor, self.world.now_ns
         if actor is None:
             return now_ns
-        if any(source.is_readable for source in actor.wait_on()):
-            return self._free_at_ns + SPIN_NS
+        for source in actor.wait_on():
+            if source.is_readable:
+                return self._free_at_ns + SPIN_NS
         timer_ns = actor.next_timer_ns() - self._life.monotonic_ns()
         until_ns = now_ns + min(PARK_MAX_NS, max(timer_ns, WORK_NS))
         wakes = self._wakes
-        while wakes and wakes[0] <= now_ns:
-            heappop(wakes)
-        return min(until_ns, wakes[0]) if wakes else until_ns
+        return min(until_ns, wakes[0] + self.wake_ns) if wakes else until_ns
 
 
 def _count_nothing() -> None:

@@ -32,10 +32,16 @@ from logstore.model import NodeId
 SPAWN_NS = 5_000_000  # from the decision to start a process to its first step
 OPERATOR_NS = 2_000_000_000  # a replica that gave up is started again by somebody
 STOP_LOOK_NS = 20_000_000
-# A do_work that did less has left nothing behind but what rings or is readable: raft's and ingress'
-# bounds of what they take at once, a replicator's of what it sends. The writer does one group at a
-# time, egress one entry, and say only that there was something.
-_AGAIN_FROM = {topology.RAFT: DRAIN_MAX, topology.INGRESS: 16, topology.REPLICATOR: SENDS_MAX}
+# A do_work that did less has left nothing behind but what rings, is readable or has a timer: the
+# bounds of what raft takes, a replicator sends and egress publishes at once. What the writer leaves
+# is in its queue, which has a timer.
+_AGAIN_FROM = {
+    topology.RAFT: DRAIN_MAX,
+    topology.WRITER: DRAIN_MAX,
+    topology.INGRESS: 16,
+    topology.REPLICATOR: SENDS_MAX,
+    topology.EGRESS: 16,
+}
 LIVENESS_NS = 5_000_000_000  # a process that stands still this long is killed (M3)
 
 

@@ -21,6 +21,7 @@ from actors.topology import Counter
 from logstore.errors import FormatError
 from logstore.format.message import decode_message
 from logstore.format.peer_messages import AppendFrame
+from logstore.model import Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import Effect, Truncate
 from logstore.raft.events import Event
@@ -75,6 +76,14 @@ class Watch:
         """The ledger's look at bytes that an entry is made of."""
         ring = self._rings.get(node)
         return ring.copy_out(ring_start, ring_end) if ring is not None else None
+
+    @property
+    def leader(self) -> int:
+        """Who leads in the highest term; 0: nobody."""
+        leaders = [
+            (core.term, node) for node, core in self.cores.items() if core.role is Role.LEADER
+        ]
+        return max(leaders, default=(0, 0))[1]
 
     def counters(self, node: int) -> Any:
         return self._slots[node]

@@ -119,10 +119,10 @@ class LogReader:
         """
         return self._twice(self._body, index)
 
-    def frame_location(self, index: Index) -> tuple[int, int, int]:
-        """Segment number, byte position in its data file and bytes of the frame of `index`."""
+    def located(self, index: Index) -> tuple[RaftRecord, int]:
+        """As `record`, and the number of the segment that its frame lies in."""
         record = self.record(index)
-        return self._segment(index)[0].number, record.frame_offset, frame_size(record.header)
+        return record, self._segment(index)[0].number
 
     # --- searches; nothing above `last_index` is looked at ---
 

@@ -8,6 +8,7 @@ import pytest
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.storage_trial import FOLDER, OPTIONS, StorageTrial
 from logstore.errors import DiskFull, InvariantViolated, WriteFailed
+from logstore.format.group import frame_size
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.model import Index
@@ -64,7 +65,8 @@ def test_each_flush_group_begins_at_a_sector_boundary_and_its_frames_touch() -> 
     trial.commit(1, [8, 16])
     trial.commit(1, [8])
     reader = LogReader(trial.disk, FOLDER)
-    places = [reader.frame_location(Index(index))[1:] for index in (1, 2, 3)]
+    records = [reader.record(Index(index)) for index in (1, 2, 3)]
+    places = [(record.frame_offset, frame_size(record.header)) for record in records]
     assert places == [(4096, 136), (4096 + 136, 144), (4096 + SECTOR_BYTES, 136)]
 
 
@@ -102,7 +104,7 @@ def test_a_group_lies_in_one_segment_and_rolls_first_where_it_does_not_fit() -> 
     trial.writer.roll()
     trial.finish(trial.writer.append(entries))
     reader = LogReader(trial.disk, FOLDER)
-    assert {reader.frame_location(Index(index))[0] for index in range(5, 10)} == {2}
+    assert {reader.located(Index(index))[1] for index in range(5, 10)} == {2}
 
 
 def test_records_fill_a_segment_too() -> None:

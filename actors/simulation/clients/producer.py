@@ -28,8 +28,8 @@ _KINDS = tuple(Mischief)
 
 
 class ProducerOptions(msgspec.Struct, frozen=True):
-    """`append_every_ns` is a mean; appends come in bursts of up to `burst`. `mischief`: of 1,000 appends; `upheaval`: of 1,000 appends,
-    how often the producer crashes or takes its own session over.
+    """`append_every_ns` is a mean; appends come in bursts of up to `burst`. `mischief`: of 1,000
+    bursts; `upheaval`: of 1,000, how often the producer crashes or takes its own session over.
     """
 
     append_every_ns: int
@@ -66,7 +66,7 @@ def draw_options(
     )
     return ProducerOptions(
         append_every_ns=append_every_ns,
-        burst=random.choice((1, 4, 8, 12)),
+        burst=random.choice((1, 8, 12, 16)),
         payload_max_bytes=payload_max_bytes,
         batch_max_payloads=batch_max_payloads,
         mischief=0 if random.random() < 0.3 else random.randrange(5, 80),

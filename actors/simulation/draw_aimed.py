@@ -1,0 +1,126 @@
+"""Sequences that begin with whoever leads when they begin: schedules too exact to be met by going
+around.
+
+Owns their order and timing. In each, node 1 is the leader (`Fault.group`). Must not know which
+classes they need. Now and then one is not aimed, so that it strikes any node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+import msgspec
+
+from actors.simulation.draw_episodes import Scene, both_ways, cut, isolation, stall
+from actors.simulation.draw_ground import SECOND, percent, spread
+from actors.simulation.faults import Fault, FaultKind
+
+# Disk calls of one save of META, which a vote is; and of one group of entries.
+META_CALLS = 4
+GROUP_CALLS = 4
+AIMED_PERCENT = 85
+
+
+def figure_eight(random: Random, scene: Scene) -> list[Fault]:
+    """The Raft paper's figure 8. The leader is alone with entries that nobody has; another one is
+    elected, and whoever voted dies before its first entry is written there; the old leader comes
+    back, brings its entries to a majority, and is gone again before its new term's no-op is there;
+    the other one returns and overwrites them.
+    """
+    election_ns = scene.election_ns
+    old, new, *others = _roles(random, scene)
+    at_ns = scene.moment_before(random, 10 * election_ns)
+    elected_ns = at_ns + scene.elections(random, 1.5, 2.1)
+    back_ns = elected_ns + scene.elections(random, 0.8, 1.8)
+    end_ns = back_ns + scene.elections(random, 1.2, 3.5)
+    silent = _among(others)
+    return _aimed(
+        random,
+        [
+            cut(at_ns, isolation(scene, old, with_clients=False), back_ns - at_ns),
+            *([cut(at_ns, silent, end_ns - at_ns)] if silent else []),
+            *_die_after_vote(random, scene, others, at_ns),
+            cut(elected_ns, isolation(scene, new, with_clients=False), end_ns - elected_ns),
+            *(
+                _kill(back_ns, node, end_ns - back_ns, random.randint(META_CALLS, 6 * GROUP_CALLS))
+                for node in others
+            ),
+            cut(end_ns, isolation(scene, old, with_clients=False), 3 * election_ns),
+        ],
+    )
+
+
+def written_again(random: Random, scene: Scene) -> list[Fault]:
+    """Five replicas: a follower takes an entry of one leader, another leader's instead, and the
+    first one's again (A, C, A). The others vote for both and keep neither's; three replicas cannot,
+    since whoever took the second one's entry is the only voter left.
+    """
+    if scene.replicas < 5:
+        return figure_eight(random, scene)
+    old, follower, new, *others = _roles(random, scene)
+    at_ns = scene.moment_before(random, 8 * scene.election_ns)
+    elected_ns = at_ns + scene.elections(random, 1.6, 2.4)
+    back_ns = elected_ns + scene.elections(random, 0.2, 0.8)
+    end_ns = back_ns + scene.elections(random, 1.5, 4.0)
+    apart = both_ways((old, node) for node in (new, *others))
+    silent = _among(others) + both_ways((follower, node) for node in others)
+    return _aimed(
+        random,
+        [
+            cut(at_ns, apart, back_ns - at_ns),
+            cut(at_ns, silent, end_ns - at_ns),
+            *_die_after_vote(random, scene, others, at_ns),
+            cut(elected_ns, isolation(scene, new, with_clients=False), end_ns - elected_ns),
+        ],
+    )
+
+
+def rewritten_in_flight(random: Random, scene: Scene) -> list[Fault]:
+    """A leader whose flush takes longer than the election of the next, which overwrites what is
+    being flushed (FAULTS.R24)."""
+    at_ns = scene.moment_before(random, 8 * scene.election_ns)
+    alone_ns = at_ns + scene.elections(random, 0.0, 0.5)
+    for_ns = scene.elections(random, 1.2, 2.5)
+    mode = random.choice(("drop", "hold", "hold"))
+    return _aimed(
+        random,
+        [
+            stall(at_ns, 1, scene.elections(random, 5.0, 9.0), scene.elections(random, 1.5, 5.0)),
+            cut(alone_ns, isolation(scene, 1, with_clients=False), for_ns, mode),
+        ],
+    )
+
+
+def slow_replicator(random: Random, scene: Scene) -> list[Fault]:
+    """A leader's replicator stands still while appends go on: the ring's bytes do not wait."""
+    at_ns = scene.moment_before(random, 5 * SECOND)
+    for_ns = spread(random, SECOND // 2, 5 * SECOND - 1)
+    peer = random.randint(2, scene.replicas)
+    process = f"replicator-{peer}"
+    return _aimed(random, [Fault(at_ns, FaultKind.PAUSE, node=1, process=process, for_ns=for_ns)])
+
+
+def _roles(random: Random, scene: Scene) -> tuple[int, ...]:
+    """The leader, and everybody else in any order."""
+    return 1, *random.sample(range(2, scene.replicas + 1), scene.replicas - 1)
+
+
+def _among(nodes: list[int]) -> tuple[tuple[int, int], ...]:
+    return both_ways((a, b) for a in nodes for b in nodes if a < b)
+
+
+def _die_after_vote(random: Random, scene: Scene, nodes: Iterable[int], at_ns: int) -> list[Fault]:
+    """Quiet by then, each dies at the first disk call behind its vote."""
+    quiet_ns = at_ns + scene.elections(random, 0.2, 0.5)
+    down_ns = scene.elections(random, 0.7, 1.3)
+    return [_kill(quiet_ns, node, down_ns, META_CALLS) for node in nodes]
+
+
+def _kill(at_ns: int, node: int, for_ns: int, calls: int) -> Fault:
+    return Fault(at_ns, FaultKind.KILL_REPLICA, node=node, for_ns=for_ns, calls=calls)
+
+
+def _aimed(random: Random, faults: list[Fault]) -> list[Fault]:
+    group = 1 + random.getrandbits(31) if percent(random, AIMED_PERCENT) else 0
+    return [msgspec.structs.replace(fault, group=group) for fault in faults]
