@@ -15,7 +15,6 @@ from actors.simulation.draw_aimed import (
     figure_eight,
     rewritten_in_flight,
     slow_replicator,
-    written_again,
 )
 from actors.simulation.draw_episodes import (
     CALLS_MAX,
@@ -185,7 +184,6 @@ def _jump_while_paused(random: Random, scene: Scene) -> list[Fault]:
 SEQUENCES: tuple[Sequence, ...] = (
     Sequence("cut-then-kill", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), _cut_then_kill),
     Sequence("figure-eight", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), figure_eight),
-    Sequence("written-again", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), written_again),
     Sequence(
         "rewritten-in-flight", (FaultClass.DISK_STALL, FaultClass.PARTITION), rewritten_in_flight
     ),

@@ -188,7 +188,7 @@ class ReachObserver:
             self._counts.add(Reach.UNFLUSHED_LOST)
         _forget_from(replica, last_index + 1)
         replica.last_index = last_index
-        replica.durable = log.persisted
+        self._flushed(replica, log.persisted, log.term)
         replica.in_flight.clear()
         replica.dropped.clear()
         replica.is_full = False
@@ -272,10 +272,13 @@ class ReachObserver:
         in_flight = replica.in_flight
         while in_flight and in_flight[0][0] <= seq:
             in_flight.popleft()
-        before, replica.durable = replica.durable, core.persisted
-        for index in range(before + 1, replica.durable + 1):
+        self._flushed(replica, core.persisted, core.term)
+
+    def _flushed(self, replica: _Replica, durable: int, now_term: int) -> None:
+        before, replica.durable = replica.durable, durable
+        for index in range(before + 1, durable + 1):
             term = _term_at(replica, index)
-            is_late = 0 < term < core.term and index > self._committed
+            is_late = 0 < term < now_term and index > self._committed
             if is_late and self._is_on_majority(index, term):
                 self._late_majority[index] = term
 

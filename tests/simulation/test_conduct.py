@@ -29,8 +29,11 @@ class Stage:
             ground=SimpleNamespace(link_delay_ns=(1_000, 2_000)), faults=faults
         )
         replica = SimpleNamespace(disk=self.disk, stalled_until_ns=0)
+        self.watch = SimpleNamespace(leader=0)
         cluster: Any = SimpleNamespace(
             world=self.world,
+            watch=self.watch,
+            nodes=(1, 2, 3),
             network=self.network,
             script=script,
             replicas={1: replica},
@@ -41,6 +44,10 @@ class Stage:
     @property
     def link(self) -> Any:
         return self.network._between(*LINK)
+
+    def cut_links(self) -> list[tuple[int, int]]:
+        conditions = self.network._conditions
+        return sorted(link for link, each in conditions.items() if each.is_cut)
 
     def pass_to(self, at_ns: int) -> None:
         self.world.run_until(at_ns)
@@ -102,3 +109,23 @@ def test_a_stall_goes_on_when_a_worse_one_ends() -> None:
         stage.pass_to(at_ns)
         costs.append(stage.disk.flush_cost_ns())
     assert costs == [5_000, 9_000, 5_000, 0]
+
+
+def test_faults_of_a_group_count_their_nodes_from_whoever_leads_when_the_first_one_strikes() -> (
+    None
+):
+    def cut_of_group(at_ns: int, node: int, group: int) -> Fault:
+        links = ((node, 0), (node, 1))
+        return Fault(
+            at_ns, FaultKind.PARTITION, links=links, for_ns=1_000, mode="drop", group=group
+        )
+
+    stage = Stage(cut_of_group(10, 1, 7), cut_of_group(20, 2, 7), cut_of_group(30, 1, 0))
+    stage.watch.leader = 3
+    stage.pass_to(15)
+    assert stage.cut_links() == [(3, 0), (3, 3)]
+    stage.watch.leader = 2
+    stage.pass_to(25)
+    assert stage.cut_links() == [(1, 0), (1, 3), (3, 0), (3, 3)]
+    stage.pass_to(35)
+    assert stage.cut_links() == [(1, 0), (1, 1), (1, 3), (3, 0), (3, 3)]

@@ -135,6 +135,15 @@ def test_figure_eight_needs_a_majority_in_a_later_term_and_a_truncation(stage: S
     assert Reach.FIGURE_EIGHT in stage.met()
 
 
+def test_figure_eight_counts_what_only_the_next_start_shows_to_be_flushed(stage: Stage) -> None:
+    stage.cores[1].term = 2
+    stage.flushed(1, stage.persist(1, 1, 2), 1)
+    stage.persist(2, 1, 2)
+    stage.observer.recovered(2, 2, recovered([Row.of(header(1, 2))], term=4))
+    stage.truncate(2, 1)
+    assert Reach.FIGURE_EIGHT in stage.met()
+
+
 @pytest.mark.parametrize("term_of_the_second", [2, 4])
 def test_a_truncated_entry_of_one_node_or_of_its_own_term_is_no_figure_eight(
     stage: Stage, term_of_the_second: int
