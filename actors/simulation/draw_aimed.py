@@ -35,7 +35,7 @@ def figure_eight(random: Random, scene: Scene) -> list[Fault]:
     if scene.replicas == 5 and percent(random, 75):
         return _written_again(random, scene)
     old, new, *others = _roles(random, scene)
-    at_ns = scene.moment_before(random, 10 * scene.election_ns + 2 * RECONNECT_NS)
+    at_ns = _moment_before(random, scene, 10 * scene.election_ns + 2 * RECONNECT_NS)
     elected_ns = at_ns + scene.elections(random, 1.6, 2.1)
     back_ns = elected_ns + scene.elections(random, 0.8, 1.6)
     end_ns = back_ns + scene.elections(random, 1.2, 3.0) + RECONNECT_NS
@@ -67,7 +67,7 @@ def _written_again(random: Random, scene: Scene) -> list[Fault]:
     since whoever took the second one's entry is the only voter left.
     """
     old, follower, new, *others = _roles(random, scene)
-    at_ns = scene.moment_before(random, 8 * scene.election_ns)
+    at_ns = _moment_before(random, scene, 8 * scene.election_ns)
     elected_ns = at_ns + scene.elections(random, 1.6, 2.4)
     back_ns = elected_ns + scene.elections(random, 0.2, 0.8)
     end_ns = back_ns + scene.elections(random, 1.5, 4.0)
@@ -87,7 +87,7 @@ def _written_again(random: Random, scene: Scene) -> list[Fault]:
 def rewritten_in_flight(random: Random, scene: Scene) -> list[Fault]:
     """A leader whose flush takes longer than the election of the next, which overwrites what is
     being flushed (FAULTS.R24)."""
-    at_ns = scene.moment_before(random, 8 * scene.election_ns)
+    at_ns = _moment_before(random, scene, 8 * scene.election_ns)
     alone_ns = at_ns + scene.elections(random, 0.0, 0.5)
     for_ns = scene.elections(random, 1.2, 2.5)
     mode = random.choice(("drop", "hold", "hold"))
@@ -102,11 +102,17 @@ def rewritten_in_flight(random: Random, scene: Scene) -> list[Fault]:
 
 def slow_replicator(random: Random, scene: Scene) -> list[Fault]:
     """A leader's replicator stands still while appends go on: the ring's bytes do not wait."""
-    at_ns = scene.moment_before(random, 5 * SECOND)
+    at_ns = _moment_before(random, scene, 5 * SECOND)
     for_ns = spread(random, SECOND // 2, 5 * SECOND - 1)
     peer = random.randint(2, scene.replicas)
     process = f"replicator-{peer}"
     return _aimed(random, [Fault(at_ns, FaultKind.PAUSE, node=1, process=process, for_ns=for_ns)])
+
+
+def _moment_before(random: Random, scene: Scene, length_ns: int) -> int:
+    """One after the first election that leaves `length_ns`, if the run is that long."""
+    first_ns = 4 * scene.election_ns
+    return first_ns + random.randrange(max(SECOND, scene.safety_ns - length_ns - first_ns))
 
 
 def _roles(random: Random, scene: Scene) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from actors.simulation.draw_ground import MICROSECOND, MILLISECOND, SECOND, percent, spread
 from actors.simulation.faults import Fault, FaultClass, FaultKind
@@ -42,11 +43,6 @@ class Scene(msgspec.Struct, frozen=True):
 
     def moment(self, random: Random) -> int:
         return random.randrange(self.safety_ns)
-
-    def moment_before(self, random: Random, length_ns: int) -> int:
-        """One after the first election that leaves `length_ns`, if the run is that long."""
-        first_ns = 4 * self.election_ns
-        return first_ns + random.randrange(max(SECOND, self.safety_ns - length_ns - first_ns))
 
     def node(self, random: Random) -> int:
         return random.randint(1, self.replicas)
@@ -100,27 +96,31 @@ def _long(random: Random, scene: Scene) -> int:
     return spread(random, SECOND // 2, scene.safety_ns)
 
 
-def _quality(random: Random, scene: Scene, **how: int) -> list[Fault]:
+def _bad_link(random: Random, scene: Scene) -> Fault:
     at_ns, links = scene.moment(random), _links(random, scene)
-    for_ns = _long(random, scene)
-    return [Fault(at_ns, FaultKind.LINK_QUALITY, links=links, for_ns=for_ns, **how)]
+    return Fault(at_ns, FaultKind.LINK_QUALITY, links=links, for_ns=_long(random, scene))
 
 
 def _delay(random: Random, scene: Scene) -> list[Fault]:
     highest_ns = 20 * MILLISECOND + int(400 * MILLISECOND * scene.hardness)
-    return _quality(random, scene, delay_ns=spread(random, MILLISECOND, highest_ns))
+    delay_ns = spread(random, MILLISECOND, highest_ns)
+    return [replace(_bad_link(random, scene), delay_ns=delay_ns)]
+
+
+def _of_1_000(random: Random, scene: Scene, most: int) -> int:
+    return spread(random, 2, 10 + int(most * scene.hardness))
 
 
 def _loss(random: Random, scene: Scene) -> list[Fault]:
-    return _quality(random, scene, loss=spread(random, 2, 10 + int(290 * scene.hardness)))
+    return [replace(_bad_link(random, scene), loss=_of_1_000(random, scene, 290))]
 
 
 def _duplication(random: Random, scene: Scene) -> list[Fault]:
-    return _quality(random, scene, duplication=spread(random, 2, 10 + int(190 * scene.hardness)))
+    return [replace(_bad_link(random, scene), duplication=_of_1_000(random, scene, 190))]
 
 
 def _reordering(random: Random, scene: Scene) -> list[Fault]:
-    return _quality(random, scene, reordering=spread(random, 2, 10 + int(190 * scene.hardness)))
+    return [replace(_bad_link(random, scene), reordering=_of_1_000(random, scene, 190))]
 
 
 def _partition(random: Random, scene: Scene) -> list[Fault]:
