@@ -3,7 +3,7 @@ SHELL := /bin/sh
 VENV := .venv/bin
 PYTEST_ARGS ?=
 
-.PHONY: help .venv demo test check fix reference bench mutants clean
+.PHONY: help .venv demo test check fix reference bench simulate explore mutants clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -37,6 +37,15 @@ reference: .venv/.complete ## write configs/README.md anew from the docstrings
 
 bench: .venv/.complete ## the saturation benchmark with its floor, in benchmarks/results/
 	@$(VENV)/python -m benchmarks --help
+
+simulate: .venv/.complete ## a minute of drawn clusters and faults, from a seed that the commit gives
+	@commit=$$(git rev-parse HEAD) && seed=$$((0x$$(echo $$commit | cut -c1-7))) && \
+		echo "commit $$commit: seeds from $$seed on" && \
+		$(VENV)/logstore simulate --minutes 1 --jobs 2 --first-seed $$seed
+
+explore: .venv/.complete ## every schedule of three cores within two small bounds
+	@$(VENV)/python -m actors.simulation.explorer --terms 2 --entries 1 --crashes 1 --streams 1
+	@$(VENV)/python -m actors.simulation.explorer --terms 2 --entries 2 --crashes 0 --streams 1
 
 mutants: .venv/.complete ## hunt every broken rule with the simulator; the table in benchmarks/results/
 	@$(VENV)/python -m actors.simulation.mutants

@@ -1,1 +1,1 @@
-"""The virtual world that the same storage and actors run in for tests: so far, its disk."""
+"""The simulated world: the same actors on a network, disks, clocks and memory that are played."""
