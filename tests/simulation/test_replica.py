@@ -1,0 +1,217 @@
+"""A simulated replica: who dies with whom, which incarnation comes back (SAFETY M1, M3)."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors import topology
+from actors.messages import ProcessGone
+from actors.raft import RaftActor
+from actors.simulation.process import Process
+from actors.simulation.replica import LIVENESS_NS, Replica
+from actors.supervisor.restarts import VITAL
+from tests.simulation.quiet_cluster import SECOND_NS, QuietCluster
+
+
+def processes_of(replica: Replica) -> dict[str, Process]:
+    return dict(replica.processes)
+
+
+@pytest.fixture
+def stage() -> QuietCluster:
+    return QuietCluster()
+
+
+@pytest.fixture
+def gone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The processes whose death some raft was told of."""
+    told: list[str] = []
+    take = RaftActor._take
+
+    def noting(actor: RaftActor, message: Any) -> None:
+        if isinstance(message, ProcessGone):
+            told.append(message.process)
+        take(actor, message)
+
+    monkeypatch.setattr(RaftActor, "_take", noting)
+    return told
+
+
+def test_replicas_that_nothing_happens_to_have_one_leader(stage: QuietCluster) -> None:
+    assert len(stage.leaders) == 1
+    assert {each.incarnation for each in stage.cluster.replicas.values()} == {1}
+    assert stage.problems == []
+
+
+@pytest.mark.parametrize("name", sorted(VITAL))
+def test_death_of_a_vital_process_restarts_all_under_a_new_incarnation(
+    stage: QuietCluster, name: str
+) -> None:
+    replica = stage.replica(stage.leaders[0])
+    before = processes_of(replica)
+    replica.kill_process(name)
+    assert not replica.is_running
+    assert not any(process.is_alive for process in before.values())
+    stage.run_for(3 * SECOND_NS)
+    after = processes_of(replica)
+    assert replica.incarnation == 2
+    assert after.keys() == before.keys()
+    assert not any(after[each] is before[each] for each in after)
+    assert len(stage.leaders) == 1
+    assert stage.problems == []
+
+
+@pytest.mark.parametrize("name", [topology.EGRESS, "replicator"])
+def test_a_replicator_or_egress_restarts_alone_and_raft_is_told(
+    stage: QuietCluster, gone: list[str], name: str
+) -> None:
+    leader = stage.leaders[0]
+    name = f"replicator-{stage.follower}" if name == "replicator" else name
+    replica = stage.replica(leader)
+    before = processes_of(replica)
+    replica.kill_process(name)
+    assert replica.is_running
+    assert name not in replica.processes
+    stage.run_for(3 * SECOND_NS)
+    after = processes_of(replica)
+    assert gone == [name]
+    assert replica.incarnation == 1
+    assert [each for each in after if after[each] is not before.get(each)] == [name]
+    assert stage.leaders == [leader]
+    assert stage.problems == []
+
+
+def test_after_a_kill_it_stays_dead_until_it_is_started(stage: QuietCluster) -> None:
+    replica = stage.replica(stage.follower)
+    replica.kill()
+    stage.run_for(5 * SECOND_NS)
+    assert not replica.is_running
+    assert replica.node not in stage.cluster.watch.cores
+    replica.start()
+    stage.run_for(2 * SECOND_NS)
+    assert replica.incarnation == 2
+    assert replica.node in stage.cluster.watch.cores
+
+
+def test_starting_what_runs_changes_nothing(stage: QuietCluster) -> None:
+    replica = stage.replica(1)
+    before = processes_of(replica)
+    replica.start()
+    assert processes_of(replica) == before
+    assert replica.incarnation == 1
+
+
+def test_killed_for_good_a_planned_restart_is_dropped(stage: QuietCluster) -> None:
+    replica = stage.replica(stage.follower)
+    replica.kill_process(topology.RAFT)
+    replica.kill(for_good=True)
+    stage.run_for(20 * SECOND_NS)
+    assert not replica.is_running
+    assert replica.incarnation == 1
+    replica.start()
+    assert replica.incarnation == 2
+
+
+def test_doom_strikes_inside_the_disk_call_that_it_counts_to() -> None:
+    stage = QuietCluster(has_clients=True)
+    replica = stage.replica(stage.leaders[0])
+    calls: list[str] = []
+    counted = replica._views[topology.WRITER].on_call
+
+    def noting(what: str, path: str) -> None:
+        counted(what, path)
+        calls.append(what)
+
+    replica._views[topology.WRITER].on_call = noting
+    struck: list[int] = []
+    replica.doom(topology.WRITER, 5, lambda: struck.append(len(calls)))
+    stage.run_for(SECOND_NS)
+    assert struck == [4]  # the fifth never happened
+    assert len(calls) == 4
+    assert replica.incarnation == 2
+    assert stage.problems == []
+
+
+def test_doom_of_a_whole_replica_is_carried_out_by_whoever_makes_the_call() -> None:
+    stage = QuietCluster(has_clients=True)
+    replica = stage.replica(stage.leaders[0])
+    replica.doom("", 3, replica.kill)
+    stage.run_for(3 * SECOND_NS)
+    assert not replica.is_running
+    assert replica.processes == {}
+    assert stage.problems == []
+
+
+def test_who_is_spared_dies_in_no_call() -> None:
+    stage = QuietCluster(has_clients=True)
+    replica = stage.replica(stage.leaders[0])
+    replica.doom(topology.WRITER, 5, lambda: pytest.fail("it was spared"))
+    replica.spare()
+    stage.run_for(SECOND_NS)
+    assert replica.incarnation == 1
+
+
+def test_a_power_cut_kills_it_and_leaves_what_was_flushed() -> None:
+    stage = QuietCluster(has_clients=True)
+    stage.run_for(2 * SECOND_NS)
+    replica = stage.replica(stage.leaders[0])
+    committed = stage.cluster.watch.cores[replica.node].commit
+    replica.power_cut(Random(1), garble=True)
+    assert not replica.is_running
+    replica.start()
+    stage.run_for(2 * SECOND_NS)
+    assert committed > 0
+    assert stage.cluster.watch.cores[replica.node].last_index >= committed
+    assert stage.problems == []
+
+
+def test_an_orderly_stop_hands_leadership_over_before_it_ends(stage: QuietCluster) -> None:
+    leader = stage.leaders[0]
+    replica = stage.replica(leader)
+    stopped: list[list[int]] = []
+    replica.stop_orderly(lambda: stopped.append(stage.leaders))
+    stage.run_for(2 * SECOND_NS)
+    assert len(stopped) == 1
+    assert len(stopped[0]) == 1
+    assert leader not in stopped[0]
+    assert not replica.is_running
+
+
+def test_a_paused_replica_goes_on_in_the_same_incarnation(stage: QuietCluster) -> None:
+    leader = stage.leaders[0]
+    replica = stage.replica(leader)
+    replica.pause("", 3 * SECOND_NS)
+    stage.run_for(2 * SECOND_NS)
+    assert any(node != leader for node in stage.leaders)
+    stage.run_for(4 * SECOND_NS)
+    assert replica.incarnation == 1
+    assert len(stage.leaders) == 1
+    assert stage.problems == []
+
+
+def test_a_process_that_stands_still_too_long_is_killed(stage: QuietCluster) -> None:
+    replica = stage.replica(stage.follower)
+    replica.pause(topology.INGRESS, LIVENESS_NS + SECOND_NS)
+    stage.run_for(LIVENESS_NS - SECOND_NS)
+    assert replica.incarnation == 1
+    stage.run_for(2 * SECOND_NS)
+    assert replica.incarnation == 2
+
+
+def test_more_than_five_restarts_in_a_minute_need_somebody_to_start_it(stage: QuietCluster) -> None:
+    """The restart policy of the product: it gives up, and an operator comes after a while."""
+    replica = stage.replica(stage.follower)
+    waited_ns = []
+    for _ in range(7):
+        replica.kill_process(topology.WRITER)
+        died_ns = stage.world.now_ns
+        while not replica.is_running:
+            stage.run_for(SECOND_NS // 100)
+        waited_ns.append(stage.world.now_ns - died_ns)
+        stage.run_for(SECOND_NS // 5)
+    assert waited_ns[0] <= SECOND_NS // 50
+    assert waited_ns[-1] >= 2 * SECOND_NS
+    assert replica.incarnation == 8

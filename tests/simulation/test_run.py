@@ -1,0 +1,202 @@
+"""Whole seeds on the real product, and on one with a rule switched off."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.simulation import run
+from actors.simulation.draw import draw_script
+from actors.simulation.faults import Fault, FaultKind, Script
+from actors.simulation.final import read_committed
+from actors.simulation.ledger import Ledger
+from actors.simulation.replica import Replica
+from actors.simulation.run import run_seed
+from actors.simulation.shrink import shrink
+from actors.writer import WriterActor
+from logstore import limits
+from logstore.cli.main import main
+from logstore.raft import election, replication
+from tests.simulation.quiet_cluster import SECOND_NS, quiet_script
+
+SEEDS = range(1, 5)
+# A broken rule that any schedule shows is found within so many seeds.
+FEW_SEEDS = range(1, 7)
+
+
+def one_vote_is_a_majority(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "majority", lambda voters: 1)
+
+
+def one_replica_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replication, "commit_candidate", max)
+
+
+def all_replicas_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replication, "commit_candidate", min)
+
+
+def first_failing(seeds: range) -> Script:
+    for seed in seeds:
+        if run_seed(seed).has_failed:
+            return draw_script(seed, replicas=None, classes=None)
+    raise AssertionError(f"nothing was found in seeds {seeds}")
+
+
+# --- the product as it is ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_seed_is_faults_appends_and_no_violation(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[int] = []
+    final_log = Ledger.final_log
+
+    def noting(ledger: Ledger, node: int, entries: Any, at_ns: int) -> None:
+        compared.append(node)
+        final_log(ledger, node, entries, at_ns)
+
+    monkeypatch.setattr(Ledger, "final_log", noting)
+    result = run_seed(seed)
+    replicas = draw_script(seed, replicas=None, classes=None).ground.replicas
+    assert result.first_complaint == ""
+    assert result.appends_acknowledged > 0
+    assert sum(result.faults_injected.values()) > 0
+    assert len(set(compared)) == len(compared) >= replicas // 2 + 1
+
+
+@pytest.mark.slow
+def test_without_faults_every_replica_is_compared_and_most_appends_are_acknowledged() -> None:
+    result = run_seed(1, script=quiet_script())
+    assert result.first_complaint == ""
+    assert result.faults_injected == {}
+    assert result.appends_acknowledged >= 20 * 12 // 2
+
+
+@pytest.mark.slow
+def test_bounds_are_small_in_a_run_only() -> None:
+    before = limits.SNAPSHOT_EVERY_BATCHES
+    during: list[int] = []
+
+    def note(_: str) -> None:
+        during.append(limits.SNAPSHOT_EVERY_BATCHES)
+
+    script = quiet_script(safety_ns=2 * SECOND_NS)
+    run_seed(1, script=script, trace=note)
+    assert set(during) == {script.ground.snapshot_every_batches}
+    assert script.ground.snapshot_every_batches != before
+    assert before == limits.SNAPSHOT_EVERY_BATCHES
+
+
+# --- the product with a rule switched off ---
+
+
+@pytest.mark.parametrize("break_rule", [one_vote_is_a_majority, one_replica_commits])
+def test_a_broken_rule_is_found_within_a_few_seeds(
+    break_rule: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_rule(monkeypatch)
+    assert first_failing(FEW_SEEDS).faults
+
+
+@pytest.mark.slow
+def test_an_append_that_needs_all_replicas_fails_the_liveness_phase(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Faults are healed for a majority only; who waits for the others makes no progress."""
+    all_replicas_commit(monkeypatch)
+    result = run_seed(1, script=quiet_script(safety_ns=2 * SECOND_NS))
+    assert [each.invariant for each in result.violations] == ["I13"]
+    assert "no append was acknowledged" in result.first_complaint
+
+
+def with_a_changed_byte_on_node_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(replica: Replica, commit: int) -> Iterator[tuple[Any, bytes]]:
+        for header, body in read_committed(replica, commit):
+            is_other = replica.node == 2 and header.index == commit // 2 and body
+            yield header, body[:-1] + bytes([body[-1] ^ 1]) if is_other else body
+
+    monkeypatch.setattr(run, "read_committed", changed)
+
+
+@pytest.mark.slow
+def test_logs_that_differ_in_a_byte_at_the_end_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_a_changed_byte_on_node_2(monkeypatch)
+    result = run_seed(1, script=quiet_script(safety_ns=5 * SECOND_NS))
+    assert result.has_failed
+
+
+@pytest.mark.slow
+def test_after_a_power_cut_of_a_lying_device_nothing_is_proved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What follows may be amnesia, which nobody can tell from never having had it (FAULTS D33)."""
+    with_a_changed_byte_on_node_2(monkeypatch)
+    lie = Fault(1 * SECOND_NS, FaultKind.LYING_FLUSH, node=3, for_ns=3 * SECOND_NS)
+    cut = Fault(3 * SECOND_NS, FaultKind.POWER_CUT, nodes=(3,), for_ns=SECOND_NS // 2)
+    ground = {"safety_ns": 5 * SECOND_NS}
+    assert not run_seed(1, script=quiet_script(lie, cut, **ground)).has_failed
+    assert run_seed(1, script=quiet_script(cut, **ground)).has_failed
+
+
+def test_an_error_that_no_condition_explains_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(actor: WriterActor, now_ns: int) -> int:
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr(WriterActor, "do_work", broken)
+    result = run_seed(1, script=quiet_script(safety_ns=2 * SECOND_NS))
+    assert result.violations == ()
+    assert "writer: ValueError: no such thing" in result.error
+
+
+# --- what follows from a failing seed ---
+
+
+@pytest.mark.slow
+def test_a_failing_seed_prints_one_line_that_replays_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_replica_commits(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    seed = first_failing(FEW_SEEDS).seed
+
+    def simulate(*words: str) -> tuple[int | str | None, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(["simulate", *words])
+        said = capsys.readouterr()
+        return stop.value.code, said.out + said.err
+
+    status, said = simulate("--first-seed", str(seed), "--seeds", "1", "--jobs", "1", "--no-shrink")
+    (line,) = [each for each in said.splitlines() if "--replay" in each]
+    assert status == 1
+    program, command, *words = shlex.split(line, comments=True)
+    assert (program, command) == ("logstore", "simulate")
+    status, said = simulate(*words)
+    assert status == 1
+    assert f"event hash {run_seed(seed).event_hash}" in said
+
+
+@pytest.mark.slow
+def test_a_failing_seed_shrinks_to_the_faults_that_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two leaders of one term, or a leader without committed entries: that takes somebody to miss
+    the first leader."""
+    one_vote_is_a_majority(monkeypatch)
+    script = first_failing(FEW_SEEDS)
+    runs = 0
+
+    def fails(candidate: Script) -> bool:
+        nonlocal runs
+        runs += 1
+        return run_seed(script.seed, script=candidate).has_failed
+
+    smallest = shrink(script, fails, deadline=lambda: runs >= 8)
+    assert len(smallest.faults) < len(script.faults)
+    assert run_seed(script.seed, script=smallest).has_failed
