@@ -92,8 +92,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self._is_leading = False\n",
         "",
         "a replicator goes on sending the entries of a term that is over",
-        unreachable="what it sends is of that term and true in it; whoever knows a newer term"
-        " refuses it, and its answers reach a core that does not lead",
     ),
     mutant(
         "new-replicator-gets-no-orders",
