@@ -84,16 +84,26 @@ class Peers:
         return envelope.sender_uuid == known != identity.replica_uuid
 
     def answer(self, answer: Answer | SendInit) -> None:
-        """Send raft's answer back the way its question came; a refused send is only counted."""
-        is_bulk = isinstance(answer.message, _BULK_ANSWERS)
-        routes = self._bulk_routes if is_bulk else self._control_routes
-        routing_id = routes.get(answer.peer)
+        """Send raft's answer back the way its question came; a refused send is only counted.
+
+        A way is known once a message came over it, and a leader with a full window sends none over
+        a bulk connection that was made anew. So what is flushed is told over the control lane,
+        where heartbeats come, if the bulk lane does not take it.
+        """
+        message = answer.message
+        is_bulk = isinstance(message, _BULK_ANSWERS)
         frame = self._facts.encode(
-            answer.message, target=answer.peer, correlation=self._facts.identity.boot
+            message, target=answer.peer, correlation=self._facts.identity.boot
         )
-        socket = self._bulk if is_bulk else self._control
-        if routing_id is None or not link.try_send(socket, (routing_id, frame)):
+        is_sent = is_bulk and _try_send(self._bulk, self._bulk_routes.get(answer.peer), frame)
+        if not is_sent and (not is_bulk or isinstance(message, AppendPersisted)):
+            is_sent = _try_send(self._control, self._control_routes.get(answer.peer), frame)
+        if not is_sent:
             self._slots[Counter.SENDS_DROPPED] += 1
+
+
+def _try_send(socket: Socket, routing_id: bytes | None, frame: bytes) -> bool:
+    return routing_id is not None and link.try_send(socket, (routing_id, frame))
 
 
 class PeerControl:

@@ -38,6 +38,7 @@ from logstore.storage.segment import (
     segment_path,
 )
 from logstore.storage.segment_map import LiveSegment, SegmentMap
+from logstore.storage.survey import read_salvaged
 
 # Two descriptors a pair: 128 of the usual 1,024. Readers stay near the tail or walk in order.
 _PAIRS_OPEN_MAX = 64
@@ -165,7 +166,7 @@ class LogReader:
                 return None
             first = max(segment.first_index, stop - _SCAN_RECORDS + 1, self.start.index + 1)
             if segment.header is not None:
-                raw = self._read_records(segment.header, Index(first), stop - first + 1)
+                raw = self._read_salvaged(segment.header, Index(first), stop - first + 1)
                 found = np.flatnonzero(record_array(raw)["kind"] == kind)
                 for place in reversed(found.tolist()):
                     if self._is_whole(Index(first + place)):
@@ -277,6 +278,13 @@ class LogReader:
     def _read_records(self, header: SegmentHeader, first: Index, count: int) -> bytes:
         _, raft = self._open(header.number)
         raw = self._disk.read(raft, record_position(header, first), count * RECORD_SIZE)
+        return raw[: len(raw) // RECORD_SIZE * RECORD_SIZE]
+
+    def _read_salvaged(self, header: SegmentHeader, first: Index, count: int) -> bytes:
+        """As `_read_records`; zeros where the medium gives nothing."""
+        _, raft = self._open(header.number)
+        position = record_position(header, first)
+        raw = read_salvaged(self._disk, raft, position, count * RECORD_SIZE)
         return raw[: len(raw) // RECORD_SIZE * RECORD_SIZE]
 
     def _open(self, number: int) -> tuple[int, int]:

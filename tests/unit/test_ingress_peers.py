@@ -13,6 +13,7 @@ from logstore.format.peer_messages import (
     Append,
     AppendAccepted,
     AppendFrame,
+    AppendPersisted,
     Heartbeat,
     HeartbeatReply,
     InitStatusRequest,
@@ -115,6 +116,20 @@ def test_answers_return_on_the_pair_and_lane_of_the_question(stage):
     assert (envelope.cluster_id, envelope.sender_uuid) == (CLUSTER, OUR_UUID)
     assert stage.peer_receive("peer_bulk")[1] == accepted
     assert stage.counter(Counter.SENDS_DROPPED) == 0
+
+
+def test_what_is_flushed_is_told_over_the_control_lane_while_the_bulk_lane_has_no_way_back(stage):
+    """Found by the simulator, seed 3077 of 2026-11-21: a leader with a full window, on a bulk
+    connection made anew, never heard that its entry was flushed, and no append went on (W1)."""
+    stage.peer_send("peer_bulk", *append())
+    stage.peer_send("peer_control", BEAT)
+    stage.peer_sockets.pop(("peer_bulk", 2)).close(linger=0)
+    stage.peer_socket("peer_bulk")
+    accepted, persisted = AppendAccepted(3, 1, 1), AppendPersisted(3, 1)
+    stage.tell(effects.Answer(2, accepted), effects.Answer(2, persisted))
+    assert stage.peer_receive("peer_control")[1] == persisted
+    assert stage.peer_receive("peer_control") is None
+    assert stage.counter(Counter.SENDS_DROPPED) == 1
 
 
 def test_an_answer_to_a_peer_that_never_spoke_is_counted_not_awaited(stage):

@@ -11,7 +11,7 @@ from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.model import EntryKind, Index, Lsn
 from logstore.storage.log_reader import LogReader
-from logstore.storage.segment import segment_path
+from logstore.storage.segment import record_position, segment_path
 
 DATA = segment_path(FOLDER, 1, FileRole.DATA)
 RAFT = segment_path(FOLDER, 1, FileRole.RAFT)
@@ -131,6 +131,18 @@ def test_the_newest_entry_of_a_kind_is_found_below_a_bound() -> None:
     found = [reader.newest_of_kind(EntryKind.NOOP, Index(bound)) for bound in range(6)]
     assert found == [None, None, 2, 2, 2, 5]
     assert reader.newest_of_kind(EntryKind.SESSION, Index(5)) is None
+
+
+def test_a_search_by_kind_passes_over_records_that_the_medium_does_not_give() -> None:
+    """Found by the simulator, seed 3095 of 2026-11-21: ingress died of it."""
+    trial = started([0, 8, 8, 0, 8])
+    record_sector = record_position(trial.writer._current().header, Index(4)) // SECTOR_BYTES
+    reader = LogReader(trial.disk, FOLDER)
+    assert reader.newest_of_kind(EntryKind.NOOP, Index(5)) == 4
+    trial.disk.set_unreadable(RAFT, record_sector)
+    reader = LogReader(trial.disk, FOLDER)
+    found = reader.newest_of_kind(EntryKind.NOOP, Index(5))
+    assert found is None or found < 4
 
 
 def test_open_descriptors_are_bounded() -> None:
