@@ -17,9 +17,9 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from actors.simulation.draw_episodes import EPISODES, Scene
-from actors.simulation.draw_ground import MILLISECOND, draw_ground
+from actors.simulation.draw_ground import MILLISECOND, SECOND, draw_ground
 from actors.simulation.draw_sequences import SEQUENCES
-from actors.simulation.faults import Fault, FaultClass, Ground, Script
+from actors.simulation.faults import Fault, FaultClass, FaultKind, Ground, Script
 from actors.simulation.random_streams import stream
 
 # On with 40 in 100: about seven classes a seed, and every pair of them in one of six.
@@ -31,6 +31,7 @@ SEQUENCE_ON_PERCENT = 40
 FAULTS_MIN = 10
 FAULTS_MAX = 60
 EPISODES_MAX = 4  # of one class, at full hardness
+_UNDISTURBING = (FaultKind.LINK_QUALITY, FaultKind.WALL_JUMP, FaultKind.ROT)
 
 
 def draw_script(seed: int, *, replicas: int | None, classes: Sequence[FaultClass] | None) -> Script:
@@ -78,16 +79,17 @@ def _draw_faults(seed: int, ground: Ground, classes: tuple[FaultClass, ...]) -> 
         election_ns=ground.election_ms * MILLISECOND,
         vulnerable=vulnerable_nodes(seed, replicas=ground.replicas),
     )
-    episodes = _sequence_episodes(seed, scene, classes)
+    exact, episodes = _sequence_episodes(seed, scene, classes)
     least = _least_episodes(classes)
     for fault_class in classes:
         episodes += _class_episodes(seed, scene, fault_class, least)
     # Whole episodes, in an order that their own streams drew, until there are enough.
     episodes.sort(key=lambda each: each[0])
-    faults: list[Fault] = []
+    faults = list(exact)
     for _, episode in episodes:
-        if len(faults) + len(episode) <= FAULTS_MAX:
-            faults += episode
+        kept = [fault for fault in episode if not exact or not _disturbs(fault, exact)]
+        if len(faults) + len(kept) <= FAULTS_MAX:
+            faults += kept
     struck = [fault for fault in faults if fault.at_ns < ground.safety_ns]
     return tuple(sorted(struck, key=lambda fault: fault.at_ns))
 
@@ -113,12 +115,27 @@ def _class_episodes(
 
 def _sequence_episodes(
     seed: int, scene: Scene, classes: tuple[FaultClass, ...]
-) -> list[tuple[float, list[Fault]]]:
+) -> tuple[list[Fault], list[tuple[float, list[Fault]]]]:
+    """One exact sequence at most, and the others with their rank."""
+    exact: list[Fault] = []
     episodes = []
     for sequence in SEQUENCES:
         random = stream(seed, f"sequences.{sequence.name}")
         is_on = random.randrange(100) < SEQUENCE_ON_PERCENT
-        if is_on and all(each in classes for each in sequence.needs):
+        if not is_on or not all(each in classes for each in sequence.needs):
+            continue
+        if not sequence.is_exact:
             for _ in range(random.choice((1, 1, 2))):
                 episodes.append((random.random(), sequence.draw(random, scene)))
-    return episodes
+        elif not exact:
+            exact = sequence.draw(random, scene)
+    return exact, episodes
+
+
+def _disturbs(fault: Fault, exact: list[Fault]) -> bool:
+    """Whether `fault` is about while the sequence is. Bad links and clocks may be."""
+    if fault.kind in _UNDISTURBING:
+        return False
+    begin_ns = min(each.at_ns for each in exact)
+    end_ns = max(each.at_ns + each.for_ns for each in exact)
+    return fault.at_ns < end_ns and fault.at_ns + fault.for_ns > begin_ns - SECOND

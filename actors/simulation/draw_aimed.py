@@ -111,7 +111,7 @@ def slow_replicator(random: Random, scene: Scene) -> list[Fault]:
 
 def _moment_before(random: Random, scene: Scene, length_ns: int) -> int:
     """One after the first election that leaves `length_ns`, if the run is that long."""
-    first_ns = 4 * scene.election_ns
+    first_ns = SECOND + 3 * scene.election_ns
     return first_ns + random.randrange(max(SECOND, scene.safety_ns - length_ns - first_ns))
 
 

@@ -31,11 +31,13 @@ from actors.simulation.faults import Fault, FaultClass, FaultKind
 
 
 class Sequence(msgspec.Struct, frozen=True):
-    """`name` is that of its stream of chance."""
+    """`name` is that of its stream of chance. `is_exact`: what else would strike in between gives
+    way."""
 
     name: str
     needs: tuple[FaultClass, ...]
     draw: Episode
+    is_exact: bool = False
 
 
 def _alone(random: Random, scene: Scene, at_ns: int, node: int, for_ns: int) -> Fault:
@@ -183,9 +185,12 @@ def _jump_while_paused(random: Random, scene: Scene) -> list[Fault]:
 
 SEQUENCES: tuple[Sequence, ...] = (
     Sequence("cut-then-kill", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), _cut_then_kill),
-    Sequence("figure-eight", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), figure_eight),
+    Sequence("figure-eight", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), figure_eight, True),
     Sequence(
-        "rewritten-in-flight", (FaultClass.DISK_STALL, FaultClass.PARTITION), rewritten_in_flight
+        "rewritten-in-flight",
+        (FaultClass.DISK_STALL, FaultClass.PARTITION),
+        rewritten_in_flight,
+        True,
     ),
     Sequence("slow-replicator", (FaultClass.PAUSE,), slow_replicator),
     Sequence(
