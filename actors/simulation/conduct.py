@@ -58,9 +58,9 @@ class Conductor:
         }
 
     def schedule(self) -> None:
-        """Put the whole script into the world's queue."""
+        """Put the whole script into the world's queue; its times count from now."""
         for fault in self._cluster.script.faults:
-            self._world.at(fault.at_ns, self._strike, fault)
+            self._world.at(self._world.now_ns + fault.at_ns, self._strike, fault)
 
     def heal(self) -> None:
         """No more faults: links, disks and pauses are as they should be. Who is dead stays so."""

@@ -66,7 +66,7 @@ class World:
         """A process did `work`: a cheap note, text only if somebody traces. Hot."""
         self._runs = (self._runs * 1_000_003 ^ self.now_ns ^ process.number << 48 ^ work) & _MASK
         if self._trace is not None:
-            self.note(f"{process.name} {work}")
+            self._tell(f"{process.name} {work}")
 
     def note(self, text: str) -> None:
         """Something happened: part of the fingerprint, the flight recorder and the trace."""
@@ -77,6 +77,10 @@ class World:
         if len(unhashed) >= _FLUSH_FINGERPRINT_BYTES:
             self._hash.update(unhashed)
             unhashed.clear()
+        if self._trace is not None:
+            self._tell(text)
+
+    def _tell(self, text: str) -> None:
         if self._trace is not None:
             self._trace(f"{self.now_ns / 1e9:12.6f} {text}")
 

@@ -19,6 +19,7 @@ def make_stage(*, wish: Wish = DENSE, mischief: int = 0, upheaval: int = 0, seed
     stage = Stage()
     options = ProducerOptions(
         append_every_ns=EVERY_NS,
+        burst=1,
         payload_max_bytes=64,
         batch_max_payloads=4,
         mischief=mischief,
