@@ -333,10 +333,16 @@ class SimulatedFile:
         self.apart.pop(number, None)
 
     def _show_durable(self, number: int) -> None:
-        if number in self.durable:
-            self.sectors[number] = self.durable[number]
-        else:
+        """A file that was cut meanwhile shows nothing of before beyond the cut."""
+        content = self.durable.get(number)
+        sizes = [*self.lied_sizes, *self.pending_sizes]
+        if content is not None and sizes:
+            inside = min(sizes) - number * SECTOR_BYTES
+            content = content[:inside].ljust(SECTOR_BYTES, b"\0") if inside > 0 else None
+        if content is None:
             self.sectors.pop(number, None)
+        else:
+            self.sectors[number] = content
 
     def _forget_beyond(self, size: int) -> None:
         """Nothing that begins at or beyond byte `size` is under way any more."""
