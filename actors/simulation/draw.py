@@ -12,13 +12,13 @@ everything stays.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import msgspec
 
 from actors.simulation.draw_episodes import EPISODES, Scene
 from actors.simulation.draw_ground import MILLISECOND, SECOND, draw_ground
-from actors.simulation.draw_sequences import SEQUENCES
+from actors.simulation.draw_sequences import SEQUENCES, Sequence
 from actors.simulation.faults import Fault, FaultClass, FaultKind, Ground, Script
 from actors.simulation.random_streams import stream
 
@@ -27,6 +27,8 @@ CLASS_ON_PERCENT = 40
 # A lying device excuses whatever follows the power cut behind it, so few seeds have one.
 LYING_ON_PERCENT = 8
 SEQUENCE_ON_PERCENT = 40
+# They seldom succeed, and have their time for themselves.
+EXACT_SEQUENCE_ON_PERCENT = 60
 # Fewer faults leave a seed idle, more leave the cluster no time to work.
 FAULTS_MIN = 10
 FAULTS_MAX = 60
@@ -34,7 +36,9 @@ EPISODES_MAX = 4  # of one class, at full hardness
 _UNDISTURBING = (FaultKind.LINK_QUALITY, FaultKind.WALL_JUMP, FaultKind.ROT)
 
 
-def draw_script(seed: int, *, replicas: int | None, classes: Sequence[FaultClass] | None) -> Script:
+def draw_script(
+    seed: int, *, replicas: int | None, classes: Collection[FaultClass] | None
+) -> Script:
     """The script of `seed`.
 
     Args:
@@ -121,7 +125,7 @@ def _sequence_episodes(
     episodes = []
     for sequence in SEQUENCES:
         random = stream(seed, f"sequences.{sequence.name}")
-        is_on = random.randrange(100) < SEQUENCE_ON_PERCENT
+        is_on = random.randrange(100) < on_percent(sequence)
         if not is_on or not all(each in classes for each in sequence.needs):
             continue
         if not sequence.is_exact:
@@ -130,6 +134,10 @@ def _sequence_episodes(
         elif not exact:
             exact = sequence.draw(random, scene)
     return exact, episodes
+
+
+def on_percent(sequence: Sequence) -> int:
+    return EXACT_SEQUENCE_ON_PERCENT if sequence.is_exact else SEQUENCE_ON_PERCENT
 
 
 def _disturbs(fault: Fault, exact: list[Fault]) -> bool:

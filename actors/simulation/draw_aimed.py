@@ -88,13 +88,15 @@ def rewritten_in_flight(random: Random, scene: Scene) -> list[Fault]:
     """A leader whose flush takes longer than the election of the next, which overwrites what is
     being flushed (FAULTS.R24)."""
     at_ns = _moment_before(random, scene, 8 * scene.election_ns)
-    alone_ns = at_ns + scene.elections(random, 0.0, 0.5)
-    for_ns = scene.elections(random, 1.2, 2.5)
-    mode = random.choice(("drop", "hold", "hold"))
+    alone_ns = at_ns + scene.elections(random, 0.0, 0.3)
+    for_ns = scene.elections(random, 1.6, 2.6)
+    # Connections that hold go on at once, so that the flush is still under way then.
+    mode = "drop" if percent(random, 15) else "hold"
+    delay_ns = scene.elections(random, 2.5, 6.0)
     return _aimed(
         random,
         [
-            stall(at_ns, 1, scene.elections(random, 5.0, 9.0), scene.elections(random, 1.5, 5.0)),
+            stall(at_ns, 1, scene.elections(random, 5.0, 9.0), delay_ns),
             cut(alone_ns, isolation(scene, 1, with_clients=False), for_ns, mode),
         ],
     )

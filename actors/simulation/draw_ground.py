@@ -97,10 +97,11 @@ def _sizes(seed: int, nodes: int) -> dict[str, int]:
 
 
 def _workload(seed: int) -> dict[str, int]:
-    """At least 20 appends a second in all. The largest batch of the largest payloads fits."""
+    """At least 20 appends a second in all, though for a quarter of the time nobody leads. The
+    largest batch of the largest payloads fits."""
     random = stream(seed, "ground.workload")
     producers = random.randint(2, 4)
-    appends_a_second = random.randint(26, 44)
+    appends_a_second = random.randint(30, 48)
     payload_max = random.choice((8, 16, 32, 64))
     if percent(random, 15):
         payload_max = spread(random, 128, 2 * KIB)

@@ -13,8 +13,8 @@ import pytest
 from actors.simulation.draw import (
     FAULTS_MAX,
     FAULTS_MIN,
-    SEQUENCE_ON_PERCENT,
     draw_script,
+    on_percent,
     vulnerable_nodes,
 )
 from actors.simulation.draw_episodes import CALLS_MAX, EPISODES, ROT_KINDS, Scene
@@ -347,7 +347,7 @@ def test_a_sequence_is_drawn_only_where_all_its_classes_are_on(sequence: Sequenc
 def _first_of(sequence: Sequence, seed: int, script: Script) -> list[Fault] | None:
     """What the sequence's own stream draws first; None where it is off."""
     random = stream(seed, f"sequences.{sequence.name}")
-    if random.randrange(100) >= SEQUENCE_ON_PERCENT:
+    if random.randrange(100) >= on_percent(sequence):
         return None
     if not sequence.is_exact:
         random.choice((1, 1, 2))
