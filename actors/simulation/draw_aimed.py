@@ -63,8 +63,7 @@ def figure_eight(random: Random, scene: Scene) -> list[Fault]:
 
 def _written_again(random: Random, scene: Scene) -> list[Fault]:
     """Of five replicas a follower takes an entry of one leader, another leader's instead, and the
-    first one's again (A, C, A). The others vote for both and keep neither's; three replicas cannot,
-    since whoever took the second one's entry is the only voter left.
+    first one's again (A, C, A). The others vote for both and keep neither's.
     """
     old, follower, new, *others = _roles(random, scene)
     at_ns = _moment_before(random, scene, 8 * scene.election_ns)
