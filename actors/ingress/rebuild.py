@@ -55,17 +55,26 @@ class Rebuild:
         if self._slots[Counter.WRITTEN] < self.admit.persist_seq:
             return False
         if self._log is None:
-            self._log = self._open_log()
-            newest = self._log.newest_of_kind(EntryKind.SESSION, self.admit.last_index)
-            self.began_at_snapshot = bool(newest)
-            self.next_index = newest or Index(self._log.start.index + 1)
+            self._begin(self._open_log())
         deadline_ns = self._clock.monotonic_ns() + REBUILD_SLICE_NS
-        while self.next_index <= self.admit.last_index:
-            self._fold(self._log, self.next_index)
+        log = self._log
+        while log is not None and self.next_index <= self.admit.last_index:
+            self._fold(log, self.next_index)
             self.next_index = Index(self.next_index + 1)
             if self._clock.monotonic_ns() >= deadline_ns:
                 break
         return self.next_index > self.admit.last_index
+
+    def _begin(self, log: Log) -> None:
+        """Find where the walk begins; without that there is no walk."""
+        try:
+            newest = log.newest_of_kind(EntryKind.SESSION, self.admit.last_index)
+        except CorruptData:
+            log.close()
+            raise
+        self.began_at_snapshot = bool(newest)
+        self.next_index = newest or Index(log.start.index + 1)
+        self._log = log
 
     def close(self) -> None:
         if self._log is not None:

@@ -101,7 +101,8 @@ class _Run:
         """A majority without rotten disks; who is not in it is dead."""
         cluster = self.cluster
         self.conductor.heal()
-        core = self._core() if cluster.watch.was_born else cluster.nodes
+        is_born = len(cluster.watch.born) == len(cluster.nodes)
+        core = self._core() if is_born else cluster.nodes
         for node in core:
             cluster.replicas[node].start()
         for node in cluster.nodes:

@@ -39,7 +39,7 @@ class Watch:
     ) -> None:
         self.errors: list[str] = []
         self.violations: list[Violation] = []
-        self.was_born = False  # some replica is or was a voter
+        self.born: dict[int, None] = {}  # replicas that are or were voters
         self.cores: dict[int, RaftCore] = {}  # of running replicas that have recovered
         self._world = world
         self._ledger = ledger
@@ -99,7 +99,7 @@ class Watch:
             self._ledger.recovered(node, state, now_ns)
             self._reach.recovered(node, incarnation, state)
             parts = (config, state, log_view, random)
-            self.was_born = True
+            self.born[node] = None
             core = self.cores[node] = _WatchedCore(self, node, incarnation, parts)
             return core
 

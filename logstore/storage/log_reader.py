@@ -154,7 +154,20 @@ class LogReader:
 
     def newest_of_kind(self, kind: int, last_index: Index) -> Index | None:
         """The highest index at or below `last_index` of this kind. Damaged records are passed over:
-        the caller reads what is found, and learns of damage there."""
+        the caller reads what is found, and learns of damage there.
+
+        Raises:
+          CorruptData: a segment vanished under the search, which another search tells from damage.
+        """
+        try:
+            return self._newest_of_kind(kind, last_index)
+        except FileNotFoundError as error:
+            self.refresh()
+            raise CorruptData(str(error), 0, expected="a segment file", got="no file") from error
+
+    # --- inside ---
+
+    def _newest_of_kind(self, kind: int, last_index: Index) -> Index | None:
         import numpy as np  # only searches need it; the other readers start without
 
         from logstore.format.record_array import record_array
@@ -173,8 +186,6 @@ class LogReader:
                         return Index(first + place)
             stop = Index(first - 1)
         return None
-
-    # --- inside ---
 
     def _twice(self, read: Callable[[Index], _T], index: Index) -> _T:
         try:

@@ -119,6 +119,9 @@ class StageLog:
         return self._entries[index - 1][1]
 
     def newest_of_kind(self, kind, last_index):
+        if 0 in self._damaged:  # once: a segment went while it was searched
+            self._damaged.discard(0)
+            raise CorruptData("00.raft", 0, expected="a segment file", got="no file")
         found = [h.index for h, _ in self._entries[:last_index] if h.kind == kind]
         return found[-1] if found else None
 

@@ -169,6 +169,20 @@ def test_a_truncation_under_the_rebuild_is_not_mistaken_for_damage(stage):
     assert not stage.ingress.admission.is_rebuilding
 
 
+def test_a_segment_that_goes_under_the_search_makes_the_rebuild_begin_again(stage):
+    producer = stage.producer()
+    producer.push(0)
+    stage.accept_and_commit()
+    stage.tell(effects.AdmissionClosed(1, 2, "step_down"), effects.TermEnded(1))
+    stage.heard()
+    stage.damaged.add(0)
+    reopen(stage, term=2, gen=2)
+    assert stage.heard() == []
+    admission = stage.ingress.admission
+    assert not admission.is_rebuilding
+    assert [session.next_sequence for session in admission.table.sessions()] == [1]
+
+
 def test_session_snapshots_enter_the_stream_and_shorten_the_next_rebuild(stage, monkeypatch):
     """SAFETY E6."""
     monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 3)

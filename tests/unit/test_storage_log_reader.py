@@ -145,6 +145,17 @@ def test_a_search_by_kind_passes_over_records_that_the_medium_does_not_give() ->
     assert found is None or found < 4
 
 
+def test_a_search_by_kind_under_which_a_segment_goes_says_so() -> None:
+    trial = started([0, 8])
+    trial.writer.roll()
+    trial.commit(1, [8])
+    reader = LogReader(trial.disk, FOLDER)
+    reader.refresh()
+    trial.disk.unlink(RAFT)
+    with pytest.raises(CorruptData, match="segment file"):
+        reader.newest_of_kind(EntryKind.NOOP, Index(3))
+
+
 def test_open_descriptors_are_bounded() -> None:
     trial = started()
     for _ in range(70):
