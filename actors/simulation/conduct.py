@@ -272,6 +272,7 @@ class Conductor:
             _ROT_KINDS[fault.mode],
             lambda path: path.endswith(fault.process),
             is_cached_too=bool(random.randrange(4)),
+            newest=fault.amount,
         )
         if hit is not None:
             self._world.note(f"rot {hit[0]} sector {hit[1]}")

@@ -27,16 +27,25 @@ class RotKind(Enum):
 
 
 def rot(
-    files: dict[str, SimulatedFile], random: Random, kind: RotKind, *, is_cached_too: bool
+    files: dict[str, SimulatedFile],
+    random: Random,
+    kind: RotKind,
+    *,
+    is_cached_too: bool,
+    newest: int = 0,
 ) -> tuple[str, int] | None:
     """Hit one sector of these files: each file that has a candidate is as likely as any other, so
-    that small files are hit too. Returns (path, sector), or None if no sector can be hit so."""
+    that small files are hit too. With `newest` it is one of the so many last candidates of the last
+    path. Returns (path, sector), or None if no sector can be hit so."""
     paths = list(files)
-    for path in random.sample(paths, len(paths)):
+    order = random.sample(paths, len(paths)) if not newest else sorted(paths, reverse=True)
+    for path in order:
         file = files[path]
         numbers = list(_candidates(file, kind))
         if not numbers:
             continue
+        if newest:
+            numbers = sorted(numbers)[-newest:]
         number = random.choice(numbers)
         if kind is RotKind.UNREADABLE:
             file.rot_unreadable(number, is_cached_too=is_cached_too)

@@ -121,7 +121,7 @@ def _sequence_episodes(
     seed: int, scene: Scene, classes: tuple[FaultClass, ...]
 ) -> tuple[list[Fault], list[tuple[float, list[Fault]]]]:
     """One exact sequence at most, and the others with their rank."""
-    exact: list[Fault] = []
+    chosen = []
     episodes = []
     for sequence in SEQUENCES:
         random = stream(seed, f"sequences.{sequence.name}")
@@ -131,9 +131,9 @@ def _sequence_episodes(
         if not sequence.is_exact:
             for _ in range(random.choice((1, 1, 2))):
                 episodes.append((random.random(), sequence.draw(random, scene)))
-        elif not exact:
-            exact = sequence.draw(random, scene)
-    return exact, episodes
+        else:
+            chosen.append((random.random(), sequence.draw(random, scene)))
+    return min(chosen, key=lambda each: each[0])[1] if chosen else [], episodes
 
 
 def on_percent(sequence: Sequence) -> int:

@@ -34,20 +34,20 @@ def figure_eight(random: Random, scene: Scene) -> list[Fault]:
     """
     if scene.replicas == 5 and percent(random, 75):
         return _written_again(random, scene)
-    old, new, *others = _roles(random, scene)
-    at_ns = _moment_before(random, scene, 10 * scene.election_ns + 2 * RECONNECT_NS)
+    old, new, *others = roles(random, scene)
+    at_ns = moment_before(random, scene, 10 * scene.election_ns + 2 * RECONNECT_NS)
     elected_ns = at_ns + scene.elections(random, 1.6, 2.1)
     back_ns = elected_ns + scene.elections(random, 0.8, 1.6)
     end_ns = back_ns + scene.elections(random, 1.2, 3.0) + RECONNECT_NS
     last_ns = scene.elections(random, 2.0, 3.0) + RECONNECT_NS
-    silent = _among(others)
+    silent = among(others)
     again_ns = scene.elections(random, 0.2, 0.5)
     # Who starts anew waits longer for a leader, so `new` is the first to ask for votes.
-    anew = [_kill(at_ns + scene.election_ns // 20, node, again_ns, -1) for node in others]
+    anew = [kill(at_ns + scene.election_ns // 20, node, again_ns, -1) for node in others]
     fatal = [
-        _kill(back_ns, node, end_ns - back_ns, random.choice(AFTER_FIRST_GROUPS)) for node in others
+        kill(back_ns, node, end_ns - back_ns, random.choice(AFTER_FIRST_GROUPS)) for node in others
     ]
-    return _aimed(
+    return aimed(
         random,
         [
             cut(at_ns, isolation(scene, old, with_clients=False), back_ns - at_ns),
@@ -65,14 +65,14 @@ def _written_again(random: Random, scene: Scene) -> list[Fault]:
     """Of five replicas a follower takes an entry of one leader, another leader's instead, and the
     first one's again (A, C, A). The others vote for both and keep neither's.
     """
-    old, follower, new, *others = _roles(random, scene)
-    at_ns = _moment_before(random, scene, 8 * scene.election_ns)
+    old, follower, new, *others = roles(random, scene)
+    at_ns = moment_before(random, scene, 8 * scene.election_ns)
     elected_ns = at_ns + scene.elections(random, 1.6, 2.4)
     back_ns = elected_ns + scene.elections(random, 0.2, 0.8)
     end_ns = back_ns + scene.elections(random, 1.5, 4.0)
     apart = both_ways((old, node) for node in (new, *others))
-    silent = _among(others) + both_ways((follower, node) for node in others)
-    return _aimed(
+    silent = among(others) + both_ways((follower, node) for node in others)
+    return aimed(
         random,
         [
             cut(at_ns, apart, back_ns - at_ns),
@@ -86,13 +86,13 @@ def _written_again(random: Random, scene: Scene) -> list[Fault]:
 def rewritten_in_flight(random: Random, scene: Scene) -> list[Fault]:
     """A leader whose flush takes longer than the election of the next, which overwrites what is
     being flushed (FAULTS.R24)."""
-    at_ns = _moment_before(random, scene, 8 * scene.election_ns)
+    at_ns = moment_before(random, scene, 8 * scene.election_ns)
     alone_ns = at_ns + scene.elections(random, 0.0, 0.3)
     for_ns = scene.elections(random, 1.6, 2.6)
     # Connections that hold go on at once, so that the flush is still under way then.
     mode = "drop" if percent(random, 15) else "hold"
     delay_ns = scene.elections(random, 2.5, 6.0)
-    return _aimed(
+    return aimed(
         random,
         [
             stall(at_ns, 1, scene.elections(random, 5.0, 9.0), delay_ns),
@@ -103,25 +103,25 @@ def rewritten_in_flight(random: Random, scene: Scene) -> list[Fault]:
 
 def slow_replicator(random: Random, scene: Scene) -> list[Fault]:
     """A leader's replicator stands still while appends go on: the ring's bytes do not wait."""
-    at_ns = _moment_before(random, scene, 5 * SECOND)
+    at_ns = moment_before(random, scene, 5 * SECOND)
     for_ns = spread(random, SECOND // 2, 5 * SECOND - 1)
     peer = random.randint(2, scene.replicas)
     process = f"replicator-{peer}"
-    return _aimed(random, [Fault(at_ns, FaultKind.PAUSE, node=1, process=process, for_ns=for_ns)])
+    return aimed(random, [Fault(at_ns, FaultKind.PAUSE, node=1, process=process, for_ns=for_ns)])
 
 
-def _moment_before(random: Random, scene: Scene, length_ns: int) -> int:
+def moment_before(random: Random, scene: Scene, length_ns: int) -> int:
     """One after the first election that leaves `length_ns`, if the run is that long."""
     first_ns = SECOND + 3 * scene.election_ns
     return first_ns + random.randrange(max(SECOND, scene.safety_ns - length_ns - first_ns))
 
 
-def _roles(random: Random, scene: Scene) -> tuple[int, ...]:
+def roles(random: Random, scene: Scene) -> tuple[int, ...]:
     """The leader, and everybody else in any order."""
     return 1, *random.sample(range(2, scene.replicas + 1), scene.replicas - 1)
 
 
-def _among(nodes: list[int]) -> tuple[tuple[int, int], ...]:
+def among(nodes: list[int]) -> tuple[tuple[int, int], ...]:
     return both_ways((a, b) for a in nodes for b in nodes if a < b)
 
 
@@ -129,13 +129,13 @@ def _die_after_vote(random: Random, scene: Scene, nodes: Iterable[int], at_ns: i
     """Quiet by then, each dies at the first disk call behind its vote."""
     quiet_ns = at_ns + scene.elections(random, 0.7, 0.9)
     down_ns = scene.elections(random, 0.7, 1.3)
-    return [_kill(quiet_ns, node, down_ns, META_CALLS) for node in nodes]
+    return [kill(quiet_ns, node, down_ns, META_CALLS) for node in nodes]
 
 
-def _kill(at_ns: int, node: int, for_ns: int, calls: int) -> Fault:
+def kill(at_ns: int, node: int, for_ns: int, calls: int) -> Fault:
     return Fault(at_ns, FaultKind.KILL_REPLICA, node=node, for_ns=for_ns, calls=calls)
 
 
-def _aimed(random: Random, faults: list[Fault]) -> list[Fault]:
+def aimed(random: Random, faults: list[Fault]) -> list[Fault]:
     group = 1 + random.getrandbits(31) if percent(random, AIMED_PERCENT) else 0
     return [msgspec.structs.replace(fault, group=group) for fault in faults]

@@ -20,9 +20,9 @@ MICROSECOND = 1_000
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
 # With the liveness phase behind it a seed is 20 to 60 simulated seconds.
-SAFETY_MIN_NS = 12 * SECOND
+SAFETY_MIN_NS = 19 * SECOND
 SAFETY_MAX_NS = 45 * SECOND
-FIVE_REPLICAS_PERCENT = 15
+FIVE_REPLICAS_PERCENT = 22
 RING_STEP_BYTES = 4 * KIB
 
 
@@ -101,7 +101,7 @@ def _workload(seed: int) -> dict[str, int]:
     largest batch of the largest payloads fits."""
     random = stream(seed, "ground.workload")
     producers = random.randint(2, 4)
-    appends_a_second = random.randint(30, 48)
+    appends_a_second = random.randint(26, 40)
     payload_max = random.choice((8, 16, 32, 64))
     if percent(random, 15):
         payload_max = spread(random, 128, 2 * KIB)

@@ -16,6 +16,13 @@ from actors.simulation.draw_aimed import (
     rewritten_in_flight,
     slow_replicator,
 )
+from actors.simulation.draw_contested import (
+    accepted_and_lost,
+    dead_target,
+    longer_log,
+    minority_pair,
+    split_vote,
+)
 from actors.simulation.draw_episodes import (
     CALLS_MAX,
     WRITER,
@@ -183,6 +190,33 @@ def _jump_while_paused(random: Random, scene: Scene) -> list[Fault]:
     ]
 
 
+def _rotten_tail(random: Random, scene: Scene) -> list[Fault]:
+    """The newest entries of a replica, which perhaps nobody else has, rot before it starts anew;
+    another one is alone meanwhile, or it is itself."""
+    if not scene.vulnerable:
+        return []
+    node = random.choice(scene.vulnerable)
+    others = [each for each in scene.nodes if each != node]
+    late, slow = random.sample(others, 2)
+    at_ns, for_ns = scene.moment(random), scene.elections(random, 0.8, 3.0)
+    kill_ns = at_ns + int(for_ns * random.uniform(0.2, 0.8))
+    alone = node if percent(random, 50) else late
+    faults = [cut(at_ns, isolation(scene, alone, with_clients=False), for_ns)]
+    if alone == late:
+        faults.append(stall(at_ns, slow, for_ns, scene.elections(random, 0.5, 2.0)))
+    for _ in range(random.randint(1, 3)):
+        mode, pick = random.choice(("flip", "zero", "garble")), random.getrandbits(32)
+        faults.append(
+            Fault(kill_ns, FaultKind.ROT, node=node, mode=mode, process=".data", pick=pick,
+                  amount=random.randint(1, 4))
+        )  # fmt: skip
+    faults.append(_kill(kill_ns, node, spread(random, 10 * MILLISECOND, SECOND // 2)))
+    if alone == late and percent(random, 60):
+        # whoever missed the entries asks for votes; who had them whole is gone
+        faults.append(_kill(at_ns + for_ns, slow, scene.elections(random, 1.5, 4.0)))
+    return faults
+
+
 SEQUENCES: tuple[Sequence, ...] = (
     Sequence("cut-then-kill", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), _cut_then_kill),
     Sequence("figure-eight", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), figure_eight, True),
@@ -192,6 +226,17 @@ SEQUENCES: tuple[Sequence, ...] = (
         rewritten_in_flight,
         True,
     ),
+    Sequence("split-vote", (FaultClass.DISK_STALL, FaultClass.PARTITION), split_vote, True),
+    Sequence("longer-log", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), longer_log, True),
+    Sequence("minority-pair", (FaultClass.PARTITION,), minority_pair, True),
+    Sequence("dead-target", (FaultClass.OPERATOR, FaultClass.KILL_REPLICA), dead_target, True),
+    Sequence(
+        "accepted-and-lost",
+        (FaultClass.DISK_STALL, FaultClass.KILL_REPLICA),
+        accepted_and_lost,
+        True,
+    ),
+    Sequence("rotten-tail", (FaultClass.ROT,), _rotten_tail, True),
     Sequence("slow-replicator", (FaultClass.PAUSE,), slow_replicator),
     Sequence(
         "cut-after-truncation", (FaultClass.PARTITION, FaultClass.POWER_CUT), _cut_after_truncation

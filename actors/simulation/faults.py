@@ -51,7 +51,8 @@ class FaultKind(StrEnum):
     DISK_ERROR = "disk-error"  # (node, mode: "write" | "flush" | "read", process: end of the path)
     DISK_FULL = "disk-full"  # (node, for_ns)
     LYING_FLUSH = "lying-flush"  # (node, for_ns), then a power cut of that node
-    ROT = "rot"  # (node, mode: a RotKind, process: end of the path, pick)
+    # (node, mode: a RotKind, process: end of the path, pick, amount: one of so many newest sectors)
+    ROT = "rot"
     TRANSFER = "transfer"  # (node: whoever leads hands over to it, 0 whoever fits best)
     RESTART = "restart"  # (node): an orderly stop and a start
 

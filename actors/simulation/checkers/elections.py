@@ -10,7 +10,7 @@ from actors.simulation.checkers.committed_log import CommittedLog
 from actors.simulation.checkers.invariant import Findings, Invariant
 from actors.simulation.checkers.ports import Durability
 from actors.simulation.checkers.replica import Replica
-from logstore.format.peer_messages import AppendPersisted, VoteReply, VoteRequest
+from logstore.format.peer_messages import VoteReply, VoteRequest
 from logstore.raft.effects import SaveMeta
 from logstore.raft.log_view import RecoveredLog
 
@@ -71,8 +71,14 @@ class Elections:
         if request.term > replica.promised_term or replica.promised_vote != replica.node:
             self._vote(replica, request.term, replica.node, at_ns)
 
-    def on_match_told(self, replica: Replica, message: AppendPersisted, at_ns: int) -> None:
-        self._promise(replica, message.term, NOBODY, at_ns)
+    def on_term_told(self, replica: Replica, term: int, at_ns: int) -> None:
+        """Any message but those of a pre-vote, which moves no term (C1)."""
+        if term > replica.durable_term:
+            self._promise(replica, term, NOBODY, at_ns)
+
+    def leader_of(self, term: int) -> int:
+        """The node that leads or led `term`; 0: nobody, as far as is known."""
+        return self._leaders.get(term, NOBODY)
 
     def _vote(self, replica: Replica, term: int, whom: int, at_ns: int) -> None:
         known = self._votes.setdefault((replica.node, term), whom)

@@ -17,7 +17,14 @@ from actors.simulation.checkers.ports import Core
 from actors.simulation.checkers.replica import Replica
 from actors.simulation.checkers.ring_ranges import RingRanges
 from actors.simulation.checkers.shadow import KnownEntries
-from logstore.format.peer_messages import AppendPersisted, VoteReply, VoteRequest
+from logstore.format.peer_messages import (
+    AppendAccepted,
+    AppendPersisted,
+    PreVoteReply,
+    PreVoteRequest,
+    VoteReply,
+    VoteRequest,
+)
 from logstore.model import Role
 from logstore.raft.effects import (
     Accepted,
@@ -188,15 +195,35 @@ class ReplicaSteps:
 
     def _on_answer(self, replica: Replica, core: Core, effect: Answer, at_ns: int) -> None:
         message = effect.message
-        if type(message) is AppendPersisted:
-            self._claims.on_match_told(replica, message.index, core.commit, at_ns)
-            self._elections.on_match_told(replica, message, at_ns)
-        elif type(message) is VoteReply:
-            self._elections.on_vote_told(replica, effect.peer, message, at_ns)
+        kind: type = type(message)
+        if kind is PreVoteReply:
+            return
+        if kind is AppendPersisted:
+            self._claims.on_match_told(replica, message.index, core.commit, at_ns)  # type: ignore[union-attr]
+        elif kind is VoteReply:
+            self._elections.on_vote_told(replica, effect.peer, message, at_ns)  # type: ignore[arg-type]
+        self._elections.on_term_told(replica, message.term, at_ns)
+        if kind is AppendPersisted or kind is AppendAccepted:
+            self._check_same(replica, message, at_ns)  # type: ignore[arg-type]
+
+    def _check_same(
+        self, replica: Replica, told: AppendPersisted | AppendAccepted, at_ns: int
+    ) -> None:
+        """What a follower says it has is what the leader of that term has (V2, W1)."""
+        leader = self._replicas.get(self._elections.leader_of(told.term))
+        if leader is None or leader.led_term != told.term or not leader.is_running:
+            return
+        chain = leader.log.chain_at(told.index)
+        if told.index > leader.log.start.index and replica.log.chain_at(told.index) != chain:
+            text = f"node {replica.node} says {told}, and has another entry there than its leader"
+            self._findings.report(Invariant.I12, text, at_ns)
 
     def _on_send(self, replica: Replica, _core: Core, effect: Send, at_ns: int) -> None:
-        if type(effect.message) is VoteRequest:
-            self._elections.on_vote_asked(replica, effect.message, at_ns)
+        message = effect.message
+        if type(message) is VoteRequest:
+            self._elections.on_vote_asked(replica, message, at_ns)
+        if type(message) is not PreVoteRequest:
+            self._elections.on_term_told(replica, message.term, at_ns)
 
     def _on_settle(self, replica: Replica, _core: Core, effect: Settle, at_ns: int) -> None:
         self._rings.on_settle(replica, effect, at_ns)
