@@ -2,6 +2,7 @@
 SHELL := /bin/sh
 VENV := .venv/bin
 PYTEST_ARGS ?=
+MUTANTS_ARGS ?=
 
 .PHONY: help .venv demo test check fix reference bench simulate explore mutants clean
 .DEFAULT_GOAL := help
@@ -48,7 +49,7 @@ explore: .venv/.complete ## every schedule of three cores within two small bound
 	@$(VENV)/python -m actors.simulation.explorer --terms 2 --entries 2 --crashes 0 --streams 1
 
 mutants: .venv/.complete ## hunt every broken rule with the simulator; the table in benchmarks/results/
-	@$(VENV)/python -m actors.simulation.mutants
+	@$(VENV)/python -m actors.simulation.mutants $(MUTANTS_ARGS)
 
 clean: ## remove caches and .venv
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage

@@ -27,7 +27,7 @@ from logstore.limits import SECTOR_BYTES
 ZERO_SECTOR = bytes(SECTOR_BYTES)
 Sectors = dict[int, bytes]  # sector number -> its bytes; an absent sector reads as zeros
 _HISTORY_MAX = 2  # versions of a sector that the medium held before: enough for a stale one
-_GARBLED_ONE_IN = 8  # a sector under way at a power cut is garbled with this chance
+_GARBLED_ONE_IN = 4  # a sector under way at a power cut is garbled with this chance
 
 
 class SimulatedFile:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from random import Random
 
-from actors.simulation.draw_aimed import aimed, among, kill, moment_before, roles
-from actors.simulation.draw_episodes import Scene, both_ways, cut, isolation, stall
+from msgspec.structs import replace
+
+from actors.simulation.draw_aimed import META_CALLS, aimed, among, kill, moment_before, roles
+from actors.simulation.draw_episodes import Scene, both_ways, cut, isolation, power_cut, stall
 from actors.simulation.draw_ground import MILLISECOND, percent, spread
 from actors.simulation.faults import Fault, FaultKind
 
@@ -30,6 +32,27 @@ def split_vote(random: Random, scene: Scene) -> list[Fault]:
         )
     alone = isolation(scene, 1, with_clients=False)
     return aimed(random, [*faults, cut(at_ns, alone, for_ns + scene.elections(random, 0.0, 1.0))])
+
+
+def torn_vote(random: Random, scene: Scene) -> list[Fault]:
+    """The leader is gone, and the power goes while votes are being saved: one copy of META is torn,
+    the other whole. Or a flush of one fails."""
+    at_ns = moment_before(random, scene, 7 * scene.election_ns)
+    for_ns = scene.elections(random, 2.0, 4.0)
+    quiet_ns = at_ns + scene.elections(random, 0.5, 0.9)
+    down_ns = scene.elections(random, 0.05, 0.5)
+    faults = [cut(at_ns, isolation(scene, 1, with_clients=False), for_ns)]
+    for node in range(2, scene.replicas + 1):
+        if percent(random, 25):
+            path = random.choice(("meta.a", "meta.b"))
+            faults.append(
+                Fault(quiet_ns, FaultKind.DISK_ERROR, node=node, mode="flush", process=path)
+            )
+        else:
+            calls = random.randrange(META_CALLS + 2)
+            fault = power_cut(quiet_ns, (node,), random, for_ns=down_ns, calls=calls)
+            faults.append(replace(fault, mode="garble"))
+    return aimed(random, faults)
 
 
 def longer_log(random: Random, scene: Scene) -> list[Fault]:
@@ -68,6 +91,30 @@ def minority_pair(random: Random, scene: Scene) -> list[Fault]:
             Fault(back_ns + scene.election_ns, FaultKind.TRANSFER, node=old),
         ],
     )
+
+
+def early_election(random: Random, scene: Scene) -> list[Fault]:
+    """Everybody else's clock jumps while the leader is cut off from them, not from clients: another
+    one leads while the first may still think that it does (FAULTS.R10)."""
+    at_ns = moment_before(random, scene, 5 * scene.election_ns)
+    jump_ns = at_ns + scene.elections(random, 0.0, 0.1)
+    amount = 3 * scene.election_ns
+    jumps = [
+        Fault(jump_ns, FaultKind.MONOTONIC_JUMP, node=node, amount=amount)
+        for node in scene.nodes
+        if node != 1
+    ]
+    for_ns = scene.elections(random, 1.0, 2.0)
+    return aimed(random, [cut(at_ns, isolation(scene, 1, with_clients=False), for_ns), *jumps])
+
+
+def lost_replicator(random: Random, scene: Scene) -> list[Fault]:
+    """A leader's replicator dies and starts alone; often as the last thing that happens."""
+    at_ns = moment_before(random, scene, 2 * scene.election_ns)
+    if percent(random, 50):
+        at_ns = max(0, scene.safety_ns - scene.elections(random, 0.3, 1.0))
+    process = f"replicator-{random.randint(2, scene.replicas)}"
+    return aimed(random, [Fault(at_ns, FaultKind.KILL_PROCESS, node=1, process=process)])
 
 
 def dead_target(random: Random, scene: Scene) -> list[Fault]:

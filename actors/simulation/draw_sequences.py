@@ -19,9 +19,12 @@ from actors.simulation.draw_aimed import (
 from actors.simulation.draw_contested import (
     accepted_and_lost,
     dead_target,
+    early_election,
     longer_log,
+    lost_replicator,
     minority_pair,
     split_vote,
+    torn_vote,
 )
 from actors.simulation.draw_episodes import (
     CALLS_MAX,
@@ -190,6 +193,24 @@ def _jump_while_paused(random: Random, scene: Scene) -> list[Fault]:
     ]
 
 
+def _torn_groups(random: Random, scene: Scene) -> list[Fault]:
+    """The power goes again and again in the midst of a group, once more while it recovers; what is
+    under way shares its sectors with what was acknowledged."""
+    at_ns = scene.moment(random)
+    faults = []
+    for _ in range(random.randint(3, 6)):
+        node, calls = scene.node(random), random.randrange(9)
+        down_ns = spread(random, 10 * MILLISECOND, SECOND // 3)
+        fault = power_cut(at_ns, (node,), random, for_ns=down_ns, calls=calls)
+        faults.append(msgspec.structs.replace(fault, mode="garble"))
+        if percent(random, 40):
+            calls = random.randint(0, CALLS_MAX)
+            again_ns = at_ns + down_ns + SECOND // 10
+            faults.append(power_cut(again_ns, (node,), random, for_ns=down_ns, calls=calls))
+        at_ns += scene.elections(random, 0.7, 2.0)
+    return faults
+
+
 def _rotten_tail(random: Random, scene: Scene) -> list[Fault]:
     """The newest entries of a replica, which perhaps nobody else has, rot before it starts anew;
     another one is alone meanwhile, or it is itself."""
@@ -227,6 +248,7 @@ SEQUENCES: tuple[Sequence, ...] = (
         True,
     ),
     Sequence("split-vote", (FaultClass.DISK_STALL, FaultClass.PARTITION), split_vote, True),
+    Sequence("torn-vote", (FaultClass.POWER_CUT,), torn_vote, True),
     Sequence("longer-log", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), longer_log, True),
     Sequence("minority-pair", (FaultClass.PARTITION,), minority_pair, True),
     Sequence("dead-target", (FaultClass.OPERATOR, FaultClass.KILL_REPLICA), dead_target, True),
@@ -236,6 +258,9 @@ SEQUENCES: tuple[Sequence, ...] = (
         accepted_and_lost,
         True,
     ),
+    Sequence("early-election", (FaultClass.CLOCK, FaultClass.PARTITION), early_election, True),
+    Sequence("lost-replicator", (FaultClass.KILL_PROCESS,), lost_replicator),
+    Sequence("torn-groups", (FaultClass.POWER_CUT,), _torn_groups),
     Sequence("rotten-tail", (FaultClass.ROT,), _rotten_tail, True),
     Sequence("slow-replicator", (FaultClass.PAUSE,), slow_replicator),
     Sequence(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 from actors.simulation.disk import SimulatedDisk
@@ -82,6 +83,12 @@ class DiskFacts:
             return False
         self._known[node, index] = chain
         return True
+
+    def has_dropped(self, node: int, index: int, chain: int) -> bool:
+        self._known.pop((node, index), None)
+        with suppress(CorruptData, FileNotFoundError, LookupError):
+            self._reader(node).refresh()
+        return not self.has_entry(node, index, chain)
 
     def meta(self, node: int) -> tuple[int, int]:
         self._reader(node)

@@ -38,6 +38,7 @@ class Workload:
         for number in range(1, ground.consumers + 1):
             self._cluster.add_client(f"consumer-{number}", self._make_consumer)
         self._cluster.add_client("reader-1", self._make_reader)
+        self._cluster.add_client("reader-2", self._make_roaming_reader)
         self._cluster.add_client("operator-1", self._make_operator)
 
     def transfer(self, target: int) -> None:
@@ -92,6 +93,10 @@ class Workload:
     def _make_reader(self, process: Process) -> Reader:
         host = self._host(process, _READERS)
         return Reader(host, readers.draw_options(host))
+
+    def _make_roaming_reader(self, process: Process) -> Reader:
+        host = self._host(process, _READERS)
+        return Reader(host, readers.draw_roaming(host))
 
     def _make_operator(self, process: Process) -> Operator:
         self._operator = Operator(self._host(process, _OPERATORS))

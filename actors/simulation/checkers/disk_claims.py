@@ -57,7 +57,7 @@ class DiskClaims:
             done = replica.ordered.popleft()
             replica.needed_ranges.discard(done.ring_start)
             if done.dead_index:
-                self._bury(replica, done)
+                self._bury(replica, done, at_ns)
             elif done.index:
                 self._flushed(replica, done, at_ns)
 
@@ -74,11 +74,17 @@ class DiskClaims:
         if replica.log.start.index < index <= replica.log.last_index:
             replica.faulty.append(index)
 
-    def _bury(self, replica: Replica, truncate: Ordered) -> None:
+    def _bury(self, replica: Replica, truncate: Ordered, at_ns: int) -> None:
         """The truncation is durable. An entry that was ordered again meanwhile is not dead."""
-        is_back = replica.log.chain_at(truncate.dead_index) == truncate.dead_chain
-        if truncate.dead_chain and not is_back:
-            replica.dead[truncate.dead_chain] = truncate.dead_index
+        index, chain = truncate.dead_index, truncate.dead_chain
+        if not chain or replica.log.chain_at(index) == chain:
+            return
+        replica.dead[chain] = index
+        port, node = self._durability, replica.node
+        if port is None or port.is_excused(node) or port.has_dropped(node, index, chain):
+            return
+        text = f"node {node} calls entry {index} truncated, its disk still has it"
+        self._findings.report(Invariant.I10, f"{text} (seq {truncate.seq})", at_ns)
 
     # --- what others are told ---
 
@@ -137,6 +143,7 @@ class DiskClaims:
                 text = f"node {node} had flushed entry {index}, and recovers another one"
                 self._findings.report(Invariant.I12, text, at_ns)
             self._check_dead(replica, at_ns)
+            self._check_found(replica, faulty, at_ns)
         replica.faulty = faulty
         replica.claim_index = last
         replica.claim_chain = replica.log.chain_at(last) or 0
@@ -148,6 +155,17 @@ class DiskClaims:
         if replica.log.chain_at(index) != chain:
             return False
         return index in faulty or self._has(replica.node, index, chain)
+
+    def _check_found(self, replica: Replica, faulty: list[int], at_ns: int) -> None:
+        """Recovery may find more than was ever claimed, in the page cache: it makes that durable
+        before it speaks of it (section 4)."""
+        log = replica.log
+        for index in range(max(replica.claim_index, log.start.index) + 1, log.last_index + 1):
+            chain = log.chain_at(index)
+            if chain and index not in faulty and not self._has(replica.node, index, chain):
+                text = f"node {replica.node} recovers entry {index}, a power cut would lose it"
+                self._findings.report(Invariant.I10, text, at_ns)
+                return
 
     def _check_dead(self, replica: Replica, at_ns: int) -> None:
         for chain, index in replica.dead.items():

@@ -115,4 +115,9 @@ class Elections:
         if not is_kept and not is_excused:
             text = f"node {replica.node} told of (term, vote) {promised}, recovers {(term, vote)}"
             self._findings.report(Invariant.I9, text, at_ns)
+        if self._durability is not None and not is_excused:
+            durable = self._durability.meta(replica.node)
+            if durable < (term, NOBODY) or (durable[0] == term and durable[1] != vote):
+                text = f"node {replica.node} recovers term {term} and vote {vote}"
+                self._findings.report(Invariant.I10, f"{text}, its disk has {durable}", at_ns)
         replica.term, replica.vote, replica.durable_term = term, vote, term

@@ -21,6 +21,11 @@ class Durability(Protocol):
         """The entry at `index` is live, whole and flushed on `node`'s disk, with this chain."""
         ...
 
+    def has_dropped(self, node: int, index: int, chain: int) -> bool:
+        """No recovery of `node` would find this entry now; what was found out before is not
+        believed."""
+        ...
+
     def meta(self, node: int) -> tuple[int, int]:
         """(term, vote) as a recovery of `node` would read them now."""
         ...

@@ -70,15 +70,25 @@ DRAWN = (
 )
 
 
+# Of one that asks whoever there is, often: an old leader is asked, too.
+ROAMING = (Question.RANGE, Question.LINEAR, Question.LINEAR, Question.LINEAR)
+
+
 class ReaderOptions(msgspec.Struct, frozen=True):
-    """`ask_every_ns` is a mean. A question that stands twice is asked twice as often."""
+    """`ask_every_ns` is a mean. A question that stands twice is asked twice as often. Who
+    `is_roaming` asks any node, a reader else stays with the leader it found."""
 
     ask_every_ns: int
     questions: tuple[Question, ...] = DRAWN
+    is_roaming: bool = False
 
 
 def draw_options(host: ClientHost) -> ReaderOptions:
     return ReaderOptions(ask_every_ns=host.random.randrange(150, 900) * MS_NS)
+
+
+def draw_roaming(host: ClientHost) -> ReaderOptions:
+    return ReaderOptions(host.random.randrange(50, 200) * MS_NS, ROAMING, is_roaming=True)
 
 
 class Reader:
@@ -144,7 +154,8 @@ class Reader:
         self._question = random.choice(self.options.questions)
         self._request = self._draw_request()
         node = self.host.any_node()
-        if self._question is Question.LINEAR and self._leader:
+        is_roaming = self.options.is_roaming and random.random() < 0.6
+        if self._question is Question.LINEAR and self._leader and not is_roaming:
             node = self._leader
         asker = self._asker
         if asker is None or asker.node != node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,6 +20,7 @@ from actors.simulation.mutants.report import Report, Row, markdown, report_of, r
 
 SIDE_BY_SIDE = 2
 SECONDS_MAX = 60.0
+MINUTES_MAX = 600.0
 RESULT = "benchmarks/results/mutants.json"
 _PRODUCT = Mutant(PRODUCT_ITSELF, "", "the product as it is", ())
 
@@ -30,7 +32,11 @@ def main() -> int:
     wanted = [mutant_named(name) for name in names]
     skipped = [] if names else [each for each in CATALOGUE if each.unreachable]
     wanted = wanted or [each for each in CATALOGUE if not each.unreachable]
-    rows = _hunt_all(wanted, arguments.seconds_max)
+    first = arguments.first.split(",")
+    wanted.sort(key=lambda each: first.index(each.name) if each.name in first else len(first))
+    rows = _hunt_all(wanted, arguments.seconds_max, arguments.minutes_max)
+    places = {each.name: place for place, each in enumerate(CATALOGUE)}
+    rows.sort(key=lambda row: places[row.name])
     seeds = max((row.seeds for row in rows), default=1)
     product = hunt_apart(_PRODUCT, seconds_max=arguments.seconds_max, seeds_max=seeds)
     report = report_of(
@@ -60,10 +66,19 @@ def hunt_apart(mutant: Mutant, *, seconds_max: float, seeds_max: int | None = No
     return row_of(mutant, found, failure)
 
 
-def _hunt_all(wanted: Sequence[Mutant], seconds_max: float) -> list[Row]:
+def _hunt_in_time(mutant: Mutant, *, seconds_max: float, end_s: float) -> Row:
+    """A hunt that is not begun after `end_s` is a hunt without a result, not a kill."""
+    if time.monotonic() >= end_s:
+        return row_of(mutant, Hunt(0, 0.0), "no time was left to hunt it")
+    return hunt_apart(mutant, seconds_max=seconds_max)
+
+
+def _hunt_all(wanted: Sequence[Mutant], seconds_max: float, minutes_max: float) -> list[Row]:
     rows = []
+    end_s = time.monotonic() + 60 * minutes_max
+    hunt = partial(_hunt_in_time, seconds_max=seconds_max, end_s=end_s)
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        for row in pool.map(partial(hunt_apart, seconds_max=seconds_max), wanted):
+        for row in pool.map(hunt, wanted):
             verdict = row.caught or f"NOT FOUND {row.failure}"
             print(f"{row.name:48} {row.seeds:4} {row.cpu_s:6.1f}  {verdict[:110]}", flush=True)
             rows.append(row)
@@ -90,6 +105,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="mutants by name, joined by commas")
     parser.add_argument(
         "--seconds-max", type=float, default=SECONDS_MAX, help="CPU seconds a mutant may take"
+    )
+    parser.add_argument("--first", default="", help="names to begin with, joined by commas")
+    parser.add_argument(
+        "--minutes-max", type=float, default=MINUTES_MAX, help="begin no hunt after so long"
     )
     parser.add_argument(
         "--json", default="", help=f"where to write; the table beside it (default {RESULT})"

@@ -86,3 +86,35 @@ def recovery_adopts_an_entry_that_nobody_wrote(stage: Stage, is_broken: bool) ->
     stranger = other.data(1, batch_of(5))
     stage.nodes[2].disk.append(stranger if is_broken else row)
     stage.boot(2)
+
+
+@breaks("I10", says="calls entry 2 truncated, its disk still has it")
+def a_truncation_is_answered_before_it_is_durable(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.replicate(stage.data(1, batch_of(0)), 1, 2)
+    stage.flush(2)
+    stage.idle(2, stage.truncate(stage.nodes[2], 2))
+    if not is_broken:
+        stage.nodes[2].disk.pop()
+    stage.tell_flushed(2)
+
+
+@breaks("I10", says="recovers entry 2, a power cut would lose it")
+def recovery_believes_the_page_cache(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    row = stage.data(1, batch_of(0))
+    stage.replicate(row, 1, 2)
+    stage.nodes[2].disk.append(row)
+    if is_broken:
+        stage.nodes[2].lost.add(row.chain)
+    stage.boot(2)
+
+
+@breaks("I12", says="has another entry there than its leader")
+def a_follower_says_it_has_what_its_leader_has_not(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.replicate(stage.data(1, batch_of(0)), 1, 2)
+    stage.flush(2)
+    stage.elect(3, 2, voters=[1])
+    stage.save_meta(2, 2, 0)
+    stage.claim(2, 3, 2 if is_broken else 1)

@@ -184,3 +184,19 @@ def an_incarnation_number_is_used_twice(stage: Stage, is_broken: bool) -> None:
     stage.boot()
     stage.nodes[2].incarnation = 0 if is_broken else 1
     stage.boot(2)
+
+
+@breaks("I10", says="tells of term 5 and vote 0, its disk has")
+def a_term_is_told_before_it_is_durable(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.save_meta(2, 5, 0, is_durable=not is_broken)
+    stage.idle(2, Answer(NodeId(1), VoteReply(Term(5), False)))
+
+
+@breaks("I10", says="recovers term 5 and vote 0, its disk has")
+def a_term_is_recovered_from_the_page_cache(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    node = stage.nodes[2]
+    node.meta = (5, 0)
+    node.is_meta_cached = is_broken
+    stage.boot(2)

@@ -55,6 +55,7 @@ class Node:
     incarnation: int = 0
     disk: list[Row] = field(default_factory=list)
     meta: tuple[int, int] = (0, 0)
+    is_meta_cached: bool = False  # it was never flushed
     faulty: tuple[tuple[Index, Index], ...] = ()
     lost: set[int] = field(default_factory=set)  # chains that the disk does not give back
     is_excused: bool = False
@@ -119,8 +120,12 @@ class Stage:
         is_there = len(each.disk) >= index and each.disk[index - 1].chain == chain
         return is_there and chain not in each.lost
 
+    def has_dropped(self, node: int, index: int, chain: int) -> bool:
+        return not self.has_entry(node, index, chain)
+
     def meta(self, node: int) -> tuple[int, int]:
-        return self.nodes[node].meta
+        each = self.nodes[node]
+        return (0, 0) if each.is_meta_cached else each.meta
 
     def is_excused(self, node: int) -> bool:
         return self.nodes[node].is_excused
