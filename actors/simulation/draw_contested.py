@@ -10,7 +10,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from actors.simulation.draw_aimed import META_CALLS, aimed, among, kill, moment_before, roles
+from actors.simulation.draw_aimed import META_CALLS, aimed, kill, moment_before, roles
 from actors.simulation.draw_episodes import Scene, both_ways, cut, isolation, power_cut, stall
 from actors.simulation.draw_ground import MILLISECOND, percent, spread
 from actors.simulation.faults import Fault, FaultKind
@@ -24,34 +24,22 @@ def split_vote(random: Random, scene: Scene) -> list[Fault]:
     others = [node for node in scene.nodes if node != 1]
     begin_ns = max(0, at_ns - scene.election_ns // 10)
     faults = [stall(begin_ns, node, for_ns, scene.elections(random, 0.2, 0.9)) for node in others]
-    if percent(random, 50):
-        delay_ns = scene.elections(random, 0.1, 0.6)
-        links = among(others)
-        faults.append(
-            Fault(at_ns, FaultKind.LINK_QUALITY, links=links, for_ns=for_ns, delay_ns=delay_ns)
-        )
     alone = isolation(scene, 1, with_clients=False)
     return aimed(random, [*faults, cut(at_ns, alone, for_ns + scene.elections(random, 0.0, 1.0))])
 
 
 def torn_vote(random: Random, scene: Scene) -> list[Fault]:
     """The leader is gone, and the power goes while votes are being saved: one copy of META is torn,
-    the other whole. Or a flush of one fails."""
+    the other whole."""
     at_ns = moment_before(random, scene, 7 * scene.election_ns)
     for_ns = scene.elections(random, 2.0, 4.0)
     quiet_ns = at_ns + scene.elections(random, 0.5, 0.9)
     down_ns = scene.elections(random, 0.05, 0.5)
     faults = [cut(at_ns, isolation(scene, 1, with_clients=False), for_ns)]
     for node in range(2, scene.replicas + 1):
-        if percent(random, 25):
-            path = random.choice(("meta.a", "meta.b"))
-            faults.append(
-                Fault(quiet_ns, FaultKind.DISK_ERROR, node=node, mode="flush", process=path)
-            )
-        else:
-            calls = random.randrange(META_CALLS + 2)
-            fault = power_cut(quiet_ns, (node,), random, for_ns=down_ns, calls=calls)
-            faults.append(replace(fault, mode="garble"))
+        calls = random.randrange(META_CALLS + 2)
+        fault = power_cut(quiet_ns, (node,), random, for_ns=down_ns, calls=calls)
+        faults.append(replace(fault, mode="garble"))
     return aimed(random, faults)
 
 
@@ -75,13 +63,14 @@ def longer_log(random: Random, scene: Scene) -> list[Fault]:
 
 def minority_pair(random: Random, scene: Scene) -> list[Fault]:
     """Of five replicas the leader and a follower are alone with entries that both have flushed;
-    the others elect and overwrite them. In the end the first one shall lead again."""
-    if scene.replicas < 5:
-        return longer_log(random, scene)
+    the others elect and overwrite them. In the end the first one shall lead again. Of three
+    replicas the leader is alone."""
     old, follower, *others = roles(random, scene)
     at_ns = moment_before(random, scene, 9 * scene.election_ns)
     for_ns = scene.elections(random, 2.0, 4.5)
     apart = both_ways((a, b) for a in (old, follower) for b in others)
+    if scene.replicas < 5:
+        apart = isolation(scene, old, with_clients=False)
     back_ns = at_ns + for_ns + scene.elections(random, 0.5, 2.0)
     return aimed(
         random,

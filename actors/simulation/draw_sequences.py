@@ -218,13 +218,11 @@ def _rotten_tail(random: Random, scene: Scene) -> list[Fault]:
         return []
     node = random.choice(scene.vulnerable)
     others = [each for each in scene.nodes if each != node]
-    late, slow = random.sample(others, 2)
+    late, other = random.sample(others, 2)
     at_ns, for_ns = scene.moment(random), scene.elections(random, 0.8, 3.0)
     kill_ns = at_ns + int(for_ns * random.uniform(0.2, 0.8))
     alone = node if percent(random, 50) else late
     faults = [cut(at_ns, isolation(scene, alone, with_clients=False), for_ns)]
-    if alone == late:
-        faults.append(stall(at_ns, slow, for_ns, scene.elections(random, 0.5, 2.0)))
     for _ in range(random.randint(1, 3)):
         mode, pick = random.choice(("flip", "zero", "garble")), random.getrandbits(32)
         faults.append(
@@ -234,7 +232,7 @@ def _rotten_tail(random: Random, scene: Scene) -> list[Fault]:
     faults.append(_kill(kill_ns, node, spread(random, 10 * MILLISECOND, SECOND // 2)))
     if alone == late and percent(random, 60):
         # whoever missed the entries asks for votes; who had them whole is gone
-        faults.append(_kill(at_ns + for_ns, slow, scene.elections(random, 1.5, 4.0)))
+        faults.append(_kill(at_ns + for_ns, other, scene.elections(random, 1.5, 4.0)))
     return faults
 
 
@@ -248,9 +246,9 @@ SEQUENCES: tuple[Sequence, ...] = (
         True,
     ),
     Sequence("split-vote", (FaultClass.DISK_STALL, FaultClass.PARTITION), split_vote, True),
-    Sequence("torn-vote", (FaultClass.POWER_CUT,), torn_vote, True),
+    Sequence("torn-vote", (FaultClass.POWER_CUT, FaultClass.PARTITION), torn_vote, True),
     Sequence("longer-log", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), longer_log, True),
-    Sequence("minority-pair", (FaultClass.PARTITION,), minority_pair, True),
+    Sequence("minority-pair", (FaultClass.PARTITION, FaultClass.OPERATOR), minority_pair, True),
     Sequence("dead-target", (FaultClass.OPERATOR, FaultClass.KILL_REPLICA), dead_target, True),
     Sequence(
         "accepted-and-lost",
@@ -261,7 +259,7 @@ SEQUENCES: tuple[Sequence, ...] = (
     Sequence("early-election", (FaultClass.CLOCK, FaultClass.PARTITION), early_election, True),
     Sequence("lost-replicator", (FaultClass.KILL_PROCESS,), lost_replicator),
     Sequence("torn-groups", (FaultClass.POWER_CUT,), _torn_groups),
-    Sequence("rotten-tail", (FaultClass.ROT,), _rotten_tail, True),
+    Sequence("rotten-tail", (FaultClass.ROT, FaultClass.PARTITION), _rotten_tail, True),
     Sequence("slow-replicator", (FaultClass.PAUSE,), slow_replicator),
     Sequence(
         "cut-after-truncation", (FaultClass.PARTITION, FaultClass.POWER_CUT), _cut_after_truncation

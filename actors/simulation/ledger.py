@@ -101,6 +101,10 @@ class Ledger:
         fault = self._sessions.open(producer_id, producer_epoch, mode, next_lsn)
         if fault is not None:
             self._findings.report(Invariant.I7, fault, at_ns)
+        committed, opened = self._committed, (producer_id, producer_epoch)
+        if self._is_replica_known and committed.has_every_open and opened not in committed.opened:
+            text = f"epoch {producer_epoch} of producer {producer_id} is told as open, uncommitted"
+            self._findings.report(Invariant.I10, text, at_ns)
 
     def invoked(
         self,

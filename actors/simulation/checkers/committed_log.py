@@ -17,6 +17,7 @@ from actors.simulation.checkers.producers import ProducerOrder
 from actors.simulation.checkers.shadow import KnownEntries
 from logstore.errors import FormatError
 from logstore.format.entry import EntryHeader
+from logstore.format.session_entries import decode_open
 from logstore.model import FIRST_LSN, EntryKind
 
 
@@ -32,7 +33,7 @@ class CommittedLog:
 
     __slots__ = (
         "_by_sequence", "_commit_terms", "_findings", "_holders", "_known", "_order", "_start_lsn",
-        "batches", "chains", "next_lsn", "on_batch", "start_index",
+        "batches", "chains", "has_every_open", "next_lsn", "on_batch", "opened", "start_index",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +46,8 @@ class CommittedLog:
         self.start_index = 0
         self.chains: list[int] = []
         self._commit_terms: list[int] = []
+        self.opened: set[tuple[int, int]] = set()  # (producer id, epoch)
+        self.has_every_open = True
         self._start_lsn = self.next_lsn = int(FIRST_LSN)
         self.batches: dict[int, StoredBatch] = {}  # by first LSN
         self._by_sequence: dict[tuple[int, int], list[StoredBatch]] = {}
@@ -127,6 +130,16 @@ class CommittedLog:
         self.next_lsn = header.next_lsn
         if header.kind == EntryKind.DATA:
             self._add_batches(header, chain, at_ns)
+        elif header.kind == EntryKind.OPEN:
+            self._add_open(chain)
+
+    def _add_open(self, chain: int) -> None:
+        body = self._known.bodies.get(chain)
+        if body is None:
+            self.has_every_open = False
+            return
+        entry = decode_open(body)
+        self.opened.add((entry.producer_id, entry.producer_epoch))
 
     def _add_batches(self, header: EntryHeader, chain: int, at_ns: int) -> None:
         body = self._known.bodies.get(chain)

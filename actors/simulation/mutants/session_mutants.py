@@ -112,8 +112,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "rebuilding-steps-over-the-last-entry",
         "SAFETY E5",
         f"{REBUILD}.step",
-        "while self.next_index <= self.admit.last_index:",
-        "while self.next_index < self.admit.last_index:",
+        "while log is not None and self.next_index <= self.admit.last_index:",
+        "while log is not None and self.next_index < self.admit.last_index:",
         "the newest entry is not folded",
         Edit(
             f"{REBUILD}.step",

@@ -171,6 +171,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "StreamAccepted(append.term, append.stream, state.verified, False)",
         "StreamAccepted(append.term, append.stream, state.log.last_index, False)",
         "ingress drops the very entries that would replace a stale suffix",
+        unreachable="the replicator hears Accepted of the verified index only, so its resend timer"
+        " begins another stream right there; ingress knows nothing of that stream, takes its first"
+        " entry, and the conflict removes the suffix: slower by a timeout, not wrong",
     ),
     mutant(
         "dead-stream-for-ever",

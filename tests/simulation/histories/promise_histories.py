@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from logstore.format.peer_messages import VoteReply
-from logstore.model import Index, NodeId, Role, Term
+from logstore.format.session_entries import OpenEntry, encode_open
+from logstore.model import AckLevel, EntryKind, Index, NodeId, Role, SequenceMode, Term
 from logstore.raft.effects import Answer, Committed, SaveMeta
 from logstore.raft.events import Persisted
 from tests.simulation.histories.case import Collection
@@ -200,3 +201,13 @@ def a_term_is_recovered_from_the_page_cache(stage: Stage, is_broken: bool) -> No
     node.meta = (5, 0)
     node.is_meta_cached = is_broken
     stage.boot(2)
+
+
+@breaks("I10", says="of producer 9 is told as open, uncommitted")
+def a_session_is_open_before_its_entry_is_committed(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    entry = OpenEntry(9, 1, SequenceMode.DENSE, AckLevel.QUORUM, 8, 1 << 16, b"")
+    row = stage.propose(1, EntryKind.OPEN, encode_open(entry))
+    if not is_broken:
+        stage.spread(1, row)
+    stage.ledger.session_opened(9, 1, SequenceMode.DENSE, stage.tick())
