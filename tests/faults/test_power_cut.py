@@ -139,7 +139,7 @@ class Site:
         self.cluster.wait_for_leader(patience_s)
         lost: list[int] = []
         with logstore.connect(self.cluster.endpoints, timeout=30) as log:
-            last = log.admin.watermarks().visible_lsn
+            last = log.admin.watermarks(linearizable=True).visible_lsn
             for node in self.cluster.nodes:
                 self.cluster.wait_until_visible(node, last, patience_s)
                 lost += self._losses_on(log, node, last)
