@@ -69,6 +69,9 @@ class WatchedCluster(VirtualCluster):
         rows: Sequence[Any] = self.nodes[NodeId(node)].durable_rows
         return len(rows) >= index and rows[Index(index) - 1].chain == chain
 
+    def has_dropped(self, node: int, index: int, chain: int) -> bool:
+        return not self.has_entry(node, index, chain)
+
     def meta(self, node: int) -> tuple[int, int]:
         return self.nodes[NodeId(node)].durable_meta
 
