@@ -1,7 +1,7 @@
 """The bootstrap of a replica that has no log yet, run by the raft actor (SAFETY L2).
 
 Carries out what the pure `Bootstrap` decides: saves on the writer's META lane, messages through the
-replicators and ingress, entropy from the operating system.
+replicators and ingress, entropy from the host.
 """
 
 from __future__ import annotations
