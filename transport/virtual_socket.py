@@ -165,13 +165,18 @@ class VirtualSocket:
             number = 0
         frame = self._receiving[number]
         self._next = number + 1
-        return frame if copy else FakeFrame(memoryview(frame), self._next < len(self._receiving))
+        has_more = self._next < len(self._receiving)
+        if not has_more:
+            self.owner.unread -= 1
+        return frame if copy else FakeFrame(memoryview(frame), has_more)
 
     def getsockopt(self, option: int) -> int:
         """EVENTS, of which POLLIN only, and RCVMORE. Hot."""
         if option == _EVENTS:
+            if self._inbox or self._next < len(self._receiving):
+                return _POLLIN
             self._check_open()
-            return _POLLIN if self.is_readable else 0
+            return 0
         if option == _RCVMORE:
             return int(self._next < len(self._receiving))
         raise ValueError("a virtual socket knows its EVENTS and RCVMORE only")
@@ -201,6 +206,7 @@ class VirtualSocket:
                 self._switchboard.hang_up(connection, self)
                 return
         self._inbox.append((connection, flow, message))
+        self.owner.unread += 1
         self.owner.wake()
 
     def connections(self) -> Iterator[Connection]:
@@ -229,6 +235,7 @@ class VirtualSocket:
         """Nothing can be done with this socket any more; what is unread is lost."""
         self.is_closed = True
         self._switchboard.counters.lost += len(self._inbox)
+        self.owner.unread -= len(self._inbox) + (self._next < len(self._receiving))
         self._inbox.clear()
         self._receiving, self._next = (), 0
         self._building = []
@@ -287,6 +294,7 @@ class VirtualSocket:
             if topic not in others:
                 gone.there.outstanding += 1
                 self._inbox.append((gone, gone.there, [_UNSUBSCRIBE + topic]))
+                self.owner.unread += 1
                 self.owner.wake()
 
 

@@ -38,6 +38,7 @@ class Owner(Protocol):
 
     node: int
     name: str
+    unread: int  # messages that have arrived at its sockets, to the last frame of the last one
 
     @property
     def local_now_ns(self) -> int: ...

@@ -80,7 +80,9 @@ class Process:
         self._make = make
         self._free_at_ns = 0
         self.paused_until_ns = 0
+        self.unread = 0  # messages that have arrived at its sockets
         self._next_run_ns = -1
+        self._planned: list[int] = []  # when the world will look at it; one is never too late
         self._is_running = False
         self.number = world.next_number()
         self._wakes: list[int] = []
@@ -131,13 +133,25 @@ class Process:
         self.actor = None
 
     def _schedule(self, at_ns: int) -> None:
-        at_ns = max(at_ns, self.world.now_ns, self._free_at_ns, self.paused_until_ns)
+        """Hot: what is planned already is used, and goes on from there if it comes too early."""
+        world = self.world
+        at_ns = max(at_ns, world.now_ns, self._free_at_ns, self.paused_until_ns)
         self._next_run_ns = at_ns
-        self.world.at(at_ns, self._run, at_ns)
+        planned = self._planned
+        if not planned or at_ns < planned[0]:
+            heappush(planned, at_ns)
+            world.at(at_ns, self._look)
+
+    def _look(self) -> None:
+        at_ns = heappop(self._planned)
+        if not self.is_alive:
+            return
+        if at_ns == self._next_run_ns:
+            self._run(at_ns)
+        elif at_ns < self._next_run_ns:
+            self._schedule(self._next_run_ns)
 
     def _run(self, at_ns: int) -> None:
-        if not self.is_alive or at_ns != self._next_run_ns:
-            return  # an earlier wake-up came meanwhile
         if self.paused_until_ns > at_ns:
             self._schedule(self.paused_until_ns)
             return
@@ -147,8 +161,9 @@ class Process:
             heappop(wakes)
         self.busy_ns = WORK_NS
         self._is_running = True
+        now_ns = self._life.monotonic_ns()
         try:
-            work = self._work()
+            work = self.actor.do_work(now_ns) if self.actor is not None else self._start()
         except ProcessKilled:
             self.die("killed in a disk call")
             return
@@ -163,27 +178,25 @@ class Process:
         self.world.ran(self, work)
         self._free_at_ns = free_at_ns = at_ns + self.busy_ns
         self.busy_ns = 0
-        self._schedule(free_at_ns if work >= self.again_from else self._park_until())
+        self._schedule(free_at_ns if work >= self.again_from else self._park_until(now_ns))
 
-    def _work(self) -> int:
-        now_ns = self._life.monotonic_ns()
-        if self.actor is None:
-            self.actor = self._make(self)
-            self.actor.on_start()
-            if self.on_started is not None:
-                self.on_started()
-            return self.again_from
-        return self.actor.do_work(now_ns)
+    def _start(self) -> int:
+        self.actor = self._make(self)
+        self.actor.on_start()
+        if self.on_started is not None:
+            self.on_started()
+        return self.again_from
 
-    def _park_until(self) -> int:
-        actor, now_ns = self.actor, self.world.now_ns
+    def _park_until(self, monotonic_ns: int) -> int:
+        actor, at_ns = self.actor, self.world.now_ns
         if actor is None:
-            return now_ns
-        for source in actor.wait_on():
-            if source.is_readable:
-                return self._free_at_ns + SPIN_NS
-        timer_ns = actor.next_timer_ns() - self._life.monotonic_ns()
-        until_ns = now_ns + min(PARK_MAX_NS, max(timer_ns, WORK_NS))
+            return at_ns
+        if self.unread:
+            for source in actor.wait_on():
+                if source.is_readable:
+                    return self._free_at_ns + SPIN_NS
+        timer_ns = actor.next_timer_ns() - monotonic_ns
+        until_ns = at_ns + min(PARK_MAX_NS, max(timer_ns, WORK_NS))
         wakes = self._wakes
         return min(until_ns, wakes[0] + self.wake_ns) if wakes else until_ns
 

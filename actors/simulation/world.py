@@ -33,7 +33,7 @@ class World:
         self.events = 0
         self.is_over = False
         self.recent: deque[tuple[int, str]] = deque(maxlen=_RECENT_MAX)
-        self._ties = random
+        self._draw_tie = random.random
         self._queue: list[tuple[int, float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._next = 0
         self._numbers = 0
@@ -43,9 +43,11 @@ class World:
         self._trace = trace
 
     def at(self, at_ns: int, action: Callable[..., None], *args: Any) -> None:
-        self._next += 1
-        tie = self._ties.random()
-        heappush(self._queue, (max(at_ns, self.now_ns), tie, self._next, action, args))
+        """Hot."""
+        self._next = number = self._next + 1
+        if at_ns < self.now_ns:
+            at_ns = self.now_ns
+        heappush(self._queue, (at_ns, self._draw_tie(), number, action, args))
 
     def run_until(self, end_ns: int) -> None:
         """Run every event before `end_ns`; afterwards it is `end_ns`, unless the world is over."""

@@ -50,6 +50,7 @@ class Process:
         self.name = name or f"process of node {node}"
         self.busy_ns = 0
         self.wakes = 0
+        self.unread = 0
         self._queue = queue
 
     @property

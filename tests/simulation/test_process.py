@@ -100,6 +100,7 @@ def test_what_is_left_readable_keeps_it_from_parking() -> None:
 
     stage = OneProcess()
     stage.actor.sources = (Readable(),)
+    stage.process.unread = 1
     stage.process.wake_at(WAKE_NS)
     stage.world.run_until(WAKE_NS + WORK_NS + SPIN_NS + 1)
     assert stage.runs == [WAKE_NS, WAKE_NS + WORK_NS + SPIN_NS]
