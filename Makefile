@@ -4,23 +4,32 @@ VENV := .venv/bin
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 
-.PHONY: help .venv demo test check fix reference bench simulate explore mutants clean
+.PHONY: help .venv .venv-spark demo test test-spark check fix reference bench simulate explore mutants clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
-	@awk -F ':.*## ' '/^[.a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv: .venv/.complete ## the virtual environment, from constraints.txt
 
 # The stamp is touched last, so a half-made .venv is finished or replaced by the next call.
 .venv/.complete: constraints.txt pyproject.toml tools/make-venv.sh
-	@./tools/make-venv.sh
+	@./tools/make-venv.sh .venv dev constraints.txt
+
+.venv-spark: .venv-spark/.complete ## the same with Spark, from constraints-spark.txt; and Java
+	@./tools/need-java.sh .venv-spark/bin/python
+
+.venv-spark/.complete: constraints.txt constraints-spark.txt pyproject.toml tools/make-venv.sh
+	@./tools/make-venv.sh .venv-spark dev,spark constraints.txt constraints-spark.txt
 
 demo: .venv/.complete ## a log of three replicas whose leader is killed half way
 	@$(VENV)/logstore demo
 
 test: .venv/.complete ## every test (PYTEST_ARGS=… passes options on)
 	@$(VENV)/python -m pytest $(PYTEST_ARGS)
+
+test-spark: .venv-spark ## the tests of logstore.spark, with a real Spark (PYTEST_ARGS=… as above)
+	@.venv-spark/bin/python -m pytest tests/spark $(PYTEST_ARGS)
 
 check: .venv/.complete ## format, lint, types, layers, tidy tests
 	$(VENV)/ruff format --check .
@@ -51,6 +60,6 @@ explore: .venv/.complete ## every schedule of three cores within two small bound
 mutants: .venv/.complete ## hunt every broken rule with the simulator; the table in benchmarks/results/
 	@$(VENV)/python -m actors.simulation.mutants $(MUTANTS_ARGS)
 
-clean: ## remove caches and .venv
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+clean: ## remove caches, .venv and .venv-spark
+	rm -rf .venv .venv-spark .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

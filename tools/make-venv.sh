@@ -1,8 +1,18 @@
 #!/bin/sh
-# Makes .venv with everything pinned in constraints.txt and this project in editable mode.
-# Safe to run again: a half-made .venv is thrown away, a whole one is brought up to date.
+# Makes a virtual environment with everything pinned in the constraints files and this project in
+# editable mode.
+#     tools/make-venv.sh FOLDER EXTRAS CONSTRAINTS...
+# Safe to run again: a half-made folder is thrown away, a whole one is brought up to date.
 set -eu
 cd "$(dirname "$0")/.."
+
+venv=$1
+extras=$2
+shift 2
+pinned=
+for file in "$@"; do pinned="$pinned -r $file"; done
+pins=$(printf '%s' "$pinned" | sed 's/ -r / -c /g')
+error=$venv-error
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -21,11 +31,11 @@ find_python() {
     return 1
 }
 
-has_pip() { .venv/bin/python -m pip --version >/dev/null 2>&1; }
+has_pip() { "$venv/bin/python" -m pip --version >/dev/null 2>&1; }
 
 create() {
-    rm -rf .venv
-    "$python" -m venv .venv >.venv-error 2>&1 && has_pip && rm -f .venv-error
+    rm -rf "$venv"
+    "$python" -m venv "$venv" >"$error" 2>&1 && has_pip && rm -f "$error"
 }
 
 install_venv_package() {
@@ -42,23 +52,24 @@ install_venv_package() {
 
 python=$(find_python) || {
     say "No Python >= 3.11 found. Install one (Debian, Ubuntu: apt-get install python3 python3-venv)"
-    say "or name it: make .venv PYTHON=/path/to/python3"
+    say "or name it: make $venv PYTHON=/path/to/python3"
     exit 1
 }
 
-if ! { [ -x .venv/bin/python ] && is_new_enough .venv/bin/python && has_pip; }; then
+if ! { [ -x "$venv/bin/python" ] && is_new_enough "$venv/bin/python" && has_pip; }; then
     if ! create && ! { install_venv_package && create; }; then
-        cat .venv-error >&2 || true
-        rm -rf .venv .venv-error
-        say "$python could not make .venv. Install its venv package, as root:"
+        cat "$error" >&2 || true
+        rm -rf "$venv" "$error"
+        say "$python could not make $venv. Install its venv package, as root:"
         say "    apt-get install python3-venv"
         exit 1
     fi
 fi
 
 attempt=1
-until .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
-    --retries 5 -r constraints.txt; do
+# shellcheck disable=SC2086 # a list of options
+until "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+    --retries 5 $pinned; do
     if [ "$attempt" -ge 3 ]; then
         say "Installing the pinned packages failed three times; see the messages above."
         exit 1
@@ -67,6 +78,7 @@ until .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-i
     say "Trying again ($attempt of 3)"
 done
 # The build backend is installed by now, so building the editable install fetches nothing.
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
-    --no-build-isolation -c constraints.txt -e '.[dev]'
-touch .venv/.complete
+# shellcheck disable=SC2086 # a list of options
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+    --no-build-isolation $pins -e ".[$extras]"
+touch "$venv/.complete"

@@ -7,6 +7,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -14,13 +15,13 @@ from tests.tidy.repository import text_of, tracked
 
 ROOT_FILES = (
     "README.md", "ARCHITECTURE.md", "PROTOCOL.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE",
-    "Makefile", "pyproject.toml", "constraints.txt",
+    "Makefile", "pyproject.toml", "constraints.txt", "constraints-spark.txt",
 )  # fmt: skip
 
 
-def pins() -> dict[str, str]:
-    """Package name to version, from constraints.txt."""
-    lines = text_of(Path("constraints.txt")).splitlines()
+def pins(name: str = "constraints.txt") -> dict[str, str]:
+    """Package name to version, from a constraints file."""
+    lines = text_of(Path(name)).splitlines()
     return {
         canonicalize_name(name): version for name, _, version in (x.partition("==") for x in lines)
     }
@@ -31,7 +32,7 @@ def test_root_files_are_there() -> None:
 
 
 def test_contributing_names_every_word_of_the_makefile() -> None:
-    words = re.findall(r"^([.a-z]+):.*## ", text_of(Path("Makefile")), re.MULTILINE)
+    words = re.findall(r"^([.a-z-]+):.*## ", text_of(Path("Makefile")), re.MULTILINE)
     assert words
     text = text_of(Path("CONTRIBUTING.md"))
     assert not [word for word in words if f"`make {word}`" not in text]
@@ -42,18 +43,31 @@ def test_ci_runs_the_words_of_the_makefile() -> None:
     assert [line for line in commands if line.startswith("make ")] == [
         "make check",
         "make test",
+        "make test-spark",
         "make simulate",
         "make explore",
     ]
 
 
-def test_constraints_are_names_and_versions_only() -> None:
-    lines = text_of(Path("constraints.txt")).splitlines()
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-spark.txt"])
+def test_constraints_are_names_and_versions_only(name: str) -> None:
+    lines = text_of(Path(name)).splitlines()
     assert not [
         line for line in lines if not re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line)
     ]
-    names = list(pins())
+    names = list(pins(name))
     assert names == sorted(names)
+
+
+def test_constraints_of_spark_add_what_the_others_have_not() -> None:
+    """What they need in turn is looked at where they are installed (tests/spark)."""
+    project = tomllib.loads(text_of(Path("pyproject.toml")))["project"]
+    wanted = {
+        canonicalize_name(Requirement(x).name) for x in project["optional-dependencies"]["spark"]
+    }
+    added = pins("constraints-spark.txt").keys()
+    assert wanted <= added
+    assert not added & pins().keys()
 
 
 def test_every_dependency_is_pinned_with_all_it_needs() -> None:

@@ -1,0 +1,31 @@
+"""Spark reads and writes the log. Needs `logstore[spark]` and Java 17 or newer.
+
+Names are loaded on first use, so that what needs no Spark (`logstore.spark.java`) starts without.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from logstore.spark.session import start_session
+
+_HOME = {
+    "start_session": "logstore.spark.session",
+}
+
+__all__ = [
+    "start_session",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
