@@ -67,6 +67,7 @@ def run_many(
     jobs: int,
     on_result: Callable[[SeedResult], None],
     now_s: Callable[[], float] = time.monotonic,
+    look: Callable[[], None] = lambda: None,
 ) -> None:
     """Run seeds from `first_seed` on and hand over each result as it comes.
 
@@ -74,6 +75,7 @@ def run_many(
       seeds: how many; None: as many as there is time for.
       seconds: what begins later than this is not run; None: no limit.
       jobs: 1 runs them here, more in as many processes.
+      look: called several times a second, between seeds or while jobs run; what it raises ends all.
 
     Raises:
       JobDiedError: a process died.
@@ -87,11 +89,14 @@ def run_many(
     if jobs == 1:
         with prepared(order):
             for seed in numbers:
+                look()
                 if is_late():
                     return
                 on_result(run_one(order, seed))
     else:
-        _run_in_processes(order, numbers, jobs=jobs, is_late=is_late, on_result=on_result)
+        _run_in_processes(
+            order, numbers, jobs=jobs, is_late=is_late, on_result=on_result, look=look
+        )
 
 
 def run_one(
@@ -183,6 +188,7 @@ def _run_in_processes(
     jobs: int,
     is_late: Callable[[], bool],
     on_result: Callable[[SeedResult], None],
+    look: Callable[[], None],
 ) -> None:
     context = get_context("spawn")
     stop = context.Event()
@@ -196,6 +202,7 @@ def _run_in_processes(
     under_way: dict[Future[bytes], tuple[int, ...]] = {}
     try:
         while True:
+            look()
             while len(under_way) < jobs * PIECES_A_JOB and not is_late():
                 piece = tuple(islice(numbers, SEEDS_A_PIECE))
                 if not piece:

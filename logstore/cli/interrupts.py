@@ -16,7 +16,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Turns the signals into KeyboardInterrupt, inside `allowed()` only."""
+    """Turns the signals into KeyboardInterrupt, inside `allowed()` and `look()` only."""
 
     def __init__(self) -> None:
         self._is_due = False
@@ -41,6 +41,15 @@ class Interrupts:
             yield
         finally:
             self._is_allowed = False
+
+    def look(self) -> None:
+        """Between two steps: a signal that came before ends it here.
+
+        Raises:
+          KeyboardInterrupt: one came.
+        """
+        if self._is_due:
+            raise KeyboardInterrupt
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self._is_allowed or self._is_due:

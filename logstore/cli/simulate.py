@@ -24,6 +24,7 @@ from actors.simulation.many import RUNNER, Order, prepared, run_many, run_one
 from actors.simulation.result import SeedResult, Totals
 from actors.simulation.shrink import shrink
 from logstore.cli.exit_status import ExitStatus
+from logstore.cli.interrupts import Interrupts
 from logstore.cli.options import json_option
 from logstore.cli.output import STDOUT, say, write_json
 from logstore.cli.simulate_report import (
@@ -136,10 +137,11 @@ def simulate(
                 seeds = SEEDS_DEFAULT
             seconds = None if minutes is None else minutes * 60
             watcher = _Watcher(order, totals, failed, seeds=seeds, seconds=seconds)
-            with watcher:
+            # A signal that struck inside the pool or the bar would leave their locks half taken.
+            with watcher, Interrupts() as interrupts:
                 run_many(
                     order, first_seed, seeds=seeds, seconds=seconds, jobs=jobs,
-                    on_result=watcher.take,
+                    on_result=watcher.take, look=interrupts.look,
                 )  # fmt: skip
     finally:
         totals.wall_s = time.monotonic() - started_s

@@ -268,8 +268,8 @@ def test_ctrl_c_ends_all_jobs_and_still_says_what_was_found(tmp_path: Path) -> N
         line = command.stderr.readline()  # of the first seed that failed
         jobs = psutil.Process(command.pid).children(recursive=True)
         command.send_signal(signal.SIGINT)
-        command.stderr.read()
-        assert command.wait(60) == 130
+        rest = command.stderr.read()
+        assert (command.wait(60), rest) == (130, rest)
     assert "--replay" in line
     assert len(jobs) >= 2
     _, alive = psutil.wait_procs(jobs, timeout=30)
