@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -39,15 +39,14 @@ def raw(cluster: EmbeddedCluster) -> Iterator[RawClient]:
 
 
 @pytest.fixture
-def files(capsys: pytest.CaptureFixture[str]) -> list[Path]:
+def files(say: Callable[[str], None]) -> list[Path]:
     """What is sent; said in the output, so that nobody takes one for the other."""
     extra = os.environ.get("LOGSTORE_EXTRA_INPUT", "")
     folder = Path(extra) if extra else SHIPPED
     found = sorted(folder.rglob("*.log"))
     assert found, f"no *.log below {folder}"
     words = "LOGSTORE_EXTRA_INPUT" if extra else "shipped input, LOGSTORE_EXTRA_INPUT is not set"
-    with capsys.disabled():
-        print(f" [{len(found)} files, {words}] ", end="")
+    say(f"{len(found)} files, {words}")
     return found
 
 

@@ -17,6 +17,7 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,7 +125,7 @@ def echo(side: Side) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(100)
-def test_no_wake_up_is_lost_over_a_million_hand_offs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_wake_up_is_lost_over_a_million_hand_offs(say: Callable[[str], None]) -> None:
     rings = [create_command_ring(RING_BYTES, incarnation=1) for _ in range(2)]
     bells = [Doorbell.create() for _ in range(2)]
     mine = [rings[0], rings[1], bells[0].fileno(), bells[1].fileno()]
@@ -160,12 +161,11 @@ def test_no_wake_up_is_lost_over_a_million_hand_offs(capsys: pytest.CaptureFixtu
         for fd in mine:
             os.close(fd)
     both = (side.waits, Waits(**json.loads(output)))
-    with capsys.disabled():
-        print(
-            f"\n{HAND_OFFS} hand-offs in {took_s:.1f} s, {sum(each.parks for each in both)} parks, "
-            f"longest wait {max(each.longest for each in both) / 1e6:.2f} ms, of it "
-            f"unexplained {max(each.unexplained for each in both) / 1e6:.2f} ms"
-        )
+    say(
+        f"{HAND_OFFS} hand-offs in {took_s:.1f} s, {sum(each.parks for each in both)} parks, "
+        f"longest wait {max(each.longest for each in both) / 1e6:.2f} ms, of it "
+        f"unexplained {max(each.unexplained for each in both) / 1e6:.2f} ms"
+    )
     assert all(each.parks > 1_000 for each in both)
     assert max(each.unexplained for each in both) < WAIT_MAX_MS * 1_000_000
 
