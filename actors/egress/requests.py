@@ -1,4 +1,4 @@
-"""The fetch port: range reads, watermarks, time lookups and verification (DESIGN section 10).
+"""The fetch port: ranges, watermarks, time lookups, spans and verification (DESIGN section 10).
 
 One request, one reply. A request that must wait (for `min_lsn`, for a ReadIndex round) is kept,
 bounded, until its deadline. Every refusal is an `ErrorReply` with a code.
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from actors.egress.reads import Bounds, DamagedEntry, read_pieces, verify_slice
+from actors.egress.spans import read_spans
 from actors.messages import Identity
 from actors.topology import Counter
 from logstore.errors import CorruptData, ErrorCode, FormatError
@@ -19,6 +20,7 @@ from logstore.format.client_messages import (
     ErrorReply,
     FetchReply,
     FetchRequest,
+    SpansRequest,
     TimeLookupReply,
     TimeLookupRequest,
     VerifyReply,
@@ -176,6 +178,9 @@ class Requests:
                 self._reply(waiting, WatermarksReply(bounds.log_start_lsn, bounds.visible_lsn))
             elif isinstance(request, TimeLookupRequest):
                 self._reply(waiting, TimeLookupReply(_lsn_of_time(log, bounds, request)))
+            elif isinstance(request, SpansRequest):
+                if self._is_within(waiting, request, bounds):
+                    self._reply(waiting, read_spans(log, bounds, request))
             elif isinstance(request, VerifyRequest):
                 self._verify(waiting, request, log, bounds)
             else:
@@ -191,19 +196,12 @@ class Requests:
     def _fetch(
         self, waiting: Waiting, request: FetchRequest, log: LogReader, bounds: Bounds
     ) -> None:
-        first = request.first_lsn
-        # one past the end is not an error: it is where a consumer that has everything stands
-        if not bounds.log_start_lsn <= first <= bounds.visible_lsn + 1 or request.last_lsn < first:
-            text = (
-                f"LSNs [{first}, {request.last_lsn}] asked, "
-                f"[{bounds.log_start_lsn}, {bounds.visible_lsn}] are here"
-            )
-            self._refuse(waiting, ErrorCode.OUT_OF_RANGE, text, bounds)
+        if not self._is_within(waiting, request, bounds):
             return
         pieces = read_pieces(
             log,
             bounds,
-            first_lsn=first,
+            first_lsn=request.first_lsn,
             last_lsn=request.last_lsn,
             max_bytes=min(request.max_bytes, FETCH_MAX_BYTES),
         )
@@ -211,6 +209,21 @@ class Requests:
         self._slots[Counter.FETCH_BYTES] += pieces.size_bytes
         reply = FetchReply(bounds.log_start_lsn, bounds.visible_lsn, pieces.next_lsn, pieces.count)
         self._reply(waiting, reply, b"".join(pieces.buffers))
+
+    def _is_within(
+        self, waiting: Waiting, request: FetchRequest | SpansRequest, bounds: Bounds
+    ) -> bool:
+        """Whether the range can be served; a refusal is sent if not."""
+        first = request.first_lsn
+        # one past the end is not an error: it is where a consumer that has everything stands
+        if bounds.log_start_lsn <= first <= bounds.visible_lsn + 1 and request.last_lsn >= first:
+            return True
+        text = (
+            f"LSNs [{first}, {request.last_lsn}] asked, "
+            f"[{bounds.log_start_lsn}, {bounds.visible_lsn}] are here"
+        )
+        self._refuse(waiting, ErrorCode.OUT_OF_RANGE, text, bounds)
+        return False
 
     def _verify(
         self, waiting: Waiting, request: VerifyRequest, log: LogReader, bounds: Bounds

@@ -18,6 +18,7 @@ from logstore.client.refusal import TRANSIENT
 from logstore.client.replica import PAUSE_MS, ReplicaReader, replica_wait_ms
 from logstore.client.requests import Port, Survey
 from logstore.client.routing import Routing
+from logstore.client.spans import Spans, read_spans
 from logstore.client.status import merge_status
 from logstore.client.verification import Verification, verify_replicas
 from logstore.errors import InvalidRequest, LogStoreError, TransferFailed, Unreachable
@@ -32,6 +33,7 @@ from logstore.format.client_messages import (
     WatermarksReply,
     WatermarksRequest,
 )
+from logstore.limits import POSITION_MAX
 from logstore.model import Lsn
 
 # Status asks every replica: how long the slower ones may take after the first has answered.
@@ -151,6 +153,31 @@ class Admin:
                 TimeLookupRequest(time.timestamp_ns), TimeLookupReply, timeout_s=self._timeout_s
             )
             return int(reply.lsn)
+        finally:
+            reader.close()
+
+    def spans(
+        self,
+        first_lsn: int,
+        last_lsn: int,
+        *,
+        step_bytes: int = POSITION_MAX,
+        limit: int | None = None,
+        replica: int | None = None,
+    ) -> Spans:
+        """How the bytes of a range are spread, without reading them; see `read_spans`."""
+        reader = ReplicaReader(
+            self._context, self._routing, replica=replica, timeout_s=self._timeout_s
+        )
+        try:
+            return read_spans(
+                reader,
+                first_lsn,
+                last_lsn,
+                step_bytes=step_bytes,
+                limit=limit,
+                timeout_s=self._timeout_s,
+            )
         finally:
             reader.close()
 

@@ -48,6 +48,7 @@ class RecordBatch(msgspec.Struct, frozen=True):
       timestamp_ns: when the leader accepted it. `batch.timestamp_ns` is when the producer sent it.
       batch: header of the whole batch.
       is_whole: False if the LSNs asked for cut the batch.
+      batch_first_lsn: of the whole batch, which has batch.count LSNs.
     """
 
     first_lsn: int
@@ -58,6 +59,7 @@ class RecordBatch(msgspec.Struct, frozen=True):
     timestamp_ns: int
     batch: BatchHeader
     is_whole: bool
+    batch_first_lsn: int
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -97,6 +99,7 @@ class RecordBatch(msgspec.Struct, frozen=True):
             self.timestamp_ns,
             self.batch,
             False,
+            self.batch_first_lsn,
         )
 
 
@@ -136,5 +139,5 @@ def _read_batch(
         raise FormatError(f"the batch at LSN {lsn} came damaged: {error}") from error
     offsets, values = batch_arrays(body, offset, header)
     return RecordBatch(
-        lsn, offsets, values, piece.index, piece.term, piece.timestamp_ns, header, True
+        lsn, offsets, values, piece.index, piece.term, piece.timestamp_ns, header, True, lsn
     )

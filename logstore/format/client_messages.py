@@ -28,6 +28,9 @@ APPEND_PREFIX = struct.Struct("<HHI")
 APPEND_MAGIC = 0x414C
 APPEND_VERSION = 1
 ACK_ROW = struct.Struct("<QQIIQ")  # sequence, first_lsn, count, code, detail
+SPAN = struct.Struct(
+    "<QQQ"
+)  # last_lsn, size of the entries' bodies, timestamp_ns of the last entry
 PIECE = struct.Struct("<QQQQII")  # first_lsn, index, term, timestamp_ns, count, size of the batches
 
 
@@ -245,6 +248,26 @@ class VerifyReply(msgspec.Struct, frozen=True, gc=False):
     document: bytes
 
 
+class SpansRequest(msgspec.Struct, frozen=True, gc=False):
+    """How the bytes of [first_lsn, last_lsn] are spread: at most `limit` spans of whole entries,
+    each of at least `step_bytes`, the last one excepted."""
+
+    first_lsn: Lsn
+    last_lsn: Lsn
+    step_bytes: int
+    limit: int
+
+
+class SpansReply(msgspec.Struct, frozen=True, gc=False):
+    """Rows of SPAN, one after the other from the entry that holds first_lsn on, whose time
+    `timestamp_ns` is (0: nothing is visible there)."""
+
+    log_start_lsn: Lsn
+    visible_lsn: Lsn
+    timestamp_ns: int
+    rows: bytes
+
+
 class TailGroup(msgspec.Struct, frozen=True, gc=False):
     """A group as it becomes visible; the second frame is one PIECE header and its batches."""
 
@@ -284,6 +307,8 @@ register(164, TimeLookupRequest, "Q")
 register(165, TimeLookupReply, "Q")
 register(166, VerifyRequest, "QI")
 register(167, VerifyReply, "QQQQQQ", has_tail=True)
+register(168, SpansRequest, "QQQI")
+register(169, SpansReply, "QQQ", has_tail=True, tail_unit=SPAN.size)
 register(192, TailGroup, "Q")
 register(193, TailNotice, "QQ")
 register(194, Tip, "Q")

@@ -152,6 +152,18 @@ class LogReader:
         first, stop = self._search_range(timestamp_ns, last_index, base, takes_equal=False)
         return Index(first + bisect_left(range(first, stop), timestamp_ns, key=key))
 
+    def index_of_bytes(self, position: int, last_index: Index) -> Index:
+        """The first entry with cumulative_bytes >= position; `last_index` + 1 if there is none."""
+
+        def base(header: SegmentHeader) -> int:
+            return header.base_cumulative_bytes
+
+        def key(index: int) -> int:
+            return self.row(Index(index)).header.cumulative_bytes
+
+        first, stop = self._search_range(position, last_index, base, takes_equal=False)
+        return Index(first + bisect_left(range(first, stop), position, key=key))
+
     def newest_of_kind(self, kind: int, last_index: Index) -> Index | None:
         """The highest index at or below `last_index` of this kind. Damaged records are passed over:
         the caller reads what is found, and learns of damage there.

@@ -22,6 +22,7 @@ from logstore.format.batch import batch_payloads, encode_batch, read_batch_heade
 from logstore.format.client_messages import (
     ACK_ROW,
     PIECE,
+    SPAN,
     Acks,
     ErrorReply,
     FetchReply,
@@ -32,6 +33,8 @@ from logstore.format.client_messages import (
     OpenSessionRequest,
     SessionStateReply,
     SessionStateRequest,
+    SpansReply,
+    SpansRequest,
     Tip,
     WatermarksReply,
     WatermarksRequest,
@@ -106,6 +109,7 @@ class FakeReplica:
             OpenSessionRequest: lambda _: OpenSessionReply(7, 1, 64, 1 << 22, 1 << 20, 0),
             SessionStateRequest: self.session_state,
             FetchRequest: self.fetch,
+            SpansRequest: self.spans,
             WatermarksRequest: lambda _: WatermarksReply(1, self.visible_lsn),
         }
         self.on_push: Callable[[int, int, list[bytes]], None] = self.acknowledge
@@ -204,6 +208,19 @@ class FakeReplica:
                 next_lsn = start + count
         reply = FetchReply(self.log_start_lsn, self.visible_lsn, next_lsn, len(pieces))
         return reply, b"".join(pieces)
+
+    def spans(self, request: SpansRequest) -> SpansReply:
+        """Each batch is an entry, stamped 1,000 + its place, and a span of its own."""
+        rows = [
+            (min(start + header.count - 1, request.last_lsn), header.size, 1_000 + place)
+            for place, start in enumerate(self.starts)
+            if (header := read_batch_header(self.log[place]))
+            and start + header.count > request.first_lsn
+            and start <= min(request.last_lsn, self.visible_lsn)
+        ]
+        packed = b"".join(SPAN.pack(*row) for row in rows[: request.limit])
+        stamp = rows[0][2] if rows else 0
+        return SpansReply(self.log_start_lsn, self.visible_lsn, stamp, packed)
 
     # --- what a test does from its own thread ---
 

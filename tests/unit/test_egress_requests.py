@@ -10,7 +10,10 @@ from actors.topology import Counter
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
     PIECE,
+    SPAN,
     FetchReply,
+    SpansReply,
+    SpansRequest,
     VerifyReply,
     VerifyRequest,
     WatermarksReply,
@@ -224,6 +227,46 @@ def test_q5_a_damaged_record_hides_nothing_before_it_and_raft_hears_of_it(egress
     assert egress.heard() == []
     reply = client.ask(fetch(4))[0]
     assert reply.code == ErrorCode.CORRUPT_DATA
+
+
+def spans_of(reply):
+    """(last LSN, bytes) of each row."""
+    return [row[:2] for row in SPAN.iter_unpack(reply.rows)]
+
+
+def test_spans_are_whole_entries_of_at_least_the_step_with_nothing_left_out(egress):
+    egress.append(8, 0, 8, 100, 8, 8)  # 64, 0, 64, 160, 64, 64 bytes with headers; LSNs 1 to 5
+    egress.append_group(8, 8)  # LSNs 6 and 7, 128 bytes
+    egress.append(8)
+    egress.show(7)
+    client = egress.client()
+    [reply] = client.ask(SpansRequest(1, 99, 100, 9))
+    assert (reply.log_start_lsn, reply.visible_lsn) == (1, 7)
+    assert reply.timestamp_ns == egress.log.rows[1].header.timestamp_ns
+    assert spans_of(reply) == [(2, 128), (3, 160), (5, 128), (7, 128)]
+    assert spans_of(client.ask(SpansRequest(1, 99, 100, 2))[0]) == [(2, 128), (3, 160)]
+    assert spans_of(client.ask(SpansRequest(2, 6, 1 << 40, 9))[0]) == [(6, 480)]
+    assert spans_of(client.ask(SpansRequest(7, 7, 0, 9))[0]) == [(7, 128)]
+    assert [row[0] for row in spans_of(client.ask(SpansRequest(1, 99, 1, 99))[0])] == [
+        1, 2, 3, 4, 5, 7,
+    ]  # fmt: skip
+
+
+def test_spans_keep_to_the_bounds_of_a_fetch(egress):
+    egress.append(8, 8)
+    egress.show()
+    client = egress.client()
+    assert client.ask(SpansRequest(3, 3, 1, 1)) == (SpansReply(1, 2, 0, b""),)
+    assert client.ask(SpansRequest(4, 4, 1, 1))[0].code == ErrorCode.OUT_OF_RANGE
+    assert client.ask(SpansRequest(0, 4, 1, 1))[0].code == ErrorCode.OUT_OF_RANGE
+    assert client.ask(SpansRequest(2, 1, 1, 1))[0].code == ErrorCode.OUT_OF_RANGE
+
+
+def test_an_answer_has_at_most_64_spans(egress):
+    egress.append(*[8] * 70)
+    egress.show()
+    [reply] = egress.client().ask(SpansRequest(1, 70, 1, 1_000))
+    assert [row[0] for row in spans_of(reply)] == list(range(1, 65))
 
 
 def test_verify_lists_damaged_bodies_and_records_and_goes_on(egress):

@@ -121,6 +121,8 @@ def message_of(cls: type[Any]) -> Any:
             values.append(HEADER.pack())
         elif name == "cluster_id":
             values.append(CLUSTER)
+        elif cls is client_messages.SpansReply and name == "rows":
+            values.append(client_messages.SPAN.pack(7, 21, 3))
         elif name == "rows":
             values.append(client_messages.ACK_ROW.pack(7, 21, 3, 0, 0))
         elif kind == "bytes":

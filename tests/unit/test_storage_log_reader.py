@@ -103,7 +103,7 @@ def test_indexes_at_or_below_the_log_start_are_a_lookup_error() -> None:
         LogReader(trial.disk, FOLDER).row(Index(0))
 
 
-def test_lsn_and_time_searches_agree_with_looking_at_every_entry() -> None:
+def test_searches_by_lsn_time_and_bytes_agree_with_looking_at_every_entry() -> None:
     """SAFETY S2: LSN x lies in the first live record with next_lsn > x."""
     trial = started([0, 8, 0], [800, 8], [0, 0])
     trial.writer.roll()
@@ -121,6 +121,9 @@ def test_lsn_and_time_searches_agree_with_looking_at_every_entry() -> None:
             by_time = next((h.index for h in seen if h.timestamp_ns >= value), bound + 1)
             assert reader.index_of_lsn(Lsn(value), Index(bound)) == by_lsn
             assert reader.index_of_time(value, Index(bound)) == by_time
+        for value in range(0, rows[-1].header.cumulative_bytes + 9, 4):
+            by_bytes = next((h.index for h in seen if h.cumulative_bytes >= value), bound + 1)
+            assert reader.index_of_bytes(value, Index(bound)) == by_bytes
 
 
 def test_the_newest_entry_of_a_kind_is_found_below_a_bound() -> None:
