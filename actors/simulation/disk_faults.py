@@ -61,6 +61,16 @@ def rot(
     return None
 
 
+def is_given(file: SimulatedFile, start: int, content: bytes) -> bool:
+    """Whether the medium gives these bytes at `start`."""
+    end = start + len(content)
+    if file.unreadable:
+        sectors = range(start // SECTOR_BYTES, -(-end // SECTOR_BYTES))
+        if any(number in file.unreadable for number in sectors):
+            return False
+    return file.durable_bytes(start, len(content)) == content
+
+
 def _candidates(file: SimulatedFile, kind: RotKind) -> Iterator[int]:
     """Settled sectors that this kind changes."""
     for number, content in file.durable.items():

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
+from actors.simulation.checkers.ports import Held
 from actors.simulation.disk import SimulatedDisk
+from actors.simulation.places import Places
 from logstore.errors import CorruptData
 from logstore.format.group import frame_size
 from logstore.format.segment_header import FileRole
@@ -64,6 +66,8 @@ class DiskFacts:
         self._readers: dict[int, LogReader] = {}
         self._views: dict[int, DurableView] = {}
         self._known: dict[tuple[int, int], int] = {}
+        self._places: dict[int, Places] = {}
+        self._held: dict[int, list[Held]] = {}
 
     def has_entry(self, node: int, index: int, chain: int) -> bool:
         if self._known.get((node, index)) == chain:
@@ -82,6 +86,7 @@ class DiskFacts:
         ):
             return False
         self._known[node, index] = chain
+        self.places(node).add(record, number, is_doubtful=self._is_excused(node))
         return True
 
     def has_dropped(self, node: int, index: int, chain: int) -> bool:
@@ -102,9 +107,25 @@ class DiskFacts:
         """`node` was told to truncate: what it held from there on is looked at again."""
         for key in [each for each in self._known if each[0] == node and each[1] >= first_index]:
             del self._known[key]
+        self.places(node).truncate(first_index)
+
+    def started(self, node: int) -> None:
+        """A new incarnation begins: what its medium has now is what its recovery may find."""
+        self._held.pop(node, None)
+        if self._is_excused(node) and not self._disk_of(node).has_lies:
+            self._held[node] = self.places(node).held()
+
+    def held_at_start(self, node: int) -> list[Held]:
+        return self._held.get(node, [])
+
+    def places(self, node: int) -> Places:
+        if node not in self._places:
+            self._places[node] = Places(self._disk_of(node), self._folder_of(node))
+        return self._places[node]
 
     def disk_changed(self, node: int) -> None:
         """A power cut or rot: what was known to be durable is looked at again."""
+        self._held.pop(node, None)
         self._known = {key: chain for key, chain in self._known.items() if key[0] != node}
         self._readers.pop(node, None)
         self._views.pop(node, None)

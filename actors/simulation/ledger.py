@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from actors.simulation.checkers.committed_log import CommittedLog, Holders
+from actors.simulation.checkers.damage import Damage
 from actors.simulation.checkers.deliveries import Deliveries
 from actors.simulation.checkers.disk_claims import DiskClaims
 from actors.simulation.checkers.elections import Elections
@@ -60,6 +61,7 @@ class Ledger:
             committed=self._committed,
             elections=Elections(findings, self._committed, durability),
             claims=claims,
+            damage=Damage(findings, durability),
             rings=self._rings,
         )
         self._operations = Operations(findings, self._sessions, self._committed)

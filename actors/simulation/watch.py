@@ -52,6 +52,7 @@ class Watch:
         self._rings[node] = PayloadRingReader(regions.payload, incarnation=incarnation)
         self.tell_counters(node)
         self._slots[node] = regions.counters.values
+        self._facts.started(node)
         self._ledger.started(node, incarnation, self._world.now_ns)
 
     def died(self, node: int, process: str, incarnation: int) -> None:
@@ -97,6 +98,8 @@ class Watch:
         ) -> RaftCore:
             now_ns = self._world.now_ns
             self._ledger.recovered(node, state, now_ns)
+            last = state.start.index if state.last is None else state.last.header.index
+            self._facts.truncated(node, last + 1)
             self._reach.recovered(node, incarnation, state)
             parts = (config, state, log_view, random)
             self.born[node] = None

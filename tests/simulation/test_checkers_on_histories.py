@@ -7,6 +7,7 @@ import pytest
 from actors.simulation.checkers.invariant import NOT_BUILT, Invariant
 from tests.simulation.histories.case import History
 from tests.simulation.histories.client_histories import CLIENTS
+from tests.simulation.histories.damage_histories import DAMAGE
 from tests.simulation.histories.disk_histories import DISKS
 from tests.simulation.histories.promise_histories import PROMISES
 from tests.simulation.histories.replica_histories import REPLICAS
@@ -15,7 +16,7 @@ from tests.simulation.histories.stage import Stage
 
 HISTORIES = [
     history
-    for collection in (CLIENTS, REPLICAS, PROMISES, DISKS, SESSIONS)
+    for collection in (CLIENTS, REPLICAS, PROMISES, DISKS, DAMAGE, SESSIONS)
     for history in collection.histories
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from actors.simulation.checkers.ports import Held
 from actors.simulation.ledger import Ledger
 from logstore.model import Index, NodeId, Term
 from logstore.raft.core import RaftCore
@@ -77,3 +78,6 @@ class WatchedCluster(VirtualCluster):
 
     def is_excused(self, node: int) -> bool:
         return False
+
+    def held_at_start(self, node: int) -> tuple[Held, ...]:
+        return ()

@@ -137,13 +137,11 @@ class DiskClaims:
             if index > last:
                 text = f"node {node} had flushed entry {index}, and recovers only {last}"
                 self._findings.report(Invariant.I12, text, at_ns)
-            elif index > replica.log.start.index and not self._is_kept(
-                replica, index, chain, faulty
-            ):
+            elif index > replica.log.start.index and not self._is_kept(replica, index, chain):
                 text = f"node {node} had flushed entry {index}, and recovers another one"
                 self._findings.report(Invariant.I12, text, at_ns)
             self._check_dead(replica, at_ns)
-            self._check_found(replica, faulty, at_ns)
+            self._check_found(replica, at_ns)
         replica.faulty = faulty
         replica.claim_index = last
         replica.claim_chain = replica.log.chain_at(last) or 0
@@ -151,18 +149,16 @@ class DiskClaims:
             chain: at for chain, at in replica.dead.items() if replica.log.chain_at(at) != chain
         }
 
-    def _is_kept(self, replica: Replica, index: int, chain: int, faulty: list[int]) -> bool:
-        if replica.log.chain_at(index) != chain:
-            return False
-        return index in faulty or self._has(replica.node, index, chain)
+    def _is_kept(self, replica: Replica, index: int, chain: int) -> bool:
+        return replica.log.chain_at(index) == chain and self._has(replica.node, index, chain)
 
-    def _check_found(self, replica: Replica, faulty: list[int], at_ns: int) -> None:
+    def _check_found(self, replica: Replica, at_ns: int) -> None:
         """Recovery may find more than was ever claimed, in the page cache: it makes that durable
         before it speaks of it (section 4)."""
         log = replica.log
         for index in range(max(replica.claim_index, log.start.index) + 1, log.last_index + 1):
             chain = log.chain_at(index)
-            if chain and index not in faulty and not self._has(replica.node, index, chain):
+            if chain and not self._has(replica.node, index, chain):
                 text = f"node {replica.node} recovers entry {index}, a power cut would lose it"
                 self._findings.report(Invariant.I10, text, at_ns)
                 return

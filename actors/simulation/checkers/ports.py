@@ -5,10 +5,27 @@ Protocols only. An answer must be the truth, not what some actor believes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+import msgspec
+
 from logstore.model import Role
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """An entry that a replica had flushed, as its medium has it. `is_read_at_start`: its segment is
+    the newest, whose frames a start reads; those of older ones are read when somebody asks."""
+
+    index: int
+    chain: int
+    is_record_whole: bool
+    is_frame_whole: bool
+    is_read_at_start: bool
+
+    @property
+    def is_whole(self) -> bool:
+        return self.is_record_whole and self.is_frame_whole
 
 
 class Durability(Protocol):
@@ -32,6 +49,11 @@ class Durability(Protocol):
 
     def is_excused(self, node: int) -> bool:
         """Its medium lied or rotted: what it said in good faith may be gone."""
+        ...
+
+    def held_at_start(self, node: int) -> Iterable[Held]:
+        """What an excused node had flushed and not truncated, rising, as its medium was when the
+        present incarnation began; nothing if it changed meanwhile, or lies."""
         ...
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from actors.simulation.checkers.committed_log import CommittedLog
+from actors.simulation.checkers.damage import Damage
 from actors.simulation.checkers.disk_claims import DiskClaims
 from actors.simulation.checkers.elections import Elections
 from actors.simulation.checkers.invariant import Findings, Invariant
@@ -20,6 +21,7 @@ from actors.simulation.checkers.shadow import KnownEntries
 from logstore.format.peer_messages import (
     AppendAccepted,
     AppendPersisted,
+    HeartbeatReply,
     PreVoteReply,
     PreVoteRequest,
     VoteReply,
@@ -47,8 +49,8 @@ class ReplicaSteps:
     """All replicas, by node."""
 
     __slots__ = (
-        "_claims", "_committed", "_elections", "_findings", "_handlers", "_known", "_replicas",
-        "_rings",
+        "_claims", "_committed", "_damage", "_elections", "_findings", "_handlers", "_known",
+        "_replicas", "_rings",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +62,7 @@ class ReplicaSteps:
         committed: CommittedLog,
         elections: Elections,
         claims: DiskClaims,
+        damage: Damage,
         rings: RingRanges,
     ) -> None:
         self._findings = findings
@@ -68,6 +71,7 @@ class ReplicaSteps:
         self._committed = committed
         self._elections = elections
         self._claims = claims
+        self._damage = damage
         self._rings = rings
         self._handlers: dict[type, Callable[[Replica, Core, Any, int], None]] = {
             Persist: self._on_persist,
@@ -101,6 +105,7 @@ class ReplicaSteps:
             self._findings.report(Invariant.I11, text, at_ns)
             return
         self._claims.on_recovered(replica, recovered, at_ns)
+        self._damage.on_recovered(replica, at_ns)
         self._elections.on_recovered(replica, recovered, at_ns)
         replica.commit = replica.log.start.index
         floor = max(min(recovered.commit_floor, replica.log.last_index), replica.commit)
@@ -134,6 +139,7 @@ class ReplicaSteps:
             self._rings.on_range(replica, event.ring_start, event.ring_end)  # type: ignore[union-attr]
         elif kind is EntryRotted:
             self._claims.on_rotted(replica, event.index)  # type: ignore[union-attr]
+            self._damage.on_rotted(replica, event.index, at_ns)  # type: ignore[union-attr]
         is_shown = False
         committed_term = 0
         if effects:
@@ -200,6 +206,8 @@ class ReplicaSteps:
             return
         if kind is AppendPersisted:
             self._claims.on_match_told(replica, message.index, core.commit, at_ns)  # type: ignore[union-attr]
+        elif kind is HeartbeatReply:
+            self._damage.on_beat_answered(replica, message, at_ns)  # type: ignore[arg-type]
         elif kind is VoteReply:
             self._elections.on_vote_told(replica, effect.peer, message, at_ns)  # type: ignore[arg-type]
         self._elections.on_term_told(replica, message.term, at_ns)

@@ -254,6 +254,7 @@ def a_committed_entry_is_faulty_and_caps_nothing(stage: Stage) -> None:
     row = stage.write(1, 0)
     node = stage.nodes[2]
     node.lost.add(row.chain)
+    stage.rot(2, "frame")
     node.faulty = ((Index(2), Index(2)),)
     stage.boot(2)
     node.core.commit = 2

@@ -13,6 +13,7 @@ from typing import Any
 
 from crc32c import crc32c
 
+from actors.simulation.checkers.ports import Held
 from actors.simulation.ledger import Ledger
 from logstore.format.batch import encode_batch
 from logstore.format.entry import EntryHeader, Row, chain_start
@@ -59,6 +60,7 @@ class Node:
     faulty: tuple[tuple[Index, Index], ...] = ()
     lost: set[int] = field(default_factory=set)  # chains that the disk does not give back
     is_excused: bool = False
+    held: list[Held] = field(default_factory=list)  # as its medium is at the next start
     core: Core = field(default_factory=Core)
     rows: list[Row] = field(default_factory=list)
     unflushed: list[tuple[int, int, int]] = field(default_factory=list)  # seq, ring range
@@ -129,6 +131,26 @@ class Stage:
 
     def is_excused(self, node: int) -> bool:
         return self.nodes[node].is_excused
+
+    def held_at_start(self, node: int) -> list[Held]:
+        return self.nodes[node].held
+
+    def rot(self, node: int, *lacking: str, is_sealed: bool = False) -> None:
+        """The medium of `node` changes what it has of its newest entries, the oldest of them first:
+        "record", "frame", "both" or "nothing"."""
+        each = self.nodes[node]
+        each.is_excused = True
+        whole = [""] * (len(each.disk) - len(lacking))
+        each.held = [
+            Held(
+                row.header.index,
+                row.chain,
+                what not in ("record", "both"),
+                what not in ("frame", "both"),
+                not is_sealed,
+            )
+            for row, what in zip(each.disk, [*whole, *lacking], strict=True)
+        ]
 
     def read_ring(self, node: int, ring_start: int, ring_end: int) -> bytes | None:
         return self.nodes[node].ring.get(ring_start)

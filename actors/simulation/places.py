@@ -1,0 +1,146 @@
+"""Where each replica's flushed entries lie on its disk, and what was written there.
+
+Owns the bytes of every entry as they were when its flush was answered, so that damage is known from
+the medium alone, whatever a reader makes of it. Must not know what any actor believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import msgspec
+from crc32c import crc32c
+
+from actors.simulation.checkers.ports import Held
+from actors.simulation.disk import SimulatedDisk
+from actors.simulation.disk_faults import is_given
+from logstore.errors import FormatError
+from logstore.format.group import FRAME_HEADER_SIZE, frame_size
+from logstore.format.raft_record import RECORD_SIZE, RaftRecord
+from logstore.format.segment_header import (
+    SEGMENT_IMAGE_SIZE,
+    FileRole,
+    SegmentHeader,
+    unpack_segment_header,
+)
+from logstore.storage.segment import record_position, segment_numbers, segment_path
+
+
+class Extent(msgspec.Struct, frozen=True, gc=False):
+    """Bytes of a file, as they were written."""
+
+    path: str
+    start: int
+    content: bytes
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """One entry: which it is, and its two halves."""
+
+    chain: int
+    segment: int
+    record: Extent
+    frame: Extent
+
+
+class Places:
+    """Of one node, by index."""
+
+    def __init__(self, disk: SimulatedDisk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._places: dict[int, Place] = {}
+        self._headers: dict[int, SegmentHeader] = {}
+
+    def add(self, record: RaftRecord, segment: int, *, is_doubtful: bool) -> None:
+        """The entry is flushed. `is_doubtful`: the medium may have changed since."""
+        index = record.header.index
+        known = self._places.get(index)
+        if known is not None and (known.chain, known.segment) == (record.chain, segment):
+            return
+        header = self._header(segment)
+        if header is None:
+            return
+        frame = self._extent(header, FileRole.DATA, record.frame_offset, frame_size(record.header))
+        if is_doubtful and not _is_frame_of(frame.content, record):
+            return
+        at = record_position(header, index)
+        half = self._extent(header, FileRole.RAFT, at, RECORD_SIZE)
+        self._places[index] = Place(record.chain, segment, half, frame)
+
+    def truncate(self, first_index: int) -> None:
+        for index in [each for each in self._places if each >= first_index]:
+            del self._places[index]
+
+    def damaged(self) -> list[int]:
+        """Indexes of entries that do not read as they were written, rising."""
+        return [
+            index
+            for index, place in sorted(self._places.items())
+            if not (self._is_whole(place.record) and self._is_whole(place.frame))
+        ]
+
+    def held(self) -> list[Held]:
+        """All of them as the medium has them now, rising."""
+        newest = self._newest_segment()
+        return [
+            Held(
+                index,
+                place.chain,
+                self._is_whole(place.record),
+                self._is_whole(place.frame),
+                place.segment == newest,
+            )
+            for index, place in sorted(self._places.items())
+        ]
+
+    def newest_first(self) -> Iterator[Place]:
+        """The entries of the newest segment that has any, the last one first."""
+        newest = 0
+        for _, place in sorted(self._places.items(), reverse=True):
+            newest = newest or place.segment
+            if place.segment == newest:
+                yield place
+
+    def _is_whole(self, extent: Extent) -> bool:
+        if not self._disk.has_name(extent.path):
+            return False
+        return is_given(self._disk.file_named(extent.path), extent.start, extent.content)
+
+    def _extent(self, header: SegmentHeader, role: FileRole, start: int, size: int) -> Extent:
+        path = segment_path(self._folder, header.number, role)
+        return Extent(path, start, self._disk.durable_bytes(path, start, size))
+
+    def _header(self, number: int) -> SegmentHeader | None:
+        """The first whole copy that is on the medium; what is flushed of a file is kept whatever
+        its name."""
+        header = self._headers.get(number)
+        for role in FileRole:
+            path = segment_path(self._folder, number, role)
+            if header is not None or not self._disk.has_name(path):
+                continue
+            with suppress(FormatError):
+                image = self._disk.file_named(path).durable_bytes(0, SEGMENT_IMAGE_SIZE)
+                header = self._headers[number] = unpack_segment_header(image)
+        return header
+
+    def _newest_segment(self) -> int:
+        """The one that a start goes on with; 0 while a header is under way."""
+        newest = 0
+        for number in segment_numbers(self._disk.names_in(self._folder)):
+            if self._header(number) is not None:
+                newest = number
+            for role in FileRole:
+                path = segment_path(self._folder, number, role)
+                if self._disk.has_name(path) and self._disk.file_named(path).is_unsettled(0):
+                    return 0
+        return newest
+
+
+def _is_frame_of(content: bytes, record: RaftRecord) -> bool:
+    header = record.header
+    body = content[FRAME_HEADER_SIZE:]
+    if len(content) != frame_size(header) or header.pack() not in content[:FRAME_HEADER_SIZE]:
+        return False
+    return (crc32c(body) if body else 0) == header.body_crc

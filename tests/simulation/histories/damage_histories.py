@@ -1,0 +1,111 @@
+"""Histories of media that rot: what a replica names, and what it must not drop."""
+
+from __future__ import annotations
+
+from logstore.format.peer_messages import HeartbeatReply
+from logstore.model import Index, NodeId, Term
+from logstore.raft.effects import Answer
+from logstore.raft.events import EntryRotted
+from tests.simulation.histories.case import Collection
+from tests.simulation.histories.stage import Stage, batch_of
+
+DAMAGE = Collection()
+breaks = DAMAGE.breaks
+Range = tuple[Index, Index]
+ENTRY_2 = ((Index(2), Index(2)),)
+NOTHING = (Index(0), Index(0))
+
+
+def four_entries(stage: Stage) -> None:
+    stage.elect_first()
+    for sequence in range(3):
+        stage.write(1, sequence)
+
+
+def answer_a_beat(stage: Stage, node: int, told: Range) -> None:
+    reply = HeartbeatReply(Term(1), 7, Index(len(stage.nodes[node].rows)), *told)
+    stage.idle(node, Answer(NodeId(1), reply))
+
+
+@breaks("I12", says="does not name entry 4, which is damaged")
+def a_start_does_not_look_at_the_newest_frames(stage: Stage, is_broken: bool) -> None:
+    four_entries(stage)
+    stage.rot(2, "frame")
+    stage.nodes[2].faulty = () if is_broken else ((Index(4), Index(4)),)
+    stage.boot(2)
+
+
+@breaks("I12", says="does not name entry 3, which is damaged")
+def an_entry_without_either_half_is_called_whole(stage: Stage, is_broken: bool) -> None:
+    """Of a sealed segment a start reads the records alone; a bad one makes it read the frame."""
+    four_entries(stage)
+    stage.rot(2, "frame", "both", "nothing", is_sealed=True)
+    stage.nodes[2].faulty = () if is_broken else ((Index(3), Index(3)),)
+    stage.boot(2)
+
+
+@breaks("I12", says="recovers only 2, its record of entry 4 is whole")
+def a_log_is_cut_at_damage_with_good_records_behind_it(stage: Stage, is_broken: bool) -> None:
+    four_entries(stage)
+    stage.rot(2, "both", "nothing")
+    node = stage.nodes[2]
+    if is_broken:
+        del node.disk[2:]
+    else:
+        node.faulty = ((Index(3), Index(3)),)
+    stage.boot(2)
+
+
+@breaks("I12", says="recovers only 3, its frame of entry 4 is whole")
+def a_whole_frame_without_its_record_is_dropped(stage: Stage, is_broken: bool) -> None:
+    """What has lost both halves, with nothing behind it, may go."""
+    four_entries(stage)
+    stage.rot(2, "record" if is_broken else "both")
+    stage.nodes[2].disk.pop()
+    stage.boot(2)
+
+
+@breaks("I12", says="calls entry 4 damaged, its frame is whole")
+def a_whole_frame_without_its_record_is_called_damaged(stage: Stage, is_broken: bool) -> None:
+    """Behind an entry that is damaged itself nobody can say."""
+    four_entries(stage)
+    stage.rot(2, "nothing" if is_broken else "both", "record")
+    stage.nodes[2].faulty = ((Index(4 if is_broken else 3), Index(4)),)
+    stage.boot(2)
+
+
+@breaks("I12", says="calls entry 2 damaged, its disk is whole")
+def recovery_finds_damage_on_a_whole_disk(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.write(1, 0)
+    stage.nodes[2].faulty = ENTRY_2 if is_broken else ()
+    stage.boot(2)
+
+
+@breaks("I12", says="a reader of node 2 calls entry 2 damaged, its disk is whole")
+def a_reader_finds_damage_on_a_whole_disk(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.write(1, 0)
+    if not is_broken:
+        stage.rot(2, "frame")
+    stage.step(2, EntryRotted(Index(2)))
+
+
+@breaks("I12", says="tells of damage 0-0, it is 2-3")
+def a_follower_keeps_its_damage_to_itself(stage: Stage, is_broken: bool) -> None:
+    four_entries(stage)
+    stage.rot(2, "frame", "frame", "nothing")
+    for index in (3, 2):
+        stage.step(2, EntryRotted(Index(index)))
+    answer_a_beat(stage, 2, NOTHING if is_broken else (Index(2), Index(3)))
+
+
+@breaks("I12", says="tells of damage 2-2, it is 0-0")
+def damage_outlives_the_truncation_of_its_entry(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.replicate(stage.data(1, batch_of(0)), 1, 2)
+    stage.flush(2)
+    stage.rot(2, "frame")
+    stage.step(2, EntryRotted(Index(2)))
+    stage.idle(2, stage.truncate(stage.nodes[2], 2))
+    answer_a_beat(stage, 2, ENTRY_2[0] if is_broken else NOTHING)

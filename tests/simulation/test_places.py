@@ -1,0 +1,116 @@
+"""Where entries lie on a medium, and whether they still read as they were written."""
+
+from __future__ import annotations
+
+from actors.simulation.disk import SimulatedDisk
+from actors.simulation.facts import DiskFacts
+from actors.simulation.storage_trial import FOLDER, StorageTrial
+from logstore.limits import SECTOR_BYTES
+
+NODE = 1
+FIRST_SECTOR = 4096 // SECTOR_BYTES
+
+
+class Stage:
+    """Nine entries of one sector each, eight to a segment, all known to be flushed."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk()
+        self.is_excused = False
+        self.facts = DiskFacts(lambda _: self.disk, lambda _: FOLDER, lambda _: self.is_excused)
+        self.trial = StorageTrial(self.disk)
+        self.trial.create_log()
+        for _ in range(9):
+            self.trial.commit(1, [8])
+        self.tell()
+
+    def tell(self) -> None:
+        for index, chain in self.trial.acknowledged.items():
+            assert self.facts.has_entry(NODE, index, chain)
+
+    def rot(self, path: str, entry: int, content: bytes = b"rot") -> None:
+        """The sector of an entry of the segment, counted from 0."""
+        self.is_excused = True
+        self.disk.damage(f"{FOLDER}/{path}", FIRST_SECTOR + entry, content)
+        self.facts.disk_changed(NODE)
+
+    def held(self) -> list[tuple[int, bool, bool, bool]]:
+        self.facts.started(NODE)
+        return [
+            (held.index, held.is_record_whole, held.is_frame_whole, held.is_read_at_start)
+            for held in self.facts.held_at_start(NODE)
+        ]
+
+
+OLD, NEW = "0000000000000001", "0000000000000002"
+
+
+def test_a_disk_that_is_whole_has_no_damage() -> None:
+    stage = Stage()
+    assert stage.facts.places(NODE).damaged() == []
+    assert stage.held() == []
+    stage.is_excused = True
+    assert stage.held() == [(index, True, True, index == 9) for index in range(1, 10)]
+
+
+def test_each_half_of_an_entry_is_judged_by_itself() -> None:
+    stage = Stage()
+    stage.rot(f"{OLD}.data", 2)
+    stage.rot(f"{NEW}.raft", 0)
+    assert stage.facts.places(NODE).damaged() == [3, 9]
+    damaged = [each for each in stage.held() if not (each[1] and each[2])]
+    assert damaged == [(3, True, False, False), (9, False, True, True)]
+
+
+def test_the_records_of_one_sector_rot_together() -> None:
+    stage = Stage()
+    stage.disk.set_unreadable(f"{FOLDER}/{OLD}.raft", FIRST_SECTOR)
+    assert stage.facts.places(NODE).damaged() == [1, 2, 3, 4]
+
+
+def test_bytes_behind_a_frame_may_rot() -> None:
+    stage = Stage()
+    whole = stage.disk.durable_bytes(f"{FOLDER}/{OLD}.data", 4096, SECTOR_BYTES)
+    stage.rot(f"{OLD}.data", 0, whole[:-1] + b"x")
+    assert stage.facts.places(NODE).damaged() == []
+
+
+def test_what_recovery_writes_anew_is_whole_again() -> None:
+    stage = Stage()
+    stage.rot(f"{NEW}.raft", 0)
+    stage.trial.restart()
+    assert stage.facts.places(NODE).damaged() == []
+
+
+def test_what_was_rotten_when_it_was_looked_at_is_not_taken_for_what_was_written() -> None:
+    stage = Stage()
+    stage.trial.commit(1, [8])
+    stage.rot(f"{NEW}.data", 1)
+    stage.tell()
+    assert stage.facts.places(NODE).damaged() == []
+    assert [each[0] for each in stage.held()] == list(range(1, 10))
+
+
+def test_what_is_truncated_is_held_no_more() -> None:
+    stage = Stage()
+    stage.is_excused = True
+    stage.trial.truncate(9)
+    stage.facts.truncated(NODE, 9)
+    assert [each[0] for each in stage.held()] == list(range(1, 9))
+    assert all(not each[3] for each in stage.held())
+
+
+def test_nothing_is_held_once_the_medium_has_changed() -> None:
+    stage = Stage()
+    stage.is_excused = True
+    assert len(stage.held()) == 9
+    stage.rot(f"{OLD}.data", 2)
+    assert list(stage.facts.held_at_start(NODE)) == []
+
+
+def test_of_a_device_that_owes_a_flush_nothing_is_held() -> None:
+    stage = Stage()
+    stage.is_excused = True
+    stage.disk.lie()
+    stage.trial.commit(1, [8])
+    assert stage.held() == []
