@@ -14,6 +14,7 @@ from logstore.errors import CorruptData, FormatError
 from logstore.format.batch import BATCH_HEADER_SIZE, iterate_batches, verify_batch
 from logstore.format.client_messages import PIECE
 from logstore.format.entry import EntryHeader, takes_lsns
+from logstore.format.raft_record import RaftRecord
 from logstore.model import EntryKind, Index, Lsn
 from logstore.storage.log_reader import LogReader
 
@@ -61,16 +62,19 @@ def read_pieces(
     """
     pieces = Pieces([], 0, 0, first_lsn)
     last_lsn = min(last_lsn, bounds.visible_lsn)
+    if last_lsn < first_lsn:
+        return pieces  # who waits at the end asks for what is not there yet
     index = log.index_of_lsn(first_lsn, last_index=bounds.visible_index)
     while pieces.next_lsn <= last_lsn and index <= bounds.visible_index:
         entry, index = index, Index(index + 1)
         try:
-            header = log.row(entry).header
+            record = log.record(entry)
+            header = record.header
             if not takes_lsns(header.kind):
                 continue
             if pieces.count and pieces.size_bytes + header.body_size > max_bytes:
                 break
-            body = log.read_body(entry)
+            body = log.body_of(record)
             left = max_bytes - pieces.size_bytes
             _add_piece(pieces, header, body, last_lsn=last_lsn, max_bytes=left)
             if pieces.next_lsn < header.next_lsn:
@@ -81,6 +85,18 @@ def read_pieces(
             end = _end_of_damage(log, bounds, entry, pieces.next_lsn)
             raise DamagedEntry(entry, pieces.next_lsn, end, damage) from damage
     return pieces
+
+
+def whole_group(log: LogReader, record: RaftRecord) -> bytes:
+    """All batches of one entry as a piece with its header.
+
+    Raises:
+      CorruptData: its frame or its body is damaged.
+    """
+    header = record.header
+    body = log.body_of(record)
+    fields = (header.first_lsn, header.index, header.term, header.timestamp_ns, header.count)
+    return PIECE.pack(*fields, len(body)) + body
 
 
 def _end_of_damage(log: LogReader, bounds: Bounds, index: Index, first_lsn: Lsn) -> Lsn:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.egress.reads import Bounds, DamagedEntry, read_pieces
+from actors.egress.reads import Bounds, whole_group
 from actors.messages import Identity
 from actors.topology import Counter
 from logstore.errors import CorruptData
-from logstore.format.client_messages import PIECE, TailGroup, TailNotice, Tip, Welcome
-from logstore.format.entry import EntryHeader, takes_lsns
+from logstore.format.client_messages import TailGroup, TailNotice, Tip, Welcome
+from logstore.format.entry import takes_lsns
 from logstore.format.message import encode_message
+from logstore.format.raft_record import RaftRecord
 from logstore.limits import TAIL_GROUP_MAX_BYTES
 from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId
 from logstore.storage.log_reader import LogReader
@@ -96,31 +97,25 @@ class Tail:
         while self._published_index < bounds.visible_index and work < PUBLISH_MAX:
             index = Index(self._published_index + 1)
             try:
-                header = log.row(index).header
+                record = log.record(index)
+                header = record.header
                 if header.next_lsn > bounds.visible_lsn + 1:
                     break  # the index was loaded after the LSN and is ahead of it
                 if takes_lsns(header.kind):
-                    self._publish_group(log, bounds, header)
-            except (CorruptData, DamagedEntry):
+                    self._publish_group(log, bounds, record)
+            except CorruptData:
                 # Subscribers see the jump and fetch; the fetch names the damage.
                 pass
             self._published_index = index
             work += 1
         return work
 
-    def _publish_group(self, log: LogReader, bounds: Bounds, header: EntryHeader) -> None:
-        first_lsn, next_lsn = header.first_lsn, header.next_lsn
+    def _publish_group(self, log: LogReader, bounds: Bounds, record: RaftRecord) -> None:
+        header = record.header
         if header.body_size > TAIL_GROUP_MAX_BYTES:
-            self._send(TailNotice(first_lsn, Lsn(next_lsn - 1)))
+            self._send(TailNotice(header.first_lsn, Lsn(header.next_lsn - 1)))
             return
-        pieces = read_pieces(
-            log,
-            bounds,
-            first_lsn=first_lsn,
-            last_lsn=Lsn(next_lsn - 1),
-            max_bytes=TAIL_GROUP_MAX_BYTES + PIECE.size,
-        )
-        self._send(TailGroup(bounds.visible_lsn), b"".join(pieces.buffers))
+        self._send(TailGroup(bounds.visible_lsn), whole_group(log, record))
 
     def _send(self, message: Any, *more: bytes) -> None:
         identity = self._identity

@@ -225,8 +225,11 @@ class Routes:
     @property
     def deadline_ns(self) -> int:
         """When `flush` has something to do by itself."""
-        deadlines = (lane.deadline_ns for lane in self._lanes.values())
-        return min(self.ingress.deadline_ns, *deadlines, NEVER_NS)
+        deadline_ns = self.ingress.deadline_ns
+        for lane in self._lanes.values():
+            if lane.deadline_ns < deadline_ns:
+                deadline_ns = lane.deadline_ns
+        return deadline_ns
 
     def flush(self, now_ns: int) -> None:
         """Offer what found no room, then ring each bell that has news, once (M7)."""

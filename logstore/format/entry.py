@@ -34,6 +34,7 @@ ENTRY_HEADER_STRUCT = struct.Struct("<HHIQQQQQQQII")
 BODY_SIZE_MAX = (1 << 31) - ALIGNMENT
 _KINDS = frozenset(EntryKind) - {EntryKind.INSTALL, EntryKind.REPAIR}
 _CHAIN_STRUCT = struct.Struct("<QHHIQQQQI")
+_DATA, _NOOP = int(EntryKind.DATA), int(EntryKind.NOOP)  # plain integers: looked up often
 
 
 class EntryHeader(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -98,31 +99,33 @@ def unpack_entry_header(buffer: Buffer, offset: int = 0) -> EntryHeader:
 
 
 def header_fault(header: EntryHeader) -> str | None:
-    """What makes this header impossible, or None. What precedes it in the log is not looked at."""
-    if header.kind not in _KINDS:
-        return f"kind {header.kind} is unknown or reserved"
-    if takes_lsns(header.kind) != (header.count > 0):
-        return f"kind {header.kind} with {header.count} LSNs"
-    if not (1 <= header.term <= POSITION_MAX and header.prev_term <= header.term):
-        return f"term {header.term} after term {header.prev_term}"
+    """What makes this header impossible, or None. What precedes it in the log is not looked at.
+    Hot."""
+    kind, count, term = header.kind, header.count, header.term
+    if kind not in _KINDS:
+        return f"kind {kind} is unknown or reserved"
+    if (kind == _DATA) != (count > 0):
+        return f"kind {kind} with {count} LSNs"
+    if not (1 <= term <= POSITION_MAX and header.prev_term <= term):
+        return f"term {term} after term {header.prev_term}"
     if not 1 <= header.index <= POSITION_MAX:
         return f"index {header.index}"
-    if not 1 <= header.first_lsn <= POSITION_MAX - header.count:
+    if not 1 <= header.first_lsn <= POSITION_MAX - count:
         return f"LSN {header.first_lsn}"
     if header.timestamp_ns > POSITION_MAX:
         return f"time {header.timestamp_ns}"
-    return _body_fault(header)
+    return _body_fault(header, kind, header.body_size)
 
 
-def _body_fault(header: EntryHeader) -> str | None:
-    if header.body_size > BODY_SIZE_MAX or header.body_size % ALIGNMENT:
-        return f"body size {header.body_size}"
-    if not header.body_size <= header.cumulative_bytes <= POSITION_MAX:
-        return f"cumulative bytes {header.cumulative_bytes} with a body of {header.body_size}"
-    if header.body_size == 0 and (header.body_crc != 0 or takes_lsns(header.kind)):
+def _body_fault(header: EntryHeader, kind: int, size: int) -> str | None:
+    if size > BODY_SIZE_MAX or size % ALIGNMENT:
+        return f"body size {size}"
+    if not size <= header.cumulative_bytes <= POSITION_MAX:
+        return f"cumulative bytes {header.cumulative_bytes} with a body of {size}"
+    if size == 0 and (header.body_crc != 0 or kind == _DATA):
         return f"an empty body with CRC {header.body_crc} and {header.count} LSNs"
-    if header.kind == EntryKind.NOOP and header.body_size != 0:
-        return f"a NOOP with a body of {header.body_size} bytes"
+    if kind == _NOOP and size != 0:
+        return f"a NOOP with a body of {size} bytes"
     return None
 
 

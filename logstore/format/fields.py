@@ -16,6 +16,7 @@ from logstore.limits import POSITION_MAX
 Buffer = bytes | bytearray | memoryview
 
 U32 = struct.Struct("<I")
+_SEALED_HEAD = struct.Struct("<IH")
 UUID_SIZE = 16
 ALIGNMENT = 8
 
@@ -48,7 +49,7 @@ def check_sealed(block: memoryview, seed: bytes, *, magic: int, version: int, wh
       UnsupportedVersion: an undamaged block of another version.
       FormatError: another magic or a bad CRC.
     """
-    got_magic, got_version = struct.unpack_from("<IH", block)
+    got_magic, got_version = _SEALED_HEAD.unpack_from(block)
     if got_magic != magic:
         raise FormatError(f"{what}: magic {got_magic:#010x}, expected {magic:#010x}")
     (stored,) = U32.unpack_from(block, len(block) - 4)

@@ -24,7 +24,7 @@ import msgspec
 from crc32c import crc32c
 
 from logstore.errors import FormatError, InvalidRequest, UnknownMessageType, UnsupportedVersion
-from logstore.format.fields import UUID_SIZE
+from logstore.format.fields import U32, UUID_SIZE
 from logstore.limits import CONTROL_MESSAGE_MAX_BYTES, MESSAGE_MAX_BYTES, POSITION_MAX
 from logstore.model import NodeId
 
@@ -123,29 +123,30 @@ def encode_message(
     head = _ENVELOPE.pack(
         MAGIC, VERSION, number, len(body), 0, cluster_id, sender_uuid, sender, target, correlation
     )
-    crc = crc32c(body, crc32c(head[_AFTER_CRC:], crc32c(head[:_BEFORE_CRC])))
-    return b"".join((head[:_BEFORE_CRC], crc.to_bytes(4, "little"), head[_AFTER_CRC:], body))
+    before, after = head[:_BEFORE_CRC], head[_AFTER_CRC:] + body
+    return before + U32.pack(crc32c(after, crc32c(before))) + after
 
 
 def _encode_body(layout: Layout, message: msgspec.Struct) -> bytes:
-    name = layout.cls.__name__
+    """Hot."""
     values = msgspec.structs.astuple(message)
     tail = b""
     if layout.has_tail:
         values, tail = values[:-1], values[-1]
         if len(tail) % layout.tail_unit:
+            name = layout.cls.__name__
             raise InvalidRequest(f"{name}: {len(tail)} bytes of rows of {layout.tail_unit}")
     try:
         fixed = layout.fixed.pack(*values)
     except struct.error as error:
-        raise InvalidRequest(f"{name}: {error}") from error
+        raise InvalidRequest(f"{layout.cls.__name__}: {error}") from error
     if layout.is_lossy and layout.fixed.unpack(fixed) != values:
-        raise InvalidRequest(f"{name}: {values} has a field of another size")
+        raise InvalidRequest(f"{layout.cls.__name__}: {values} has a field of another size")
     body = fixed + tail
-    if ENVELOPE_SIZE + len(body) > layout.frame_max_bytes:
-        raise InvalidRequest(
-            f"{name} of {ENVELOPE_SIZE + len(body)} bytes, at most {layout.frame_max_bytes}"
-        )
+    size = ENVELOPE_SIZE + len(body)
+    if size > layout.frame_max_bytes:
+        name = layout.cls.__name__
+        raise InvalidRequest(f"{name} of {size} bytes, at most {layout.frame_max_bytes}")
     return body
 
 
@@ -188,10 +189,11 @@ def decode_message(frame: bytes | memoryview) -> tuple[Envelope, Any]:
 
 
 def _decode_body(layout: Layout, body: memoryview) -> Any:
-    size = layout.fixed.size
-    if len(body) < size or (len(body) > size and not layout.has_tail):
+    """Hot."""
+    size, tail_size = layout.fixed.size, len(body) - layout.fixed.size
+    if tail_size and (tail_size < 0 or not layout.has_tail):
         raise FormatError(f"{layout.cls.__name__} body of {len(body)} bytes, fixed part is {size}")
-    if (len(body) - size) % layout.tail_unit:
+    if tail_size and tail_size % layout.tail_unit:
         raise FormatError(f"{layout.cls.__name__}: its rows are {layout.tail_unit} bytes each")
     values = layout.fixed.unpack_from(body)
     for position in layout.bounded:

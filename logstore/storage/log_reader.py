@@ -120,6 +120,14 @@ class LogReader:
         """
         return self._twice(self._body, index)
 
+    def body_of(self, record: RaftRecord) -> bytes:
+        """As `read_body`, of an entry whose record this reader has just given: it is not read and
+        checked again unless something fails."""
+        try:
+            return self._body_behind(record)
+        except (CorruptData, FileNotFoundError):
+            return self.read_body(record.header.index)
+
     def located(self, index: Index) -> tuple[RaftRecord, int]:
         """As `record`, and the number of the segment that its frame lies in."""
         record = self.record(index)
@@ -240,9 +248,11 @@ class LogReader:
         return record
 
     def _body(self, index: Index) -> bytes:
-        record = self._record(index)
+        return self._body_behind(self._record(index))
+
+    def _body_behind(self, record: RaftRecord) -> bytes:
         entry = record.header
-        _, header = self._segment(index)
+        _, header = self._segment(entry.index)
         data, _ = self._open(header.number)
         raw = self._disk.read(data, record.frame_offset, frame_size(entry))
         fault = _frame_fault(raw, record, header)
@@ -250,7 +260,7 @@ class LogReader:
             raise CorruptData(
                 segment_name(header.number, FileRole.DATA),
                 record.frame_offset,
-                expected=f"the frame of entry {index} of term {entry.term}",
+                expected=f"the frame of entry {entry.index} of term {entry.term}",
                 got=fault,
             )
         return raw[FRAME_HEADER_SIZE:]
