@@ -56,6 +56,7 @@ class SimulatedCluster:
             default_delay_ns=ground.link_delay_ns,
         )
         self.network.on_send = self._on_send
+        self._bulk_nodes: dict[str, int] = {}  # endpoint -> node of its peers' bulk port, 0: none
         disks = {node: _make_disk(seed, node, script) for node in self.nodes}
         self.facts = DiskFacts(
             disks.__getitem__, lambda node: f"/node-{node}", lambda node: node in self.excused
@@ -125,10 +126,13 @@ class SimulatedCluster:
         return self.watch.read_ring(node, ring_start, ring_end)
 
     def _on_send(self, owner: Any, endpoint: str, frames: list[bytes]) -> None:
-        port = int(endpoint.rpartition(":")[2]) - _FIRST_PORT
-        if port % _PORT_STEP == PortOffset.PEER_BULK and len(frames) <= 2 and owner.node:
-            if port // _PORT_STEP + 1 != owner.node:
-                self.watch.sent(owner.node, frames)
+        node = self._bulk_nodes.get(endpoint)
+        if node is None:
+            port = int(endpoint.rpartition(":")[2]) - _FIRST_PORT
+            is_bulk = port % _PORT_STEP == PortOffset.PEER_BULK
+            node = self._bulk_nodes[endpoint] = port // _PORT_STEP + 1 if is_bulk else 0
+        if node and len(frames) <= 2 and owner.node not in (0, node):
+            self.watch.sent(owner.node, frames)
 
 
 class _ClientLife:

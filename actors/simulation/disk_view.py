@@ -135,7 +135,8 @@ class DiskView:
     def read(self, handle: int, offset: int, size: int) -> bytes:
         path, file = self._handles[handle]
         disk = self._disk
-        self._charge(disk.latency.read_ns)
+        if disk.latency.read_ns:
+            self._charge(disk.latency.read_ns)
         if disk.failing and disk.takes_failure("read", path):
             raise CorruptData(path, offset, expected="readable bytes", got="I/O error")
         if file.unreadable and (number := file.first_unreadable(offset, size)) is not None:

@@ -22,4 +22,5 @@ def read_committed(replica: Replica, commit: int) -> Iterator[tuple[EntryHeader,
     reader = LogReader(replica.disk, replica.folder)
     reader.refresh()
     for index in range(reader.start.index + 1, commit + 1):
-        yield reader.row(Index(index)).header, reader.read_body(Index(index))
+        record = reader.record(Index(index))
+        yield record.header, reader.body_of(record)

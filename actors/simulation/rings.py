@@ -34,14 +34,14 @@ class Memory:
         """A store now: the moment at which others see it, never before an earlier one's."""
         at_ns = self._now_ns.local_now_ns
         if self._delay_ns:
-            at_ns += self._random.randrange(self._delay_ns)
+            at_ns += int(self._random.random() * self._delay_ns)
         if at_ns > self.seen_ns:
             self.seen_ns = at_ns
         return self.seen_ns
 
     def barrier(self) -> int:
-        """A system call now: the moment at which all stores are seen."""
-        return max(self.store(), self._now_ns.local_now_ns)
+        """A system call now: the moment at which all stores are seen, not before now."""
+        return self.store()
 
 
 class Clocked(Protocol):
@@ -61,12 +61,13 @@ class SimulatedCommandRing:
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.free_bytes = size_bytes
-        self.messages: deque[tuple[int, bytes]] = deque()  # seen by the receiver from, message
+        # seen by the receiver from, what it takes in the ring, message
+        self.messages: deque[tuple[int, int, bytes]] = deque()
 
     def forget_after(self, at_ns: int) -> None:
         """The sender died at `at_ns`: what it would have stored later was never stored."""
         while self.messages and self.messages[-1][0] > at_ns:
-            self.free_bytes += record_bytes(len(self.messages.pop()[1]))
+            self.free_bytes += self.messages.pop()[1]
 
 
 class CommandRingSender:
@@ -89,7 +90,7 @@ class CommandRingSender:
         if need > ring.free_bytes:
             return False
         ring.free_bytes -= need
-        ring.messages.append((self._memory.store(), message))
+        ring.messages.append((self._memory.store(), need, message))
         return True
 
 
@@ -106,9 +107,12 @@ class CommandRingReceiver:
             return []
         now_ns = self._process.local_now_ns
         taken: list[bytes] = []
+        freed_bytes = 0
         while waiting and len(taken) < limit and waiting[0][0] <= now_ns:
-            taken.append(waiting.popleft()[1])
-        self._ring.free_bytes += sum(record_bytes(len(message)) for message in taken)
+            _, size_bytes, message = waiting.popleft()
+            freed_bytes += size_bytes
+            taken.append(message)
+        self._ring.free_bytes += freed_bytes
         return taken
 
 

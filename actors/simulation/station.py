@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from actors import topology
+from actors import messages, topology
 from actors.simulation.process import Process
 from actors.simulation.rings import (
     CommandRingReceiver,
@@ -24,7 +24,7 @@ from actors.simulation.rings import (
     SimulatedRingReader,
     SimulatedRingWriter,
 )
-from actors.station import Inbox, Outbox, Station
+from actors.station import DRAIN_MAX, Inbox, Outbox, Station
 from logstore.config import Config
 from logstore.model import NodeId
 from transport.layout import LINES, SLOTS_PER_LINE, RingKind, control_slots
@@ -121,8 +121,7 @@ class SimulatedStation(Station):
 
     def inbox(self, source: str, lane: str = "") -> Inbox:
         ring = self._simulated.rings[topology.ring_name(source, self.process, lane)]
-        receiver: Any = CommandRingReceiver(ring, self._process)
-        return Inbox(receiver)
+        return _SimulatedInbox(CommandRingReceiver(ring, self._process), ring)
 
     def payload_writer(self) -> SimulatedRingWriter:
         return SimulatedRingWriter(
@@ -138,6 +137,17 @@ class SimulatedStation(Station):
         return SimulatedRingFreer(
             self._simulated.payload, incarnation=self.incarnation, slots=self._page
         )
+
+
+class _SimulatedInbox(Inbox):
+    """Most are empty when they are looked at."""
+
+    def __init__(self, receiver: Any, ring: SimulatedCommandRing) -> None:
+        super().__init__(receiver)
+        self._messages = ring.messages
+
+    def receive(self, limit: int = DRAIN_MAX) -> list[messages.RingMessage]:
+        return super().receive(limit) if self._messages else []
 
 
 class _Receiver:
