@@ -15,6 +15,10 @@ from logstore.model import Index, Lsn, NodeId, Term
 from logstore.raft import effects, events
 from logstore.raft.bootstrap import SaveInit, SendInit
 
+# Ingress and egress both ask raft for read indexes. Ids of ingress have this bit, egress' are times
+# and have not: by it the answer finds its way back, and the core need not know who asked.
+READS_OF_INGRESS = 1 << 63
+
 
 class Identity(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=180):
     """raft to everybody: who this replica is. `cluster_id` is zero until bootstrap has given one,
@@ -129,7 +133,10 @@ ToRaft = (
 )  # fmt: skip
 ToWriter = effects.WriterEffect | SaveInit | CreateLog
 ToReplicator = effects.ReplicatorEffect | SendInit | Identity
-ToIngress = effects.IngressEffect | SendInit | Identity | InitAnswered | StatusReported
+ToIngress = (
+    effects.IngressEffect | effects.ReadIndexAnswered | SendInit | Identity | InitAnswered
+    | StatusReported
+)  # fmt: skip
 ToEgress = effects.EgressEffect | Identity
 ToSupervisor = StopReady
 RingMessage = ToRaft | ToWriter | ToReplicator | ToIngress | ToEgress | ToSupervisor

@@ -34,6 +34,8 @@ class ErrorCode(IntEnum):
     DISK_FULL = 19
     TRANSFER_FAILED = 20
     TIMED_OUT = 21
+    CURSOR_MOVED = 22
+    TOO_MANY_CURSORS = 23
 
 
 class LogStoreError(Exception):
@@ -78,6 +80,23 @@ class OutOfRange(InvalidRequest):
         super().__init__(message)
         self.first = first
         self.last = last
+
+
+class CursorMoved(InvalidRequest):
+    """The cursor does not stand where the caller expects it; `lsn` is where it does, 0: nowhere.
+    Somebody else has moved it: read on from there, or stop."""
+
+    code = ErrorCode.CURSOR_MOVED
+
+    def __init__(self, message: str, *, lsn: int) -> None:
+        super().__init__(message)
+        self.lsn = lsn
+
+
+class TooManyCursors(InvalidRequest):
+    """The log has as many named cursors as it may have: delete one that nobody needs first."""
+
+    code = ErrorCode.TOO_MANY_CURSORS
 
 
 class WrongCluster(InvalidRequest):

@@ -39,6 +39,10 @@ SESSION_WINDOW_MIN = 16
 SESSION_WINDOW_MAX = 4_096
 SESSION_WINDOW_SUM_MAX = 131_072
 SESSION_NAME_MAX_BYTES = 255
+# Named cursors: 256 x 272 B = 68 KiB in every SESSION snapshot and in every list of them. Far above
+# what archives and pipelines of one log need; above it, each snapshot and list would grow.
+CURSORS_MAX = 256
+CURSOR_NAME_MAX_BYTES = 255
 # Unacknowledged bytes granted to one session, and to all (W6).
 SESSION_WINDOW_BYTES = 32 * MIB
 CLIENT_MEMORY_BYTES = 1024 * MIB

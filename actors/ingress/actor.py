@@ -170,6 +170,8 @@ class IngressActor:
                 self.admission.end_term(message)
             case effects.LeaderChanged():
                 self._facts.learn_leader(message)
+            case effects.ReadIndexAnswered():
+                self._control.on_read_index(self.admission, message)
             case effects.TransferAnswered():
                 self._control.on_transfer(message)
             case Identity():

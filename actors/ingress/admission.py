@@ -23,6 +23,7 @@ from actors.ingress.rebuild import Rebuild
 from actors.topology import Counter
 from logstore import limits
 from logstore.errors import CorruptData
+from logstore.format.cursor_entries import Cursor, encode_cursor
 from logstore.format.session_entries import ExpireEntry, OpenEntry, encode_expire, encode_open
 from logstore.model import NO_INDEX, NO_TERM, EntryKind
 from logstore.raft.effects import Accepted, AdmissionClosed, Admit, Committed, TermEnded
@@ -220,7 +221,7 @@ class Admission:
         )
 
     def count_batch(self, size_bytes: int) -> None:
-        """A new batch was joined; counts towards the next snapshot. Hot."""
+        """A new batch was joined, or a cursor changed: counts towards the next snapshot. Hot."""
         self._batches_since_snapshot += 1
         self._bytes_since_snapshot += size_bytes
 
@@ -235,6 +236,13 @@ class Admission:
         self.gapped.pop(entry.producer_id, None)
         self.used_ns[entry.producer_id] = now_ns
         return session
+
+    def take_cursor(self, table: SessionTable, cursor: Cursor, request_id: int) -> None:
+        """A cursor's change takes its place in the stream; answered at commit."""
+        table.cursors.apply(cursor)
+        body = encode_cursor(cursor)
+        self.proposals.add_entry(EntryKind.CURSOR, body, request_id)
+        self.count_batch(len(body))
 
     def expire_idlest(self, table: SessionTable, now_ns: int) -> bool:
         """Give up the nameless session that was idle longest, at least a minute; False: there is

@@ -1,4 +1,4 @@
-"""The control port: sessions, metadata, status, transfer, bootstrap (SAFETY E8, E9).
+"""The control port: sessions, cursors, metadata, status, transfer, bootstrap (SAFETY E8, E9).
 
 Owns what each request means. Answers at once what it can; the rest waits in `requests` for raft's
 answer or for the commit of its entry.
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.ingress.admission import Admission
+from actors.ingress.cursors import CursorRequests
 from actors.ingress.documents import metadata_document, status_document
 from actors.ingress.facts import ZERO_ID, Facts
 from actors.ingress.groups import Group
@@ -21,6 +22,7 @@ from logstore.config import Config
 from logstore.errors import ErrorCode, FormatError, UnknownMessageType
 from logstore.format.client_messages import (
     ACK_ROW,
+    CursorsRequest,
     DoneReply,
     InitializeRequest,
     MetadataReply,
@@ -29,13 +31,14 @@ from logstore.format.client_messages import (
     OpenSessionRequest,
     SessionStateReply,
     SessionStateRequest,
+    SetCursorRequest,
     StatusReply,
     StatusRequest,
     TransferRequest,
 )
 from logstore.format.message import Envelope, correlation_of, decode_message
-from logstore.model import NodeId, ReplicaState
-from logstore.raft.effects import TransferAnswered
+from logstore.model import EntryKind, NodeId, ReplicaState
+from logstore.raft.effects import ReadIndexAnswered, TransferAnswered
 from logstore.raft.events import TransferRequested
 from logstore.session.session import Refused, Session
 from logstore.session.table import OpenWish
@@ -68,6 +71,7 @@ class ControlPort:
         self._slots = slots
         self._to_raft = to_raft
         self._random_u64 = random_u64
+        self._cursors = CursorRequests(requests, to_raft)
         self._opening: dict[int, OpenSessionReply] = {}  # by request, until the OPEN is committed
 
     def do_work(self, admission: Admission, now_ns: int) -> int:
@@ -115,6 +119,10 @@ class ControlPort:
             case MetadataRequest():
                 document = metadata_document(self._facts, self._config)
                 self._requests.reply(caller, MetadataReply(document))
+            case SetCursorRequest():
+                self._cursors.change(admission, caller, message, now_ns)
+            case CursorsRequest():
+                self._cursors.list(admission, caller, message, now_ns)
             case StatusRequest():
                 if request_id := self._requests.add(caller, now_ns):
                     self._to_raft.send(StatusRequested(request_id))
@@ -160,7 +168,10 @@ class ControlPort:
         )
 
     def on_group_done(self, group: Group, is_committed: bool) -> None:
-        """The OPEN of a pending request is committed, or was forgotten with its gen or term."""
+        """The entry of a pending request is committed, or was forgotten with its gen or term."""
+        if group.kind is EntryKind.CURSOR:
+            self._cursors.on_group_done(group, is_committed=is_committed)
+            return
         reply = self._opening.pop(group.request_id, None)
         caller = self._requests.take(group.request_id)
         if reply is None or caller is None:
@@ -196,6 +207,9 @@ class ControlPort:
         self._requests.reply(caller, reply)
 
     # --- operators ---
+
+    def on_read_index(self, admission: Admission, answered: ReadIndexAnswered) -> None:
+        self._cursors.on_read_index(admission, answered)
 
     def _transfer(self, caller: Caller, request: TransferRequest, now_ns: int) -> None:
         if not self._facts.is_leading:

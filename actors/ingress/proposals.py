@@ -94,7 +94,7 @@ class Proposals:
         group.payload_bytes += payload_bytes
 
     def add_entry(self, kind: EntryKind, body: bytes, request_id: int = 0) -> None:
-        """Take in an OPEN, EXPIRE or SESSION entry, a group of its own."""
+        """Take in an entry without batches, a group of its own."""
         self._formed.append(Group(kind, [body], [], size_bytes=len(body), request_id=request_id))
 
     # --- proposing ---

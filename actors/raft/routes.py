@@ -171,7 +171,7 @@ class Routes:
         self._send: dict[type[Any], Callable[[Any], None]] = {
             effects.Describe: self._describe,
             effects.StopLeading: self._to_every_replicator,
-            effects.ReadIndexAnswered: self._egress.send,
+            effects.ReadIndexAnswered: self._answer_read,
             effects.Answer: self.ingress.answer,
             effects.Send: self._to_peer,
             effects.Accepted: self.ingress.send_with_company,
@@ -252,6 +252,11 @@ class Routes:
     def _to_every_replicator(self, effect: effects.StopLeading) -> None:
         for lane in self._lanes.values():
             lane.send(effect)
+
+    def _answer_read(self, answer: effects.ReadIndexAnswered) -> None:
+        """On ingress' ring it comes behind every Committed that it stands for."""
+        is_of_ingress = answer.request_id >= messages.READS_OF_INGRESS
+        (self.ingress if is_of_ingress else self._egress).send(answer)
 
     def _lead(self, effect: effects.Lead) -> None:
         self._lanes[effect.peer].send(effect)

@@ -148,11 +148,14 @@ class StatusReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class DoneReply(msgspec.Struct, frozen=True, gc=False):
+    """`value`: where a cursor that was set stood before, 0: nowhere; else 0."""
+
     value: int
 
 
 class ErrorReply(msgspec.Struct, frozen=True, gc=False):
-    """`leader`: node id for NOT_LEADER; first, last: the bounds for OUT_OF_RANGE; text: UTF-8."""
+    """`leader`: node id for NOT_LEADER; first, last: the bounds for OUT_OF_RANGE; first: where the
+    cursor stands for CURSOR_MOVED; text: UTF-8."""
 
     code: int
     leader: int
@@ -163,6 +166,27 @@ class ErrorReply(msgspec.Struct, frozen=True, gc=False):
 
 class InitializeRequest(msgspec.Struct, frozen=True, gc=False):
     """`logstore init`: this node coordinates the bootstrap (L2). DoneReply or ErrorReply."""
+
+
+class SetCursorRequest(msgspec.Struct, frozen=True, gc=False):
+    """Set the cursor to `lsn`, 0: delete it. DoneReply with its LSN before, or ErrorReply.
+
+    `expected_lsn`: only if it stands there now, 0: if there is none, 2**64 - 1: in any case."""
+
+    lsn: Lsn
+    expected_lsn: Lsn
+    is_held: bool
+    name: bytes
+
+
+class CursorsRequest(msgspec.Struct, frozen=True, gc=False):
+    """Every cursor, linearizably; answered by the leader once a quorum has confirmed it."""
+
+
+class CursorsReply(msgspec.Struct, frozen=True, gc=False):
+    """Rows of cursor_entries, rising by name."""
+
+    cursors: bytes
 
 
 class Acks(msgspec.Struct, frozen=True, gc=False):
@@ -297,6 +321,9 @@ register(72, StatusRequest, "")
 register(73, StatusReply, "", has_tail=True)
 register(74, ErrorReply, "IIQQ", has_tail=True)
 register(75, InitializeRequest, "")
+register(76, SetCursorRequest, "QQ?", has_tail=True)
+register(77, CursorsRequest, "")
+register(78, CursorsReply, "", has_tail=True)
 register(128, Acks, "QII", has_tail=True, tail_unit=ACK_ROW.size)
 register(129, Welcome, "Q")
 register(160, FetchRequest, "QQQII?")

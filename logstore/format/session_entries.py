@@ -2,6 +2,8 @@
 
 Owns their bytes; what they mean is session's matter (SAFETY E1, E5, E6, E8). Each body is a
 multiple of 8 long, has magic, version and CRC, and a bound on all it counts. Names are UTF-8.
+Cursors came later than the snapshot: their number was reserved bytes, so that a snapshot without
+any is the same as before.
 
 OPEN                                          EXPIRE
   0 magic u32 'LOPN' │ version u16              0 magic u32 'LEXP' │ version u16 │ reserved u16 = 0
@@ -14,7 +16,7 @@ OPEN                                          EXPIRE
  40 name, zeros to a multiple of 8
 
 SESSION
-  0 magic u32 'LSES' │ version u16 │ reserved u16 = 0
+  0 magic u32 'LSES' │ version u16 │ cursors u16
   8 body size u32 │ sessions u32
  16 window rows u32 (of all sessions) │ crc u32 (of all but itself)
  24 for each session:
@@ -25,6 +27,7 @@ SESSION
      32 window_bytes u64
      40 name, zeros to a multiple of 8
         window rows, rising: sequence u64 │ first_lsn u64 │ count u32 │ crc u32 (of the batch)
+    for each cursor: its row, as in cursor_entries
 """
 
 from __future__ import annotations
@@ -33,18 +36,19 @@ import struct
 from collections.abc import Sequence
 
 import msgspec
-from crc32c import crc32c
 
-from logstore.errors import FormatError, InvalidRequest, UnsupportedVersion
-from logstore.format.fields import (
-    U32,
-    Buffer,
-    check_room,
-    magic_number,
-    padding_size,
+from logstore.errors import FormatError, InvalidRequest
+from logstore.format.cursor_entries import Cursor, decode_cursors, encode_cursors
+from logstore.format.entry_body import (
+    ENTRY_BODY_MAX_BYTES,
+    ENTRY_BODY_VERSION,
+    check_body,
+    padded_name,
+    read_name,
+    seal_body,
 )
+from logstore.format.fields import Buffer, check_room, magic_number, padding_size
 from logstore.limits import (
-    BATCH_MAX_BYTES,
     POSITION_MAX,
     SESSION_NAME_MAX_BYTES,
     SESSION_WINDOW_MAX,
@@ -55,8 +59,7 @@ from logstore.model import AckLevel, Lsn, SequenceMode
 OPEN_MAGIC = magic_number("LOPN")
 EXPIRE_MAGIC = magic_number("LEXP")
 SESSION_MAGIC = magic_number("LSES")
-SESSION_ENTRIES_VERSION = 1
-SESSION_SNAPSHOT_MAX_BYTES = BATCH_MAX_BYTES  # it travels and is stored like a batch
+SESSION_SNAPSHOT_MAX_BYTES = ENTRY_BODY_MAX_BYTES
 _OPEN = struct.Struct("<IHBBQIIHHIQ")
 _EXPIRE = struct.Struct("<IHHQII")
 _SNAPSHOT = struct.Struct("<IHHIIII")
@@ -67,6 +70,7 @@ _EXPIRE_CRC = 20
 _SNAPSHOT_CRC = 20
 _MODES = frozenset(SequenceMode)
 _ACK_LEVELS = frozenset(AckLevel)
+_NAME = "session name"
 
 
 class OpenEntry(msgspec.Struct, frozen=True, gc=False):
@@ -114,9 +118,11 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class SessionSnapshot(msgspec.Struct, frozen=True, gc=False):
-    """The whole session table as all entries before this one leave it (SAFETY E6)."""
+    """The whole session table as all entries before this one leave it (SAFETY E6), and every
+    cursor, rising by name."""
 
     sessions: tuple[SessionRow, ...]
+    cursors: tuple[Cursor, ...] = ()
 
 
 def session_size_max(window: int, name_size: int) -> int:
@@ -132,10 +138,10 @@ def encode_open(entry: OpenEntry) -> bytes:
     """
     _refuse(_session_fault(entry))
     fields = _OPEN.pack(
-        OPEN_MAGIC, SESSION_ENTRIES_VERSION, entry.mode, entry.ack_level, entry.producer_id,
+        OPEN_MAGIC, ENTRY_BODY_VERSION, entry.mode, entry.ack_level, entry.producer_id,
         entry.producer_epoch, entry.window, len(entry.name), 0, 0, entry.window_bytes,
     )  # fmt: skip
-    return _seal_at(fields + _padded(entry.name), _OPEN_CRC)
+    return seal_body(fields + padded_name(entry.name), _OPEN_CRC)
 
 
 def decode_open(body: Buffer) -> OpenEntry:
@@ -145,11 +151,11 @@ def decode_open(body: Buffer) -> OpenEntry:
       UnsupportedVersion: a newer version of the body.
       FormatError: anything else than a whole, undamaged OPEN body.
     """
-    _check_body(body, OPEN_MAGIC, _OPEN.size, _OPEN_CRC, "OPEN")
+    check_body(body, OPEN_MAGIC, _OPEN.size, _OPEN_CRC, "OPEN")
     _, _, mode, ack_level, producer_id, epoch, window, name_size, reserved, _, window_bytes = (
         _OPEN.unpack_from(body)
     )
-    name, end = _read_name(body, _OPEN.size, name_size)
+    name, end = read_name(body, _OPEN.size, name_size, _NAME)
     if reserved != 0 or end != len(body):
         raise FormatError(f"OPEN body of {len(body)} bytes, its name ends at {end}")
     entry = OpenEntry(producer_id, epoch, mode, ack_level, window, window_bytes, name)
@@ -166,9 +172,9 @@ def encode_expire(entry: ExpireEntry) -> bytes:
     if entry.producer_id == 0:
         raise InvalidRequest("producer id 0 is nobody's")
     fields = _EXPIRE.pack(
-        EXPIRE_MAGIC, SESSION_ENTRIES_VERSION, 0, entry.producer_id, entry.producer_epoch, 0
+        EXPIRE_MAGIC, ENTRY_BODY_VERSION, 0, entry.producer_id, entry.producer_epoch, 0
     )
-    return _seal_at(fields, _EXPIRE_CRC)
+    return seal_body(fields, _EXPIRE_CRC)
 
 
 def decode_expire(body: Buffer) -> ExpireEntry:
@@ -178,7 +184,7 @@ def decode_expire(body: Buffer) -> ExpireEntry:
       UnsupportedVersion: a newer version of the body.
       FormatError: anything else than a whole, undamaged EXPIRE body.
     """
-    _check_body(body, EXPIRE_MAGIC, _EXPIRE.size, _EXPIRE_CRC, "EXPIRE")
+    check_body(body, EXPIRE_MAGIC, _EXPIRE.size, _EXPIRE_CRC, "EXPIRE")
     _, _, reserved, producer_id, producer_epoch, _ = _EXPIRE.unpack_from(body)
     if reserved or producer_id == 0 or len(body) != _EXPIRE.size:
         raise FormatError(f"EXPIRE body of {len(body)} bytes for producer {producer_id}")
@@ -201,11 +207,12 @@ def encode_session_snapshot(snapshot: SessionSnapshot) -> bytes:
                 session.window_bytes,
             )
         )  # fmt: skip
-        pieces.append(_padded(session.name))
+        pieces.append(padded_name(session.name))
         pieces.extend(
             _WINDOW_ROW.pack(row.sequence, row.first_lsn, row.count, row.crc)
             for row in session.rows
         )
+    pieces.append(encode_cursors(snapshot.cursors))
     table = b"".join(pieces)
     size = _SNAPSHOT.size + len(table)
     if size > SESSION_SNAPSHOT_MAX_BYTES:
@@ -214,9 +221,10 @@ def encode_session_snapshot(snapshot: SessionSnapshot) -> bytes:
         )
     row_count = sum(len(session.rows) for session in snapshot.sessions)
     head = _SNAPSHOT.pack(
-        SESSION_MAGIC, SESSION_ENTRIES_VERSION, 0, size, len(snapshot.sessions), row_count, 0
-    )
-    return _seal_at(head + table, _SNAPSHOT_CRC)
+        SESSION_MAGIC, ENTRY_BODY_VERSION, len(snapshot.cursors), size, len(snapshot.sessions),
+        row_count, 0,
+    )  # fmt: skip
+    return seal_body(head + table, _SNAPSHOT_CRC)
 
 
 def decode_session_snapshot(body: Buffer) -> SessionSnapshot:
@@ -226,9 +234,9 @@ def decode_session_snapshot(body: Buffer) -> SessionSnapshot:
       UnsupportedVersion: a newer version of the body.
       FormatError: anything else than a whole, undamaged SESSION body.
     """
-    _check_body(body, SESSION_MAGIC, _SNAPSHOT.size, _SNAPSHOT_CRC, "SESSION")
-    _, _, reserved, size, session_count, row_count, _ = _SNAPSHOT.unpack_from(body)
-    if reserved != 0 or size != len(body):
+    check_body(body, SESSION_MAGIC, _SNAPSHOT.size, _SNAPSHOT_CRC, "SESSION")
+    _, _, cursor_count, size, session_count, row_count, _ = _SNAPSHOT.unpack_from(body)
+    if size != len(body):
         raise FormatError(f"SESSION body says {size} bytes, has {len(body)}")
     if session_count * _SESSION.size + row_count * _WINDOW_ROW.size > size:
         raise FormatError(f"SESSION body of {size} bytes: {session_count} sessions do not fit")
@@ -237,10 +245,11 @@ def decode_session_snapshot(body: Buffer) -> SessionSnapshot:
     for _ in range(session_count):
         session, offset = _read_session(body, offset)
         sessions.append(session)
-    if offset != size or row_count != sum(len(session.rows) for session in sessions):
+    cursors = decode_cursors(memoryview(body)[offset:])
+    if len(cursors) != cursor_count or row_count != sum(len(each.rows) for each in sessions):
         raise FormatError(f"SESSION body of {size} bytes: its sessions end at {offset}")
     _refuse_read(_table_fault(sessions))
-    return SessionSnapshot(tuple(sessions))
+    return SessionSnapshot(tuple(sessions), cursors)
 
 
 def _read_session(body: Buffer, offset: int) -> tuple[SessionRow, int]:
@@ -248,7 +257,7 @@ def _read_session(body: Buffer, offset: int) -> tuple[SessionRow, int]:
     fields = _SESSION.unpack_from(body, offset)
     producer_id, epoch, mode, ack_level, name_size, window, row_count, *rest = fields
     next_sequence, window_bytes = rest
-    name, start = _read_name(body, offset + _SESSION.size, name_size)
+    name, start = read_name(body, offset + _SESSION.size, name_size, _NAME)
     check_room(body, start, row_count * _WINDOW_ROW.size, "session window")
     end = start + row_count * _WINDOW_ROW.size
     rows = tuple(WindowRow(*row) for row in _WINDOW_ROW.iter_unpack(memoryview(body)[start:end]))
@@ -311,40 +320,3 @@ def _refuse(fault: str | None) -> None:
 def _refuse_read(fault: str | None) -> None:
     if fault:
         raise FormatError(fault)
-
-
-def _padded(name: bytes) -> bytes:
-    return name + bytes(padding_size(len(name)))
-
-
-def _read_name(body: Buffer, offset: int, size: int) -> tuple[bytes, int]:
-    """The name at `offset` and where its zero padding ends."""
-    padded_size = size + padding_size(size)
-    check_room(body, offset, padded_size, "session name")
-    padded = bytes(body[offset : offset + padded_size])
-    if any(padded[size:]):
-        raise FormatError("the padding of a session name is not zero")
-    return padded[:size], offset + padded_size
-
-
-def _seal_at(body: bytes, position: int) -> bytes:
-    """`body` with the CRC of everything but bytes [position, position + 4) written there."""
-    crc = crc32c(body[position + 4 :], crc32c(body[:position]))
-    return b"".join((body[:position], U32.pack(crc), body[position + 4 :]))
-
-
-def _check_body(body: Buffer, magic: int, size: int, position: int, what: str) -> None:
-    check_room(body, 0, size, f"{what} body")
-    if len(body) > SESSION_SNAPSHOT_MAX_BYTES:
-        raise FormatError(f"{what} body of {len(body)} bytes, at most {SESSION_SNAPSHOT_MAX_BYTES}")
-    got_magic, version = struct.unpack_from("<IH", body)
-    if got_magic != magic:
-        raise FormatError(f"{what} body: magic {got_magic:#010x}, expected {magic:#010x}")
-    view = memoryview(body)
-    (stored,) = U32.unpack_from(body, position)
-    if crc32c(view[position + 4 :], crc32c(view[:position])) != stored:
-        raise FormatError(f"{what} body: CRC mismatch")
-    if version != SESSION_ENTRIES_VERSION:
-        raise UnsupportedVersion(
-            f"{what} body: version {version}, this side reads {SESSION_ENTRIES_VERSION}"
-        )

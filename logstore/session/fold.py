@@ -12,19 +12,23 @@ from collections import OrderedDict
 from logstore.errors import InvariantViolated
 from logstore.format import session_entries
 from logstore.format.batch import iterate_batches
+from logstore.format.cursor_entries import decode_cursor
 from logstore.format.fields import Buffer
 from logstore.model import EntryKind, Index, Lsn, SequenceMode
 from logstore.session.session import Session, WindowRow
 from logstore.session.table import SessionTable
 
-FOLDED_KINDS = frozenset((EntryKind.DATA, EntryKind.OPEN, EntryKind.EXPIRE, EntryKind.SESSION))
+FOLDED_KINDS = frozenset(
+    (EntryKind.DATA, EntryKind.OPEN, EntryKind.EXPIRE, EntryKind.CURSOR, EntryKind.SESSION)
+)
 
 
 def fold_entry(table: SessionTable, kind: int, index: Index, first_lsn: Lsn, body: Buffer) -> int:
     """Apply one entry to `table`; its body's CRC is verified.
 
     Returns:
-      Batches in the entry, which count towards the next snapshot (E6).
+      Batches in the entry, which count towards the next snapshot (E6); a cursor's change counts
+      as one, so that a rebuild is bounded by snapshots however often cursors move.
 
     Raises:
       FormatError: the body does not decode.
@@ -37,6 +41,9 @@ def fold_entry(table: SessionTable, kind: int, index: Index, first_lsn: Lsn, bod
             table.apply_open(session_entries.decode_open(body))
         case EntryKind.EXPIRE:
             table.apply_expire(session_entries.decode_expire(body))
+        case EntryKind.CURSOR:
+            table.cursors.apply(decode_cursor(body))
+            return 1
         case EntryKind.SESSION:
             load_snapshot(table, index, body)
         case _:
@@ -73,7 +80,8 @@ def encode_snapshot(table: SessionTable) -> bytes:
       InvariantViolated: a row has no LSN yet; take the snapshot once every proposal is accepted.
     """
     sessions = tuple(_session_row(session) for session in table.sessions())
-    return session_entries.encode_session_snapshot(session_entries.SessionSnapshot(sessions))
+    snapshot = session_entries.SessionSnapshot(sessions, table.cursors.rows())
+    return session_entries.encode_session_snapshot(snapshot)
 
 
 def _session_row(session: Session) -> session_entries.SessionRow:
@@ -98,7 +106,10 @@ def _session_row(session: Session) -> session_entries.SessionRow:
 def load_snapshot(table: SessionTable, index: Index, body: Buffer) -> None:
     """Replace what `table` holds by the SESSION entry at `index`."""
     table.clear()
-    for stored in session_entries.decode_session_snapshot(body).sessions:
+    snapshot = session_entries.decode_session_snapshot(body)
+    for cursor in snapshot.cursors:
+        table.cursors.apply(cursor)
+    for stored in snapshot.sessions:
         rows = OrderedDict(
             (row.sequence, WindowRow(row.sequence, row.count, row.crc, row.first_lsn, index))
             for row in stored.rows

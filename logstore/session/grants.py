@@ -14,11 +14,13 @@ from collections.abc import Iterable
 import msgspec
 
 from logstore import limits
+from logstore.format.cursor_entries import CURSOR_ROWS_MAX_BYTES
 from logstore.format.session_entries import SESSION_SNAPSHOT_MAX_BYTES, session_size_max
 from logstore.session.session import Session
 
 _SHARE = 32
-_SNAPSHOT_HEAD_BYTES = 24
+# What a snapshot needs beside its sessions: its head, and room for as many cursors as there may be.
+_SNAPSHOT_HEAD_BYTES = 24 + CURSOR_ROWS_MAX_BYTES
 
 
 class SessionLimits(msgspec.Struct, frozen=True):

@@ -1,9 +1,9 @@
 """The session table: which batches are new, which are known, which are refused (SAFETY E1, E2, E7).
 
-Owns every session of one gen of one leader. It is changed at the moment something enters the
-stream of proposals, so rows exist before their LSNs are known and a retry finds its first copy in
-flight (FAULTS K2); `assign_lsns` fills the LSNs in. Must not know time, randomness or where bytes
-come from.
+Owns every session of one gen of one leader, and the `cursors`, which ride along. It is changed at
+the moment something enters the stream of proposals, so rows exist before their LSNs are known and a
+retry finds its first copy in flight (FAULTS K2); `assign_lsns` fills the LSNs in. Must not know
+time, randomness or where bytes come from.
 
 Invariants:
   * the table equals the fold of the log up to the last accepted proposal (FAULTS I17);
@@ -21,6 +21,7 @@ from logstore.errors import ErrorCode, InvariantViolated
 from logstore.format.session_entries import ExpireEntry, OpenEntry
 from logstore.limits import POSITION_MAX, SESSION_NAME_MAX_BYTES
 from logstore.model import NO_INDEX, AckLevel, Index, Lsn, SequenceMode
+from logstore.session.cursors import CursorTable
 from logstore.session.grants import SessionLimits, grant
 from logstore.session.session import Duplicate, Refused, Session, WindowRow
 
@@ -47,6 +48,7 @@ class SessionTable:
         self._limits = limits
         self._sessions: dict[int, Session] = {}
         self._ids_by_name: dict[bytes, int] = {}
+        self.cursors = CursorTable()
         self.commit = NO_INDEX
 
     def __len__(self) -> int:
@@ -229,6 +231,7 @@ class SessionTable:
     def clear(self) -> None:
         self._sessions.clear()
         self._ids_by_name.clear()
+        self.cursors.clear()
 
 
 def assign_lsns(rows: Iterable[WindowRow], index: Index, first_lsn: Lsn) -> Lsn:

@@ -21,6 +21,12 @@ from hypothesis import strategies as st
 from logstore.errors import CorruptData, FormatError, InvalidBatch, InvalidRequest
 from logstore.format import client_messages, peer_messages
 from logstore.format.batch import batch_payloads, encode_batch, iterate_batches, verify_batch
+from logstore.format.cursor_entries import (
+    decode_cursor,
+    decode_cursors,
+    encode_cursor,
+    encode_cursors,
+)
 from logstore.format.entry import unpack_entry_header
 from logstore.format.group import unpack_frame_header
 from logstore.format.message import decode_message, encode_message, message_types
@@ -99,6 +105,8 @@ FORMATS = {
     "open body": Format(decode_open, encode_open, 28),
     "expire body": Format(decode_expire, encode_expire, 20),
     "session body": Format(decode_session_snapshot, encode_session_snapshot, 20),
+    "session body with cursors": Format(decode_session_snapshot, encode_session_snapshot, 20),
+    "cursor body": Format(decode_cursor, encode_cursor, 16),
     **{name: Format(decode_message, encode_again, 12) for name in MESSAGES},
 }  # fmt: skip
 FIXED_SIZE = {"group frame header", "raft record", "segment header", "meta"}
@@ -196,6 +204,16 @@ def test_pieces_of_noise_are_refused_or_fill_the_frame(frame: bytes) -> None:
     assert [piece.start for piece in pieces] == [
         end + client_messages.PIECE.size for end in [0, *(piece.end for piece in pieces[:-1])]
     ][: len(pieces)]
+
+
+@given(data=st.data())
+def test_altered_rows_of_cursors_are_refused_or_canonical(data: Any) -> None:
+    altered = data.draw(mutated(GOLDEN["cursor rows"]))
+    try:
+        cursors = decode_cursors(altered)
+    except FormatError:
+        return
+    assert encode_cursors(cursors) == altered
 
 
 def test_every_message_type_is_mutated() -> None:

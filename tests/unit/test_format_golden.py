@@ -18,6 +18,13 @@ from crc32c import crc32c
 from logstore.errors import FormatError, InvalidBatch, UnsupportedVersion
 from logstore.format import client_messages, peer_messages
 from logstore.format.batch import encode_batch, read_batch_header, verify_batch
+from logstore.format.cursor_entries import (
+    Cursor,
+    decode_cursor,
+    decode_cursors,
+    encode_cursor,
+    encode_cursors,
+)
 from logstore.format.entry import EntryHeader, chain_start, unpack_entry_header
 from logstore.format.group import FrameHeader, unpack_frame_header
 from logstore.format.message import decode_message, encode_message, message_types
@@ -80,6 +87,9 @@ SNAPSHOT = SessionSnapshot(
         SessionRow(0x3344, 1, 1, 1, 16, 1 << 20, 0, b"", ()),
     )
 )  # fmt: skip
+CURSOR = Cursor("Archiv für 2026".encode(), 0x0102030405060708, True)
+CURSORS = (Cursor(b"archive", 21, True), Cursor(b"replay-1", 1, False))
+WITH_CURSORS = SessionSnapshot(SNAPSHOT.sessions[1:], CURSORS)
 
 
 def check_batch(data: bytes) -> bytes:
@@ -103,12 +113,20 @@ BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
     "open body": (OPEN, encode_open(OPEN), decode_open),
     "expire body": (EXPIRE, encode_expire(EXPIRE), decode_expire),
     "session body": (SNAPSHOT, encode_session_snapshot(SNAPSHOT), decode_session_snapshot),
+    "session body with cursors": (
+        WITH_CURSORS, encode_session_snapshot(WITH_CURSORS), decode_session_snapshot
+    ),
+    "cursor body": (CURSOR, encode_cursor(CURSOR), decode_cursor),
+    "cursor rows": (CURSORS, encode_cursors(CURSORS), decode_cursors),
 }  # fmt: skip
+# rows say nothing of how many there are: what holds them does
+ROW_ENDS = {len(encode_cursors(CURSORS[:count])): count for count in range(len(CURSORS))}
 # where the CRC of each sealed block lies, and what seeds it
 SEALS: dict[str, tuple[int, bytes]] = {
     "client batch": (28, b""), "group frame header": (124, SEGMENT), "raft record": (124, SEGMENT),
     "segment header": (508, b""), "meta": (508, b""), "open body": (28, b""),
-    "expire body": (20, b""), "session body": (20, b""),
+    "expire body": (20, b""), "session body": (20, b""), "session body with cursors": (20, b""),
+    "cursor body": (16, b""),
 }  # fmt: skip
 
 
@@ -193,10 +211,13 @@ def test_a_rotted_version_field_is_damage_and_no_newer_version(name: str) -> Non
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_zero_bytes_and_every_shorter_block_are_refused(name: str) -> None:
-    _, data, decode = BLOCKS[name]
+    value, data, decode = BLOCKS[name]
     with pytest.raises(FormatError):
         decode(bytes(len(data)))
     for size in range(len(data)):
+        if name == "cursor rows" and size in ROW_ENDS:
+            assert decode(data[:size]) == value[: ROW_ENDS[size]]  # fewer rows, whole ones
+            continue
         with pytest.raises((FormatError, InvalidBatch)):
             decode(data[:size])
 

@@ -44,7 +44,7 @@ def test_every_port_has_its_row(offset: PortOffset) -> None:
 
 
 @pytest.mark.parametrize("magic", ["LMSG", "LBAT", "LGRP", "LREC", "LSEG", "LMET", "LOPN", "LEXP",
-                                   "LSES"])  # fmt: skip
+                                   "LSES", "LCUR"])  # fmt: skip
 def test_every_magic_is_written_in_its_order(magic: str) -> None:
     assert f"magic '{magic}' │ version u16 = 1" in TEXT
     assert struct.pack("<I", message.MAGIC) == b"LMSG"

@@ -1,0 +1,67 @@
+"""What the bodies of session and cursor entries share: their seal and check, and padded names.
+
+Knows no entry. A body begins with magic and version, is a multiple of 8 long and has its CRC, over
+everything but itself, at a place of its own. Names are UTF-8, padded with zeros.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from logstore.errors import FormatError, UnsupportedVersion
+from logstore.format.fields import U32, Buffer, check_room, padding_size
+from logstore.limits import BATCH_MAX_BYTES
+
+ENTRY_BODY_VERSION = 1
+ENTRY_BODY_MAX_BYTES = BATCH_MAX_BYTES  # it travels and is stored like a batch
+_MAGIC_VERSION = struct.Struct("<IH")
+
+
+def seal_body(body: bytes, position: int) -> bytes:
+    """`body` with the CRC of everything but bytes [position, position + 4) written there."""
+    crc = crc32c(body[position + 4 :], crc32c(body[:position]))
+    return b"".join((body[:position], U32.pack(crc), body[position + 4 :]))
+
+
+def check_body(body: Buffer, magic: int, size: int, position: int, what: str) -> None:
+    """A whole, undamaged body of at least `size` bytes whose CRC lies at `position`.
+
+    Raises:
+      UnsupportedVersion: an undamaged body of a newer version.
+      FormatError: anything else.
+    """
+    check_room(body, 0, size, f"{what} body")
+    if len(body) > ENTRY_BODY_MAX_BYTES:
+        raise FormatError(f"{what} body of {len(body)} bytes, at most {ENTRY_BODY_MAX_BYTES}")
+    got_magic, version = _MAGIC_VERSION.unpack_from(body)
+    if got_magic != magic:
+        raise FormatError(f"{what} body: magic {got_magic:#010x}, expected {magic:#010x}")
+    view = memoryview(body)
+    (stored,) = U32.unpack_from(body, position)
+    if crc32c(view[position + 4 :], crc32c(view[:position])) != stored:
+        raise FormatError(f"{what} body: CRC mismatch")
+    if version != ENTRY_BODY_VERSION:
+        raise UnsupportedVersion(
+            f"{what} body: version {version}, this side reads {ENTRY_BODY_VERSION}"
+        )
+
+
+def padded_name(name: bytes) -> bytes:
+    """`name` and zeros to the next multiple of 8."""
+    return name + bytes(padding_size(len(name)))
+
+
+def read_name(body: Buffer, offset: int, size: int, what: str) -> tuple[bytes, int]:
+    """The name of `size` bytes at `offset`, and where its zero padding ends.
+
+    Raises:
+      FormatError: the buffer ends before it, or its padding is not zero.
+    """
+    padded_size = size + padding_size(size)
+    check_room(body, offset, padded_size, what)
+    padded = bytes(body[offset : offset + padded_size])
+    if any(padded[size:]):
+        raise FormatError(f"the padding of a {what} is not zero")
+    return padded[:size], offset + padded_size

@@ -1,0 +1,82 @@
+"""The named cursors of the log: where each stands, and whether a change may be made.
+
+Owns every cursor of one gen of one leader, as part of its session table: changed at the moment a
+change enters the stream of proposals, so that the next one is compared with it. Invariant: it
+equals the fold of the log up to the last accepted proposal (FAULTS I17). Must not know clients,
+nor what is committed: who tells anybody of these cursors waits for that.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from logstore.errors import ErrorCode, InvariantViolated
+from logstore.format.cursor_entries import ANY_LSN, NO_LSN, Cursor, cursor_fault
+from logstore.limits import CURSORS_MAX
+from logstore.model import Lsn
+from logstore.session.session import Refused
+
+
+class CursorWish(msgspec.Struct, frozen=True):
+    """A change that a client asks for; LSN 0 deletes.
+
+    `expected_lsn`: where the cursor must stand for it, 0: nowhere, ANY_LSN: wherever.
+    """
+
+    cursor: Cursor
+    expected_lsn: Lsn
+
+
+class CursorTable:
+    """Cursors by name."""
+
+    def __init__(self) -> None:
+        self._cursors: dict[bytes, Cursor] = {}
+
+    def __len__(self) -> int:
+        return len(self._cursors)
+
+    def rows(self) -> tuple[Cursor, ...]:
+        """Every cursor, rising by name."""
+        return tuple(self._cursors[name] for name in sorted(self._cursors))
+
+    def lsn_of(self, name: bytes) -> Lsn:
+        """Where it stands; 0: nowhere."""
+        cursor = self._cursors.get(name)
+        return NO_LSN if cursor is None else cursor.lsn
+
+    def refusal_of(self, wish: CursorWish) -> Refused | None:
+        """Why the change may not be made; None: its cursor is the entry to propose.
+
+        INVALID_REQUEST depends on the wish alone. Other refusals are true of what is in the stream
+        of proposals: `detail` is where the cursor stands there.
+        """
+        cursor = wish.cursor
+        fault = cursor_fault(cursor)
+        if fault is not None:
+            return Refused(ErrorCode.INVALID_REQUEST, 0, fault)
+        lsn = self.lsn_of(cursor.name)
+        if wish.expected_lsn not in (lsn, ANY_LSN):
+            stands = f"stands at LSN {lsn}" if lsn else "does not exist"
+            text = f"the cursor {stands}, {wish.expected_lsn} was expected: who else moves it?"
+            return Refused(ErrorCode.CURSOR_MOVED, lsn, text)
+        if cursor.lsn != NO_LSN and lsn == NO_LSN and len(self._cursors) >= CURSORS_MAX:
+            text = f"the log has {CURSORS_MAX} cursors, as many as it may: delete one first"
+            return Refused(ErrorCode.TOO_MANY_CURSORS, lsn, text)
+        return None
+
+    def apply(self, cursor: Cursor) -> None:
+        """A CURSOR entry takes its place in the stream. Deleting what is not there changes nothing.
+
+        Raises:
+          InvariantViolated: one cursor too many.
+        """
+        if cursor.lsn == NO_LSN:
+            self._cursors.pop(cursor.name, None)
+            return
+        self._cursors[cursor.name] = cursor
+        if len(self._cursors) > CURSORS_MAX:
+            raise InvariantViolated(f"{cursor} is one more than {CURSORS_MAX} cursors")
+
+    def clear(self) -> None:
+        self._cursors.clear()
