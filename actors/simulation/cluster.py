@@ -6,13 +6,13 @@ Owns how the parts are put together. Must not know faults, nor phases.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from actors.simulation.checkers.invariant import Violation
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.disk_view import DiskLatency
 from actors.simulation.facts import DiskFacts
 from actors.simulation.faults import FaultClass, Ground, Script
+from actors.simulation.heard import Heard
 from actors.simulation.ledger import Ledger
 from actors.simulation.machine import MONOTONIC_BASE_NS
 from actors.simulation.process import Process, Runnable
@@ -55,13 +55,17 @@ class SimulatedCluster:
             node_of=_node_of_endpoint,
             default_delay_ns=ground.link_delay_ns,
         )
-        self.network.on_send = self._on_send
-        self._bulk_nodes: dict[str, int] = {}  # endpoint -> node of its peers' bulk port, 0: none
         disks = {node: _make_disk(seed, node, script) for node in self.nodes}
         self.facts = DiskFacts(
             disks.__getitem__, lambda node: f"/node-{node}", lambda node: node in self.excused
         )
-        self.ledger = Ledger(self.nodes, durability=self.facts, read_ring=self._read_ring)
+        self.ledger = Ledger(
+            self.nodes,
+            durability=self.facts,
+            read_ring=self._read_ring,
+            ring_bytes=ground.ring_bytes,
+        )
+        self.network.on_send = Heard(self.world, self.ledger, _place_of_endpoint).sent
         self.reach = ReachObserver(self.nodes)
         self.watch = Watch(self.world, self.ledger, self.facts, self.reach)
         self.replicas = {
@@ -125,15 +129,6 @@ class SimulatedCluster:
     def _read_ring(self, node: int, ring_start: int, ring_end: int) -> bytes | None:
         return self.watch.read_ring(node, ring_start, ring_end)
 
-    def _on_send(self, owner: Any, endpoint: str, frames: list[bytes]) -> None:
-        node = self._bulk_nodes.get(endpoint)
-        if node is None:
-            port = int(endpoint.rpartition(":")[2]) - _FIRST_PORT
-            is_bulk = port % _PORT_STEP == PortOffset.PEER_BULK
-            node = self._bulk_nodes[endpoint] = port // _PORT_STEP + 1 if is_bulk else 0
-        if node and len(frames) <= 2 and owner.node not in (0, node):
-            self.watch.sent(owner.node, frames)
-
 
 class _ClientLife:
     """A client's machine has a good clock; a client that breaks is a bug of the simulator's."""
@@ -193,8 +188,13 @@ def _make_disk(seed: int, node: int, script: Script) -> SimulatedDisk:
     return disk
 
 
-def _node_of_endpoint(endpoint: str) -> int:
+def _place_of_endpoint(endpoint: str) -> tuple[int, int]:
+    """The node, and which of its ports (`PortOffset`)."""
     port = int(endpoint.rpartition(":")[2]) - _FIRST_PORT
     if not 0 <= port % _PORT_STEP < PORTS_PER_NODE:
         raise ValueError(f"{endpoint} is no port of a node")
-    return port // _PORT_STEP + 1
+    return port // _PORT_STEP + 1, port % _PORT_STEP
+
+
+def _node_of_endpoint(endpoint: str) -> int:
+    return _place_of_endpoint(endpoint)[0]

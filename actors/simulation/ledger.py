@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from actors.simulation.checkers.answers import Answers
 from actors.simulation.checkers.committed_log import CommittedLog, Holders
 from actors.simulation.checkers.damage import Damage
 from actors.simulation.checkers.deliveries import Deliveries
@@ -21,7 +22,7 @@ from actors.simulation.checkers.invariant import Findings, Invariant, Violation
 from actors.simulation.checkers.linear import TailRead
 from actors.simulation.checkers.operations import Operations
 from actors.simulation.checkers.ports import Core, Durability, ReadRing
-from actors.simulation.checkers.processes import Liveness, Processes
+from actors.simulation.checkers.processes import EGRESS, WHOLE_REPLICA, Liveness, Processes
 from actors.simulation.checkers.producers import ProducerOrder, Sessions
 from actors.simulation.checkers.replica import Replica
 from actors.simulation.checkers.replicas import ReplicaSteps
@@ -45,6 +46,7 @@ class Ledger:
         *,
         durability: Durability | None = None,
         read_ring: ReadRing | None = None,
+        ring_bytes: int = 0,
     ) -> None:
         self._findings = findings = Findings()
         replicas = [Replica(node) for node in voters]
@@ -53,7 +55,7 @@ class Ledger:
         holders = Holders(majority=len(replicas) // 2 + 1, count=claims.count_holders)
         self._sessions = Sessions()
         self._committed = CommittedLog(findings, known, ProducerOrder(self._sessions), holders)
-        self._rings = RingRanges(findings, known, self._sessions, read_ring)
+        self._rings = RingRanges(findings, known, self._sessions, read_ring, ring_bytes)
         self._steps = ReplicaSteps(
             findings,
             known,
@@ -66,6 +68,7 @@ class Ledger:
         )
         self._operations = Operations(findings, self._sessions, self._committed)
         self._committed.on_batch = self._operations.on_batch
+        self._answers = Answers(findings, self._committed)
         self._deliveries = Deliveries(findings, self._committed)
         self._tables = SessionTables(findings, known, self._committed)
         self._processes = Processes(findings)
@@ -207,6 +210,25 @@ class Ledger:
         """A replicator of `node` handed an entry to the network."""
         self._rings.on_sent(node, header, body, at_ns)
 
+    def told_committed(
+        self, node: int, producer_id: int, sequence: int, place: tuple[int, int], at_ns: int
+    ) -> None:
+        """`node` sends word, whoever listens, that this batch is committed. `place`: its first LSN
+        and how many it has."""
+        self._answers.on_committed(node, producer_id, sequence, place, at_ns)
+
+    def told_open(self, node: int, producer_id: int, producer_epoch: int, at_ns: int) -> None:
+        """`node` answers an OpenSession request with this producer epoch."""
+        self._answers.on_open(node, producer_id, producer_epoch, at_ns)
+
+    def published(self, node: int, at_ns: int) -> None:
+        """`node` publishes a group, or a notice of one, on its tail feed."""
+        self._answers.on_group(node, at_ns)
+
+    def told_tip(self, node: int) -> None:
+        """`node` publishes a Tip."""
+        self._answers.on_tip(node)
+
     def table_rebuilt(
         self, node: int, gen: int, sessions: Iterable[SessionLike], at_ns: int
     ) -> None:
@@ -216,6 +238,8 @@ class Ledger:
     def died(self, node: int, process: str, incarnation: int) -> None:
         """This process of the incarnation is gone; "" is all of them."""
         self._processes.died(self._steps[node], process, incarnation)
+        if process in (WHOLE_REPLICA, EGRESS):
+            self._answers.on_tip(node)
 
     def respawned(self, node: int, process: str, incarnation: int, at_ns: int) -> None:
         """A process that may restart alone is back in the same incarnation."""

@@ -1,7 +1,7 @@
 """Who looks on: passes what replicas do to the ledger and to the must-reach marks.
 
 Owns the points at which the real actors are observed, all from outside: a core that tells its
-steps, a look at ingress after its work, messages as they go out. Must not change what happens.
+steps, a look at ingress after its work. Must not change what happens.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from actors.simulation.reach import ReachObserver
 from actors.simulation.station import SimulatedRegions
 from actors.simulation.world import World
 from actors.topology import Counter
-from logstore.errors import FormatError
-from logstore.format.message import decode_message
-from logstore.format.peer_messages import AppendFrame
 from logstore.model import Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import Effect, Truncate
@@ -127,16 +124,6 @@ class Watch:
             self._ledger.table_rebuilt(node, gen, table.sessions(), now_ns)
 
         ingress.admission.on_open = look
-
-    def sent(self, node: int, frames: list[bytes]) -> None:
-        """A message on a bulk lane between replicas."""
-        try:
-            _, message = decode_message(frames[0])
-        except FormatError:
-            return
-        if isinstance(message, AppendFrame):
-            body = frames[1] if len(frames) > 1 else b""
-            self._ledger.sent(node, message.append().header, body, self._world.now_ns)
 
     def tell_counters(self, node: int) -> None:
         """What the counters of an incarnation say is told once, when nothing comes after it."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 
 from actors.simulation.checkers.invariant import NOT_BUILT, Invariant
+from tests.simulation.histories.answer_histories import ANSWERS
 from tests.simulation.histories.case import History
 from tests.simulation.histories.client_histories import CLIENTS
 from tests.simulation.histories.damage_histories import DAMAGE
 from tests.simulation.histories.disk_histories import DISKS
 from tests.simulation.histories.promise_histories import PROMISES
 from tests.simulation.histories.replica_histories import REPLICAS
+from tests.simulation.histories.ring_histories import RINGS
 from tests.simulation.histories.session_histories import SESSIONS
 from tests.simulation.histories.stage import Stage
 
 HISTORIES = [
     history
-    for collection in (CLIENTS, REPLICAS, PROMISES, DISKS, DAMAGE, SESSIONS)
+    for collection in (CLIENTS, ANSWERS, REPLICAS, RINGS, PROMISES, DISKS, DAMAGE, SESSIONS)
     for history in collection.histories
 ]
 

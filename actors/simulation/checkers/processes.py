@@ -10,6 +10,7 @@ from actors.simulation.checkers.replica import Replica
 
 WHOLE_REPLICA = ""
 RAFT = "raft"
+EGRESS = "egress"
 
 
 class Processes:

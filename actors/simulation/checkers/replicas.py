@@ -136,7 +136,7 @@ class ReplicaSteps:
         if kind is Persisted:
             self._claims.on_persisted(replica, event.seq, at_ns)  # type: ignore[union-attr]
         elif kind is Proposed or kind is AppendReceived:
-            self._rings.on_range(replica, event.ring_start, event.ring_end)  # type: ignore[union-attr]
+            self._rings.on_range(replica, event, at_ns)  # type: ignore[arg-type]
         elif kind is EntryRotted:
             self._claims.on_rotted(replica, event.index)  # type: ignore[union-attr]
             self._damage.on_rotted(replica, event.index, at_ns)  # type: ignore[union-attr]
@@ -164,6 +164,8 @@ class ReplicaSteps:
             self._advance(replica, core.commit, leader_term=leader_term, at_ns=at_ns)
         if is_shown or committed_term:
             self._look_at_shown(replica, effects, at_ns)
+        if replica.ranges and (type(event) is Proposed or type(event) is AppendReceived):
+            self._rings.on_brought(replica, event, at_ns)
 
     # --- effects, in the order of the step ---
 

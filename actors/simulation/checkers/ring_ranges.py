@@ -2,6 +2,8 @@
 
 Owns the account of one range from the event that brings it to the Settle that gives it back
 (SAFETY M4; I14), and the bytes of entries, read from the ring when their write is ordered (I11).
+What is not written is given back in the step that brought it; only an append whose term is not
+durable yet may wait.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from logstore.format.entry import EntryHeader
 from logstore.format.session_entries import decode_open
 from logstore.model import EntryKind
 from logstore.raft.effects import Persist, Settle
+from logstore.raft.events import AppendReceived, Proposed
+
+Brought = Proposed | AppendReceived
 
 
 class RingRanges:
     """All replicas' rings."""
 
-    __slots__ = ("_findings", "_known", "_read_ring", "_sessions")
+    __slots__ = ("_findings", "_known", "_read_ring", "_ring_bytes", "_sessions")
 
     def __init__(
         self,
@@ -30,16 +35,36 @@ class RingRanges:
         known: KnownEntries,
         sessions: Sessions,
         read_ring: ReadRing | None,
+        ring_bytes: int,
     ) -> None:
         self._findings = findings
         self._known = known
         self._sessions = sessions
         self._read_ring = read_ring
+        self._ring_bytes = ring_bytes  # 0: not known
 
-    def on_range(self, replica: Replica, ring_start: int, ring_end: int) -> None:
+    def on_range(self, replica: Replica, event: Brought, at_ns: int) -> None:
         """A proposal or an append of a peer brings a range."""
-        if ring_end > ring_start:
-            replica.ranges[ring_start] = ring_end
+        start, end = event.ring_start, event.ring_end
+        if end <= start:
+            return
+        ranges = replica.ranges
+        ranges[start] = end
+        oldest = next(iter(ranges))  # they come in the order of their positions
+        if 0 < self._ring_bytes < end - oldest:
+            text = f"node {replica.node} overwrites [{oldest}, {ranges[oldest]}) of its ring"
+            self._findings.report(Invariant.I11, f"{text} with [{start}, {end})", at_ns)
+
+    def on_brought(self, replica: Replica, event: Brought, at_ns: int) -> None:
+        """The step that the range came with is over."""
+        start = event.ring_start
+        if start not in replica.ranges or start in replica.needed_ranges:
+            return
+        if type(event) is AppendReceived and event.append.term == replica.term:
+            if event.append.term > replica.durable_term:
+                return
+        text = f"node {replica.node} neither writes nor gives back what came with {event}"
+        self._findings.report(Invariant.I14, text, at_ns)
 
     def on_persist(self, replica: Replica, effect: Persist, at_ns: int) -> None:
         start, end = effect.ring_start, effect.ring_end

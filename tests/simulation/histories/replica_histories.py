@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logstore.model import EntryKind, Index, Lsn, Term
-from logstore.raft.effects import Accepted, Settle, Visible
+from logstore.raft.effects import Accepted, Visible
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.stage import Stage, batch_of
 
@@ -239,57 +239,3 @@ def a_follower_read_tells_of_an_uncommitted_end(stage: Stage, is_broken: bool) -
     stage.data(1, batch_of(1))
     end_lsn = 2 if is_broken else 1
     stage.ledger.tail_read(stage.tick(), stage.tick(), end_lsn, is_linearizable=False)
-
-
-# --- I11, I14: rings ---
-
-
-@breaks("I11", says="stores entry 2 with other bytes")
-def a_ring_is_overwritten_before_the_write_is_ordered(stage: Stage, is_broken: bool) -> None:
-    stage.elect_first()
-    body = batch_of(0)
-    row = stage.data(1, body)
-    stage.replicate(row, 1, 2, body=bytes(len(body)) if is_broken else body)
-
-
-@breaks("I11", says="sends entry 2 with other bytes")
-def a_replicator_sends_bytes_of_another_entry(stage: Stage, is_broken: bool) -> None:
-    stage.elect_first()
-    body = batch_of(0)
-    row = stage.data(1, body)
-    stage.ledger.sent(1, row.header, batch_of(1) if is_broken else body, stage.tick())
-
-
-@breaks("I11", says="that its writer still reads")
-def a_range_is_given_back_before_the_flush(stage: Stage, is_broken: bool) -> None:
-    stage.elect_first()
-    body = batch_of(0)
-    stage.data(1, body)
-    if not is_broken:
-        stage.nodes[1].disk = list(stage.nodes[1].rows)
-        stage.nodes[1].unflushed.clear()
-        stage.tell_flushed(1)
-    stage.idle(1, Settle(0, len(body)))
-
-
-@breaks("I14", says="settles what is no open range")
-def a_range_is_settled_twice(stage: Stage, is_broken: bool) -> None:
-    stage.elect_first()
-    body = batch_of(0)
-    stage.data(1, body)
-    stage.flush(1)
-    if is_broken:
-        stage.idle(1, Settle(0, len(body)))
-
-
-@breaks("I14", says="never settled 1 ranges")
-def a_range_is_never_settled(stage: Stage, is_broken: bool) -> None:
-    stage.elect_first()
-    stage.write(1, 0)
-    each = stage.nodes[2]
-    stage.replicate(stage.data(1, batch_of(1)), 1, 2)
-    stage.flush(1)
-    if is_broken:
-        each.unflushed.clear()
-    stage.flush(2)
-    stage.ledger.converged(stage.tick())

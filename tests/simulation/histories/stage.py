@@ -37,6 +37,7 @@ from logstore.raft.log_view import Position, RecoveredLog
 START = Position(NO_INDEX, NO_TERM, Lsn(1), chain_start(bytes(range(16))))
 STEP_NS = 1_000
 PRODUCER = 7
+RING_BYTES = 1 << 16
 
 
 @dataclass
@@ -108,7 +109,9 @@ class Stage:
         self.now_ns = 0
         self.nodes = {node: Node(node) for node in (1, 2, 3)}
         self.bodies: dict[int, bytes] = {}  # by chain
-        self.ledger = Ledger(tuple(self.nodes), durability=self, read_ring=self.read_ring)
+        self.ledger = Ledger(
+            tuple(self.nodes), durability=self, read_ring=self.read_ring, ring_bytes=RING_BYTES
+        )
         self.operations = 0
 
     def tick(self) -> int:

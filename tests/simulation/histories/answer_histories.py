@@ -1,0 +1,78 @@
+"""Histories of what replicas say to clients, whether anybody hears it or not."""
+
+from __future__ import annotations
+
+from logstore.format.session_entries import OpenEntry, encode_open
+from logstore.model import AckLevel, EntryKind, SequenceMode
+from tests.simulation.histories.case import Collection
+from tests.simulation.histories.stage import PRODUCER, Stage, batch_of
+
+ANSWERS = Collection()
+breaks = ANSWERS.breaks
+MS_NS = 1_000_000
+
+
+@breaks("I10", says="committed is up to 0")
+def a_leader_acknowledges_before_its_commit(stage: Stage, is_broken: bool) -> None:
+    """Nobody has subscribed to that producer's feed."""
+    stage.elect_first()
+    stage.invoke(0)
+    row = stage.data(1, batch_of(0))
+    if not is_broken:
+        stage.spread(1, row)
+    stage.ledger.told_committed(1, PRODUCER, 0, (1, 1), stage.tick())
+
+
+@breaks("I1", says="says that 1 of producer 7 has 1 LSNs from 1 on: there is")
+def a_leader_acknowledges_what_another_one_replaced(stage: Stage, is_broken: bool) -> None:
+    """E4: it led before, and remembers what was truncated since."""
+    stage.elect_first()
+    stage.write(1, 0)
+    sequence = 1 if is_broken else 0
+    stage.ledger.told_committed(1, PRODUCER, sequence, (1, 1), stage.tick())
+
+
+@breaks("I1", says="says that 0 of producer 7 has 2 LSNs from 1 on")
+def a_leader_acknowledges_more_than_there_is(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.write(1, 0, 1)
+    stage.ledger.told_committed(1, PRODUCER, 0, (1, 2 if is_broken else 1), stage.tick())
+
+
+@breaks("I10", says="its OPEN is not committed")
+def a_session_is_told_as_open_and_its_entry_was_dropped(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    entry = OpenEntry(PRODUCER, 1, SequenceMode.DENSE, AckLevel.QUORUM, 16, 1 << 20, b"")
+    row = stage.propose(1, EntryKind.OPEN, encode_open(entry))
+    if not is_broken:
+        stage.spread(1, row)
+    stage.ledger.told_open(1, PRODUCER, 1, stage.tick())
+
+
+@breaks("I13", says="has told no Tip since")
+def a_tail_feed_tells_no_tip_after_a_burst(stage: Stage, is_broken: bool) -> None:
+    """V8. The first group after the Tip's time may precede it in the same do_work."""
+    stage.boot()
+    for at_ns in (1, 59 * MS_NS, 70 * MS_NS, 70 * MS_NS):
+        stage.ledger.published(1, at_ns)
+    if not is_broken:
+        stage.ledger.told_tip(1)
+    stage.ledger.published(1, 71 * MS_NS)
+
+
+@breaks("I13", says="has told no Tip since")
+def the_tip_of_another_node_is_no_tip(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    stage.ledger.published(1, 1)
+    stage.ledger.published(1, 61 * MS_NS)
+    stage.ledger.told_tip(2 if is_broken else 1)
+    stage.ledger.published(1, 62 * MS_NS)
+
+
+@breaks("I13", says="has told no Tip since")
+def a_new_egress_owes_nothing_for_the_one_before_it(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    stage.ledger.published(1, 1)
+    stage.ledger.published(1, 61 * MS_NS)
+    stage.ledger.died(1, "ingress" if is_broken else "egress", 1)
+    stage.ledger.published(1, 62 * MS_NS)
