@@ -55,7 +55,7 @@ class SimulatedCluster:
             node_of=_node_of_endpoint,
             default_delay_ns=ground.link_delay_ns,
         )
-        disks = {node: _make_disk(seed, node, script) for node in self.nodes}
+        disks = {node: _make_disk(self.world, node, script) for node in self.nodes}
         self.facts = DiskFacts(
             disks.__getitem__, lambda node: f"/node-{node}", lambda node: node in self.excused
         )
@@ -176,11 +176,11 @@ def make_config(ground: Ground) -> Config:
     )
 
 
-def _make_disk(seed: int, node: int, script: Script) -> SimulatedDisk:
+def _make_disk(world: World, node: int, script: Script) -> SimulatedDisk:
     ground = script.ground
-    disk = SimulatedDisk(keep_history=FaultClass.ROT in script.classes)
+    disk = SimulatedDisk(keep_history=FaultClass.ROT in script.classes, clock=world)
     disk.latency = DiskLatency(
-        random=stream(seed, f"disk-{node}"),
+        random=stream(script.seed, f"disk-{node}"),
         write_ns=ground.write_ns,
         flush_min_ns=ground.flush_ns[0],
         flush_max_ns=ground.flush_ns[1],

@@ -10,6 +10,8 @@ contract suite runs on both. Durable state and page cache are separate, so:
     unflushed size changes, any prefix of the unflushed changes of each name; `power_cut` makes this
     disk one of them;
   * the death of a process (`DiskView.kill`, `kill_process`) loses nothing but handles and locks;
+  * a flush takes effect when it ends, by the clock of the process that flushes; until then what it
+    was given may survive or not. Used alone the disk has no clock: everything happens at its call;
   * a failed flush leaves clean pages that the device may never have seen: the next flush succeeds
     and makes nothing durable, `drop_cache` shows the device (SAFETY F5);
   * a device that lies keeps what is flushed in its own cache until its next honest flush.
@@ -22,11 +24,13 @@ from copy import deepcopy
 from random import Random
 
 from actors.simulation import disk_faults
-from actors.simulation.crash import choices_bounded
+from actors.simulation.disk_acts import Clock, DiskActs, StillClock
+from actors.simulation.disk_crash import crashed_files
 from actors.simulation.disk_faults import RotKind
-from actors.simulation.disk_file import ZERO_SECTOR, Sectors, SimulatedFile, crashed_file
-from actors.simulation.disk_names import DiskNames
-from actors.simulation.disk_view import DiskLatency, DiskView
+from actors.simulation.disk_file import SimulatedFile
+from actors.simulation.disk_names import DiskNames, Marks
+from actors.simulation.disk_sectors import ZERO_SECTOR, Landing
+from actors.simulation.disk_view import DiskLatency, DiskView, LocalClock
 from logstore.errors import DiskFull, InvariantViolated, WriteFailed
 from logstore.limits import SECTOR_BYTES
 from logstore.storage.disk import Buffer
@@ -35,9 +39,16 @@ from logstore.storage.disk import Buffer
 class SimulatedDisk:
     """A disk in memory. `capacity_bytes` counts file sizes; `on_call(what, path)` runs before every
     call that changes something: it may raise (a process dies there) or look (a crash point).
-    `keep_history`: the medium's last versions of each sector are kept, for stale ones."""
+    `keep_history`: the medium's last versions of each sector are kept, for stale ones. `clock`:
+    the world's, for disks of processes that have one."""
 
-    def __init__(self, *, capacity_bytes: int | None = None, keep_history: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        capacity_bytes: int | None = None,
+        keep_history: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
         self.capacity_bytes = capacity_bytes
         self.keep_history = keep_history
         self.on_call: Callable[[str, str], None] | None = None
@@ -46,14 +57,16 @@ class SimulatedDisk:
         self.locked: set[str] = set()
         self.is_lying = False
         self._stall_ns = 0
+        self.acts = DiskActs(clock or StillClock())
         self._names = DiskNames()
         self._lied_files: dict[SimulatedFile, None] = {}
         self._views: list[DiskView] = []
-        self._own = DiskView(self, _charge_nothing)
+        self._own = DiskView(self, _charge_nothing, StillClock())
 
-    def view(self, charge: Callable[[int], None]) -> DiskView:
-        """The disk as one more process sees it; `charge(ns)` is told what each call costs."""
-        view = DiskView(self, charge)
+    def view(self, charge: Callable[[int], None], clock: LocalClock | None = None) -> DiskView:
+        """The disk as one more process sees it; `charge(ns)` is told what each call costs, `clock`
+        is that of the process."""
+        view = DiskView(self, charge, clock or StillClock())
         self._views.append(view)
         return view
 
@@ -126,36 +139,31 @@ class SimulatedDisk:
     def names_in(self, folder: str) -> list[str]:
         return self._names.in_folder(folder)
 
-    def create_file(self, path: str) -> SimulatedFile:
+    def create_file(self, path: str, at_ns: int) -> SimulatedFile:
         if path in self._names.files:
             raise WriteFailed(f"creating {path}: it exists")
         self.take_space(path, 0, act="creating")
         file = SimulatedFile()
         self._names.add(path, file)
+        self.acts.behind(at_ns, None, self._names.changed, path, file)
         return file
 
-    def remove_name(self, path: str) -> None:
+    def remove_name(self, path: str, at_ns: int) -> None:
         self._names.drop(path)
+        self.acts.behind(at_ns, None, self._names.changed, path, None)
 
-    def flush_names(self, folder: str) -> None:
-        """Every create and unlink in the folder is durable, or the device says so."""
-        if self.is_lying:
-            self._names.flush_into_cache(folder)
-            return
-        self._settle()
-        self._names.flush(folder)
+    def flush_names(self, folder: str, begin_ns: int, end_ns: int) -> None:
+        """Every create and unlink in the folder is durable at the end, or the device says so."""
+        marks: Marks = {}
+        self.acts.behind(begin_ns, None, self._names.begin_flush, folder, marks)
+        self.acts.at(end_ns, None, self._end_names, marks)
 
-    def flush_file(self, file: SimulatedFile) -> None:
-        """Hot. The file is durable, or the device says so; an honest flush empties its cache."""
-        if self.is_lying:
-            file.flush_into_cache()
-            self._lied_files[file] = None
-            return
-        if self._lied_files or self._names.lied:
-            self._settle()
-        if self.keep_history:
-            file.remember(file.pending)
-        file.flush()
+    def flush_file(self, file: SimulatedFile, begin_ns: int, end_ns: int) -> None:
+        """Hot. The file is durable at the end, or the device says so; an honest flush empties its
+        cache."""
+        landing = Landing()
+        self.acts.behind(begin_ns, file, file.begin_flush, landing)
+        self.acts.at(end_ns, file, self._end_flush, file, landing)
 
     def flush_cost_ns(self) -> int:
         return self.latency.flush_ns() + self._stall_ns
@@ -213,6 +221,7 @@ class SimulatedDisk:
     @property
     def has_lies(self) -> bool:
         """Whether a power cut now may take what a flush has promised."""
+        self.acts.settle()
         return any(file.lied or file.lied_sizes for file in self._names.files.values())
 
     def rot(
@@ -226,8 +235,8 @@ class SimulatedDisk:
     ) -> tuple[str, int] | None:
         """Hit one durable sector of a file whose path is wanted, one of the `newest` last ones if
         that is given. Without `is_cached_too` the page cache keeps its good copy until it is
-        dropped. Returns (path, sector), or None if nothing could be hit; MISDIRECTED hits a second
-        one, see `rotten`."""
+        dropped. Returns (path, sector), or None; MISDIRECTED hits a second one, see `rotten`."""
+        self.acts.finish()
         files = {
             path: file
             for path, file in self._names.files.items()
@@ -237,17 +246,17 @@ class SimulatedDisk:
 
     def set_unreadable(self, path: str, sector: int) -> None:
         """Reading the sector is an I/O error until it is written again."""
-        self._names.files[path].rot_unreadable(sector, is_cached_too=True)
+        disk_faults.refuse_sector(self._names.files[path], sector, is_cached_too=True)
 
     def damage(self, path: str, sector: int, content: bytes) -> None:
         """The medium changes a sector behind everyone's back (rot, a zeroed or misdirected
         write)."""
         content = content.ljust(SECTOR_BYTES, b"\0")[:SECTOR_BYTES]
-        self._names.files[path].rot(sector, content, is_cached_too=True)
+        disk_faults.change_sector(self._names.files[path], sector, content, is_cached_too=True)
 
     def cut(self, path: str, size: int) -> None:
         """The tail of the file is gone behind everyone's back."""
-        self._names.files[path].cut_behind(size)
+        disk_faults.cut_behind(self._names.files[path], size)
 
     def remove(self, path: str) -> None:
         """The file is gone behind everyone's back."""
@@ -256,10 +265,17 @@ class SimulatedDisk:
     def kill_process(self) -> None:
         """The only process dies: every handle and lock of the port ends; the page cache stays."""
         self._own.kill()
-        self._own = DiskView(self, _charge_nothing)
+        self._own = DiskView(self, _charge_nothing, StillClock())
         self.on_call = None
 
     # --- power cuts ---
+
+    def stop(self, at_ns: int) -> None:
+        """The power fails at `at_ns`: what was to happen later never will."""
+        self.acts.catch_up(at_ns)
+        for file in self.acts.drop():
+            if file is not None:
+                file.is_ahead = True
 
     def power_cut(self, random: Random, *, garble: bool) -> list[tuple[str, int]]:
         """This disk after a power cut now; all its processes are dead. Each unflushed, stuck or
@@ -280,17 +296,12 @@ class SimulatedDisk:
     def crash_states(self, *, states_max: int, random: Random) -> Iterator[SimulatedDisk]:
         """The disks a power cut now may leave, all of them if there are at most `states_max`, else
         that many: none, all, each alone, all but each, every prefix, then random ones."""
-        variables: list[tuple[object, int, list[bytes | int | SimulatedFile | None]]] = []
-        files = dict.fromkeys(self._names.durable.values())
-        for path, versions in self._names.changes().items():
-            variables.append((path, -1, list(versions)))
-            files.update(dict.fromkeys(file for file in versions if file is not None))
-        for file in files:
-            for what, number, survivors in file.survivors():
-                variables.append((file, number if what == "sector" else -1, list(survivors)))
-        sizes = [len(versions) + 1 for _, _, versions in variables]
-        for choice in choices_bounded(sizes, choices_max=states_max, random=random):
-            yield self._crashed(variables, choice)
+        self.acts.settle()
+        for files in crashed_files(self._names, states_max=states_max, random=random):
+            disk = SimulatedDisk(capacity_bytes=self.capacity_bytes)
+            for path, file in files.items():
+                disk._names.put_durably(path, file)
+            yield disk
 
     def copy(self) -> SimulatedDisk:
         """A disk with the same durable content, as after a power cut that lost nothing readable."""
@@ -336,16 +347,19 @@ class SimulatedDisk:
         """The file is there and the range reads as now whatever a power cut leaves.
         `counting_lies`: what the device claims to have counts as durable. Rot does not count
         against it: `durable_bytes` shows the medium."""
+        self.acts.settle_for_asker()
         file = self._names.durable_file(path, counting_lies=counting_lies)
         return file is not None and file.is_durable(offset, size, counting_lies=counting_lies)
 
     def durable_bytes(self, path: str, offset: int, size: int) -> bytes:
         """What the medium has there, fewer bytes at the end of the file as the medium knows it;
         none of a file whose name is not durable."""
+        self.acts.settle_for_asker()
         file = self._names.durable.get(path)
         return b"" if file is None else file.durable_bytes(offset, size)
 
     def durable_paths(self) -> list[str]:
+        self.acts.settle_for_asker()
         return sorted(self._names.durable)
 
     def rotten(self) -> list[tuple[str, int]]:
@@ -355,6 +369,23 @@ class SimulatedDisk:
 
     # --- inside ---
 
+    def _end_names(self, marks: Marks) -> None:
+        if self.is_lying:
+            self._names.flush_into_cache(marks)
+            return
+        self._settle()
+        self._names.end_flush(marks)
+
+    def _end_flush(self, file: SimulatedFile, landing: Landing) -> None:
+        """Hot."""
+        if self.is_lying:
+            file.flush_into_cache(landing)
+            self._lied_files[file] = None
+            return
+        if self._lied_files or self._names.lied:
+            self._settle()
+        file.end_flush(landing, keep_history=self.keep_history)
+
     def _settle(self) -> None:
         """An honest flush: the device's cache, of all files, is on the medium."""
         self._names.settle()
@@ -363,35 +394,6 @@ class SimulatedDisk:
                 file.remember(file.lied)
             file.settle()
         self._lied_files.clear()
-
-    def _crashed(
-        self,
-        variables: list[tuple[object, int, list[bytes | int | SimulatedFile | None]]],
-        choice: tuple[int, ...],
-    ) -> SimulatedDisk:
-        names = dict(self._names.durable)
-        sectors: dict[SimulatedFile, Sectors] = {}
-        sizes: dict[SimulatedFile, list[int]] = {}
-        for (owner, number, versions), taken in zip(variables, choice, strict=True):
-            if taken == 0:
-                continue
-            value = versions[taken - 1]
-            if isinstance(owner, SimulatedFile):
-                if isinstance(value, bytes):
-                    sectors.setdefault(owner, {})[number] = value
-                else:
-                    sizes[owner] = [v for v in versions[:taken] if isinstance(v, int)]
-            elif isinstance(owner, str):
-                if isinstance(value, SimulatedFile):
-                    names[owner] = value
-                else:
-                    names.pop(owner, None)
-        disk = SimulatedDisk(capacity_bytes=self.capacity_bytes)
-        for path, file in names.items():
-            disk._names.put_durably(
-                path, crashed_file(file, sectors.get(file, {}), sizes.get(file, []))
-            )
-        return disk
 
 
 def _charge_nothing(cost_ns: int) -> None:

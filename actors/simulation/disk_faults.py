@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from random import Random
 
-from actors.simulation.disk_file import ZERO_SECTOR, SimulatedFile
+from actors.simulation.disk_file import SimulatedFile
+from actors.simulation.disk_sectors import ZERO_SECTOR, cut_sectors
 from logstore.limits import SECTOR_BYTES
 
 
@@ -48,7 +49,7 @@ def rot(
             numbers = sorted(numbers)[-newest:]
         number = random.choice(numbers)
         if kind is RotKind.UNREADABLE:
-            file.rot_unreadable(number, is_cached_too=is_cached_too)
+            refuse_sector(file, number, is_cached_too=is_cached_too)
         elif kind is RotKind.MISDIRECTED:
             other = _other_sector(files, random, file.durable[number])
             if other is None:
@@ -56,7 +57,7 @@ def rot(
             _swap(file, number, *other, is_cached_too=is_cached_too)
         else:
             content = _rotten(file, number, random, kind)
-            file.rot(number, content, is_cached_too=is_cached_too)
+            change_sector(file, number, content, is_cached_too=is_cached_too)
         return path, number
     return None
 
@@ -69,6 +70,37 @@ def is_given(file: SimulatedFile, start: int, content: bytes) -> bool:
         if any(number in file.unreadable for number in sectors):
             return False
     return file.durable_bytes(start, len(content)) == content
+
+
+def change_sector(file: SimulatedFile, number: int, content: bytes, *, is_cached_too: bool) -> None:
+    """The medium changes a sector; the page cache may keep its copy."""
+    file.rotten.setdefault(number, file.durable.get(number, ZERO_SECTOR))
+    file.durable[number] = content
+    if is_cached_too:
+        file.sectors[number] = content
+        file.apart.pop(number, None)
+    else:
+        file.apart[number] = None
+
+
+def refuse_sector(file: SimulatedFile, number: int, *, is_cached_too: bool) -> None:
+    """The medium refuses the sector until it is written again."""
+    file.rotten.setdefault(number, file.durable.get(number, ZERO_SECTOR))
+    file.unreadable.add(number)
+    if is_cached_too:
+        file.apart.pop(number, None)
+    else:
+        file.apart[number] = None
+
+
+def cut_behind(file: SimulatedFile, size: int) -> None:
+    """The tail is gone."""
+    file.size = file.durable_size = size
+    file.pending_sizes.clear()
+    file.lied_sizes.clear()
+    cut_sectors(file.sectors, size)
+    cut_sectors(file.durable, size)
+    file.forget_beyond(size)
 
 
 def _candidates(file: SimulatedFile, kind: RotKind) -> Iterator[int]:
@@ -123,5 +155,5 @@ def _swap(
     file: SimulatedFile, number: int, other: SimulatedFile, at: int, *, is_cached_too: bool
 ) -> None:
     mine, theirs = file.durable[number], other.durable[at]
-    file.rot(number, theirs, is_cached_too=is_cached_too)
-    other.rot(at, mine, is_cached_too=is_cached_too)
+    change_sector(file, number, theirs, is_cached_too=is_cached_too)
+    change_sector(other, at, mine, is_cached_too=is_cached_too)

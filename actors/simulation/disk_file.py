@@ -6,7 +6,8 @@ power cut and rot do to them. Must not know names, handles, processes, nor what 
 From the page cache down to the medium:
 
   * `sectors`, `size`: what a reader sees;
-  * `pending`: written since the last flush; `older`: what it replaced since then;
+  * `pending`: written since the last flush began; `older`: what it replaced since then;
+  * `landing`: handed over to flushes that are under way, oldest first;
   * `stuck`: clean pages of a failed flush, which the device may or may not have (SAFETY F5);
   * `lied`: flushed to a device that kept it in its own cache;
   * `durable`, `durable_size`: the medium.
@@ -22,10 +23,9 @@ from collections.abc import Iterable, Iterator
 from itertools import repeat
 from random import Random
 
+from actors.simulation.disk_sectors import ZERO_SECTOR, Landing, Sectors, cut_sectors
 from logstore.limits import SECTOR_BYTES
 
-ZERO_SECTOR = bytes(SECTOR_BYTES)
-Sectors = dict[int, bytes]  # sector number -> its bytes; an absent sector reads as zeros
 _HISTORY_MAX = 2  # versions of a sector that the medium held before: enough for a stale one
 _GARBLED_ONE_IN = 4  # a sector under way at a power cut is garbled with this chance
 
@@ -43,6 +43,8 @@ class SimulatedFile:
         self.pending: Sectors = {}
         self.older: dict[int, list[bytes]] = {}
         self.pending_sizes: list[int] = []
+        self.landing: list[Landing] = []
+        self.is_ahead = False  # the cache has what was to happen later and never did
         self.stuck: dict[int, list[bytes]] = {}
         self.lied: dict[int, list[bytes]] = {}
         self.lied_sizes: list[int] = []
@@ -80,14 +82,17 @@ class SimulatedFile:
 
     def is_unsettled(self, number: int) -> bool:
         """What is read there is not on the medium for certain."""
-        return number in self.pending or number in self.stuck or number in self.lied
+        if number in self.pending or number in self.stuck or number in self.lied:
+            return True
+        return any(number in landing.newest for landing in self.landing)
 
-    def write(self, offset: int, data: bytes) -> None:
-        """Hot. Put `data`, which lies below `size`, into the cache, a whole number of sectors at
-        once."""
+    def write(self, offset: int, data: bytes) -> Sectors:
+        """Hot. Put `data`, which lies below `size`, into the cache. Returns its sectors as they are
+        then, which `dirty` takes."""
         if not data:
-            return
-        sectors, pending = self.sectors, self.pending
+            return {}
+        sectors = self.sectors
+        changes: Sectors = {}
         end = offset + len(data)
         first, inside = divmod(offset, SECTOR_BYTES)
         if inside:
@@ -96,66 +101,81 @@ class SimulatedFile:
             data += sectors.get(end // SECTOR_BYTES, ZERO_SECTOR)[end % SECTOR_BYTES :]
         number = first
         for at in range(0, len(data), SECTOR_BYTES):
-            if number in pending:
-                self.older.setdefault(number, []).append(pending[number])
-            sectors[number] = pending[number] = data[at : at + SECTOR_BYTES]
+            changes[number] = data[at : at + SECTOR_BYTES]
             number += 1
+        sectors.update(changes)
+        return changes
 
-    def resize(self, size: int) -> None:
-        """Growing costs nothing: what is absent reads as zeros."""
+    def dirty(self, changes: Sectors) -> None:
+        """Hot. These pages are to be flushed."""
+        pending = self.pending
+        if not pending.keys().isdisjoint(changes):
+            for number in pending.keys() & changes.keys():
+                self.older.setdefault(number, []).append(pending[number])
+        pending.update(changes)
+
+    def resize(self, size: int) -> bytes:
+        """Growing costs nothing: what is absent reads as zeros. Returns the sector of the new end,
+        which `resized` takes."""
         if size < self.size:
             cut_sectors(self.sectors, size)
-            self._forget_beyond(size)
+        self.size = size
+        return self.sectors.get(size // SECTOR_BYTES, ZERO_SECTOR)
+
+    def resized(self, before: int, size: int, last: bytes) -> None:
+        """The size is to be flushed."""
+        if size < before:
+            self.forget_beyond(size)
             edge = size // SECTOR_BYTES
             if self.is_cached_good(edge):
                 # the cut page is dirty, so that no older tail of it follows the new size
-                if edge in self.pending:
-                    self.older.setdefault(edge, []).append(self.pending[edge])
-                self.pending[edge] = self.sectors.get(edge, ZERO_SECTOR)
-        self.size = size
+                self.dirty({edge: last})
         self.pending_sizes.append(size)
 
     # --- flushing ---
 
-    def flush(self) -> None:
-        """Hot. What is pending becomes durable. The caller has settled what was lied about."""
-        if self.pending_sizes:
-            self._set_durable_size(self.pending_sizes)
-            self.pending_sizes.clear()
-        pending = self.pending
-        if not pending:
-            return
-        self.durable.update(pending)
-        if self.stuck:
-            for number in pending:
-                self.stuck.pop(number, None)
-        if self.rotten:
-            for number in pending:
-                self._heal(number)
-        pending.clear()
+    def begin_flush(self, landing: Landing) -> None:
+        """Hot. What is pending is under way; it lands when the flush ends."""
+        landing.newest, self.pending = self.pending, {}
         if self.older:
-            self.older.clear()
+            landing.older, self.older = self.older, {}
+        if self.pending_sizes:
+            landing.sizes, self.pending_sizes = self.pending_sizes, []
+        self.landing.append(landing)
+
+    def end_flush(self, landing: Landing, *, keep_history: bool) -> None:
+        """Hot. What the flush was given, and each that began before it, is durable. The caller has
+        settled what was lied about."""
+        for landed in self._landed(landing):
+            if keep_history:
+                self.remember(landed.newest)
+            if landed.sizes:
+                self._set_durable_size(landed.sizes)
+            self.durable.update(landed.newest)
+            if self.stuck:
+                for number in landed.newest:
+                    self.stuck.pop(number, None)
+            if self.rotten:
+                for number in landed.newest:
+                    self._heal(number)
 
     def fail_flush(self) -> None:
         """The pages go clean; nobody knows what the device has of them."""
-        for number, newest in self.pending.items():
-            versions = self.stuck.setdefault(number, [])
-            versions.extend(self.older.get(number, ()))
-            versions.append(newest)
-        self.pending.clear()
-        self.older.clear()
+        self.begin_flush(Landing())
+        for landing in self.landing:
+            for number, versions in landing.versions():
+                self.stuck.setdefault(number, []).extend(versions)
+            self.pending_sizes.extend(landing.sizes)
+        self.landing.clear()
 
-    def flush_into_cache(self) -> None:
+    def flush_into_cache(self, landing: Landing) -> None:
         """The device says done and keeps it in its own cache."""
-        for number, newest in self.pending.items():
-            versions = self.lied.setdefault(number, [])
-            versions.extend(self.stuck.pop(number, ()))
-            versions.extend(self.older.get(number, ()))
-            versions.append(newest)
-        self.lied_sizes.extend(self.pending_sizes)
-        self.pending.clear()
-        self.older.clear()
-        self.pending_sizes.clear()
+        for landed in self._landed(landing):
+            for number, versions in landed.versions():
+                kept = self.lied.setdefault(number, [])
+                kept.extend(self.stuck.pop(number, ()))
+                kept.extend(versions)
+            self.lied_sizes.extend(landed.sizes)
 
     def settle(self) -> None:
         """An honest flush of the device: what it lied about is durable."""
@@ -181,9 +201,10 @@ class SimulatedFile:
                 continue
             self.stuck.pop(number, None)
             self.apart.pop(number, None)
-            if number in self.lied:
-                self.sectors[number] = self.pending.get(number, self.lied[number][-1])
-            elif number not in self.pending:
+            versions = self._versions(number)
+            if versions:
+                self.sectors[number] = versions[-1]
+            else:
                 self._show_durable(number)
 
     # --- power cuts ---
@@ -193,14 +214,14 @@ class SimulatedFile:
         one)."""
         for number in self._unsettled():
             yield "sector", number, [*self._versions(number)]
-        if self.lied_sizes or self.pending_sizes:
-            yield "size", 0, [*self.lied_sizes, *self.pending_sizes]
+        if sizes := self._sizes():
+            yield "size", 0, [*sizes]
 
     def power_cut(self, random: Random, *, keep_in_eight: int, garble: bool) -> list[int]:
         """In place: each unsettled sector is kept in one of its versions with `keep_in_eight`
         chances in eight, else dropped; sizes keep a prefix of their changes. Returns the garbled
         sectors. Its cost is that of what is unsettled, unless the file shrank."""
-        sizes = [*self.lied_sizes, *self.pending_sizes]
+        sizes = self._sizes()
         shrank = bool(sizes) and min(sizes) < max(self.durable_size, self.size, *sizes)
         taken = sizes[: random.randrange(len(sizes) + 1)] if sizes else []
         if taken:
@@ -225,38 +246,8 @@ class SimulatedFile:
             if is_garbled:
                 self.rotten[number] = before
                 garbled.append(number)
-        self._forget_all_but_durable(numbers, whole=shrank)
+        self._forget_all_but_durable(numbers, whole=shrank or self.is_ahead)
         return garbled
-
-    # --- the medium ---
-
-    def rot(self, number: int, content: bytes, *, is_cached_too: bool) -> None:
-        """The medium changes a sector behind everyone's back; the page cache may keep its copy."""
-        self.rotten.setdefault(number, self.durable.get(number, ZERO_SECTOR))
-        self.durable[number] = content
-        if is_cached_too:
-            self.sectors[number] = content
-            self.apart.pop(number, None)
-        else:
-            self.apart[number] = None
-
-    def rot_unreadable(self, number: int, *, is_cached_too: bool) -> None:
-        """The medium refuses the sector until it is written again."""
-        self.rotten.setdefault(number, self.durable.get(number, ZERO_SECTOR))
-        self.unreadable.add(number)
-        if is_cached_too:
-            self.apart.pop(number, None)
-        else:
-            self.apart[number] = None
-
-    def cut_behind(self, size: int) -> None:
-        """The tail is gone behind everyone's back."""
-        self.size = self.durable_size = size
-        self.pending_sizes.clear()
-        self.lied_sizes.clear()
-        cut_sectors(self.sectors, size)
-        cut_sectors(self.durable, size)
-        self._forget_beyond(size)
 
     # --- looking ---
 
@@ -268,9 +259,13 @@ class SimulatedFile:
             base = self.lied_sizes[-1]
         elif self.lied_sizes:
             base = min(base, *self.lied_sizes)
-        if end > base or (self.pending_sizes and end > min(self.pending_sizes)):
+        if end > base:
             return False
-        if not (self.pending or self.stuck or self.lied):
+        if self.landing or self.pending_sizes:
+            later = self._sizes()[len(self.lied_sizes) :]
+            if later and end > min(later):
+                return False
+        if not (self.pending or self.landing or self.stuck or self.lied):
             return True
         for number in range(offset // SECTOR_BYTES, -(-end // SECTOR_BYTES)):
             if self.is_unsettled(number):
@@ -296,7 +291,7 @@ class SimulatedFile:
         """Every version that may survive has this part as it is read now."""
         now = self.sectors.get(number, ZERO_SECTOR)[part]
         if counting_lies and number in self.lied:
-            later = [*self.stuck.get(number, ()), *self.older.get(number, ())]
+            later = self._versions(number)[len(self.lied[number]) :]
             bases = [self.lied[number][-1]]
         else:
             later = self._versions(number)
@@ -307,12 +302,28 @@ class SimulatedFile:
             version[part] == now for version in later
         )
 
+    def _landed(self, landing: Landing) -> list[Landing]:
+        """It and those before it, which are under way no more; none if something cut it short."""
+        if landing not in self.landing:
+            return []
+        end = self.landing.index(landing) + 1
+        landed, self.landing = self.landing[:end], self.landing[end:]
+        return landed
+
     def _unsettled(self) -> list[int]:
-        return sorted(self.pending.keys() | self.stuck.keys() | self.lied.keys())
+        numbers = self.pending.keys() | self.stuck.keys() | self.lied.keys()
+        return sorted(numbers.union(*[landing.newest for landing in self.landing]))
+
+    def _sizes(self) -> list[int]:
+        """What the size was set to after its durable value, oldest first."""
+        landing = [size for each in self.landing for size in each.sizes]
+        return [*self.lied_sizes, *landing, *self.pending_sizes]
 
     def _versions(self, number: int) -> list[bytes]:
         """What the sector was given after its durable version, oldest first."""
         versions = [*self.lied.get(number, ()), *self.stuck.get(number, ())]
+        for landing in self.landing:
+            versions.extend(landing.versions_of(number))
         versions.extend(self.older.get(number, ()))
         if number in self.pending:
             versions.append(self.pending[number])
@@ -335,7 +346,7 @@ class SimulatedFile:
     def _show_durable(self, number: int) -> None:
         """A file that was cut meanwhile shows nothing of before beyond the cut."""
         content = self.durable.get(number)
-        sizes = [*self.lied_sizes, *self.pending_sizes]
+        sizes = self._sizes()
         if content is not None and sizes:
             inside = min(sizes) - number * SECTOR_BYTES
             content = content[:inside].ljust(SECTOR_BYTES, b"\0") if inside > 0 else None
@@ -344,12 +355,14 @@ class SimulatedFile:
         else:
             self.sectors[number] = content
 
-    def _forget_beyond(self, size: int) -> None:
+    def forget_beyond(self, size: int) -> None:
         """Nothing that begins at or beyond byte `size` is under way any more."""
         for number in self._unsettled() + list(self.apart):
             if number * SECTOR_BYTES >= size:
                 self.pending.pop(number, None)
                 self.older.pop(number, None)
+                for landing in self.landing:
+                    landing.forget(number)
                 self.stuck.pop(number, None)
                 self.lied.pop(number, None)
                 self.apart.pop(number, None)
@@ -363,29 +376,10 @@ class SimulatedFile:
                 self._show_durable(number)
         self.pending.clear()
         self.older.clear()
+        self.landing.clear()
+        self.is_ahead = False
         self.stuck.clear()
         self.lied.clear()
         self.apart.clear()
         self.pending_sizes.clear()
         self.lied_sizes.clear()
-
-
-def crashed_file(file: SimulatedFile, sectors: Sectors, sizes: list[int]) -> SimulatedFile:
-    """The file after a power cut that left these unflushed sectors and size changes."""
-    content = dict(file.durable)
-    if sizes:
-        cut_sectors(content, min(sizes))
-    content.update(sectors)
-    size = sizes[-1] if sizes else file.durable_size
-    cut_sectors(content, size)
-    return SimulatedFile(size, content, file.unreadable - sectors.keys())
-
-
-def cut_sectors(sectors: Sectors, size: int) -> None:
-    """Drop what lies at or beyond byte `size`."""
-    for number in [n for n in sectors if (n + 1) * SECTOR_BYTES > size]:
-        inside = size - number * SECTOR_BYTES
-        if inside <= 0:
-            del sectors[number]
-        else:
-            sectors[number] = sectors[number][:inside].ljust(SECTOR_BYTES, b"\0")

@@ -1,8 +1,8 @@
 """The names on the simulated disk: which are there, which are durable, what is between.
 
 Owns names and their changes. Must not know what files hold, nor handles or space. A change of a
-name is durable once its folder was flushed; before, a power cut keeps any prefix of its changes. A
-device that lies has them in its own cache until its next honest flush.
+name is durable once a flush of its folder has ended; before, a power cut keeps any prefix of its
+changes. A device that lies has them in its own cache until its next honest flush.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from random import Random
 from actors.simulation.disk_file import SimulatedFile
 
 Versions = list[SimulatedFile | None]  # of a name, oldest first; None: unlinked
+Marks = dict[str, SimulatedFile | None]  # the newest change of each name that a flush was given
 
 
 class DiskNames:
@@ -29,12 +30,14 @@ class DiskNames:
         return sorted(name for name in names if "/" not in name)
 
     def add(self, path: str, file: SimulatedFile) -> None:
+        """Seen at once, as `drop`; `changed` says when it is on its way to the medium."""
         self.files[path] = file
-        self.pending.setdefault(path, []).append(file)
 
     def drop(self, path: str) -> None:
         del self.files[path]
-        self.pending.setdefault(path, []).append(None)
+
+    def changed(self, path: str, file: SimulatedFile | None) -> None:
+        self.pending.setdefault(path, []).append(file)
 
     def put_durably(self, path: str, file: SimulatedFile) -> None:
         self.files[path] = file
@@ -47,15 +50,20 @@ class DiskNames:
         for changes in (self.pending, self.lied):
             changes.pop(path, None)
 
-    def flush(self, folder: str) -> None:
-        """What changed in the folder is durable. The caller has settled what was lied about."""
-        for path in self._changed_in(folder):
-            self._make_durable(path, self.pending.pop(path)[-1])
+    def begin_flush(self, folder: str, marks: Marks) -> None:
+        """`marks` is what changed in the folder so far."""
+        marks.update((path, self.pending[path][-1]) for path in self._changed_in(folder))
 
-    def flush_into_cache(self, folder: str) -> None:
+    def end_flush(self, marks: Marks) -> None:
+        """What the flush was given is durable. The caller has settled what was lied about."""
+        for path, newest in marks.items():
+            if self._taken(path, newest):
+                self._make_durable(path, newest)
+
+    def flush_into_cache(self, marks: Marks) -> None:
         """The device says done and keeps it in its own cache."""
-        for path in self._changed_in(folder):
-            self.lied.setdefault(path, []).extend(self.pending.pop(path))
+        for path, newest in marks.items():
+            self.lied.setdefault(path, []).extend(self._taken(path, newest))
 
     def settle(self) -> None:
         """An honest flush of the device: what it lied about is durable."""
@@ -92,6 +100,18 @@ class DiskNames:
         prefix = folder.rstrip("/") + "/"
         paths = [path for path in self.pending if path.startswith(prefix)]
         return [path for path in paths if "/" not in path[len(prefix) :]]
+
+    def _taken(self, path: str, newest: SimulatedFile | None) -> Versions:
+        """The changes of a name up to `newest`, which are pending no more."""
+        versions = self.pending.get(path, [])
+        if newest not in versions:
+            return []
+        end = versions.index(newest) + 1
+        if versions[end:]:
+            self.pending[path] = versions[end:]
+        else:
+            del self.pending[path]
+        return versions[:end]
 
     def _make_durable(self, path: str, file: SimulatedFile | None) -> None:
         if file is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -43,6 +43,13 @@ class DiskLatency(msgspec.Struct):
         return self.flush_min_ns + (self.random.getrandbits(32) * (span + 1) >> 32)
 
 
+class LocalClock(Protocol):
+    """How far a process is, calls that take time included."""
+
+    @property
+    def local_now_ns(self) -> int: ...
+
+
 class _Handles(dict[int, tuple[str, SimulatedFile]]):
     """Handle to (path, file); a process that is dead has none."""
 
@@ -54,11 +61,15 @@ class DiskView:
     """A `logstore.storage.disk.Disk`. `on_call(what, path)` runs before each changing call; it may
     raise to kill the process there."""
 
-    def __init__(self, disk: SimulatedDisk, charge: Callable[[int], None]) -> None:
+    def __init__(
+        self, disk: SimulatedDisk, charge: Callable[[int], None], clock: LocalClock
+    ) -> None:
         self.on_call: Callable[[str, str], None] | None = None
         self.locks: dict[str, None] = {}
         self._disk = disk
         self._charge = charge
+        self._clock = clock
+        self._last_ns = 0  # the moment of its last act
         self._handles = _Handles()
         self._next_handle = 1
         self._death: BaseException | None = None
@@ -70,10 +81,12 @@ class DiskView:
         return not self._handles and not self.locks
 
     def kill(self) -> None:
-        """The process is dead: handles closed, locks free, nothing else lost."""
+        """The process is dead: handles closed, locks free, nothing else lost. It dies at the end of
+        what it was doing."""
         self._is_dead = True
         if self._death is None:
             self._death = InvariantViolated("a dead process used its disk")
+        self._disk.acts.catch_up(self._last_ns)
         self._handles.clear()
         for folder in self.locks:
             self._disk.locked.discard(folder)
@@ -105,14 +118,15 @@ class DiskView:
         return self._disk.names_in(folder)
 
     def sync_folder(self, folder: str) -> None:
+        begin_ns = self._clock.local_now_ns
         self._charge(self._disk.flush_cost_ns())
         self._before("sync_folder", folder)
-        self._disk.flush_names(folder)
+        self._disk.flush_names(folder, begin_ns, self._now())
 
     def create(self, path: str) -> int:
         self._charge(self._disk.latency.write_ns)
         self._before("create", path)
-        return self._open(path, self._disk.create_file(path))
+        return self._open(path, self._disk.create_file(path, self._now()))
 
     def open_read(self, path: str) -> int:
         return self._open(path, self._disk.file_named(path))
@@ -128,7 +142,7 @@ class DiskView:
         if self._disk.has_name(path):
             self._charge(self._disk.latency.write_ns)
             self._before("unlink", path)
-            self._disk.remove_name(path)
+            self._disk.remove_name(path, self._now())
 
     # --- bytes ---
 
@@ -139,10 +153,11 @@ class DiskView:
             self._charge(disk.latency.read_ns)
         if disk.failing and disk.takes_failure("read", path):
             raise CorruptData(path, offset, expected="readable bytes", got="I/O error")
-        if file.unreadable and (number := file.first_unreadable(offset, size)) is not None:
-            raise CorruptData(
-                path, number * SECTOR_BYTES, expected="readable bytes", got="I/O error"
-            )
+        if file.unreadable:
+            disk.acts.finish()
+            if (number := file.first_unreadable(offset, size)) is not None:
+                position = number * SECTOR_BYTES
+                raise CorruptData(path, position, expected="readable bytes", got="I/O error")
         return file.read(offset, size)
 
     def write(self, handle: int, offset: int, views: Sequence[Buffer]) -> int:
@@ -157,19 +172,22 @@ class DiskView:
                 disk.take_space(path, end - file.size, act="writing")
             except DiskFull as error:
                 raise WriteFailed(str(error)) from error
-            file.resize(end)
-        file.write(offset, data)
+            self._resize(file, end)
+        disk.acts.behind(self._now(), file, file.dirty, file.write(offset, data))
         return len(data)
 
     def flush(self, handle: int) -> None:
         path, file = self._handles[handle]
-        self._charge(self._disk.flush_cost_ns())
+        disk = self._disk
+        begin_ns = self._clock.local_now_ns
+        self._charge(disk.flush_cost_ns())
         try:
             self._before("flush", path)
         except WriteFailed:
+            disk.acts.catch_up(self._now())
             file.fail_flush()
             raise
-        self._disk.flush_file(file)
+        disk.flush_file(file, begin_ns, self._now())
 
     def allocate(self, handle: int, size: int) -> None:
         path, file = self._handles[handle]
@@ -177,24 +195,38 @@ class DiskView:
         self._before("allocate", path)
         if size > file.size:
             self._disk.take_space(path, size - file.size, act="allocating")
-            file.resize(size)
+            self._resize(file, size)
 
     def truncate(self, handle: int, size: int) -> None:
         path, file = self._handles[handle]
         self._charge(self._disk.latency.write_ns)
         self._before("truncate", path)
-        file.resize(size)
+        self._resize(file, size)
 
     def size(self, handle: int) -> int:
         return self._handles[handle][1].size
 
     def drop_cache(self, handle: int) -> None:
-        self._handles[handle][1].drop_cache()
+        self._drop_cache(self._handles[handle][1], None)
 
     def release_cache(self, handle: int, end: int) -> None:
-        self._handles[handle][1].drop_cache(end)
+        self._drop_cache(self._handles[handle][1], end)
 
     # --- inside ---
+
+    def _now(self) -> int:
+        """Hot. The moment of a change."""
+        self._last_ns = now_ns = self._clock.local_now_ns
+        return now_ns
+
+    def _resize(self, file: SimulatedFile, size: int) -> None:
+        before, last = file.size, file.resize(size)
+        self._disk.acts.behind(self._now(), file, file.resized, before, size, last)
+
+    def _drop_cache(self, file: SimulatedFile, end: int | None) -> None:
+        if file.stuck or file.apart:
+            self._disk.acts.finish()
+            file.drop_cache(end)
 
     def _open(self, path: str, file: SimulatedFile) -> int:
         if self._death is not None:
@@ -223,6 +255,7 @@ class DiskView:
             raise
         except BaseException as death:
             self._death = death
+            self._disk.acts.catch_up(self._clock.local_now_ns)  # it dies in this call, not before
             raise
         if self._death is not None:
             raise self._death

@@ -51,8 +51,9 @@ class SimulatedLane:
         self.name = name
         self._process = process
         self._wake = wake
-        self._jobs: deque[Callable[[], None]] = deque()
+        self._jobs: deque[tuple[int, Callable[[], None]]] = deque()  # with its earliest start
         self._busy_until_ns = 0
+        self._planned_ns = -1
         self._error: BaseException | None = None
 
     @property
@@ -60,16 +61,18 @@ class SimulatedLane:
         return bool(self._jobs) or self._busy_until_ns > self._process.local_now_ns
 
     def start(self, job: Callable[[], None]) -> None:
-        self._jobs.append(job)
+        self._jobs.append((self._process.local_now_ns + LANE_START_NS, job))
         if len(self._jobs) == 1:
-            at_ns = max(self._process.local_now_ns + LANE_START_NS, self._busy_until_ns)
-            self._process.world.at(at_ns, self._run_next)
+            self._plan(self._next_start_ns)
 
     def wait(self) -> None:
+        """The jobs run when they would have; the actor goes on behind them."""
         process = self._process
+        now_ns, own_ns = process.world.now_ns, process.local_now_ns
         while self._jobs:
-            self._run(self._jobs.popleft())
-        process.charge(max(0, self._busy_until_ns - process.local_now_ns))
+            process.busy_ns = max(0, self._next_start_ns - now_ns)
+            self._run()
+        process.busy_ns = max(own_ns, self._busy_until_ns) - now_ns
         self.check()
 
     def check(self) -> None:
@@ -80,31 +83,40 @@ class SimulatedLane:
     def close(self) -> None:
         """Jobs die with their process."""
 
-    def _run_next(self) -> None:
+    @property
+    def _next_start_ns(self) -> int:
+        return max(self._jobs[0][0], self._busy_until_ns)
+
+    def _plan(self, at_ns: int) -> None:
+        self._planned_ns = at_ns
+        self._process.world.at(at_ns, self._run_next, at_ns)
+
+    def _run_next(self, at_ns: int) -> None:
         process = self._process
-        if not self._jobs or not process.is_alive:
+        if not self._jobs or at_ns != self._planned_ns or not process.is_alive:
             return
         if process.is_paused:
-            process.world.at(process.paused_until_ns, self._run_next)
+            self._plan(process.paused_until_ns)
             return
         process.busy_ns = 0
-        self._run(self._jobs.popleft())
+        self._run()
         if isinstance(self._error, ProcessKilled):
             process.die("killed in a flush thread")
             return
-        self._busy_until_ns = process.local_now_ns
         process.busy_ns = 0
         process.world.at(self._busy_until_ns, self._wake)
         if self._jobs:
-            process.world.at(self._busy_until_ns, self._run_next)
+            self._plan(self._next_start_ns)
 
-    def _run(self, job: Callable[[], None]) -> None:
+    def _run(self) -> None:
+        _, job = self._jobs.popleft()
         if self._error is not None:
             return
         try:
             job()
         except (Exception, ProcessKilled) as error:
             self._error = error
+        self._busy_until_ns = self._process.local_now_ns
 
 
 class SimulatedHost:

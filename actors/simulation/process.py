@@ -78,7 +78,7 @@ class Process:
         self.wake_ns = 0
         self._life = life
         self._make = make
-        self._free_at_ns = 0
+        self.free_at_ns = 0
         self.paused_until_ns = 0
         self.unread = 0  # messages that have arrived at its sockets
         self._next_run_ns = -1
@@ -135,7 +135,7 @@ class Process:
     def _schedule(self, at_ns: int) -> None:
         """Hot: what is planned already is used, and goes on from there if it comes too early."""
         world = self.world
-        at_ns = max(at_ns, world.now_ns, self._free_at_ns, self.paused_until_ns)
+        at_ns = max(at_ns, world.now_ns, self.free_at_ns, self.paused_until_ns)
         self._next_run_ns = at_ns
         planned = self._planned
         if not planned or at_ns < planned[0]:
@@ -160,6 +160,7 @@ class Process:
         while wakes and wakes[0] <= at_ns:
             heappop(wakes)
         self.busy_ns = WORK_NS
+        self.world.running = self
         self._is_running = True
         now_ns = self._life.monotonic_ns()
         try:
@@ -171,12 +172,13 @@ class Process:
             self.die(f"{type(error).__name__}: {error}")
             return
         except Exception as error:
+            self.busy_ns = 0
             self._life.on_broken(self, error)
             return
         self._is_running = False
         self.count_loop()
         self.world.ran(self, work)
-        self._free_at_ns = free_at_ns = at_ns + self.busy_ns
+        self.free_at_ns = free_at_ns = at_ns + self.busy_ns
         self.busy_ns = 0
         self._schedule(free_at_ns if work >= self.again_from else self._park_until(now_ns))
 
@@ -194,7 +196,7 @@ class Process:
         if self.unread:
             for source in actor.wait_on():
                 if source.is_readable:
-                    return self._free_at_ns + SPIN_NS
+                    return self.free_at_ns + SPIN_NS
         timer_ns = actor.next_timer_ns() - monotonic_ns
         until_ns = at_ns + min(PARK_MAX_NS, max(timer_ns, WORK_NS))
         wakes = self._wakes

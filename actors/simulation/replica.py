@@ -138,6 +138,9 @@ class Replica:
         self._watch.died(self.node, "", self.incarnation)
 
     def power_cut(self, random: Random, *, garble: bool) -> None:
+        # What the others have done by now rests on all that was told by then.
+        others = [each for name, each in self.processes.items() if name != topology.WRITER]
+        self.disk.stop(max(self._world.now_ns, *(each.free_at_ns for each in others), 0))
         self.kill()
         self._world.note(f"{self.node} power cut")
         self.disk.power_cut(random, garble=garble)
@@ -245,7 +248,7 @@ class Replica:
 
     def _make(self, process: Process) -> Runnable:
         name = process.name.partition(".")[2]
-        view = self._views[name] = self.disk.view(partial(self._charge, process))
+        view = self._views[name] = self.disk.view(partial(self._charge, process), process)
         view.on_call = self._on_call(name)
         host = SimulatedHost(
             process,

@@ -25,12 +25,23 @@ class Named(Protocol):
     number: int
 
 
+class Busy(Protocol):
+    """How far a process is ahead of the world, while it runs."""
+
+    busy_ns: int
+
+
+class _Nobody:
+    busy_ns = 0
+
+
 class World:
     """A `Scheduler`. `note` adds to the fingerprint, and to the flight recorder."""
 
     def __init__(self, random: Random, *, trace: Callable[[str], None] | None = None) -> None:
         self.now_ns = 0
         self.events = 0
+        self.running: Busy = _Nobody()  # whoever ran last; not ahead when it is done
         self.is_over = False
         self.recent: deque[tuple[int, str]] = deque(maxlen=_RECENT_MAX)
         self._draw_tie = random.random
@@ -41,6 +52,11 @@ class World:
         self._hash = hashlib.blake2b(digest_size=16)
         self._unhashed = bytearray()
         self._trace = trace
+
+    @property
+    def local_now_ns(self) -> int:
+        """A `Clock` of disks: the time of whoever runs."""
+        return self.now_ns + self.running.busy_ns
 
     def at(self, at_ns: int, action: Callable[..., None], *args: Any) -> None:
         """Hot."""

@@ -225,7 +225,7 @@ def test_waiting_for_a_lane_takes_as_long_as_its_jobs() -> None:
     lane = lane_of(stage)
     lane.start(lambda: stage.process.charge(MILLISECOND_NS))
     lane.wait()
-    assert stage.process.busy_ns == MILLISECOND_NS
+    assert stage.process.busy_ns == LANE_START_NS + MILLISECOND_NS
 
 
 def test_an_error_of_a_job_is_raised_once_and_no_job_follows_it() -> None:

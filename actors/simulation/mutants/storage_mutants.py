@@ -42,9 +42,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "    self._folder.log.flush_records(group)\n    self._answer(Persisted(last_seq))\n",
         "    self._answer(Persisted(last_seq))\n    self._folder.log.flush_records(group)\n",
         "Persisted leaves, then the flush begins",
-        unreachable="one do_work is one moment of the world: the flush has happened before anybody"
-        " can read the answer, and who dies in the flush takes its replica's raft along; only the"
-        " order within one do_work differs, which a world of whole steps cannot see",
     ),
     mutant(
         "answer-names-what-only-waits",
