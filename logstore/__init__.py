@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from logstore.client.admin import Admin, Watermarks
     from logstore.client.client import LogClient, connect
     from logstore.client.consumer import AtTime, Consumer
+    from logstore.client.cursors import Cursor
     from logstore.client.endpoint import Endpoint
     from logstore.client.future import AppendFuture, LsnRange
     from logstore.client.producer import Producer, ProducerOptions
@@ -33,6 +34,7 @@ _HOME = {
     "LsnRange": "logstore.client.future",
     "Consumer": "logstore.client.consumer",
     "AtTime": "logstore.client.consumer",
+    "Cursor": "logstore.client.cursors",
     "RangeReader": "logstore.client.reader",
     "Record": "logstore.client.records",
     "RecordBatch": "logstore.client.records",
@@ -53,6 +55,7 @@ __all__ = [
     "LsnRange",
     "Consumer",
     "AtTime",
+    "Cursor",
     "RangeReader",
     "Record",
     "RecordBatch",

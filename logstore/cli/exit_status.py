@@ -34,6 +34,8 @@ _REFUSED = (
     errors.SequenceReused,
     errors.CommittedLsnUnknown,
     errors.UnknownProducer,
+    errors.CursorMoved,
+    errors.TooManyCursors,
     errors.TransferFailed,
     errors.FolderRefused,
     errors.DiskFull,

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "consume": ("logstore.cli.consume", "consume", "Write committed payloads to stdout."),
     "status": ("logstore.cli.operate", "status", "Who leads, and how each replica is doing."),
     "transfer": ("logstore.cli.operate", "transfer", "Hand leadership to another replica."),
+    "cursor": ("logstore.cli.cursor", "cursor", "Named cursors: set, list, delete."),
     "verify": ("logstore.cli.operate", "verify", "Compare the replicas, byte for byte."),
     "simulate": (
         "logstore.cli.simulate",

@@ -1,4 +1,4 @@
-"""What an operator asks of a cluster: status, watermarks, transfer of leadership, initialisation.
+"""What an operator asks of a cluster: status, watermarks, cursors, transfer, initialisation.
 
 Owns no state. Answers come from whoever has them; a replica that does not answer is part of the
 answer.
@@ -12,6 +12,7 @@ import msgspec
 
 from logstore.client.clock import milliseconds_until, seconds_from_now
 from logstore.client.consumer import AtTime
+from logstore.client.cursors import Cursor, Cursors, deletion_of
 from logstore.client.endpoint import Endpoint
 from logstore.client.link import Context, Waiter
 from logstore.client.refusal import TRANSIENT
@@ -60,6 +61,7 @@ class Admin:
         self._context = context
         self._routing = routing
         self._timeout_s = timeout_s
+        self._cursors = Cursors(context, routing, timeout_s=timeout_s)
 
     def status(self) -> dict[str, Any]:
         """The cluster as JSON-ready data.
@@ -180,6 +182,46 @@ class Admin:
             )
         finally:
             reader.close()
+
+    def cursors(self) -> list[Cursor]:
+        """Every named cursor, by name, with all that was set before this call (linearizable).
+
+        Raises:
+          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+        """
+        return self._cursors.list()
+
+    def set_cursor(
+        self, name: str, lsn: int, *, hold: bool = False, expected_lsn: int | None = None
+    ) -> int:
+        """Let the cursor `name` stand before `lsn`; where it stood until now, 0: nowhere.
+
+        Returns once a majority has it on disk. A try without an answer is repeated: it may take
+        effect twice, which matters only to who shares the cursor without `expected_lsn`.
+
+        Args:
+          name: 1 to 255 bytes of UTF-8. The log keeps up to 256 cursors.
+          lsn: the next LSN to read, at least 1.
+          hold: keep the payloads from `lsn` on until the cursor moves, or is set without.
+          expected_lsn: only if it stands there now, 0: only if there is none. None: in any case.
+
+        Raises:
+          CursorMoved: it does not stand at `expected_lsn`; `.lsn` says where it does.
+          TooManyCursors: delete one first.
+          OutcomeUnknown: the cursor may be set or not; list the cursors, or ask again.
+          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+          InvalidRequest: no such name or LSN can be.
+        """
+        if lsn == 0:
+            raise InvalidRequest("LSN 0 is where no cursor stands: use delete_cursor")
+        return self._cursors.change(Cursor(name, lsn, hold), expected_lsn)
+
+    def delete_cursor(self, name: str, *, expected_lsn: int | None = None) -> int:
+        """Forget the cursor; where it stood, 0: nowhere (or a try without an answer deleted it).
+
+        Args and errors as `set_cursor`.
+        """
+        return self._cursors.change(deletion_of(name), expected_lsn)
 
     def leader(self) -> int:
         """Node id of the leader; waits for one.

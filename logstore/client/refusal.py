@@ -28,6 +28,7 @@ _BY_CODE: dict[int, type[LogStoreError]] = {
     ErrorCode.DISK_FULL: errors.DiskFull,
     ErrorCode.TRANSFER_FAILED: errors.TransferFailed,
     ErrorCode.TIMED_OUT: errors.Unreachable,
+    ErrorCode.TOO_MANY_CURSORS: errors.TooManyCursors,
 }
 
 _DEFAULT_TEXT: dict[int, str] = {
@@ -60,7 +61,8 @@ def error_of(code: int, text: str = "", *, detail: int = 0, last: int = 0) -> Lo
     Args:
       code: an ErrorCode, or a number of a newer version.
       text: the sender's words; a default is used where there are none.
-      detail: by code: the leader's node id, the expected sequence, or the first LSN of the bounds.
+      detail: by code: the leader's node id, the expected sequence, the first LSN of the bounds, or
+        where the cursor stands.
       last: the last LSN of the bounds of OUT_OF_RANGE.
     """
     words = text or _DEFAULT_TEXT.get(code, "")
@@ -68,6 +70,8 @@ def error_of(code: int, text: str = "", *, detail: int = 0, last: int = 0) -> Lo
         return errors.NotLeader(words or "this replica does not lead", leader=detail)
     if code == ErrorCode.GAP:
         return errors.Gap(words or f"sequence {detail} is expected next", expected=detail)
+    if code == ErrorCode.CURSOR_MOVED:
+        return errors.CursorMoved(words or f"the cursor stands at LSN {detail}", lsn=detail)
     if code == ErrorCode.OUT_OF_RANGE:
         words = words or f"outside of the LSNs {detail} to {last} that the replica can serve"
         return errors.OutOfRange(words, first=detail, last=last)

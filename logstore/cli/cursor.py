@@ -1,0 +1,103 @@
+"""`logstore cursor set|list|delete`: the named cursors of the log."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from logstore.cli.exit_status import ExitStatus
+from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.output import say, write_json
+from logstore.client.client import connect
+
+_expect_option = click.option(
+    "--expect",
+    "expected_lsn",
+    type=click.IntRange(0),
+    metavar="LSN",
+    help="only if it stands there now; 0: only if there is no such cursor",
+)
+
+
+@click.group("cursor")
+def cursor() -> None:
+    """Named cursors: how far an archive, or another reader, has come.
+
+    They are kept by the log itself, on every replica.
+    """
+
+
+@cursor.command("set")
+@click.argument("name")
+@click.argument("lsn", type=click.IntRange(1))
+@click.option("--hold", is_flag=True, help="keep the payloads from LSN on; without it: no longer")
+@_expect_option
+@endpoint_option
+@timeout_option
+@json_option
+def set_(
+    name: str,
+    lsn: int,
+    hold: bool,
+    expected_lsn: int | None,
+    endpoints: str,
+    timeout_s: float,
+    json_path: str | None,
+) -> None:
+    """Let NAME stand before LSN, the next one to read.
+
+    Exit status 4 if it does not stand where --expect says.
+    """
+    with connect(endpoints, timeout=timeout_s) as client:
+        before = client.admin.set_cursor(name, lsn, hold=hold, expected_lsn=expected_lsn)
+    if json_path is not None:
+        document = {"name": name, "lsn": lsn, "hold": hold, "previous_lsn": before}
+        write_json(document, json_path)
+    else:
+        say(f"{name} stands at LSN {lsn}, {f'before at {before}' if before else 'a new cursor'}")
+
+
+@cursor.command("list")
+@endpoint_option
+@timeout_option
+@json_option
+def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
+    """Every cursor, as a majority of the replicas has it."""
+    with connect(endpoints, timeout=timeout_s) as client:
+        found = client.admin.cursors()
+    if json_path is not None:
+        write_json({"cursors": msgspec.to_builtins(found)}, json_path)
+        return
+    table = Table("cursor", "LSN", "hold")
+    for each in found:
+        table.add_row(each.name, str(each.lsn), "yes" if each.hold else "no")
+    Console().print(table)
+
+
+@cursor.command("delete")
+@click.argument("name")
+@_expect_option
+@endpoint_option
+@timeout_option
+@json_option
+def delete(
+    name: str,
+    expected_lsn: int | None,
+    endpoints: str,
+    timeout_s: float,
+    json_path: str | None,
+) -> None:
+    """Forget NAME. Exit status 1 if there is no such cursor."""
+    with connect(endpoints, timeout=timeout_s) as client:
+        before = client.admin.delete_cursor(name, expected_lsn=expected_lsn)
+    if json_path is not None:
+        write_json({"name": name, "previous_lsn": before}, json_path)
+    elif before:
+        say(f"{name} is deleted, it stood at LSN {before}")
+    if not before:
+        say(f"there is no cursor {name}")
+        sys.exit(ExitStatus.NO)

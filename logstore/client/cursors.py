@@ -1,0 +1,107 @@
+"""Named cursors of the log, asked of whoever leads: set, listed, deleted.
+
+Owns no state. A change whose answer was lost is asked for again; what that may mean for the caller
+is said here, and only here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from logstore.client.leader import LeaderRequest
+from logstore.client.link import Context
+from logstore.client.routing import Routing
+from logstore.errors import CursorMoved, InvalidRequest, OutcomeUnknown, Unreachable
+from logstore.format import cursor_entries
+from logstore.format.client_messages import (
+    CursorsReply,
+    CursorsRequest,
+    DoneReply,
+    SetCursorRequest,
+)
+from logstore.format.cursor_entries import ANY_LSN, NO_LSN, cursor_fault, decode_cursors
+from logstore.limits import POSITION_MAX
+from logstore.model import Lsn
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """A name that stands before the payload `lsn`: everything below it is done with.
+
+    `hold`: payloads from `lsn` on are kept, however old they get.
+    """
+
+    name: str
+    lsn: int
+    hold: bool
+
+
+class Cursors:
+    """The cursors of one cluster. Any thread may use it."""
+
+    def __init__(self, context: Context, routing: Routing, *, timeout_s: float) -> None:
+        self._context = context
+        self._routing = routing
+        self._timeout_s = timeout_s
+
+    def list(self) -> list[Cursor]:
+        """Every cursor, by name, as a majority has it."""
+        reply = self._leader().ask(CursorsRequest(), CursorsReply)
+        return [
+            Cursor(row.name.decode(), row.lsn, row.is_held) for row in decode_cursors(reply.cursors)
+        ]
+
+    def change(self, cursor: Cursor, expected_lsn: int | None) -> int:
+        """Set the cursor, or delete it with LSN 0; where it stood before, 0: nowhere.
+
+        Raises:
+          InvalidRequest: no cursor can be like this.
+          CursorMoved: it does not stand at `expected_lsn`.
+          TooManyCursors: the log has as many as it may.
+          OutcomeUnknown: no answer in time, or the answer of an earlier try is lost and the cursor
+            stands where it was to be set: by that try, or by somebody else.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
+        """
+        request = _request(cursor, expected_lsn)
+        leader = self._leader()
+        try:
+            return leader.ask(request, DoneReply).value
+        except CursorMoved as moved:
+            if not leader.is_in_doubt or moved.lsn != cursor.lsn:
+                raise
+            raise OutcomeUnknown(
+                f"cursor {cursor.name!r} stands at LSN {moved.lsn}: set by this call, an answer of"
+                " which was lost, or by somebody else"
+            ) from moved
+        except Unreachable as error:
+            if not leader.is_in_doubt:
+                raise
+            raise OutcomeUnknown(
+                f"cursor {cursor.name!r} may be changed, or be changed yet: no answer in time; list"
+                " the cursors, or ask again"
+            ) from error
+
+    def _leader(self) -> LeaderRequest:
+        return LeaderRequest(self._context, self._routing, timeout_s=self._timeout_s)
+
+
+def _request(cursor: Cursor, expected_lsn: int | None) -> SetCursorRequest:
+    """The request on the wire.
+
+    Raises:
+      InvalidRequest: no cursor can be like this.
+    """
+    if cursor.lsn < 0 or (expected_lsn is not None and not 0 <= expected_lsn <= POSITION_MAX):
+        raise InvalidRequest(f"an LSN is 0 to {POSITION_MAX}; 0 is where no cursor stands")
+    # Bytes of a command line that are no UTF-8 come as surrogates, and are told as what they are.
+    name = cursor.name.encode(errors="surrogateescape")
+    stored = cursor_entries.Cursor(name, Lsn(cursor.lsn), cursor.hold)
+    fault = cursor_fault(stored)
+    if fault is not None:
+        raise InvalidRequest(fault)
+    expected = ANY_LSN if expected_lsn is None else Lsn(expected_lsn)
+    return SetCursorRequest(stored.lsn, expected, stored.is_held, stored.name)
+
+
+def deletion_of(name: str) -> Cursor:
+    """What `change` deletes a cursor with."""
+    return Cursor(name, NO_LSN, False)

@@ -1,0 +1,70 @@
+"""One request to whoever leads, asked again as long as time may mend what went wrong.
+
+Blocking, in the caller's thread. Owns nothing but what it has learned of one request. Must not know
+what the request means.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from logstore.client.clock import milliseconds_until, seconds_from_now
+from logstore.client.link import Context, Waiter
+from logstore.client.refusal import TRANSIENT
+from logstore.client.requests import Port
+from logstore.client.routing import Routing
+from logstore.errors import ErrorCode, FormatError, LogStoreError, OutcomeUnknown, Unreachable
+
+ANSWER_TIMEOUT_S = 2.0
+PAUSE_MS = 25
+_ASKED_AGAIN = TRANSIENT | {ErrorCode.OUTCOME_UNKNOWN}
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+class LeaderRequest:
+    """`is_in_doubt`: a try that was not answered may have taken effect, or take it yet."""
+
+    def __init__(self, context: Context, routing: Routing, *, timeout_s: float) -> None:
+        self._context = context
+        self._routing = routing
+        self._timeout_s = timeout_s
+        self.is_in_doubt = False
+
+    def ask(self, request: msgspec.Struct, reply_type: type[_T]) -> _T:
+        """The leader's answer; tries until it has one or the time is over.
+
+        Raises:
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
+          LogStoreError: the leader refuses for good.
+        """
+        deadline_ns = seconds_from_now(self._timeout_s)
+        refusal: LogStoreError | None = None
+        while True:
+            try:
+                return self._ask_once(request, reply_type, deadline_ns)
+            except FormatError:
+                raise
+            except LogStoreError as error:
+                if error.code not in _ASKED_AGAIN:
+                    raise
+                if not isinstance(error, Unreachable):
+                    refusal = error
+                if not milliseconds_until(deadline_ns):
+                    # What a leader said tells more than that the last try had no time left.
+                    raise refusal or error from None
+                Waiter().wait(min(PAUSE_MS, milliseconds_until(deadline_ns)))
+
+    def _ask_once(self, request: msgspec.Struct, reply_type: type[_T], deadline_ns: int) -> _T:
+        _, endpoint = self._routing.find_leader(deadline_ns=deadline_ns)
+        port = Port(self._context, endpoint.control, cluster_id=self._routing.cluster_id)
+        answer_ns = min(deadline_ns, seconds_from_now(ANSWER_TIMEOUT_S))
+        try:
+            reply, _ = port.request(request, reply_type, deadline_ns=answer_ns)
+            return reply
+        except (Unreachable, OutcomeUnknown):
+            self.is_in_doubt = True
+            raise
+        finally:
+            port.close()
