@@ -64,6 +64,7 @@ class SimulatedCluster:
             durability=self.facts,
             read_ring=self._read_ring,
             ring_bytes=ground.ring_bytes,
+            election_timeout_ns=self.config.raft.election_timeout_ns,
         )
         self.network.on_send = Heard(self.world, self.ledger, _place_of_endpoint).sent
         self.reach = ReachObserver(self.nodes)

@@ -15,6 +15,7 @@ from actors.simulation.disk import SimulatedDisk
 from actors.simulation.places import Places
 from logstore.errors import CorruptData
 from logstore.format.group import frame_size
+from logstore.format.meta import Meta
 from logstore.format.segment_header import FileRole
 from logstore.model import Index
 from logstore.storage.disk import Disk
@@ -96,9 +97,12 @@ class DiskFacts:
         return not self.has_entry(node, index, chain)
 
     def meta(self, node: int) -> tuple[int, int]:
-        self._reader(node)
-        meta = newest_meta(cast(Disk, self._views[node]), self._folder_of(node))
+        meta = self._newest_meta(node)
         return (meta.term, meta.vote) if meta is not None else (0, 0)
+
+    def boot_of(self, node: int) -> int:
+        meta = self._newest_meta(node)
+        return meta.boot_counter if meta is not None else 0
 
     def is_excused(self, node: int) -> bool:
         return self._is_excused(node)
@@ -129,6 +133,10 @@ class DiskFacts:
         self._known = {key: chain for key, chain in self._known.items() if key[0] != node}
         self._readers.pop(node, None)
         self._views.pop(node, None)
+
+    def _newest_meta(self, node: int) -> Meta | None:
+        self._reader(node)
+        return newest_meta(cast(Disk, self._views[node]), self._folder_of(node))
 
     def _reader(self, node: int) -> LogReader:
         reader = self._readers.get(node)

@@ -54,22 +54,23 @@ class Heard:
         node, port = place
         if node != speaker:
             if port == PortOffset.PEER_BULK:
-                self._appended(speaker, frames)
+                self._appended(speaker, node, frames)
         elif port == PortOffset.TAIL:
             self._published(speaker, frames[0][_NUMBER])
         elif port in (PortOffset.ACKS, PortOffset.CONTROL):
             if frames[1][_NUMBER] in _ANSWERS:
                 self._answered(speaker, frames[1])
 
-    def _appended(self, node: int, frames: list[bytes]) -> None:
-        """A message on a bulk lane between replicas."""
+    def _appended(self, node: int, peer: int, frames: list[bytes]) -> None:
+        """A message on a bulk lane between replicas. What is no append, `peer` drops as well."""
         try:
             _, message = decode_message(frames[0])
+            append = message.append() if isinstance(message, AppendFrame) else None
         except FormatError:
             return
-        if isinstance(message, AppendFrame):
+        if append is not None:
             body = frames[1] if len(frames) > 1 else b""
-            self._ledger.sent(node, message.append().header, body, self._world.now_ns)
+            self._ledger.sent(node, peer, append, body, self._world.now_ns)
 
     def _answered(self, node: int, frame: bytes) -> None:
         _, message = decode_message(frame)

@@ -29,7 +29,9 @@ from actors.simulation.checkers.replicas import ReplicaSteps
 from actors.simulation.checkers.ring_ranges import RingRanges
 from actors.simulation.checkers.session_fold import SessionLike, SessionTables
 from actors.simulation.checkers.shadow import KnownEntries
+from actors.simulation.checkers.term_talk import TermTalk
 from logstore.format.entry import EntryHeader
+from logstore.format.peer_messages import Append
 from logstore.model import SequenceMode
 from logstore.raft.effects import Effect
 from logstore.raft.events import Event
@@ -37,8 +39,8 @@ from logstore.raft.log_view import RecoveredLog
 
 
 class Ledger:
-    """One run's facts. `voters` are the configured nodes; without the ports of the world what
-    they would show is not checked."""
+    """One run's facts. `voters` are the configured nodes, `election_timeout_ns` is their patience;
+    without the ports of the world what they would show is not checked."""
 
     def __init__(
         self,
@@ -47,24 +49,30 @@ class Ledger:
         durability: Durability | None = None,
         read_ring: ReadRing | None = None,
         ring_bytes: int = 0,
+        election_timeout_ns: int,
     ) -> None:
         self._findings = findings = Findings()
         replicas = [Replica(node) for node in voters]
+        majority = len(replicas) // 2 + 1
         known = KnownEntries(findings)
         claims = DiskClaims(findings, replicas, durability)
-        holders = Holders(majority=len(replicas) // 2 + 1, count=claims.count_holders)
+        holders = Holders(majority=majority, count=claims.count_holders)
         self._sessions = Sessions()
         self._committed = CommittedLog(findings, known, ProducerOrder(self._sessions), holders)
         self._rings = RingRanges(findings, known, self._sessions, read_ring, ring_bytes)
+        self._talk = TermTalk(
+            findings, self._committed, majority=majority, election_timeout_ns=election_timeout_ns
+        )
         self._steps = ReplicaSteps(
             findings,
             known,
             replicas,
             committed=self._committed,
-            elections=Elections(findings, self._committed, durability),
+            elections=Elections(findings, self._committed, durability, majority=majority),
             claims=claims,
             damage=Damage(findings, durability),
             rings=self._rings,
+            talk=self._talk,
         )
         self._operations = Operations(findings, self._sessions, self._committed)
         self._committed.on_batch = self._operations.on_batch
@@ -174,9 +182,17 @@ class Ledger:
         )
 
     def tail_read(
-        self, invoked_ns: int, returned_ns: int, end_lsn: int, *, is_linearizable: bool
+        self,
+        invoked_ns: int,
+        returned_ns: int,
+        end_lsn: int,
+        *,
+        node: int | None,
+        is_linearizable: bool,
     ) -> None:
-        """A client was told, at `returned_ns`, that `end_lsn` is the last LSN."""
+        """A client was told, at `returned_ns` and by `node`, that `end_lsn` is the last LSN."""
+        if is_linearizable and node is not None and self._is_replica_known:
+            self._talk.read(node, invoked_ns, returned_ns)
         if is_linearizable:
             self._final.tail_read(TailRead(end_lsn, invoked_ns, returned_ns))
         if self._is_replica_known and end_lsn >= self._committed.next_lsn:
@@ -206,9 +222,10 @@ class Ledger:
         """`core.step(event)` gave `effects`; none of them is carried out yet. Hot."""
         self._steps.stepped(node, incarnation, core, event, effects, at_ns)
 
-    def sent(self, node: int, header: EntryHeader, body: bytes, at_ns: int) -> None:
-        """A replicator of `node` handed an entry to the network."""
-        self._rings.on_sent(node, header, body, at_ns)
+    def sent(self, node: int, peer: int, append: Append, body: bytes, at_ns: int) -> None:
+        """A replicator of `node` handed an entry for `peer` to the network."""
+        self._rings.on_sent(node, append.header, body, at_ns)
+        self._talk.sent(node, peer, append, at_ns)
 
     def told_committed(
         self, node: int, producer_id: int, sequence: int, place: tuple[int, int], at_ns: int

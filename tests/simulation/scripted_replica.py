@@ -91,7 +91,13 @@ class ListeningLedger:
         self.told.append(("delivered", node, first_lsn, batch, handed, is_whole))
 
     def tail_read(
-        self, invoked_ns: int, returned_ns: int, end_lsn: int, *, is_linearizable: bool
+        self,
+        invoked_ns: int,
+        returned_ns: int,
+        end_lsn: int,
+        *,
+        node: int | None,
+        is_linearizable: bool,
     ) -> None:
         self.told.append(("read", invoked_ns, returned_ns, end_lsn, is_linearizable))
 

@@ -15,10 +15,11 @@ from tests.simulation.histories.replica_histories import REPLICAS
 from tests.simulation.histories.ring_histories import RINGS
 from tests.simulation.histories.session_histories import SESSIONS
 from tests.simulation.histories.stage import Stage
+from tests.simulation.histories.term_histories import TERMS
 
 HISTORIES = [
     history
-    for collection in (CLIENTS, ANSWERS, REPLICAS, RINGS, PROMISES, DISKS, DAMAGE, SESSIONS)
+    for collection in (CLIENTS, ANSWERS, REPLICAS, RINGS, PROMISES, TERMS, DISKS, DAMAGE, SESSIONS)
     for history in collection.histories
 ]
 

@@ -58,7 +58,8 @@ class WatchedCluster(VirtualCluster):
 
     def __init__(self, nodes: int, seed: int) -> None:
         super().__init__(nodes, seed)
-        self.ledger = Ledger(list(self.nodes), durability=self)
+        timeout_ns = self.nodes[NodeId(1)].config.election_timeout_ns
+        self.ledger = Ledger(list(self.nodes), durability=self, election_timeout_ns=timeout_ns)
         for node in self.nodes.values():
             node.__class__ = WatchedNode
             assert isinstance(node, WatchedNode)
@@ -75,6 +76,9 @@ class WatchedCluster(VirtualCluster):
 
     def meta(self, node: int) -> tuple[int, int]:
         return self.nodes[NodeId(node)].durable_meta
+
+    def boot_of(self, node: int) -> int:
+        return self.nodes[NodeId(node)].boot
 
     def is_excused(self, node: int) -> bool:
         return False

@@ -1,5 +1,5 @@
-"""Terms, votes and leaders (I9), what of them must be durable before it is told (I10), and that a
-leader has all that was committed before its term (I1).
+"""Terms, votes and leaders (I9), what of them must be durable before it is told (I10), that starts
+are told apart (I15), and that a leader has all that was committed before its term (I1).
 
 Owns who led which term and who voted for whom. Must not know logs beyond the shadow of one.
 """
@@ -20,12 +20,18 @@ NOBODY = 0
 class Elections:
     """Every leader and every vote of a run."""
 
-    __slots__ = ("_committed", "_durability", "_findings", "_leaders", "_votes")
+    __slots__ = ("_committed", "_durability", "_findings", "_leaders", "_majority", "_votes")
 
     def __init__(
-        self, findings: Findings, committed: CommittedLog, durability: Durability | None
+        self,
+        findings: Findings,
+        committed: CommittedLog,
+        durability: Durability | None,
+        *,
+        majority: int,
     ) -> None:
         self._findings = findings
+        self._majority = majority
         self._committed = committed
         self._durability = durability
         self._leaders: dict[int, int] = {}  # by term
@@ -48,13 +54,18 @@ class Elections:
         replica.term, replica.vote = save.term, save.vote
 
     def on_leader(self, replica: Replica, term: int, at_ns: int) -> None:
-        """The replica leads `term`: alone, and with all that earlier terms have committed."""
+        """The replica leads `term`: alone, by the votes of a majority, and with all that earlier
+        terms have committed."""
         replica.led_term = term
         known = self._leaders.setdefault(term, replica.node)
         if known != replica.node:
             text = f"nodes {known} and {replica.node} both lead term {term}"
             self._findings.report(Invariant.I9, text, at_ns)
             return
+        votes = self._votes_for(replica.node, term)
+        if votes < self._majority:
+            text = f"node {replica.node} leads term {term}, for which {votes} have voted"
+            self._findings.report(Invariant.I9, text, at_ns)
         needed = self._committed.newest_before_term(term)
         if needed is not None and replica.log.chain_at(needed[0]) != needed[1]:
             text = f"node {replica.node} leads term {term} without the committed entry {needed[0]}"
@@ -79,6 +90,13 @@ class Elections:
     def leader_of(self, term: int) -> int:
         """The node that leads or led `term`; 0: nobody, as far as is known."""
         return self._leaders.get(term, NOBODY)
+
+    def _votes_for(self, candidate: int, term: int) -> int:
+        """How many have told it so by now, itself included: it need not tell itself."""
+        others = [
+            node for (node, of), whom in self._votes.items() if (of, whom) == (term, candidate)
+        ]
+        return len({candidate, *others})
 
     def _vote(self, replica: Replica, term: int, whom: int, at_ns: int) -> None:
         known = self._votes.setdefault((replica.node, term), whom)
@@ -120,4 +138,12 @@ class Elections:
             if durable < (term, NOBODY) or (durable[0] == term and durable[1] != vote):
                 text = f"node {replica.node} recovers term {term} and vote {vote}"
                 self._findings.report(Invariant.I10, f"{text}, its disk has {durable}", at_ns)
+            self._check_boot(replica, self._durability.boot_of(replica.node), at_ns)
         replica.term, replica.vote, replica.durable_term = term, vote, term
+
+    def _check_boot(self, replica: Replica, boot: int, at_ns: int) -> None:
+        """Peers tell two starts apart by it, whatever the first one lost with its memory (W1)."""
+        if boot <= replica.boot:
+            text = f"node {replica.node} starts as boot {boot} after boot {replica.boot}"
+            self._findings.report(Invariant.I15, text, at_ns)
+        replica.boot = boot

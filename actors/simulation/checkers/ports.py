@@ -1,4 +1,4 @@
-"""What the checkers ask of the world: its disks, its rings, and three facts of a core.
+"""What the checkers ask of the world: its disks, its rings, and four facts of a core.
 
 Protocols only. An answer must be the truth, not what some actor believes.
 """
@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from logstore.model import Role
+from logstore.model import Index, Role
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -47,6 +47,10 @@ class Durability(Protocol):
         """(term, vote) as a recovery of `node` would read them now."""
         ...
 
+    def boot_of(self, node: int) -> int:
+        """The boot counter that goes with it: the number of this start, in everything it says."""
+        ...
+
     def is_excused(self, node: int) -> bool:
         """Its medium lied or rotted: what it said in good faith may be gone."""
         ...
@@ -72,3 +76,6 @@ class Core(Protocol):
 
     @property
     def commit(self) -> int: ...
+
+    @property
+    def faulty(self) -> tuple[tuple[Index, Index], ...]: ...

@@ -15,6 +15,8 @@ from logstore.raft.log_view import Position
 
 NOTHING = Position(NO_INDEX, NO_TERM, FIRST_LSN, chain_start(bytes(16)))
 
+NEVER_NS = 1 << 63
+
 
 @dataclass(slots=True)
 class Ordered:
@@ -36,6 +38,7 @@ class Replica:
     log: ShadowLog = field(default_factory=lambda: ShadowLog(NOTHING))
     promised_term: int = 0  # told to others, so it must never be forgotten
     promised_vote: int = 0  # in promised_term; 0: none was told
+    boot: int = 0  # the number of its newest start, by its disk
     claim_index: int = 0  # flushed, by the writer's word
     claim_chain: int = 0
     dead: dict[int, int] = field(default_factory=dict)  # chain -> index, of durable truncations
@@ -51,6 +54,9 @@ class Replica:
     led_term: int = 0
     durable_term: int = 0
     gen: int = -1
+    clock_ns: int = 0  # of its last Tick
+    handover_ns: int = NEVER_NS  # since when its leader has been handing over, by its own clock
+    is_full: bool = False
     admits: dict[int, tuple[int, int]] = field(default_factory=dict)  # gen -> (index, chain)
     ordered: deque[Ordered] = field(default_factory=deque)
     faulty: list[int] = field(default_factory=list)
@@ -63,5 +69,6 @@ class Replica:
         self.is_running = True
         self.term = self.vote = self.commit = self.led_term = self.durable_term = 0
         self.visible_index = self.visible_lsn = self.gen = -1
+        self.clock_ns, self.handover_ns, self.is_full = 0, NEVER_NS, False
         self.admits, self.ordered, self.faulty = {}, deque(), []
         self.ranges, self.needed_ranges = {}, set()

@@ -18,6 +18,7 @@ from actors.simulation.checkers.ports import Core
 from actors.simulation.checkers.replica import Replica
 from actors.simulation.checkers.ring_ranges import RingRanges
 from actors.simulation.checkers.shadow import KnownEntries
+from actors.simulation.checkers.term_talk import TermTalk
 from logstore.format.peer_messages import (
     AppendAccepted,
     AppendPersisted,
@@ -50,7 +51,7 @@ class ReplicaSteps:
 
     __slots__ = (
         "_claims", "_committed", "_damage", "_elections", "_findings", "_handlers", "_known",
-        "_replicas", "_rings",
+        "_replicas", "_rings", "_talk",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +65,7 @@ class ReplicaSteps:
         claims: DiskClaims,
         damage: Damage,
         rings: RingRanges,
+        talk: TermTalk,
     ) -> None:
         self._findings = findings
         self._known = known
@@ -73,6 +75,7 @@ class ReplicaSteps:
         self._claims = claims
         self._damage = damage
         self._rings = rings
+        self._talk = talk
         self._handlers: dict[type, Callable[[Replica, Core, Any, int], None]] = {
             Persist: self._on_persist,
             Truncate: self._on_truncate,
@@ -159,6 +162,7 @@ class ReplicaSteps:
         is_leader = core.role is Role.LEADER
         if is_leader and term != replica.led_term:
             self._elections.on_leader(replica, term, at_ns)
+            self._talk.on_leader(term, replica.log.last_index)
         if core.commit != replica.commit:
             leader_term = term if is_leader else committed_term
             self._advance(replica, core.commit, leader_term=leader_term, at_ns=at_ns)
@@ -166,6 +170,7 @@ class ReplicaSteps:
             self._look_at_shown(replica, effects, at_ns)
         if replica.ranges and (type(event) is Proposed or type(event) is AppendReceived):
             self._rings.on_brought(replica, event, at_ns)
+        self._talk.stepped(replica, core, event, effects, at_ns)
 
     # --- effects, in the order of the step ---
 

@@ -74,7 +74,13 @@ class ClientLedger(Protocol):
     ) -> None: ...
 
     def tail_read(
-        self, invoked_ns: int, returned_ns: int, end_lsn: int, *, is_linearizable: bool
+        self,
+        invoked_ns: int,
+        returned_ns: int,
+        end_lsn: int,
+        *,
+        node: int | None,
+        is_linearizable: bool,
     ) -> None: ...
 
 

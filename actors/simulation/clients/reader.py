@@ -213,6 +213,7 @@ class Reader:
             self._invoked_ns,
             self.host.world_now(),
             shown_lsn,
+            node=answer.node,
             is_linearizable=self._request.is_linearizable,
         )
         if isinstance(message, FetchReply):

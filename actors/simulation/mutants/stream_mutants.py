@@ -54,9 +54,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "silence-is-not-watched",
         "SAFETY W1",
-        f"{STREAM}.on_tick",
-        "if now_ns >= self.deadline_ns:",
-        "if now_ns < 0:",
+        f"{STREAM}.deadline_ns",
+        "return self._heard_ns + self._resend_timeout_ns",
+        "return NEVER_NS",
         "appends that were lost on the way are not sent again",
     ),
     mutant(
@@ -124,7 +124,11 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{BODIES}._from_files",
         "if isinstance(step, SendFromRing) and header != step.header:",
         "if isinstance(step, SendFromRing) and header.index != step.header.index:",
-        "an entry that the files still hold from an older term is sent for the new one",
+        "what the files hold under an index is sent for the entry that was described",
+        unreachable="ring bytes are given back once they are flushed, so as long as the term lasts"
+        " the files hold the very entry; whoever is deposed may find its successor's there, which"
+        " followers drop if it is of a newer term (U2) and may have if it is of an older one: it is"
+        " named by its own term, index and chain, whoever sends it",
     ),
     mutant(
         "ring-copy-not-checked",

@@ -189,7 +189,7 @@ def a_linearizable_tail_read_misses_what_was_acknowledged(stage: Stage, is_broke
     two_appends(stage)
     begun_ns = stage.tick()
     end_lsn = 1 if is_broken else 2
-    stage.ledger.tail_read(begun_ns, stage.tick(), end_lsn, is_linearizable=True)
+    stage.ledger.tail_read(begun_ns, stage.tick(), end_lsn, node=None, is_linearizable=True)
     stage.end(node1=log_of(ONE, TWO))
 
 
@@ -198,7 +198,7 @@ def a_tail_read_knows_an_append_that_has_not_begun(stage: Stage, is_broken: bool
     first = stage.invoke(0)
     begun_ns = stage.tick()
     second = 0 if is_broken else stage.invoke(1)
-    stage.ledger.tail_read(begun_ns, stage.tick(), 2, is_linearizable=True)
+    stage.ledger.tail_read(begun_ns, stage.tick(), 2, node=None, is_linearizable=True)
     second = second or stage.invoke(1)
     stage.acknowledge(first, 1)
     stage.acknowledge(second, 2)
@@ -211,7 +211,7 @@ def a_second_tail_read_goes_back_behind_the_first(stage: Stage, is_broken: bool)
     stage.invoke(2)  # nobody ever answers
     for end_lsn in (3, 2 if is_broken else 3):
         begun_ns = stage.tick()
-        stage.ledger.tail_read(begun_ns, stage.tick(), end_lsn, is_linearizable=True)
+        stage.ledger.tail_read(begun_ns, stage.tick(), end_lsn, node=None, is_linearizable=True)
     stage.end(node1=log_of(ONE, TWO, THREE))
 
 
@@ -220,7 +220,7 @@ def a_tail_read_ends_inside_a_batch(stage: Stage, is_broken: bool) -> None:
     stage.acknowledge(stage.invoke(0, b"a", b"b", b"c"), 1, 3)
     begun_ns = stage.tick()
     end_lsn = 2 if is_broken else 3
-    stage.ledger.tail_read(begun_ns, stage.tick(), end_lsn, is_linearizable=True)
+    stage.ledger.tail_read(begun_ns, stage.tick(), end_lsn, node=None, is_linearizable=True)
     stage.end(node1=log_of((3, batch_of(0, b"a", b"b", b"c"))))
 
 

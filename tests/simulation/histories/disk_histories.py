@@ -76,6 +76,7 @@ def a_restarted_follower_claims_past_what_recovery_called_faulty(
     stage.rot(2, "frame")
     stage.nodes[2].faulty = ((Index(2), Index(2)),)
     stage.boot(2)
+    stage.beat(2, 1, 2)
     stage.claim(2, 1, 2 if is_broken else 1)
 
 

@@ -21,7 +21,7 @@ def two_nodes_lead_one_term(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.elect(1, 2)
     if not is_broken:
-        stage.save_meta(3, 3, 3)
+        stage.campaign(3, 3, [2])
     stage.nodes[3].core.role = Role.LEADER
     stage.idle(3)
 

@@ -238,4 +238,4 @@ def a_follower_read_tells_of_an_uncommitted_end(stage: Stage, is_broken: bool) -
     stage.invoke(1)
     stage.data(1, batch_of(1))
     end_lsn = 2 if is_broken else 1
-    stage.ledger.tail_read(stage.tick(), stage.tick(), end_lsn, is_linearizable=False)
+    stage.ledger.tail_read(stage.tick(), stage.tick(), end_lsn, node=None, is_linearizable=False)

@@ -121,7 +121,7 @@ def a_range_read_says_that_it_cut_a_batch(stage: Stage) -> None:
 @right
 def a_tail_read_shows_an_append_that_is_not_answered_yet(stage: Stage) -> None:
     append = stage.invoke(0)
-    stage.ledger.tail_read(stage.tick(), stage.tick(), 1, is_linearizable=True)
+    stage.ledger.tail_read(stage.tick(), stage.tick(), 1, node=None, is_linearizable=True)
     stage.acknowledge(append, 1)
     stage.end(node1=log_of((1, batch_of(0))))
 
@@ -129,7 +129,7 @@ def a_tail_read_shows_an_append_that_is_not_answered_yet(stage: Stage) -> None:
 @right
 def the_log_is_empty_and_a_read_says_so(stage: Stage) -> None:
     stage.invoke(0)
-    stage.ledger.tail_read(stage.tick(), stage.tick(), 0, is_linearizable=True)
+    stage.ledger.tail_read(stage.tick(), stage.tick(), 0, node=None, is_linearizable=True)
     stage.end(node1=[])
 
 
@@ -146,7 +146,7 @@ def a_follower_reads_behind_what_is_acknowledged(stage: Stage) -> None:
     stage.claim(2, 1, 2)
     stage.commit(1, 2)
     stage.acknowledge(number, 1)
-    stage.ledger.tail_read(stage.tick(), stage.tick(), 0, is_linearizable=False)
+    stage.ledger.tail_read(stage.tick(), stage.tick(), 0, node=None, is_linearizable=False)
     stage.follow(2, 2, 3)
     stage.deliver("reader", 1, batch_of(0))
     stage.end()

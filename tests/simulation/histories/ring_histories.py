@@ -26,7 +26,8 @@ def a_replicator_sends_bytes_of_another_entry(stage: Stage, is_broken: bool) -> 
     stage.elect_first()
     body = batch_of(0)
     row = stage.data(1, body)
-    stage.ledger.sent(1, row.header, batch_of(1) if is_broken else body, stage.tick())
+    append = Append(row.header.term, 1, Index(0), row.header)
+    stage.ledger.sent(1, 2, append, batch_of(1) if is_broken else body, stage.tick())
 
 
 @breaks("I11", says="that its writer still reads")

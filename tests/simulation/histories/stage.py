@@ -8,7 +8,6 @@ clients and final logs are told of.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from crc32c import crc32c
@@ -17,7 +16,7 @@ from actors.simulation.checkers.ports import Held
 from actors.simulation.ledger import Ledger
 from logstore.format.batch import encode_batch
 from logstore.format.entry import EntryHeader, Row, chain_start
-from logstore.format.peer_messages import Append, AppendPersisted, VoteReply, VoteRequest
+from logstore.format.peer_messages import Append, AppendPersisted, Heartbeat, VoteReply, VoteRequest
 from logstore.model import NO_INDEX, NO_TERM, EntryKind, Index, Lsn, NodeId, Role, Term
 from logstore.raft.effects import (
     Accepted,
@@ -31,43 +30,15 @@ from logstore.raft.effects import (
     Truncate,
     Visible,
 )
-from logstore.raft.events import AppendReceived, Persisted, Proposed, Tick
+from logstore.raft.events import AppendReceived, ControlReceived, Persisted, Proposed, Tick
 from logstore.raft.log_view import Position, RecoveredLog
+from tests.simulation.histories.node import Core, Node
 
 START = Position(NO_INDEX, NO_TERM, Lsn(1), chain_start(bytes(range(16))))
 STEP_NS = 1_000
+ELECTION_NS = 1_000_000
 PRODUCER = 7
 RING_BYTES = 1 << 16
-
-
-@dataclass
-class Core:
-    """What the ledger reads of a core."""
-
-    role: Role = Role.FOLLOWER
-    term: int = 0
-    commit: int = 0
-
-
-@dataclass
-class Node:
-    """One replica; `disk` and `meta` survive it."""
-
-    node: int
-    incarnation: int = 0
-    disk: list[Row] = field(default_factory=list)
-    meta: tuple[int, int] = (0, 0)
-    is_meta_cached: bool = False  # it was never flushed
-    faulty: tuple[tuple[Index, Index], ...] = ()
-    lost: set[int] = field(default_factory=set)  # chains that the disk does not give back
-    is_excused: bool = False
-    held: list[Held] = field(default_factory=list)  # as its medium is at the next start
-    core: Core = field(default_factory=Core)
-    rows: list[Row] = field(default_factory=list)
-    unflushed: list[tuple[int, int, int]] = field(default_factory=list)  # seq, ring range
-    seq: int = 0
-    ring: dict[int, bytes] = field(default_factory=dict)
-    ring_end: int = 0
 
 
 def header_after(
@@ -110,7 +81,11 @@ class Stage:
         self.nodes = {node: Node(node) for node in (1, 2, 3)}
         self.bodies: dict[int, bytes] = {}  # by chain
         self.ledger = Ledger(
-            tuple(self.nodes), durability=self, read_ring=self.read_ring, ring_bytes=RING_BYTES
+            tuple(self.nodes),
+            durability=self,
+            read_ring=self.read_ring,
+            election_timeout_ns=ELECTION_NS,
+            ring_bytes=RING_BYTES,
         )
         self.operations = 0
 
@@ -131,6 +106,9 @@ class Stage:
     def meta(self, node: int) -> tuple[int, int]:
         each = self.nodes[node]
         return (0, 0) if each.is_meta_cached else each.meta
+
+    def boot_of(self, node: int) -> int:
+        return self.nodes[node].boots
 
     def is_excused(self, node: int) -> bool:
         return self.nodes[node].is_excused
@@ -165,6 +143,7 @@ class Stage:
         for node in nodes or tuple(self.nodes):
             each = self.nodes[node]
             each.incarnation += 1
+            each.boots += 1
             each.rows, each.unflushed, each.ring = list(each.disk), [], {}
             each.seq = each.ring_end = 0
             each.core = Core(term=each.meta[0])
@@ -297,6 +276,12 @@ class Stage:
         settles = [Settle(start, end) for _, start, end in each.unflushed if end > start]
         each.unflushed = []
         self.step(node, Persisted(each.seq), *settles)
+
+    def beat(self, node: int, leader: int, prev_index: int) -> None:
+        """A heartbeat that names entry `prev_index` arrives."""
+        term = Term(self.nodes[leader].core.term)
+        message = Heartbeat(term, Index(0), 1, Index(prev_index), NO_TERM, Lsn(1), 0)
+        self.step(node, ControlReceived(NodeId(leader), 1, message))
 
     def claim(self, node: int, leader: int, index: int) -> None:
         term = Term(self.nodes[leader].core.term)

@@ -1,0 +1,105 @@
+"""That every linearizable read has a quorum round of its own, begun after it came (V5, FAULTS R11).
+
+Owns which rounds leaders began and who replied to them, and which client's read used which read
+index. I6 itself is judged from the whole history; here the first answer without a round is enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers.replica import Replica
+from logstore.raft.effects import ReadIndexAnswered
+
+# No client waits this long for an answer, so older read indexes are nobody's any more.
+FORGET_NS = 60_000_000_000
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A read index that raft was asked for."""
+
+    at_ns: int
+    newest_round: int  # begun by then, so not after it
+    committed_lsn: int  # by then, by any leader
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """Of one leader in one term."""
+
+    incarnation: int
+    term: int
+    newest: int = 0
+    replied: dict[int, int] = field(default_factory=dict)  # peer -> newest round
+    asked: dict[int, _Asked] = field(default_factory=dict)  # by request id
+
+
+class ReadRounds:
+    """All leaders' rounds, and the read indexes that no client's read has used."""
+
+    __slots__ = ("_answered", "_findings", "_majority", "_rounds")
+
+    def __init__(self, findings: Findings, *, majority: int) -> None:
+        self._findings = findings
+        self._majority = majority
+        self._rounds: dict[int, _Rounds] = {}
+        self._answered: dict[int, list[int]] = {}  # node -> when raft was asked, in that order
+
+    def on_begun(self, replica: Replica, term: int, round_: int) -> None:
+        """A heartbeat of this round leaves."""
+        rounds = self._of(replica, term)
+        rounds.newest = max(rounds.newest, round_)
+
+    def on_replied(self, replica: Replica, term: int, peer: int, round_: int) -> None:
+        """A peer's reply in the leader's term came in."""
+        replied = self._of(replica, term).replied
+        replied[peer] = max(replied.get(peer, 0), round_)
+
+    def on_asked(
+        self, replica: Replica, term: int, request_id: int, committed_lsn: int, at_ns: int
+    ) -> None:
+        """Egress asks a leader for a read index."""
+        rounds = self._of(replica, term)
+        rounds.asked[request_id] = _Asked(at_ns, rounds.newest, committed_lsn)
+
+    def on_answered(
+        self, replica: Replica, term: int, answer: ReadIndexAnswered, at_ns: int
+    ) -> None:
+        """The leader says from which LSN on a read is linearizable."""
+        if not answer.is_leader:
+            return
+        rounds = self._of(replica, term)
+        asked = rounds.asked.pop(answer.request_id, None)
+        text = f"node {replica.node} answers a read in term {term}"
+        if asked is None:
+            self._findings.report(Invariant.I6, f"{text}, which nobody asked for then", at_ns)
+            return
+        after = sum(each > asked.newest_round for each in rounds.replied.values())
+        if after + 1 < self._majority:
+            text = f"{text}, and {after} peers replied to a round that was begun after it came"
+            self._findings.report(Invariant.I6, text, at_ns)
+        elif answer.lsn < asked.committed_lsn:
+            text = f"{text} with LSN {answer.lsn}: {asked.committed_lsn} was committed before"
+            self._findings.report(Invariant.I6, text, at_ns)
+        self._answered.setdefault(replica.node, []).append(asked.at_ns)
+
+    def on_read(self, node: int, invoked_ns: int, returned_ns: int) -> None:
+        """A client's read was answered by `node`. Each uses the earliest read index that was asked
+        for after it began: later ones may serve those that began later."""
+        answered = self._answered.get(node, [])
+        while answered and answered[0] < returned_ns - FORGET_NS:
+            answered.pop(0)
+        for place, asked_ns in enumerate(answered):
+            if asked_ns >= invoked_ns:
+                del answered[place]
+                return
+        text = f"a read that began at {invoked_ns} was answered by node {node} without its own"
+        self._findings.report(Invariant.I6, f"{text} quorum round", returned_ns)
+
+    def _of(self, replica: Replica, term: int) -> _Rounds:
+        rounds = self._rounds.get(replica.node)
+        if rounds is None or (rounds.incarnation, rounds.term) != (replica.incarnation, term):
+            rounds = self._rounds[replica.node] = _Rounds(replica.incarnation, term)
+        return rounds

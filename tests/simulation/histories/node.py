@@ -1,0 +1,41 @@
+"""One replica of a story: what its disk, its core and its ring hold, as plain facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from actors.simulation.checkers.ports import Held
+from logstore.format.entry import Row
+from logstore.model import Index, Role
+
+
+@dataclass
+class Core:
+    """What the ledger reads of a core."""
+
+    role: Role = Role.FOLLOWER
+    term: int = 0
+    commit: int = 0
+    faulty: tuple[tuple[Index, Index], ...] = ()
+
+
+@dataclass
+class Node:
+    """One replica; `disk` and `meta` survive it."""
+
+    node: int
+    incarnation: int = 0
+    disk: list[Row] = field(default_factory=list)
+    meta: tuple[int, int] = (0, 0)
+    boots: int = 0  # what its META counts
+    is_meta_cached: bool = False  # it was never flushed
+    faulty: tuple[tuple[Index, Index], ...] = ()
+    lost: set[int] = field(default_factory=set)  # chains that the disk does not give back
+    is_excused: bool = False
+    held: list[Held] = field(default_factory=list)  # as its medium is at the next start
+    core: Core = field(default_factory=Core)
+    rows: list[Row] = field(default_factory=list)
+    unflushed: list[tuple[int, int, int]] = field(default_factory=list)  # seq, ring range
+    seq: int = 0
+    ring: dict[int, bytes] = field(default_factory=dict)
+    ring_end: int = 0

@@ -1,0 +1,219 @@
+"""Histories of what is said within a term: votes, rounds of reads, streams, handovers, starts."""
+
+from __future__ import annotations
+
+from logstore.format.entry import Row
+from logstore.format.peer_messages import (
+    Append,
+    AppendAccepted,
+    AppendPersisted,
+    Heartbeat,
+    HeartbeatReply,
+)
+from logstore.model import Index, Lsn, NodeId, Role, Term
+from logstore.raft.effects import (
+    AdmissionClosed,
+    Admit,
+    Answer,
+    Effect,
+    Lead,
+    ReadIndexAnswered,
+    Send,
+    StopLeading,
+)
+from logstore.raft.events import (
+    ControlReceived,
+    DiskFullChanged,
+    ReadIndexRequested,
+    StreamAnswer,
+    Tick,
+)
+from tests.simulation.histories.case import Collection
+from tests.simulation.histories.stage import ELECTION_NS, Stage, batch_of
+
+TERMS = Collection()
+breaks = TERMS.breaks
+
+FIRST = Term(1)
+
+
+# --- votes ---
+
+
+@breaks("I9", says="leads term 2, for which 1 have voted")
+def a_vote_of_an_earlier_term_makes_a_leader(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    stage.save_meta(2, 1, 3)
+    stage.tell_vote(2, 3, 1)
+    stage.campaign(3, 2, [] if is_broken else [2])
+    stage.lead(3)
+
+
+# --- what a follower says it has ---
+
+
+@breaks("I12", says="was shown 0 in this term")
+def what_an_older_leader_verified_is_told_to_the_next(stage: Stage, is_broken: bool) -> None:
+    """Entry 2 may be another one there."""
+    stage.elect_first()
+    row = stage.data(1, batch_of(0))
+    stage.replicate(row, 1, 2, 3)
+    stage.flush()
+    noop = stage.elect(1, 2)
+    stage.beat(2, 1, 0 if is_broken else 2)
+    stage.claim(2, 1, 2)
+    assert noop.header.index == 3
+
+
+@breaks("I12", says="was shown 2 in this term")
+def a_follower_accepts_more_than_it_was_sent(stage: Stage, is_broken: bool) -> None:
+    """It was started anew with entries 2 and 3, and gets entry 2 again."""
+    stage.elect_first()
+    rows = [stage.data(1, batch_of(0)), stage.data(1, batch_of(1))]
+    for row in rows:
+        stage.replicate(row, 1, 2)
+    stage.flush(1, 2)
+    stage.boot(2)
+    stage.beat(2, 1, 2)
+    told = AppendAccepted(FIRST, 1, Index(3 if is_broken else 2))
+    stage.idle(2, Answer(NodeId(1), told))
+
+
+# --- linearizable reads ---
+
+
+@breaks("I6", says="0 peers replied to a round that was begun after it came")
+def a_read_is_answered_without_a_round(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.step(1, ReadIndexRequested(1), round_of(1))
+    if not is_broken:
+        reply(stage, 1, 2, 1)
+    stage.idle(1, ReadIndexAnswered(1, True, Lsn(0)))
+
+
+@breaks("I6", says="0 peers replied to a round that was begun after it came")
+def a_read_is_answered_by_the_round_before_it(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.idle(1, round_of(1))
+    stage.step(1, ReadIndexRequested(1), round_of(2))
+    reply(stage, 1, 2, 1 if is_broken else 2)
+    stage.idle(1, ReadIndexAnswered(1, True, Lsn(0)))
+
+
+@breaks("I6", says="which nobody asked for then")
+def a_read_of_an_earlier_term_is_answered(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.step(1, ReadIndexRequested(1), round_of(1))
+    stage.elect(1, 2)
+    if not is_broken:
+        stage.step(1, ReadIndexRequested(1), round_of(1, term=2))
+    stage.step(1, replied(2, 1, term=2))
+    stage.idle(1, ReadIndexAnswered(1, True, Lsn(0)))
+
+
+@breaks("I6", says="with LSN 0: 1 was committed before")
+def a_read_index_is_older_than_what_is_committed(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.write(1, 0)
+    stage.step(1, ReadIndexRequested(1), round_of(1))
+    reply(stage, 1, 2, 1)
+    stage.idle(1, ReadIndexAnswered(1, True, Lsn(0 if is_broken else 1)))
+
+
+@breaks("I6", says="was answered by node 1 without its own quorum round")
+def a_read_joins_the_round_of_another(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    begun_ns = [stage.tick(), 0]
+    stage.step(1, ReadIndexRequested(1), round_of(1))
+    begun_ns[1] = stage.tick()
+    if not is_broken:
+        stage.step(1, ReadIndexRequested(2))
+    stage.step(1, replied(2, 1), round_of(2), ReadIndexAnswered(1, True, Lsn(0)))
+    if not is_broken:
+        reply(stage, 1, 2, 2)
+        stage.idle(1, ReadIndexAnswered(2, True, Lsn(0)))
+    for each_ns in begun_ns:
+        stage.ledger.tail_read(each_ns, stage.tick(), 0, node=1, is_linearizable=True)
+
+
+# --- streams ---
+
+
+@breaks("I12", says="sends entry 4 of term 1 to node 2, which has not been given those behind 1")
+def a_stream_steps_over_entries(stage: Stage, is_broken: bool) -> None:
+    """What the peer had in an older term is taken for matched."""
+    stage.elect_first()
+    rows = [stage.nodes[1].rows[0], *(stage.data(1, batch_of(each)) for each in range(3))]
+    for row in [rows[3]] if is_broken else rows:
+        stage.ledger.sent(1, 2, append_of(row), stage.bodies[row.chain], stage.tick())
+
+
+@breaks("I12", says="hears node 2 from a new start, boot 2")
+def a_peer_starts_anew_and_its_stream_goes_on(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.step(1, StreamAnswer(NodeId(2), 1, AppendPersisted(FIRST, Index(1))))
+    stage.boot(2)
+    effects: list[Effect] = [Lead(NodeId(2), FIRST, 1, Index(2), Index(1), 0, Index(1))]
+    heard = StreamAnswer(NodeId(2), 2, AppendPersisted(FIRST, Index(1)))
+    stage.step(1, heard, *([] if is_broken else effects))
+
+
+@breaks("I12", says="hears node 3 from a new start, boot 2")
+def a_heartbeat_reply_tells_of_a_new_start_in_vain(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    reply(stage, 1, 3, 1)
+    stage.boot(3)
+    again = ControlReceived(NodeId(3), 2, replied(3, 2).message)
+    stage.step(1, again, *([] if is_broken else [StopLeading(FIRST)]))
+
+
+@breaks("I15", says="node 2 starts as boot 1 after boot 1")
+def two_starts_look_alike(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    stage.nodes[2].boots -= is_broken
+    stage.boot(2)
+
+
+# --- handovers ---
+
+
+@breaks("I13", says="takes nothing 0.001 s after it began to hand over")
+def a_handover_ends_without_admission(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.step(1, Tick(5), AdmissionClosed(1, 0, "transfer"))
+    stage.step(1, Tick(5 + ELECTION_NS - 1))
+    effects: list[Effect] = [] if is_broken else [Admit(FIRST, 2, Index(1), 1)]
+    stage.step(1, Tick(5 + ELECTION_NS), *effects)
+
+
+@breaks("I13", says="takes nothing 0.002 s after it began to hand over")
+def a_handover_ends_closed_although_there_is_space_again(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.step(1, Tick(5), AdmissionClosed(1, 0, "transfer"))
+    stage.step(1, DiskFullChanged(True))
+    stage.step(1, Tick(5 + ELECTION_NS))
+    if is_broken:
+        stage.step(1, DiskFullChanged(False))
+    else:
+        stage.nodes[1].core.role = Role.FOLLOWER
+    stage.step(1, Tick(5 + 2 * ELECTION_NS))
+
+
+# --- acts ---
+
+
+def round_of(number: int, *, term: int = 1) -> Send:
+    return Send(NodeId(2), Heartbeat(Term(term), Index(0), number, Index(0), Term(0), Lsn(1), 0))
+
+
+def replied(peer: int, number: int, *, term: int = 1) -> ControlReceived:
+    reply_ = HeartbeatReply(Term(term), number, Index(1), Index(0), Index(0))
+    return ControlReceived(NodeId(peer), 1, reply_)
+
+
+def reply(stage: Stage, leader: int, peer: int, number: int) -> None:
+    stage.step(leader, replied(peer, number))
+
+
+def append_of(row: Row) -> Append:
+    return Append(row.header.term, 1, Index(0), row.header)
