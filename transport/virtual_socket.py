@@ -29,6 +29,9 @@ _ROUTER = int(zmq.ROUTER)
 _XPUB = int(zmq.XPUB)
 _SENDERS = frozenset(int(kind) for kind in (zmq.ROUTER, zmq.DEALER, zmq.PUSH, zmq.XPUB))
 _SUBSCRIBE, _UNSUBSCRIBE = b"\1", b"\0"
+# Made once: pyzmq asks libzmq for the text of each, which costs more than the refusal.
+_AGAIN = zmq.Again()
+_UNREACHABLE = zmq.ZMQError(errno.EHOSTUNREACH)
 
 
 class Switchboard(Protocol):
@@ -157,7 +160,7 @@ class VirtualSocket:
         if number == len(self._receiving):
             self._check_open()
             if not self._inbox:
-                raise zmq.Again
+                raise _AGAIN.with_traceback(None)
             connection, flow, message = self._inbox.popleft()
             flow.outstanding -= 1
             is_router = self.kind == _ROUTER
@@ -261,10 +264,11 @@ class VirtualSocket:
             flow = connection.there if connection is not None else None
         if connection is None or flow is None:
             self._switchboard.counters.refused += 1
-            raise zmq.ZMQError(errno.EHOSTUNREACH) if self.kind == _ROUTER else zmq.Again()
+            refusal = _UNREACHABLE if self.kind == _ROUTER else _AGAIN
+            raise refusal.with_traceback(None)
         if flow.outstanding >= connection.mark:
             self._switchboard.counters.refused += 1
-            raise zmq.Again
+            raise _AGAIN.with_traceback(None)
 
     def _post(self, message: list[bytes]) -> None:
         sent_ns = self.owner.local_now_ns

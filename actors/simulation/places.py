@@ -116,6 +116,8 @@ class Places:
         """The first whole copy that is on the medium; what is flushed of a file is kept whatever
         its name."""
         header = self._headers.get(number)
+        if header is not None:
+            return header
         for role in FileRole:
             path = segment_path(self._folder, number, role)
             if header is not None or not self._disk.has_name(path):

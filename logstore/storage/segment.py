@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os.path
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -54,7 +55,9 @@ def segment_name(number: int, role: FileRole) -> str:
     return f"{number:016d}.{_SUFFIX[role]}"
 
 
+@lru_cache(maxsize=1_024)
 def segment_path(folder: str, number: int, role: FileRole) -> str:
+    """Cached: readers ask for it with every piece of a file that they open or look at."""
     return os.path.join(folder, segment_name(number, role))
 
 

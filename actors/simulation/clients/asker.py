@@ -20,6 +20,8 @@ from transport import link
 from transport.link import Lane
 
 SEND_AGAIN_NS = 20 * MS_NS  # how often a connection is looked for
+# The same of a request: most connections are there in a few ms, those to the dead in seconds.
+_GAP_MIN_NS, _GAP_MAX_NS = 10 * MS_NS, 160 * MS_NS
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -45,6 +47,7 @@ class Asker:
         self._expects: type[Any] = ErrorReply
         self._deadline_ns = NEVER_NS
         self._send_again_ns = NEVER_NS
+        self._gap_ns = _GAP_MIN_NS
 
     @property
     def is_waiting(self) -> bool:
@@ -62,7 +65,7 @@ class Asker:
 
     def poll(self, now_ns: int) -> Answer | None:
         """The answer, once it is there."""
-        if self._unsent is not None:
+        if self._unsent is not None and now_ns >= self._send_again_ns:
             self._try_send(now_ns)
         while (frames := link.try_receive(self.socket)) is not None:
             decoded = self._wire.decode(frames[0])
@@ -94,5 +97,7 @@ class Asker:
         if self._unsent is not None:
             if link.try_send(self.socket, (self._unsent,)):
                 self._unsent = None
+                self._gap_ns = _GAP_MIN_NS
             else:
-                self._send_again_ns = now_ns + SEND_AGAIN_NS
+                self._send_again_ns = now_ns + self._gap_ns
+                self._gap_ns = min(2 * self._gap_ns, _GAP_MAX_NS)

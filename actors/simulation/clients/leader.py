@@ -34,7 +34,8 @@ class LeaderFinder:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._asker: Asker | None = None
+        self._asker: Asker | None = None  # of the node that is asked now
+        self._askers: dict[int, Asker] = {}  # of this search, by node
         self._next_node = 0
         self._is_trusting = False
         self._resume_ns = NEVER_NS
@@ -65,6 +66,8 @@ class LeaderFinder:
         answer = asker.poll(now_ns)
         if answer is None:
             if asker.is_late(now_ns):
+                asker.close()
+                del self._askers[asker.node]
                 self._turn_to(0, now_ns)
             return 0
         if isinstance(answer.message, ErrorReply):
@@ -84,20 +87,23 @@ class LeaderFinder:
         return self._resume_ns if self._asker is None else self._asker.next_timer_ns()
 
     def close(self) -> None:
-        if self._asker is not None:
-            self._asker.close()
-            self._asker = None
+        for asker in self._askers.values():
+            asker.close()
+        self._askers.clear()
+        self._asker = None
         self._resume_ns = NEVER_NS
 
     def _ask(self, now_ns: int) -> None:
-        self._asker = Asker(self._wire, self._next_node, PortOffset.CONTROL)
-        self._asker.ask(MetadataRequest(), MetadataReply, now_ns)
+        node = self._next_node
+        asker = self._asker = self._askers.get(node) or Asker(self._wire, node, PortOffset.CONTROL)
+        self._askers[node] = asker
+        asker.ask(MetadataRequest(), MetadataReply, now_ns)
 
     def _turn_to(self, hint: int, now_ns: int) -> None:
         """Ask the node that was named, or after a while another one."""
         host = self._wire.host
         asked = self._asker.node if self._asker is not None else 0
-        self.close()
+        self._asker = None
         if hint and hint != asked and hint in host.nodes:
             # a pause here, too: two nodes that name each other must not be asked in a circle
             self._next_node, self._resume_ns = hint, now_ns + MS_NS

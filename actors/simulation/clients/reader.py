@@ -98,7 +98,8 @@ class Reader:
         self.host = host
         self.options = options
         self.wire = Wire(host)
-        self._asker: Asker | None = None
+        self._asker: Asker | None = None  # of the node that was asked last
+        self._askers: dict[int, Asker] = {}
         self._question = Question.TAIL
         self._request: FetchRequest | WatermarksRequest = WatermarksRequest(Lsn(0), 0, False)
         self._invoked_ns = 0  # of the world
@@ -126,7 +127,9 @@ class Reader:
             elif asker.is_late(now_ns):
                 self.wire.count("late")
                 self._leader = 0
-                self.on_close()
+                asker.close()
+                del self._askers[asker.node]
+                self._asker = None
         elif now_ns >= self._ask_ns:
             self._ask(now_ns)
         return 0
@@ -142,9 +145,10 @@ class Reader:
         return self._ask_ns
 
     def on_close(self) -> None:
-        if self._asker is not None:
-            self._asker.close()
-            self._asker = None
+        for asker in self._askers.values():
+            asker.close()
+        self._askers.clear()
+        self._asker = None
 
     # --- asking ---
 
@@ -157,10 +161,8 @@ class Reader:
         is_roaming = self.options.is_roaming and random.random() < 0.6
         if self._question is Question.LINEAR and self._leader and not is_roaming:
             node = self._leader
-        asker = self._asker
-        if asker is None or asker.node != node:
-            self.on_close()
-            asker = self._asker = Asker(self.wire, node, PortOffset.FETCH)
+        asker = self._asker = self._askers.get(node) or Asker(self.wire, node, PortOffset.FETCH)
+        self._askers[node] = asker
         expects = FetchReply if isinstance(self._request, FetchRequest) else WatermarksReply
         self._invoked_ns = self.host.world_now()
         asker.ask(self._request, expects, now_ns, wait_ns=self._request.wait_ms * MS_NS)
