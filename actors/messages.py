@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from logstore.errors import ErrorCode
 from logstore.format.entry import Row
 from logstore.format.peer_messages import InitMessage
 from logstore.model import Index, Lsn, NodeId, Term
@@ -39,14 +40,18 @@ class InitReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
 
 
 class InitRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=182):
-    """ingress to raft: an operator wants this node to coordinate the bootstrap."""
+    """ingress to raft: an operator wants this node to coordinate the bootstrap of a log that begins
+    at `first_lsn`."""
 
     request_id: int
+    first_lsn: Lsn
 
 
 class InitAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=183):
+    """raft to ingress: the cluster is formed as asked (OK), or why it is not."""
+
     request_id: int
-    is_done: bool
+    code: ErrorCode
     reason: str
 
 

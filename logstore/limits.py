@@ -76,6 +76,8 @@ CACHE_RELEASE_STEP_BYTES = 16 * MIB
 # signed 64-bit readers (Arrow, Spark) take them as they are. At 10**9 payloads/s this lasts 292
 # years.
 POSITION_MAX = (1 << 63) - 1
+# Where a new log may begin at most: half of all LSNs are left for what comes.
+FIRST_LSN_MAX = 1 << 62
 # ReadIndex requests that wait for a quorum round; more are told to ask elsewhere. 1,024 x about 100
 # B.
 READS_WAITING_MAX = 1_024

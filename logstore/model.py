@@ -11,7 +11,7 @@ from typing import NewType
 
 Index = NewType("Index", int)  # Raft entry number; the first entry is 1, 0 is "before the first"
 Term = NewType("Term", int)  # Raft term; 0 is "before any election"
-Lsn = NewType("Lsn", int)  # payload number; the first is 1
+Lsn = NewType("Lsn", int)  # payload number; the first is 1, or what the cluster was formed with
 NodeId = NewType("NodeId", int)  # a configured replica, 1..65535; 0 is "none" or "a client"
 
 NO_INDEX = Index(0)

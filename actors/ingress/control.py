@@ -36,8 +36,9 @@ from logstore.format.client_messages import (
     StatusRequest,
     TransferRequest,
 )
+from logstore.format.first_lsn import unpack_first_lsn
 from logstore.format.message import Envelope, correlation_of, decode_message
-from logstore.model import EntryKind, NodeId, ReplicaState
+from logstore.model import EntryKind, NodeId
 from logstore.raft.effects import ReadIndexAnswered, TransferAnswered
 from logstore.raft.events import TransferRequested
 from logstore.session.session import Refused, Session
@@ -129,7 +130,7 @@ class ControlPort:
             case TransferRequest():
                 self._transfer(caller, message, now_ns)
             case InitializeRequest():
-                self._initialize(caller, now_ns)
+                self._initialize(caller, message, now_ns)
             case _:
                 text = f"{type(message).__name__} is no request of the control port"
                 self._requests.refuse(caller, ErrorCode.INVALID_REQUEST, text)
@@ -220,27 +221,31 @@ class ControlPort:
         elif request_id := self._requests.add(caller, now_ns):
             self._to_raft.send(TransferRequested(request_id, NodeId(request.target)))
 
-    def _initialize(self, caller: Caller, now_ns: int) -> None:
-        """Bootstrap is raft's; once it is over there is nobody to ask, and nothing to do (L2)."""
-        if self._facts.identity.state == ReplicaState.VOTER:
-            self._requests.reply(caller, DoneReply(0))
-        elif request_id := self._requests.add(caller, now_ns):
-            self._to_raft.send(InitRequested(request_id))
+    def _initialize(self, caller: Caller, request: InitializeRequest, now_ns: int) -> None:
+        """Bootstrap is raft's, who also knows how it ended (L2)."""
+        try:
+            first_lsn = unpack_first_lsn(request.first_lsn)
+        except FormatError as error:
+            self._requests.refuse(caller, ErrorCode.INVALID_REQUEST, str(error))
+            return
+        if request_id := self._requests.add(caller, now_ns):
+            self._to_raft.send(InitRequested(request_id, first_lsn))
 
     def on_transfer(self, answered: TransferAnswered) -> None:
-        self._answer(answered.request_id, answered.is_done, answered.reason)
+        code = ErrorCode.OK if answered.is_done else ErrorCode.TRANSFER_FAILED
+        self._answer(answered.request_id, code, answered.reason)
 
     def on_init(self, answered: InitAnswered) -> None:
-        self._answer(answered.request_id, answered.is_done, answered.reason)
+        self._answer(answered.request_id, answered.code, answered.reason)
 
-    def _answer(self, request_id: int, is_done: bool, reason: str) -> None:
+    def _answer(self, request_id: int, code: ErrorCode, reason: str) -> None:
         caller = self._requests.take(request_id)
         if caller is None:
             return
-        if is_done:
+        if code is ErrorCode.OK:
             self._requests.reply(caller, DoneReply(0))
         else:
-            self._requests.refuse(caller, ErrorCode.TRANSFER_FAILED, reason)
+            self._requests.refuse(caller, code, reason)
 
     def on_status(self, reported: StatusReported) -> None:
         caller = self._requests.take(reported.request_id)

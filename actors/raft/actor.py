@@ -33,6 +33,7 @@ from actors.raft.routes import Routes
 from actors.raft.status import status_document
 from actors.station import Inbox, Station
 from actors.topology import Counter
+from logstore.errors import ErrorCode
 from logstore.model import NO_NODE, Lsn, NodeId, ReplicaState, Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
@@ -270,8 +271,11 @@ class RaftActor:
 
     def _refuse_init(self, request: InitRequested) -> None:
         damage = self._recovered.damage if self._recovered is not None else ""
-        reason = damage or "the log is being recovered: ask again"
-        self._routes.ingress.send(InitAnswered(request.request_id, False, reason))
+        answer = InitAnswered(request.request_id, ErrorCode.INVALID_REQUEST, damage)
+        if not damage:
+            reason = "the log is being recovered: ask again"
+            answer = InitAnswered(request.request_id, ErrorCode.NOT_READY, reason)
+        self._routes.ingress.send(answer)
 
     def _on_stop_requested(self) -> None:
         core = self._core

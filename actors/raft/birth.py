@@ -22,6 +22,7 @@ from actors.messages import (
 )
 from actors.raft.routes import Routes
 from actors.station import Station
+from logstore.errors import ErrorCode
 from logstore.format.peer_messages import InitPrepared, InitStatus
 from logstore.limits import REQUESTS_PENDING_MAX
 from logstore.model import ReplicaState
@@ -46,9 +47,11 @@ class Birth:
             state=recovered.state,
             nonce=recovered.nonce,
             cluster_id=recovered.cluster_id,
+            first_lsn=recovered.start_next_lsn,
             random=Random(station.host.random_bytes(32)),
         )
-        self._asked: deque[int] = deque(maxlen=REQUESTS_PENDING_MAX)  # ingress waits for no more
+        # ingress waits for no more answers than this
+        self._asked: deque[InitRequested] = deque(maxlen=REQUESTS_PENDING_MAX)
 
     @property
     def deadline_ns(self) -> int:
@@ -70,23 +73,36 @@ class Birth:
                     message.sender, message.sender_uuid, message.message
                 )
             case InitRequested():
-                effects = self._on_requested(message.request_id)
+                effects = self._on_requested(message)
             case InitSaved():
                 effects = self._bootstrap.on_saved(message.seq)
             case _:
                 assert_never(message)
         self._carry_out(effects)
 
-    def _on_requested(self, request_id: int) -> Sequence[InitEffect]:
+    def _on_requested(self, request: InitRequested) -> Sequence[InitEffect]:
         """`logstore init` is answered once this node is a voter."""
         if self._bootstrap.state == ReplicaState.VOTER:
-            self._routes.ingress.send(InitAnswered(request_id, True, "initialised already"))
+            self._tell_born(request)
             return ()
         if self.refusal:
-            self._routes.ingress.send(InitAnswered(request_id, False, self.refusal))
+            refused = InitAnswered(request.request_id, ErrorCode.INVALID_REQUEST, self.refusal)
+            self._routes.ingress.send(refused)
             return ()
-        self._asked.append(request_id)
-        return self._bootstrap.on_init_requested()
+        self._asked.append(request)
+        return self._bootstrap.on_init_requested(request.first_lsn)
+
+    def _tell_born(self, request: InitRequested) -> None:
+        """The cluster is there, whoever's attempt it was: is it the one that was asked for?"""
+        first_lsn = self._bootstrap.first_lsn
+        answer = InitAnswered(request.request_id, ErrorCode.OK, "")
+        if request.first_lsn != first_lsn:
+            reason = (
+                f"the log of this cluster begins at LSN {first_lsn}, not at {request.first_lsn}: "
+                "form another one, of empty folders and with auto_init = false"
+            )
+            answer = InitAnswered(request.request_id, ErrorCode.INVALID_REQUEST, reason)
+        self._routes.ingress.send(answer)
 
     def _carry_out(self, effects: Sequence[InitEffect]) -> None:
         for effect in effects:
@@ -97,9 +113,8 @@ class Birth:
                     self._send(effect)
                 case InitDone():
                     self._routes.to_writer(CreateLog(effect.cluster_id))
-                    for request_id in self._asked:
-                        self._routes.ingress.send(InitAnswered(request_id, True, "initialised"))
-                    self._asked.clear()
+                    while self._asked:
+                        self._tell_born(self._asked.popleft())
                 case Log():
                     log.warning("%s", effect.text)
                 case _:

@@ -17,7 +17,7 @@ from actors.simulation.disk import SimulatedDisk
 from logstore.errors import CorruptData
 from logstore.format.entry import EntryHeader, Row
 from logstore.limits import SECTOR_BYTES
-from logstore.model import EntryKind, Index, NodeId, Term
+from logstore.model import FIRST_LSN, EntryKind, Index, Lsn, NodeId, Term
 from logstore.storage.log_reader import LogReader
 from logstore.storage.log_writer import AppendedGroup, EntryToWrite, LogWriter
 from logstore.storage.recovery import Recovered, create_log, recover
@@ -98,13 +98,14 @@ class StorageTrial:
         self.disk.on_call = watch
         self.recovered = self.recover()
 
-    def create_log(self) -> None:
+    def create_log(self, first_lsn: Lsn = FIRST_LSN) -> None:
         writer = create_log(
             self.disk,
             FOLDER,
             OPTIONS,
             self.recovered.meta,
             cluster_id=CLUSTER,
+            first_lsn=first_lsn,
             new_uuid=self._new_uuid,
         )
         self.recovered = msgspec.structs.replace(self.recovered, writer=writer)

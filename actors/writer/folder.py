@@ -16,7 +16,7 @@ from logstore.model import NO_INDEX, NO_NODE, NO_TERM, Lsn, NodeId, ReplicaState
 from logstore.raft.bootstrap import SaveInit
 from logstore.storage.log_writer import LogWriter
 from logstore.storage.meta_store import MetaStore
-from logstore.storage.recovery import Recovered, create_log, recover
+from logstore.storage.recovery import Recovered, create_log, recover, unborn_start
 from logstore.storage.segment import SegmentOptions
 
 UUID_BYTES = 16
@@ -78,6 +78,7 @@ class Folder:
                 self._options,
                 meta,
                 cluster_id=command.cluster_id,
+                first_lsn=command.first_lsn,
                 new_uuid=self._new_uuid,
             )
             return
@@ -87,6 +88,7 @@ class Folder:
                 state=ReplicaState(command.state),
                 nonce=command.nonce,
                 cluster_id=command.cluster_id,
+                log_start=unborn_start(command.first_lsn),
             )
         )
 

@@ -11,9 +11,10 @@ from rich.table import Table
 
 from logstore.cli.cluster_folder import bring_down, bring_up, read_state, wait_for_leader
 from logstore.cli.exit_status import ExitStatus
-from logstore.cli.options import json_option
+from logstore.cli.options import first_lsn_option, json_option
 from logstore.cli.output import STDOUT, write_json
 from logstore.cli.replica_process import is_alive
+from logstore.client.client import connect
 from logstore.errors import InvalidRequest
 
 DEFAULT_FOLDER = Path("logstore-cluster")
@@ -50,9 +51,13 @@ def cluster() -> None:
     show_default=True,
     help="seconds to wait for a leader",
 )
-def up(config_path: Path | None, folder: Path, timeout_s: float) -> None:
+@first_lsn_option
+def up(config_path: Path | None, folder: Path, timeout_s: float, first_lsn: int | None) -> None:
     """Start every replica that does not run, and return when a leader serves."""
-    state = bring_up(folder.resolve(), config_path)
+    state = bring_up(folder.resolve(), config_path, first_lsn=first_lsn)
+    if first_lsn is not None:
+        with connect(state.endpoints) as client:
+            client.admin.initialize(first_lsn=first_lsn, timeout_s=timeout_s)
     leader = wait_for_leader(state, timeout_s)
     for row in state.nodes:
         role = "leads" if row.node == leader else "follows"

@@ -51,10 +51,10 @@ class ClusterState(msgspec.Struct, frozen=True):
     nodes: list[ReplicaProcess]
 
 
-def default_config() -> Config:
+def default_config(*, auto_init: bool) -> Config:
     """Three replicas on this machine, as in configs/cluster-3.toml."""
     return Config(
-        cluster=ClusterSettings(name="demo"),
+        cluster=ClusterSettings(name="demo", auto_init=auto_init),
         nodes=[NodeSettings(node=node, port=7_090 + 10 * node) for node in (1, 2, 3)],
     )
 
@@ -102,8 +102,11 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def bring_up(folder: Path, config_path: Path | None) -> ClusterState:
+def bring_up(folder: Path, config_path: Path | None, *, first_lsn: int | None) -> ClusterState:
     """Start every replica that does not run, and tell who runs; does not wait for a leader.
+
+    Args:
+        first_lsn: where the log is to begin, which the caller tells the replicas; None: at LSN 1.
 
     Raises:
         ConfigError: the config does not hold.
@@ -114,13 +117,18 @@ def bring_up(folder: Path, config_path: Path | None) -> ClusterState:
     with locked(folder):
         before = read_state(folder)
         running = {row.node: row for row in before.nodes if is_alive(row)} if before else {}
-        path = _choose_config(folder, config_path, before)
+        path = _choose_config(folder, config_path, before, auto_init=first_lsn is None)
         if before and running and before.config != str(path):
             raise InvalidRequest(
                 f"replicas of {before.config} run in {folder}: `logstore cluster down` first, or "
                 "name another folder"
             )
         config = load_config(path)
+        if first_lsn is not None and config.cluster.auto_init:
+            raise InvalidRequest(
+                f"a cluster of {path} forms itself, with a log that begins at LSN 1: set "
+                "`auto_init = false` there, or name a new folder"
+            )
         rows = [
             running.get(node)
             or start_replica(path, node, folder / f"node-{node}", dies_with_us=False)
@@ -180,7 +188,9 @@ def bring_down(folder: Path, timeout_s: float = STOP_TIMEOUT_S) -> list[tuple[Re
         return outcome
 
 
-def _choose_config(folder: Path, given: Path | None, before: ClusterState | None) -> Path:
+def _choose_config(
+    folder: Path, given: Path | None, before: ClusterState | None, *, auto_init: bool
+) -> Path:
     """The config named, else the one of last time, else the default, written into the folder."""
     if given is not None:
         return given.resolve()
@@ -189,7 +199,7 @@ def _choose_config(folder: Path, given: Path | None, before: ClusterState | None
     path = folder.resolve() / CONFIG_NAME
     if not path.exists():
         temporary = path.with_suffix(".new")
-        temporary.write_text(render_config(default_config()), encoding="utf-8")
+        temporary.write_text(render_config(default_config(auto_init=auto_init)), encoding="utf-8")
         temporary.replace(path)
     return path
 

@@ -11,10 +11,16 @@ from rich.console import Console
 from rich.table import Table
 
 from logstore.cli.exit_status import ExitStatus
-from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.options import (
+    endpoint_option,
+    first_lsn_option,
+    json_option,
+    timeout_option,
+)
 from logstore.cli.output import say, write_json
 from logstore.client.client import connect
 from logstore.client.verification import Verification
+from logstore.model import FIRST_LSN
 
 
 @click.command()
@@ -75,12 +81,13 @@ def verify(endpoints: str, timeout_s: float, json_path: str | None) -> None:
 
 
 @click.command()
+@first_lsn_option
 @endpoint_option
 @timeout_option
-def init(endpoints: str, timeout_s: float) -> None:
+def init(first_lsn: int | None, endpoints: str, timeout_s: float) -> None:
     """Form the cluster, once, where its configuration has `auto_init = false`."""
     with connect(endpoints, timeout=timeout_s) as client:
-        client.admin.initialize()
+        client.admin.initialize(first_lsn=first_lsn or FIRST_LSN)
     say("the cluster is formed")
 
 

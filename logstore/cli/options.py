@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from logstore.limits import FIRST_LSN_MAX
+from logstore.model import FIRST_LSN
+
 # The first node of configs/cluster-3.toml.
 DEFAULT_ENDPOINT = "127.0.0.1:7100"
 DEFAULT_TIMEOUT_S = 10.0
@@ -35,6 +38,16 @@ def timeout_option(command: _F) -> _F:
         default=DEFAULT_TIMEOUT_S,
         show_default=True,
         help="seconds to wait for a leader or a replica",
+    )(command)
+
+
+def first_lsn_option(command: _F) -> _F:
+    return click.option(
+        "--first-lsn",
+        "first_lsn",
+        type=click.IntRange(FIRST_LSN, FIRST_LSN_MAX),
+        metavar="LSN",
+        help="where a new cluster's log begins, if not at 1; what is before it is kept elsewhere",
     )(command)
 
 

@@ -34,8 +34,9 @@ from logstore.format.client_messages import (
     WatermarksReply,
     WatermarksRequest,
 )
-from logstore.limits import POSITION_MAX
-from logstore.model import Lsn
+from logstore.format.first_lsn import pack_first_lsn
+from logstore.limits import FIRST_LSN_MAX, POSITION_MAX
+from logstore.model import FIRST_LSN, Lsn
 
 # Status asks every replica: how long the slower ones may take after the first has answered.
 STATUS_SETTLE_S = 1.0
@@ -258,15 +259,35 @@ class Admin:
                 raise TransferFailed(f"node {node} still leads")
             Waiter().wait(PAUSE_MS)
 
-    def initialize(self) -> None:
-        """Form the cluster; needed once, where `auto_init` is off.
+    def initialize(self, *, first_lsn: int = FIRST_LSN, timeout_s: float | None = None) -> None:
+        """Form the cluster; needed once, where `auto_init` is off. Asking again changes nothing.
+
+        Args:
+          first_lsn: the LSN of the first payload to come, 1 to FIRST_LSN_MAX; above 1 for a log
+            whose beginning is kept elsewhere (`import_batches`).
+          timeout_s: how long the configured nodes may take to answer each other; None: the
+            client's timeout.
 
         Raises:
-          LogStoreError: not all configured nodes agree; the message says why.
+          InvalidRequest: no log begins there, or this cluster's began elsewhere; or a node must
+            not take part, the message says why.
+          Unreachable, NotReady: not all nodes were there in time.
         """
-        nodes = self._routing.nodes(timeout_s=self._timeout_s)
-        deadline_ns = seconds_from_now(self._timeout_s)
-        self._ask(nodes[min(nodes)], InitializeRequest(), deadline_ns)
+        deadline_ns = seconds_from_now(self._timeout_s if timeout_s is None else timeout_s)
+        if not FIRST_LSN <= first_lsn <= FIRST_LSN_MAX:
+            raise InvalidRequest(f"first LSN {first_lsn}: give {FIRST_LSN} to {FIRST_LSN_MAX}")
+        request = InitializeRequest(pack_first_lsn(Lsn(first_lsn)))
+        while True:
+            left_s = milliseconds_until(deadline_ns) / 1_000
+            try:
+                nodes = self._routing.nodes(timeout_s=left_s)
+                self._ask(nodes[min(nodes)], request, deadline_ns)
+                return
+            except LogStoreError as error:
+                left_ms = milliseconds_until(deadline_ns)
+                if error.code not in TRANSIENT or not left_ms:
+                    raise
+                Waiter().wait(min(PAUSE_MS, left_ms))
 
     def verify(self, *, max_bytes: int = 4 << 20) -> Verification:
         """Recompute the chain from every batch on every replica, and compare (SAFETY S3)."""

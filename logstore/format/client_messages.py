@@ -20,6 +20,7 @@ import msgspec
 
 from logstore.errors import FormatError, UnsupportedVersion
 from logstore.format.fields import Buffer, check_room
+from logstore.format.first_lsn import FIRST_LSN_SIZE
 from logstore.format.message import register
 from logstore.model import Index, Lsn, Term
 
@@ -165,7 +166,11 @@ class ErrorReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class InitializeRequest(msgspec.Struct, frozen=True, gc=False):
-    """`logstore init`: this node coordinates the bootstrap (L2). DoneReply or ErrorReply."""
+    """`logstore init`: this node coordinates the bootstrap (L2). DoneReply or ErrorReply.
+
+    `first_lsn`: where the log is to begin, as in first_lsn.py; one that began elsewhere refuses."""
+
+    first_lsn: bytes = b""
 
 
 class SetCursorRequest(msgspec.Struct, frozen=True, gc=False):
@@ -320,7 +325,7 @@ register(71, DoneReply, "Q")
 register(72, StatusRequest, "")
 register(73, StatusReply, "", has_tail=True)
 register(74, ErrorReply, "IIQQ", has_tail=True)
-register(75, InitializeRequest, "")
+register(75, InitializeRequest, "", has_tail=True, tail_unit=FIRST_LSN_SIZE)
 register(76, SetCursorRequest, "QQ?", has_tail=True)
 register(77, CursorsRequest, "")
 register(78, CursorsReply, "", has_tail=True)

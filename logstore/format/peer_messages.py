@@ -11,6 +11,7 @@ import msgspec
 
 from logstore.errors import FormatError
 from logstore.format.entry import ENTRY_HEADER_SIZE, EntryHeader, unpack_entry_header
+from logstore.format.first_lsn import FIRST_LSN_SIZE
 from logstore.format.message import register
 from logstore.model import Index, Lsn, Term
 
@@ -81,16 +82,19 @@ class InitStatusRequest(msgspec.Struct, frozen=True, gc=False, array_like=True, 
 
 
 class InitStatus(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
-    """`state` is a ReplicaState; nonce and cluster id are zero while EMPTY."""
+    """`state` is a ReplicaState; nonce and cluster id are zero while EMPTY. `first_lsn`: where that
+    cluster's log begins, as in first_lsn.py."""
 
     state: int
     nonce: int
     cluster_id: bytes
+    first_lsn: bytes = b""
 
 
 class InitPrepare(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=10):
     nonce: int
     cluster_id: bytes
+    first_lsn: bytes = b""
 
 
 class InitPrepared(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=11):
@@ -100,6 +104,7 @@ class InitPrepared(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
 class InitCommit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=12):
     nonce: int
     cluster_id: bytes
+    first_lsn: bytes = b""
 
 
 class Append(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=32):
@@ -181,10 +186,10 @@ register(5, Heartbeat, "QQQQQQQ")
 register(6, HeartbeatReply, "QQQQQ")
 register(7, TimeoutNow, "Q")
 register(8, InitStatusRequest, "Q")
-register(9, InitStatus, "QQ16s")
-register(10, InitPrepare, "Q16s")
+register(9, InitStatus, "QQ16s", has_tail=True, tail_unit=FIRST_LSN_SIZE)
+register(10, InitPrepare, "Q16s", has_tail=True, tail_unit=FIRST_LSN_SIZE)
 register(11, InitPrepared, "Q")
-register(12, InitCommit, "Q16s")
+register(12, InitCommit, "Q16s", has_tail=True, tail_unit=FIRST_LSN_SIZE)
 register(32, AppendFrame, f"QQQ{ENTRY_HEADER_SIZE}s")
 register(33, AppendAccepted, "QQQ")
 register(34, AppendPersisted, "QQ")

@@ -5,8 +5,8 @@ Owns this node's bootstrap state and, where it coordinates, the attempt. Must no
 sockets or where entropy comes from (a seeded `Random` is passed in).
 
     1. The coordinator (the lowest node id, or the node told `init`) asks everybody; all must
-    answer. 2. It mints a nonce above every nonce seen and a cluster id, makes itself STARTING
-    durable, and
+       answer.
+    2. It mints a nonce above every nonce seen and a cluster id, makes itself STARTING durable, and
        asks everybody to prepare. A STARTING node takes a newer nonce; a VOTER never does.
     3. When all are prepared, it makes itself VOTER durable, then tells everybody.
 
@@ -15,6 +15,9 @@ still the attempt's, and for any other attempt that coordinator would have to pr
 a VOTER does not. So whoever is STARTING and hears of a VOTER may take its cluster id whatever its
 own nonce says: each node was prepared for it. Whoever is EMPTY and hears of a VOTER has lost its
 disk, and must not join in place (L1). A VOTER goes on answering, for those that missed the word.
+
+Where the log begins travels with the cluster id from the coordinator on: no replica can have
+another first LSN, and only the coordinator has to be told one.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from typing import assert_never
 
 import msgspec
 
-from logstore.errors import InvariantViolated
+from logstore.errors import FormatError, InvariantViolated
+from logstore.format.first_lsn import pack_first_lsn, unpack_first_lsn
 from logstore.format.peer_messages import (
     InitCommit,
     InitMessage,
@@ -34,7 +38,7 @@ from logstore.format.peer_messages import (
     InitStatus,
     InitStatusRequest,
 )
-from logstore.model import NodeId, ReplicaState
+from logstore.model import Lsn, NodeId, ReplicaState
 from logstore.raft.effects import Log
 
 CLUSTER_ID_SIZE = 16
@@ -54,6 +58,7 @@ class SaveInit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=160):
     state: int
     nonce: int
     cluster_id: bytes
+    first_lsn: Lsn
 
 
 class SendInit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=161):
@@ -78,6 +83,21 @@ class _Known(msgspec.Struct, frozen=True):
     state: int
     nonce: int
     cluster_id: bytes
+    first_lsn: Lsn
+
+    @property
+    def tail(self) -> bytes:
+        """The first LSN as messages carry it."""
+        return pack_first_lsn(self.first_lsn)
+
+
+def _told(state: int, message: InitStatus | InitPrepare | InitCommit) -> _Known:
+    """
+    Raises:
+      FormatError: no log begins where the message says.
+    """
+    first_lsn = unpack_first_lsn(message.first_lsn)
+    return _Known(state, message.nonce, message.cluster_id, first_lsn)
 
 
 class Bootstrap:
@@ -86,7 +106,8 @@ class Bootstrap:
     Args:
       node, voters, replica_uuid: who we are among whom.
       auto_init: the lowest node id coordinates unasked.
-      state, nonce, cluster_id: as META says; zero nonce and cluster id while EMPTY.
+      state, nonce, cluster_id, first_lsn: as META says; zero nonce and cluster id while EMPTY. A
+        coordinator that was stopped in mid-attempt tries again with the same first LSN.
       random: seeded by the caller; nonce and cluster id are drawn from it.
     """
 
@@ -100,13 +121,15 @@ class Bootstrap:
         state: int,
         nonce: int,
         cluster_id: bytes,
+        first_lsn: Lsn,
         random: Random,
     ) -> None:
         self._node = node
         self._peers = tuple(voter for voter in voters if voter != node)
         self._random = random
         self._is_coordinator = auto_init and node == min(voters)
-        self._durable = _Known(state, nonce, cluster_id)
+        self._durable = _Known(state, nonce, cluster_id, first_lsn)
+        self._wished_first_lsn = first_lsn
         self._saving: _Known | None = None
         self._seq = 0
         self._answer_when_saved: NodeId | None = None
@@ -129,6 +152,11 @@ class Bootstrap:
         """The durable cluster id; only a VOTER's is final."""
         return self._durable.cluster_id
 
+    @property
+    def first_lsn(self) -> Lsn:
+        """Where the log begins; only a VOTER's is final."""
+        return self._durable.first_lsn
+
     def on_tick(self, now_ns: int) -> list[InitEffect]:
         """Ask again what has not been answered, and begin an attempt when all have answered."""
         if now_ns < self.deadline_ns:
@@ -145,9 +173,10 @@ class Bootstrap:
             self._ask_to_prepare(attempt)
         return self._take()
 
-    def on_init_requested(self) -> list[InitEffect]:
-        """An operator makes this node the coordinator."""
+    def on_init_requested(self, first_lsn: Lsn) -> list[InitEffect]:
+        """An operator makes this node the coordinator. An attempt under way keeps its first LSN."""
         self._is_coordinator = True
+        self._wished_first_lsn = first_lsn
         self._yielded = 0
         self._begin_if_all_answered()
         return self._take()
@@ -158,21 +187,26 @@ class Bootstrap:
         """A bootstrap message of a configured peer; anyone else's is left unanswered."""
         if sender not in self._peers or not self._is_uuid_sound(sender, sender_uuid):
             return self._take()
+        try:
+            self._hear(sender, message)
+        except FormatError as error:
+            self._out.append(Log(f"a bootstrap message of node {sender} is dropped: {error}"))
+        return self._take()
+
+    def _hear(self, sender: NodeId, message: InitMessage) -> None:
         match message:
             case InitStatusRequest():
                 self._send_status(sender)
             case InitStatus():
-                self._on_status(sender, _Known(message.state, message.nonce, message.cluster_id))
+                self._on_status(sender, _told(message.state, message))
             case InitPrepare():
-                self._on_prepare(sender, message)
+                self._on_prepare(sender, _told(ReplicaState.STARTING, message))
             case InitPrepared():
                 self._on_prepared(sender, message.nonce)
             case InitCommit():
-                voter = _Known(ReplicaState.VOTER, message.nonce, message.cluster_id)
-                self._on_status(sender, voter)
+                self._on_status(sender, _told(ReplicaState.VOTER, message))
             case _:
                 assert_never(message)
-        return self._take()
 
     def on_saved(self, seq: int) -> list[InitEffect]:
         """SaveInit `seq` is durable: say so to whoever waits for it."""
@@ -186,7 +220,7 @@ class Bootstrap:
         if saved.state == ReplicaState.VOTER:
             self.deadline_ns = NEVER_NS
             for peer in self._peers:
-                self._send(peer, InitCommit(saved.nonce, saved.cluster_id))
+                self._send(peer, InitCommit(saved.nonce, saved.cluster_id, saved.tail))
             self._out.append(InitDone(saved.cluster_id))
         elif saved == self._attempt:
             self._ask_to_prepare(saved)
@@ -209,14 +243,15 @@ class Bootstrap:
         number = (newest >> _ATTEMPT_BITS) + 1
         nonce = number << _ATTEMPT_BITS | self._random.getrandbits(_ATTEMPT_BITS)
         cluster_id = self._random.randbytes(CLUSTER_ID_SIZE)
-        self._attempt = _Known(ReplicaState.STARTING, nonce, cluster_id)
+        self._attempt = _Known(ReplicaState.STARTING, nonce, cluster_id, self._wished_first_lsn)
         self._prepared = set()
         self._save(self._attempt)
 
     def _ask_to_prepare(self, attempt: _Known) -> None:
+        prepare = InitPrepare(attempt.nonce, attempt.cluster_id, attempt.tail)
         for peer in self._peers:
             if peer not in self._prepared:
-                self._send(peer, InitPrepare(attempt.nonce, attempt.cluster_id))
+                self._send(peer, prepare)
         self._finish_if_all_prepared()
 
     def _on_prepared(self, sender: NodeId, nonce: int) -> None:
@@ -229,7 +264,7 @@ class Bootstrap:
         attempt = self._attempt
         if attempt is not None and len(self._prepared) == len(self._peers):
             self._attempt = None
-            self._save(_Known(ReplicaState.VOTER, attempt.nonce, attempt.cluster_id))
+            self._save(msgspec.structs.replace(attempt, state=ReplicaState.VOTER))
 
     # --- everybody ---
 
@@ -256,14 +291,13 @@ class Bootstrap:
             self._attempt = None
             self._save(voter)
 
-    def _on_prepare(self, sender: NodeId, prepare: InitPrepare) -> None:
-        wanted = _Known(ReplicaState.STARTING, prepare.nonce, prepare.cluster_id)
+    def _on_prepare(self, sender: NodeId, wanted: _Known) -> None:
         newest = self._saving or self._durable
         if ReplicaState.VOTER in (newest.state, self._durable.state):
             self._send_status(sender)
         elif wanted == self._durable and self._saving is None:
-            self._send(sender, InitPrepared(prepare.nonce))
-        elif prepare.nonce > newest.nonce:
+            self._send(sender, InitPrepared(wanted.nonce))
+        elif wanted.nonce > newest.nonce:
             self._attempt = None
             self._yielded = ROUNDS_YIELDED
             self._answer_when_saved = sender
@@ -290,12 +324,14 @@ class Bootstrap:
 
     def _send_status(self, peer: NodeId) -> None:
         known = self._durable
-        self._send(peer, InitStatus(known.state, known.nonce, known.cluster_id))
+        self._send(peer, InitStatus(known.state, known.nonce, known.cluster_id, known.tail))
 
     def _save(self, known: _Known) -> None:
         self._saving = known
         self._seq += 1
-        self._out.append(SaveInit(self._seq, known.state, known.nonce, known.cluster_id))
+        self._out.append(
+            SaveInit(self._seq, known.state, known.nonce, known.cluster_id, known.first_lsn)
+        )
 
     def _refuse(self, reason: str) -> None:
         if reason != self.refusal:

@@ -46,7 +46,6 @@ from logstore.storage.survey import Survey, check_lifeless, survey
 from logstore.storage.verdict import FaultyRange, Rebuilt, Verdicts, judge
 
 NO_CLUSTER = bytes(16)
-_EMPTY_START = LogStart(NO_INDEX, NO_TERM, 0, FIRST_LSN)
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -122,7 +121,7 @@ def create_log(
     store: MetaStore,
     *,
     cluster_id: bytes,
-    first_lsn: Lsn = FIRST_LSN,
+    first_lsn: Lsn,
     new_uuid: Callable[[], bytes],
 ) -> LogWriter:
     """The first segment pair of a new log, then META with the cluster id (state VOTER), both
@@ -152,6 +151,11 @@ def create_log(
     return writer
 
 
+def unborn_start(first_lsn: Lsn) -> LogStart:
+    """What META says of the log start before there is a log: where it would begin (L2)."""
+    return LogStart(NO_INDEX, NO_TERM, 0, first_lsn)
+
+
 def _load_or_create_meta(
     disk: Disk, folder: str, node: NodeId, new_uuid: Callable[[], bytes]
 ) -> MetaStore:
@@ -168,7 +172,7 @@ def _load_or_create_meta(
         term=NO_TERM,
         boot_counter=0,
         generation=0,
-        log_start=_EMPTY_START,
+        log_start=unborn_start(FIRST_LSN),
     )
     return create_meta(disk, folder, meta)
 

@@ -91,6 +91,20 @@ def test_up_starts_what_is_missing_and_down_stops_everything(folder: Path) -> No
     assert not [each for each in children if each.is_running()]
 
 
+def test_up_forms_a_cluster_whose_log_begins_where_it_is_told(folder: Path) -> None:
+    """P1: also when it is said again, or not at all any more."""
+    text = (folder / "my.toml").read_text(encoding="utf-8")
+    (folder / "my.toml").write_text(text.replace("auto_init = true", "auto_init = false"))
+    up = ("up", "--config", str(folder / "my.toml"))
+    for words in ((*up, "--first-lsn", "7001"), (*up, "--first-lsn", "7001"), up):
+        status, said = cluster_command(folder, *words)
+        assert status == ExitStatus.DONE, said
+    status, said = cluster_command(folder, *up, "--first-lsn", "9")
+    assert status == ExitStatus.USAGE, said
+    assert b"begins at LSN 7001, not at 9" in said
+    assert cluster_command(folder, "down")[0] == ExitStatus.DONE
+
+
 def test_up_of_replicas_that_cannot_start_gives_the_reason_and_status_3(folder: Path) -> None:
     text = (folder / "my.toml").read_text(encoding="utf-8")
     text = text.replace("cpus = {}", "cpus = {writer = [4095]}")  # no such CPU here

@@ -116,7 +116,9 @@ def test_no_free_ports_is_an_error_not_an_endless_search(monkeypatch: pytest.Mon
 
 
 def test_the_default_config_is_the_one_in_configs() -> None:
-    assert cluster_folder.default_config() == load_config(ROOT / "configs" / "cluster-3.toml")
+    assert cluster_folder.default_config(auto_init=True) == load_config(
+        ROOT / "configs" / "cluster-3.toml"
+    )
 
 
 def test_the_state_of_a_folder_comes_back_and_has_the_promised_keys(tmp_path: Path) -> None:
@@ -153,7 +155,14 @@ def test_up_with_another_config_is_refused_while_replicas_run(
     write_state(tmp_path, ClusterState([], "other.toml", [sleeper]))
     config = ROOT / "configs" / "cluster-3.toml"
     with pytest.raises(InvalidRequest, match=r"other\.toml run"):
-        bring_up(tmp_path, config)
+        bring_up(tmp_path, config, first_lsn=None)
+
+
+def test_p1_a_cluster_that_forms_itself_cannot_be_told_where_to_begin(tmp_path: Path) -> None:
+    config = ROOT / "configs" / "cluster-3.toml"
+    with pytest.raises(InvalidRequest, match="auto_init = false"):
+        bring_up(tmp_path, config, first_lsn=7_000)
+    assert read_state(tmp_path) is None, "nothing was started"
 
 
 def test_down_stops_what_runs_and_tells_what_was_gone(

@@ -20,6 +20,7 @@ from logstore.format.client_messages import (
     VerifyReply,
     VerifyRequest,
 )
+from logstore.format.first_lsn import pack_first_lsn
 from tests.unit.client_stage import Cluster, FakeReplica
 
 
@@ -103,8 +104,25 @@ def test_a_transfer_that_fails_says_so(client: logstore.LogClient, cluster: Clus
 def test_initialisation_goes_to_the_first_node(
     client: logstore.LogClient, cluster: Cluster
 ) -> None:
-    cluster.replicas[1].on[InitializeRequest] = lambda _: DoneReply(0)
-    client.admin.initialize()
+    """And again, as long as a node is not there yet: the same question changes nothing."""
+    answers = [ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b"being recovered"), DoneReply(0)]
+    asked = []
+    cluster.replicas[1].on[InitializeRequest] = lambda request: (
+        asked.append(request) or answers[len(asked) - 1]
+    )
+    client.admin.initialize(first_lsn=7_000)
+    assert asked == [InitializeRequest(pack_first_lsn(7_000))] * 2
+
+
+def test_a_cluster_whose_log_begins_elsewhere_says_so(
+    client: logstore.LogClient, cluster: Cluster
+) -> None:
+    refusal = ErrorReply(ErrorCode.INVALID_REQUEST, 0, 0, 0, b"the log begins at LSN 1")
+    cluster.replicas[1].on[InitializeRequest] = lambda _: refusal
+    with pytest.raises(InvalidRequest, match="begins at LSN 1"):
+        client.admin.initialize(first_lsn=2)
+    with pytest.raises(InvalidRequest, match="first LSN 0: give 1 to"):
+        client.admin.initialize(first_lsn=0)
 
 
 def play_log(replica: FakeReplica, chains: list[int], faulty: str = "[]") -> None:

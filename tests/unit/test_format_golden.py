@@ -26,6 +26,7 @@ from logstore.format.cursor_entries import (
     encode_cursors,
 )
 from logstore.format.entry import EntryHeader, chain_start, unpack_entry_header
+from logstore.format.first_lsn import pack_first_lsn
 from logstore.format.group import FrameHeader, unpack_frame_header
 from logstore.format.message import decode_message, encode_message, message_types
 from logstore.format.meta import LogStart, Meta, unpack_meta
@@ -139,6 +140,8 @@ def message_of(cls: type[Any]) -> Any:
             values.append(HEADER.pack())
         elif name == "cluster_id":
             values.append(CLUSTER)
+        elif name == "first_lsn" and kind == "bytes":
+            values.append(pack_first_lsn(1))
         elif cls is client_messages.SpansReply and name == "rows":
             values.append(client_messages.SPAN.pack(7, 21, 3))
         elif name == "rows":
@@ -158,7 +161,21 @@ def encoded(message: Any) -> bytes:
     )
 
 
-MESSAGES = {f"message {number} {cls.__name__}": cls for number, cls in message_types().items()}
+LATER = pack_first_lsn(0x0102030405060708)
+MESSAGES = {
+    f"message {number} {cls.__name__}": message_of(cls) for number, cls in message_types().items()
+} | {
+    "message 9 InitStatus of a log that begins later": peer_messages.InitStatus(
+        1, 2, CLUSTER, LATER
+    ),
+    "message 10 InitPrepare of a log that begins later": peer_messages.InitPrepare(
+        1, CLUSTER, LATER
+    ),
+    "message 12 InitCommit of a log that begins later": peer_messages.InitCommit(1, CLUSTER, LATER),
+    "message 75 InitializeRequest of a log that begins later": client_messages.InitializeRequest(
+        LATER
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -170,7 +187,7 @@ def test_a_block_has_its_golden_bytes_and_decodes_to_what_it_was(name: str) -> N
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_every_registered_message_has_golden_bytes_and_a_round_trip(name: str) -> None:
-    message = message_of(MESSAGES[name])
+    message = MESSAGES[name]
     data = encoded(message)
     assert GOLDEN.get(name) == data.hex(), f'"{name}": "{data.hex()}"'
     envelope, decoded = decode_message(memoryview(data))

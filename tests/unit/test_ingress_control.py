@@ -22,8 +22,10 @@ from logstore.format.client_messages import (
     StatusRequest,
     TransferRequest,
 )
+from logstore.format.first_lsn import pack_first_lsn
 from logstore.format.message import encode_message
 from logstore.format.peer_messages import TimeoutNow
+from logstore.limits import FIRST_LSN_MAX
 from logstore.raft.effects import TransferAnswered
 from logstore.raft.events import TransferRequested
 from tests.unit.ingress_stage import CLUSTER, Stage
@@ -101,18 +103,29 @@ def test_a_transfer_to_nobody_or_from_a_follower_is_refused(stage):
     assert client.answer().code == ErrorCode.NOT_LEADER
 
 
-def test_initialisation_is_handed_to_raft_until_it_is_over():
+def test_initialisation_is_handed_to_raft_who_says_how_it_ended():
     stage = Stage()
     client = stage.client()
+    client.ask(InitializeRequest(pack_first_lsn(7_000)))
+    (asked,) = stage.heard()
+    assert asked == InitRequested(asked.request_id, 7_000)
+    stage.tell(InitAnswered(asked.request_id, ErrorCode.OK, ""))
+    assert client.answer() == DoneReply(0)
     client.ask(InitializeRequest())
     (asked,) = stage.heard()
-    assert isinstance(asked, InitRequested)
-    stage.tell(InitAnswered(asked.request_id, True, ""))
-    assert client.answer() == DoneReply(0)
-    stage.identify()
-    client.ask(InitializeRequest())
+    stage.tell(InitAnswered(asked.request_id, ErrorCode.INVALID_REQUEST, "it begins at 7000"))
+    reply = client.answer()
+    assert (reply.code, reply.text) == (ErrorCode.INVALID_REQUEST, b"it begins at 7000")
+
+
+@pytest.mark.parametrize("first_lsn", [0, 1, FIRST_LSN_MAX + 1, 2**64 - 1])
+def test_p1_a_first_lsn_outside_of_its_bounds_is_refused(first_lsn):
+    """LSN 1 is told by saying nothing: there is one way to say each LSN."""
+    stage = Stage()
+    client = stage.client()
+    client.ask(InitializeRequest(first_lsn.to_bytes(8, "little")))
+    assert client.answer().code == ErrorCode.INVALID_REQUEST
     assert stage.heard() == []
-    assert client.answer() == DoneReply(0)
 
 
 def test_a_request_for_another_cluster_is_refused(stage):

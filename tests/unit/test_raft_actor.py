@@ -19,7 +19,7 @@ from actors.messages import (
     StopRequested,
 )
 from actors.topology import Counter
-from logstore.errors import InvariantViolated
+from logstore.errors import ErrorCode, InvariantViolated
 from logstore.format.entry import EntryHeader
 from logstore.format.peer_messages import Heartbeat, InitStatus, PreVoteRequest
 from logstore.model import EntryKind, ReplicaState
@@ -87,20 +87,22 @@ def test_before_recovery_ring_ranges_are_settled_and_nothing_is_answered_to_peer
 def test_before_recovery_our_own_processes_are_told_that_there_is_no_leader_here(raft):
     raft.say(topology.EGRESS, ReadIndexRequested(5))
     assert raft.heard(topology.EGRESS) == [ReadIndexAnswered(5, False, 0)]
-    raft.say(topology.INGRESS, TransferRequested(6, 2), InitRequested(7), lane=topology.CONTROL)
+    raft.say(topology.INGRESS, TransferRequested(6, 2), InitRequested(7, 1), lane=topology.CONTROL)
     transfer, init = raft.heard(topology.INGRESS)
     assert isinstance(transfer, TransferAnswered)
     assert not transfer.is_done
-    assert init == InitAnswered(7, False, "the log is being recovered: ask again")
+    assert init == InitAnswered(7, ErrorCode.NOT_READY, "the log is being recovered: ask again")
 
 
 def test_a_damaged_replica_says_why_and_takes_no_part(raft):
     """SAFETY L1."""
     raft.recover(ReplicaState.EMPTY, "meta.a and meta.b are both damaged")
     raft.hear(2, PreVoteRequest(1, 0, 0))
-    raft.say(topology.INGRESS, InitRequested(7), lane=topology.CONTROL)
+    raft.say(topology.INGRESS, InitRequested(7, 1), lane=topology.CONTROL)
     heard = raft.heard(topology.INGRESS)
-    assert of(InitAnswered, heard) == [InitAnswered(7, False, "meta.a and meta.b are both damaged")]
+    assert of(InitAnswered, heard) == [
+        InitAnswered(7, ErrorCode.INVALID_REQUEST, "meta.a and meta.b are both damaged")
+    ]
     assert status(raft)["damage"] == "meta.a and meta.b are both damaged"
     assert raft.heard(topology.WRITER) == []
     assert not raft.stage.is_busy_loop(raft.raft)
@@ -125,10 +127,20 @@ def test_who_is_refused_by_the_bootstrap_says_so_in_status_and_to_init(raft):
     told = InitStatus(ReplicaState.VOTER, 9, CLUSTER)
     raft.say(topology.INGRESS, InitReceived(2, PEER_UUID, told), lane=topology.CONTROL)
     assert "its disk was lost or is new" in status(raft)["refusal"]
-    raft.say(topology.INGRESS, InitRequested(7), lane=topology.CONTROL)
+    raft.say(topology.INGRESS, InitRequested(7, 1), lane=topology.CONTROL)
     [answer] = of(InitAnswered, raft.heard(topology.INGRESS))
-    assert not answer.is_done
+    assert answer.code == ErrorCode.INVALID_REQUEST
     assert "its disk was lost" in answer.reason
+
+
+def test_p1_who_asks_for_another_first_lsn_than_the_log_has_is_told_so(raft):
+    """A voter's word on how the bootstrap ended, whoever coordinated it."""
+    raft.recover()
+    raft.say(topology.INGRESS, InitRequested(7, 1), InitRequested(8, 50), lane=topology.CONTROL)
+    same, other = of(InitAnswered, raft.heard(topology.INGRESS))
+    assert same == InitAnswered(7, ErrorCode.OK, "")
+    assert other.code == ErrorCode.INVALID_REQUEST
+    assert "begins at LSN 1, not at 50" in other.reason
 
 
 def test_two_nodes_with_one_uuid_are_named(raft):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from logstore.errors import InvariantViolated
+from logstore.format.first_lsn import pack_first_lsn
 from logstore.format.peer_messages import (
     InitCommit,
     InitPrepare,
@@ -15,7 +16,7 @@ from logstore.format.peer_messages import (
     InitStatus,
     InitStatusRequest,
 )
-from logstore.model import NodeId, ReplicaState
+from logstore.model import FIRST_LSN, Lsn, NodeId, ReplicaState
 from logstore.raft.bootstrap import (
     NEVER_NS,
     NO_CLUSTER,
@@ -41,6 +42,7 @@ def make(node: int = 1, voters: int = 3, *, seed: int = 0, **changes: Any) -> Bo
         "state": ReplicaState.EMPTY,
         "nonce": 0,
         "cluster_id": NO_CLUSTER,
+        "first_lsn": FIRST_LSN,
         "random": Random(seed * 10 + node),
     }
     return Bootstrap(**(values | changes))
@@ -53,7 +55,7 @@ class Nodes:
         self.random = Random(seed)
         self.changes = changes
         self.voters = voters
-        self.meta: dict[int, tuple[int, int, bytes]] = {}
+        self.meta: dict[int, tuple[int, int, bytes, Lsn]] = {}
         self.saves: dict[int, list[SaveInit]] = {}
         self.done: dict[int, bytes] = {}
         self.wire: list[tuple[int, SendInit]] = []
@@ -63,11 +65,12 @@ class Nodes:
 
     def boot(self, node: int) -> Bootstrap:
         self.boots += 1
-        state, nonce, cluster = self.meta.get(node, (ReplicaState.EMPTY, 0, NO_CLUSTER))
+        unborn = (ReplicaState.EMPTY, 0, NO_CLUSTER, FIRST_LSN)
+        state, nonce, cluster, first_lsn = self.meta.get(node, unborn)
         self.saves[node] = []
         return make(
             node, self.voters, seed=self.boots, state=state, nonce=nonce, cluster_id=cluster,
-            **self.changes,
+            first_lsn=first_lsn, **self.changes,
         )  # fmt: skip
 
     def take(self, node: int, effects: list[Any]) -> None:
@@ -92,7 +95,7 @@ class Nodes:
                 self.take(each, bootstrap.on_tick(self.now_ns))
         elif draw < 0.4 and self.saves[node]:
             save = self.saves[node].pop(0)
-            self.meta[node] = (save.state, save.nonce, save.cluster_id)
+            self.meta[node] = (save.state, save.nonce, save.cluster_id, save.first_lsn)
             self.take(node, self.nodes[node].on_saved(save.seq))
         elif self.wire:
             sender, sent = self.wire.pop(self.random.randrange(len(self.wire)))
@@ -101,8 +104,8 @@ class Nodes:
                     NodeId(sender), UUIDS[sender], sent.message
                 )
                 self.take(sent.peer, effects)
-        voters = {meta[2] for meta in self.meta.values() if meta[0] == ReplicaState.VOTER}
-        assert len(voters) <= 1, "two cluster ids"
+        voters = {meta[2:] for meta in self.meta.values() if meta[0] == ReplicaState.VOTER}
+        assert len(voters) <= 1, "two cluster ids, or two first LSNs"
 
     @property
     def is_one_cluster(self) -> bool:
@@ -127,8 +130,9 @@ def test_all_nodes_become_voters_of_one_cluster_through_loss_and_crashes(
 
 @pytest.mark.parametrize("seed", range(8))
 def test_two_coordinators_do_not_make_two_clusters(seed: int) -> None:
+    """P1: nor two logs that begin at different LSNs."""
     nodes = Nodes(3, seed)
-    nodes.take(3, nodes.nodes[3].on_init_requested())
+    nodes.take(3, nodes.nodes[3].on_init_requested(Lsn(7_000)))
     for _ in range(30_000):
         nodes.act(loss=0.1, crash=0.001)
         if nodes.is_one_cluster:
@@ -141,10 +145,21 @@ def test_without_auto_init_nothing_begins_unasked() -> None:
     for _ in range(2_000):
         nodes.act(loss=0.0, crash=0.0)
     assert not nodes.meta
-    nodes.take(2, nodes.nodes[2].on_init_requested())
+    nodes.take(2, nodes.nodes[2].on_init_requested(FIRST_LSN))
     for _ in range(2_000):
         nodes.act(loss=0.0, crash=0.0)
     assert nodes.is_one_cluster
+
+
+def test_an_attempt_that_was_stopped_goes_on_with_its_first_lsn() -> None:
+    nodes = Nodes(1, 1)
+    nodes.take(1, nodes.nodes[1].on_init_requested(Lsn(7_000)))
+    (save,) = nodes.saves[1]
+    nodes.meta[1] = (save.state, save.nonce, save.cluster_id, save.first_lsn)
+    nodes.nodes[1] = nodes.boot(1)
+    while not nodes.is_one_cluster:
+        nodes.act(loss=0.0, crash=0.0)
+    assert nodes.meta[1][3] == nodes.nodes[1].first_lsn == 7_000
 
 
 def sends(effects: list[Any], kind: type[Any]) -> list[tuple[int, Any]]:
@@ -178,12 +193,24 @@ def test_l2_no_attempt_begins_before_every_configured_node_answered() -> None:
 def test_l2_a_follower_is_prepared_only_when_that_is_durable() -> None:
     bootstrap = make(2)
     (save,) = hear(bootstrap, 1, InitPrepare(7, CLUSTER))
-    assert save == SaveInit(1, ReplicaState.STARTING, 7, CLUSTER)
+    assert save == SaveInit(1, ReplicaState.STARTING, 7, CLUSTER, FIRST_LSN)
     assert not hear(bootstrap, 1, InitPrepare(7, CLUSTER)), "under way already"
     assert sends(bootstrap.on_saved(1), InitPrepared) == [(1, InitPrepared(7))]
     assert sends(hear(bootstrap, 1, InitPrepare(7, CLUSTER)), InitPrepared)
     assert bootstrap.cluster_id == CLUSTER
     assert not bootstrap.on_saved(1)
+
+
+def test_p1_a_prepared_node_takes_the_first_lsn_of_the_attempt_and_no_impossible_one() -> None:
+    bootstrap = make(2)
+    for bad in (bytes(8), (1).to_bytes(8, "little"), b"\xff" * 8, bytes(16)):
+        (log,) = hear(bootstrap, 1, InitPrepare(7, CLUSTER, bad))
+        assert "node 1 is dropped" in log.text
+    (save,) = hear(bootstrap, 1, InitPrepare(7, CLUSTER, pack_first_lsn(Lsn(500))))
+    assert save.first_lsn == 500
+    bootstrap.on_saved(save.seq)
+    (status,) = hear(bootstrap, 3, InitStatusRequest(0))
+    assert status.message == InitStatus(ReplicaState.STARTING, 7, CLUSTER, pack_first_lsn(Lsn(500)))
 
 
 def test_l2_a_starting_node_takes_a_newer_nonce_and_refuses_an_older_one() -> None:
@@ -199,7 +226,7 @@ def test_l2_a_starting_node_that_hears_of_a_voter_becomes_one() -> None:
     for message in (InitCommit(9, CLUSTER), InitStatus(ReplicaState.VOTER, 9, CLUSTER)):
         bootstrap = make(2, state=ReplicaState.STARTING, nonce=5, cluster_id=NO_CLUSTER)
         (save,) = hear(bootstrap, 3, message)
-        assert save == SaveInit(1, ReplicaState.VOTER, 9, CLUSTER)
+        assert save == SaveInit(1, ReplicaState.VOTER, 9, CLUSTER, FIRST_LSN)
         assert not hear(bootstrap, 3, message), "under way already"
         effects = hear(bootstrap, 1, InitPrepare(99, CLUSTER))
         assert sends(effects, InitStatus), "no newer nonce any more"
@@ -218,7 +245,7 @@ def test_l2_a_voter_goes_on_answering() -> None:
     assert not hear(bootstrap, 1, InitCommit(5, CLUSTER))
     (log,) = hear(bootstrap, 1, InitCommit(5, NO_CLUSTER))
     assert "another cluster" in log.text
-    assert not bootstrap.on_init_requested()
+    assert not bootstrap.on_init_requested(FIRST_LSN)
 
 
 def test_l1_an_empty_node_among_voters_stays_out_and_says_so() -> None:
@@ -228,7 +255,7 @@ def test_l1_an_empty_node_among_voters_stays_out_and_says_so() -> None:
     assert isinstance(log, Log)
     assert "disk was lost" in bootstrap.refusal
     assert not hear(bootstrap, 3, InitCommit(5, CLUSTER)), "said once"
-    assert not saves(bootstrap.on_init_requested())
+    assert not saves(bootstrap.on_init_requested(FIRST_LSN))
     assert bootstrap.state == ReplicaState.EMPTY
 
 

@@ -130,7 +130,7 @@ def test_texts_name_fields_messages_times_and_chains() -> None:
     assert describe(Send(NodeId(2), reply)) == "Send to 2: VoteReply term=2 is_granted=yes"
     assert describe(Answer(NodeId(2), reply)).startswith("Answer to 2: ")
     sent = SendInit(NodeId(3), InitCommit(7, bytes(range(16))))
-    assert describe(sent) == "SendInit peer=3 message=(nonce=7 cluster_id=00010203)"
+    assert describe(sent) == "SendInit peer=3 message=(nonce=7 cluster_id=00010203 first_lsn=)"
 
 
 def test_a_core_describes_itself_in_one_line() -> None:

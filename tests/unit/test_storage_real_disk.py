@@ -14,7 +14,7 @@ import pytest
 from actors.simulation.storage_trial import CLUSTER, next_header
 from logstore.errors import CorruptData, DiskFull, WriteFailed
 from logstore.format.entry import Row
-from logstore.model import Index, NodeId, Term
+from logstore.model import FIRST_LSN, Index, NodeId, Term
 from logstore.storage.disk import RealDisk
 from logstore.storage.log_reader import LogReader
 from logstore.storage.log_writer import LogWriter
@@ -126,7 +126,10 @@ def test_a_log_on_real_files_comes_back_after_a_restart(tmp_path: Path) -> None:
 
     disk = RealDisk()
     found = start(disk)
-    writer = create_log(disk, folder, OPTIONS, found.meta, cluster_id=CLUSTER, new_uuid=new_uuid)
+    writer = create_log(
+        disk, folder, OPTIONS, found.meta,
+        cluster_id=CLUSTER, first_lsn=FIRST_LSN, new_uuid=new_uuid,
+    )  # fmt: skip
     for number in range(12):
         append(writer, [bytes([number]) * 8_000, b"", bytes([number]) * 16])
     writer.truncate(Index(30))

@@ -13,7 +13,7 @@ from logstore.errors import CorruptData, FolderRefused, InvariantViolated, MetaL
 from logstore.format.fields import seal
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
-from logstore.model import Index, NodeId, ReplicaState
+from logstore.model import Index, Lsn, NodeId, ReplicaState
 from logstore.storage.log_reader import LogReader
 from logstore.storage.recovery import recover
 from logstore.storage.segment import segment_path
@@ -43,6 +43,23 @@ def test_a_new_folder_is_an_empty_replica_without_a_log() -> None:
     assert trial.recovered.last.header.index == 0
     trial.restart()
     assert trial.recovered.boot_counter == 2
+
+
+def test_p1_a_log_that_begins_at_another_lsn_is_recovered_with_it() -> None:
+    """As does the META of a bootstrap that was stopped half way, and the reader of the files."""
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log(Lsn(7_000))
+    assert trial.writer.last.header.next_lsn == 7_000
+    trial.restart()
+    assert trial.recovered.last.header.next_lsn == trial.recovered.start.next_lsn == 7_000
+    trial.commit(1, [8, 0, 800])
+    trial.disk.damage(RAFT, FIRST, b"")  # its record is made again from the frame
+    trial.restart()
+    assert faulty(trial) == []
+    assert (trial.recovered.start.next_lsn, trial.recovered.last.header.next_lsn) == (7_000, 7_002)
+    log = LogReader(trial.disk, FOLDER)
+    assert [log.row(Index(index)).header.first_lsn for index in (1, 2, 3)] == [7_000, 7_001, 7_001]
+    assert log.index_of_lsn(Lsn(7_001), last_index=Index(3)) == 3
 
 
 def test_a_recovered_log_is_what_was_acknowledged() -> None:

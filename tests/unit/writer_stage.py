@@ -41,9 +41,9 @@ class WriterStage:
     def bear(self) -> None:
         """Start, and bring the log into being as the bootstrap does."""
         self.start()
-        self.tell(SaveInit(1, ReplicaState.STARTING, 5, CLUSTER))
+        self.tell(SaveInit(1, ReplicaState.STARTING, 5, CLUSTER, FIRST_LSN))
         self.settle()
-        self.tell(SaveInit(2, ReplicaState.VOTER, 5, CLUSTER))
+        self.tell(SaveInit(2, ReplicaState.VOTER, 5, CLUSTER, FIRST_LSN))
         self.settle()
         self.tell(CreateLog(CLUSTER))
         self.settle()
