@@ -184,8 +184,7 @@ class DiskView:
         try:
             self._before("flush", path)
         except WriteFailed:
-            disk.acts.catch_up(self._now())
-            file.fail_flush()
+            disk.acts.at(self._now(), file, file.fail_flush)
             raise
         disk.flush_file(file, begin_ns, self._now())
 

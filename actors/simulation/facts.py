@@ -13,14 +13,14 @@ from typing import cast
 from actors.simulation.checkers.ports import Held
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.places import Places
-from logstore.errors import CorruptData
+from logstore.errors import CorruptData, FormatError
 from logstore.format.group import frame_size
-from logstore.format.meta import Meta
+from logstore.format.meta import META_SIZE, Meta, unpack_meta
 from logstore.format.segment_header import FileRole
 from logstore.model import Index
 from logstore.storage.disk import Disk
 from logstore.storage.log_reader import LogReader
-from logstore.storage.meta_store import newest_meta
+from logstore.storage.meta_store import META_NAMES, newest_meta
 from logstore.storage.segment import segment_path
 
 
@@ -103,6 +103,16 @@ class DiskFacts:
     def boot_of(self, node: int) -> int:
         meta = self._newest_meta(node)
         return meta.boot_counter if meta is not None else 0
+
+    def meta_copy(self, node: int, copy: int) -> tuple[int, int] | None:
+        path = f"{self._folder_of(node)}/{META_NAMES[copy]}"
+        if not self._disk_of(node).is_durable(path, 0, META_SIZE, counting_lies=True):
+            return None
+        try:
+            meta = unpack_meta(self._disk_of(node).durable_bytes(path, 0, META_SIZE))
+        except FormatError:
+            return None
+        return meta.term, meta.vote
 
     def is_excused(self, node: int) -> bool:
         return self._is_excused(node)

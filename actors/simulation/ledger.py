@@ -59,6 +59,7 @@ class Ledger:
         holders = Holders(majority=majority, count=claims.count_holders)
         self._sessions = Sessions()
         self._committed = CommittedLog(findings, known, ProducerOrder(self._sessions), holders)
+        self._elections = Elections(findings, self._committed, durability, majority=majority)
         self._rings = RingRanges(findings, known, self._sessions, read_ring, ring_bytes)
         self._talk = TermTalk(
             findings, self._committed, majority=majority, election_timeout_ns=election_timeout_ns
@@ -68,7 +69,7 @@ class Ledger:
             known,
             replicas,
             committed=self._committed,
-            elections=Elections(findings, self._committed, durability, majority=majority),
+            elections=self._elections,
             claims=claims,
             damage=Damage(findings, durability),
             rings=self._rings,
@@ -221,6 +222,10 @@ class Ledger:
     ) -> None:
         """`core.step(event)` gave `effects`; none of them is carried out yet. Hot."""
         self._steps.stepped(node, incarnation, core, event, effects, at_ns)
+
+    def meta_written(self, node: int, copy: int, at_ns: int) -> None:
+        """The writer of `node` begins to write this one of its two copies of META."""
+        self._elections.on_meta_written(self._steps[node], copy, at_ns)
 
     def sent(self, node: int, peer: int, append: Append, body: bytes, at_ns: int) -> None:
         """A replicator of `node` handed an entry for `peer` to the network."""

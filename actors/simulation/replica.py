@@ -28,6 +28,7 @@ from actors.station import DRAIN_MAX
 from actors.supervisor.restarts import VITAL, RestartPolicy
 from logstore.config import Config
 from logstore.model import NodeId
+from logstore.storage.meta_store import META_NAMES
 
 SPAWN_NS = 5_000_000  # from the decision to start a process to its first step
 OPERATOR_NS = 2_000_000_000  # a replica that gave up is started again by somebody
@@ -249,7 +250,7 @@ class Replica:
     def _make(self, process: Process) -> Runnable:
         name = process.name.partition(".")[2]
         view = self._views[name] = self.disk.view(partial(self._charge, process), process)
-        view.on_call = self._on_call(name)
+        view.on_call = self._on_call(name, process)
         host = SimulatedHost(
             process,
             disk=view,
@@ -298,14 +299,22 @@ class Replica:
         if self._regions is not None:
             self._regions.forget_after(name, self._world.now_ns)
 
-    def _on_call(self, name: str) -> Callable[[str, str], None]:
+    def _on_call(self, name: str, process: Process) -> Callable[[str, str], None]:
         def count(what: str, path: str) -> None:
             if self._calls_left > 0 and self._doomed in ("", name):
                 self._calls_left -= 1
                 if self._calls_left == 0:
                     raise ProcessKilled(f"before {what} {path}")
+            if what == "write" and path.endswith(META_NAMES):
+                copy = int(path.endswith(META_NAMES[1]))
+                at_ns = process.local_now_ns
+                self._world.at(at_ns, self._tell_meta_written, self.incarnation, copy)
 
         return count
+
+    def _tell_meta_written(self, incarnation: int, copy: int) -> None:
+        if self.is_running and incarnation == self.incarnation:
+            self._watch.meta_written(self.node, copy)
 
 
 def _count_loop(slots: Any, loops: int) -> None:

@@ -64,6 +64,9 @@ class Watch:
     def disk_changed(self, node: int) -> None:
         self._facts.disk_changed(node)
 
+    def meta_written(self, node: int, copy: int) -> None:
+        self._ledger.meta_written(node, copy, self._world.now_ns)
+
     def broken(self, process: str, error: BaseException) -> None:
         """An error that no operating condition explains."""
         where = traceback.extract_tb(error.__traceback__)[-1]

@@ -123,12 +123,24 @@ class Elections:
         elif term == replica.promised_term and vote != NOBODY:
             replica.promised_vote = vote
 
+    def on_meta_written(self, replica: Replica, copy: int, at_ns: int) -> None:
+        """One copy of META is being written, and may be torn: the other one stands and holds what
+        was told (S8)."""
+        port, node = self._durability, replica.node
+        if port is None or port.is_excused(node) or not replica.promised_term:
+            return
+        other = port.meta_copy(node, 1 - copy)
+        if other is None or not _holds(other, replica):
+            promised = (replica.promised_term, replica.promised_vote)
+            text = f"node {node} writes one copy of META, the other has {other}"
+            self._findings.report(Invariant.I9, f"{text}, told was {promised}", at_ns)
+
     # --- after a crash ---
 
     def on_recovered(self, replica: Replica, recovered: RecoveredLog, at_ns: int) -> None:
         term, vote = recovered.term, recovered.vote
         promised = (replica.promised_term, replica.promised_vote)
-        is_kept = term > promised[0] or (term == promised[0] and promised[1] in (NOBODY, vote))
+        is_kept = _holds((term, vote), replica)
         is_excused = self._durability is not None and self._durability.is_excused(replica.node)
         if not is_kept and not is_excused:
             text = f"node {replica.node} told of (term, vote) {promised}, recovers {(term, vote)}"
@@ -147,3 +159,11 @@ class Elections:
             text = f"node {replica.node} starts as boot {boot} after boot {replica.boot}"
             self._findings.report(Invariant.I15, text, at_ns)
         replica.boot = boot
+
+
+def _holds(meta: tuple[int, int], replica: Replica) -> bool:
+    """Whether a META with this (term, vote) keeps what was told."""
+    term, vote = meta
+    if term != replica.promised_term:
+        return term > replica.promised_term
+    return replica.promised_vote in (NOBODY, vote)

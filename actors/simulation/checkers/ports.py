@@ -51,6 +51,10 @@ class Durability(Protocol):
         """The boot counter that goes with it: the number of this start, in everything it says."""
         ...
 
+    def meta_copy(self, node: int, copy: int) -> tuple[int, int] | None:
+        """(term, vote) of one of the two copies of META; None: damaged, or it may be afterwards."""
+        ...
+
     def is_excused(self, node: int) -> bool:
         """Its medium lied or rotted: what it said in good faith may be gone."""
         ...

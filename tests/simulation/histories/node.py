@@ -29,6 +29,8 @@ class Node:
     meta: tuple[int, int] = (0, 0)
     boots: int = 0  # what its META counts
     is_meta_cached: bool = False  # it was never flushed
+    # of META, where they differ from it
+    copies: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     faulty: tuple[tuple[Index, Index], ...] = ()
     lost: set[int] = field(default_factory=set)  # chains that the disk does not give back
     is_excused: bool = False

@@ -154,6 +154,25 @@ def a_candidate_asks_before_its_own_vote_is_durable(stage: Stage, is_broken: boo
     stage.campaign(1, 2, [])
 
 
+@breaks("I9", says="the other has (1, 0), told was (2, 1)")
+def a_save_leaves_one_copy_of_meta_behind(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    stage.save_meta(2, 2, 1)
+    stage.tell_vote(2, 1, 2)
+    if is_broken:
+        stage.nodes[2].copies[1] = (1, 0)
+    stage.ledger.meta_written(2, 0, stage.tick())
+
+
+@breaks("I9", says="the other has None")
+def both_copies_of_meta_are_under_way_together(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    stage.save_meta(2, 2, 1)
+    stage.tell_vote(2, 1, 2)
+    stage.nodes[2].copies[0] = None
+    stage.ledger.meta_written(2, 1 if is_broken else 0, stage.tick())
+
+
 # --- I15 ---
 
 

@@ -110,6 +110,9 @@ class Stage:
     def boot_of(self, node: int) -> int:
         return self.nodes[node].boots
 
+    def meta_copy(self, node: int, copy: int) -> tuple[int, int] | None:
+        return self.nodes[node].copies.get(copy, self.meta(node))
+
     def is_excused(self, node: int) -> bool:
         return self.nodes[node].is_excused
 
