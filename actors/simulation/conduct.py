@@ -13,7 +13,7 @@ import msgspec
 
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.disk_faults import RotKind
-from actors.simulation.faults import Fault, FaultKind
+from actors.simulation.faults import Fault, FaultKind, RotPlace
 from actors.simulation.random_streams import stream
 from actors.simulation.replica import Replica
 
@@ -25,6 +25,7 @@ _ROT_KINDS = {
     "stale": RotKind.STALE,
     "unreadable": RotKind.UNREADABLE,
 }
+_ROT_PLACES = frozenset(RotPlace)
 
 
 class Conductor:
@@ -266,15 +267,29 @@ class Conductor:
 
     def _rot(self, fault: Fault) -> None:
         random = stream(fault.pick, "rot")
-        replica = self._replica(fault)
-        hit = replica.disk.rot(
-            random,
-            _ROT_KINDS[fault.mode],
-            lambda path: path.endswith(fault.process),
-            is_cached_too=bool(random.randrange(4)),
-            newest=fault.amount,
-        )
-        if hit is not None:
-            self._world.note(f"rot {hit[0]} sector {hit[1]}")
-            self._cluster.excuse(fault.node)
-            self._cluster.facts.disk_changed(fault.node)
+        is_cached_too = bool(random.randrange(4))
+        node, disk = fault.node, self._replica(fault).disk
+        kind = _ROT_KINDS[fault.mode]
+        if fault.process not in _ROT_PLACES:
+            hits = [disk.rot(random, kind, _ends(fault.process), is_cached_too=is_cached_too)]
+        else:
+            places = self._cluster.facts.places(node)
+            hits = [
+                disk.rot(
+                    random,
+                    kind,
+                    _ends(extent.path),
+                    is_cached_too=is_cached_too,
+                    within=extent.within,
+                )
+                for extent in places.aim(RotPlace(fault.process), random, fault.amount)
+            ]
+        for hit in hits:
+            if hit is not None:
+                self._world.note(f"rot {hit[0]} sector {hit[1]}")
+                self._cluster.excuse(node)
+                self._cluster.facts.disk_changed(node)
+
+
+def _ends(end: str) -> Callable[[str], bool]:
+    return lambda path: path.endswith(end)

@@ -231,18 +231,18 @@ class SimulatedDisk:
         is_wanted: Callable[[str], bool],
         *,
         is_cached_too: bool,
-        newest: int = 0,
+        within: range = disk_faults.EVERYWHERE,
     ) -> tuple[str, int] | None:
-        """Hit one durable sector of a file whose path is wanted, one of the `newest` last ones if
-        that is given. Without `is_cached_too` the page cache keeps its good copy until it is
-        dropped. Returns (path, sector), or None; MISDIRECTED hits a second one, see `rotten`."""
+        """Hit one durable sector of a file whose path is wanted, with some of the bytes `within`.
+        Without `is_cached_too` the page cache keeps its good copy until it is dropped. Returns
+        (path, sector), or None; MISDIRECTED hits a second one, see `rotten`."""
         self.acts.finish()
         files = {
             path: file
             for path, file in self._names.files.items()
             if self._names.durable.get(path) is file and is_wanted(path)
         }
-        return disk_faults.rot(files, random, kind, is_cached_too=is_cached_too, newest=newest)
+        return disk_faults.rot(files, random, kind, is_cached_too=is_cached_too, within=within)
 
     def set_unreadable(self, path: str, sector: int) -> None:
         """Reading the sector is an I/O error until it is written again."""

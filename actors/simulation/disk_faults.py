@@ -13,7 +13,9 @@ from random import Random
 
 from actors.simulation.disk_file import SimulatedFile
 from actors.simulation.disk_sectors import ZERO_SECTOR, cut_sectors
-from logstore.limits import SECTOR_BYTES
+from logstore.limits import POSITION_MAX, SECTOR_BYTES
+
+EVERYWHERE = range(POSITION_MAX)
 
 
 class RotKind(Enum):
@@ -33,20 +35,17 @@ def rot(
     kind: RotKind,
     *,
     is_cached_too: bool,
-    newest: int = 0,
+    within: range = EVERYWHERE,
 ) -> tuple[str, int] | None:
     """Hit one sector of these files: each file that has a candidate is as likely as any other, so
-    that small files are hit too. With `newest` it is one of the so many last candidates of the last
-    path. Returns (path, sector), or None if no sector can be hit so."""
+    that small files are hit too. `within`: some of these bytes of the file, a flipped bit lies
+    among them. Returns (path, sector), or None if no sector can be hit so."""
     paths = list(files)
-    order = random.sample(paths, len(paths)) if not newest else sorted(paths, reverse=True)
-    for path in order:
+    for path in random.sample(paths, len(paths)):
         file = files[path]
-        numbers = list(_candidates(file, kind))
+        numbers = [number for number in _candidates(file, kind) if _overlap(number, within)]
         if not numbers:
             continue
-        if newest:
-            numbers = sorted(numbers)[-newest:]
         number = random.choice(numbers)
         if kind is RotKind.UNREADABLE:
             refuse_sector(file, number, is_cached_too=is_cached_too)
@@ -56,7 +55,7 @@ def rot(
                 continue
             _swap(file, number, *other, is_cached_too=is_cached_too)
         else:
-            content = _rotten(file, number, random, kind)
+            content = _rotten(file, number, random, kind, within)
             change_sector(file, number, content, is_cached_too=is_cached_too)
         return path, number
     return None
@@ -120,7 +119,9 @@ def _stale(file: SimulatedFile, number: int) -> list[bytes]:
     return [old for old in file.history.get(number, ()) if old != file.durable[number]]
 
 
-def _rotten(file: SimulatedFile, number: int, random: Random, kind: RotKind) -> bytes:
+def _rotten(
+    file: SimulatedFile, number: int, random: Random, kind: RotKind, within: range
+) -> bytes:
     if kind is RotKind.ZEROED:
         return ZERO_SECTOR
     if kind is RotKind.GARBAGE:
@@ -128,9 +129,16 @@ def _rotten(file: SimulatedFile, number: int, random: Random, kind: RotKind) -> 
     if kind is RotKind.STALE:
         return random.choice(_stale(file, number))
     flipped = bytearray(file.durable[number])
-    bit = random.randrange(8 * _live_bytes(file, number))
-    flipped[bit // 8] ^= 1 << (bit % 8)
+    live = _overlap(number, within)
+    at = random.randrange(live.start, min(live.stop, _live_bytes(file, number)))
+    flipped[at] ^= 1 << random.randrange(8)
     return bytes(flipped)
+
+
+def _overlap(number: int, within: range) -> range:
+    """The bytes of a sector, counted from its begin, that lie within those of its file."""
+    start = number * SECTOR_BYTES
+    return range(max(0, within.start - start), min(SECTOR_BYTES, within.stop - start))
 
 
 def _live_bytes(file: SimulatedFile, number: int) -> int:

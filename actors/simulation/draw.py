@@ -18,6 +18,7 @@ import msgspec
 
 from actors.simulation.draw_episodes import EPISODES, Scene
 from actors.simulation.draw_ground import MILLISECOND, SECOND, draw_ground
+from actors.simulation.draw_rot import draw_rot
 from actors.simulation.draw_sequences import SEQUENCES, Sequence
 from actors.simulation.faults import Fault, FaultClass, FaultKind, Ground, Script
 from actors.simulation.random_streams import stream
@@ -29,10 +30,13 @@ LYING_ON_PERCENT = 8
 SEQUENCE_ON_PERCENT = 40
 # They seldom succeed, and have their time for themselves.
 EXACT_SEQUENCE_ON_PERCENT = 60
+EXACT_SEQUENCES_MAX = 2  # of one seed; more would leave nothing else room
 # Fewer faults leave a seed idle, more leave the cluster no time to work.
 FAULTS_MIN = 10
 FAULTS_MAX = 60
 EPISODES_MAX = 4  # of one class, at full hardness
+CLASS_EPISODES = EPISODES | {FaultClass.ROT: draw_rot}
+_PLACES_TRIED = 4  # for an exact sequence beside another one
 _UNDISTURBING = (FaultKind.LINK_QUALITY, FaultKind.WALL_JUMP, FaultKind.ROT)
 
 
@@ -89,9 +93,9 @@ def _draw_faults(seed: int, ground: Ground, classes: tuple[FaultClass, ...]) -> 
         episodes += _class_episodes(seed, scene, fault_class, least)
     # Whole episodes, in an order that their own streams drew, until there are enough.
     episodes.sort(key=lambda each: each[0])
-    faults = list(exact)
+    faults = [fault for sequence in exact for fault in sequence]
     for _, episode in episodes:
-        kept = [fault for fault in episode if not exact or not _disturbs(fault, exact)]
+        kept = [fault for fault in episode if not any(_disturbs(fault, each) for each in exact)]
         if len(faults) + len(kept) <= FAULTS_MAX:
             faults += kept
     struck = [fault for fault in faults if fault.at_ns < ground.safety_ns]
@@ -99,7 +103,7 @@ def _draw_faults(seed: int, ground: Ground, classes: tuple[FaultClass, ...]) -> 
 
 
 def _least_episodes(classes: tuple[FaultClass, ...]) -> int:
-    striking = sum(each in EPISODES for each in classes)
+    striking = sum(each in CLASS_EPISODES for each in classes)
     return -(-FAULTS_MIN // striking) if striking else 0
 
 
@@ -107,21 +111,21 @@ def _class_episodes(
     seed: int, scene: Scene, fault_class: FaultClass, least: int
 ) -> list[tuple[float, list[Fault]]]:
     """Episodes with their rank. Hardness says how many and, to the episode, how hard."""
-    if fault_class not in EPISODES:
+    if fault_class not in CLASS_EPISODES:
         return []
     random = stream(seed, f"faults.{fault_class}")
     hardness = random.random()
     number = max(1 + int(hardness * EPISODES_MAX), least)
     hard = msgspec.structs.replace(scene, hardness=hardness)
-    draw = EPISODES[fault_class]
+    draw = CLASS_EPISODES[fault_class]
     return [(random.random(), draw(random, hard)) for _ in range(number)]
 
 
 def _sequence_episodes(
     seed: int, scene: Scene, classes: tuple[FaultClass, ...]
-) -> tuple[list[Fault], list[tuple[float, list[Fault]]]]:
-    """One exact sequence at most, and the others with their rank."""
-    chosen = []
+) -> tuple[list[list[Fault]], list[tuple[float, list[Fault]]]]:
+    """A few exact sequences, one after the other, and the others with their rank."""
+    ranked = []
     episodes = []
     for sequence in SEQUENCES:
         random = stream(seed, f"sequences.{sequence.name}")
@@ -132,8 +136,15 @@ def _sequence_episodes(
             for _ in range(random.choice((1, 1, 2))):
                 episodes.append((random.random(), sequence.draw(random, scene)))
         else:
-            chosen.append((random.random(), sequence.draw(random, scene)))
-    return min(chosen, key=lambda each: each[0])[1] if chosen else [], episodes
+            ranked.append((random.random(), random, sequence.draw))
+    exact: list[list[Fault]] = []
+    for _, random, draw in sorted(ranked, key=lambda each: each[0]):
+        for _ in range(_PLACES_TRIED if len(exact) < EXACT_SEQUENCES_MAX else 0):
+            faults = draw(random, scene)
+            if faults and not any(_meet(faults, each) for each in exact):
+                exact.append(faults)
+                break
+    return exact, episodes
 
 
 def on_percent(sequence: Sequence) -> int:
@@ -142,8 +153,15 @@ def on_percent(sequence: Sequence) -> int:
 
 def _disturbs(fault: Fault, exact: list[Fault]) -> bool:
     """Whether `fault` is about while the sequence is. Bad links and clocks may be."""
-    if fault.kind in _UNDISTURBING:
-        return False
-    begin_ns = min(each.at_ns for each in exact)
-    end_ns = max(each.at_ns + each.for_ns for each in exact)
-    return fault.at_ns < end_ns and fault.at_ns + fault.for_ns > begin_ns - SECOND
+    return fault.kind not in _UNDISTURBING and _meet([fault], exact)
+
+
+def _meet(faults: list[Fault], exact: list[Fault]) -> bool:
+    """Whether some of `faults` are about while the sequence is, or shortly before it."""
+    begin_ns, end_ns = _window(exact)
+    first_ns, last_ns = _window(faults)
+    return first_ns < end_ns and last_ns > begin_ns - SECOND
+
+
+def _window(faults: list[Fault]) -> tuple[int, int]:
+    return min(each.at_ns for each in faults), max(each.at_ns + each.for_ns for each in faults)

@@ -21,8 +21,6 @@ CLIENTS = 0
 CALLS_MAX = 40
 # The only process whose disk calls change something.
 WRITER = "writer"
-# What `DiskFaults.rot` may do to a sector.
-ROT_KINDS = ("flip", "zero", "garble", "misdirect", "stale", "unreadable")
 
 Link = tuple[int, int]
 
@@ -338,27 +336,6 @@ def _lying_flush(random: Random, scene: Scene) -> list[Fault]:
     ]
 
 
-def _rot(random: Random, scene: Scene) -> list[Fault]:
-    """A few sectors of one node, mostly followed by a start, which reads them all."""
-    if not scene.vulnerable:
-        return []
-    at_ns, node = scene.moment(random), random.choice(scene.vulnerable)
-    end = random.choice((".data", ".data", ".data", ".raft", ".raft", "meta.a", "meta.b"))
-    sectors = random.choice((1, 1, 2, 3))
-    faults = [
-        Fault(
-            at_ns, FaultKind.ROT, node=node, mode=random.choice(ROT_KINDS), process=end,
-            pick=random.getrandbits(32),
-        )
-        for _ in range(sectors)
-    ]  # fmt: skip
-    if percent(random, 70):
-        for_ns = _down_ns(random, scene)
-        again_ns = at_ns + spread(random, MILLISECOND, SECOND)
-        faults.append(Fault(again_ns, FaultKind.KILL_REPLICA, node=node, for_ns=for_ns))
-    return faults
-
-
 def _operator(random: Random, scene: Scene) -> list[Fault]:
     """A handover, a restart, or a rolling restart."""
     at_ns = scene.moment(random)
@@ -376,7 +353,7 @@ def _operator(random: Random, scene: Scene) -> list[Fault]:
             ]
 
 
-# RINGS is in the ground only.
+# RINGS is in the ground only, ROT in `draw_rot`.
 EPISODES: dict[FaultClass, Episode] = {
     FaultClass.DELAY: _delay,
     FaultClass.LOSS: _loss,
@@ -394,6 +371,5 @@ EPISODES: dict[FaultClass, Episode] = {
     FaultClass.DISK_ERROR: _disk_error,
     FaultClass.DISK_FULL: _disk_full,
     FaultClass.LYING_FLUSH: _lying_flush,
-    FaultClass.ROT: _rot,
     FaultClass.OPERATOR: _operator,
 }

@@ -37,6 +37,7 @@ from actors.simulation.draw_episodes import (
     stall,
 )
 from actors.simulation.draw_ground import MILLISECOND, SECOND, percent, spread
+from actors.simulation.draw_rot import rotten_leader, rotten_voter
 from actors.simulation.faults import Fault, FaultClass, FaultKind
 
 
@@ -211,31 +212,6 @@ def _torn_groups(random: Random, scene: Scene) -> list[Fault]:
     return faults
 
 
-def _rotten_tail(random: Random, scene: Scene) -> list[Fault]:
-    """The newest entries of a replica, which perhaps nobody else has, rot before it starts anew;
-    another one is alone meanwhile, or it is itself."""
-    if not scene.vulnerable:
-        return []
-    node = random.choice(scene.vulnerable)
-    others = [each for each in scene.nodes if each != node]
-    late, other = random.sample(others, 2)
-    at_ns, for_ns = scene.moment(random), scene.elections(random, 0.8, 3.0)
-    kill_ns = at_ns + int(for_ns * random.uniform(0.2, 0.8))
-    alone = node if percent(random, 50) else late
-    faults = [cut(at_ns, isolation(scene, alone, with_clients=False), for_ns)]
-    for _ in range(random.randint(1, 3)):
-        mode, pick = random.choice(("flip", "zero", "garble")), random.getrandbits(32)
-        faults.append(
-            Fault(kill_ns, FaultKind.ROT, node=node, mode=mode, process=".data", pick=pick,
-                  amount=random.randint(1, 4))
-        )  # fmt: skip
-    faults.append(_kill(kill_ns, node, spread(random, 10 * MILLISECOND, SECOND // 2)))
-    if alone == late and percent(random, 60):
-        # whoever missed the entries asks for votes; who had them whole is gone
-        faults.append(_kill(at_ns + for_ns, other, scene.elections(random, 1.5, 4.0)))
-    return faults
-
-
 SEQUENCES: tuple[Sequence, ...] = (
     Sequence("cut-then-kill", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), _cut_then_kill),
     Sequence("figure-eight", (FaultClass.PARTITION, FaultClass.KILL_REPLICA), figure_eight, True),
@@ -259,7 +235,8 @@ SEQUENCES: tuple[Sequence, ...] = (
     Sequence("early-election", (FaultClass.CLOCK, FaultClass.PARTITION), early_election, True),
     Sequence("lost-replicator", (FaultClass.KILL_PROCESS,), lost_replicator),
     Sequence("torn-groups", (FaultClass.POWER_CUT,), _torn_groups),
-    Sequence("rotten-tail", (FaultClass.ROT, FaultClass.PARTITION), _rotten_tail, True),
+    Sequence("rotten-voter", (FaultClass.ROT,), rotten_voter, True),
+    Sequence("rotten-leader", (FaultClass.ROT,), rotten_leader, True),
     Sequence("slow-replicator", (FaultClass.PAUSE,), slow_replicator),
     Sequence(
         "cut-after-truncation", (FaultClass.PARTITION, FaultClass.POWER_CUT), _cut_after_truncation

@@ -51,10 +51,19 @@ class FaultKind(StrEnum):
     DISK_ERROR = "disk-error"  # (node, mode: "write" | "flush" | "read", process: end of the path)
     DISK_FULL = "disk-full"  # (node, for_ns)
     LYING_FLUSH = "lying-flush"  # (node, for_ns), then a power cut of that node
-    # (node, mode: a RotKind, process: end of the path, pick, amount: one of so many newest sectors)
+    # (node, mode: a RotKind, pick, process: end of the path, or a `RotPlace` with its amount)
     ROT = "rot"
     TRANSFER = "transfer"  # (node: whoever leads hands over to it, 0 whoever fits best)
     RESTART = "restart"  # (node): an orderly stop and a start
+
+
+class RotPlace(StrEnum):
+    """Where rot is aimed; entries are those of the newest segment that has any."""
+
+    FRAME = "frame"  # of one of the `amount` newest entries
+    RECORD = "record"  # likewise
+    ENTRY = "entry"  # both, of one with `amount` or more entries behind it
+    HEADER = "header"  # of one file of one of the `amount` newest segments
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -6,8 +6,8 @@ the medium alone, whatever a reader makes of it. Must not know what any actor be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
+from random import Random
 
 import msgspec
 from crc32c import crc32c
@@ -15,6 +15,7 @@ from crc32c import crc32c
 from actors.simulation.checkers.ports import Held
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.disk_faults import is_given
+from actors.simulation.faults import RotPlace
 from logstore.errors import FormatError
 from logstore.format.group import FRAME_HEADER_SIZE, frame_size
 from logstore.format.raft_record import RECORD_SIZE, RaftRecord
@@ -33,6 +34,10 @@ class Extent(msgspec.Struct, frozen=True, gc=False):
     path: str
     start: int
     content: bytes
+
+    @property
+    def within(self) -> range:
+        return range(self.start, self.start + len(self.content))
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -95,15 +100,27 @@ class Places:
             for index, place in sorted(self._places.items())
         ]
 
-    def newest_first(self) -> Iterator[Place]:
-        """The entries of the newest segment that has any, the last one first."""
-        newest = 0
-        for _, place in sorted(self._places.items(), reverse=True):
-            newest = newest or place.segment
-            if place.segment == newest:
-                yield place
+    def aim(self, place: RotPlace, random: Random, amount: int) -> list[Extent]:
+        """Where rot strikes: nowhere if there is nothing such."""
+        if place is RotPlace.HEADER:
+            numbers = sorted({each.segment for each in self._places.values()})[-amount:]
+            paths = [
+                segment_path(self._folder, each, role) for each in numbers for role in FileRole
+            ]
+            return [Extent(random.choice(paths), 0, bytes(SEGMENT_IMAGE_SIZE))] if paths else []
+        _, newest = max(self._places.items(), default=(0, None))
+        if newest is None:
+            return []
+        rising = [each for _, each in sorted(self._places.items())]
+        entries = [each for each in rising if each.segment == newest.segment]
+        if place is RotPlace.ENTRY:
+            entries = entries[:-amount]
+            return _halves(random.choice(entries)) if entries else []
+        hit = random.choice(entries[-amount:])
+        return [hit.frame if place is RotPlace.FRAME else hit.record]
 
     def _is_whole(self, extent: Extent) -> bool:
+        self._disk.acts.settle_for_asker()
         if not self._disk.has_name(extent.path):
             return False
         return is_given(self._disk.file_named(extent.path), extent.start, extent.content)
@@ -129,6 +146,7 @@ class Places:
 
     def _newest_segment(self) -> int:
         """The one that a start goes on with; 0 while a header is under way."""
+        self._disk.acts.settle_for_asker()
         newest = 0
         for number in segment_numbers(self._disk.names_in(self._folder)):
             if self._header(number) is not None:
@@ -138,6 +156,10 @@ class Places:
                 if self._disk.has_name(path) and self._disk.file_named(path).is_unsettled(0):
                     return 0
         return newest
+
+
+def _halves(place: Place) -> list[Extent]:
+    return [place.record, place.frame]
 
 
 def _is_frame_of(content: bytes, record: RaftRecord) -> bool:

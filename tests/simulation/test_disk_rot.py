@@ -294,6 +294,25 @@ def test_a_flipped_bit_lies_within_the_file() -> None:
         assert bits_apart(disk.read(handle, 0, 2), b"ab") == 1
 
 
+def test_rot_can_be_kept_within_some_bytes() -> None:
+    within = range(2 * SECTOR_BYTES - 3, 2 * SECTOR_BYTES + 5)
+    flipped = set()
+    for seed in range(60):
+        disk, view, handle = one_file()
+        hit = disk.rot(
+            Random(seed), RotKind.FLIPPED_BIT, everywhere, is_cached_too=True, within=within
+        )
+        after = view.read(handle, 0, len(CONTENT))
+        (at,) = [place for place in range(len(CONTENT)) if after[place] != CONTENT[place]]
+        assert hit == ("/f/a", at // SECTOR_BYTES)
+        flipped.add(at)
+    assert flipped == set(within)
+    beyond = range(len(CONTENT) + SECTOR_BYTES, len(CONTENT) + 2 * SECTOR_BYTES)
+    disk, _, _ = one_file()
+    rotted = disk.rot(Random(1), RotKind.ZEROED, everywhere, is_cached_too=True, within=beyond)
+    assert rotted is None
+
+
 def test_writing_a_rotten_sector_heals_it() -> None:
     disk, view, handle = one_file()
     hit = disk.rot(Random(1), RotKind.GARBAGE, everywhere, is_cached_too=False)

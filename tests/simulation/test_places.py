@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
+
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.facts import DiskFacts
+from actors.simulation.faults import RotPlace
 from actors.simulation.storage_trial import FOLDER, StorageTrial
 from logstore.limits import SECTOR_BYTES
 
@@ -114,3 +119,47 @@ def test_of_a_device_that_owes_a_flush_nothing_is_held() -> None:
     stage.disk.lie()
     stage.trial.commit(1, [8])
     assert stage.held() == []
+
+
+# --- where rot is aimed ---
+
+
+def aimed(stage: Stage, place: RotPlace, amount: int) -> set[tuple[str, int]]:
+    """(file, sector behind the header block) of everything that 40 draws aim at."""
+    places = stage.facts.places(NODE)
+    return {
+        (extent.path.removeprefix(f"{FOLDER}/"), extent.start // SECTOR_BYTES - FIRST_SECTOR)
+        for seed in range(40)
+        for extent in places.aim(place, Random(seed), amount)
+    }
+
+
+@pytest.mark.parametrize(
+    ("place", "amount", "hit"),
+    [
+        (RotPlace.FRAME, 2, {(f"{NEW}.data", 1), (f"{NEW}.data", 2)}),
+        (RotPlace.RECORD, 1, {(f"{NEW}.raft", 0)}),
+        (RotPlace.ENTRY, 2, {(f"{NEW}.data", 0), (f"{NEW}.raft", 0)}),
+        (RotPlace.ENTRY, 3, set()),
+        (RotPlace.HEADER, 1, {(f"{NEW}.data", -8), (f"{NEW}.raft", -8)}),
+    ],
+)
+def test_rot_is_aimed_at_the_newest_segment(
+    place: RotPlace, amount: int, hit: set[tuple[str, int]]
+) -> None:
+    stage = Stage()
+    for _ in range(2):
+        stage.trial.commit(1, [8])
+    stage.tell()
+    assert aimed(stage, place, amount) == hit
+
+
+def test_headers_of_older_segments_are_aimed_at_too() -> None:
+    files = {f"{number}.{role}" for number in (OLD, NEW) for role in ("data", "raft")}
+    assert aimed(Stage(), RotPlace.HEADER, 2) == {(file, -8) for file in files}
+
+
+def test_without_entries_nothing_is_aimed_at() -> None:
+    facts = DiskFacts(lambda _: SimulatedDisk(), lambda _: FOLDER, lambda _: False)
+    for place in RotPlace:
+        assert facts.places(NODE).aim(place, Random(1), 2) == []

@@ -11,17 +11,16 @@ import msgspec
 import pytest
 
 from actors.simulation.draw import (
+    CLASS_EPISODES,
     FAULTS_MAX,
     FAULTS_MIN,
     draw_script,
-    on_percent,
     vulnerable_nodes,
 )
-from actors.simulation.draw_episodes import CALLS_MAX, EPISODES, ROT_KINDS, Scene
+from actors.simulation.draw_episodes import CALLS_MAX
 from actors.simulation.draw_ground import SAFETY_MAX_NS, SAFETY_MIN_NS
-from actors.simulation.draw_sequences import SEQUENCES, Sequence
-from actors.simulation.faults import Fault, FaultClass, FaultKind, Ground, Script
-from actors.simulation.random_streams import stream
+from actors.simulation.draw_rot import ROT_KINDS
+from actors.simulation.faults import Fault, FaultClass, FaultKind, Ground, RotPlace, Script
 from logstore.format.batch import batch_size
 from transport.command_ring import message_bytes_max
 
@@ -40,20 +39,6 @@ def alone(seed: int, *classes: FaultClass, replicas: int | None = 3) -> Script:
 @pytest.fixture(scope="module")
 def scripts() -> list[Script]:
     return [drawn(seed) for seed in SEEDS]
-
-
-def test_nothing_disturbs_an_exact_sequence() -> None:
-    exact, undisturbed = next(each for each in SEQUENCES if each.is_exact), 0
-    for seed in range(1, 120):
-        script = alone(seed, *exact.needs, FaultClass.POWER_CUT, FaultClass.PAUSE)
-        if not (first := _first_of(exact, seed, script)) or first[0] not in script.faults:
-            continue
-        begin_ns = min(fault.at_ns for fault in first)
-        end_ns = max(fault.at_ns + fault.for_ns for fault in first)
-        during = [fault for fault in script.faults if begin_ns <= fault.at_ns < end_ns]
-        assert set(during) <= set(first)
-        undisturbed += 1
-    assert undisturbed > 5
 
 
 # --- the same seed ---
@@ -188,7 +173,9 @@ def _complaint(fault: Fault, ground: Ground) -> str:
         FaultKind.DISK_ERROR: fault.mode in ("write", "flush", "read"),
         FaultKind.DISK_FULL: fault.for_ns > 0,
         FaultKind.LYING_FLUSH: fault.for_ns > 0,
-        FaultKind.ROT: fault.mode in ROT_KINDS and fault.process != "",
+        FaultKind.ROT: fault.mode in ROT_KINDS
+        and fault.process != ""
+        and (fault.amount > 0) == (fault.process in frozenset(RotPlace)),
         FaultKind.TRANSFER: 0 <= fault.node <= ground.replicas,
         FaultKind.RESTART: True,
     }
@@ -237,7 +224,7 @@ def test_a_class_leaves_the_faults_of_another_where_they_are() -> None:
 def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
     others = {
         FaultClass.LYING_FLUSH: {FaultKind.POWER_CUT},
-        FaultClass.ROT: {FaultKind.KILL_REPLICA},
+        FaultClass.ROT: {FaultKind.KILL_REPLICA, FaultKind.TRANSFER},
     }
     own = {
         FaultClass.DELAY: {FaultKind.LINK_QUALITY},
@@ -248,12 +235,12 @@ def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
         FaultClass.CLOCK: {FaultKind.WALL_JUMP, FaultKind.MONOTONIC_JUMP},
         FaultClass.OPERATOR: {FaultKind.TRANSFER, FaultKind.RESTART},
     }
-    for each in EPISODES:
+    for each in CLASS_EPISODES:
         kinds = {fault.kind for seed in range(1, 30) for fault in alone(seed, each).faults}
         assert kinds == own.get(each, {FaultKind(each.value)} if each not in own else set()) | (
             others.get(each, set())
         ), each
-    assert set(FaultClass) - set(EPISODES) == {FaultClass.RINGS}
+    assert set(FaultClass) - set(CLASS_EPISODES) == {FaultClass.RINGS}
     assert alone(1, FaultClass.RINGS).faults == ()
 
 
@@ -324,41 +311,6 @@ def test_pauses_and_stalls_outlast_elections() -> None:
         ):
             return
     raise AssertionError("no seed stalls and pauses beyond an election")
-
-
-@pytest.mark.parametrize("sequence", SEQUENCES, ids=lambda each: each.name)
-def test_a_sequence_is_drawn_only_where_all_its_classes_are_on(sequence: Sequence) -> None:
-    # An unlikely pair of faults at drawn times: the sequence's own stream says what they are.
-    drawn_with = drawn_without = 0
-    for seed in range(1, 300):
-        script = alone(seed, *sequence.needs)
-        expected = _first_of(sequence, seed, script)
-        if expected is None:
-            continue
-        drawn_with += expected[0] in script.faults
-        part = alone(seed, *sequence.needs[:-1])
-        drawn_without += expected[0] in part.faults
-    assert drawn_with > 5
-    assert drawn_without == 0
-
-
-def _first_of(sequence: Sequence, seed: int, script: Script) -> list[Fault] | None:
-    """What the sequence's own stream draws first; None where it is off."""
-    random = stream(seed, f"sequences.{sequence.name}")
-    if random.randrange(100) >= on_percent(sequence):
-        return None
-    if not sequence.is_exact:
-        random.choice((1, 1, 2))
-    random.random()
-    ground = script.ground
-    scene = Scene(
-        replicas=ground.replicas,
-        safety_ns=ground.safety_ns,
-        heartbeat_ns=ground.heartbeat_ms * 1_000_000,
-        election_ns=ground.election_ms * 1_000_000,
-        vulnerable=vulnerable_nodes(seed, replicas=ground.replicas),
-    )
-    return sequence.draw(random, scene)
 
 
 # --- the atlas ---

@@ -1,0 +1,124 @@
+"""What rot does at a time: sectors anywhere, or those that recovery and voters decide by.
+
+Owns its episodes and sequences, with the starts that make damage known and the deaths around them.
+Strikes
+`Scene.vulnerable` only, so that one good copy of everything stays; who else has a good one may be
+dead for a while.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from actors.simulation.draw_aimed import moment_before
+from actors.simulation.draw_episodes import Scene
+from actors.simulation.draw_ground import MILLISECOND, SECOND, percent, spread
+from actors.simulation.faults import Fault, FaultKind, RotPlace
+
+# What `conduct` may do to a sector.
+ROT_KINDS = ("flip", "zero", "garble", "misdirect", "stale", "unreadable")
+# Those that change what was written once.
+_HARD_KINDS = ("flip", "zero", "garble", "garble", "unreadable")
+# Behind the record of such an entry is another sector of records.
+_BEHIND_MIN = 4
+
+
+def draw_rot(random: Random, scene: Scene) -> list[Fault]:
+    """Sectors anywhere, or at known places."""
+    if not scene.vulnerable:
+        return []
+    return random.choice((_scattered, _scattered, _aimed))(random, scene)
+
+
+def _scattered(random: Random, scene: Scene) -> list[Fault]:
+    """A few sectors of one node, mostly followed by a start, which reads them all."""
+    at_ns, node = scene.moment(random), random.choice(scene.vulnerable)
+    end = random.choice((".data", ".data", ".data", ".raft", ".raft", "meta.a", "meta.b"))
+    faults = [
+        Fault(
+            at_ns, FaultKind.ROT, node=node, mode=random.choice(ROT_KINDS), process=end,
+            pick=random.getrandbits(32),
+        )
+        for _ in range(random.choice((1, 1, 2, 3)))
+    ]  # fmt: skip
+    if percent(random, 70):
+        again_ns = at_ns + spread(random, MILLISECOND, SECOND)
+        faults.append(_kill(again_ns, node, _down_ns(random, scene)))
+    return faults
+
+
+def _aimed(random: Random, scene: Scene) -> list[Fault]:
+    """The newest frames or records, both halves of an entry with others behind it, or a header;
+    then a start. Now and then one more place."""
+    at_ns, node = scene.moment(random), random.choice(scene.vulnerable)
+    faults = []
+    for _ in range(random.choice((1, 1, 2))):
+        place = random.choice((*RotPlace, RotPlace.ENTRY))
+        amount = random.randint(1, 3)
+        if place is RotPlace.ENTRY:
+            amount += _BEHIND_MIN - 1
+        faults.append(_rot(random, at_ns, node, place, amount))
+    faults.append(_kill(at_ns, node, _short_ns(random)))
+    return faults
+
+
+def rotten_voter(random: Random, scene: Scene) -> list[Fault]:
+    """One replica is dead while the others commit; the newest entries of those that may rot do, and
+    everybody dies. Who has them whole returns first and leads, or who never had them asks for
+    votes (Q1, Q2)."""
+    if not scene.vulnerable:
+        return []
+    keepers = [node for node in scene.nodes if node not in scene.vulnerable]
+    late = keepers.pop(random.randrange(len(keepers)))
+    behind_ns = scene.elections(random, 1.3, 2.8)
+    at_ns = moment_before(random, scene, behind_ns + 6 * scene.election_ns)
+    rot_ns = at_ns + behind_ns
+    short_ns, long_ns = _short_ns(random), scene.elections(random, 3.0, 5.0)
+    is_late_first = percent(random, 50)
+    faults = [_kill(at_ns, late, behind_ns + (short_ns if is_late_first else long_ns))]
+    for node in scene.vulnerable:
+        for _ in range(random.randint(1, 2)):
+            faults.append(_rot(random, rot_ns, node, RotPlace.FRAME, random.randint(1, 2)))
+        faults.append(_kill(rot_ns, node, _short_ns(random)))
+    for node in keepers:
+        faults.append(_kill(rot_ns, node, long_ns if is_late_first else _short_ns(random)))
+    return faults
+
+
+def rotten_leader(random: Random, scene: Scene) -> list[Fault]:
+    """One leads, and all others die: what it takes then rots, and is overwritten by those who come
+    back before it does (Q1)."""
+    if not scene.vulnerable:
+        return []
+    node = random.choice(scene.vulnerable)
+    asked_ns = moment_before(random, scene, 8 * scene.election_ns)
+    again_ns = asked_ns + scene.elections(random, 0.3, 0.6)
+    at_ns = again_ns + scene.elections(random, 0.2, 0.8)
+    rot_ns = at_ns + scene.elections(random, 0.3, 0.8)
+    faults = [Fault(each, FaultKind.TRANSFER, node=node) for each in (asked_ns, again_ns)]
+    for other in scene.nodes:
+        if other != node:
+            faults.append(_kill(at_ns, other, rot_ns - at_ns + _short_ns(random)))
+    for amount in random.choice(((1,), (1,), (1, 3), (2, 4))):
+        faults.append(_rot(random, rot_ns, node, RotPlace.FRAME, amount))
+    faults.append(_kill(rot_ns, node, scene.elections(random, 2.0, 3.5)))
+    return faults
+
+
+def _rot(random: Random, at_ns: int, node: int, place: RotPlace, amount: int) -> Fault:
+    return Fault(
+        at_ns, FaultKind.ROT, node=node, mode=random.choice(_HARD_KINDS), process=place,
+        pick=random.getrandbits(32), amount=amount,
+    )  # fmt: skip
+
+
+def _kill(at_ns: int, node: int, for_ns: int) -> Fault:
+    return Fault(at_ns, FaultKind.KILL_REPLICA, node=node, for_ns=for_ns)
+
+
+def _short_ns(random: Random) -> int:
+    return spread(random, 10 * MILLISECOND, SECOND // 3)
+
+
+def _down_ns(random: Random, scene: Scene) -> int:
+    return spread(random, 10 * MILLISECOND, SECOND + int(7 * SECOND * scene.hardness))
