@@ -1,13 +1,15 @@
 """Sizes and durations as operators write them: a number and a unit. Knows no setting by name.
 
 The unit is always written, because a bare number is what people read as seconds, milliseconds, MB
-or MiB, each as they please. Sizes become bytes, durations nanoseconds, both exact integers.
+or MiB, each as they please. Sizes become bytes, durations nanoseconds, both exact integers. What
+was parsed is kept: settings are asked for their bytes with every document that shows them.
 """
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 from logstore.errors import ConfigError
 
@@ -34,6 +36,7 @@ DURATION_UNITS = {
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)")
 
 
+@lru_cache(maxsize=256)
 def parse_size(text: str, *, key: str) -> int:
     """Bytes of `text`, such as "256MiB" or "1.5 GB".
 
@@ -43,6 +46,7 @@ def parse_size(text: str, *, key: str) -> int:
     return _parse(text, SIZE_UNITS, key=key, example="256MiB")
 
 
+@lru_cache(maxsize=256)
 def parse_duration(text: str, *, key: str) -> int:
     """Nanoseconds of `text`, such as "100ms" or "1.5 s".
 

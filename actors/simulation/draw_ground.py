@@ -42,8 +42,10 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
     nodes = nodes if replicas is None else replicas
     safety_ns = SAFETY_MIN_NS + int((SAFETY_MAX_NS - SAFETY_MIN_NS) * size.random() ** 2)
     timing = stream(seed, "ground.timing")
-    heartbeat_ms = timing.randint(80, 250)  # the product's own is 200
-    election_ms = heartbeat_ms * timing.randint(50, 100) // 10
+    election_ms = timing.randint(80, 250) * timing.randint(50, 100) // 10  # the product's: 1,000
+    # Nearly as few heartbeats as a configuration may have (the product: five): with their answers,
+    # and whom these wake, they are a quarter of all that happens.
+    heartbeat_ms = election_ms * 10 // timing.randint(50, 65)
     link_low_ns = spread(timing, 50 * MICROSECOND, MILLISECOND)
     link_high_ns = min(5 * MILLISECOND, link_low_ns * timing.randint(1, 8))
     flush_low_ns = spread(timing, 100 * MICROSECOND, 2 * MILLISECOND)

@@ -80,8 +80,8 @@ def test_the_classes_that_a_seed_drew_give_its_script_when_they_are_named(
 def test_the_ground_keeps_its_ranges(scripts: list[Script]) -> None:
     for ground in (script.ground for script in scripts):
         assert SAFETY_MIN_NS <= ground.safety_ns <= SAFETY_MAX_NS
-        assert 80 <= ground.heartbeat_ms <= 250
-        assert 5 * ground.heartbeat_ms <= ground.election_ms <= 10 * ground.heartbeat_ms
+        assert 60 <= ground.heartbeat_ms <= 500
+        assert 5 * ground.heartbeat_ms <= ground.election_ms <= 7 * ground.heartbeat_ms
         assert 50_000 <= ground.link_delay_ns[0] <= ground.link_delay_ns[1] <= 5_000_000
         assert 100_000 <= ground.flush_ns[0] <= ground.flush_ns[1] <= 8_000_000
         assert 16 <= ground.segment_records <= 64
