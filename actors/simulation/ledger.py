@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from actors.simulation.checkers.answers import Answers
 from actors.simulation.checkers.committed_log import CommittedLog, Holders
+from actors.simulation.checkers.cursors import Cursors
 from actors.simulation.checkers.damage import Damage
 from actors.simulation.checkers.deliveries import Deliveries
 from actors.simulation.checkers.disk_claims import DiskClaims
@@ -30,6 +31,7 @@ from actors.simulation.checkers.ring_ranges import RingRanges
 from actors.simulation.checkers.session_fold import SessionLike, SessionTables
 from actors.simulation.checkers.shadow import KnownEntries
 from actors.simulation.checkers.term_talk import TermTalk
+from logstore.format.cursor_entries import Cursor
 from logstore.format.entry import EntryHeader
 from logstore.format.peer_messages import Append
 from logstore.model import SequenceMode
@@ -77,6 +79,8 @@ class Ledger:
         )
         self._operations = Operations(findings, self._sessions, self._committed)
         self._committed.on_batch = self._operations.on_batch
+        self._cursors = Cursors(findings)
+        self._committed.on_cursor = self._cursors.on_entry
         self._answers = Answers(findings, self._committed)
         self._deliveries = Deliveries(findings, self._committed)
         self._tables = SessionTables(findings, known, self._committed)
@@ -200,6 +204,25 @@ class Ledger:
             text = f"a client was told of LSN {end_lsn}, committed is up to {self.committed_lsn}"
             self._findings.report(Invariant.I8, text, returned_ns)
 
+    def cursor_asked(self, number: int, change: Cursor | None, expected_lsn: int) -> None:
+        """A client asks for a change of a cursor (LSN 0 deletes), None: for all cursors."""
+        self._cursors.asked(number, change, expected_lsn)
+
+    def cursor_changed(self, number: int, previous_lsn: int, at_ns: int) -> None:
+        """It was told: committed; where the cursor stood before."""
+        if self._is_replica_known:
+            self._cursors.changed(number, previous_lsn, at_ns)
+
+    def cursor_moved(self, number: int, lsn: int, at_ns: int) -> None:
+        """It was told: not changed, since the cursor stands at `lsn`."""
+        if self._is_replica_known:
+            self._cursors.moved(number, lsn, at_ns)
+
+    def cursors_listed(self, number: int, cursors: Sequence[Cursor], at_ns: int) -> None:
+        """It was told: these are all."""
+        if self._is_replica_known:
+            self._cursors.listed(number, cursors, at_ns)
+
     # --- replicas ---
 
     def started(self, node: int, incarnation: int, at_ns: int) -> None:
@@ -252,10 +275,16 @@ class Ledger:
         self._answers.on_tip(node)
 
     def table_rebuilt(
-        self, node: int, gen: int, sessions: Iterable[SessionLike], at_ns: int
+        self,
+        node: int,
+        gen: int,
+        sessions: Iterable[SessionLike],
+        cursors: Iterable[Cursor],
+        at_ns: int,
     ) -> None:
-        """Ingress begins `gen` with this table: `sessions` as of `SessionTable.sessions()`."""
-        self._tables.rebuilt(self._steps[node], gen, sessions, at_ns)
+        """Ingress begins `gen` with this table: what `SessionTable.sessions()` and its cursors'
+        `rows()` give."""
+        self._tables.rebuilt(self._steps[node], gen, (sessions, cursors), at_ns)
 
     def died(self, node: int, process: str, incarnation: int) -> None:
         """This process of the incarnation is gone; "" is all of them."""

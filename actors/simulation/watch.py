@@ -124,7 +124,8 @@ class Watch:
 
         def look(gen: int, table: SessionTable) -> None:
             now_ns = self._world.now_ns
-            self._ledger.table_rebuilt(node, gen, table.sessions(), now_ns)
+            sessions, cursors = table.sessions(), table.cursors.rows()
+            self._ledger.table_rebuilt(node, gen, sessions, cursors, now_ns)
 
         ingress.admission.on_open = look
 

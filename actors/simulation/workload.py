@@ -10,6 +10,7 @@ from actors.simulation.clients import producer as producers
 from actors.simulation.clients import reader as readers
 from actors.simulation.clients.consumer import Consumer
 from actors.simulation.clients.host import ClientHost
+from actors.simulation.clients.keeper import Keeper
 from actors.simulation.clients.operator import Operator
 from actors.simulation.clients.producer import Probe, Producer
 from actors.simulation.clients.reader import Reader
@@ -18,7 +19,7 @@ from actors.simulation.process import Process
 from actors.simulation.random_streams import stream
 
 # Numbers of clients: each kind has its own hundred, so that none is given twice.
-_PRODUCERS, _CONSUMERS, _READERS, _OPERATORS = 0, 100, 200, 300
+_PRODUCERS, _CONSUMERS, _READERS, _OPERATORS, _KEEPERS = 0, 100, 200, 300, 400
 
 
 class Workload:
@@ -28,6 +29,7 @@ class Workload:
         self._cluster = cluster
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
+        self._keepers: dict[str, Keeper] = {}
         self._probes: list[Probe] = []
         self._operator: Operator | None = None
 
@@ -40,6 +42,8 @@ class Workload:
         self._cluster.add_client("reader-1", self._make_reader)
         self._cluster.add_client("reader-2", self._make_roaming_reader)
         self._cluster.add_client("operator-1", self._make_operator)
+        for number in (1, 2):  # who shares no cursor compares it with itself alone
+            self._cluster.add_client(f"keeper-{number}", self._make_keeper)
 
     def transfer(self, target: int) -> None:
         """The operator wants `target` to lead; 0: whoever fits best."""
@@ -53,7 +57,10 @@ class Workload:
 
     @property
     def has_unresolved(self) -> bool:
-        return any(each.has_unresolved for each in self._producers.values())
+        """A producer waits for an outcome, or a keeper for an answer."""
+        return any(each.has_unresolved for each in self._producers.values()) or any(
+            each.is_asking for each in self._keepers.values()
+        )
 
     def has_read(self, lsn: int) -> bool:
         """Every consumer has been given everything up to `lsn`."""
@@ -71,6 +78,9 @@ class Workload:
     def stop_appending(self) -> None:
         for name, producer in self._producers.items():
             producer.stop_appending()
+            self._cluster.clients[name].wake()
+        for name, keeper in self._keepers.items():
+            keeper.stop()
             self._cluster.clients[name].wake()
 
     def _make_producer(self, process: Process) -> Producer:
@@ -101,6 +111,10 @@ class Workload:
     def _make_operator(self, process: Process) -> Operator:
         self._operator = Operator(self._host(process, _OPERATORS))
         return self._operator
+
+    def _make_keeper(self, process: Process) -> Keeper:
+        keeper = self._keepers[process.name] = Keeper(self._host(process, _KEEPERS))
+        return keeper
 
     def _host(self, process: Process, base: int) -> ClientHost:
         cluster = self._cluster

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from logstore.errors import ErrorCode
 from logstore.format.batch import encode_batch, read_batch_header
+from logstore.format.cursor_entries import ANY_LSN, Cursor, encode_cursor
 from logstore.format.session_entries import (
     ExpireEntry,
     OpenEntry,
@@ -16,6 +17,7 @@ from logstore.format.session_entries import (
 )
 from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import EntryKind, Index, Lsn, SequenceMode
+from logstore.session.cursors import CursorWish
 from logstore.session.fold import encode_snapshot, fold_entry
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Duplicate, Refused
@@ -33,8 +35,14 @@ batches = st.tuples(
 opens = st.tuples(st.just("open"), st.sampled_from(sorted(MODES)))
 expires = st.tuples(st.just("expire"), st.sampled_from(sorted(MODES)))
 commits = st.tuples(st.just("commit"))
+cursors = st.tuples(
+    st.just("cursor"),
+    st.sampled_from([b"a", b"b"]),
+    st.integers(0, 3),
+    st.sampled_from([0, 1, 2, 3, ANY_LSN]),
+)
 steps = st.lists(
-    st.one_of(batches, batches, batches, batches, commits, opens, expires), max_size=120
+    st.one_of(batches, batches, batches, batches, commits, opens, expires, cursors), max_size=120
 )
 
 
@@ -71,6 +79,7 @@ class World:
     def __init__(self):
         self.table = SessionTable(SessionLimits())
         self.models = {}
+        self.cursors = {}
         self.log = []  # (kind, first_lsn, body)
         self.next_lsn = 1
 
@@ -97,6 +106,18 @@ class World:
             entry = ExpireEntry(producer_id, model.epoch)
             self.append(EntryKind.EXPIRE, encode_expire(entry))
             self.table.apply_expire(entry)
+
+    def cursor(self, name, lsn, expected_lsn):
+        wish = CursorWish(Cursor(name, Lsn(lsn), lsn > 1), Lsn(expected_lsn))
+        refused = self.table.cursors.refusal_of(wish)
+        stands = self.cursors.get(name, 0)
+        if expected_lsn not in (stands, ANY_LSN):
+            assert (refused.code, refused.detail) == (ErrorCode.CURSOR_MOVED, stands)
+            return
+        assert refused is None
+        self.append(EntryKind.CURSOR, encode_cursor(wish.cursor))
+        self.table.cursors.apply(wish.cursor)
+        self.cursors[name] = lsn
 
     def commit(self):
         self.table.commit = Index(len(self.log))
@@ -143,6 +164,8 @@ def test_the_table_agrees_with_the_model_and_with_the_fold_of_its_log(script, cu
     world.open(1)
     for step in script:
         getattr(world, step[0])(*step[1:])
+    stand = {each.name: each.lsn for each in world.table.cursors.rows()}
+    assert stand == {name: lsn for name, lsn in world.cursors.items() if lsn}
     kept = encode_snapshot(world.table)
     assert encode_snapshot(fold(world.log, 0)) == kept
     cut = min(cut, len(world.log))

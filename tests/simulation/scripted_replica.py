@@ -30,6 +30,7 @@ from logstore.format.client_messages import (
     Welcome,
     read_append_prefix,
 )
+from logstore.format.cursor_entries import Cursor
 from logstore.format.message import decode_message, encode_message
 from logstore.model import Lsn, NodeId, SequenceMode
 from logstore.settings import PortOffset
@@ -100,6 +101,18 @@ class ListeningLedger:
         is_linearizable: bool,
     ) -> None:
         self.told.append(("read", invoked_ns, returned_ns, end_lsn, is_linearizable))
+
+    def cursor_asked(self, number: int, change: Cursor | None, expected_lsn: int) -> None:
+        self.told.append(("cursor", number, change, expected_lsn))
+
+    def cursor_changed(self, number: int, previous_lsn: int, at_ns: int) -> None:
+        self.told.append(("changed", number, previous_lsn))
+
+    def cursor_moved(self, number: int, lsn: int, at_ns: int) -> None:
+        self.told.append(("moved", number, lsn))
+
+    def cursors_listed(self, number: int, cursors: Sequence[Cursor], at_ns: int) -> None:
+        self.told.append(("listed", number, tuple(cursors)))
 
 
 class FakeLinks:

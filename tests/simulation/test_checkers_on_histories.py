@@ -8,6 +8,7 @@ from actors.simulation.checkers.invariant import NOT_BUILT, Invariant
 from tests.simulation.histories.answer_histories import ANSWERS
 from tests.simulation.histories.case import History
 from tests.simulation.histories.client_histories import CLIENTS
+from tests.simulation.histories.cursor_histories import CURSORS
 from tests.simulation.histories.damage_histories import DAMAGE
 from tests.simulation.histories.disk_histories import DISKS
 from tests.simulation.histories.promise_histories import PROMISES
@@ -19,8 +20,19 @@ from tests.simulation.histories.term_histories import TERMS
 
 HISTORIES = [
     history
-    for collection in (CLIENTS, ANSWERS, REPLICAS, RINGS, PROMISES, TERMS, DISKS, DAMAGE, SESSIONS)
-    for history in collection.histories
+    for each in (
+        CLIENTS,
+        ANSWERS,
+        REPLICAS,
+        RINGS,
+        PROMISES,
+        TERMS,
+        DISKS,
+        DAMAGE,
+        SESSIONS,
+        CURSORS,
+    )
+    for history in each.histories
 ]
 
 

@@ -33,6 +33,7 @@ def test_the_plain_fold_is_the_table_of_the_product(script: list[Any]) -> None:
         fold.apply(header_of(kind, index, first_lsn), body)
     table = {each.producer_id: plain_session(each) for each in world.table.sessions()}
     assert fold.sessions == table
+    assert tuple(fold.cursors[name] for name in sorted(fold.cursors)) == world.table.cursors.rows()
     snapshot = encode_snapshot(world.table)
     fold.apply(header_of(EntryKind.SESSION, len(world.log) + 1, world.next_lsn), snapshot)
     assert fold.sessions == table

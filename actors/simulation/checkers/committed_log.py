@@ -33,7 +33,8 @@ class CommittedLog:
 
     __slots__ = (
         "_by_sequence", "_commit_terms", "_findings", "_holders", "_known", "_order", "_start_lsn",
-        "batches", "chains", "has_every_open", "next_lsn", "on_batch", "opened", "start_index",
+        "batches", "chains", "has_every_open", "next_lsn", "on_batch", "on_cursor", "opened",
+        "start_index",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +53,7 @@ class CommittedLog:
         self.batches: dict[int, StoredBatch] = {}  # by first LSN
         self._by_sequence: dict[tuple[int, int], list[StoredBatch]] = {}
         self.on_batch: Callable[[StoredBatch, int], None] = _ignore
+        self.on_cursor: Callable[[bytes | None, int], None] = _ignore_cursor
 
     @property
     def last_index(self) -> int:
@@ -132,6 +134,8 @@ class CommittedLog:
             self._add_batches(header, chain, at_ns)
         elif header.kind == EntryKind.OPEN:
             self._add_open(chain)
+        elif header.kind == EntryKind.CURSOR:
+            self.on_cursor(self._known.bodies.get(chain), at_ns)
 
     def _add_open(self, chain: int) -> None:
         body = self._known.bodies.get(chain)
@@ -170,3 +174,7 @@ class CommittedLog:
 
 def _ignore(_batch: StoredBatch, _at_ns: int) -> None:
     """Nobody listens to batches yet."""
+
+
+def _ignore_cursor(_body: bytes | None, _at_ns: int) -> None:
+    """Nobody listens to cursors yet."""

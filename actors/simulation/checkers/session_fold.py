@@ -1,4 +1,5 @@
-"""The session table by a plain fold of the log, written apart from logstore.session (I17).
+"""The session table, and the cursors in it, by a plain fold of the log, written apart from
+logstore.session (I17).
 
 Owns the rules of SAFETY E1, E5, E6 and E8 once more, the slow way: lists and no shortcuts. A
 leader's table, rebuilt at any gen, must equal the fold of its log from the very beginning; so must
@@ -13,17 +14,26 @@ from typing import Protocol
 import msgspec
 
 from actors.simulation.checkers.committed_log import CommittedLog
+from actors.simulation.checkers.cursors import State, state_after
 from actors.simulation.checkers.invariant import Findings, Invariant
 from actors.simulation.checkers.replica import Replica
 from actors.simulation.checkers.shadow import KnownEntries
 from logstore.errors import FormatError
 from logstore.format.batch import iterate_batches
+from logstore.format.cursor_entries import Cursor, decode_cursor
 from logstore.format.entry import EntryHeader
-from logstore.format.session_entries import decode_expire, decode_open, decode_session_snapshot
+from logstore.format.session_entries import (
+    SessionSnapshot,
+    decode_expire,
+    decode_open,
+    decode_session_snapshot,
+)
 from logstore.model import EntryKind, SequenceMode
 
 Rows = tuple[tuple[int, int, int, int], ...]  # sequence, first LSN, count, crc
-FOLDED = (EntryKind.DATA, EntryKind.OPEN, EntryKind.EXPIRE, EntryKind.SESSION)
+FOLDED = (
+    EntryKind.DATA, EntryKind.OPEN, EntryKind.EXPIRE, EntryKind.CURSOR, EntryKind.SESSION
+)  # fmt: skip
 
 
 class PlainSession(msgspec.Struct, frozen=True):
@@ -70,14 +80,16 @@ class FoldFault(Exception):
 
 
 class PlainFold:
-    """Sessions by producer id, as the entries up to here leave them."""
+    """Sessions by producer id and cursors by name, as the entries up to here leave them."""
 
     def __init__(self) -> None:
         self.sessions: dict[int, PlainSession] = {}
+        self.cursors: State = {}
 
     def copy(self) -> PlainFold:
         other = PlainFold()
         other.sessions = dict(self.sessions)
+        other.cursors = self.cursors
         return other
 
     def apply(self, header: EntryHeader, body: bytes) -> None:
@@ -94,9 +106,13 @@ class PlainFold:
                 old = self.sessions.pop(expired.producer_id, None)
                 if old is None or old.producer_epoch != expired.producer_epoch:
                     raise FoldFault(f"entry {header.index}: {expired} follows {old}")
+            case EntryKind.CURSOR:
+                self.cursors = state_after(self.cursors, decode_cursor(body))
             case EntryKind.SESSION:
-                stored = {each.producer_id: each for each in _sessions_of_snapshot(body)}
-                if stored != self.sessions:
+                snapshot = decode_session_snapshot(body)
+                stored = {each.producer_id: each for each in _sessions_of(snapshot)}
+                cursors = {each.name: each for each in snapshot.cursors}
+                if stored != self.sessions or cursors != self.cursors:
                     raise FoldFault(f"snapshot {header.index} is not the fold of what precedes it")
             case EntryKind.DATA:
                 self._append(header, body)
@@ -157,9 +173,13 @@ class SessionTables:
         self._base_index = 0
 
     def rebuilt(
-        self, replica: Replica, gen: int, sessions: Iterable[SessionLike], at_ns: int
+        self,
+        replica: Replica,
+        gen: int,
+        table: tuple[Iterable[SessionLike], Iterable[Cursor]],
+        at_ns: int,
     ) -> None:
-        """`sessions` is the table with which the replica's ingress begins this gen."""
+        """`table` is what the replica's ingress begins this gen with: sessions and cursors."""
         node = replica.node
         admit = replica.admits.get(gen)
         if admit is None:
@@ -173,6 +193,11 @@ class SessionTables:
             return
         if fold is None:
             return
+        sessions, cursors = table
+        found_cursors = {each.name: each for each in cursors}
+        if found_cursors != fold.cursors:
+            text = f"node {node}, gen {gen}: cursors {found_cursors} are not the fold of the log"
+            self._findings.report(Invariant.I17, f"{text}: {fold.cursors}", at_ns)
         found = {each.producer_id: plain_session(each) for each in sessions}
         if found != fold.sessions:
             ids = sorted(found.keys() | fold.sessions.keys())
@@ -233,7 +258,7 @@ def plain_session(session: SessionLike) -> PlainSession:
     )
 
 
-def _sessions_of_snapshot(body: bytes) -> list[PlainSession]:
+def _sessions_of(snapshot: SessionSnapshot) -> list[PlainSession]:
     return [
         PlainSession(
             producer_id=row.producer_id,
@@ -244,7 +269,7 @@ def _sessions_of_snapshot(body: bytes) -> list[PlainSession]:
             next_sequence=row.next_sequence,
             rows=tuple((each.sequence, each.first_lsn, each.count, each.crc) for each in row.rows),
         )
-        for row in decode_session_snapshot(body).sessions
+        for row in snapshot.sessions
     ]
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from actors.simulation.checkers.invariant import Violation
+from logstore.format.cursor_entries import Cursor
 from logstore.model import SequenceMode
 from logstore.settings import PortOffset
 from transport.link import Lane
@@ -82,6 +83,14 @@ class ClientLedger(Protocol):
         node: int | None,
         is_linearizable: bool,
     ) -> None: ...
+
+    def cursor_asked(self, number: int, change: Cursor | None, expected_lsn: int) -> None: ...
+
+    def cursor_changed(self, number: int, previous_lsn: int, at_ns: int) -> None: ...
+
+    def cursor_moved(self, number: int, lsn: int, at_ns: int) -> None: ...
+
+    def cursors_listed(self, number: int, cursors: Sequence[Cursor], at_ns: int) -> None: ...
 
 
 def _nobody(_code: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from actors.simulation.mutants import (
+    cursor_mutants,
     election_mutants,
     log_mutants,
     read_mutants,
@@ -22,6 +23,7 @@ CATALOGUE: tuple[Mutant, ...] = (
     *storage_mutants.MUTANTS,
     *recovery_mutants.MUTANTS,
     *session_mutants.MUTANTS,
+    *cursor_mutants.MUTANTS,
     *ring_mutants.MUTANTS,
 )
 

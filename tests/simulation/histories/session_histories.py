@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import msgspec
 
 from logstore.format import session_entries
+from logstore.format.cursor_entries import Cursor
 from logstore.format.session_entries import ExpireEntry, OpenEntry
 from logstore.model import AckLevel, EntryKind, Lsn, SequenceMode
 from logstore.session.fold import encode_snapshot, fold_entry
@@ -43,9 +45,11 @@ def begin(stage: Stage) -> None:
     stage.write(1, 0, 1)
 
 
-def rebuild(stage: Stage, sessions: list[Session], gen: int = 1, node: int = 1) -> None:
-    stage.admit(node, gen)
-    stage.ledger.table_rebuilt(node, gen, sessions, stage.tick())
+def rebuild(
+    stage: Stage, sessions: list[Session], cursors: Sequence[Cursor] = (), gen: int = 1
+) -> None:
+    stage.admit(1, gen)
+    stage.ledger.table_rebuilt(1, gen, sessions, cursors, stage.tick())
 
 
 def sessions_of(stage: Stage, node: int = 1) -> list[Session]:
@@ -111,7 +115,7 @@ def a_table_is_built_for_no_gen(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     stage.admit(1, 1)
     gen = 2 if is_broken else 1
-    stage.ledger.table_rebuilt(1, gen, sessions_of(stage), stage.tick())
+    stage.ledger.table_rebuilt(1, gen, sessions_of(stage), (), stage.tick())
 
 
 @breaks("I17", says="in the end")

@@ -1,0 +1,141 @@
+"""Histories of named cursors: what is told of them was so, and is not older than what is known."""
+
+from __future__ import annotations
+
+from logstore.format.cursor_entries import ANY_LSN, Cursor, encode_cursor
+from logstore.model import EntryKind, Lsn
+from logstore.session.fold import encode_snapshot
+from tests.simulation.histories.case import Collection
+from tests.simulation.histories.session_histories import begin, rebuild, sessions_of, table_of
+from tests.simulation.histories.stage import Stage
+
+CURSORS = Collection()
+breaks = CURSORS.breaks
+
+
+def at(lsn: int, *, is_held: bool = False) -> Cursor:
+    return Cursor(b"archive", Lsn(lsn), is_held)
+
+
+def commit(stage: Stage, cursor: Cursor) -> None:
+    stage.spread(1, stage.propose(1, EntryKind.CURSOR, encode_cursor(cursor)))
+
+
+def ask(stage: Stage, number: int, cursor: Cursor | None, expected_lsn: int = ANY_LSN) -> int:
+    stage.ledger.cursor_asked(number, cursor, expected_lsn)
+    return number
+
+
+def change(stage: Stage, number: int, lsn: int, previous_lsn: int) -> None:
+    """A change from beginning to end."""
+    ask(stage, number, at(lsn))
+    commit(stage, at(lsn))
+    stage.ledger.cursor_changed(number, previous_lsn, stage.tick())
+
+
+def listed(stage: Stage, number: int, *cursors: Cursor) -> None:
+    ask(stage, number, None)
+    stage.ledger.cursors_listed(number, cursors, stage.tick())
+
+
+@breaks("I10", says="it is not committed")
+def a_change_is_told_as_done_before_its_commit(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    ask(stage, 1, at(7))
+    if not is_broken:
+        commit(stage, at(7))
+    stage.ledger.cursor_changed(1, 0, stage.tick())
+
+
+@breaks("I11", says="nobody asked")
+def a_cursor_is_committed_as_nobody_wished_it(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    ask(stage, 1, at(7))
+    commit(stage, at(7, is_held=is_broken))
+
+
+@breaks("I6", says="9 was expected")
+def a_change_is_made_though_another_place_was_expected(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    change(stage, 1, 7, 0)
+    ask(stage, 2, at(8), 9 if is_broken else 7)
+    commit(stage, at(8))
+    stage.ledger.cursor_changed(2, 7, stage.tick())
+
+
+@breaks("I6", says="at LSN 0 before: never so")
+def a_change_is_told_with_another_place_before_it(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    change(stage, 1, 7, 0)
+    change(stage, 2, 8, 0 if is_broken else 7)
+
+
+@breaks("I6", says="the cursor being at 7: never so")
+def a_change_is_refused_by_what_is_over(stage: Stage, is_broken: bool) -> None:
+    """A deposed leader does not know that the cursor has moved on."""
+    stage.elect_first()
+    change(stage, 1, 7, 0)
+    change(stage, 2, 8, 7)
+    ask(stage, 3, at(9), 5)
+    stage.ledger.cursor_moved(3, 7 if is_broken else 8, stage.tick())
+
+
+@breaks("I6", says="the cursor being at 7")
+def a_change_is_refused_where_it_was_expected(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    change(stage, 1, 7, 0)
+    ask(stage, 2, at(8), 7 if is_broken else 6)
+    stage.ledger.cursor_moved(2, 7, stage.tick())
+
+
+@breaks("I6", says="known before")
+def a_list_lacks_what_was_told_as_done(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    change(stage, 1, 7, 0)
+    listed(stage, 2, *([] if is_broken else [at(7)]))
+
+
+@breaks("I6", says="known before")
+def a_list_is_older_than_one_before_it(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    for number in (1, 2):
+        ask(stage, number, at(number))
+        commit(stage, at(number))
+    listed(stage, 3, at(2 if is_broken else 1))
+    listed(stage, 4, at(1))
+
+
+@breaks("I6", says="known before")
+def a_list_shows_a_change_that_is_not_committed(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    ask(stage, 1, at(7))
+    row = stage.propose(1, EntryKind.CURSOR, encode_cursor(at(7)))
+    if not is_broken:
+        stage.spread(1, row)
+    listed(stage, 2, at(7))
+
+
+@breaks("I6", says="known before")
+def a_list_shows_a_cursor_that_was_deleted(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    change(stage, 1, 7, 0)
+    change(stage, 2, 0, 7)
+    listed(stage, 3, *([at(7)] if is_broken else []))
+
+
+@breaks("I17", says="cursors {} are not the fold")
+def a_table_has_lost_its_cursors(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    commit(stage, at(7))
+    rebuild(stage, sessions_of(stage), [] if is_broken else [at(7)])
+
+
+@breaks("I17", says="is not the fold of what precedes it")
+def a_snapshot_is_without_a_cursor(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    commit(stage, at(7))
+    table = table_of(stage)
+    if is_broken:
+        table.cursors.clear()
+    stage.spread(1, stage.propose(1, EntryKind.SESSION, encode_snapshot(table)))
+    rebuild(stage, sessions_of(stage), [at(7)])

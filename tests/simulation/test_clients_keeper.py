@@ -1,0 +1,108 @@
+"""Simulated keepers of cursors against scripted replicas: what they ask, believe and tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.simulation.clients.host import NEVER_NS
+from actors.simulation.clients.keeper import Keeper
+from logstore.errors import ErrorCode
+from logstore.format.client_messages import (
+    CursorsReply,
+    CursorsRequest,
+    DoneReply,
+    ErrorReply,
+    SetCursorRequest,
+)
+from logstore.format.cursor_entries import Cursor, encode_cursors
+from logstore.model import Lsn
+from tests.simulation.scripted_replica import Asked, Stage
+
+LONG_MS = 200_000
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    stage.client = Keeper(stage.host("keeper-1"))
+    return stage
+
+
+def refusal(code: ErrorCode, first: int = 0) -> ErrorReply:
+    return ErrorReply(code, 0, first, 0, b"")
+
+
+def next_change(stage: Stage) -> Asked:
+    """The next change at the leader; lists before it stay without an answer."""
+    return stage.wait_asked(1, SetCursorRequest, milliseconds=LONG_MS)
+
+
+def test_each_change_has_an_lsn_of_its_own_and_is_told_as_asked(stage: Stage) -> None:
+    lsns = []
+    for _ in range(12):
+        asked = next_change(stage)
+        request = asked.message
+        number, change, expected_lsn = stage.ledger.all("cursor")[-1]
+        assert change == Cursor(request.name, request.lsn, request.is_held)
+        assert expected_lsn == request.expected_lsn
+        lsns += [request.lsn] if request.lsn else []
+        stage.replicas[1].reply(asked, DoneReply(5))
+        stage.pass_ms(5)
+        assert stage.ledger.all("changed")[-1] == (number, 5)
+    assert len(set(lsns)) == len(lsns) > 3
+    assert stage.complaints == []
+
+
+def test_a_list_is_told_and_believed(stage: Stage) -> None:
+    cursors = (Cursor(b"a", Lsn(70), True), Cursor(b"cursor-3", Lsn(71), False))
+    expected = set()
+    for _ in range(30):
+        asked = stage.wait_asked(1, CursorsRequest, milliseconds=LONG_MS)
+        stage.replicas[1].reply(asked, CursorsReply(encode_cursors(cursors)))
+        stage.pass_ms(5)
+        assert stage.ledger.all("listed")[-1][1] == cursors
+        expected |= {each[2] for each in stage.ledger.all("cursor")[-3:]}
+    assert {70, 71} <= expected
+    assert stage.complaints == []
+
+
+def test_a_moved_cursor_is_told_and_every_other_refusal_is_not(stage: Stage) -> None:
+    asked = next_change(stage)
+    stage.replicas[1].reply(asked, refusal(ErrorCode.CURSOR_MOVED, 70))
+    stage.pass_ms(5)
+    assert [each[1] for each in stage.ledger.all("moved")] == [70]
+    for code in (ErrorCode.NOT_READY, ErrorCode.OUTCOME_UNKNOWN, ErrorCode.TIMED_OUT):
+        stage.replicas[1].reply(next_change(stage), refusal(code))
+        stage.pass_ms(5)
+    assert stage.client.counts["refused-outcome_unknown"] == 1
+    assert stage.complaints == []
+
+
+@pytest.mark.parametrize(
+    "answer", [refusal(ErrorCode.TOO_MANY_CURSORS), refusal(ErrorCode.INVALID_REQUEST)]
+)
+def test_an_answer_that_cannot_be_is_a_violation(stage: Stage, answer: ErrorReply) -> None:
+    stage.replicas[1].reply(next_change(stage), answer)
+    stage.pass_ms(5)
+    assert [number for number, _ in stage.complaints] == ["I11"]
+
+
+def test_a_list_that_does_not_decode_is_a_violation(stage: Stage) -> None:
+    asked = stage.wait_asked(1, CursorsRequest, milliseconds=LONG_MS)
+    stage.replicas[1].reply(asked, CursorsReply(bytes(16)))
+    stage.pass_ms(5)
+    assert [number for number, _ in stage.complaints] == ["I11"]
+
+
+def test_one_that_is_stopped_gives_its_question_up_and_asks_no_other(stage: Stage) -> None:
+    next_change(stage)
+    keeper = stage.client
+    keeper.stop()
+    assert keeper.is_asking
+    stage.pass_ms(20_000)
+    assert not keeper.is_asking
+    assert keeper.counts["late"] >= 1
+    assert keeper.next_timer_ns() == NEVER_NS
+    asked = len(stage.ledger.all("cursor"))
+    stage.pass_ms(20_000)
+    assert len(stage.ledger.all("cursor")) == asked
