@@ -121,13 +121,16 @@ class Admin:
         finally:
             reader.close()
 
-    def commit_lsn(self) -> int:
+    def commit_lsn(self, *, timeout: float | None = None) -> int:
         """The last committed LSN, confirmed by a majority; 0: the log is empty.
+
+        Args:
+          timeout: seconds to wait for a leader; None: the client's.
 
         Raises:
           Unreachable, NoQuorum: nobody answered, or nobody led, in time.
         """
-        deadline_ns = seconds_from_now(self._timeout_s)
+        deadline_ns = seconds_from_now(self._timeout_s if timeout is None else timeout)
         while True:
             _, endpoint = self._routing.find_leader(deadline_ns=deadline_ns)
             port = Port(self._context, endpoint.fetch, cluster_id=self._routing.cluster_id)
@@ -224,13 +227,14 @@ class Admin:
         """
         return self._cursors.change(deletion_of(name), expected_lsn)
 
-    def leader(self) -> int:
-        """Node id of the leader; waits for one.
+    def leader(self, *, timeout: float | None = None) -> int:
+        """Node id of the leader; waits for one, `timeout` seconds instead of the client's.
 
         Raises:
           Unreachable, NoQuorum: nobody answered, or nobody led, in time.
         """
-        return self._routing.find_leader(deadline_ns=seconds_from_now(self._timeout_s))[0]
+        wait_s = self._timeout_s if timeout is None else timeout
+        return self._routing.find_leader(deadline_ns=seconds_from_now(wait_s))[0]
 
     def transfer(self, target: int = 0) -> int:
         """Hand leadership to a node (0: whichever is most up to date); who leads afterwards.

@@ -18,6 +18,7 @@ from logstore.client.producer import Producer, ProducerOptions
 from logstore.client.reader import READ_BYTES, RangeReader
 from logstore.client.records import RecordBatch
 from logstore.client.routing import Routing
+from logstore.client.watch import Watch
 from logstore.errors import InvalidRequest
 
 DEFAULT_TIMEOUT_S = 10.0
@@ -50,7 +51,7 @@ class LogClient:
         self._context = Context()
         self._routing = Routing(self._context, endpoints)
         self._lock = threading.Lock()
-        self._opened: list[Producer | Consumer | RangeReader] = []
+        self._opened: list[Producer | Consumer | RangeReader | Watch] = []
         self._is_closed = False
         self.admin = Admin(self._context, self._routing, timeout_s=timeout_s)
 
@@ -112,17 +113,35 @@ class LogClient:
         self._remember(consumer)
         return consumer
 
-    def reader(self, *, replica: int | None = None, max_bytes: int = READ_BYTES) -> RangeReader:
-        """A reader of LSN ranges from one replica, or from any."""
+    def reader(
+        self,
+        *,
+        replica: int | None = None,
+        max_bytes: int = READ_BYTES,
+        timeout: float | None = None,
+    ) -> RangeReader:
+        """A reader of LSN ranges from one replica, or from any.
+
+        Args:
+          replica: read this node only. None: any, moving on.
+          max_bytes: about how much one reply brings; a reader holds one.
+          timeout: seconds that one fetch may take; None: the client's.
+        """
         reader = RangeReader(
             self._context,
             self._routing,
             replica=replica,
-            timeout_s=self._timeout_s,
+            timeout_s=self._timeout_s if timeout is None else timeout,
             max_bytes=max_bytes,
         )
         self._remember(reader)
         return reader
+
+    def watch(self, *, replica: int | None = None) -> Watch:
+        """Follows how far one replica, or any, shows the log, without reading it."""
+        watch = Watch(self._context, self._routing, replica=replica, timeout_s=self._timeout_s)
+        self._remember(watch)
+        return watch
 
     def read(
         self,
@@ -151,7 +170,7 @@ class LogClient:
             for each in opened:
                 stack.callback(each.close)
 
-    def _remember(self, opened: Producer | Consumer | RangeReader) -> None:
+    def _remember(self, opened: Producer | Consumer | RangeReader | Watch) -> None:
         with self._lock:
             if not self._is_closed:
                 self._opened = [each for each in self._opened if not each.is_closed]

@@ -9,13 +9,16 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from logstore.spark.data_source import register
     from logstore.spark.session import start_session
 
 _HOME = {
+    "register": "logstore.spark.data_source",
     "start_session": "logstore.spark.session",
 }
 
 __all__ = [
+    "register",
     "start_session",
 ]
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from logstore.spark import start_session
+import logstore
+from logstore.cli.embedded import EmbeddedCluster, make_small_config
+from logstore.config import Config
+from logstore.settings import LimitSettings, StorageSettings
+from logstore.spark import register, start_session
 
 TIMEOUT_S = 300  # the first query of a session starts half a dozen processes
 
@@ -18,6 +24,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
             item.add_marker(pytest.mark.slow)
+
+
+def small_config() -> Config:
+    """Segments that fill, and a batch_max that a test exceeds with a few rows."""
+    return msgspec.structs.replace(
+        make_small_config(3, Random()),
+        storage=StorageSettings(segment="8MiB", segment_records=8_192),
+        limits=LimitSettings(ring="16MiB", bulk_window="2MiB", batch_max="1MiB", group_max="1MiB"),
+    )
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(tmp_path_factory.mktemp("cluster"), small_config()) as running:
+        running.start_all()
+        running.wait_for_leader()
+        yield running
+
+
+@pytest.fixture(scope="session")
+def log(cluster: EmbeddedCluster) -> Iterator[logstore.LogClient]:
+    with logstore.connect(cluster.endpoints, timeout=60) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")
@@ -37,5 +66,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         },
     )
     session.sparkContext.setLogLevel("ERROR")
+    register(session)
     yield session
     session.stop()

@@ -210,16 +210,21 @@ class FakeReplica:
         return reply, b"".join(pieces)
 
     def spans(self, request: SpansRequest) -> SpansReply:
-        """Each batch is an entry, stamped 1,000 + its place, and a span of its own."""
-        rows = [
-            (min(start + header.count - 1, request.last_lsn), header.size, 1_000 + place)
-            for place, start in enumerate(self.starts)
-            if (header := read_batch_header(self.log[place]))
-            and start + header.count > request.first_lsn
-            and start <= min(request.last_lsn, self.visible_lsn)
-        ]
+        """Each batch is an entry, stamped 1,000 + its place."""
+        last_lsn = min(request.last_lsn, self.visible_lsn)
+        rows: list[tuple[int, int, int]] = []
+        stamp = size = 0
+        for place, start in enumerate(self.starts):
+            header = read_batch_header(self.log[place])
+            end = min(start + header.count - 1, last_lsn)
+            if end < request.first_lsn or start > last_lsn:
+                continue
+            stamp = stamp or 1_000 + place
+            size += header.size
+            if size >= request.step_bytes or end == last_lsn:
+                rows.append((end, size, 1_000 + place))
+                size = 0
         packed = b"".join(SPAN.pack(*row) for row in rows[: request.limit])
-        stamp = rows[0][2] if rows else 0
         return SpansReply(self.log_start_lsn, self.visible_lsn, stamp, packed)
 
     # --- what a test does from its own thread ---

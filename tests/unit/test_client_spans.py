@@ -28,11 +28,12 @@ def client(replica: FakeReplica) -> Iterator[logstore.LogClient]:
 
 
 def test_spans_follow_each_other_from_the_first_lsn_to_the_last(client: logstore.LogClient) -> None:
-    found = client.admin.spans(2, 5)
+    assert [row.last_lsn for row in client.admin.spans(1, 6).rows] == [6]
+    found = client.admin.spans(2, 5, step_bytes=1)
     assert [(row.first_lsn, row.last_lsn) for row in found.rows] == [(2, 3), (4, 5)]
     assert (found.log_start_lsn, found.visible_lsn, found.timestamp_ns) == (1, 6, 1_001)
     assert found.size_bytes == sum(row.size_bytes for row in found.rows) > 0
-    assert [row.last_lsn for row in client.admin.spans(1, 6, limit=2).rows] == [1, 3]
+    assert [row.last_lsn for row in client.admin.spans(1, 6, step_bytes=1, limit=2).rows] == [1, 3]
     assert client.admin.spans(7, 9).rows == ()
 
 

@@ -1,0 +1,184 @@
+"""What a query reads: bounds of the log, resolved starts and ends, splits. Runs on the driver.
+
+Owns the questions to the cluster that are asked before any task runs. Reads one batch at most.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from logstore.client.consumer import AtTime
+from logstore.client.spans import Spans
+from logstore.errors import ConfigError, LogStoreError, OutOfRange, Unreachable
+from logstore.limits import POSITION_MAX
+from logstore.spark.connections import cluster_of
+from logstore.spark.options import AtLsn, AtTimestamp, Earliest, Latest, ReadOptions, Start
+from logstore.spark.ranges import (
+    LEADER_WAIT_S,
+    LsnPartition,
+    lost_records,
+    replica_order,
+    try_leader,
+)
+from logstore.spark.splits import Split, make_splits, step_bytes
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What can be read: [log_start_lsn, visible_lsn], empty if visible is below start."""
+
+    log_start_lsn: int
+    visible_lsn: int
+
+
+class Planner:
+    """Plans reads of one cluster; made anew for each plan.
+
+    Raises, as its methods do:
+      Unreachable: no replica answered within fetchTimeoutMs.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        try:
+            self.client, self.cluster_id = cluster_of(
+                options.endpoints, timeout_s=options.fetch_timeout_s
+            )
+        except Unreachable as error:
+            raise Unreachable(
+                f"{error} (option endpoints: {options.endpoints}; waited fetchTimeoutMs = "
+                f"{options.fetch_timeout_ms})"
+            ) from error
+        self._leader = -1
+
+    @property
+    def leader(self) -> int:
+        """Node id, asked for once; 0: nobody leads now."""
+        if self._leader < 0:
+            self._leader = try_leader(self.client)
+        return self._leader
+
+    def bounds(self) -> Bounds:
+        """The bounds of the log: what a majority confirms as committed, or, without a leader, the
+        most that any replica shows. Of a replica by node id: what that one shows."""
+        replica = self._options.replica
+        if isinstance(replica, int):
+            replica_order(self.client, replica, number=0, leader=0)  # or says that there is none
+            shown = self.client.admin.watermarks(replica=replica)
+            return Bounds(shown.log_start_lsn, shown.visible_lsn)
+        shown = self.client.admin.watermarks()
+        try:
+            wait_s = None if replica == "leader" else LEADER_WAIT_S
+            return Bounds(shown.log_start_lsn, self.client.admin.commit_lsn(timeout=wait_s))
+        except LogStoreError:
+            if replica == "leader":
+                raise
+        status = self.client.admin.status()
+        return Bounds(max(shown.log_start_lsn, status["log_start_lsn"]), status["commit_lsn"])
+
+    def lsn_at(self, time: AtTimestamp) -> int:
+        """The first LSN that is not older than `time`; the next one to come if there is none."""
+        replica = self._options.replica
+        node = replica if isinstance(replica, int) else self.leader or None
+        return self.client.admin.lsn_at(AtTime(time.timestamp_ns), replica=node)
+
+    def first_lsn(self, start: Start, bounds: Bounds) -> int:
+        """The LSN that a start stands for now.
+
+        Raises:
+          ConfigError: a given LSN is more than one above what can be read.
+        """
+        match start:
+            case AtLsn(lsn=lsn):
+                if lsn > bounds.visible_lsn + 1:
+                    raise ConfigError(
+                        f"option startingLsn: {lsn} is above the end of the log, LSN "
+                        f"{bounds.visible_lsn}: give at most {bounds.visible_lsn + 1}"
+                    )
+                return lsn
+            case AtTimestamp():
+                return self.lsn_at(start)
+            case Earliest():
+                return bounds.log_start_lsn
+            case Latest():
+                return bounds.visible_lsn + 1
+
+    def last_lsn(self, end: AtLsn | AtTimestamp | None, bounds: Bounds) -> int:
+        """The last LSN of a batch read.
+
+        Raises:
+          ConfigError: a given LSN is above what can be read.
+        """
+        match end:
+            case AtLsn(lsn=lsn):
+                if lsn > bounds.visible_lsn:
+                    raise ConfigError(
+                        f"option endingLsn: {lsn} is above the end of the log, LSN "
+                        f"{bounds.visible_lsn}: give at most that, or leave it out"
+                    )
+                return lsn
+            case AtTimestamp():
+                return min(self.lsn_at(end) - 1, bounds.visible_lsn)
+            case None:
+                return bounds.visible_lsn
+
+    def without_lost(self, first_lsn: int, last_lsn: int, log_start_lsn: int) -> int:
+        """`first_lsn`, or the log start where records below it may be left out.
+
+        Raises:
+          OutOfRange: they may not.
+        """
+        if first_lsn >= log_start_lsn or first_lsn > last_lsn:
+            return first_lsn
+        if self._options.fails_on_data_loss:
+            raise lost_records(first_lsn, last_lsn, log_start_lsn)
+        return log_start_lsn
+
+    def partitions(self, first_lsn: int, last_lsn: int) -> list[LsnPartition]:
+        """The tasks that read [first_lsn, last_lsn], balanced by bytes; none for an empty range."""
+        if first_lsn > last_lsn:
+            return []
+        options = self._options
+        # Checks the replica option now, before any task runs.
+        replica_order(self.client, options.replica, number=0, leader=self.leader)
+        splits = make_splits(
+            self._spans(first_lsn, last_lsn).rows,
+            last_lsn=last_lsn,
+            min_partitions=options.min_partitions,
+            max_records_per_partition=options.max_records_per_partition,
+        ) or [Split(first_lsn, last_lsn, 0)]
+        return [
+            LsnPartition(
+                first_lsn=split.first_lsn,
+                last_lsn=split.last_lsn,
+                number=number,
+                leader=self.leader,
+                cluster_id=self.cluster_id,
+            )
+            for number, split in enumerate(splits)
+        ]
+
+    def spans(
+        self, first_lsn: int, last_lsn: int, *, size_bytes: int = POSITION_MAX, limit: int
+    ) -> Spans:
+        """Spans from a replica that has them, if any does."""
+        replica = self._options.replica
+        node = replica if isinstance(replica, int) else None
+        try:
+            return self.client.admin.spans(
+                first_lsn, last_lsn, step_bytes=size_bytes, limit=limit, replica=node
+            )
+        except OutOfRange:
+            if node is not None or not self.leader:
+                raise
+        # The replica asked lags by more than a record: the leader does not.
+        return self.client.admin.spans(
+            first_lsn, last_lsn, step_bytes=size_bytes, limit=limit, replica=self.leader
+        )
+
+    def _spans(self, first_lsn: int, last_lsn: int) -> Spans:
+        whole = self.spans(first_lsn, last_lsn, limit=1)
+        step = step_bytes(whole.size_bytes, self._options.min_partitions)
+        if step >= whole.size_bytes:
+            return whole
+        count = -(-whole.size_bytes // step) + 1
+        return self.spans(first_lsn, last_lsn, size_bytes=step, limit=count)

@@ -1,0 +1,184 @@
+"""Reading one range of LSNs for one task: from which replica, and what if it fails.
+
+Owns the order of the replicas and the moving on. What was handed on is never read again: another
+replica goes on where the last one stopped, and all replicas hold the same at the same LSN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql.datasource import InputPartition
+
+from logstore.client.client import LogClient
+from logstore.client.clock import milliseconds_until, seconds_from_now
+from logstore.client.link import Waiter
+from logstore.client.records import RecordBatch
+from logstore.client.refusal import TRANSIENT
+from logstore.errors import (
+    ConfigError,
+    CorruptData,
+    FormatError,
+    LogStoreError,
+    NoQuorum,
+    OutOfRange,
+    Unreachable,
+    WrongCluster,
+)
+from logstore.limits import MIB
+from logstore.spark.connections import cluster_of
+from logstore.spark.options import ReadOptions
+
+FETCH_BYTES = 2 * MIB
+# How long one replica may take in the first round; twice that in the next, and so on.
+TRY_S = 2.0
+PAUSE_MS = 50
+# How long a leader is looked for where reading goes on without one, too.
+LEADER_WAIT_S = 2.0
+
+
+class LsnPartition(InputPartition):
+    """What one task reads: [first_lsn, last_lsn] of this cluster.
+
+    Attributes:
+      number: its place in the plan; tasks begin at different followers.
+      leader: node id of who led when this was planned; 0: nobody was known to.
+    """
+
+    def __init__(
+        self, *, first_lsn: int, last_lsn: int, number: int, leader: int, cluster_id: str
+    ) -> None:
+        super().__init__((first_lsn, last_lsn))
+        self.first_lsn = first_lsn
+        self.last_lsn = last_lsn
+        self.number = number
+        self.leader = leader
+        self.cluster_id = cluster_id
+
+
+def try_leader(client: LogClient) -> int:
+    """Node id of the leader; 0: there is none now."""
+    try:
+        return client.admin.leader(timeout=LEADER_WAIT_S)
+    except (NoQuorum, Unreachable):
+        return 0
+
+
+def replica_order(client: LogClient, replica: str | int, *, number: int, leader: int) -> list[int]:
+    """Node ids in the order a task tries them, never none.
+
+    Raises:
+      ConfigError: the cluster has no such replica.
+      Unreachable: no replica tells who the nodes are.
+    """
+    nodes = sorted(client.nodes())
+    if isinstance(replica, int):
+        if replica not in nodes:
+            raise ConfigError(f"option replica: no node {replica}; the cluster has {nodes}")
+        return [replica]
+    if replica == "leader":
+        return [leader or client.admin.leader()]
+    followers = [node for node in nodes if node != leader]
+    start = number % len(followers) if followers else 0
+    followers = followers[start:] + followers[:start]
+    if replica == "follower":
+        if not followers:
+            raise ConfigError("option replica: the cluster has no follower; give any or leader")
+        return followers
+    return [*followers, leader] if leader in nodes else followers
+
+
+def lost_records(first_lsn: int, last_lsn: int, log_start_lsn: int) -> OutOfRange:
+    """The error for LSNs below the log start."""
+    return OutOfRange(
+        f"LSNs {first_lsn} to {min(last_lsn, log_start_lsn - 1)} are below the log start, "
+        f"{log_start_lsn}: they were trimmed. Read them from an archive, begin at "
+        f"{log_start_lsn}, or leave them out with failOnDataLoss=false",
+        first=log_start_lsn,
+        last=last_lsn,
+    )
+
+
+def read_partition(options: ReadOptions, partition: LsnPartition) -> Iterator[RecordBatch]:
+    """The batches of a partition, in order, none left out.
+
+    Raises:
+      Unreachable: no replica served it for `fetchTimeoutMs`.
+      OutOfRange: some of it was trimmed meanwhile, and failOnDataLoss says to fail.
+      CorruptData: the disks of all replicas that may be read are damaged there.
+      WrongCluster: another cluster answers at the endpoints by now.
+    """
+    client, cluster_id = cluster_of(options.endpoints, timeout_s=options.fetch_timeout_s)
+    if cluster_id != partition.cluster_id:
+        raise WrongCluster(
+            f"cluster {cluster_id} answers at {options.endpoints}; the query was planned at "
+            f"cluster {partition.cluster_id}"
+        )
+    return _Reading(client, options, partition).run()
+
+
+class _Reading:
+    """One partition's way through the replicas."""
+
+    def __init__(self, client: LogClient, options: ReadOptions, partition: LsnPartition) -> None:
+        self._client = client
+        self._options = options
+        self._partition = partition
+        self._next_lsn = partition.first_lsn
+        self._damaged: set[int] = set()
+        self._deadline_ns = 0
+
+    def run(self) -> Iterator[RecordBatch]:
+        leader = self._partition.leader
+        try_s = TRY_S
+        self._extend_deadline()
+        while True:
+            nodes = replica_order(
+                self._client, self._options.replica, number=self._partition.number, leader=leader
+            )
+            for node in nodes:
+                trouble: LogStoreError | None = None
+                try:
+                    yield from self._read(node, try_s)
+                    if self._next_lsn > self._partition.last_lsn:
+                        return
+                except LogStoreError as error:
+                    trouble = error
+                if trouble is not None:
+                    self._consider(node, nodes, trouble)
+            Waiter().wait(PAUSE_MS)
+            leader = try_leader(self._client)
+            try_s = min(2 * try_s, self._options.fetch_timeout_s)
+
+    def _read(self, node: int, try_s: float) -> Iterator[RecordBatch]:
+        last_lsn = self._partition.last_lsn
+        with self._client.reader(replica=node, timeout=try_s, max_bytes=FETCH_BYTES) as reader:
+            for batch in reader.read(self._next_lsn, last_lsn, min_lsn=last_lsn):
+                self._next_lsn = batch.last_lsn + 1
+                yield batch
+                self._extend_deadline()
+
+    def _extend_deadline(self) -> None:
+        self._deadline_ns = seconds_from_now(self._options.fetch_timeout_s)
+
+    def _consider(self, node: int, nodes: list[int], error: LogStoreError) -> None:
+        """Return if another try may help, here or elsewhere; else raise what tells most."""
+        last_lsn = self._partition.last_lsn
+        if isinstance(error, OutOfRange):
+            if self._next_lsn < error.first:
+                if self._options.fails_on_data_loss:
+                    raise lost_records(self._next_lsn, last_lsn, error.first) from error
+                self._next_lsn = min(error.first, last_lsn + 1)
+                return
+        elif isinstance(error, CorruptData | FormatError):
+            self._damaged.add(node)
+            if self._damaged.issuperset(nodes):
+                raise error
+        elif error.code not in TRANSIENT:
+            raise error
+        if not milliseconds_until(self._deadline_ns):
+            raise Unreachable(
+                f"LSNs {self._next_lsn} to {last_lsn}: no replica of {nodes} (option replica: "
+                f"{self._options.replica}) served them within fetchTimeoutMs = "
+                f"{self._options.fetch_timeout_ms}; node {node} said: {error}"
+            ) from error
