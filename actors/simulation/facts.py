@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable
-from contextlib import suppress
 from typing import cast
 
 from actors.simulation.checkers.ports import Held
@@ -91,10 +90,13 @@ class DiskFacts:
         return True
 
     def has_dropped(self, node: int, index: int, chain: int) -> bool:
+        """What only waits to be cut off or unlinked may come back."""
         self._known.pop((node, index), None)
-        with suppress(CorruptData, FileNotFoundError, LookupError):
+        try:
             self._reader(node).refresh()
-        return not self.has_entry(node, index, chain)
+            return self._reader(node).record(Index(index)).chain != chain
+        except (CorruptData, FileNotFoundError, LookupError):
+            return True
 
     def meta(self, node: int) -> tuple[int, int]:
         meta = self._newest_meta(node)

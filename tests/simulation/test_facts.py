@@ -1,0 +1,61 @@
+"""What the disks really hold, asked as if the power failed now."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.simulation.disk import SimulatedDisk
+from actors.simulation.facts import DiskFacts
+from actors.simulation.storage_trial import FOLDER, StorageTrial
+from logstore.storage.meta_store import META_NAMES
+
+NODE = 1
+
+
+class FactsStage:
+    """A log of four entries, and what is known of the disk it is on."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk()
+        self.trial = StorageTrial(self.disk)
+        self.trial.create_log()
+        entries = self.trial.group(1, [8, 8, 8, 8])
+        self.chains = {int(header.index): chain for header, chain, _, _ in entries}
+        self.trial.finish(self.trial.writer.append(entries))
+        self.facts = DiskFacts(lambda _: self.disk, lambda _: FOLDER, lambda _: False)
+
+    def has_dropped(self, index: int) -> bool:
+        return self.facts.has_dropped(NODE, index, self.chains[index])
+
+
+def test_an_entry_is_dropped_when_nothing_durable_shows_it() -> None:
+    stage = FactsStage()
+    assert not stage.has_dropped(3)
+    stage.trial.truncate(3)
+    assert stage.has_dropped(3)
+    assert not stage.has_dropped(2)
+
+
+def test_an_entry_whose_end_only_waits_to_be_durable_may_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The new headers are in the page cache, and the closed files are cut there, too."""
+    stage = FactsStage()
+    stage.trial.writer.prepare_spare()
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.disk, "flush", lambda handle: None)
+        stage.trial.truncate(3)
+    assert not stage.has_dropped(3)
+    assert not stage.has_dropped(4)
+
+
+def test_a_copy_of_meta_counts_when_it_is_whole_and_flushed() -> None:
+    stage = FactsStage()
+    stage.trial.vote(7, 2)
+    assert [stage.facts.meta_copy(NODE, copy) for copy in (0, 1)] == [(7, 2), (7, 2)]
+    handle = stage.disk.open_write(f"{FOLDER}/{META_NAMES[1]}")
+    stage.disk.write(handle, 0, [b"torn"])
+    assert stage.facts.meta_copy(NODE, 1) is None
+    stage.disk.flush(handle)
+    assert stage.facts.meta_copy(NODE, 1) is None
+    assert stage.facts.meta_copy(NODE, 0) == (7, 2)
