@@ -311,7 +311,8 @@ class Ledger:
         self._liveness.healed(at_ns, append_within_ns, equal_within_ns)
 
     def converged(self, at_ns: int) -> None:
-        """All replicas hold and show the same, producers are silent, nothing is under way."""
+        """All replicas but excused ones hold and show the same, producers are silent, nothing is
+        under way."""
         self._liveness.converged(at_ns)
         self._steps.converged(at_ns)
 

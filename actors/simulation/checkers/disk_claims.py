@@ -132,7 +132,7 @@ class DiskClaims:
         faulty = [
             index for first, end in recovered.faulty for index in range(int(first), int(end) + 1)
         ]
-        if self._durability is None or not self._durability.is_excused(node):
+        if not self.is_excused(replica):
             index, chain = replica.claim_index, replica.claim_chain
             if index > last:
                 text = f"node {node} had flushed entry {index}, and recovers only {last}"
@@ -148,6 +148,10 @@ class DiskClaims:
         replica.dead = {
             chain: at for chain, at in replica.dead.items() if replica.log.chain_at(at) != chain
         }
+
+    def is_excused(self, replica: Replica) -> bool:
+        """Its medium lied or rotted."""
+        return self._durability is not None and self._durability.is_excused(replica.node)
 
     def _is_kept(self, replica: Replica, index: int, chain: int) -> bool:
         return replica.log.chain_at(index) == chain and self._has(replica.node, index, chain)

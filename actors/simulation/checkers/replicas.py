@@ -115,8 +115,10 @@ class ReplicaSteps:
         self._advance(replica, floor, leader_term=0, at_ns=at_ns)
 
     def converged(self, at_ns: int) -> None:
+        """Nothing is under way but at replicas whose media rotted: they were not waited for."""
         for replica in self._replicas.values():
-            self._rings.on_converged(replica, at_ns)
+            if not self._claims.is_excused(replica):
+                self._rings.on_converged(replica, at_ns)
 
     # --- steps ---
 

@@ -248,6 +248,21 @@ def a_disk_that_lied_loses_what_it_had_claimed(stage: Stage) -> None:
 
 
 @right
+def a_replica_whose_medium_rotted_still_catches_up_in_the_end(stage: Stage) -> None:
+    """Its ring is in use; nobody waits for it (seed 2014 at commit 14cd7be)."""
+    stage.elect_first()
+    row = stage.data(1, batch_of(0))
+    stage.invoke(0)
+    stage.nodes[3].is_excused = True
+    stage.replicate(row, 1, 2, 3)
+    stage.flush(1, 2)
+    stage.claim(2, 1, 2)
+    stage.commit(1, 2)
+    stage.follow(2, 2)
+    stage.ledger.converged(stage.tick())
+
+
+@right
 def a_committed_entry_is_faulty_and_caps_nothing(stage: Stage) -> None:
     """Q1: below the commit index it is listed, and the claims go on above it."""
     stage.elect_first()
