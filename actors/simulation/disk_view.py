@@ -58,13 +58,15 @@ class _Handles(dict[int, tuple[str, SimulatedFile]]):
 
 
 class DiskView:
-    """A `logstore.storage.disk.Disk`. `on_call(what, path)` runs before each changing call; it may
+    """A `logstore.storage.disk.Disk`. `on_write(path, offset, before)` hears of each write with the
+    bytes that it replaces. `on_call(what, path)` runs before each changing call; it may
     raise to kill the process there."""
 
     def __init__(
         self, disk: SimulatedDisk, charge: Callable[[int], None], clock: LocalClock
     ) -> None:
         self.on_call: Callable[[str, str], None] | None = None
+        self.on_write: Callable[[str, int, bytes], None] | None = None
         self.locks: dict[str, None] = {}
         self._disk = disk
         self._charge = charge
@@ -167,6 +169,8 @@ class DiskView:
         self._before("write", path)
         data = b"".join(views)
         end = offset + len(data)
+        if self.on_write is not None:
+            self.on_write(path, offset, file.read(offset, len(data)))
         if end > file.size:
             try:
                 disk.take_space(path, end - file.size, act="writing")

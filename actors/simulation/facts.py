@@ -68,6 +68,7 @@ class DiskFacts:
         self._known: dict[tuple[int, int], int] = {}
         self._places: dict[int, Places] = {}
         self._held: dict[int, list[Held]] = {}
+        self._is_as_started: dict[int, bool] = {}  # its medium is as it was at the start
 
     def has_entry(self, node: int, index: int, chain: int) -> bool:
         if self._known.get((node, index)) == chain:
@@ -128,11 +129,15 @@ class DiskFacts:
     def started(self, node: int) -> None:
         """A new incarnation begins: what its medium has now is what its recovery may find."""
         self._held.pop(node, None)
-        if self._is_excused(node) and not self._disk_of(node).has_lies:
+        self._is_as_started[node] = not self._disk_of(node).has_lies
+        if self._is_excused(node) and self._is_as_started[node]:
             self._held[node] = self.places(node).held()
 
     def held_at_start(self, node: int) -> list[Held]:
         return self._held.get(node, [])
+
+    def half_headed(self, node: int) -> list[int]:
+        return self.places(node).half_headed() if self._is_as_started.get(node) else []
 
     def places(self, node: int) -> Places:
         if node not in self._places:
@@ -142,6 +147,7 @@ class DiskFacts:
     def disk_changed(self, node: int) -> None:
         """A power cut or rot: what was known to be durable is looked at again."""
         self._held.pop(node, None)
+        self._is_as_started[node] = False
         self._known = {key: chain for key, chain in self._known.items() if key[0] != node}
         self._readers.pop(node, None)
         self._views.pop(node, None)

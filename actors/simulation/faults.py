@@ -43,7 +43,8 @@ class FaultKind(StrEnum):
     DISCONNECT = "disconnect"  # (links)
     KILL_PROCESS = "kill-process"  # (node, process, calls)
     KILL_REPLICA = "kill-replica"  # (node, for_ns, calls)
-    POWER_CUT = "power-cut"  # (nodes, for_ns, calls, pick, mode: "" | "garble")
+    # (nodes, for_ns, calls, pick, mode: "" | "garble", process: "" | ROLL)
+    POWER_CUT = "power-cut"
     PAUSE = "pause"  # (node, process: "" all, for_ns)
     WALL_JUMP = "wall-jump"  # (node, amount: ns, may be negative)
     MONOTONIC_JUMP = "monotonic-jump"  # (node, amount: ns, forward)
@@ -55,6 +56,9 @@ class FaultKind(StrEnum):
     ROT = "rot"
     TRANSFER = "transfer"  # (node: whoever leads hands over to it, 0 whoever fits best)
     RESTART = "restart"  # (node): an orderly stop and a start
+
+
+ROLL = "roll"  # calls are counted from the next one that opens a segment
 
 
 class RotPlace(StrEnum):

@@ -286,6 +286,11 @@ class Ledger:
         `rows()` give."""
         self._tables.rebuilt(self._steps[node], gen, (sessions, cursors), at_ns)
 
+    def overwritten(self, node: int, path: str, offset: int, at_ns: int) -> None:
+        """The replica wrote frames over bytes that were there; nothing is, in place (S7)."""
+        text = f"node {node} overwrites {path} at byte {offset}"
+        self._findings.report(Invariant.I12, text, at_ns)
+
     def died(self, node: int, process: str, incarnation: int) -> None:
         """This process of the incarnation is gone; "" is all of them."""
         self._processes.died(self._steps[node], process, incarnation)

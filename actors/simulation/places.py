@@ -57,6 +57,7 @@ class Places:
         self._folder = folder
         self._places: dict[int, Place] = {}
         self._headers: dict[int, SegmentHeader] = {}
+        self._images: dict[str, bytes] = {}  # whole headers, by path
 
     def add(self, record: RaftRecord, segment: int, *, is_doubtful: bool) -> None:
         """The entry is flushed. `is_doubtful`: the medium may have changed since."""
@@ -99,6 +100,16 @@ class Places:
             )
             for index, place in sorted(self._places.items())
         ]
+
+    def half_headed(self) -> list[int]:
+        """Segments with a header in one of their two files, and none that is whole in the other."""
+        self._disk.acts.settle_for_asker()
+        lacking = []
+        for number in segment_numbers(self._disk.names_in(self._folder)):
+            headed = [role for role in FileRole if self._is_headed(number, role)]
+            if len(headed) == 1:
+                lacking.append(number)
+        return lacking
 
     def aim(self, place: RotPlace, random: Random, amount: int) -> list[Extent]:
         """Where rot strikes: nowhere if there is nothing such."""
@@ -143,6 +154,23 @@ class Places:
                 image = self._disk.file_named(path).durable_bytes(0, SEGMENT_IMAGE_SIZE)
                 header = self._headers[number] = unpack_segment_header(image)
         return header
+
+    def _is_headed(self, number: int, role: FileRole) -> bool:
+        path = segment_path(self._folder, number, role)
+        if not self._disk.has_name(path):
+            return False
+        file = self._disk.file_named(path)
+        image = file.durable_bytes(0, SEGMENT_IMAGE_SIZE)
+        if image == self._images.get(path):
+            return is_given(file, 0, image)
+        try:
+            header = unpack_segment_header(image)
+        except FormatError:
+            return False
+        if (header.number, header.role) != (number, role):
+            return False
+        self._images[path] = image
+        return is_given(file, 0, image)
 
     def _newest_segment(self) -> int:
         """The one that a start goes on with; 0 while a header is under way."""

@@ -92,6 +92,8 @@ class Replica:
         self._calls_left = -1
         self._doomed = ""  # the process whose disk calls are counted; "": any of them
         self._on_doom: Callable[[], None] | None = None
+        self._is_roll_awaited = False  # before which no call is counted
+        self._raft_path = ""  # the Raft file that was written last
 
     # --- life ---
 
@@ -155,6 +157,13 @@ class Replica:
     def doom(self, process: str, calls: int, act: Callable[[], None]) -> None:
         """Call `act` inside the disk call that is `calls` calls away; the process dies there."""
         self._doomed, self._calls_left, self._on_doom = process, calls, act
+        self._is_roll_awaited = False
+
+    def doom_roll(self, calls: int, act: Callable[[], None]) -> None:
+        """The same, with calls of the writer from the next write to another Raft file on: it opens
+        a segment (SAFETY S7)."""
+        self.doom(topology.WRITER, calls, act)
+        self._is_roll_awaited = True
 
     def spare(self) -> None:
         """No disk call kills any more, no orderly stop goes on."""
@@ -251,6 +260,7 @@ class Replica:
         name = process.name.partition(".")[2]
         view = self._views[name] = self.disk.view(partial(self._charge, process), process)
         view.on_call = self._on_call(name, process)
+        view.on_write = partial(self._watch.wrote, self.node)
         host = SimulatedHost(
             process,
             disk=view,
@@ -300,17 +310,23 @@ class Replica:
             self._regions.forget_after(name, self._world.now_ns)
 
     def _on_call(self, name: str, process: Process) -> Callable[[str, str], None]:
-        def count(what: str, path: str) -> None:
-            if self._calls_left > 0 and self._doomed in ("", name):
-                self._calls_left -= 1
-                if self._calls_left == 0:
-                    raise ProcessKilled(f"before {what} {path}")
+        def tell(what: str, path: str) -> None:
+            self._count_call(name, what, path)
             if what == "write" and path.endswith(META_NAMES):
                 copy = int(path.endswith(META_NAMES[1]))
                 at_ns = process.local_now_ns
                 self._world.at(at_ns, self._tell_meta_written, self.incarnation, copy)
 
-        return count
+        return tell
+
+    def _count_call(self, name: str, what: str, path: str) -> None:
+        if what == "write" and path.endswith(".raft") and path != self._raft_path:
+            self._raft_path, self._is_roll_awaited = path, False
+        if self._is_roll_awaited or self._calls_left <= 0 or self._doomed not in ("", name):
+            return
+        self._calls_left -= 1
+        if self._calls_left == 0:
+            raise ProcessKilled(f"before {what} {path}")
 
     def _tell_meta_written(self, incarnation: int, copy: int) -> None:
         if self.is_running and incarnation == self.incarnation:

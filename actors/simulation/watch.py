@@ -18,6 +18,7 @@ from actors.simulation.reach import ReachObserver
 from actors.simulation.station import SimulatedRegions
 from actors.simulation.world import World
 from actors.topology import Counter
+from logstore.format.segment_header import SEGMENT_HEADER_SIZE
 from logstore.model import Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import Effect, Truncate
@@ -60,6 +61,11 @@ class Watch:
     def liveness_lost(self, text: str) -> None:
         self._world.note(text)
         self.violations.append(Violation(Invariant.I13.value, text, self._world.now_ns))
+
+    def wrote(self, node: int, path: str, offset: int, before: bytes) -> None:
+        """Hot. A write; `before` are the bytes that it replaces."""
+        if offset >= SEGMENT_HEADER_SIZE and path.endswith(".data") and any(before):
+            self._ledger.overwritten(node, path, offset, self._world.now_ns)
 
     def disk_changed(self, node: int) -> None:
         self._facts.disk_changed(node)

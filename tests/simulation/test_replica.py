@@ -145,6 +145,54 @@ def test_doom_of_a_whole_replica_is_carried_out_by_whoever_makes_the_call() -> N
     assert stage.problems == []
 
 
+def test_doom_of_a_roll_counts_from_the_header_of_the_next_segment() -> None:
+    stage = QuietCluster(has_clients=True)
+    replica = stage.replica(stage.leaders[0])
+    view = replica._views[topology.WRITER]
+    calls: list[tuple[str, str]] = []
+    counted = view.on_call
+
+    def noting(what: str, path: str) -> None:
+        counted(what, path)
+        calls.append((what, path[-5:]))
+
+    view.on_call = noting
+    replica.doom_roll(5, replica.kill)
+    stage.run_for(20 * SECOND_NS)
+    assert not replica.is_running
+    assert len(calls) > 20  # groups before it
+    headers = [("write", ".raft"), ("flush", ".raft"), ("write", ".data"), ("flush", ".data")]
+    assert calls[-4:] == headers
+    segments = stage.cluster.facts.places(replica.node)
+    assert segments.half_headed() == []
+    replica.start()
+    stage.run_for(3 * SECOND_NS)
+    assert stage.problems == []
+
+
+def test_a_pair_that_was_half_opened_is_known_and_completed() -> None:
+    stage = QuietCluster(has_clients=True)
+    replica = stage.replica(stage.leaders[0])
+    replica.doom_roll(3, lambda: replica.power_cut(Random(1), garble=False))
+    stage.run_for(20 * SECOND_NS)
+    assert len(stage.cluster.facts.places(replica.node).half_headed()) == 1
+    replica.start()
+    stage.run_for(3 * SECOND_NS)
+    assert stage.cluster.facts.places(replica.node).half_headed() == []
+    assert stage.problems == []
+
+
+def test_a_write_over_bytes_that_are_there_is_told() -> None:
+    stage = QuietCluster(has_clients=True)
+    replica = stage.replica(stage.follower)
+    path = next(each for each in replica.disk.paths() if each.endswith(".data"))
+    view = replica._views[topology.WRITER]
+    handle = view.open_write(path)
+    view.write(handle, 4096, [b"again"])
+    (violation,) = stage.cluster.ledger.violations
+    assert violation.text == f"node {replica.node} overwrites {path} at byte 4096"
+
+
 def test_who_is_spared_dies_in_no_call() -> None:
     stage = QuietCluster(has_clients=True)
     replica = stage.replica(stage.leaders[0])

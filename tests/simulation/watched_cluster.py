@@ -85,3 +85,6 @@ class WatchedCluster(VirtualCluster):
 
     def held_at_start(self, node: int) -> tuple[Held, ...]:
         return ()
+
+    def half_headed(self, node: int) -> tuple[int, ...]:
+        return ()

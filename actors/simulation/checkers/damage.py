@@ -1,9 +1,9 @@
 """What replicas say of their own damage, against their media (I11, I12; SAFETY section 4, Q1).
 
 Owns which entries each replica has to name. A start reads every record, and the frames of the
-newest segment: what of them does not read as it was written is an entry with its bytes back, or it
-is named; it is dropped only where nothing on the medium shows that it was ever durable. A replica
-whose medium is whole names nothing.
+newest segment: what of them does not read as it was written is an entry with its bytes back, or
+named; it is dropped only where nothing on the medium shows that it was ever durable. A header that
+one file of a pair lacks is there again. A replica whose medium is whole names nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class Damage:
             return
         if named and not port.is_excused(node):
             self._report(f"node {node} calls entry {min(named)} damaged, its disk is whole", at_ns)
+        for number in port.half_headed(node):
+            self._report(f"node {node} leaves segment {number} under one header", at_ns)
         last = replica.log.last_index
         lost: list[Held] = []
         before: Held | None = None

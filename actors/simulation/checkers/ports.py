@@ -64,6 +64,11 @@ class Durability(Protocol):
         present incarnation began; nothing if it changed meanwhile, or lies."""
         ...
 
+    def half_headed(self, node: int) -> Iterable[int]:
+        """Segments with a header in one file of their pair only, on a medium that has not changed
+        since the start."""
+        ...
+
 
 # The bytes [ring_start, ring_end) of a node's payload ring; None: not known to the harness.
 ReadRing = Callable[[int, int, int], bytes | None]

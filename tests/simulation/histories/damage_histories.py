@@ -109,3 +109,19 @@ def damage_outlives_the_truncation_of_its_entry(stage: Stage, is_broken: bool) -
     stage.step(2, EntryRotted(Index(2)))
     stage.idle(2, stage.truncate(stage.nodes[2], 2))
     answer_a_beat(stage, 2, ENTRY_2[0] if is_broken else NOTHING)
+
+
+@breaks("I12", says="leaves segment 3 under one header")
+def a_half_opened_pair_is_left_as_it_is(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.write(1, 0)
+    stage.nodes[2].half_headed = [3] if is_broken else []
+    stage.boot(2)
+
+
+@breaks("I12", says="node 2 overwrites /node-2/1.data at byte 8192")
+def frames_are_written_over_frames(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.write(1, 0)
+    if is_broken:
+        stage.ledger.overwritten(2, "/node-2/1.data", 8192, stage.tick())

@@ -35,6 +35,7 @@ class Node:
     lost: set[int] = field(default_factory=set)  # chains that the disk does not give back
     is_excused: bool = False
     held: list[Held] = field(default_factory=list)  # as its medium is at the next start
+    half_headed: list[int] = field(default_factory=list)  # segments, at the next start
     core: Core = field(default_factory=Core)
     rows: list[Row] = field(default_factory=list)
     unflushed: list[tuple[int, int, int]] = field(default_factory=list)  # seq, ring range

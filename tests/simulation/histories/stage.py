@@ -119,6 +119,9 @@ class Stage:
     def held_at_start(self, node: int) -> list[Held]:
         return self.nodes[node].held
 
+    def half_headed(self, node: int) -> list[int]:
+        return self.nodes[node].half_headed
+
     def rot(self, node: int, *lacking: str, is_sealed: bool = False) -> None:
         """The medium of `node` changes what it has of its newest entries, the oldest of them first:
         "record", "frame", "both" or "nothing"."""
