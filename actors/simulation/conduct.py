@@ -148,13 +148,17 @@ class Conductor:
             self._while(fault, link, partial(apply, link))
 
     def _partition(self, fault: Fault) -> None:
+        """A "reset" is noticed at its end only: both ends connect anew, and what one of them still
+        meant to send is gone."""
         network = self._cluster.network
 
         def apply(link: tuple[int, int], under_way: list[Fault]) -> None:
             if under_way:
-                network.cut((link,), under_way[-1].mode)
-            else:
-                network.heal((link,))
+                network.cut((link,), "drop" if under_way[-1].mode == "drop" else "hold")
+                return
+            if fault.mode == "reset":
+                network.disconnect((link,))
+            network.heal((link,))
 
         for link in fault.links:
             self._while(fault, link, partial(apply, link))

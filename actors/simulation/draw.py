@@ -29,8 +29,8 @@ CLASS_ON_PERCENT = 40
 LYING_ON_PERCENT = 8
 SEQUENCE_ON_PERCENT = 40
 # They seldom succeed, and have their time for themselves.
-EXACT_SEQUENCE_ON_PERCENT = 60
-EXACT_SEQUENCES_MAX = 2  # of one seed; more would leave nothing else room
+EXACT_SEQUENCE_ON_PERCENT = 80
+EXACT_SEQUENCES_MAX = 3  # of one seed; more would leave nothing else room
 # Fewer faults leave a seed idle, more leave the cluster no time to work.
 FAULTS_MIN = 10
 FAULTS_MAX = 60

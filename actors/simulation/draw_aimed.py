@@ -7,7 +7,7 @@ classes they need. Now and then one is not aimed, so that it strikes any node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from random import Random
 
 import msgspec
@@ -121,7 +121,7 @@ def roles(random: Random, scene: Scene) -> tuple[int, ...]:
     return 1, *random.sample(range(2, scene.replicas + 1), scene.replicas - 1)
 
 
-def among(nodes: list[int]) -> tuple[tuple[int, int], ...]:
+def among(nodes: Sequence[int]) -> tuple[tuple[int, int], ...]:
     return both_ways((a, b) for a in nodes for b in nodes if a < b)
 
 

@@ -10,10 +10,20 @@ from random import Random
 
 from msgspec.structs import replace
 
-from actors.simulation.draw_aimed import META_CALLS, aimed, kill, moment_before, roles
-from actors.simulation.draw_episodes import Scene, both_ways, cut, isolation, power_cut, stall
+from actors.simulation.draw_aimed import META_CALLS, aimed, among, kill, moment_before, roles
+from actors.simulation.draw_episodes import (
+    CLIENTS,
+    Scene,
+    both_ways,
+    cut,
+    isolation,
+    power_cut,
+    stall,
+)
 from actors.simulation.draw_ground import MILLISECOND, percent, spread
 from actors.simulation.faults import Fault, FaultKind
+
+RESET = "reset"
 
 
 def split_vote(random: Random, scene: Scene) -> list[Fault]:
@@ -44,40 +54,77 @@ def torn_vote(random: Random, scene: Scene) -> list[Fault]:
 
 
 def longer_log(random: Random, scene: Scene) -> list[Fault]:
-    """The leader is alone with many entries; another one commits a few in a newer term, and
-    everybody but the first starts anew. The longer log must not win. In half of them it stays
-    alone during a third election, so that the next leader's begins in the midst of its suffix."""
-    at_ns = moment_before(random, scene, 9 * scene.election_ns)
-    anew_ns = at_ns + scene.elections(random, 1.5, 2.6)
-    again = percent(random, 50)
-    back_ns = anew_ns + (scene.elections(random, 1.2, 2.6) if again else 20 * MILLISECOND)
-    down_ns = scene.elections(random, 0.1, 0.6)
+    """The leader, of five replicas with a follower, is apart with all clients and many entries; the
+    others commit the no-op of a newer term, then each of them is alone. In half of them they elect
+    once more before the first ones come back, so that its stream begins in the midst of their
+    suffix; else the first ones are the only ones that all others see. The longer log must not win.
+    """
+    at_ns, minority, others = _apart(random, scene, 8)
+    elected_ns = at_ns + scene.elections(random, 2.2, 2.8)
+    alone_ns = elected_ns + scene.elections(random, 1.2, 1.4)
+    is_elected_again = percent(random, 50)
+    end_ns = alone_ns + scene.elections(random, 2.2, 2.8)
+    back_ns, seen_ns = (end_ns, alone_ns) if is_elected_again else (alone_ns, end_ns)
     return aimed(
         random,
         [
-            cut(at_ns, isolation(scene, 1, with_clients=False), back_ns - at_ns),
-            *(kill(anew_ns, node, down_ns, -1) for node in scene.nodes if node != 1),
+            cut(at_ns, both_ways((a, b) for a in minority for b in others), back_ns - at_ns, RESET),
+            cut(at_ns, both_ways((CLIENTS, node) for node in others), end_ns - at_ns, RESET),
+            cut(elected_ns, among(others), seen_ns - elected_ns, RESET),
         ],
     )
 
 
-def minority_pair(random: Random, scene: Scene) -> list[Fault]:
-    """Of five replicas the leader and a follower are alone with entries that both have flushed;
-    the others elect and overwrite them. In the end the first one shall lead again. Of three
-    replicas the leader is alone."""
-    old, follower, *others = roles(random, scene)
-    at_ns = moment_before(random, scene, 9 * scene.election_ns)
-    for_ns = scene.elections(random, 2.0, 4.5)
-    apart = both_ways((a, b) for a in (old, follower) for b in others)
-    if scene.replicas < 5:
-        apart = isolation(scene, old, with_clients=False)
-    back_ns = at_ns + for_ns + scene.elections(random, 0.5, 2.0)
+def led_again(random: Random, scene: Scene) -> list[Fault]:
+    """The leader, of five replicas with a follower, is apart with all clients and with entries that
+    are flushed there; the others elect, and overwrite them with no more than a no-op. Then all see
+    the first one and nobody else, so it leads again: what it knew of its followers is not so any
+    more, and the batches it took are gone."""
+    at_ns, minority, others = _apart(random, scene, 7)
+    back_ns = at_ns + scene.elections(random, 2.2, 2.8)
+    star_ns = back_ns + scene.elections(random, 0.5, 0.9)
+    end_ns = star_ns + scene.elections(random, 2.8, 3.4)
+    rest = [node for node in scene.nodes if node != 1]
     return aimed(
         random,
         [
-            cut(at_ns, apart, for_ns),
-            Fault(back_ns, FaultKind.TRANSFER, node=old),
-            Fault(back_ns + scene.election_ns, FaultKind.TRANSFER, node=old),
+            cut(at_ns, both_ways((a, b) for a in minority for b in others), back_ns - at_ns, RESET),
+            cut(at_ns, both_ways((CLIENTS, node) for node in others), end_ns - at_ns, RESET),
+            cut(star_ns, among(rest), end_ns - star_ns, RESET),
+        ],
+    )
+
+
+def _apart(random: Random, scene: Scene, elections: int) -> tuple[int, list[int], list[int]]:
+    """A moment that leaves so many election timeouts, a minority with the leader, the others."""
+    order = roles(random, scene)
+    few = scene.replicas // 2
+    at_ns = moment_before(random, scene, elections * scene.election_ns)
+    return at_ns, list(order[:few]), list(order[few:])
+
+
+def late_vote(random: Random, scene: Scene) -> list[Fault]:
+    """A candidate's votes come late (FAULTS.N16): the leader, of five replicas with another one, is
+    heard by nobody, gives its vote and cannot be asked again; the others' disks are so slow that
+    their first votes come when the candidate asks anew, and their second ones later. Then what the
+    leader said arrives. No client is there, so that all logs are level."""
+    order = roles(random, scene)
+    few = scene.replicas // 2
+    late, candidate, slow = order[:few], order[few], order[few + 1 :]
+    at_ns = moment_before(random, scene, 8 * scene.election_ns)
+    asked_ns = at_ns + int(2.2 * scene.election_ns)
+    told_ns = at_ns + int(4.6 * scene.election_ns)
+    end_ns = at_ns + 6 * scene.election_ns
+    quiet_ns = at_ns - scene.election_ns // 4
+    rest = (candidate, *slow)
+    clients = both_ways((CLIENTS, node) for node in scene.nodes)
+    return aimed(
+        random,
+        [
+            cut(quiet_ns, clients, end_ns - quiet_ns, "hold"),
+            *(stall(at_ns, node, end_ns - at_ns, 6 * scene.election_ns // 5) for node in slow),
+            cut(at_ns, tuple((a, b) for a in late for b in rest), told_ns - at_ns, "hold"),
+            cut(asked_ns, tuple((b, a) for a in late for b in rest), end_ns - asked_ns, "hold"),
         ],
     )
 
@@ -107,12 +154,19 @@ def lost_replicator(random: Random, scene: Scene) -> list[Fault]:
 
 
 def dead_target(random: Random, scene: Scene) -> list[Fault]:
-    """The last thing that happens: a handover to one who has just died. Its leader must go on."""
-    at_ns = max(0, scene.safety_ns - scene.elections(random, 1.2, 2.5))
-    target = random.randint(2, scene.replicas)
-    asked_ns = at_ns + spread(random, MILLISECOND, scene.election_ns // 5)
-    for_ns = scene.elections(random, 4.0, 6.0)
-    faults = [kill(at_ns, target, for_ns, -1), Fault(asked_ns, FaultKind.TRANSFER, node=target)]
+    """Twice a replica is taken down, and leadership is handed over to it before the leader can have
+    noticed (FAULTS.R17). Its leader keeps its term, and must go on."""
+    at_ns = moment_before(random, scene, 7 * scene.election_ns)
+    faults = []
+    for _ in range(2):
+        target = random.randint(2, scene.replicas)
+        down_ns = scene.elections(random, 1.4, 2.4)
+        asked_ns = at_ns + spread(random, 20 * MILLISECOND, scene.election_ns // 5)
+        faults += [
+            Fault(at_ns, FaultKind.RESTART, node=target, for_ns=down_ns),
+            Fault(asked_ns, FaultKind.TRANSFER, node=target),
+        ]
+        at_ns += scene.elections(random, 3.0, 4.0)
     return aimed(random, faults)
 
 

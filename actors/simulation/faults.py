@@ -39,7 +39,8 @@ class FaultKind(StrEnum):
     """What a `Fault` does; in parentheses the fields it uses besides `at_ns`."""
 
     LINK_QUALITY = "link-quality"  # (links, for_ns, delay_ns, loss, duplication, reordering)
-    PARTITION = "partition"  # (links, for_ns, mode: "drop" | "hold")
+    # (links, for_ns, mode: "drop" | "hold" | "reset": held, in the end lost with its connections)
+    PARTITION = "partition"
     DISCONNECT = "disconnect"  # (links)
     KILL_PROCESS = "kill-process"  # (node, process, calls)
     KILL_REPLICA = "kill-replica"  # (node, for_ns, calls)

@@ -75,6 +75,19 @@ def test_a_cut_that_goes_on_is_of_its_own_mode_again() -> None:
     assert (stage.link.is_dropping, stage.link.is_holding) == (False, True)
 
 
+def test_a_reset_holds_until_its_end_and_takes_the_connections_with_it() -> None:
+    stage = Stage(cut(10, 100, "reset"))
+    ended: list[tuple[Any, bool]] = []
+    stage.network.disconnect = lambda links: ended.append(  # type: ignore[method-assign]
+        (links, stage.link.is_holding)
+    )
+    stage.pass_to(50)
+    assert (stage.link.is_holding, ended) == (True, [])
+    stage.pass_to(120)
+    assert ended == [((LINK,), True)]
+    assert not stage.link.is_cut
+
+
 def test_overlapping_qualities_are_as_bad_as_the_worst_and_end_one_by_one() -> None:
     stage = Stage(
         Fault(10, FaultKind.LINK_QUALITY, links=(LINK,), for_ns=100, loss=7),
