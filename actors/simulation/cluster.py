@@ -21,6 +21,7 @@ from actors.simulation.reach import ReachObserver
 from actors.simulation.replica import Replica
 from actors.simulation.watch import Watch
 from actors.simulation.world import World
+from actors.topology import EGRESS
 from logstore.config import Config
 from logstore.settings import (
     PORTS_PER_NODE,
@@ -83,6 +84,7 @@ class SimulatedCluster:
             )
             for node in self.nodes
         }
+        self.watch.on_news = lambda node: self.replicas[node].expect(EGRESS)
         self.clients: dict[str, Process] = {}
 
     def start(self) -> None:

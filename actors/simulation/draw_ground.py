@@ -90,7 +90,7 @@ def _sizes(seed: int, nodes: int) -> dict[str, int]:
         "group_max_bytes": group_max,
         "bulk_window_bytes": window,
         "ring_bytes": -(-ring // RING_STEP_BYTES) * RING_STEP_BYTES,
-        "command_ring_bytes": random.choice((4, 4, 8, 32)) * KIB,
+        "command_ring_bytes": random.choice((1, 1, 2, 4)) * KIB,
         "segment_bytes": max(segment, 4 * largest),
         "segment_records": random.randint(16, 64),
         "groups_in_flight": random.choice((1, 2, 3, 4, 8, 16)),

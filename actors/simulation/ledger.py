@@ -22,6 +22,7 @@ from actors.simulation.checkers.final_logs import FinalLogs
 from actors.simulation.checkers.invariant import Findings, Invariant, Violation
 from actors.simulation.checkers.linear import TailRead
 from actors.simulation.checkers.operations import Operations
+from actors.simulation.checkers.orders import Orders
 from actors.simulation.checkers.ports import Core, Durability, ReadRing
 from actors.simulation.checkers.processes import EGRESS, WHOLE_REPLICA, Liveness, Processes
 from actors.simulation.checkers.producers import ProducerOrder, Sessions
@@ -63,6 +64,7 @@ class Ledger:
         self._committed = CommittedLog(findings, known, ProducerOrder(self._sessions), holders)
         self._elections = Elections(findings, self._committed, durability, majority=majority)
         self._rings = RingRanges(findings, known, self._sessions, read_ring, ring_bytes)
+        self._orders = Orders(findings)
         self._talk = TermTalk(
             findings, self._committed, majority=majority, election_timeout_ns=election_timeout_ns
         )
@@ -75,6 +77,7 @@ class Ledger:
             claims=claims,
             damage=Damage(findings, durability),
             rings=self._rings,
+            orders=self._orders,
             talk=self._talk,
         )
         self._operations = Operations(findings, self._sessions, self._committed)
@@ -294,6 +297,7 @@ class Ledger:
     def died(self, node: int, process: str, incarnation: int) -> None:
         """This process of the incarnation is gone; "" is all of them."""
         self._processes.died(self._steps[node], process, incarnation)
+        self._orders.on_death(self._steps[node], process)
         if process in (WHOLE_REPLICA, EGRESS):
             self._answers.on_tip(node)
 

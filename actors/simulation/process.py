@@ -20,6 +20,8 @@ from logstore.errors import DiskFull, FolderInUse, WriteFailed
 # The park of a process without timers: far above the runner's 100 ms, so that a lost wake-up shows,
 # and far enough below two election timeouts that a leader's ingress counts as alive (V6).
 PARK_MAX_NS = 400_000_000
+# A giver may be at work for so long before it rings.
+LATE_MAX_NS = 3_000_000
 WORK_NS = 15_000  # what a do_work takes besides disk calls
 SPIN_NS = 200_000  # a process that finds no work but readable sockets looks again
 
@@ -74,14 +76,18 @@ class Process:
         self.busy_ns = 0
         self.on_started: Callable[[], None] | None = None
         self.count_loop: Callable[[], None] = _count_nothing
+        self.on_overslept: Callable[[int], None] = _say_nothing
         self.again_from = 1
         self.wake_ns = 0
+        self.late_max_ns = LATE_MAX_NS
         self._life = life
         self._make = make
         self.free_at_ns = 0
         self.paused_until_ns = 0
         self.unread = 0  # messages that have arrived at its sockets
         self._next_run_ns = -1
+        self._run_ns = self._parked_ns = 0  # this run, and since when it did nothing before it
+        self._expected_ns = -1
         self._planned: list[int] = []  # when the world will look at it; one is never too late
         self._is_running = False
         self.number = world.next_number()
@@ -103,11 +109,28 @@ class Process:
         if not self.is_alive:
             return
         next_run_ns = self._next_run_ns
-        if at_ns <= next_run_ns <= at_ns + self.wake_ns:
-            return  # the run that is planned comes soon enough, and not too early to see it
+        # The run that is planned comes soon enough, and not too early to see it.
+        is_covered = at_ns <= next_run_ns <= at_ns + self.wake_ns
+        if is_covered and at_ns <= self.world.now_ns:
+            return
+        # Another run may come before `at_ns`, and plan anew.
         heappush(self._wakes, at_ns)
+        if is_covered:
+            return
         if (next_run_ns < 0 and not self._is_running) or next_run_ns > at_ns:
             self._schedule(at_ns + self.wake_ns)
+
+    def expect(self) -> None:
+        """From now on there is news for it that is in no ring: somebody must ring."""
+        if self._expected_ns < 0:
+            self._expected_ns = self.world.now_ns
+
+    def found(self, since_ns: int) -> None:
+        """This run finds news that was published at `since_ns`. A giver rings behind it, so nobody
+        sleeps while there is some, until a timer or the safety net (SAFETY M7). Hot."""
+        late_ns = self._run_ns - max(since_ns, self._parked_ns)
+        if late_ns > self.wake_ns + self.late_max_ns:
+            self.on_overslept(late_ns)
 
     def pause(self, for_ns: int) -> None:
         """SIGSTOP now, SIGCONT after `for_ns`."""
@@ -156,6 +179,10 @@ class Process:
             self._schedule(self.paused_until_ns)
             return
         self._next_run_ns = -1
+        self._run_ns, self._parked_ns = at_ns, max(self.free_at_ns, self.paused_until_ns)
+        if self._expected_ns >= 0:
+            self.found(self._expected_ns)
+            self._expected_ns = -1
         wakes = self._wakes
         while wakes and wakes[0] <= at_ns:
             heappop(wakes)
@@ -205,3 +232,7 @@ class Process:
 
 def _count_nothing() -> None:
     """A client's loops are nobody's business."""
+
+
+def _say_nothing(_late_ns: int) -> None:
+    """Nobody looks when it wakes up."""

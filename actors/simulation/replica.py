@@ -21,6 +21,7 @@ from actors.simulation.faults import Ground
 from actors.simulation.machine import NodeClock, SimulatedHost
 from actors.simulation.process import Process, ProcessKilled, Runnable
 from actors.simulation.random_streams import stream
+from actors.simulation.rings import BELLS_MAX, CommandRingSender
 from actors.simulation.station import SimulatedRegions, SimulatedStation
 from actors.simulation.watch import Watch
 from actors.simulation.world import World
@@ -89,6 +90,7 @@ class Replica:
         self._views: dict[str, Any] = {}
         self._to_raft: Any = None
         self._from_raft: Any = None
+        self._to_replicators: dict[str, CommandRingSender] = {}  # raft's ends, by the receiver
         self._calls_left = -1
         self._doomed = ""  # the process whose disk calls are counted; "": any of them
         self._on_doom: Callable[[], None] | None = None
@@ -126,6 +128,12 @@ class Replica:
         self._from_raft = station.inbox(topology.RAFT)
         for name in topology.processes(node, nodes):
             self._spawn(name)
+
+    def expect(self, name: str) -> None:
+        """From now on there is news for this process; somebody must ring."""
+        process = self.processes.get(name)
+        if process is not None:
+            process.expect()
 
     def kill(self, *, for_good: bool = False) -> None:
         """SIGKILL to every process; the page cache stays. `for_good`: nobody starts it again, but
@@ -224,6 +232,8 @@ class Replica:
             return
         self._remove(name)
         self._watch.died(self.node, name, self.incarnation)
+        if name in self._to_replicators:
+            self._to_replicators[name].forget_waiting()
         self._to_raft.send(ProcessGone(name))
         self._to_raft.flush()
         at_ns = self._policy.child_restart_at(name, now_ns=now_ns, lived_ns=0)
@@ -253,6 +263,7 @@ class Replica:
             self._world, self, node=self.node, name=f"{self.node}.{name}", make=self._make
         )
         process.wake_ns = self._ground.wake_ns
+        process.late_max_ns += BELLS_MAX * self._ground.ring_delay_ns
         self.processes[name] = process
         process.wake_at(self._world.now_ns + SPAWN_NS + self._random.randrange(SPAWN_NS))
 
@@ -270,10 +281,14 @@ class Replica:
         )
         station = self._station(process, name, host=host)
         process.count_loop = partial(_count_loop, station.slots, station.slot(f"{name}.loops"))
+        process.on_overslept = partial(self._watch.overslept, process.name)
         process.again_from = _AGAIN_FROM.get(name.partition("-")[0], 1)
         if name == topology.RAFT:
             core_type = self._watch.core_type(self.node, self.incarnation)
-            return RaftActor(station, core_type)
+            raft = RaftActor(station, core_type)
+            self._to_replicators = station.to_replicators
+            process.count_loop = partial(self._count_raft_loop, process.count_loop)
+            return raft
         actor = make_actor(station)
         if name == topology.INGRESS:
             process.on_started = lambda: self._watch.watch_ingress(self.node, actor)
@@ -292,7 +307,14 @@ class Replica:
             process_of=self.processes.get,
             random=self._ring_random,
             ring_delay_ns=self._ground.ring_delay_ns,
+            watch=self._watch,
         )
+
+    def _count_raft_loop(self, count_loop: Callable[[], None]) -> None:
+        """Hot: of each run of raft."""
+        count_loop()
+        for sender in self._to_replicators.values():
+            sender.looked_at()
 
     def _charge(self, process: Process, cost_ns: int) -> None:
         """A stall ends for a call under way too, however slow the call was to be."""

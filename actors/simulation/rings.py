@@ -3,8 +3,9 @@
 Owns command rings, bells and counters of one incarnation. Must not know what a message says. The
 model is x86's: the stores of one process are seen by others in the order they were made, each up to
 `delay_ns` late, while a process reads its own at once; stores of different processes are seen in
-any order; a bell is a system call, so whoever it wakes sees everything stored before it. Positions
-that only guide (HOLD, FREE, RESERVED) and the counters may lag further, where `is_lagging` says so.
+any order; a bell is a system call, so whoever it wakes sees everything stored before it, and may
+take the processor from the giver. Positions that only guide (HOLD, FREE, RESERVED) and the counters
+may lag further, where `is_lagging` says so.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ from collections import deque
 from random import Random
 from typing import Any, Protocol
 
+from actors.simulation.full_ring import FullRing
 from transport.command_ring import message_bytes_max, record_bytes
 from transport.errors import MessageTooLarge
 from transport.payload_ring import PayloadRingReader, PayloadRingWriter, RingFreer
+
+# Of so many bells one costs its giver the processor, for as long as a store may be late.
+_PREEMPTED_ONE_IN = 4
+BELLS_MAX = 8  # of one work: to four replicators, the writer, ingress, egress and the supervisor
 
 
 class Memory:
@@ -40,17 +46,37 @@ class Memory:
         return self.seen_ns
 
     def barrier(self) -> int:
-        """A system call now: the moment at which all stores are seen, not before now."""
-        return self.store()
+        """A system call now: the moment at which all stores are seen, not before now.
+
+        Whoever is woken by it may take the processor: what this process does next is then late.
+        """
+        seen_ns = self.store()
+        if self._delay_ns:
+            lost = self._random.random() * _PREEMPTED_ONE_IN
+            if lost < 1:
+                self._now_ns.charge(int(lost * self._delay_ns))
+        return seen_ns
 
 
-class Clocked(Protocol):
+class Wakeable(Protocol):
+    """Whoever hears a bell."""
+
+    def wake_at(self, at_ns: int) -> None: ...
+
+
+class Clocked(Wakeable, Protocol):
     """A process: when what it does now happens, and how others wake it."""
 
     @property
     def local_now_ns(self) -> int: ...
 
-    def wake_at(self, at_ns: int) -> None: ...
+    def charge(self, cost_ns: int) -> None:
+        """What it does next is so much later."""
+        ...
+
+    def found(self, since_ns: int) -> None:
+        """It finds news that was there since then."""
+        ...
 
 
 class SimulatedCommandRing:
@@ -73,7 +99,10 @@ class SimulatedCommandRing:
 class CommandRingSender:
     """As `CommandRingWriter`."""
 
-    def __init__(self, ring: SimulatedCommandRing, memory: Memory) -> None:
+    def __init__(
+        self, ring: SimulatedCommandRing, memory: Memory, full: FullRing | None = None
+    ) -> None:
+        self.full = full
         self._ring = ring
         self._memory = memory
         self.message_bytes_max = message_bytes_max(ring.size_bytes)
@@ -81,14 +110,29 @@ class CommandRingSender:
     def free_bytes(self) -> int:
         return self._ring.free_bytes
 
+    def looked_at(self) -> None:
+        """The sender's work is over. Hot."""
+        if self.full is not None and self.full.has_waiting:
+            self.full.looked_at(self._ring.free_bytes)
+
+    def forget_waiting(self) -> None:
+        """The receiver is dead."""
+        if self.full is not None:
+            self.full.forget()
+
     def offer(self, message: bytes) -> bool:
         ring = self._ring
         size = len(message)
         if size > self.message_bytes_max:
             raise MessageTooLarge(f"{size} bytes, at most {self.message_bytes_max}")
         need = record_bytes(size)
+        full = self.full
         if need > ring.free_bytes:
+            if full is not None:
+                full.refused(message)
             return False
+        if full is not None and full.has_waiting:
+            full.taken(message)
         ring.free_bytes -= need
         ring.messages.append((self._memory.store(), need, message))
         return True
@@ -105,6 +149,7 @@ class CommandRingReceiver:
         waiting = self._ring.messages
         if not waiting:
             return []
+        self._process.found(waiting[0][0])
         now_ns = self._process.local_now_ns
         taken: list[bytes] = []
         freed_bytes = 0
@@ -119,7 +164,7 @@ class CommandRingReceiver:
 class SimulatedBell:
     """One giver's end of a receiver's bell."""
 
-    def __init__(self, receiver: Clocked, memory: Memory) -> None:
+    def __init__(self, receiver: Wakeable, memory: Memory) -> None:
         self._receiver = receiver
         self._memory = memory
 

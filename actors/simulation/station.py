@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from actors import messages, topology
+from actors.simulation.full_ring import FullRing
 from actors.simulation.process import Process
 from actors.simulation.rings import (
     CommandRingReceiver,
@@ -37,6 +39,13 @@ from transport.shm import map_anonymous
 
 # Cursors that only guide; HEAD is not among them: a message says that it may be read.
 _GUIDES = frozenset(range(LINES * SLOTS_PER_LINE)) - {HEAD}
+# Rings that carry whole reports: what recovery found, a status. Half of a ring is the most that
+# fits into it.
+_REPORTS = (
+    topology.ring_name(topology.WRITER, topology.RAFT),
+    topology.ring_name(topology.RAFT, topology.INGRESS),
+)
+REPORTS_BYTES_MIN = 4 << 10
 
 
 class SimulatedRegions:
@@ -55,7 +64,12 @@ class SimulatedRegions:
         self.incarnation = incarnation
         self.is_lagging = is_lagging
         self.rings = {
-            name: SimulatedCommandRing(command_ring_bytes) for name in topology.rings(node, nodes)
+            name: SimulatedCommandRing(
+                max(command_ring_bytes, REPORTS_BYTES_MIN)
+                if name in _REPORTS
+                else command_ring_bytes
+            )
+            for name in topology.rings(node, nodes)
         }
         self.payload: mmap.mmap = map_anonymous(payload_region_bytes(ring_bytes))
         format_payload_ring(self.payload, incarnation=incarnation)
@@ -70,6 +84,14 @@ class SimulatedRegions:
         for name, ring in self.rings.items():
             if name.startswith(f"{process}>"):
                 ring.forget_after(at_ns)
+
+
+class RingWatch(Protocol):
+    """Who hears what becomes of messages."""
+
+    def ring_misused(self, text: str) -> None: ...
+
+    def egress_watches(self, node: int, is_watching: bool) -> None: ...
 
 
 class SimulatedStation(Station):
@@ -87,7 +109,10 @@ class SimulatedStation(Station):
         process_of: Callable[[str], Process | None],
         random: Random,
         ring_delay_ns: int,
+        watch: RingWatch,
     ) -> None:
+        self.to_replicators: dict[str, CommandRingSender] = {}  # by the receiver's name
+        self._watch = watch
         self.process = name
         self.node = NodeId(process.node)
         self.config = config
@@ -115,13 +140,19 @@ class SimulatedStation(Station):
         return SimulatedBell(_Receiver(process, self._process_of), self.memory)
 
     def outbox(self, target: str, lane: str = "") -> Outbox:
-        ring = self._simulated.rings[topology.ring_name(self.process, target, lane)]
-        sender: Any = CommandRingSender(ring, self.memory)
+        name = topology.ring_name(self.process, target, lane)
+        full = FullRing(f"{self.node}.{name}", self._watch.ring_misused)
+        sender: Any = CommandRingSender(self._simulated.rings[name], self.memory, full)
+        if target.startswith(topology.REPLICATOR):
+            self.to_replicators[target] = sender
         return Outbox(sender, self.bell_of(target))
 
     def inbox(self, source: str, lane: str = "") -> Inbox:
         ring = self._simulated.rings[topology.ring_name(source, self.process, lane)]
-        return _SimulatedInbox(CommandRingReceiver(ring, self._process), ring)
+        receiver = CommandRingReceiver(ring, self._process)
+        if (source, self.process) == (topology.EGRESS, topology.RAFT):
+            return _EgressInbox(receiver, ring, partial(self._watch.egress_watches, self.node))
+        return _SimulatedInbox(receiver, ring)
 
     def payload_writer(self) -> SimulatedRingWriter:
         return SimulatedRingWriter(
@@ -150,17 +181,29 @@ class _SimulatedInbox(Inbox):
         return super().receive(limit) if self._messages else []
 
 
+class _EgressInbox(_SimulatedInbox):
+    """Egress' words to raft; whether it watches is told to `tell`."""
+
+    def __init__(
+        self, receiver: Any, ring: SimulatedCommandRing, tell: Callable[[bool], None]
+    ) -> None:
+        super().__init__(receiver, ring)
+        self._tell = tell
+
+    def receive(self, limit: int = DRAIN_MAX) -> list[messages.RingMessage]:
+        received = super().receive(limit)
+        for message in received:
+            if isinstance(message, messages.Watching):
+                self._tell(message.is_watching)
+        return received
+
+
 class _Receiver:
     """Whoever has the name now: a process that was started again hears the same bell."""
 
     def __init__(self, name: str, process_of: Callable[[str], Process | None]) -> None:
         self._name = name
         self._process_of = process_of
-
-    @property
-    def local_now_ns(self) -> int:
-        process = self._process_of(self._name)
-        return process.local_now_ns if process is not None else 0
 
     def wake_at(self, at_ns: int) -> None:
         process = self._process_of(self._name)

@@ -17,11 +17,11 @@ from actors.simulation.ledger import Ledger
 from actors.simulation.reach import ReachObserver
 from actors.simulation.station import SimulatedRegions
 from actors.simulation.world import World
-from actors.topology import Counter
+from actors.topology import EGRESS, Counter
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE
 from logstore.model import Role
 from logstore.raft.core import RaftCore
-from logstore.raft.effects import Effect, Truncate
+from logstore.raft.effects import Effect, Truncate, Visible
 from logstore.raft.events import Event, Tick
 from logstore.raft.log_view import LogView, RecoveredLog
 from logstore.raft.settings import RaftConfig
@@ -45,6 +45,8 @@ class Watch:
         self._reach = reach
         self._rings: dict[int, PayloadRingReader] = {}
         self._slots: dict[int, Any] = {}
+        self._watching: dict[int, None] = {}  # nodes whose egress waits for what becomes visible
+        self.on_news: Callable[[int], None] = _nobody  # there is some for the egress of a node
 
     def started(self, node: int, incarnation: int, regions: SimulatedRegions) -> None:
         self._rings[node] = PayloadRingReader(regions.payload, incarnation=incarnation)
@@ -56,11 +58,31 @@ class Watch:
     def died(self, node: int, process: str, incarnation: int) -> None:
         if not process:
             self.cores.pop(node, None)
+        if process in ("", EGRESS):
+            self._watching.pop(node, None)
         self._ledger.died(node, process, incarnation)
 
     def liveness_lost(self, text: str) -> None:
+        self._complain(Invariant.I13, text)
+
+    def ring_misused(self, text: str) -> None:
+        self._complain(Invariant.I14, text)
+
+    def overslept(self, process: str, late_ns: int) -> None:
+        """It found what others had published long before, and nobody had rung (SAFETY M7)."""
+        text = f"{process} slept for {late_ns / 1e6:.1f} ms while there was news for it"
+        self._complain(Invariant.I13, text)
+
+    def egress_watches(self, node: int, is_watching: bool) -> None:
+        """Raft has heard from egress whether it waits for what becomes visible."""
+        if is_watching:
+            self._watching[node] = None
+        else:
+            self._watching.pop(node, None)
+
+    def _complain(self, invariant: Invariant, text: str) -> None:
         self._world.note(text)
-        self.violations.append(Violation(Invariant.I13.value, text, self._world.now_ns))
+        self.violations.append(Violation(invariant.value, text, self._world.now_ns))
 
     def wrote(self, node: int, path: str, offset: int, before: bytes) -> None:
         """Hot. A write; `before` are the bytes that it replaces."""
@@ -121,6 +143,8 @@ class Watch:
         for effect in effects:
             if type(effect) is Truncate:
                 self._facts.truncated(node, effect.first_index)
+            elif type(effect) is Visible and node in self._watching:
+                self.on_news(node)
         self._ledger.stepped(node, incarnation, core, event, effects, self._world.now_ns)
         if effects or type(event) is not Tick:
             self._reach.stepped(node, incarnation, core, event, effects)
@@ -141,6 +165,10 @@ class Watch:
         if slots is not None:
             for _ in range(slots[Counter.RING_OVERWRITTEN]):
                 self._reach.ring_overwritten()
+
+
+def _nobody(_node: int) -> None:
+    """Nobody is to be woken."""
 
 
 class _WatchedCore(RaftCore):

@@ -86,5 +86,11 @@ class Clocked:
         self.local_now_ns = 0
         self.woken_at: list[int] = []
 
+    def charge(self, cost_ns: int) -> None:
+        """Time passes when the test says so."""
+
+    def found(self, since_ns: int) -> None:
+        """Nothing of it matters here."""
+
     def wake_at(self, at_ns: int) -> None:
         self.woken_at.append(at_ns)

@@ -45,6 +45,19 @@ def test_an_earlier_wake_up_does_not_lose_a_later_one() -> None:
     assert stage.runs == [WAKE_NS, 2 * WAKE_NS, 3 * WAKE_NS]
 
 
+def test_an_earlier_run_does_not_lose_a_wake_up_that_a_timer_would_have_covered() -> None:
+    stage = OneProcess()
+    stage.process.wake_ns = MILLISECOND_NS
+    stage.actor.timer_ns = 3 * WAKE_NS + MILLISECOND_NS // 2
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(2 * WAKE_NS)
+    stage.process.wake_at(3 * WAKE_NS)
+    stage.process.wake()
+    stage.actor.timer_ns = 1 << 62
+    stage.world.run_until(4 * WAKE_NS)
+    assert stage.runs[-1] == 3 * WAKE_NS + MILLISECOND_NS
+
+
 def test_a_wake_up_while_it_works_is_seen_when_it_is_done() -> None:
     def busy(process: Process) -> int:
         if len(stage.runs) == 1:
@@ -153,6 +166,72 @@ def test_resume_ends_a_pause_at_once() -> None:
     stage.process.resume()
     stage.world.run_until(2 * WAKE_NS)
     assert stage.runs == [WAKE_NS]
+
+
+# --- news ---
+
+
+def told_of(stage: OneProcess, since_ns: int) -> list[int]:
+    """How late the first run after `since_ns` was, if somebody has to be told."""
+    late: list[int] = []
+    stage.process.on_overslept = late.append
+
+    def work(process: Process) -> int:
+        process.found(since_ns)
+        return 0
+
+    stage.work = work
+    stage.world.run_until(since_ns + PARK_MAX_NS)
+    return late
+
+
+def test_news_that_nobody_rang_for_is_told_when_it_is_found() -> None:
+    stage = OneProcess()
+    (late_ns,) = told_of(stage, WAKE_NS)
+    assert WAKE_NS + late_ns == stage.runs[0]
+
+
+def test_a_bell_behind_the_news_is_in_time() -> None:
+    stage = OneProcess()
+    stage.process.wake_at(WAKE_NS)
+    assert told_of(stage, WAKE_NS) == []
+
+
+def test_who_is_paused_does_not_oversleep() -> None:
+    stage = OneProcess()
+    stage.process.pause(5 * WAKE_NS)
+    stage.process.wake_at(WAKE_NS)
+    assert told_of(stage, WAKE_NS) == []
+    assert stage.runs[0] > 5 * WAKE_NS
+
+
+def test_who_works_does_not_oversleep() -> None:
+    stage = OneProcess()
+    late: list[int] = []
+    stage.process.on_overslept = late.append
+
+    def work(process: Process) -> int:
+        process.found(WAKE_NS + WORK_NS)
+        process.charge(5 * WAKE_NS)
+        return 1 if len(stage.runs) == 1 else 0
+
+    stage.work = work
+    stage.process.wake_at(WAKE_NS)
+    stage.world.run_until(20 * WAKE_NS)
+    assert (len(stage.runs), late) == (2, [])
+
+
+@pytest.mark.parametrize("is_rung", [True, False])
+def test_expected_news_is_found_by_the_next_run(is_rung: bool) -> None:
+    stage = OneProcess()
+    late: list[int] = []
+    stage.process.on_overslept = late.append
+    stage.process.expect()
+    stage.process.expect()
+    if is_rung:
+        stage.process.wake()
+    stage.world.run_until(2 * PARK_MAX_NS)
+    assert len(late) == (0 if is_rung else 1)
 
 
 # --- deaths ---

@@ -52,6 +52,12 @@ class Elections:
             text = f"node {replica.node} changes its vote in term {save.term}"
             self._findings.report(Invariant.I9, f"{text} from {replica.vote} to {save.vote}", at_ns)
         replica.term, replica.vote = save.term, save.vote
+        replica.saves.append((save.seq, save.term))
+
+    def on_saved(self, replica: Replica, seq: int) -> None:
+        """The writer's word that this save, and those before it, are flushed."""
+        while replica.saves and replica.saves[0][0] <= seq:
+            replica.saved_term = replica.saves.popleft()[1]
 
     def on_leader(self, replica: Replica, term: int, at_ns: int) -> None:
         """The replica leads `term`: alone, by the votes of a majority, and with all that earlier
@@ -152,6 +158,7 @@ class Elections:
                 self._findings.report(Invariant.I10, f"{text}, its disk has {durable}", at_ns)
             self._check_boot(replica, self._durability.boot_of(replica.node), at_ns)
         replica.term, replica.vote, replica.durable_term = term, vote, term
+        replica.saved_term = term
 
     def _check_boot(self, replica: Replica, boot: int, at_ns: int) -> None:
         """Peers tell two starts apart by it, whatever the first one lost with its memory (W1)."""

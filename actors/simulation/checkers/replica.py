@@ -31,6 +31,15 @@ class Ordered:
 
 
 @dataclass(slots=True)
+class Orphan:
+    """A replicator that died, while its raft leads: Ticks since then, the first one's term."""
+
+    ticks: int = 0
+    term: int = 0
+    since_ns: int = 0
+
+
+@dataclass(slots=True)
 class Replica:
     """Fields up to the blank line outlive an incarnation; `begin` makes the others anew."""
 
@@ -52,7 +61,9 @@ class Replica:
     visible_index: int = -1
     visible_lsn: int = -1
     led_term: int = 0
-    durable_term: int = 0
+    durable_term: int = 0  # the disk had it when something was told, or later
+    saves: deque[tuple[int, int]] = field(default_factory=deque)  # (seq, term), unanswered
+    saved_term: int = 0  # flushed, by the writer's word
     gen: int = -1
     clock_ns: int = 0  # of its last Tick
     handover_ns: int = NEVER_NS  # since when its leader has been handing over, by its own clock
@@ -62,6 +73,7 @@ class Replica:
     faulty: list[int] = field(default_factory=list)
     ranges: dict[int, int] = field(default_factory=dict)  # unsettled ring ranges, start -> end
     needed_ranges: set[int] = field(default_factory=set)  # starts that the writer still reads
+    orphans: dict[int, Orphan] = field(default_factory=dict)  # by peer
 
     def begin(self, incarnation: int) -> None:
         """Forget what the process knew."""
@@ -71,4 +83,5 @@ class Replica:
         self.visible_index = self.visible_lsn = self.gen = -1
         self.clock_ns, self.handover_ns, self.is_full = 0, NEVER_NS, False
         self.admits, self.ordered, self.faulty = {}, deque(), []
-        self.ranges, self.needed_ranges = {}, set()
+        self.saves, self.saved_term = deque(), 0
+        self.ranges, self.needed_ranges, self.orphans = {}, set(), {}

@@ -14,6 +14,7 @@ from actors.simulation.checkers.damage import Damage
 from actors.simulation.checkers.disk_claims import DiskClaims
 from actors.simulation.checkers.elections import Elections
 from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers.orders import Orders
 from actors.simulation.checkers.ports import Core
 from actors.simulation.checkers.replica import Replica
 from actors.simulation.checkers.ring_ranges import RingRanges
@@ -42,7 +43,14 @@ from logstore.raft.effects import (
     Truncate,
     Visible,
 )
-from logstore.raft.events import AppendReceived, EntryRotted, Event, Persisted, Proposed
+from logstore.raft.events import (
+    AppendReceived,
+    EntryRotted,
+    Event,
+    MetaPersisted,
+    Persisted,
+    Proposed,
+)
 from logstore.raft.log_view import RecoveredLog
 
 
@@ -51,7 +59,7 @@ class ReplicaSteps:
 
     __slots__ = (
         "_claims", "_committed", "_damage", "_elections", "_findings", "_handlers", "_known",
-        "_replicas", "_rings", "_talk",
+        "_orders", "_replicas", "_rings", "_talk",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +73,7 @@ class ReplicaSteps:
         claims: DiskClaims,
         damage: Damage,
         rings: RingRanges,
+        orders: Orders,
         talk: TermTalk,
     ) -> None:
         self._findings = findings
@@ -75,6 +84,7 @@ class ReplicaSteps:
         self._claims = claims
         self._damage = damage
         self._rings = rings
+        self._orders = orders
         self._talk = talk
         self._handlers: dict[type, Callable[[Replica, Core, Any, int], None]] = {
             Persist: self._on_persist,
@@ -142,6 +152,8 @@ class ReplicaSteps:
             self._claims.on_persisted(replica, event.seq, at_ns)  # type: ignore[union-attr]
         elif kind is Proposed or kind is AppendReceived:
             self._rings.on_range(replica, event, at_ns)  # type: ignore[arg-type]
+        elif kind is MetaPersisted:
+            self._elections.on_saved(replica, event.seq)  # type: ignore[union-attr]
         elif kind is EntryRotted:
             self._claims.on_rotted(replica, event.index)  # type: ignore[union-attr]
             self._damage.on_rotted(replica, event.index, at_ns)  # type: ignore[union-attr]
@@ -170,6 +182,8 @@ class ReplicaSteps:
             self._advance(replica, core.commit, leader_term=leader_term, at_ns=at_ns)
         if is_shown or committed_term:
             self._look_at_shown(replica, effects, at_ns)
+        if replica.orphans:
+            self._orders.on_step(replica, core, event, effects, at_ns)
         if replica.ranges and (type(event) is Proposed or type(event) is AppendReceived):
             self._rings.on_brought(replica, event, at_ns)
         self._talk.stepped(replica, core, event, effects, at_ns)

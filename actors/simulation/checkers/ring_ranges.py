@@ -61,7 +61,7 @@ class RingRanges:
         if start not in replica.ranges or start in replica.needed_ranges:
             return
         if type(event) is AppendReceived and event.append.term == replica.term:
-            if event.append.term > replica.durable_term:
+            if event.append.term > replica.saved_term:
                 return
         text = f"node {replica.node} neither writes nor gives back what came with {event}"
         self._findings.report(Invariant.I14, text, at_ns)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from logstore.format.peer_messages import VoteReply
 from logstore.format.session_entries import OpenEntry, encode_open
 from logstore.model import AckLevel, EntryKind, Index, NodeId, Role, SequenceMode, Term
-from logstore.raft.effects import Answer, Committed, SaveMeta
-from logstore.raft.events import Persisted
+from logstore.raft.effects import Answer, Committed, Lead, SaveMeta
+from logstore.raft.events import Persisted, ReplicatorGone
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.stage import Stage, batch_of
 
@@ -171,6 +171,35 @@ def both_copies_of_meta_are_under_way_together(stage: Stage, is_broken: bool) ->
     stage.tell_vote(2, 1, 2)
     stage.nodes[2].copies[0] = None
     stage.ledger.meta_written(2, 1 if is_broken else 0, stage.tick())
+
+
+# --- I13 ---
+
+
+@breaks("I13", says="its new replicator-2 is not told so")
+def a_leader_does_not_tell_its_new_replicator_to_lead(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.ledger.died(1, "replicator-2", 1)
+    stage.idle(1)
+    stage.now_ns += 20_000_000
+    stage.idle(1)
+    if not is_broken:
+        lead = Lead(NodeId(2), Term(1), 7 << 32, Index(2), Index(1), 1, Index(1))
+        stage.step(1, ReplicatorGone(NodeId(2)), lead)
+    for _ in range(3):
+        stage.idle(1)
+
+
+@breaks("I13", says="its new replicator-3 is not told so")
+def a_new_replicator_is_told_of_another_peer(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.ledger.died(1, "replicator-3", 1)
+    for peer in (2, 2, 2) if is_broken else (3, 2, 2):
+        lead = Lead(NodeId(peer), Term(1), 7 << 32, Index(2), Index(1), 1, Index(1))
+        stage.step(1, ReplicatorGone(NodeId(peer)), lead)
+        stage.now_ns += 20_000_000
+        stage.idle(1)
+        stage.idle(1)
 
 
 # --- I15 ---

@@ -1,0 +1,137 @@
+"""What found no room in a command ring: orders go first, the newest descriptor is offered again."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from actors import messages
+from actors.simulation.full_ring import FullRing
+from actors.simulation.rings import CommandRingSender, Memory, SimulatedCommandRing
+from actors.station import Outbox
+from logstore.format.entry import EntryHeader
+from logstore.format.peer_messages import Heartbeat
+from logstore.model import EntryKind, Index, Lsn, NodeId, Term
+from logstore.raft.effects import Describe, Send, StopLeading
+from tests.simulation.process_stage import Clocked
+
+RING_BYTES = 256
+
+
+def describe(index: int) -> bytes:
+    header = EntryHeader(EntryKind.NOOP, 0, Term(1), Index(index), Term(1), Lsn(1), 0, 0, 0, 0, 0)
+    return messages.encode(Describe(Term(1), header, 0, 0, index, Index(0)))
+
+
+def order(term: int) -> bytes:
+    return messages.encode(StopLeading(Term(term)))
+
+
+def beat() -> bytes:
+    message = Heartbeat(Term(1), Index(0), 1, Index(0), Term(0), Lsn(1), 1)
+    return messages.encode(Send(NodeId(2), message))
+
+
+class Lane:
+    """A sender, its full ring, and what was said of it."""
+
+    def __init__(self) -> None:
+        self.complaints: list[str] = []
+        self.ring = SimulatedCommandRing(RING_BYTES)
+        full = FullRing("1.raft>replicator-2", self.complaints.append)
+        self.sender = CommandRingSender(self.ring, Memory(Clocked(), Random(1), 0), full)
+
+    def drain(self) -> None:
+        self.ring.messages.clear()
+        self.ring.free_bytes = RING_BYTES
+
+
+@pytest.fixture
+def lane() -> Lane:
+    lane = Lane()
+    while lane.sender.offer(order(1)):
+        pass
+    lane.sender.forget_waiting()
+    return lane
+
+
+def test_an_order_that_waits_is_passed_by_nobody(lane: Lane) -> None:
+    assert not lane.sender.offer(order(2))
+    lane.drain()
+    assert lane.sender.offer(order(3))
+    assert "StopLeading(term=3) passes StopLeading(term=2)" in lane.complaints[0]
+
+
+def test_what_waits_goes_first_and_others_behind_it(lane: Lane) -> None:
+    assert not lane.sender.offer(order(2))
+    assert not lane.sender.offer(order(2))
+    lane.drain()
+    assert [lane.sender.offer(order(term)) for term in (2, 3)] == [True, True]
+    assert lane.complaints == []
+
+
+def test_what_timers_say_again_may_be_lost(lane: Lane) -> None:
+    assert not lane.sender.offer(beat())
+    lane.drain()
+    assert lane.sender.offer(order(2))
+    for _ in range(4):
+        lane.sender.looked_at()
+    assert lane.complaints == []
+
+
+def test_a_descriptor_without_room_has_to_be_offered_again(lane: Lane) -> None:
+    assert not lane.sender.offer(describe(4))
+    for _ in range(3):
+        lane.sender.looked_at()
+    assert lane.complaints == []  # there is no room
+    lane.drain()
+    lane.sender.looked_at()
+    assert lane.complaints == []  # its sender may have had orders to offer first
+    lane.sender.looked_at()
+    assert "is not offered again" in lane.complaints[0]
+
+
+@pytest.mark.parametrize("index", [4, 5])
+def test_a_newer_descriptor_is_as_good(lane: Lane, index: int) -> None:
+    assert not lane.sender.offer(describe(4))
+    lane.drain()
+    assert lane.sender.offer(describe(index))
+    for _ in range(3):
+        lane.sender.looked_at()
+    assert lane.complaints == []
+
+
+def test_an_order_that_waits_keeps_a_descriptor_waiting(lane: Lane) -> None:
+    assert not lane.sender.offer(describe(4))
+    assert not lane.sender.offer(order(2))
+    lane.drain()
+    for _ in range(3):
+        lane.sender.looked_at()
+    assert lane.complaints == []
+
+
+def test_nothing_waits_for_the_dead(lane: Lane) -> None:
+    assert not lane.sender.offer(order(2))
+    assert not lane.sender.offer(describe(4))
+    lane.sender.forget_waiting()
+    lane.drain()
+    assert lane.sender.offer(order(3))
+    for _ in range(3):
+        lane.sender.looked_at()
+    assert lane.complaints == []
+
+
+def test_an_outbox_keeps_the_rules(lane: Lane) -> None:
+    class Bell:
+        def ring(self) -> None: ...
+
+    outbox = Outbox(lane.sender, Bell())  # type: ignore[arg-type]
+    for term in (2, 3, 4):
+        outbox.send_encoded(order(term))
+    lane.drain()
+    outbox.send_encoded(order(5))
+    outbox.flush()
+    kept = [messages.decode(message) for _, _, message in lane.ring.messages]
+    assert [each.term for each in kept] == [2, 3, 4, 5]
+    assert lane.complaints == []
