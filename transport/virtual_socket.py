@@ -132,7 +132,7 @@ class VirtualSocket:
         self._building: list[bytes] = []
         self._inbox: deque[tuple[Connection, Flow, list[bytes]]] = deque()
         self._receiving: Sequence[bytes] = ()
-        self._next = 0  # frame of the message being received
+        self._next = 0  # frame of the message being received; 0 if there is none
 
     # --- what the owner does ---
 
@@ -157,7 +157,7 @@ class VirtualSocket:
         if not flags & _DONTWAIT:
             raise ValueError("a virtual socket never waits: pass DONTWAIT")
         number = self._next
-        if number == len(self._receiving):
+        if not self._receiving:
             self._check_open()
             if not self._inbox:
                 raise _AGAIN.with_traceback(None)
@@ -165,29 +165,30 @@ class VirtualSocket:
             flow.outstanding -= 1
             is_router = self.kind == _ROUTER
             self._receiving = [connection.name, *message] if is_router else message
-            number = 0
         frame = self._receiving[number]
         self._next = number + 1
         has_more = self._next < len(self._receiving)
         if not has_more:
             self.owner.unread -= 1
+            self._receiving, self._next = (), 0
         return frame if copy else FakeFrame(memoryview(frame), has_more)
 
     def getsockopt(self, option: int) -> int:
         """EVENTS, of which POLLIN only, and RCVMORE. Hot."""
         if option == _EVENTS:
-            if self._inbox or self._next < len(self._receiving):
+            if self._inbox or self._receiving:
                 return _POLLIN
-            self._check_open()
+            if self.is_closed:
+                self._check_open()
             return 0
         if option == _RCVMORE:
-            return int(self._next < len(self._receiving))
+            return 1 if self._receiving else 0
         raise ValueError("a virtual socket knows its EVENTS and RCVMORE only")
 
     @property
     def is_readable(self) -> bool:
         """Whether a receive would give a frame."""
-        return bool(self._inbox) or self._next < len(self._receiving)
+        return bool(self._inbox or self._receiving)
 
     def fileno(self) -> int:
         """There is none: the world asks `is_readable`."""
@@ -238,7 +239,7 @@ class VirtualSocket:
         """Nothing can be done with this socket any more; what is unread is lost."""
         self.is_closed = True
         self._switchboard.counters.lost += len(self._inbox)
-        self.owner.unread -= len(self._inbox) + (self._next < len(self._receiving))
+        self.owner.unread -= len(self._inbox) + bool(self._receiving)
         self._inbox.clear()
         self._receiving, self._next = (), 0
         self._building = []

@@ -81,6 +81,7 @@ class Process:
         self.wake_ns = 0
         self.late_max_ns = LATE_MAX_NS
         self._life = life
+        self._monotonic_ns = life.monotonic_ns
         self._make = make
         self.free_at_ns = 0
         self.paused_until_ns = 0
@@ -158,7 +159,12 @@ class Process:
     def _schedule(self, at_ns: int) -> None:
         """Hot: what is planned already is used, and goes on from there if it comes too early."""
         world = self.world
-        at_ns = max(at_ns, world.now_ns, self.free_at_ns, self.paused_until_ns)
+        if at_ns < world.now_ns:
+            at_ns = world.now_ns
+        if at_ns < self.free_at_ns:
+            at_ns = self.free_at_ns
+        if at_ns < self.paused_until_ns:
+            at_ns = self.paused_until_ns
         self._next_run_ns = at_ns
         planned = self._planned
         if not planned or at_ns < planned[0]:
@@ -189,7 +195,7 @@ class Process:
         self.busy_ns = WORK_NS
         self.world.running = self
         self._is_running = True
-        now_ns = self._life.monotonic_ns()
+        now_ns = self._monotonic_ns()
         try:
             work = self.actor.do_work(now_ns) if self.actor is not None else self._start()
         except ProcessKilled:
@@ -225,7 +231,11 @@ class Process:
                 if source.is_readable:
                     return self.free_at_ns + SPIN_NS
         timer_ns = actor.next_timer_ns() - monotonic_ns
-        until_ns = at_ns + min(PARK_MAX_NS, max(timer_ns, WORK_NS))
+        if timer_ns > PARK_MAX_NS:
+            timer_ns = PARK_MAX_NS
+        elif timer_ns < WORK_NS:
+            timer_ns = WORK_NS
+        until_ns = at_ns + timer_ns
         wakes = self._wakes
         return min(until_ns, wakes[0] + self.wake_ns) if wakes else until_ns
 

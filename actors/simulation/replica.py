@@ -71,6 +71,7 @@ class Replica:
             drift_ppm=ground.clock_drift_ppm[node - 1],
             offset_ns=ground.clock_offset_ns[node - 1],
         )
+        self.monotonic_ns: Callable[[], int] = self.clock.monotonic_ns
         self.processes: dict[str, Process] = {}
         self.incarnation = 0
         self._plan = 0  # a start that was planned before another decision is dropped
@@ -98,9 +99,6 @@ class Replica:
         self._raft_path = ""  # the Raft file that was written last
 
     # --- life ---
-
-    def monotonic_ns(self) -> int:
-        return self.clock.monotonic_ns()
 
     def start(self) -> None:
         """A new incarnation."""

@@ -3,6 +3,7 @@ actors."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -42,9 +43,15 @@ class RaftConfig(msgspec.Struct, frozen=True):
     @property
     def peers(self) -> tuple[NodeId, ...]:
         """Every voter but this node, in the configured order."""
-        return tuple(voter for voter in self.voters if voter != self.node)
+        return _others(self.node, self.voters)
 
     @property
     def pause_ns(self) -> int:
         """A gap between ticks that counts as a pause of this process (SAFETY C4)."""
         return 2 * self.heartbeat_ns
+
+
+@lru_cache(maxsize=64)
+def _others(node: NodeId, voters: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
+    """Kept: asked for with every message that goes to all."""
+    return tuple(voter for voter in voters if voter != node)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate
 
@@ -18,6 +19,8 @@ from logstore.format.batch import BATCH_HEADER_SIZE, iterate_batches, read_batch
 
 _CRC = slice(28, 32)
 _ALIGNMENT = 8
+# The same bytes are read from every replica and got by every consumer: parsed once.
+_REMEMBERED = 1_024
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
@@ -42,7 +45,8 @@ def digest_of(payloads: Sequence[bytes]) -> bytes:
     return _digest(body + bytes(-len(body) % _ALIGNMENT))
 
 
-def parse_body(first_lsn: int, body: bytes) -> list[StoredBatch]:
+@lru_cache(maxsize=_REMEMBERED)
+def parse_body(first_lsn: int, body: bytes) -> tuple[StoredBatch, ...]:
     """The batches of a DATA entry.
 
     Raises:
@@ -60,9 +64,10 @@ def parse_body(first_lsn: int, body: bytes) -> list[StoredBatch]:
             )
         )  # fmt: skip
         lsn += header.count
-    return batches
+    return tuple(batches)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def parse_batch(first_lsn: int, batch: bytes) -> StoredBatch | None:
     """One batch as a consumer got it; None: its bytes are damaged.
 

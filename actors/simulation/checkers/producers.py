@@ -59,16 +59,17 @@ class ProducerOrder:
         producer, epoch, sequence = batch.producer_id, batch.producer_epoch, batch.sequence
         last_epoch, last_sequence = self._last.get(producer, (0, -1))
         self._last[producer] = max((last_epoch, last_sequence), (epoch, sequence))
-        name = f"batch {epoch}/{sequence} of producer {producer} at LSN {batch.first_lsn}"
-        after = f"after {last_epoch}/{last_sequence}"
         mode = self._sessions.modes.get(producer)
-        if epoch < last_epoch:
-            return f"{name} {after}: its epoch had ended"
-        if self._sessions.is_fenced(batch):
-            return f"{name}: a newer epoch had been opened before it"
-        if (epoch == last_epoch or mode is SequenceMode.MONOTONE) and sequence <= last_sequence:
-            return f"{name} {after}: it is there twice, or out of order"
         expected = last_sequence + 1 if epoch == last_epoch else 0
-        if mode is SequenceMode.DENSE and sequence != expected:
-            return f"{name} {after}: {expected} is missing"
-        return None
+        if epoch < last_epoch:
+            fault = "its epoch had ended"
+        elif self._sessions.is_fenced(batch):
+            fault = "a newer epoch had been opened before it"
+        elif (epoch == last_epoch or mode is SequenceMode.MONOTONE) and sequence <= last_sequence:
+            fault = "it is there twice, or out of order"
+        elif mode is SequenceMode.DENSE and sequence != expected:
+            fault = f"{expected} is missing"
+        else:
+            return None
+        name = f"batch {epoch}/{sequence} of producer {producer} at LSN {batch.first_lsn}"
+        return f"{name} after {last_epoch}/{last_sequence}: {fault}"

@@ -6,6 +6,8 @@ What does not hold is a violation, since nothing damages bytes on their way here
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from actors.simulation.checkers.invariant import Invariant
@@ -45,11 +47,9 @@ def served_batches(wire: Wire, node: int, frame: bytes, *, pieces: int) -> list[
                 wire.violated(Invariant.I2, text)
                 return None
             body = frame[piece.start : piece.end]
-            for offset, header in iterate_batches(body):
-                verify_batch(body, offset, header, batch_max_bytes=MESSAGE_MAX_BYTES)
-                end = offset + BATCH_HEADER_SIZE + header.body_size
-                batches.append(Served(lsn, header.count, body[offset:end]))
-                lsn += header.count
+            for count, batch in _whole_batches(body):
+                batches.append(Served(lsn, count, batch))
+                lsn += count
             due_lsn = piece.first_lsn + piece.count
             if lsn != due_lsn:
                 text = f"node {node}: a piece of {piece.count} payloads ends at LSN {lsn - 1}"
@@ -62,6 +62,17 @@ def served_batches(wire: Wire, node: int, frame: bytes, *, pieces: int) -> list[
         wire.violated(Invariant.I11, f"node {node} announced {pieces} pieces, sent {found}")
         return None
     return batches
+
+
+@lru_cache(maxsize=1_024)
+def _whole_batches(body: bytes) -> tuple[tuple[int, bytes], ...]:
+    """Payloads and bytes of each, checked; once, for all who get the same bytes."""
+    batches = []
+    for offset, header in iterate_batches(body):
+        verify_batch(body, offset, header, batch_max_bytes=MESSAGE_MAX_BYTES)
+        end = offset + BATCH_HEADER_SIZE + header.body_size
+        batches.append((header.count, body[offset:end]))
+    return tuple(batches)
 
 
 def check_fetched(
