@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from logstore.spark.data_source import register
+    from logstore.spark.listener import Lag, LagListener
     from logstore.spark.session import start_session
 
 _HOME = {
     "register": "logstore.spark.data_source",
+    "Lag": "logstore.spark.listener",
+    "LagListener": "logstore.spark.listener",
     "start_session": "logstore.spark.session",
 }
 
 __all__ = [
     "register",
+    "Lag",
+    "LagListener",
     "start_session",
 ]
 

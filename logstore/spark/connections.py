@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 
+import msgspec
+
+from logstore.client.admin import Watermarks
 from logstore.client.client import LogClient, connect
 from logstore.errors import WrongCluster
 
@@ -32,21 +35,33 @@ def client_of(endpoints: str, *, timeout_s: float) -> LogClient:
     return client
 
 
-def cluster_of(endpoints: str, *, timeout_s: float) -> tuple[LogClient, str]:
-    """The client and the id of its cluster, in hexadecimal.
+class Connected(msgspec.Struct, frozen=True):
+    """A client that has been answered.
+
+    Attributes:
+      cluster_id: in hexadecimal.
+      shown: what the replica that answered serves.
+    """
+
+    client: LogClient
+    cluster_id: str
+    shown: Watermarks
+
+
+def connected(endpoints: str, *, timeout_s: float) -> Connected:
+    """This process' client, and proof that a replica answers.
 
     Raises:
-      Unreachable: no replica answered in time.
+      Unreachable: none answered in time.
       WrongCluster: the endpoints belong to different clusters.
     """
     client = client_of(endpoints, timeout_s=timeout_s)
     try:
-        client.nodes()
-        client.admin.watermarks()
+        shown = client.admin.watermarks()
     except WrongCluster:
         # Another cluster than before may answer there by now: a fresh client takes it as it is.
         del _clients[(os.getpid(), endpoints, timeout_s)]
         client.close()
         client = client_of(endpoints, timeout_s=timeout_s)
-        client.admin.watermarks()
-    return client, client.cluster_id.hex()
+        shown = client.admin.watermarks()
+    return Connected(client, client.cluster_id.hex(), shown)

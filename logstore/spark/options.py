@@ -251,10 +251,7 @@ def parse_read_options(given: Mapping[str, str], *, is_streaming: bool) -> ReadO
     else:
         known, others = _BOTH | _BATCH, dict.fromkeys(_STREAM, "streams (readStream)")
     found = parse_known(given, known, others)
-    for names in _EXCLUSIVE:
-        both = [name for name in names if name in found]
-        if len(both) > 1:
-            raise ConfigError(f"options {' and '.join(both)} contradict each other: give one")
+    _check_exclusive(found)
     start = _start(found, Latest() if is_streaming else Earliest())
     if isinstance(start, Latest) and not is_streaming:
         raise ConfigError("option startingOffsets: a batch read from latest on is empty")
@@ -286,6 +283,13 @@ def parse_read_options(given: Mapping[str, str], *, is_streaming: bool) -> ReadO
     )
 
 
+def _check_exclusive(found: Mapping[str, Any]) -> None:
+    for names in _EXCLUSIVE:
+        both = [name for name in names if name in found]
+        if len(both) > 1:
+            raise ConfigError(f"options {' and '.join(both)} contradict each other: give one")
+
+
 def _start(found: Mapping[str, Any], default: Start) -> Start:
     for name in _EXCLUSIVE[0]:
         if name in found:
@@ -299,7 +303,8 @@ def check_read_names(given: Mapping[str, str]) -> bool:
     there is a payload column.
 
     Raises:
-      ConfigError: an option is unknown or has a bad value.
+      ConfigError: an option is unknown, has a bad value, or contradicts another.
     """
     found = parse_known(given, _BOTH | _BATCH | _STREAM, {})
+    _check_exclusive(found)
     return bool(found.get("includePayload", True))

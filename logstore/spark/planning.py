@@ -10,8 +10,8 @@ import msgspec
 from logstore.client.consumer import AtTime
 from logstore.client.spans import Spans
 from logstore.errors import ConfigError, LogStoreError, OutOfRange, Unreachable
-from logstore.limits import POSITION_MAX
-from logstore.spark.connections import cluster_of
+from logstore.limits import FETCH_MAX_BYTES, POSITION_MAX
+from logstore.spark.connections import connected
 from logstore.spark.options import AtLsn, AtTimestamp, Earliest, Latest, ReadOptions, Start
 from logstore.spark.ranges import (
     LEADER_WAIT_S,
@@ -33,6 +33,9 @@ class Bounds(msgspec.Struct, frozen=True):
 class Planner:
     """Plans reads of one cluster; made anew for each plan.
 
+    Attributes:
+      shown: what the first replica that answered serves; another may show more.
+
     Raises, as its methods do:
       Unreachable: no replica answered within fetchTimeoutMs.
     """
@@ -40,14 +43,15 @@ class Planner:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         try:
-            self.client, self.cluster_id = cluster_of(
-                options.endpoints, timeout_s=options.fetch_timeout_s
-            )
+            found = connected(options.endpoints, timeout_s=options.fetch_timeout_s)
         except Unreachable as error:
             raise Unreachable(
                 f"{error} (option endpoints: {options.endpoints}; waited fetchTimeoutMs = "
                 f"{options.fetch_timeout_ms})"
             ) from error
+        self.client = found.client
+        self.cluster_id = found.cluster_id
+        self.shown = Bounds(found.shown.log_start_lsn, found.shown.visible_lsn)
         self._leader = -1
 
     @property
@@ -65,15 +69,14 @@ class Planner:
             replica_order(self.client, replica, number=0, leader=0)  # or says that there is none
             shown = self.client.admin.watermarks(replica=replica)
             return Bounds(shown.log_start_lsn, shown.visible_lsn)
-        shown = self.client.admin.watermarks()
         try:
             wait_s = None if replica == "leader" else LEADER_WAIT_S
-            return Bounds(shown.log_start_lsn, self.client.admin.commit_lsn(timeout=wait_s))
+            return Bounds(self.shown.log_start_lsn, self.client.admin.commit_lsn(timeout=wait_s))
         except LogStoreError:
             if replica == "leader":
                 raise
         status = self.client.admin.status()
-        return Bounds(max(shown.log_start_lsn, status["log_start_lsn"]), status["commit_lsn"])
+        return Bounds(max(self.shown.log_start_lsn, status["log_start_lsn"]), status["commit_lsn"])
 
     def lsn_at(self, time: AtTimestamp) -> int:
         """The first LSN that is not older than `time`; the next one to come if there is none."""
@@ -132,6 +135,28 @@ class Planner:
         if self._options.fails_on_data_loss:
             raise lost_records(first_lsn, last_lsn, log_start_lsn)
         return log_start_lsn
+
+    def whole_batches_end(self, first_lsn: int, end_lsn: int) -> int:
+        """The last border of an atomic batch at or below `end_lsn` that is above `first_lsn`; the
+        first one above, if there is none. Borders are first LSNs; `end_lsn` is visible."""
+        for batch in self.client.read(end_lsn, end_lsn, min_lsn=end_lsn):
+            if batch.batch_first_lsn > first_lsn:
+                return batch.batch_first_lsn
+            return batch.batch_first_lsn + batch.batch.count
+        return end_lsn
+
+    def batches_end(self, first_lsn: int, last_lsn: int, size_bytes: int) -> int:
+        """The LSN after the atomic batches from `first_lsn` on that are within `size_bytes`; after
+        the first one, if that is larger. Reads them."""
+        max_bytes = min(size_bytes, FETCH_MAX_BYTES)
+        end_lsn, taken = first_lsn, 0
+        with self.client.reader(max_bytes=max_bytes) as reader:
+            for batch in reader.read(first_lsn, last_lsn, min_lsn=last_lsn):
+                taken += batch.batch.size
+                if taken > size_bytes and end_lsn > first_lsn:
+                    break
+                end_lsn = batch.last_lsn + 1
+        return end_lsn
 
     def partitions(self, first_lsn: int, last_lsn: int) -> list[LsnPartition]:
         """The tasks that read [first_lsn, last_lsn], balanced by bytes; none for an empty range."""

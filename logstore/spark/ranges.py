@@ -26,7 +26,7 @@ from logstore.errors import (
     WrongCluster,
 )
 from logstore.limits import MIB
-from logstore.spark.connections import cluster_of
+from logstore.spark.connections import connected
 from logstore.spark.options import ReadOptions
 
 FETCH_BYTES = 2 * MIB
@@ -108,13 +108,13 @@ def read_partition(options: ReadOptions, partition: LsnPartition) -> Iterator[Re
       CorruptData: the disks of all replicas that may be read are damaged there.
       WrongCluster: another cluster answers at the endpoints by now.
     """
-    client, cluster_id = cluster_of(options.endpoints, timeout_s=options.fetch_timeout_s)
-    if cluster_id != partition.cluster_id:
+    found = connected(options.endpoints, timeout_s=options.fetch_timeout_s)
+    if found.cluster_id != partition.cluster_id:
         raise WrongCluster(
-            f"cluster {cluster_id} answers at {options.endpoints}; the query was planned at "
+            f"cluster {found.cluster_id} answers at {options.endpoints}; the query was planned at "
             f"cluster {partition.cluster_id}"
         )
-    return _Reading(client, options, partition).run()
+    return _Reading(found.client, options, partition).run()
 
 
 class _Reading:

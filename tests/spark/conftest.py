@@ -14,7 +14,7 @@ import logstore
 from logstore.cli.embedded import EmbeddedCluster, make_small_config
 from logstore.config import Config
 from logstore.settings import LimitSettings, StorageSettings
-from logstore.spark import register, start_session
+from logstore.spark import connections, register, start_session
 
 TIMEOUT_S = 300  # the first query of a session starts half a dozen processes
 
@@ -69,3 +69,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _closed_clients() -> Iterator[None]:
+    """Readers that tests ask without Spark keep their clients in this process."""
+    yield
+    for client in connections._clients.values():
+        client.close()

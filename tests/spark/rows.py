@@ -30,7 +30,7 @@ def expected(log: logstore.LogClient, first: int, last: int) -> list[tuple[Any, 
     """The rows [first, last], in Python, payload by payload."""
     rows: list[tuple[Any, ...]] = []
     batch_first = 0
-    for batch in log.read(1, last):
+    for batch in log.read(1, last, min_lsn=last):
         batch_first = batch.first_lsn
         stamp = _EPOCH + timedelta(microseconds=batch.timestamp_ns // 1_000)
         for lsn, payload in enumerate(batch.payloads(), batch.first_lsn):

@@ -17,8 +17,6 @@ from logstore.format.client_messages import (
     FetchRequest,
     StatusReply,
     StatusRequest,
-    WatermarksReply,
-    WatermarksRequest,
 )
 from tests.spark.refusals import failure_of
 from tests.spark.rows import append, load, lsns_of
@@ -55,10 +53,7 @@ def load_played(spark: SparkSession, played: Cluster, **options: Any) -> DataFra
 
 def trim(played: Cluster, log_start_lsn: int) -> None:
     for replica in played.replicas.values():
-        replica.log_start_lsn = log_start_lsn
-        replica.on[WatermarksRequest] = lambda _, replica=replica: WatermarksReply(
-            log_start_lsn, replica.visible_lsn
-        )
+        replica.trim(log_start_lsn)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ class FakeReplica:
             SessionStateRequest: self.session_state,
             FetchRequest: self.fetch,
             SpansRequest: self.spans,
-            WatermarksRequest: lambda _: WatermarksReply(1, self.visible_lsn),
+            WatermarksRequest: lambda _: WatermarksReply(self.log_start_lsn, self.visible_lsn),
         }
         self.on_push: Callable[[int, int, list[bytes]], None] = self.acknowledge
         self.committed: dict[int, tuple[int, int]] = {}  # sequence → first LSN, count
@@ -172,6 +172,9 @@ class FakeReplica:
             )
         )
         self.next_lsn += len(payloads)
+
+    def trim(self, log_start_lsn: int) -> None:
+        self.log_start_lsn = log_start_lsn
 
     def acknowledge(self, round_number: int, sequence: int, payloads: list[bytes]) -> None:
         first_lsn = self.commit(sequence, payloads)

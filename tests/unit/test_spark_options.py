@@ -168,3 +168,5 @@ def test_endpoints_are_needed() -> None:
 def test_names_are_checked_before_it_is_known_what_is_read() -> None:
     assert check_read_names(AT | {"endingLsn": "4"})
     assert not check_read_names(AT | {"maxrecordspertrigger": "4", "includepayload": "false"})
+    with pytest.raises(ConfigError, match="startingLsn and startingOffsets contradict"):
+        check_read_names(AT | {"startingLsn": "4", "startingOffsets": "latest"})
