@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from logstore.client.client import LogClient, connect
     from logstore.client.consumer import AtTime, Consumer
     from logstore.client.cursors import Cursor
+    from logstore.client.digest import BatchDigest
     from logstore.client.endpoint import Endpoint
     from logstore.client.future import AppendFuture, LsnRange
     from logstore.client.producer import Producer, ProducerOptions
     from logstore.client.reader import RangeReader
-    from logstore.client.records import Record, RecordBatch
+    from logstore.client.records import RawBatch, Record, RecordBatch
     from logstore.client.verification import Verification
     from logstore.errors import LogStoreError
     from logstore.model import SequenceMode
@@ -38,6 +39,8 @@ _HOME = {
     "RangeReader": "logstore.client.reader",
     "Record": "logstore.client.records",
     "RecordBatch": "logstore.client.records",
+    "RawBatch": "logstore.client.records",
+    "BatchDigest": "logstore.client.digest",
     "Admin": "logstore.client.admin",
     "Watermarks": "logstore.client.admin",
     "Verification": "logstore.client.verification",
@@ -59,6 +62,8 @@ __all__ = [
     "RangeReader",
     "Record",
     "RecordBatch",
+    "RawBatch",
+    "BatchDigest",
     "Admin",
     "Watermarks",
     "Verification",

@@ -36,6 +36,7 @@ class ErrorCode(IntEnum):
     TIMED_OUT = 21
     CURSOR_MOVED = 22
     TOO_MANY_CURSORS = 23
+    IMPORT_REFUSED = 24
 
 
 class LogStoreError(Exception):
@@ -97,6 +98,13 @@ class TooManyCursors(InvalidRequest):
     """The log has as many named cursors as it may have: delete one that nobody needs first."""
 
     code = ErrorCode.TOO_MANY_CURSORS
+
+
+class ImportRefused(InvalidRequest):
+    """The log does not take this import: it has sessions, or other batches at these LSNs. Import
+    into a cluster formed for it."""
+
+    code = ErrorCode.IMPORT_REFUSED
 
 
 class WrongCluster(InvalidRequest):

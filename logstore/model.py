@@ -21,8 +21,8 @@ FIRST_LSN = Lsn(1)
 
 
 class EntryKind(IntEnum):
-    """What a Raft entry carries. Only DATA takes LSNs; every kind takes an index and has a
-    frame."""
+    """What a Raft entry carries. Only DATA and IMPORT take LSNs; every kind takes an index and has
+    a frame."""
 
     NOOP = 1
     DATA = 2
@@ -34,6 +34,7 @@ class EntryKind(IntEnum):
     TRIM = 8
     INSTALL = 9  # reserved
     REPAIR = 10  # reserved
+    IMPORT = 11  # batches of another log, as they were there: of no session of this one
 
 
 class Codec(IntEnum):

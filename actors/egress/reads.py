@@ -15,7 +15,7 @@ from logstore.format.batch import BATCH_HEADER_SIZE, iterate_batches, verify_bat
 from logstore.format.client_messages import PIECE
 from logstore.format.entry import EntryHeader, takes_lsns
 from logstore.format.raft_record import RaftRecord
-from logstore.model import EntryKind, Index, Lsn
+from logstore.model import Index, Lsn
 from logstore.storage.log_reader import LogReader
 
 # Entries of one verification slice, and damaged ones, for which the reader looks at all headers
@@ -229,7 +229,7 @@ def _check_entry(
 ) -> None:
     body = log.read_body(header.index)
     found.size_bytes += len(body) + 128
-    if header.kind != EntryKind.DATA:
+    if not takes_lsns(header.kind):
         return
     count = 0
     for offset, batch in iterate_batches(body):

@@ -120,7 +120,7 @@ class Admission:
         self._commit = committed.index
         slots = self._slots
         for group in self.proposals.commit(committed.index):
-            if group.kind is EntryKind.DATA:
+            if group.origins:
                 self._acks.acknowledge(group.origins)
                 slots[Counter.GROUPS_COMMITTED] += 1
                 slots[Counter.PAYLOADS_ACKNOWLEDGED] += group.count
@@ -196,6 +196,7 @@ class Admission:
         self._ready_index = rebuild.admit.last_index
         self._batches_since_snapshot = rebuild.batches
         self._bytes_since_snapshot = rebuild.body_bytes
+        self.proposals.begin_at(rebuild.next_lsn)
         self.table = rebuild.table
         self.table.commit = self._commit
         self.used_ns = {each.producer_id: now_ns for each in self.table.sessions()}

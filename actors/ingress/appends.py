@@ -11,6 +11,7 @@ from __future__ import annotations
 from actors.ingress.acks import AckFeed
 from actors.ingress.admission import Admission
 from actors.ingress.facts import Facts
+from actors.ingress.imports import Imports
 from actors.ingress.pushes import PREFIX_SIZE, BadPush, Push, Unreadable, read_push
 from actors.topology import Counter
 from logstore.errors import ErrorCode
@@ -48,6 +49,7 @@ class Appends:
         self._facts = facts
         self._slots = slots
         self._batch_max_bytes = batch_max_bytes
+        self._imports = Imports(admission, acks, facts, batch_max_bytes=batch_max_bytes)
         self._has_large = False
 
     @property
@@ -97,7 +99,7 @@ class Appends:
         """Hot: one call a batch."""
         push = read_push(frame, self._batch_max_bytes)
         if not isinstance(push, Push):
-            self._refuse_bad(push)
+            self._take_other(frame, push)
             return
         header = push.header
         producer_id = header.producer_id
@@ -131,10 +133,11 @@ class Appends:
         batch = (header.producer_id, header.producer_epoch, header.sequence, header.count)
         self._acks.refuse(batch, push.round, refused.code, refused.detail)
 
-    def _refuse_bad(self, bad: BadPush | Unreadable) -> None:
-        """Tell the producer; what is unreadable is counted and dropped (W6)."""
+    def _take_other(self, frame: bytes | memoryview, bad: BadPush | Unreadable) -> None:
+        """An import, or tell the producer; what is unreadable is counted and dropped (W6)."""
         if bad is Unreadable.GARBAGE:
-            self._slots[Counter.FRAMES_DROPPED] += 1
+            if not self._imports.take(frame):
+                self._slots[Counter.FRAMES_DROPPED] += 1
         elif bad is Unreadable.DAMAGED:
             self._slots[Counter.BULK_CORRUPT] += 1
         else:
@@ -153,5 +156,5 @@ class Appends:
                 batch = (header.producer_id, header.producer_epoch, header.sequence, header.count)
                 self._acks.refuse(batch, push.round, ErrorCode.NOT_LEADER, self._facts.leader)
             else:
-                self._refuse_bad(push)
+                self._take_other(frame, push)
         return work

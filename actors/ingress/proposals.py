@@ -10,6 +10,7 @@ not know sessions or sockets. Invariants:
 from __future__ import annotations
 
 from collections import deque
+from itertools import chain
 
 from crc32c import crc32c
 
@@ -17,7 +18,7 @@ from actors.host import Clock
 from actors.ingress.groups import Group, Origin
 from actors.ingress.ports import ToRaft
 from logstore.errors import InvariantViolated
-from logstore.model import NO_TERM, EntryKind, Index, Term
+from logstore.model import NO_TERM, EntryKind, Index, Lsn, Term
 from logstore.raft.effects import Accepted, AdmissionClosed
 from logstore.raft.events import Proposed
 from logstore.session.table import assign_lsns
@@ -48,6 +49,7 @@ class Proposals:
         self._term = NO_TERM
         self._gen = 0
         self._next_prop = 0
+        self._next_lsn = Lsn(0)  # after all that was accepted
         self._formed: deque[Group] = deque()
         self._proposed: deque[Group] = deque()
         self._accepted: deque[Group] = deque()
@@ -76,16 +78,28 @@ class Proposals:
         """Every batch taken in has its LSNs, so a snapshot may be taken (E6)."""
         return not self._formed and not self._proposed
 
-    def join(self, view: memoryview, origin: Origin, payload_bytes: int) -> None:
+    @property
+    def end_lsn(self) -> Lsn:
+        """The LSN that the next batch taken in will have: what is under way takes LSNs in order."""
+        pending = chain(self._proposed, self._formed)
+        return Lsn(self._next_lsn + sum(group.count for group in pending))
+
+    def join(
+        self,
+        view: memoryview,
+        origin: Origin,
+        payload_bytes: int,
+        kind: EntryKind = EntryKind.DATA,
+    ) -> None:
         """Take in a new batch. Hot."""
         size = len(view)
         formed = self._formed
         if (
             not formed
-            or (group := formed[-1]).kind is not EntryKind.DATA
+            or (group := formed[-1]).kind is not kind
             or group.size_bytes + size > self._group_max_bytes
         ):
-            group = Group(EntryKind.DATA, [], [])
+            group = Group(kind, [], [])
             formed.append(group)
         group.parts.append(view)
         group.origins.append(origin)
@@ -153,11 +167,16 @@ class Proposals:
             self._accepted.clear()
         self._term, self._gen, self._next_prop = term, gen, 0
 
+    def begin_at(self, next_lsn: Lsn) -> None:
+        """Where the log ends as this gen begins."""
+        self._next_lsn = next_lsn
+
     def accept(self, accepted: Accepted) -> None:
         """The oldest proposed group has its index; its batches get their LSNs.
 
         Raises:
-          InvariantViolated: another prop than the oldest, or of another gen.
+          InvariantViolated: another prop than the oldest, or of another gen; an import elsewhere
+            than it was taken for.
         """
         group = self._proposed.popleft() if self._proposed else None
         if (
@@ -172,6 +191,9 @@ class Proposals:
         )
         if next_lsn != accepted.first_lsn + group.count:
             raise InvariantViolated(f"{accepted}: {group.count} payloads end at LSN {next_lsn}")
+        if accepted.first_lsn != self._next_lsn:
+            raise InvariantViolated(f"{accepted}, but the log ended at LSN {self._next_lsn}")
+        self._next_lsn = next_lsn
         self._accepted.append(group)
 
     def commit(self, index: Index) -> list[Group]:

@@ -15,7 +15,7 @@ from actors.topology import Counter
 from logstore.errors import CorruptData
 from logstore.format.entry import EntryHeader
 from logstore.limits import REBUILD_SLICE_NS
-from logstore.model import NO_INDEX, EntryKind, Index
+from logstore.model import NO_INDEX, EntryKind, Index, Lsn
 from logstore.raft.effects import Admit
 from logstore.session.fold import FOLDED_KINDS, fold_entry
 from logstore.session.table import SessionTable
@@ -36,6 +36,7 @@ class Rebuild:
         self.admit = admit
         self.table = table
         self.next_index = NO_INDEX
+        self.next_lsn = Lsn(0)  # behind the entries walked over
         self.began_at_snapshot = False
         self.batches = 0
         self.body_bytes = 0
@@ -95,11 +96,14 @@ class Rebuild:
         self._chain = row.chain
 
     def _fold_row(self, log: Log, header: EntryHeader) -> None:
+        """Imports are not read: they belong to no session. They count, so that a snapshot comes in
+        time to spare the next walk."""
+        self.next_lsn = header.next_lsn
+        if header.kind == EntryKind.SESSION:
+            self.batches = self.body_bytes = 0
+        self.body_bytes += header.body_size
         if header.kind not in FOLDED_KINDS:
             return
         index = header.index
         body = log.read_body(index)
-        if header.kind == EntryKind.SESSION:
-            self.batches = self.body_bytes = 0
-        self.body_bytes += header.body_size
         self.batches += fold_entry(self.table, header.kind, index, header.first_lsn, body)

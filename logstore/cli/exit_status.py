@@ -28,6 +28,7 @@ _REFUSED = (
     errors.BatchTooLarge,
     errors.InvalidBatch,
     errors.OutOfRange,
+    errors.ImportRefused,
     errors.WrongCluster,
     errors.Fenced,
     errors.Gap,

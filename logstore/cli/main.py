@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "transfer": ("logstore.cli.operate", "transfer", "Hand leadership to another replica."),
     "cursor": ("logstore.cli.cursor", "cursor", "Named cursors: set, list, delete."),
     "verify": ("logstore.cli.operate", "verify", "Compare the replicas, byte for byte."),
+    "digest": ("logstore.cli.digest", "digest", "What equal logs have in common, in a line."),
     "simulate": (
         "logstore.cli.simulate",
         "simulate",

@@ -6,6 +6,7 @@ answer.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -14,7 +15,9 @@ from logstore.client.clock import milliseconds_until, seconds_from_now
 from logstore.client.consumer import AtTime
 from logstore.client.cursors import Cursor, Cursors, deletion_of
 from logstore.client.endpoint import Endpoint
+from logstore.client.importing import Importer, Window
 from logstore.client.link import Context, Waiter
+from logstore.client.reader import RangeReader
 from logstore.client.refusal import TRANSIENT
 from logstore.client.replica import PAUSE_MS, ReplicaReader, replica_wait_ms
 from logstore.client.requests import Port, Survey
@@ -292,6 +295,33 @@ class Admin:
                 if error.code not in TRANSIENT or not left_ms:
                     raise
                 Waiter().wait(min(PAUSE_MS, left_ms))
+
+    def import_batches(self, first_lsn: int, batches: Iterable[bytes | memoryview]) -> int:
+        """Append whole batches of another log, byte for byte, from `first_lsn` on; the LSN after
+        the last, once all of it is committed.
+
+        For restoring a log, into a cluster formed for it (`initialize(first_lsn=)`): the log takes
+        imports as long as it has no session, and only where it ends. Batches that are there already
+        are compared and skipped, so an import that was broken off is begun again from anywhere.
+        The producers of these batches have no sessions here; theirs begin anew.
+
+        Args:
+          first_lsn: of the first payload of the first batch.
+          batches: in the order of their LSNs, without gaps, as `read_batches` gives them; taken as
+            they are needed, about 8 MiB at a time.
+
+        Raises:
+          ImportRefused: the log has sessions, or holds other batches at these LSNs.
+          OutOfRange: `first_lsn` is above the end of the log, or below its start.
+          InvalidBatch, BatchTooLarge, FormatError: the source gave no whole batch.
+          Unreachable, NoQuorum: nothing went on for the client's timeout; begin again.
+        """
+        reader = RangeReader(self._context, self._routing, replica=None, timeout_s=self._timeout_s)
+        with reader:
+            importer = Importer(
+                self._context, self._routing, reader, self._timeout_s, self.commit_lsn
+            )
+            return importer.run(Window(first_lsn, batches))
 
     def verify(self, *, max_bytes: int = 4 << 20) -> Verification:
         """Recompute the chain from every batch on every replica, and compare (SAFETY S3)."""

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator
 
 from logstore.client.admin import Admin
 from logstore.client.consumer import Consumer, Start
+from logstore.client.digest import BatchDigest
 from logstore.client.endpoint import Endpoint, parse_endpoints
 from logstore.client.link import Context
 from logstore.client.producer import Producer, ProducerOptions
 from logstore.client.reader import READ_BYTES, RangeReader
-from logstore.client.records import RecordBatch
+from logstore.client.records import RawBatch, RecordBatch
 from logstore.client.routing import Routing
 from logstore.client.watch import Watch
 from logstore.errors import InvalidRequest
@@ -157,6 +158,36 @@ class LogClient:
             replica = self.admin.leader()
         with self.reader(replica=replica) as reader:
             yield from reader.read(first_lsn, last_lsn, min_lsn=min_lsn, linearizable=linearizable)
+
+    def read_batches(
+        self,
+        first_lsn: int,
+        last_lsn: int,
+        *,
+        replica: int | None = None,
+        min_lsn: int = 0,
+        linearizable: bool = False,
+    ) -> Iterator[RawBatch]:
+        """The whole batches that hold [first_lsn, last_lsn]; see `RangeReader.read_batches`."""
+        if linearizable and replica is None:
+            replica = self.admin.leader()
+        with self.reader(replica=replica) as reader:
+            yield from reader.read_batches(
+                first_lsn, last_lsn, min_lsn=min_lsn, linearizable=linearizable
+            )
+
+    def digest(
+        self, first_lsn: int, last_lsn: int, *, replica: int | None = None, min_lsn: int = 0
+    ) -> BatchDigest:
+        """The digest of the whole batches that hold [first_lsn, last_lsn]: equal to another log's
+        if it has the same batches at the same LSNs.
+
+        Errors as `RangeReader.read`.
+        """
+        digest = BatchDigest()
+        for batch in self.read_batches(first_lsn, last_lsn, replica=replica, min_lsn=min_lsn):
+            digest.add(batch.first_lsn, batch.count, batch.data)
+        return digest
 
     def close(self) -> None:
         """Close every producer (flushing it), consumer and reader, then the sockets."""

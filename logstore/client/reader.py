@@ -7,17 +7,28 @@ reply.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol, TypeVar
 
 from logstore.client.link import Context, Frame
-from logstore.client.records import RecordBatch, batches_of
+from logstore.client.records import RawBatch, RecordBatch, batches_of, raw_batches_of
 from logstore.client.replica import ReplicaReader, replica_wait_ms
 from logstore.client.routing import Routing
 from logstore.errors import FormatError, InvalidRequest, OutOfRange
-from logstore.format.client_messages import FetchReply, FetchRequest, iterate_pieces
+from logstore.format.client_messages import FetchReply, FetchRequest, Piece, iterate_pieces
 from logstore.limits import FETCH_MAX_BYTES, MIB
 from logstore.model import Lsn
 
 READ_BYTES = 1 * MIB
+_B = TypeVar("_B", RecordBatch, RawBatch)
+_Got = TypeVar("_Got", RecordBatch, RawBatch, covariant=True)
+
+
+class _Decode(Protocol[_Got]):
+    """What makes batches of the pieces of a fetch."""
+
+    def __call__(
+        self, frame: Frame, piece: Piece, *, first_lsn: int, last_lsn: int
+    ) -> Iterator[_Got]: ...
 
 
 class RangeReader:
@@ -73,17 +84,45 @@ class RangeReader:
           NotReady, Unreachable: no replica could serve it in time.
           CorruptData: the replica's disk is damaged there.
         """
+        return self._read(batches_of, first_lsn, last_lsn, min_lsn, is_linearizable=linearizable)
+
+    def read_batches(
+        self,
+        first_lsn: int,
+        last_lsn: int,
+        *,
+        min_lsn: int = 0,
+        linearizable: bool = False,
+    ) -> Iterator[RawBatch]:
+        """The whole batches that hold [first_lsn, last_lsn], in order, none left out or cut: the
+        first may begin below first_lsn, the last may end above last_lsn.
+
+        Arguments and errors as `read`.
+        """
+        return self._read(
+            raw_batches_of, first_lsn, last_lsn, min_lsn, is_linearizable=linearizable
+        )
+
+    def _read(
+        self,
+        decode: _Decode[_B],
+        first_lsn: int,
+        last_lsn: int,
+        min_lsn: int,
+        *,
+        is_linearizable: bool,
+    ) -> Iterator[_B]:
         if self._is_closed:
             raise InvalidRequest("the reader is closed: make another one")
         if first_lsn < 1 or last_lsn < first_lsn:
             raise InvalidRequest(f"LSNs {first_lsn} to {last_lsn}: give 1 <= first <= last")
         next_lsn = first_lsn
         while next_lsn <= last_lsn:
-            reply, frame = self._fetch(next_lsn, last_lsn, min_lsn, is_linearizable=linearizable)
+            reply, frame = self._fetch(next_lsn, last_lsn, min_lsn, is_linearizable=is_linearizable)
             batches = [
                 batch
                 for piece in iterate_pieces(frame)
-                for batch in batches_of(frame, piece, first_lsn=next_lsn, last_lsn=last_lsn)
+                for batch in decode(frame, piece, first_lsn=next_lsn, last_lsn=last_lsn)
             ]
             if not batches:
                 raise OutOfRange(
@@ -93,7 +132,8 @@ class RangeReader:
                     last=reply.visible_lsn,
                 )
             for batch in batches:
-                if batch.first_lsn != next_lsn:
+                # only the first whole batch may begin below what is due
+                if batch.first_lsn > next_lsn or batch.first_lsn < next_lsn != first_lsn:
                     raise FormatError(f"LSN {batch.first_lsn} came where {next_lsn} is due")
                 next_lsn = batch.last_lsn + 1
                 yield batch

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from logstore.client.link import Frame
 from logstore.errors import FormatError, InvalidRequest
 from logstore.format.batch import (
-    BATCH_HEADER_SIZE,
     BatchHeader,
     batch_arrays,
     read_batch_header,
@@ -103,6 +102,34 @@ class RecordBatch(msgspec.Struct, frozen=True):
         )
 
 
+class RawBatch(msgspec.Struct, frozen=True, gc=False):
+    """A whole batch and where it lies: byte for byte what its producer sent, in every copy of the
+    log. `data` is a read-only view of the message it came in, which lives as long as it does."""
+
+    first_lsn: int
+    count: int
+    data: memoryview
+
+    @property
+    def last_lsn(self) -> int:
+        return self.first_lsn + self.count - 1
+
+
+def raw_batches_of(
+    frame: Frame, piece: Piece, *, first_lsn: int, last_lsn: int
+) -> Iterator[RawBatch]:
+    """The batches of a piece that have payloads within [first_lsn, last_lsn], verified, never cut.
+
+    Errors as `batches_of`.
+    """
+    for lsn, offset, header in _walk(frame, piece):
+        if lsn + header.count > first_lsn and lsn <= last_lsn:
+            start = piece.start + offset
+            _verify(frame, start, header, lsn)
+            data = memoryview(frame)[start : start + header.size]
+            yield RawBatch(lsn, header.count, data.toreadonly())
+
+
 def batches_of(
     frame: Frame, piece: Piece, *, first_lsn: int, last_lsn: int
 ) -> Iterator[RecordBatch]:
@@ -112,17 +139,22 @@ def batches_of(
     Raises:
       FormatError: a batch is damaged, or its payloads are not those the piece's header counts.
     """
+    for lsn, offset, header in _walk(frame, piece):
+        if lsn + header.count > first_lsn and lsn <= last_lsn:
+            batch = _read_batch(frame, piece, piece.start + offset, header, lsn)
+            part = batch.cut(first_lsn, last_lsn)
+            if part is not None:
+                yield part
+
+
+def _walk(frame: Frame, piece: Piece) -> Iterator[tuple[int, int, BatchHeader]]:
+    """First LSN, offset in the piece and header of each of its batches."""
     body = memoryview(frame)[piece.start : piece.end]
     lsn, offset, end = int(piece.first_lsn), 0, len(body)
     while offset < end:
         header = read_batch_header(body, offset)
-        next_lsn = lsn + header.count
-        if next_lsn > first_lsn and lsn <= last_lsn:
-            batch = _read_batch(body, piece, offset, header, lsn)
-            part = batch.cut(first_lsn, last_lsn)
-            if part is not None:
-                yield part
-        lsn, offset = next_lsn, offset + BATCH_HEADER_SIZE + header.body_size
+        yield lsn, offset, header
+        lsn, offset = lsn + header.count, offset + header.size
     if lsn != piece.first_lsn + piece.count or offset != end:
         raise FormatError(
             f"a piece of {piece.count} payloads holds {lsn - piece.first_lsn}, its batches end at "
@@ -130,14 +162,18 @@ def batches_of(
         )
 
 
-def _read_batch(
-    body: memoryview, piece: Piece, offset: int, header: BatchHeader, lsn: int
-) -> RecordBatch:
+def _verify(frame: Frame, offset: int, header: BatchHeader, lsn: int) -> None:
     try:
-        verify_batch(body, offset, header, batch_max_bytes=MESSAGE_MAX_BYTES)
+        verify_batch(frame, offset, header, batch_max_bytes=MESSAGE_MAX_BYTES)
     except InvalidRequest as error:
         raise FormatError(f"the batch at LSN {lsn} came damaged: {error}") from error
-    offsets, values = batch_arrays(body, offset, header)
+
+
+def _read_batch(
+    frame: Frame, piece: Piece, offset: int, header: BatchHeader, lsn: int
+) -> RecordBatch:
+    _verify(frame, offset, header, lsn)
+    offsets, values = batch_arrays(frame, offset, header)
     return RecordBatch(
         lsn, offsets, values, piece.index, piece.term, piece.timestamp_ns, header, True, lsn
     )

@@ -28,6 +28,7 @@ _BY_CODE: dict[int, type[LogStoreError]] = {
     ErrorCode.DISK_FULL: errors.DiskFull,
     ErrorCode.TRANSFER_FAILED: errors.TransferFailed,
     ErrorCode.TIMED_OUT: errors.Unreachable,
+    ErrorCode.IMPORT_REFUSED: errors.ImportRefused,
     ErrorCode.TOO_MANY_CURSORS: errors.TooManyCursors,
 }
 
@@ -36,6 +37,7 @@ _DEFAULT_TEXT: dict[int, str] = {
     ErrorCode.SEQUENCE_REUSED: "this sequence was used for other bytes: open a new producer",
     ErrorCode.COMMITTED_LSN_UNKNOWN: "committed, but too long ago for its LSNs to be known",
     ErrorCode.UNKNOWN_PRODUCER: "the cluster does not know this producer: open a new one",
+    ErrorCode.IMPORT_REFUSED: "sessions were opened in this log: import into a new cluster",
     ErrorCode.BATCH_TOO_LARGE: "the batch is above the replicas' batch_max_bytes: split it",
 }
 

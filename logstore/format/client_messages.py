@@ -1,10 +1,10 @@
 """Messages between clients and replicas: control, acknowledgements, reads and the tail.
 
-Numbers 64-127 control port, 128-159 ack feed, 160-191 fetch port, 192-223 tail feed. Replies carry
-the request's correlation number. Documents (metadata, status) are UTF-8 JSON, everything else is
-fixed fields. A client sends a zero cluster id until it has learned the cluster's; after that a
-replica of another cluster answers WRONG_CLUSTER. Values that make no sense in a request are the
-server's to refuse with an ErrorReply; decoding checks structure only.
+Numbers 64-95 control port, 96-127 append port, 128-159 ack feed, 160-191 fetch port, 192-223 tail
+feed. Replies carry the request's correlation number. Documents (metadata, status) are UTF-8 JSON,
+everything else is fixed fields. A client sends a zero cluster id until it has learned the
+cluster's; after that a replica of another cluster answers WRONG_CLUSTER. Values that make no sense
+in a request are the server's to refuse with an ErrorReply; decoding checks structure only.
 
 A pushed append is one frame, 8 bytes and the batch:
      0 magic u16 'LA' │ protocol version u16 │ round u32
@@ -194,6 +194,19 @@ class CursorsReply(msgspec.Struct, frozen=True, gc=False):
     cursors: bytes
 
 
+class ImportRequest(msgspec.Struct, frozen=True, gc=False):
+    """Pushed to the append port: `batch`, whole and as it was in another log, is to be at
+    `first_lsn`, where the log ends.
+
+    Answered on the ack feed under the topic `importer`, a number the sender has drawn: an Acks of
+    producer id `importer`, epoch and round 0, whose row has the first LSN asked for as its
+    sequence. GAP: `detail` is where the log ends."""
+
+    importer: int
+    first_lsn: Lsn
+    batch: bytes
+
+
 class Acks(msgspec.Struct, frozen=True, gc=False):
     """Second frame of the ack feed, after the topic (producer id, u64 little-endian).
 
@@ -329,6 +342,7 @@ register(75, InitializeRequest, "", has_tail=True, tail_unit=FIRST_LSN_SIZE)
 register(76, SetCursorRequest, "QQ?", has_tail=True)
 register(77, CursorsRequest, "")
 register(78, CursorsReply, "", has_tail=True)
+register(96, ImportRequest, "QQ", has_tail=True)
 register(128, Acks, "QII", has_tail=True, tail_unit=ACK_ROW.size)
 register(129, Welcome, "Q")
 register(160, FetchRequest, "QQQII?")

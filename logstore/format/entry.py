@@ -34,7 +34,8 @@ ENTRY_HEADER_STRUCT = struct.Struct("<HHIQQQQQQQII")
 BODY_SIZE_MAX = (1 << 31) - ALIGNMENT
 _KINDS = frozenset(EntryKind) - {EntryKind.INSTALL, EntryKind.REPAIR}
 _CHAIN_STRUCT = struct.Struct("<QHHIQQQQI")
-_DATA, _NOOP = int(EntryKind.DATA), int(EntryKind.NOOP)  # plain integers: looked up often
+_NOOP = int(EntryKind.NOOP)  # plain integers: looked up often
+_WITH_LSNS = frozenset((int(EntryKind.DATA), int(EntryKind.IMPORT)))
 
 
 class EntryHeader(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -104,7 +105,7 @@ def header_fault(header: EntryHeader) -> str | None:
     kind, count, term = header.kind, header.count, header.term
     if kind not in _KINDS:
         return f"kind {kind} is unknown or reserved"
-    if (kind == _DATA) != (count > 0):
+    if (kind in _WITH_LSNS) != (count > 0):
         return f"kind {kind} with {count} LSNs"
     if not (1 <= term <= POSITION_MAX and header.prev_term <= term):
         return f"term {term} after term {header.prev_term}"
@@ -122,7 +123,7 @@ def _body_fault(header: EntryHeader, kind: int, size: int) -> str | None:
         return f"body size {size}"
     if not size <= header.cumulative_bytes <= POSITION_MAX:
         return f"cumulative bytes {header.cumulative_bytes} with a body of {size}"
-    if size == 0 and (header.body_crc != 0 or kind == _DATA):
+    if size == 0 and (header.body_crc != 0 or kind in _WITH_LSNS):
         return f"an empty body with CRC {header.body_crc} and {header.count} LSNs"
     if kind == _NOOP and size != 0:
         return f"a NOOP with a body of {size} bytes"
@@ -146,4 +147,5 @@ class Row(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def takes_lsns(kind: int) -> bool:
-    return kind == EntryKind.DATA
+    """Whether entries of this kind hold client batches, whose payloads have LSNs."""
+    return kind in _WITH_LSNS

@@ -28,6 +28,7 @@ from logstore.format.cursor_entries import (
     encode_cursors,
 )
 from logstore.format.entry import unpack_entry_header
+from logstore.format.first_lsn import pack_first_lsn, unpack_first_lsn
 from logstore.format.group import unpack_frame_header
 from logstore.format.message import decode_message, encode_message, message_types
 from logstore.format.meta import unpack_meta
@@ -217,4 +218,13 @@ def test_altered_rows_of_cursors_are_refused_or_canonical(data: Any) -> None:
 
 
 def test_every_message_type_is_mutated() -> None:
-    assert len(MESSAGES) == len(message_types())
+    assert {int(name.split()[1]) for name in MESSAGES} == set(message_types())
+
+
+@given(tail=st.binary(max_size=16))
+def test_a_first_lsn_is_refused_or_canonical(tail: bytes) -> None:
+    try:
+        first_lsn = unpack_first_lsn(tail)
+    except FormatError:
+        return
+    assert pack_first_lsn(first_lsn) == tail

@@ -27,6 +27,7 @@ from logstore.format.client_messages import (
     ErrorReply,
     FetchReply,
     FetchRequest,
+    ImportRequest,
     MetadataReply,
     MetadataRequest,
     OpenSessionReply,
@@ -112,6 +113,7 @@ class FakeReplica:
             SpansRequest: self.spans,
             WatermarksRequest: lambda _: WatermarksReply(self.log_start_lsn, self.visible_lsn),
         }
+        self.on_import: Callable[[ImportRequest], None] = self.take_import
         self.on_push: Callable[[int, int, list[bytes]], None] = self.acknowledge
         self.committed: dict[int, tuple[int, int]] = {}  # sequence → first LSN, count
         self.next_lsn = 1
@@ -179,6 +181,21 @@ class FakeReplica:
     def acknowledge(self, round_number: int, sequence: int, payloads: list[bytes]) -> None:
         first_lsn = self.commit(sequence, payloads)
         self.send_acks(round_number, [(sequence, first_lsn, len(payloads), 0, 0)])
+
+    def take_import(self, request: ImportRequest) -> None:
+        """Where the log ends, and only there."""
+        if request.first_lsn != self.next_lsn:
+            self.answer_import(request, ErrorCode.GAP, self.next_lsn)
+            return
+        self.starts.append(self.next_lsn)
+        self.log.append(request.batch)
+        self.next_lsn += read_batch_header(request.batch).count
+        self.answer_import(request, ErrorCode.OK)
+
+    def answer_import(self, request: ImportRequest, code: int, detail: int = 0) -> None:
+        lsn, count = request.first_lsn, read_batch_header(request.batch).count
+        row = ACK_ROW.pack(lsn, 0 if code else lsn, count, code, detail)
+        self.publish_ack(Acks(request.importer, 0, 0, row), request.importer)
 
     def send_acks(self, round_number: int, rows: list[tuple[int, int, int, int, int]]) -> None:
         packed = b"".join(ACK_ROW.pack(*row) for row in rows)
@@ -296,17 +313,16 @@ class FakeReplica:
             if appends in ready:
                 self._take(appends.recv())
             if self._acks in ready:
-                self._welcome(self._acks.recv(), lambda: self.publish_ack(Welcome(0)))
-            if self._tail in ready:
-                self._welcome(self._tail.recv(), self._greet_tail)
+                subscription = self._acks.recv()
+                topic = int.from_bytes(subscription[1:], "little")
+                if subscription[:1] == b"\x01":
+                    self.publish_ack(Welcome(0), topic)
+            if self._tail in ready and self._tail.recv()[:1] == b"\x01":
+                self._greet_tail()
         for each in sockets:
             each.close()
         context.term()
         os.close(self._bell)
-
-    def _welcome(self, subscription: bytes, greet: Callable[[], None]) -> None:
-        if subscription[:1] == b"\x01":
-            greet()
 
     def _greet_tail(self) -> None:
         self.publish_tail(Welcome(self.visible_lsn))
@@ -322,6 +338,9 @@ class FakeReplica:
             router.send_multipart([client, self._encode(message, envelope.correlation), *more])
 
     def _take(self, frame: bytes) -> None:
+        if frame.startswith(b"LMSG"):
+            self.on_import(decode_message(frame)[1])
+            return
         round_number = read_append_prefix(frame)
         batch = frame[8:]
         header = read_batch_header(batch)

@@ -224,6 +224,24 @@ def test_verify_fails_on_damage(replica: FakeReplica, capfd: pytest.CaptureFixtu
     assert "LSN 2 to 2 (bad CRC)" in capfd.readouterr().out
 
 
+def test_a_digest_is_a_line_that_equal_logs_share(
+    replica: FakeReplica, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("digest") == 4, "an empty log"
+    for number in range(4):
+        replica.append_to_log([b"%d" % number, b"x"])
+    assert run("digest") == 0
+    first, words = capfd.readouterr().out.strip().split(" ", 1)
+    assert len(first) == 64
+    assert words.startswith("LSN 1 to 8, 4 batches, 8 payloads, ")
+    assert run("digest", "--from", "3", "--to", "6", "--node", "1", "--json", "-") == 0
+    found = json.loads(capfd.readouterr().out)
+    assert (found["first_lsn"], found["last_lsn"], found["batches"]) == (3, 6, 2)
+    assert found["digest"] != first
+    assert run("digest", "--from", "9") == 4
+    assert run("digest", "--to", "0") == 2
+
+
 def test_a_refused_transfer_has_status_4(replica: FakeReplica) -> None:
     refusal = ErrorReply(ErrorCode.TRANSFER_FAILED, 0, 0, 0, b"no other voter")
     replica.on[TransferRequest] = lambda _: refusal

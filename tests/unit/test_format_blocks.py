@@ -52,8 +52,12 @@ def resealed(block: bytes, seed: bytes, **bytes_at: bytes) -> bytes:
     return seal(bytes(changed[:-4]), seed)
 
 
-def test_only_data_takes_lsns() -> None:
-    assert [kind for kind in EntryKind if takes_lsns(kind)] == [EntryKind.DATA]
+def test_only_data_and_imports_take_lsns() -> None:
+    with_lsns = [EntryKind.DATA, EntryKind.IMPORT]
+    assert [kind for kind in EntryKind if takes_lsns(kind)] == with_lsns
+    assert header_fault(replaced(DATA, kind=EntryKind.IMPORT)) is None
+    for wrong in ({"count": 0}, {"body_size": 0, "body_crc": 0}):
+        assert header_fault(replaced(DATA, kind=EntryKind.IMPORT, **wrong))
     assert DATA.next_lsn == 24
     assert NOOP.next_lsn == NOOP.first_lsn
 
@@ -83,7 +87,7 @@ def test_every_field_that_identifies_an_entry_changes_its_chain(field: str) -> N
 @pytest.mark.parametrize(
     "fields",
     [
-        {"kind": 0}, {"kind": 9}, {"kind": 10}, {"kind": 11}, {"count": 0},
+        {"kind": 0}, {"kind": 9}, {"kind": 10}, {"kind": 12}, {"count": 0},
         {"kind": EntryKind.OPEN}, {"term": 0}, {"term": POSITION_MAX + 1}, {"prev_term": 6},
         {"index": 0}, {"index": POSITION_MAX + 1}, {"first_lsn": 0},
         {"first_lsn": POSITION_MAX - 2}, {"timestamp_ns": POSITION_MAX + 1}, {"body_size": 60},

@@ -16,7 +16,7 @@ from actors.simulation.checkers.invariant import Findings, Invariant
 from actors.simulation.checkers.producers import ProducerOrder
 from actors.simulation.checkers.shadow import KnownEntries
 from logstore.errors import FormatError
-from logstore.format.entry import EntryHeader
+from logstore.format.entry import EntryHeader, takes_lsns
 from logstore.format.session_entries import decode_open
 from logstore.model import FIRST_LSN, EntryKind
 
@@ -130,7 +130,7 @@ class CommittedLog:
         self.chains.append(chain)
         self._commit_terms.append(leader_term)
         self.next_lsn = header.next_lsn
-        if header.kind == EntryKind.DATA:
+        if takes_lsns(header.kind):
             self._add_batches(header, chain, at_ns)
         elif header.kind == EntryKind.OPEN:
             self._add_open(chain)

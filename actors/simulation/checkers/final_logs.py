@@ -18,7 +18,7 @@ from actors.simulation.checkers.producers import ProducerOrder, Sessions
 from actors.simulation.checkers.ring_ranges import is_sound
 from actors.simulation.checkers.session_fold import FOLDED, FoldFault, PlainFold
 from logstore.errors import FormatError
-from logstore.format.entry import EntryHeader
+from logstore.format.entry import EntryHeader, takes_lsns
 from logstore.model import FIRST_LSN, EntryKind
 
 
@@ -88,7 +88,7 @@ class FinalLogs:
             if header.kind in FOLDED:
                 log.folded.append((header, body))
             log.next_lsn = header.next_lsn
-            if header.kind == EntryKind.DATA:
+            if takes_lsns(header.kind):
                 self._add_batches(log, header, body, order, at_ns)
             previous = header
         self._compare_with_committed(log, at_ns)

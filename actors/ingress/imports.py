@@ -1,0 +1,89 @@
+"""Imports: batches of another log, appended byte for byte at the LSNs that they had there (P1).
+
+Owns when one is taken. An import belongs to no session of this log: it is an entry of its own kind,
+which the session table never sees. Exactly once comes from the LSN that each request names: it is
+taken only where the log ends, proposals under way included, so a request that comes twice, or late,
+changes nothing. It is taken only while the log has no session: nobody mixes imports with appends.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from actors.ingress.acks import AckFeed
+from actors.ingress.admission import Admission
+from actors.ingress.facts import Facts
+from logstore.errors import ErrorCode, FormatError, InvalidBatch, LogStoreError
+from logstore.format.batch import BATCH_HEADER_SIZE, BatchHeader, read_batch_header, verify_batch
+from logstore.format.client_messages import ImportRequest
+from logstore.format.message import MAGIC, Envelope, decode_message
+from logstore.model import EntryKind
+from logstore.session.session import WindowRow
+
+_MAGIC = struct.pack("<I", MAGIC)
+_OFFSET = struct.Struct("<i")
+_NO_EPOCH = _NO_ROUND = 0
+_Verdict = tuple[ErrorCode, int]  # with the detail of a refusal
+_TAKEN = (ErrorCode.OK, 0)
+
+
+class Imports:
+    """The import requests among what is pushed."""
+
+    def __init__(
+        self, admission: Admission, acks: AckFeed, facts: Facts, *, batch_max_bytes: int
+    ) -> None:
+        self._admission = admission
+        self._acks = acks
+        self._facts = facts
+        self._batch_max_bytes = batch_max_bytes
+
+    def take(self, frame: bytes | memoryview) -> bool:
+        """Take or refuse the import in `frame`; False: there is none."""
+        if frame[:4] != _MAGIC:
+            return False
+        try:
+            envelope, request = decode_message(frame)
+        except FormatError:
+            return False
+        if not isinstance(request, ImportRequest):
+            return False
+        code, detail = self._offer(envelope, request)
+        if code is not ErrorCode.OK:
+            numbers = (request.importer, _NO_EPOCH, request.first_lsn, 0)
+            self._acks.refuse(numbers, _NO_ROUND, code, detail)
+        return True
+
+    def _offer(self, envelope: Envelope, request: ImportRequest) -> _Verdict:
+        if envelope.cluster_id != self._facts.identity.cluster_id:
+            return ErrorCode.WRONG_CLUSTER, 0
+        table = self._admission.table
+        if table is None:
+            return ErrorCode.NOT_LEADER, self._facts.leader
+        try:
+            header = self._read(request.batch)
+        except LogStoreError as error:
+            return error.code, 0
+        if len(table):
+            return ErrorCode.IMPORT_REFUSED, 0
+        proposals = self._admission.proposals
+        if request.first_lsn != proposals.end_lsn:
+            return ErrorCode.GAP, proposals.end_lsn
+        row = WindowRow(request.first_lsn, header.count, header.crc)
+        (payload_bytes,) = _OFFSET.unpack_from(request.batch, BATCH_HEADER_SIZE + 4 * header.count)
+        proposals.join(
+            memoryview(request.batch),
+            (request.importer, _NO_EPOCH, _NO_ROUND, row),
+            payload_bytes,
+            EntryKind.IMPORT,
+        )
+        self._admission.count_batch(len(request.batch))
+        return _TAKEN
+
+    def _read(self, batch: bytes) -> BatchHeader:
+        """The header of a whole batch, checked as a producer's is."""
+        header = read_batch_header(batch)
+        if header.size != len(batch):
+            raise InvalidBatch(f"{len(batch)} bytes, the batch says {header.size}")
+        verify_batch(batch, 0, header, batch_max_bytes=self._batch_max_bytes)
+        return header

@@ -1,0 +1,272 @@
+"""Importing: batches of another log into a log without sessions, byte for byte at their LSNs.
+
+Owns the walk to the end of the import through changes of leader. What is there already is read and
+compared, what is not is pushed; the log takes a batch only where it ends, so whatever is sent twice
+changes nothing. The ack feed makes it quick and may lose anything: after any trouble the log itself
+is asked how far it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from logstore.client.clock import milliseconds_until, seconds_from_now
+from logstore.client.endpoint import Endpoint
+from logstore.client.link import QUEUE_MAX_MESSAGES, Context, Feed, Pusher, Waiter
+from logstore.client.reader import RangeReader
+from logstore.client.refusal import RETRIED, error_of
+from logstore.client.routing import Routing
+from logstore.errors import (
+    ErrorCode,
+    FormatError,
+    ImportRefused,
+    InvalidRequest,
+    LogStoreError,
+    NotReady,
+    OutcomeUnknown,
+    OutOfRange,
+    Unreachable,
+)
+from logstore.format.batch import read_batch_header, verify_batch
+from logstore.format.client_messages import ACK_ROW, Acks, ImportRequest, Welcome
+from logstore.format.message import decode_message, encode_message
+from logstore.limits import MESSAGE_MAX_BYTES, MIB, POSITION_MAX
+from logstore.model import NO_NODE, Lsn
+
+# What is on its way at a time: enough for the log's groups in flight, little beside its ring.
+WINDOW_BYTES = 8 * MIB
+WINDOW_BATCHES = 4_096
+# A leader that says nothing for so long is looked for anew.
+ACK_TIMEOUT_S = 2.0
+PAUSE_MS = 25
+NO_UUID = bytes(16)
+
+
+class Unsettled(msgspec.Struct, frozen=True, gc=False):
+    """A whole batch that is not known to be in the log yet."""
+
+    first_lsn: int
+    last_lsn: int
+    data: bytes
+
+
+class Window:
+    """What of the import is under way, the oldest first; bounded."""
+
+    def __init__(self, first_lsn: int, batches: Iterable[bytes | memoryview]) -> None:
+        self._source: Iterator[bytes | memoryview] | None = iter(batches)
+        self._next_lsn = first_lsn
+        self._size_bytes = 0
+        self.unsettled: deque[Unsettled] = deque()
+
+    @property
+    def first_lsn(self) -> int:
+        """Of the oldest unsettled batch; where the import ends once there is none."""
+        return self.unsettled[0].first_lsn if self.unsettled else self._next_lsn
+
+    def fill(self) -> list[Unsettled]:
+        """Take more of the source, as far as there is room; nothing is left once `unsettled` is
+        empty after it.
+
+        Raises:
+          InvalidBatch, BatchTooLarge, FormatError: what the source gave is no whole batch.
+        """
+        taken = []
+        while (
+            self._source is not None
+            and self._size_bytes < WINDOW_BYTES
+            and len(self.unsettled) < WINDOW_BATCHES
+        ):
+            data = next(self._source, None)
+            if data is None:
+                self._source = None
+                break
+            batch = self._check(bytes(data))
+            taken.append(batch)
+            self.unsettled.append(batch)
+            self._size_bytes += len(batch.data)
+            self._next_lsn = batch.last_lsn + 1
+        return taken
+
+    def _check(self, data: bytes) -> Unsettled:
+        header = read_batch_header(data)
+        first_lsn, last_lsn = self._next_lsn, self._next_lsn + header.count - 1
+        if header.size != len(data):
+            raise FormatError(
+                f"the batch for LSN {first_lsn} has {len(data)} bytes, not {header.size}"
+            )
+        verify_batch(data, 0, header, batch_max_bytes=MESSAGE_MAX_BYTES)
+        if not 1 <= first_lsn <= last_lsn < POSITION_MAX:
+            raise InvalidRequest(f"LSNs {first_lsn} to {last_lsn}: give 1 to {POSITION_MAX - 1}")
+        return Unsettled(first_lsn, last_lsn, data)
+
+    def settle(self, last_lsn: int) -> bool:
+        """Everything up to `last_lsn` is in the log; whether that is news."""
+        before = len(self.unsettled)
+        while self.unsettled and self.unsettled[0].last_lsn <= last_lsn:
+            self._size_bytes -= len(self.unsettled.popleft().data)
+        return len(self.unsettled) < before
+
+
+class Push:
+    """One connection to the node that is believed to lead; what it is told of is its own pushes."""
+
+    def __init__(self, context: Context, endpoint: Endpoint, cluster_id: bytes) -> None:
+        self._endpoint = endpoint
+        self._cluster_id = cluster_id
+        self._importer = int.from_bytes(os.urandom(8), "little")
+        topic = self._importer.to_bytes(8, "little")
+        self._feed = Feed(context, endpoint.acks, topic, QUEUE_MAX_MESSAGES)
+        self._pusher = Pusher(context, endpoint.appends)
+        self._waiter = Waiter(self._feed)
+        self._waiter.add_pusher(self._pusher)
+        self._unsent: deque[Unsettled] = deque()
+
+    def close(self) -> None:
+        self._pusher.close()
+        self._feed.close()
+
+    def wait_for_welcome(self) -> None:
+        """Wait until the subscription to the ack feed is in force.
+
+        Raises:
+          NotReady: it is not in time.
+        """
+        deadline_ns = seconds_from_now(ACK_TIMEOUT_S)
+        while not any(isinstance(message, Welcome) for message in self._messages()):
+            if not self._waiter.wait(milliseconds_until(deadline_ns)):
+                raise NotReady(f"no welcome from the ack feed of {self._endpoint}")
+
+    def run(self, window: Window) -> None:
+        """Push until the window is empty and stays so.
+
+        Raises:
+          LogStoreError: why nothing more comes of this connection; what was settled stays so.
+        """
+        self._unsent.extend(window.unsettled)
+        is_news = True
+        while True:
+            taken = window.fill()
+            if not window.unsettled:
+                return
+            self._unsent.extend(taken)
+            if taken or is_news:
+                deadline_ns = seconds_from_now(ACK_TIMEOUT_S)
+            self._send()
+            self._waiter.wait(milliseconds_until(deadline_ns))
+            is_news = self._take_acks(window)
+            if not is_news and (self._pusher.is_lost() or not milliseconds_until(deadline_ns)):
+                raise Unreachable(f"{self._endpoint} does not acknowledge what is imported")
+
+    def _send(self) -> None:
+        while self._unsent:
+            batch = self._unsent[0]
+            request = ImportRequest(self._importer, Lsn(batch.first_lsn), batch.data)
+            frame = encode_message(
+                request,
+                cluster_id=self._cluster_id,
+                sender_uuid=NO_UUID,
+                sender=NO_NODE,
+                target=NO_NODE,
+                correlation=0,
+            )
+            if not self._pusher.try_send(frame):
+                self._waiter.want_to_send(self._pusher)
+                return
+            self._unsent.popleft()
+        self._waiter.sent(self._pusher)
+
+    def _take_acks(self, window: Window) -> bool:
+        """Whether something was settled.
+
+        Raises:
+          LogStoreError: a batch was refused.
+        """
+        is_news = False
+        for message in self._messages():
+            if not isinstance(message, Acks) or message.producer_id != self._importer:
+                continue
+            for _, first_lsn, count, code, detail in ACK_ROW.iter_unpack(message.rows):
+                if code != ErrorCode.OK:
+                    raise error_of(code, detail=detail)
+                if first_lsn > window.first_lsn:
+                    # The answer before was lost, or another import's batch lies there.
+                    raise OutcomeUnknown(f"LSN {window.first_lsn} was not acknowledged")
+                is_news = window.settle(first_lsn + count - 1) or is_news
+        return is_news
+
+    def _messages(self) -> Iterator[object]:
+        while (frames := self._feed.try_receive()) is not None:
+            try:
+                envelope, message = decode_message(frames[-1])
+            except FormatError:
+                continue
+            if envelope.cluster_id == self._cluster_id:
+                yield message
+
+
+class Importer(msgspec.Struct, frozen=True):
+    """What one import needs of a client. `commit_lsn` is the leader's word, confirmed by a
+    majority."""
+
+    context: Context
+    routing: Routing
+    reader: RangeReader
+    timeout_s: float
+    commit_lsn: Callable[[], int]
+
+    def run(self, window: Window) -> int:
+        """Import what the window gives; the LSN after it. Errors as `Admin.import_batches`."""
+        deadline_ns = 0  # of the trouble under way
+        while window.fill() or window.unsettled:
+            before_lsn = window.first_lsn
+            try:
+                self._settle_what_is_there(window, self.commit_lsn())
+                if window.unsettled:
+                    self._push(window)
+                deadline_ns = 0
+            except LogStoreError as error:
+                if error.code not in RETRIED:
+                    raise
+                if not deadline_ns or window.first_lsn > before_lsn:
+                    deadline_ns = seconds_from_now(self.timeout_s)
+                left_ms = milliseconds_until(deadline_ns)
+                if not left_ms:
+                    raise
+                Waiter().wait(min(PAUSE_MS, left_ms))
+        return window.first_lsn
+
+    def _push(self, window: Window) -> None:
+        deadline_ns = seconds_from_now(self.timeout_s)
+        _, endpoint = self.routing.find_leader(deadline_ns=deadline_ns)
+        push = Push(self.context, endpoint, self.routing.cluster_id)
+        try:
+            push.wait_for_welcome()
+            push.run(window)
+        finally:
+            push.close()
+
+    def _settle_what_is_there(self, window: Window, last_lsn: int) -> None:
+        """Compare the window with the log, which ends at `last_lsn` or later."""
+        if window.first_lsn > last_lsn + 1:
+            raise OutOfRange(
+                f"the log ends at LSN {last_lsn}: import from LSN {last_lsn + 1} on, not from "
+                f"{window.first_lsn}",
+                first=last_lsn + 1,
+                last=last_lsn + 1,
+            )
+        if window.first_lsn > last_lsn:
+            return
+        last_lsn = min(last_lsn, window.unsettled[-1].last_lsn)
+        for found in self.reader.read_batches(window.first_lsn, last_lsn, min_lsn=last_lsn):
+            batch = window.unsettled[0]
+            if found.first_lsn != batch.first_lsn or bytes(found.data) != batch.data:
+                raise ImportRefused(
+                    f"the log holds another batch at LSN {batch.first_lsn} than the import: it is "
+                    "another log's, or was imported from one"
+                )
+            window.settle(batch.last_lsn)
