@@ -36,7 +36,7 @@ FAULTS_MIN = 10
 FAULTS_MAX = 60
 EPISODES_MAX = 4  # of one class, at full hardness
 CLASS_EPISODES = EPISODES | {FaultClass.ROT: draw_rot}
-_PLACES_TRIED = 4  # for an exact sequence beside another one
+_PLACES_TRIED = 8  # for an exact sequence beside another one
 _UNDISTURBING = (FaultKind.LINK_QUALITY, FaultKind.WALL_JUMP, FaultKind.ROT)
 
 
@@ -136,7 +136,8 @@ def _sequence_episodes(
             for _ in range(random.choice((1, 1, 2))):
                 episodes.append((random.random(), sequence.draw(random, scene)))
         else:
-            ranked.append((random.random(), random, sequence.draw))
+            # Those that need more classes have fewer chances, so they choose their place first.
+            ranked.append(((-len(sequence.needs), random.random()), random, sequence.draw))
     exact: list[list[Fault]] = []
     for _, random, draw in sorted(ranked, key=lambda each: each[0]):
         for _ in range(_PLACES_TRIED if len(exact) < EXACT_SEQUENCES_MAX else 0):

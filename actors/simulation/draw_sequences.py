@@ -240,12 +240,9 @@ SEQUENCES: tuple[Sequence, ...] = (
     Sequence("late-vote", (FaultClass.DISK_STALL, FaultClass.PARTITION), late_vote, True),
     Sequence("dead-target", (FaultClass.OPERATOR,), dead_target),
     Sequence(
-        "accepted-and-lost",
-        (FaultClass.DISK_STALL, FaultClass.KILL_REPLICA),
-        accepted_and_lost,
-        True,
+        "accepted-and-lost", (FaultClass.DISK_STALL, FaultClass.KILL_REPLICA), accepted_and_lost
     ),
-    Sequence("early-election", (FaultClass.CLOCK, FaultClass.PARTITION), early_election, True),
+    Sequence("early-election", (FaultClass.CLOCK, FaultClass.PARTITION), early_election),
     Sequence("lost-replicator", (FaultClass.KILL_PROCESS,), lost_replicator),
     Sequence("torn-groups", (FaultClass.POWER_CUT,), _torn_groups),
     Sequence("rotten-voter", (FaultClass.ROT,), rotten_voter, True),
