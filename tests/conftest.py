@@ -27,11 +27,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 collect_ignore = [] if find_spec("pyspark") else ["spark"]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`pytest -n 2 --dist loadgroup`: never two clusters at once."""
     for item in items:
         if not ON_REAL_PROCESSES.isdisjoint(Path(item.path).parts):
-            item.add_marker(pytest.mark.xdist_group("real processes"))
+            item.add_marker(pytest.mark.xdist_group("processes"))
 
 
 @pytest.fixture
