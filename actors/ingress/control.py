@@ -14,6 +14,7 @@ from actors.ingress.cursors import CursorRequests
 from actors.ingress.documents import metadata_document, status_document
 from actors.ingress.facts import ZERO_ID, Facts
 from actors.ingress.groups import Group
+from actors.ingress.lookups import SessionLookups, state_reply
 from actors.ingress.ports import ToRaft
 from actors.ingress.requests import Caller, Requests
 from actors.messages import InitAnswered, InitRequested, StatusReported, StatusRequested
@@ -21,7 +22,6 @@ from actors.topology import Counter
 from logstore.config import Config
 from logstore.errors import ErrorCode, FormatError, UnknownMessageType
 from logstore.format.client_messages import (
-    ACK_ROW,
     CursorsRequest,
     DoneReply,
     InitializeRequest,
@@ -29,7 +29,7 @@ from logstore.format.client_messages import (
     MetadataRequest,
     OpenSessionReply,
     OpenSessionRequest,
-    SessionStateReply,
+    SessionLookupRequest,
     SessionStateRequest,
     SetCursorRequest,
     StatusReply,
@@ -41,7 +41,7 @@ from logstore.format.message import Envelope, correlation_of, decode_message
 from logstore.model import EntryKind, NodeId
 from logstore.raft.effects import ReadIndexAnswered, TransferAnswered
 from logstore.raft.events import TransferRequested
-from logstore.session.session import Refused, Session
+from logstore.session.session import Refused
 from logstore.session.table import OpenWish
 from transport import link
 from transport.ports import Socket
@@ -73,6 +73,7 @@ class ControlPort:
         self._to_raft = to_raft
         self._random_u64 = random_u64
         self._cursors = CursorRequests(requests, to_raft)
+        self._lookups = SessionLookups(requests, to_raft)
         self._opening: dict[int, OpenSessionReply] = {}  # by request, until the OPEN is committed
 
     def do_work(self, admission: Admission, now_ns: int) -> int:
@@ -115,6 +116,8 @@ class ControlPort:
         match message:
             case SessionStateRequest():
                 self._tell_state(admission, caller, message)
+            case SessionLookupRequest():
+                self._lookups.ask(admission, caller, message, now_ns)
             case OpenSessionRequest():
                 self._open_session(admission, caller, message, now_ns)
             case MetadataRequest():
@@ -199,18 +202,15 @@ class ControlPort:
                 admission.acknowledge_when_committed(
                     session.producer_id, session.producer_epoch, request.round, row
                 )
-        reply = SessionStateReply(
-            session.producer_id,
-            session.producer_epoch,
-            session.next_sequence,
-            _state_rows(session, table.commit),
-        )
-        self._requests.reply(caller, reply)
+        self._requests.reply(caller, state_reply(session, table.commit))
 
     # --- operators ---
 
     def on_read_index(self, admission: Admission, answered: ReadIndexAnswered) -> None:
-        self._cursors.on_read_index(admission, answered)
+        if self._lookups.owns(answered):
+            self._lookups.on_read_index(admission, answered)
+        else:
+            self._cursors.on_read_index(admission, answered)
 
     def _transfer(self, caller: Caller, request: TransferRequest, now_ns: int) -> None:
         if not self._facts.is_leading:
@@ -254,13 +254,3 @@ class ControlPort:
                 reported.document, self._facts.node, self._nodes, self._slots
             )
             self._requests.reply(caller, StatusReply(document))
-
-
-def _state_rows(session: Session, commit: int) -> bytes:
-    pack = ACK_ROW.pack
-    return b"".join(
-        pack(row.sequence, row.first_lsn, row.count, ErrorCode.OK, 0)
-        if 0 < row.index <= commit
-        else pack(row.sequence, 0, row.count, ErrorCode.OUTCOME_UNKNOWN, 0)
-        for row in session.rows.values()
-    )

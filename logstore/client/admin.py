@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from logstore.client.clock import milliseconds_until, seconds_from_now
+from logstore.client.commits import SessionCommits, look_up
 from logstore.client.consumer import AtTime
 from logstore.client.cursors import Cursor, Cursors, deletion_of
 from logstore.client.endpoint import Endpoint
@@ -229,6 +230,15 @@ class Admin:
         Args and errors as `set_cursor`.
         """
         return self._cursors.change(deletion_of(name), expected_lsn)
+
+    def session_commits(self, name: str) -> SessionCommits | None:
+        """What the producer session of this name has committed; None: there is none. Linearizable,
+        and unlike opening the session it fences nobody.
+
+        Raises:
+          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+        """
+        return look_up(self._context, self._routing, name, timeout_s=self._timeout_s)
 
     def leader(self, *, timeout: float | None = None) -> int:
         """Node id of the leader; waits for one, `timeout` seconds instead of the client's.

@@ -132,6 +132,13 @@ class SessionStateReply(msgspec.Struct, frozen=True, gc=False):
     rows: bytes
 
 
+class SessionLookupRequest(msgspec.Struct, frozen=True, gc=False):
+    """What has the session of this name committed? Linearizable, and changes nothing: unlike
+    OpenSession it fences nobody. A SessionStateReply, of producer id 0 if there is none."""
+
+    name: bytes
+
+
 class TransferRequest(msgspec.Struct, frozen=True, gc=False):
     """`target` 0: whichever voter is most up to date."""
 
@@ -342,6 +349,7 @@ register(75, InitializeRequest, "", has_tail=True, tail_unit=FIRST_LSN_SIZE)
 register(76, SetCursorRequest, "QQ?", has_tail=True)
 register(77, CursorsRequest, "")
 register(78, CursorsReply, "", has_tail=True)
+register(79, SessionLookupRequest, "", has_tail=True)
 register(96, ImportRequest, "QQ", has_tail=True)
 register(128, Acks, "QII", has_tail=True, tail_unit=ACK_ROW.size)
 register(129, Welcome, "Q")

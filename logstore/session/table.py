@@ -122,6 +122,10 @@ class SessionTable:
         """The session for a SessionState answer (E9); its rows are not to be changed."""
         return self._fenced(producer_id, producer_epoch)
 
+    def named(self, name: bytes) -> Session | None:
+        """The session of this name; it is not to be changed."""
+        return self._sessions.get(self._ids_by_name.get(name, 0))
+
     def _fenced(self, producer_id: int, producer_epoch: int) -> Session | Refused:
         session = self._sessions.get(producer_id)
         if session is None:
