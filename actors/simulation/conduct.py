@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 
 from actors.simulation.cluster import SimulatedCluster
-from actors.simulation.disk_faults import RotKind
+from actors.simulation.disk_faults import EVERYWHERE, RotKind
 from actors.simulation.faults import ROLL, Fault, FaultKind, RotPlace
 from actors.simulation.random_streams import stream
 from actors.simulation.replica import Replica
@@ -196,6 +196,7 @@ class Conductor:
                     self._cluster.reach.lied(replica.node)
                     self._cluster.forgive(replica.node)
                 replica.power_cut(random, garble=fault.mode == "garble")
+                self._forgive_if_forgetful(replica.node)
                 self._later(fault, replica.start)
 
         for replica in replicas:
@@ -272,29 +273,35 @@ class Conductor:
         self._while(fault, fault.node, apply)
 
     def _rot(self, fault: Fault) -> None:
+        """Once a disk would forget what it has flushed, nobody can tell it from one that never had
+        it: such sectors are spared (FAULTS D33)."""
         random = stream(fault.pick, "rot")
         is_cached_too = bool(random.randrange(4))
         node, disk = fault.node, self._replica(fault).disk
-        kind = _ROT_KINDS[fault.mode]
-        if fault.process not in _ROT_PLACES:
-            hits = [disk.rot(random, kind, _ends(fault.process), is_cached_too=is_cached_too)]
-        else:
-            places = self._cluster.facts.places(node)
-            hits = [
-                disk.rot(
-                    random,
-                    kind,
-                    _ends(extent.path),
-                    is_cached_too=is_cached_too,
-                    within=extent.within,
-                )
-                for extent in places.aim(RotPlace(fault.process), random, fault.amount)
-            ]
-        for hit in hits:
+        places = self._cluster.facts.places(node)
+        aims = [(fault.process, EVERYWHERE)]
+        if fault.process in _ROT_PLACES:
+            extents = places.aim(RotPlace(fault.process), random, fault.amount)
+            aims = [(extent.path, extent.within) for extent in extents]
+        for path, within in aims:
+            hit = disk.rot(
+                random,
+                _ROT_KINDS[fault.mode],
+                _ends(path),
+                is_cached_too=is_cached_too,
+                within=within,
+                spared=places.needed(),
+            )
             if hit is not None:
                 self._world.note(f"rot {hit[0]} sector {hit[1]}")
                 self._cluster.excuse(node)
                 self._cluster.facts.disk_changed(node)
+                self._forgive_if_forgetful(node)
+
+    def _forgive_if_forgetful(self, node: int) -> None:
+        cluster = self._cluster
+        if node in cluster.excused and cluster.facts.places(node).is_forgetful():
+            cluster.forgive(node)
 
 
 def _ends(end: str) -> Callable[[str], bool]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from random import Random
+from typing import Unpack
 
 from actors.simulation import disk_faults
 from actors.simulation.disk_acts import Clock, DiskActs, StillClock
@@ -231,18 +232,17 @@ class SimulatedDisk:
         is_wanted: Callable[[str], bool],
         *,
         is_cached_too: bool,
-        within: range = disk_faults.EVERYWHERE,
+        **options: Unpack[disk_faults.RotOptions],
     ) -> tuple[str, int] | None:
-        """Hit one durable sector of a file whose path is wanted, with some of the bytes `within`.
-        Without `is_cached_too` the page cache keeps its good copy until it is dropped. Returns
-        (path, sector), or None; MISDIRECTED hits a second one, see `rotten`."""
+        """Hit a durable sector of a wanted file. Without `is_cached_too` the page cache keeps its
+        good copy. Returns (path, sector), or None; MISDIRECTED hits a second one, see `rotten`."""
         self.acts.finish()
         files = {
             path: file
             for path, file in self._names.files.items()
             if self._names.durable.get(path) is file and is_wanted(path)
         }
-        return disk_faults.rot(files, random, kind, is_cached_too=is_cached_too, within=within)
+        return disk_faults.rot(files, random, kind, is_cached_too=is_cached_too, **options)
 
     def set_unreadable(self, path: str, sector: int) -> None:
         """Reading the sector is an I/O error until it is written again."""

@@ -7,9 +7,10 @@ the power cut's to lose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum, auto
 from random import Random
+from typing import TypedDict
 
 from actors.simulation.disk_file import SimulatedFile
 from actors.simulation.disk_sectors import ZERO_SECTOR, cut_sectors
@@ -29,6 +30,14 @@ class RotKind(Enum):
     UNREADABLE = auto()  # EIO until it is written again
 
 
+class RotOptions(TypedDict, total=False):
+    """`within`: some of these bytes of the file are hit, a flipped bit lies among them. `spared`:
+    (path, sector) that are not hit."""
+
+    within: range
+    spared: Collection[tuple[str, int]]
+
+
 def rot(
     files: dict[str, SimulatedFile],
     random: Random,
@@ -36,21 +45,25 @@ def rot(
     *,
     is_cached_too: bool,
     within: range = EVERYWHERE,
+    spared: Collection[tuple[str, int]] = (),
 ) -> tuple[str, int] | None:
     """Hit one sector of these files: each file that has a candidate is as likely as any other, so
-    that small files are hit too. `within`: some of these bytes of the file, a flipped bit lies
-    among them. Returns (path, sector), or None if no sector can be hit so."""
+    that small files are hit too. Returns (path, sector), or None if no sector can be hit so."""
     paths = list(files)
     for path in random.sample(paths, len(paths)):
         file = files[path]
-        numbers = [number for number in _candidates(file, kind) if _overlap(number, within)]
+        numbers = [
+            number
+            for number in _candidates(file, kind)
+            if _overlap(number, within) and (path, number) not in spared
+        ]
         if not numbers:
             continue
         number = random.choice(numbers)
         if kind is RotKind.UNREADABLE:
             refuse_sector(file, number, is_cached_too=is_cached_too)
         elif kind is RotKind.MISDIRECTED:
-            other = _other_sector(files, random, file.durable[number])
+            other = _other_sector(files, random, file.durable[number], spared)
             if other is None:
                 continue
             _swap(file, number, *other, is_cached_too=is_cached_too)
@@ -147,13 +160,20 @@ def _live_bytes(file: SimulatedFile, number: int) -> int:
 
 
 def _other_sector(
-    files: dict[str, SimulatedFile], random: Random, content: bytes
+    files: dict[str, SimulatedFile],
+    random: Random,
+    content: bytes,
+    spared: Collection[tuple[str, int]],
 ) -> tuple[SimulatedFile, int] | None:
     """A settled sector that holds something else."""
     paths = list(files)
     for path in random.sample(paths, len(paths)):
         file = files[path]
-        numbers = [n for n in _candidates(file, RotKind.MISDIRECTED) if file.durable[n] != content]
+        numbers = [
+            number
+            for number in _candidates(file, RotKind.MISDIRECTED)
+            if file.durable[number] != content and (path, number) not in spared
+        ]
         if numbers:
             return file, random.choice(numbers)
     return None

@@ -136,6 +136,9 @@ class DiskFacts:
     def held_at_start(self, node: int) -> list[Held]:
         return self._held.get(node, [])
 
+    def held_now(self, node: int) -> list[Held]:
+        return [] if self._disk_of(node).has_lies else self.places(node).held()
+
     def half_headed(self, node: int) -> list[int]:
         return self.places(node).half_headed() if self._is_as_started.get(node) else []
 

@@ -68,6 +68,7 @@ class Ledger:
         self._talk = TermTalk(
             findings, self._committed, majority=majority, election_timeout_ns=election_timeout_ns
         )
+        self._damage = Damage(findings, self._committed, durability)
         self._steps = ReplicaSteps(
             findings,
             known,
@@ -75,7 +76,7 @@ class Ledger:
             committed=self._committed,
             elections=self._elections,
             claims=claims,
-            damage=Damage(findings, durability),
+            damage=self._damage,
             rings=self._rings,
             orders=self._orders,
             talk=self._talk,
@@ -226,6 +227,16 @@ class Ledger:
         if self._is_replica_known:
             self._cursors.listed(number, cursors, at_ns)
 
+    def verified(
+        self, node: int, span: tuple[int, int], chain: int, named: Sequence[int], at_ns: int
+    ) -> None:
+        """A client had `node` verify the entries of `span`, [first, last]: `named` are damaged."""
+        self._damage.on_verified(node, span, chain, named, at_ns)
+
+    def damage_named(self, node: int, lsns: tuple[int, int], at_ns: int) -> None:
+        """`node` refused a client the LSNs [first, last], because they are damaged."""
+        self._damage.on_refused(node, lsns, at_ns)
+
     # --- replicas ---
 
     def started(self, node: int, incarnation: int, at_ns: int) -> None:
@@ -324,6 +335,10 @@ class Ledger:
         under way."""
         self._liveness.converged(at_ns)
         self._steps.converged(at_ns)
+
+    def final_damage(self, node: int, named: Sequence[tuple[int, int]], at_ns: int) -> None:
+        """What the core of `node` calls damaged in the end: ranges of indexes."""
+        self._damage.on_end(self._steps[node], named, at_ns)
 
     def final_log(
         self, node: int, entries: Iterable[tuple[EntryHeader, bytes]], at_ns: int

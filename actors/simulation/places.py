@@ -25,6 +25,7 @@ from logstore.format.segment_header import (
     SegmentHeader,
     unpack_segment_header,
 )
+from logstore.limits import SECTOR_BYTES
 from logstore.storage.segment import record_position, segment_numbers, segment_path
 
 
@@ -38,6 +39,12 @@ class Extent(msgspec.Struct, frozen=True, gc=False):
     @property
     def within(self) -> range:
         return range(self.start, self.start + len(self.content))
+
+    @property
+    def sectors(self) -> set[tuple[str, int]]:
+        """(path, sector) of all of it."""
+        end = -(-self.within.stop // SECTOR_BYTES)
+        return {(self.path, number) for number in range(self.start // SECTOR_BYTES, end)}
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -101,6 +108,23 @@ class Places:
             for index, place in sorted(self._places.items())
         ]
 
+    def is_forgetful(self) -> bool:
+        """Some of it would pass for a write that never ended: an entry has lost both halves, and no
+        whole record behind it shows that it was flushed. One fault never does that."""
+        return any(not is_whole for _, is_whole in self._unproved(self._newest()))
+
+    def needed(self) -> set[tuple[str, int]]:
+        """(path, sector) that must not rot, lest it becomes forgetful."""
+        newest = self._newest()
+        sectors = {sector for place, _ in self._unproved(newest) for sector in place.frame.sectors}
+        proofs = [place for place in newest if self._is_whole(place.record)]
+        if proofs:
+            proof = proofs[-1].record.sectors
+            kept = [place for place in newest if place.record.sectors != proof]
+            if any(not is_whole for _, is_whole in self._unproved(newest, kept)):
+                sectors |= proof
+        return sectors
+
     def half_headed(self) -> list[int]:
         """Segments with a header in one of their two files, and none that is whole in the other."""
         self._disk.acts.settle_for_asker()
@@ -119,16 +143,30 @@ class Places:
                 segment_path(self._folder, each, role) for each in numbers for role in FileRole
             ]
             return [Extent(random.choice(paths), 0, bytes(SEGMENT_IMAGE_SIZE))] if paths else []
-        _, newest = max(self._places.items(), default=(0, None))
-        if newest is None:
+        entries = self._newest()
+        if not entries:
             return []
-        rising = [each for _, each in sorted(self._places.items())]
-        entries = [each for each in rising if each.segment == newest.segment]
         if place is RotPlace.ENTRY:
             entries = entries[:-amount]
             return _halves(random.choice(entries)) if entries else []
         hit = random.choice(entries[-amount:])
         return [hit.frame if place is RotPlace.FRAME else hit.record]
+
+    def _newest(self) -> list[Place]:
+        """The entries of the newest segment that has any, rising."""
+        rising = [each for _, each in sorted(self._places.items())]
+        return [each for each in rising if each.segment == rising[-1].segment]
+
+    def _unproved(
+        self, newest: list[Place], records: list[Place] | None = None
+    ) -> list[tuple[Place, bool]]:
+        """Entries behind the last whole record, of `records` if they are given, and whether their
+        frames are whole."""
+        whole = [
+            each for each in (newest if records is None else records) if self._is_whole(each.record)
+        ]
+        behind = newest[newest.index(whole[-1]) + 1 :] if whole else newest
+        return [(each, self._is_whole(each.frame)) for each in behind]
 
     def _is_whole(self, extent: Extent) -> bool:
         self._disk.acts.settle_for_asker()

@@ -126,10 +126,24 @@ class _Run:
             self._pass_for(lambda: False, SETTLE_NS)
         if not self._pass_for(self._is_equal, within_ns):
             self._complain(f"{self._state()} {within_ns / 1e9:.1f} s after the heal")
+        self._audit(within_ns)
+
+    def _audit(self, within_ns: int) -> None:
+        """Whoever has damage and runs is read from one end to the other."""
+        cluster = self.cluster
+        nodes = [node for node in cluster.excused if node in cluster.watch.cores]
+        if not nodes or cluster.has_problems:
+            return
+        self.workload.audit(sorted(nodes))
+        if not self._pass_for(lambda: self.workload.has_audited, within_ns):
+            self._complain(f"{self._state()}, and one of {nodes} does not show its log")
+        self._pass_for(lambda: False, SETTLE_NS)  # what readers have found is told to raft
 
     def _end(self) -> None:
         cluster, now_ns = self.cluster, self.cluster.world.now_ns
         cluster.ledger.converged(now_ns)
+        for node, core in cluster.watch.cores.items():
+            cluster.ledger.final_damage(node, core.faulty, now_ns)
         for node in self._sound_nodes():
             core = cluster.watch.cores[node]
             entries = read_committed(cluster.replicas[node], core.commit)

@@ -5,9 +5,12 @@ Owns the clients' processes. Must not know faults, nor how a client works.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from actors.simulation.clients import consumer as consumers
 from actors.simulation.clients import producer as producers
 from actors.simulation.clients import reader as readers
+from actors.simulation.clients.auditor import Auditor
 from actors.simulation.clients.consumer import Consumer
 from actors.simulation.clients.host import ClientHost
 from actors.simulation.clients.keeper import Keeper
@@ -19,7 +22,7 @@ from actors.simulation.process import Process
 from actors.simulation.random_streams import stream
 
 # Numbers of clients: each kind has its own hundred, so that none is given twice.
-_PRODUCERS, _CONSUMERS, _READERS, _OPERATORS, _KEEPERS = 0, 100, 200, 300, 400
+_PRODUCERS, _CONSUMERS, _READERS, _OPERATORS, _KEEPERS, _AUDITORS = range(0, 600, 100)
 
 
 class Workload:
@@ -31,6 +34,7 @@ class Workload:
         self._consumers: dict[str, Consumer] = {}
         self._keepers: dict[str, Keeper] = {}
         self._probes: list[Probe] = []
+        self._auditors: list[Auditor] = []
         self._operator: Operator | None = None
 
     def start(self) -> None:
@@ -75,6 +79,15 @@ class Workload:
     def is_probe_acknowledged(self) -> bool:
         return any(each.is_acknowledged for each in self._probes)
 
+    def audit(self, nodes: Sequence[int]) -> None:
+        """Somebody reads all that each of `nodes` shows."""
+        for node in nodes:
+            self._cluster.add_client(f"auditor-{node}", self._make_auditor)
+
+    @property
+    def has_audited(self) -> bool:
+        return all(each.is_done for each in self._auditors)
+
     def stop_appending(self) -> None:
         for name, producer in self._producers.items():
             producer.stop_appending()
@@ -107,6 +120,12 @@ class Workload:
     def _make_roaming_reader(self, process: Process) -> Reader:
         host = self._host(process, _READERS)
         return Reader(host, readers.draw_roaming(host))
+
+    def _make_auditor(self, process: Process) -> Auditor:
+        host = self._host(process, _AUDITORS)
+        auditor = Auditor(host, node=host.number - _AUDITORS)
+        self._auditors.append(auditor)
+        return auditor
 
     def _make_operator(self, process: Process) -> Operator:
         self._operator = Operator(self._host(process, _OPERATORS))

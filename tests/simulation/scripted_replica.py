@@ -102,6 +102,14 @@ class ListeningLedger:
     ) -> None:
         self.told.append(("read", invoked_ns, returned_ns, end_lsn, is_linearizable))
 
+    def verified(
+        self, node: int, span: tuple[int, int], chain: int, named: Sequence[int], at_ns: int
+    ) -> None:
+        self.told.append(("verified", node, span, chain, list(named)))
+
+    def damage_named(self, node: int, lsns: tuple[int, int], at_ns: int) -> None:
+        self.told.append(("named", node, lsns))
+
     def cursor_asked(self, number: int, change: Cursor | None, expected_lsn: int) -> None:
         self.told.append(("cursor", number, change, expected_lsn))
 

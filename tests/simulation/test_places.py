@@ -121,6 +121,48 @@ def test_of_a_device_that_owes_a_flush_nothing_is_held() -> None:
     assert stage.held() == []
 
 
+# --- what must not rot ---
+
+
+def proved(stage: Stage) -> tuple[bool, set[tuple[str, int]]]:
+    """(is it forgetful, what must not rot: file and sector behind the header block)."""
+    places = stage.facts.places(NODE)
+    needed = {(path.removeprefix(f"{FOLDER}/"), at - FIRST_SECTOR) for path, at in places.needed()}
+    return places.is_forgetful(), needed
+
+
+def test_a_whole_frame_needs_no_record_and_a_whole_record_no_frame() -> None:
+    stage = Stage()
+    assert proved(stage) == (False, set())
+    stage.rot(f"{NEW}.raft", 0)
+    assert proved(stage) == (False, {(f"{NEW}.data", 0)})
+    stage = Stage()
+    stage.rot(f"{NEW}.data", 0)
+    assert proved(stage) == (False, {(f"{NEW}.raft", 0)})
+
+
+def test_who_has_lost_both_halves_of_its_last_entries_is_forgetful() -> None:
+    stage = Stage()
+    stage.rot(f"{NEW}.data", 0)
+    stage.rot(f"{NEW}.raft", 0)
+    assert proved(stage)[0]
+    stage.trial.restart()
+    assert stage.trial.recovered.last.header.index == 8
+
+
+def test_a_record_behind_proves_what_has_lost_both_halves() -> None:
+    stage = Stage()
+    for _ in range(4):
+        stage.trial.commit(1, [8])
+    stage.tell()
+    stage.rot(f"{NEW}.data", 1)
+    assert proved(stage) == (False, set())
+    stage.rot(f"{NEW}.raft", 0)
+    assert proved(stage) == (False, {(f"{NEW}.raft", 1)})
+    stage.trial.restart()
+    assert [(each.first, each.last) for each in stage.trial.recovered.faulty] == [(10, 12)]
+
+
 # --- where rot is aimed ---
 
 

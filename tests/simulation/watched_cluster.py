@@ -88,3 +88,6 @@ class WatchedCluster(VirtualCluster):
 
     def half_headed(self, node: int) -> tuple[int, ...]:
         return ()
+
+    def held_now(self, node: int) -> tuple[Held, ...]:
+        return ()

@@ -78,6 +78,14 @@ class CommittedLog:
         place = index - self.start_index - 1
         return self.chains[place] if 0 <= place < len(self.chains) else None
 
+    def lsns_at(self, index: int) -> tuple[int, int] | None:
+        """[first, last] LSN of a committed entry that has any."""
+        chain = self.chain_at(index)
+        header = None if chain is None else self._known.headers.get(chain)
+        if header is None or header.next_lsn == header.first_lsn:
+            return None
+        return header.first_lsn, header.next_lsn - 1
+
     def end_lsn_at(self, index: int) -> int:
         """The last LSN up to `index`, which is committed, or the start."""
         if index <= self.start_index:

@@ -8,8 +8,9 @@ one file of a pair lacks is there again. A replica whose medium is whole names n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from actors.simulation.checkers.committed_log import CommittedLog
 from actors.simulation.checkers.invariant import Findings, Invariant
 from actors.simulation.checkers.ports import Durability, Held
 from actors.simulation.checkers.replica import Replica
@@ -19,10 +20,13 @@ from logstore.format.peer_messages import HeartbeatReply
 class Damage:
     """The damage of all replicas; without a `durability` port only what they tell is checked."""
 
-    __slots__ = ("_durability", "_findings")
+    __slots__ = ("_committed", "_durability", "_findings")
 
-    def __init__(self, findings: Findings, durability: Durability | None) -> None:
+    def __init__(
+        self, findings: Findings, committed: CommittedLog, durability: Durability | None
+    ) -> None:
         self._findings = findings
+        self._committed = committed
         self._durability = durability
 
     def on_recovered(self, replica: Replica, at_ns: int) -> None:
@@ -83,6 +87,46 @@ class Damage:
         if (reply.faulty_first, reply.faulty_last) != (first, last):
             text = f"node {replica.node} tells of damage {reply.faulty_first}-{reply.faulty_last}"
             self._report(f"{text}, it is {first}-{last}", at_ns)
+
+    # --- readers ---
+
+    def on_verified(
+        self, node: int, span: tuple[int, int], chain: int, named: Sequence[int], at_ns: int
+    ) -> None:
+        """A reader was told that of [first, last] these entries are damaged, and no others; `chain`
+        is the one at the last, 0 where damage hides it."""
+        first, last = span
+        for held in self._held_now(node):
+            if not first <= held.index <= last or held.is_whole == (held.index not in named):
+                continue
+            what = "is" if held.is_whole else "is not"
+            text = f"node {node} verifies [{first}, {last}], and damaged is {sorted(named)}"
+            self._report(f"{text}: entry {held.index} {what} whole", at_ns)
+            return
+        if not named and chain != self._committed.chain_at(last):
+            text = f"node {node} verifies [{first}, {last}] and has another chain there"
+            self._findings.report(Invariant.I3, text, at_ns)
+
+    def on_refused(self, node: int, lsns: tuple[int, int], at_ns: int) -> None:
+        """A reader was told that these LSNs, [first, last], are damaged: each is in one entry that
+        is."""
+        first, last = lsns
+        for held in self._held_now(node):
+            entry = self._committed.lsns_at(held.index)
+            if held.is_whole and entry is not None and entry[0] <= last and entry[1] >= first:
+                text = f"node {node} calls LSNs [{first}, {last}] damaged, entry {held.index} is"
+                self._report(f"{text} whole", at_ns)
+                return
+
+    def on_end(self, replica: Replica, named: Sequence[tuple[int, int]], at_ns: int) -> None:
+        """What a replica's core calls damaged when the run is over, as ranges."""
+        told = [index for first, last in named for index in range(first, last + 1)]
+        if told != sorted(set(replica.faulty)):
+            text = f"node {replica.node} calls {told} damaged, it was told of {replica.faulty}"
+            self._report(text, at_ns)
+
+    def _held_now(self, node: int) -> Iterable[Held]:
+        return () if self._durability is None else self._durability.held_now(node)
 
     def _report(self, text: str, at_ns: int) -> None:
         self._findings.report(Invariant.I12, text, at_ns)

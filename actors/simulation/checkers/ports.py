@@ -64,6 +64,10 @@ class Durability(Protocol):
         present incarnation began; nothing if it changed meanwhile, or lies."""
         ...
 
+    def held_now(self, node: int) -> Iterable[Held]:
+        """The same, as its medium is now."""
+        ...
+
     def half_headed(self, node: int) -> Iterable[int]:
         """Segments with a header in one file of their pair only, on a medium that has not changed
         since the start."""

@@ -92,6 +92,12 @@ class ClientLedger(Protocol):
 
     def cursors_listed(self, number: int, cursors: Sequence[Cursor], at_ns: int) -> None: ...
 
+    def verified(
+        self, node: int, span: tuple[int, int], chain: int, named: Sequence[int], at_ns: int
+    ) -> None: ...
+
+    def damage_named(self, node: int, lsns: tuple[int, int], at_ns: int) -> None: ...
+
 
 def _nobody(_code: int) -> None:
     """Nobody counts refusals."""

@@ -125,3 +125,46 @@ def frames_are_written_over_frames(stage: Stage, is_broken: bool) -> None:
     stage.write(1, 0)
     if is_broken:
         stage.ledger.overwritten(2, "/node-2/1.data", 8192, stage.tick())
+
+
+# --- readers ---
+
+
+def verify_all(stage: Stage, node: int, *named: int, chain: int = 0) -> None:
+    last = len(stage.nodes[node].rows)
+    stage.ledger.verified(node, (1, last), chain, named, stage.tick())
+
+
+@breaks("I12", says="damaged is []: entry 3 is not whole")
+def a_verification_passes_over_damage(stage: Stage, is_broken: bool) -> None:
+    four_entries(stage)
+    stage.rot(2, "frame", "nothing")
+    verify_all(stage, 2, *([] if is_broken else [3]))
+
+
+@breaks("I12", says="damaged is [3, 4]: entry 4 is whole")
+def a_verification_finds_damage_where_there_is_none(stage: Stage, is_broken: bool) -> None:
+    four_entries(stage)
+    stage.rot(2, "frame", "nothing")
+    verify_all(stage, 2, *([3, 4] if is_broken else [3]))
+
+
+@breaks("I3", says="verifies [1, 4] and has another chain there")
+def a_verification_of_another_log(stage: Stage, is_broken: bool) -> None:
+    four_entries(stage)
+    verify_all(stage, 2, chain=stage.nodes[2].rows[2 if is_broken else 3].chain)
+
+
+@breaks("I12", says="calls LSNs [2, 3] damaged, entry 4 is whole")
+def a_fetch_is_refused_for_more_than_is_damaged(stage: Stage, is_broken: bool) -> None:
+    four_entries(stage)
+    stage.rot(2, "frame", "nothing")
+    stage.ledger.damage_named(2, (2, 3 if is_broken else 2), stage.tick())
+
+
+@breaks("I12", says="calls [2] damaged, it was told of [3]")
+def a_core_forgets_what_readers_told_it(stage: Stage, is_broken: bool) -> None:
+    four_entries(stage)
+    stage.rot(2, "frame", "nothing")
+    stage.step(2, EntryRotted(Index(3)))
+    stage.ledger.final_damage(2, [(2, 2) if is_broken else (3, 3)], stage.tick())

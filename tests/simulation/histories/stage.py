@@ -119,6 +119,9 @@ class Stage:
     def held_at_start(self, node: int) -> list[Held]:
         return self.nodes[node].held
 
+    def held_now(self, node: int) -> list[Held]:
+        return self.nodes[node].held
+
     def half_headed(self, node: int) -> list[int]:
         return self.nodes[node].half_headed
 
