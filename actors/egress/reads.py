@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from logstore.errors import CorruptData, FormatError
+from logstore.errors import CorruptData, FormatError, InvalidRequest
 from logstore.format.batch import BATCH_HEADER_SIZE, iterate_batches, verify_batch
 from logstore.format.client_messages import PIECE
 from logstore.format.entry import EntryHeader, takes_lsns
@@ -22,6 +22,8 @@ from logstore.storage.log_reader import LogReader
 # again: 1,024 x 40 us and 64 x 1 ms keep egress' loop alive (SAFETY M3).
 VERIFY_ENTRIES_MAX = 1_024
 VERIFY_FAULTS_MAX = 64
+# A batch that does not hold together, in an entry that does, was damaged before it was written.
+_DAMAGE = (CorruptData, FormatError, InvalidRequest)
 
 
 class Bounds(msgspec.Struct, frozen=True, gc=False):
@@ -79,7 +81,7 @@ def read_pieces(
             _add_piece(pieces, header, body, last_lsn=last_lsn, max_bytes=left)
             if pieces.next_lsn < header.next_lsn:
                 break  # the entry was cut: a smaller one behind it would fit, and leave a gap
-        except (CorruptData, FormatError) as damage:
+        except _DAMAGE as damage:
             if pieces.count:
                 break
             end = _end_of_damage(log, bounds, entry, pieces.next_lsn)
@@ -100,17 +102,17 @@ def whole_group(log: LogReader, record: RaftRecord) -> bytes:
 
 
 def _end_of_damage(log: LogReader, bounds: Bounds, index: Index, first_lsn: Lsn) -> Lsn:
-    """The last LSN of a damaged entry, as far as its own record or the next one can tell."""
-    if index == bounds.visible_index:
-        return bounds.visible_lsn
-    for neighbour, is_next in ((index, False), (Index(index + 1), True)):
+    """The last LSN of a damaged entry, as far as its own record or a later one can tell: entries
+    in between have lost their records, too."""
+    last = min(bounds.visible_index, index + VERIFY_FAULTS_MAX)
+    for place in range(index, last + 1):
         try:
-            header = log.row(neighbour).header
+            header = log.row(Index(place)).header
         except CorruptData:
             continue
-        end = header.first_lsn if is_next else header.next_lsn
+        end = header.next_lsn if place == index else header.first_lsn
         return Lsn(max(first_lsn, end - 1))
-    return first_lsn
+    return bounds.visible_lsn if last == bounds.visible_index else first_lsn
 
 
 def _add_piece(
@@ -220,7 +222,7 @@ def _verify_entry(
         _check_entry(log, header, found, batch_max_bytes)
         if found.chain not in (0, header.prev_chain):
             raise FormatError(f"prev_chain {header.prev_chain} is not the chain {found.chain}")
-    except (CorruptData, FormatError) as damage:
+    except _DAMAGE as damage:
         _add_fault(found, header.index, header.first_lsn, Lsn(header.next_lsn - 1), damage)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from crc32c import crc32c
@@ -27,10 +28,12 @@ from logstore.format.group import FRAME_HEADER_SIZE, frame_size, unpack_frame_he
 from logstore.format.meta import LogStart
 from logstore.format.raft_record import RECORD_SIZE, RaftRecord, unpack_raft_record
 from logstore.format.segment_header import FileRole, SegmentHeader
+from logstore.limits import POSITION_MAX
 from logstore.model import FIRST_LSN, NO_INDEX, NO_TERM, Index, Lsn
 from logstore.storage.disk import Disk
 from logstore.storage.meta_store import newest_meta
 from logstore.storage.segment import (
+    base_row,
     read_either_header,
     record_position,
     segment_name,
@@ -46,6 +49,12 @@ _PAIRS_OPEN_MAX = 64
 _CHUNK_RECORDS = 256
 _CHUNKS_MAX = 64
 _SCAN_RECORDS = 8_192
+# So far a search looks behind a damaged record for a whole one: 32 sectors of records, 1 ms.
+_DAMAGED_RUN_MAX = 128
+_ABOVE_ALL = base_row(
+    Index(POSITION_MAX), NO_TERM, 0,
+    next_lsn=Lsn(POSITION_MAX), timestamp_ns=POSITION_MAX, cumulative_bytes=POSITION_MAX,
+).header  # fmt: skip
 
 _T = TypeVar("_T")
 
@@ -133,7 +142,8 @@ class LogReader:
         record = self.record(index)
         return record, self._segment(index)[0].number
 
-    # --- searches; nothing above `last_index` is looked at ---
+    # --- searches; nothing above `last_index` is looked at, and damage hides no other entry: of a
+    # damaged record they take what the next whole one says ---
 
     def index_of_lsn(self, lsn: Lsn, last_index: Index) -> Index:
         """The first entry with next_lsn > lsn, which holds `lsn`; `last_index` + 1 if there is
@@ -143,7 +153,8 @@ class LogReader:
             return header.first_lsn
 
         def key(index: int) -> Lsn:
-            return self.row(Index(index)).header.next_lsn
+            place, header = self._whole_from(index, stop)
+            return header.next_lsn if place == index else header.first_lsn
 
         first, stop = self._search_range(lsn, last_index, base, takes_equal=True)
         return Index(first + bisect_right(range(first, stop), lsn, key=key))
@@ -155,7 +166,7 @@ class LogReader:
             return header.base_timestamp_ns
 
         def key(index: int) -> int:
-            return self.row(Index(index)).header.timestamp_ns
+            return self._whole_from(index, stop)[1].timestamp_ns
 
         first, stop = self._search_range(timestamp_ns, last_index, base, takes_equal=False)
         return Index(first + bisect_left(range(first, stop), timestamp_ns, key=key))
@@ -167,7 +178,9 @@ class LogReader:
             return header.base_cumulative_bytes
 
         def key(index: int) -> int:
-            return self.row(Index(index)).header.cumulative_bytes
+            place, header = self._whole_from(index, stop)
+            total = header.cumulative_bytes
+            return total if place == index else total - header.body_size
 
         first, stop = self._search_range(position, last_index, base, takes_equal=False)
         return Index(first + bisect_left(range(first, stop), position, key=key))
@@ -186,6 +199,23 @@ class LogReader:
             raise CorruptData(str(error), 0, expected="a segment file", got="no file") from error
 
     # --- inside ---
+
+    def _whole_from(self, index: int, stop: int) -> tuple[int, EntryHeader]:
+        """The first entry of [index, stop) with a whole record; `stop` and a header that every
+        searched value lies below if there is none: whatever they have, it is more.
+
+        Raises:
+          CorruptData: none of the next `_DAMAGED_RUN_MAX` records is whole.
+        """
+        try:
+            return index, self.row(Index(index)).header
+        except CorruptData:
+            for place in range(index + 1, min(stop, index + _DAMAGED_RUN_MAX)):
+                with suppress(CorruptData, FileNotFoundError):
+                    return place, self._record(Index(place)).header
+            if stop > index + _DAMAGED_RUN_MAX:
+                raise
+        return stop, _ABOVE_ALL
 
     def _newest_of_kind(self, kind: int, last_index: Index) -> Index | None:
         import numpy as np  # only searches need it; the other readers start without
@@ -300,7 +330,11 @@ class LogReader:
         found = self._chunks.get(key)
         if found is None:
             first = Index(header.first_index + number * _CHUNK_RECORDS)
-            found = self._read_records(header, first, _CHUNK_RECORDS)
+            try:
+                found = self._read_records(header, first, _CHUNK_RECORDS)
+            except CorruptData:
+                # A sector that the device refuses is damage of its own records only (Q5).
+                return self._read_salvaged(header, first, _CHUNK_RECORDS)
             self._chunks[key] = found
             if len(self._chunks) > _CHUNKS_MAX:
                 self._chunks.popitem(last=False)

@@ -21,7 +21,7 @@ from logstore.format.client_messages import (
 )
 from logstore.raft.effects import ReadIndexAnswered
 from logstore.raft.events import EntryRotted, ReadIndexRequested
-from tests.unit.egress_stage import EgressStage, fetch
+from tests.unit.egress_stage import EgressStage, batch, fetch
 from transport import link
 
 MS = 1_000_000
@@ -226,7 +226,33 @@ def test_q5_a_damaged_record_hides_nothing_before_it_and_raft_hears_of_it(egress
     assert pieces_of(reply)[-1][0] == 3
     assert egress.heard() == []
     reply = client.ask(fetch(4))[0]
-    assert reply.code == ErrorCode.CORRUPT_DATA
+    assert (reply.code, reply.first, reply.last) == (ErrorCode.CORRUPT_DATA, 4, 4)
+    assert egress.heard() == [EntryRotted(4)]
+    assert pieces_of(client.ask(fetch(5))) == [(5, 5, 1)]
+
+
+def test_q5_damaged_records_are_named_as_one_range_wherever_a_read_begins(egress):
+    """Found by the simulator, seed 13 of 2026-11-21: the search for an LSN met a damaged record,
+    and a client was told that the whole log is damaged."""
+    egress.append(8, 8, 8, 0, 8, 8, 8)
+    damage(egress, "raft", record_position(3), size=4 * 128)
+    egress.show()
+    client = egress.client()
+    named = [client.ask(fetch(lsn))[0] for lsn in (3, 4, 5)]
+    assert [(reply.code, reply.first, reply.last) for reply in named] == [
+        (ErrorCode.CORRUPT_DATA, lsn, 5) for lsn in (3, 4, 5)
+    ]
+    assert pieces_of(client.ask(fetch(2))) == [(2, 2, 1)]
+    assert pieces_of(client.ask(fetch(6))) == [(6, 7, 1)]
+    assert egress.heard() == [EntryRotted(3)]
+
+
+def test_q5_damage_at_the_end_reaches_to_the_visible_lsn(egress):
+    egress.append(8, 8, 8)
+    damage(egress, "raft", record_position(2), size=2 * 128)
+    egress.show()
+    reply = egress.client().ask(fetch(2))[0]
+    assert (reply.code, reply.first, reply.last) == (ErrorCode.CORRUPT_DATA, 2, 3)
 
 
 def spans_of(reply):
@@ -280,6 +306,20 @@ def test_verify_lists_damaged_bodies_and_records_and_goes_on(egress):
     assert (reply.last_index, reply.last_lsn) == (5, 5)
     assert reply.chain == egress.log.rows[5].chain
     assert egress.heard() == [EntryRotted(2), EntryRotted(4)]
+
+
+def test_verify_names_a_batch_that_was_damaged_before_its_entry_was_written(egress):
+    """Its own CRC says so, the entry's does not."""
+    broken = bytearray(batch(8))
+    broken[-1] ^= 1
+    egress.log.persist_bodies([batch(8), bytes(broken), batch(8)])
+    egress.log.settle()
+    egress.show()
+    [reply] = egress.client().ask(VerifyRequest(1, 1 << 20))
+    [row] = msgspec.json.decode(reply.document)
+    assert (row["first_index"], row["first_lsn"], row["last_lsn"]) == (2, 2, 2)
+    assert "batch CRC" in row["reason"]
+    assert reply.last_index == 3
 
 
 def test_a_verification_is_cut_into_slices_of_bounded_work(egress, monkeypatch):

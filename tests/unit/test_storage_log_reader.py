@@ -10,6 +10,7 @@ from logstore.errors import CorruptData
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.model import EntryKind, Index, Lsn
+from logstore.storage import log_reader
 from logstore.storage.log_reader import LogReader
 from logstore.storage.segment import record_position, segment_path
 
@@ -124,6 +125,58 @@ def test_searches_by_lsn_time_and_bytes_agree_with_looking_at_every_entry() -> N
         for value in range(0, rows[-1].header.cumulative_bytes + 9, 4):
             by_bytes = next((h.index for h in seen if h.cumulative_bytes >= value), bound + 1)
             assert reader.index_of_bytes(value, Index(bound)) == by_bytes
+
+
+def test_searches_find_whole_entries_beside_damaged_records() -> None:
+    """What the next whole record says bounds a damaged one; it is found in its own LSNs only."""
+    trial = started([8, 0, 8], [8, 0, 8, 8])
+    trial.writer.roll()
+    trial.commit(1, [8, 8])
+    whole = LogReader(trial.disk, FOLDER).rows(Index(1), Index(9), 9)
+    last = Index(9)
+    for damaged in ({2}, {3, 4}, {1}, {6, 7}, {4, 5, 6}, {1, 2, 3, 4, 5, 6, 7}):
+        disk = trial.disk.fork()
+        content = bytearray(disk.durable_bytes(RAFT, 4096, 2 * SECTOR_BYTES))
+        for index in damaged:
+            content[(index - 1) * 128] ^= 1
+        for sector in (0, 1):
+            start = sector * SECTOR_BYTES
+            disk.damage(RAFT, FIRST + sector, bytes(content[start : start + SECTOR_BYTES]))
+        reader = LogReader(disk, FOLDER)
+        for row in whole:
+            header = row.header
+            if header.index in damaged:
+                continue
+            for lsn in range(header.first_lsn, header.next_lsn):
+                assert reader.index_of_lsn(Lsn(lsn), last) == header.index
+            total = header.cumulative_bytes
+            found = reader.index_of_bytes(total, last)
+            assert found == header.index or found in damaged or header.body_size == 0
+        for index in damaged:
+            header = whole[index - 1].header
+            for lsn in range(header.first_lsn, header.next_lsn):
+                assert reader.index_of_lsn(Lsn(lsn), last) in damaged
+            assert reader.index_of_time(header.timestamp_ns, last) in damaged
+
+
+def test_a_search_gives_up_behind_too_many_damaged_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "_DAMAGED_RUN_MAX", 3)
+    trial = started([8] * 7)
+    trial.disk.damage(RAFT, FIRST, b"")
+    with pytest.raises(CorruptData, match="record"):
+        LogReader(trial.disk, FOLDER).index_of_lsn(Lsn(2), Index(7))
+
+
+def test_a_sector_that_the_device_refuses_damages_its_own_records_only() -> None:
+    """Records of sealed segments are read many at a time."""
+    trial = started([8] * 7)
+    trial.writer.roll()
+    trial.disk.set_unreadable(RAFT, FIRST)
+    reader = LogReader(trial.disk, FOLDER)
+    for index in range(1, 5):
+        with pytest.raises(CorruptData):
+            reader.row(Index(index))
+    assert [reader.row(Index(index)).header.index for index in (5, 6, 7)] == [5, 6, 7]
 
 
 def test_the_newest_entry_of_a_kind_is_found_below_a_bound() -> None:
