@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # Each starts processes by the dozen, and mostly waits: one at a time, beside all the others.
 ON_REAL_PROCESSES = frozenset({"cluster", "contracts", "faults", "stress"})
@@ -27,12 +28,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 collect_ignore = [] if find_spec("pyspark") else ["spark"]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`pytest -n 2 --dist loadgroup`: never two clusters at once."""
-    for item in items:
-        if not ON_REAL_PROCESSES.isdisjoint(Path(item.path).parts):
-            item.add_marker(pytest.mark.xdist_group("processes"))
+class OneClusterAtATime(LoadScopeScheduling):
+    """Tests on real processes are one piece of work; every other test is one by itself."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "processes" if nodeid.split("/")[1] in ON_REAL_PROCESSES else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneClusterAtATime:
+    """`pytest -n 2`, which is what `make test` is."""
+    return OneClusterAtATime(config, log)
 
 
 @pytest.fixture
