@@ -240,9 +240,10 @@ class Conductor:
         replica.stalled_until_ns = max(replica.stalled_until_ns, until_ns)
 
         def apply(under_way: list[Fault]) -> None:
-            replica.disk.stall(max((each.delay_ns for each in under_way), default=0))
+            worst_ns = max((each.delay_ns for each in under_way), default=0)
+            replica.disk.stall(worst_ns, fault.process)
 
-        self._while(fault, fault.node, apply)
+        self._while(fault, (fault.node, fault.process), apply)
 
     def _disk_error(self, fault: Fault) -> None:
         self._replica(fault).disk.fail_next(fault.mode, fault.process)

@@ -57,7 +57,7 @@ class SimulatedDisk:
         self.failing: list[tuple[str, str]] = []  # (what, end of the path): fails, once
         self.locked: set[str] = set()
         self.is_lying = False
-        self._stall_ns = 0
+        self._stalls: dict[str, int] = {}  # end of a path -> what a flush of it costs more
         self.acts = DiskActs(clock or StillClock())
         self._names = DiskNames()
         self._lied_files: dict[SimulatedFile, None] = {}
@@ -166,8 +166,11 @@ class SimulatedDisk:
         self.acts.behind(begin_ns, file, file.begin_flush, landing)
         self.acts.at(end_ns, file, self._end_flush, file, landing)
 
-    def flush_cost_ns(self) -> int:
-        return self.latency.flush_ns() + self._stall_ns
+    def flush_cost_ns(self, path: str) -> int:
+        cost_ns = self.latency.flush_ns()
+        if self._stalls:
+            cost_ns += max(ns if path.endswith(end) else 0 for end, ns in self._stalls.items())
+        return cost_ns
 
     def takes_failure(self, what: str, path: str) -> bool:
         """Whether this call is one that was to fail; it fails once."""
@@ -191,8 +194,7 @@ class SimulatedDisk:
     # --- trouble ---
 
     def fail_next(self, what: str, path_end: str) -> None:
-        """The next call `what` on a path that ends so fails, of whichever view: a read raises
-        CorruptData, a change WriteFailed (a flush: pages go clean)."""
+        """The next call `what` on such a path fails: CorruptData of a read, else WriteFailed."""
         self.failing.append((what, path_end))
 
     fail_once = fail_next
@@ -204,16 +206,16 @@ class SimulatedDisk:
     def free(self) -> None:
         self.capacity_bytes = None
 
-    def stall(self, extra_ns: int) -> None:
-        """Each flush costs that much more until `unstall`."""
-        self._stall_ns = extra_ns
+    def stall(self, extra_ns: int, path_end: str = "") -> None:
+        """Each flush of a path that ends so costs that much more, until that is 0 or `unstall`."""
+        self._stalls[path_end] = extra_ns
 
     def unstall(self) -> None:
-        self._stall_ns = 0
+        self._stalls.clear()
 
     def lie(self) -> None:
-        """Until `tell_truth`, a flush returns and the device keeps the sectors in its own cache:
-        they are durable at the next honest flush, and at the mercy of a power cut before."""
+        """Until `tell_truth`, a flush leaves the sectors in the device's own cache: durable at the
+        next honest flush, and at the mercy of a power cut before."""
         self.is_lying = True
 
     def tell_truth(self) -> None:
@@ -278,10 +280,9 @@ class SimulatedDisk:
                 file.is_ahead = True
 
     def power_cut(self, random: Random, *, garble: bool) -> list[tuple[str, int]]:
-        """This disk after a power cut now; all its processes are dead. Each unflushed, stuck or
-        lied-about sector is kept (any version), dropped or garbled by itself, with one chance of
-        being kept for the whole cut, so that all and none occur too; sizes and names keep a prefix
-        of their changes. Returns the (path, sector) that were garbled. Cost: of what is pending."""
+        """This disk after a power cut now; all its processes are dead. Each unsettled sector is
+        kept (any version), dropped or garbled by itself, with one chance of being kept for the
+        whole cut; sizes and names keep a prefix of their changes. Returns the garbled ones."""
         if self._views or not self._own.is_idle:
             raise InvariantViolated("a power cut while a process holds the disk")
         keep_in_eight = random.choice((0, 2, 4, 6, 8))
@@ -363,8 +364,7 @@ class SimulatedDisk:
         return sorted(self._names.durable)
 
     def rotten(self) -> list[tuple[str, int]]:
-        """Every (path, sector) that the medium changed, garbled or refuses, and nobody wrote
-        since."""
+        """Every (path, sector) that the medium changed or refuses, and nobody wrote since."""
         return [(path, n) for path in self.paths() for n in sorted(self._names.files[path].rotten)]
 
     # --- inside ---

@@ -121,7 +121,7 @@ class DiskView:
 
     def sync_folder(self, folder: str) -> None:
         begin_ns = self._clock.local_now_ns
-        self._charge(self._disk.flush_cost_ns())
+        self._charge(self._disk.flush_cost_ns(folder))
         self._before("sync_folder", folder)
         self._disk.flush_names(folder, begin_ns, self._now())
 
@@ -184,7 +184,7 @@ class DiskView:
         path, file = self._handles[handle]
         disk = self._disk
         begin_ns = self._clock.local_now_ns
-        self._charge(disk.flush_cost_ns())
+        self._charge(disk.flush_cost_ns(path))
         try:
             self._before("flush", path)
         except WriteFailed:

@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from actors.simulation.draw_episodes import Scene, both_ways, cut, isolation, stall
+from actors.simulation.draw_episodes import Scene, both_ways, cut, isolation
 from actors.simulation.draw_ground import SECOND, percent, spread
 from actors.simulation.faults import Fault, FaultKind
 
@@ -79,24 +79,6 @@ def _written_again(random: Random, scene: Scene) -> list[Fault]:
             cut(at_ns, silent, end_ns - at_ns),
             *_die_after_vote(random, scene, others, at_ns),
             cut(elected_ns, isolation(scene, new, with_clients=False), end_ns - elected_ns),
-        ],
-    )
-
-
-def rewritten_in_flight(random: Random, scene: Scene) -> list[Fault]:
-    """A leader whose flush takes longer than the election of the next, which overwrites what is
-    being flushed (FAULTS.R24)."""
-    at_ns = moment_before(random, scene, 8 * scene.election_ns)
-    alone_ns = at_ns + scene.elections(random, 0.0, 0.3)
-    for_ns = scene.elections(random, 1.6, 2.6)
-    # Connections that hold go on at once, so that the flush is still under way then.
-    mode = "drop" if percent(random, 15) else "hold"
-    delay_ns = scene.elections(random, 2.5, 6.0)
-    return aimed(
-        random,
-        [
-            stall(at_ns, 1, scene.elections(random, 5.0, 9.0), delay_ns),
-            cut(alone_ns, isolation(scene, 1, with_clients=False), for_ns, mode),
         ],
     )
 

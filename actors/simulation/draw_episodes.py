@@ -291,8 +291,11 @@ def _clock(random: Random, scene: Scene) -> list[Fault]:
     return [Fault(at_ns, FaultKind.WALL_JUMP, node=node, amount=sign * amount)]
 
 
-def stall(at_ns: int, node: int, for_ns: int, delay_ns: int) -> Fault:
-    return Fault(at_ns, FaultKind.DISK_STALL, node=node, for_ns=for_ns, delay_ns=delay_ns)
+def stall(at_ns: int, node: int, for_ns: int, delay_ns: int, end: str = "") -> Fault:
+    """`end`: of the paths whose flushes are slow."""
+    return Fault(
+        at_ns, FaultKind.DISK_STALL, node=node, for_ns=for_ns, delay_ns=delay_ns, process=end
+    )
 
 
 def _disk_stall(random: Random, scene: Scene) -> list[Fault]:
@@ -302,7 +305,8 @@ def _disk_stall(random: Random, scene: Scene) -> list[Fault]:
     else:
         delay_ns = spread(random, 5 * MILLISECOND, scene.election_ns)
     for_ns = spread(random, SECOND // 5, 2 * SECOND + int(6 * SECOND * scene.hardness))
-    return [stall(scene.moment(random), scene.node(random), for_ns, delay_ns)]
+    end = random.choice(("", "", ".raft", ".data"))
+    return [stall(scene.moment(random), scene.node(random), for_ns, delay_ns, end)]
 
 
 def _disk_error(random: Random, scene: Scene) -> list[Fault]:

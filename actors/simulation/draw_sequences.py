@@ -13,7 +13,6 @@ import msgspec
 
 from actors.simulation.draw_aimed import (
     figure_eight,
-    rewritten_in_flight,
     slow_replicator,
 )
 from actors.simulation.draw_contested import (
@@ -39,6 +38,7 @@ from actors.simulation.draw_episodes import (
 )
 from actors.simulation.draw_ground import MILLISECOND, SECOND, percent, spread
 from actors.simulation.draw_rot import rotten_leader, rotten_voter
+from actors.simulation.draw_slow_log import rewritten_in_flight
 from actors.simulation.faults import ROLL, Fault, FaultClass, FaultKind
 
 # Both headers, the folder, what is given back or removed, and the first group: its frames are on
@@ -233,6 +233,7 @@ SEQUENCES: tuple[Sequence, ...] = (
         rewritten_in_flight,
         True,
     ),
+    Sequence("held-in-flight", (FaultClass.DISK_STALL, FaultClass.CLOG), rewritten_in_flight, True),
     Sequence("split-vote", (FaultClass.DISK_STALL, FaultClass.PARTITION), split_vote, True),
     Sequence("torn-vote", (FaultClass.POWER_CUT, FaultClass.PARTITION), torn_vote, True),
     Sequence("longer-log", (FaultClass.PARTITION,), longer_log, True),

@@ -49,7 +49,7 @@ class FaultKind(StrEnum):
     PAUSE = "pause"  # (node, process: "" all, for_ns)
     WALL_JUMP = "wall-jump"  # (node, amount: ns, may be negative)
     MONOTONIC_JUMP = "monotonic-jump"  # (node, amount: ns, forward)
-    DISK_STALL = "disk-stall"  # (node, for_ns, delay_ns per flush)
+    DISK_STALL = "disk-stall"  # (node, for_ns, delay_ns per flush, process: end of the path)
     DISK_ERROR = "disk-error"  # (node, mode: "write" | "flush" | "read", process: end of the path)
     DISK_FULL = "disk-full"  # (node, for_ns)
     LYING_FLUSH = "lying-flush"  # (node, for_ns), then a power cut of that node

@@ -120,8 +120,20 @@ def test_a_stall_goes_on_when_a_worse_one_ends() -> None:
     costs = []
     for at_ns in (20, 60, 150, 300):
         stage.pass_to(at_ns)
-        costs.append(stage.disk.flush_cost_ns())
+        costs.append(stage.disk.flush_cost_ns("/a"))
     assert costs == [5_000, 9_000, 5_000, 0]
+
+
+def test_stalls_of_some_files_and_of_all_go_on_beside_each_other() -> None:
+    stage = Stage(
+        Fault(10, FaultKind.DISK_STALL, node=1, for_ns=200, delay_ns=5_000, process=".raft"),
+        Fault(50, FaultKind.DISK_STALL, node=1, for_ns=50, delay_ns=1_000),
+    )
+    costs = []
+    for at_ns in (20, 60, 150, 300):
+        stage.pass_to(at_ns)
+        costs.append([stage.disk.flush_cost_ns(path) for path in ("/1.raft", "/1.data")])
+    assert costs == [[5_000, 0], [5_000, 1_000], [5_000, 0], [0, 0]]
 
 
 def test_faults_of_a_group_count_their_nodes_from_whoever_leads_when_the_first_one_strikes() -> (
