@@ -317,6 +317,7 @@ class RaftActor:
         elif self._now_ns - since_ns > self._ingress_patience_ns:
             self._ingress_seen = (seen, self._now_ns)
             self._step(core, IngressStalled())
+            self._routes.flush(self._now_ns)  # this do_work has rung its bells already (M7)
 
     def _show_metrics(self, core: RaftCore) -> None:
         slots = self._slots

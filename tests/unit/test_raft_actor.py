@@ -314,17 +314,6 @@ def test_a_new_egress_learns_who_we_are(raft):
 # --- idle, stop, status ---
 
 
-def test_v6_a_leader_whose_ingress_stands_still_steps_down(raft):
-    raft.recover()
-    raft.lead_and_commit()
-    patience = 2 * raft.stage.config.raft.election_timeout_ns
-    for _ in range(2 * patience // 20_000_000):
-        raft.pass_time(20_000_000, is_ingress_alive=False)
-        for peer in (2, 3):
-            raft.match(peer, 1)
-    assert raft.slots[Counter.IS_LEADER] == 0
-
-
 def test_an_orderly_stop_of_a_follower_is_ready_at_once_a_leaders_after_its_transfer(raft):
     raft.recover()
     raft.say(topology.SUPERVISOR, StopRequested())

@@ -1,0 +1,44 @@
+"""The raft actor watches its ingress (SAFETY V6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors import topology
+from actors.topology import Counter
+from logstore.raft.effects import StopLeading
+from tests.unit.raft_stage import RaftStage
+
+REPLICATOR = "replicator-2"
+
+
+@pytest.fixture
+def raft(tmp_path):
+    return RaftStage(tmp_path)
+
+
+def test_v6_a_leader_whose_ingress_stands_still_steps_down(raft):
+    raft.recover()
+    raft.lead_and_commit()
+    patience = 2 * raft.stage.config.raft.election_timeout_ns
+    for _ in range(2 * patience // 20_000_000):
+        raft.pass_time(20_000_000, is_ingress_alive=False)
+        for peer in (2, 3):
+            raft.match(peer, 1)
+    assert raft.slots[Counter.IS_LEADER] == 0
+
+
+def test_m7_whoever_hears_that_the_term_ends_is_woken_in_the_same_work(raft):
+    """The look at ingress comes behind the bells of a do_work."""
+    raft.recover()
+    raft.lead_and_commit()
+    for _ in range(1_000):
+        raft.match(2, 1)
+        for bell in raft.stage.bells.values():
+            bell.clear()
+        raft.pass_time(20_000_000, is_ingress_alive=False)
+        if raft.slots[Counter.IS_LEADER] == 0:
+            break
+    assert any(isinstance(each, StopLeading) for each in raft.heard(REPLICATOR))
+    assert raft.stage.bells[REPLICATOR].is_ringing
+    assert raft.stage.bells[topology.INGRESS].is_ringing
