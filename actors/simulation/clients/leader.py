@@ -17,7 +17,7 @@ from actors.simulation.clients.wire import Wire
 from logstore.format.client_messages import ErrorReply, MetadataReply, MetadataRequest
 from logstore.settings import PortOffset
 
-_PAUSE_NS = (10 * MS_NS, 120 * MS_NS)
+_PAUSE_NS = (20 * MS_NS, 200 * MS_NS)
 _TRUST = 0.15
 
 

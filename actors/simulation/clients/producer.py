@@ -66,7 +66,7 @@ def draw_options(
     )
     return ProducerOptions(
         append_every_ns=append_every_ns,
-        burst=random.choice((2, 8, 12, 16)),
+        burst=random.choice((4, 8, 12, 16)),
         payload_max_bytes=payload_max_bytes,
         batch_max_payloads=batch_max_payloads,
         mischief=0 if random.random() < 0.3 else random.randrange(5, 80),

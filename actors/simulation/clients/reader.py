@@ -171,7 +171,7 @@ class Reader:
         random, known_lsn = self.host.random, self._known_lsn
         first_lsn = random.randrange(known_lsn) + 1 if known_lsn else 1
         last_lsn = first_lsn + random.randrange(_RANGE_MAX)
-        max_bytes = 1 << random.randrange(17)
+        max_bytes = 1 << random.randrange(15)
         wait_ms = random.choice((0, 100, 2_000))
         match self._question:
             case Question.RANGE:
