@@ -44,6 +44,19 @@ class LogStoreError(Exception):
 
     code = ErrorCode.INVALID_REQUEST
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As it is, for a process of Spark's to hand to another one: the default would call the
+        class with its text alone."""
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(
+    kind: type[LogStoreError], arguments: tuple[object, ...], fields: dict[str, object]
+) -> LogStoreError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(fields)
+    return error
+
 
 class InvariantViolated(LogStoreError):
     """A promise of the code to itself is broken. Ends the process; never caught to go on."""

@@ -1,22 +1,20 @@
 """The `logstore` command: which commands there are, and what an error becomes.
 
-Commands are imported when they are called: `logstore status` pays for no actor and `serve` for no
-table. The table below is the place to add one.
+The table below is the place to add one. They are imported when they are called.
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
 
 import click
 
 from logstore.cli.exit_status import ExitStatus, exit_status_of
+from logstore.cli.lazy_group import CommandTable, LazyGroup
 from logstore.errors import LogStoreError
 
-# command: module, attribute, one line of help
-COMMANDS: dict[str, tuple[str, str, str]] = {
+COMMANDS: CommandTable = {
     "demo": ("logstore.cli.demo.command", "demo", "Real text through a log whose leader dies."),
     "cluster": ("logstore.cli.cluster", "cluster", "Start, stop and look at a local cluster."),
     "serve": ("logstore.cli.serve", "serve", "Run one replica in the foreground."),
@@ -28,6 +26,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "cursor": ("logstore.cli.cursor", "cursor", "Named cursors: set, list, delete."),
     "verify": ("logstore.cli.operate", "verify", "Compare the replicas, byte for byte."),
     "digest": ("logstore.cli.digest", "digest", "What equal logs have in common, in a line."),
+    "pipeline": (
+        "logstore.cli.pipeline.command",
+        "pipeline",
+        "Move the log's data in bulk, and compute on it, on Spark.",
+    ),
     "simulate": (
         "logstore.cli.simulate",
         "simulate",
@@ -37,32 +40,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
-class _Commands(click.Group):
-    """A group whose commands are imported on use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(COMMANDS)
-
-    def get_command(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        cmd_name: str,
-    ) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, attribute, _ = COMMANDS[cmd_name]
-        command = getattr(importlib.import_module(module), attribute)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{module}.{attribute} is no command")
-        return command
-
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        formatter: click.HelpFormatter,
-    ) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (_, _, words) in COMMANDS.items()])
+class _Commands(LazyGroup):
+    table = COMMANDS
 
 
 @click.command(cls=_Commands)

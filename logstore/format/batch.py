@@ -214,6 +214,22 @@ def _check_offsets(batch: memoryview, count: int) -> int:
     return last
 
 
+def pack_batch_header(header: BatchHeader) -> bytes:
+    """The header's bytes as they were read."""
+    return _HEADER.pack(
+        BATCH_MAGIC,
+        BATCH_VERSION,
+        header.codec,
+        header.body_size,
+        header.count,
+        header.producer_id,
+        header.producer_epoch,
+        header.crc,
+        header.sequence,
+        header.timestamp_ns,
+    )
+
+
 def iterate_batches(body: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """Offset and header of each batch of a body whose CRC was verified. Hot: one unpack a batch.
 

@@ -13,6 +13,7 @@ import pytest
 
 from logstore.cli.main import COMMANDS, main
 from logstore.cli.options import DEFAULT_ENDPOINT
+from logstore.cli.pipeline.command import PIPELINES
 from logstore.config import load_config
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
@@ -62,6 +63,17 @@ def pushed(replica: FakeReplica) -> list[list[bytes]]:
 def test_every_command_can_be_imported_and_says_what_it_does() -> None:
     for name in COMMANDS:
         assert run(name, "--help") == 0
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_pipeline_without_spark_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert run("pipeline", name, "somewhere") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "pip install 'logstore[spark]'" in said
 
 
 def test_the_default_endpoint_is_the_first_of_the_shipped_configuration() -> None:

@@ -18,6 +18,7 @@ from logstore.format.batch import (
     encode_batch,
     encode_batch_body,
     iterate_batches,
+    pack_batch_header,
     read_batch_header,
     verify_batch,
 )
@@ -185,6 +186,15 @@ def test_padding_must_be_zero() -> None:
     batch[-1] = 1
     with pytest.raises(InvalidBatch, match="do not fill"):
         verify(resealed(batch))
+
+
+def test_a_header_that_was_read_is_packed_to_the_same_bytes() -> None:
+    for number in range(3):
+        data = encode_batch(
+            [b"x"] * (number + 1), producer_id=(1 << 64) - 1 - number, producer_epoch=7 * number,
+            sequence=1 << 63, timestamp_ns=5,
+        )  # fmt: skip
+        assert pack_batch_header(read_batch_header(data)) == data[:BATCH_HEADER_SIZE]
 
 
 def test_batches_concatenate_and_are_walked_by_their_headers() -> None:

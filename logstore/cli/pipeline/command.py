@@ -1,0 +1,42 @@
+"""`logstore pipeline`: which pipelines there are, and that Spark is there for them."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import click
+
+from logstore.cli.lazy_group import CommandTable, LazyGroup
+from logstore.errors import ConfigError
+
+PIPELINES: CommandTable = {
+    "archive": ("logstore.cli.pipeline.archive", "archive", "Log to lake, once or for ever."),
+}
+
+
+class _Pipelines(LazyGroup):
+    table = PIPELINES
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.table:
+            check_installed()
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Pipelines)
+def pipeline() -> None:
+    """Move the log's data in bulk, and compute on it, on Spark.
+
+    A lake is a folder of Parquet files by ranges of LSNs, with a manifest. Every pipeline may be
+    broken off at any moment and called again: it goes on where it was, and does nothing twice.
+    """
+
+
+def check_installed() -> None:
+    """Raises: ConfigError: the extra is not installed; one line that says what to do."""
+    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"pipelines need {' and '.join(missing)}, which this Python does not have: "
+            "pip install 'logstore[spark]' (and Java 17 or newer)"
+        )

@@ -1,0 +1,229 @@
+"""Log → lake: rounds of files, each durable with its manifest before the cursor moves.
+
+Owns the plan and the cursor. The lake says where an archive goes on; the named cursor in the log
+follows it, with a hold, so that nothing is trimmed that the lake does not have. A crash leaves the
+cursor at most one round behind its lake, never ahead.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from logstore.client.client import LogClient
+from logstore.errors import (
+    CursorMoved,
+    InvalidRequest,
+    InvariantViolated,
+    OutcomeUnknown,
+    OutOfRange,
+    WrongCluster,
+)
+from logstore.limits import MIB
+from logstore.spark.jobs import run_tasks
+from logstore.spark.lake import LakeWriter, Written, make_durable
+from logstore.spark.lake_file import write_lake_file
+from logstore.spark.lake_manifest import SUFFIX, LakeFile, Manifest
+from logstore.spark.options import ReadOptions, parse_read_options
+from logstore.spark.planning import Planner
+from logstore.spark.ranges import LsnPartition, read_partition
+
+DEFAULT_CURSOR = "archive"
+# A second or two of one core: little to do again after a failure, and few files for a manifest.
+FILE_BYTES = 128 * MIB
+
+
+class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of an archive.
+
+    Attributes:
+      endpoints: "HOST:PORT[,…]" of replicas.
+      replica: whom to read: any (followers first), leader, follower or a node id.
+      cursor: the name of the cursor in the log; one for each lake.
+      file_bytes: of the log in one file, at least, but in the last one of a pass.
+      files_at_once: of one round; what is lost when a round fails, and what runs in parallel.
+      timeout_s: how long the log may not answer.
+    """
+
+    endpoints: str
+    replica: str = "any"
+    cursor: str = DEFAULT_CURSOR
+    file_bytes: int = FILE_BYTES
+    files_at_once: int
+    timeout_s: float
+
+
+class Archive:
+    """Adds to one lake. Used by one thread."""
+
+    def __init__(self, spark: SparkSession, writer: LakeWriter, options: ArchiveOptions) -> None:
+        self._spark = spark
+        self._writer = writer
+        self._options = options
+        self._read = parse_read_options(
+            {
+                "endpoints": options.endpoints,
+                "replica": options.replica,
+                "fetchTimeoutMs": str(int(options.timeout_s * 1_000)),
+            },
+            is_streaming=False,
+        )
+        self._cursor_lsn = 0
+
+    def begin(self) -> Manifest:
+        """Find where the lake ends, or make it, and let the cursor stand there.
+
+        Raises:
+          WrongCluster: the lake is another cluster's.
+          CursorMoved: the cursor is ahead of the lake, or there is one and no lake.
+          OutOfRange: what comes next was trimmed, or the log ends before the lake does.
+          Unreachable: no replica answered in time.
+        """
+        planner = Planner(self._read)
+        bounds = planner.bounds()
+        self._cursor_lsn = _standing(planner.client, self._options.cursor)
+        manifest = self._writer.manifest
+        if manifest is None:
+            self._refuse_cursor(next_lsn=0)
+            return self._first(planner.cluster_id, bounds.log_start_lsn, planner.client)
+        if manifest.newest_cluster_id != planner.cluster_id:
+            raise WrongCluster(
+                f"{self._writer.folder} is a lake of cluster {manifest.newest_cluster_id}; "
+                f"{planner.cluster_id} answers at {self._options.endpoints}: give its endpoints, "
+                "or another lake"
+            )
+        self._refuse_cursor(next_lsn=manifest.next_lsn)
+        if not bounds.log_start_lsn <= manifest.next_lsn <= bounds.visible_lsn + 1:
+            raise OutOfRange(
+                f"the lake ends before LSN {manifest.next_lsn}, the log has LSNs "
+                f"{bounds.log_start_lsn} to {bounds.visible_lsn}: what is between is lost; begin "
+                "another lake",
+                first=bounds.log_start_lsn,
+                last=bounds.visible_lsn,
+            )
+        self._writer.remove_unnamed()
+        self._move_cursor(planner.client, manifest.next_lsn)
+        return manifest
+
+    def head_lsn(self) -> int:
+        """The last LSN of the log now."""
+        return Planner(self._read).bounds().visible_lsn
+
+    def pending_bytes(self, last_lsn: int) -> int:
+        """About how much there is from the lake's end to `last_lsn`."""
+        next_lsn = self._manifest.next_lsn
+        if next_lsn > last_lsn:
+            return 0
+        return Planner(self._read).spans(next_lsn, last_lsn, limit=1).size_bytes
+
+    def rounds(self, last_lsn: int) -> Iterator[list[LakeFile]]:
+        """Archive up to `last_lsn`; the files of each round, once they are durable and the cursor
+        stands behind them.
+
+        Raises:
+          CursorMoved: somebody else moves the cursor; the lake is whole, and one round ahead.
+          LogStoreError: the log cannot be read, or the lake not be written; begin again.
+        """
+        while (next_lsn := self._manifest.next_lsn) <= last_lsn:
+            planner = Planner(self._read)
+            tasks = self._plan(planner, next_lsn, last_lsn)
+            work = partial(archive_file, self._read, self._writer.incoming)
+            written = run_tasks(self._spark, work, tasks)
+            manifest = self._writer.add(self._manifest, written)
+            self._move_cursor(planner.client, manifest.next_lsn)
+            yield list(manifest.files[-len(written) :])
+
+    # --- inside ---
+
+    @property
+    def _manifest(self) -> Manifest:
+        if self._writer.manifest is None:
+            raise InvariantViolated("an archive that has not begun")
+        return self._writer.manifest
+
+    def _plan(self, planner: Planner, first_lsn: int, last_lsn: int) -> list[LsnPartition]:
+        """One task a file; all borders are those of entries, so of batches."""
+        spans = planner.spans(
+            first_lsn,
+            last_lsn,
+            size_bytes=self._options.file_bytes,
+            limit=self._options.files_at_once,
+        )
+        return [
+            LsnPartition(
+                first_lsn=span.first_lsn,
+                last_lsn=span.last_lsn,
+                number=number,
+                leader=planner.leader,
+                cluster_id=planner.cluster_id,
+            )
+            for number, span in enumerate(spans.rows)
+        ]
+
+    def _first(self, cluster_id: str, first_lsn: int, client: LogClient) -> Manifest:
+        """The lake before its first file. The manifest comes before the cursor: a cursor without a
+        lake is always somebody else's."""
+        manifest = self._writer.make(cluster_id=cluster_id, first_lsn=first_lsn)
+        self._move_cursor(client, first_lsn)
+        return manifest
+
+    def _refuse_cursor(self, *, next_lsn: int) -> None:
+        if self._cursor_lsn > next_lsn:
+            name, folder = self._options.cursor, self._writer.folder
+            where = f"ends before LSN {next_lsn}" if next_lsn else "is no lake yet"
+            raise CursorMoved(
+                f"cursor {name!r} stands at LSN {self._cursor_lsn}, and {folder} {where}: it is "
+                "another lake's cursor, or this is not the folder it was (is its disk mounted?); "
+                f"give another --cursor, or delete this one: logstore cursor delete {name}",
+                lsn=self._cursor_lsn,
+            )
+
+    def _move_cursor(self, client: LogClient, lsn: int) -> None:
+        if lsn == self._cursor_lsn:
+            return
+        name = self._options.cursor
+        try:
+            client.admin.set_cursor(name, lsn, hold=True, expected_lsn=self._cursor_lsn)
+        except OutcomeUnknown:
+            # The lake's lock keeps other archives of it away: if it stands there, it is our doing.
+            if _standing(client, name) != lsn:
+                raise
+        self._cursor_lsn = lsn
+
+
+def archive_file(options: ReadOptions, folder: str, partition: LsnPartition) -> Written:
+    """A task: the partition's batches as a file in `folder`, flushed."""
+    path = os.path.join(folder, f"{partition.first_lsn:019d}-{uuid.uuid4().hex}{SUFFIX}")
+    try:
+        batches = read_partition(options, partition)
+        file = write_lake_file(path, batches, cluster_id=partition.cluster_id)
+        if (file.first_lsn, file.last_lsn) != (partition.first_lsn, partition.last_lsn):
+            raise InvariantViolated(f"LSNs {partition.value} were planned, {file} came")
+        make_durable(path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+    return Written(path, file)
+
+
+def _standing(client: LogClient, name: str) -> int:
+    """Where a cursor stands; 0: there is none."""
+    return next((each.lsn for each in client.admin.cursors() if each.name == name), 0)
+
+
+def check_file_bytes(size_bytes: int) -> int:
+    """A size that files may have.
+
+    Raises:
+      InvalidRequest: it is none.
+    """
+    if not MIB <= size_bytes <= 4_096 * MIB:
+        raise InvalidRequest(f"files of {size_bytes} bytes of the log: give 1MiB to 4GiB")
+    return size_bytes

@@ -1,0 +1,43 @@
+"""A pipeline's work as tasks of Spark: one function over values, results in their order.
+
+Owns what becomes of errors: an error of ours comes back as it was raised, without the traceback of
+a worker, and is not worth Spark's trying again, for tasks try other replicas by themselves. What
+else goes wrong, an executor that dies for example, is Spark's to repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from logstore.errors import LogStoreError
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+def run_tasks(spark: SparkSession, work: Callable[[_T], _R], tasks: Sequence[_T]) -> list[_R]:
+    """`work` of every task, one Spark task each; it must pickle, and so must values and results.
+
+    Raises:
+      LogStoreError: what the first failed one raised, once all have ended.
+    """
+    if not tasks:
+        return []
+    rows = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_guarded, work)).collect()
+    found: list[_R] = []
+    for row in rows:
+        if isinstance(row, LogStoreError):
+            raise row
+        found.append(row)
+    return found
+
+
+def _guarded(work: Callable[[_T], _R], task: _T) -> _R | LogStoreError:
+    try:
+        return work(task)
+    except LogStoreError as error:
+        return error

@@ -1,0 +1,145 @@
+"""A lake's file: what goes in comes out byte for byte, and damage is seen. No Spark is needed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pyarrow.parquet as pq
+import pytest
+
+import logstore
+from logstore.client.records import RecordBatch
+from logstore.errors import CorruptData, InvariantViolated
+from logstore.format.batch import batch_arrays, encode_batch, read_batch_header
+from logstore.spark import lake_file
+from logstore.spark.lake_file import read_lake_file, whole_batch, write_lake_file
+from logstore.spark.lake_manifest import LakeFile
+
+CLUSTER = "0f" * 16
+FIRST_LSN = 1_000
+
+
+def encoded(sizes: list[list[int]]) -> list[bytes]:
+    random = Random(3)
+    return [
+        encode_batch(
+            [random.randbytes(size) for size in batch],
+            producer_id=random.getrandbits(64), producer_epoch=random.getrandbits(32),
+            sequence=random.getrandbits(64), timestamp_ns=random.getrandbits(60),
+        )
+        for batch in sizes
+    ]  # fmt: skip
+
+
+def record_batches(batches: list[bytes]) -> list[RecordBatch]:
+    """As a replica gives them."""
+    found = []
+    lsn = FIRST_LSN
+    for place, data in enumerate(batches):
+        header = read_batch_header(data)
+        offsets, values = batch_arrays(data, 0, header)
+        stamp = 1_700_000_000_000_000_123 + place * 1_000_000
+        found.append(RecordBatch(lsn, offsets, values, place + 5, 3, stamp, header, True, lsn))
+        lsn += header.count
+    return found
+
+
+SIZES = [
+    [0],
+    [5],
+    [0, 0, 0],
+    [1, 0, 100, 7],
+    [70_000],
+    *[[n % 50] * (n % 9 + 1) for n in range(300)],
+]
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, LakeFile, list[bytes]]:
+    """A file of several row groups."""
+    monkeypatch.setattr(lake_file, "ROW_GROUP_BYTES", 20_000)
+    batches = encoded(SIZES)
+    path = tmp_path / "file.parquet"
+    file = write_lake_file(str(path), record_batches(batches), cluster_id=CLUSTER)
+    return path, file, batches
+
+
+def test_every_batch_comes_out_byte_for_byte(written: tuple[Path, LakeFile, list[bytes]]) -> None:
+    path, _, batches = written
+    found = list(read_lake_file(str(path)))
+    assert [bytes(each.data) for each in found] == batches
+    assert [each.count for each in found] == [len(sizes) for sizes in SIZES]
+    assert found[0].first_lsn == FIRST_LSN
+    assert all(a.last_lsn + 1 == b.first_lsn for a, b in pairwise(found))
+    assert pq.read_metadata(path).num_row_groups == 3
+
+
+def test_the_manifest_is_told_what_the_file_holds(
+    written: tuple[Path, LakeFile, list[bytes]],
+) -> None:
+    path, file, batches = written
+    digest = logstore.BatchDigest()
+    for each in read_lake_file(str(path)):
+        digest.add(each.first_lsn, each.count, each.data)
+    payloads = sum(map(len, SIZES))
+    assert file == LakeFile(
+        first_lsn=FIRST_LSN, last_lsn=FIRST_LSN + payloads - 1, batches=len(SIZES),
+        payloads=payloads, payload_bytes=sum(map(sum, SIZES)),
+        batch_bytes=sum(map(len, batches)), file_bytes=path.stat().st_size,
+        first_timestamp_us=1_700_000_000_000_000,
+        last_timestamp_us=1_700_000_000_000_000 + (len(SIZES) - 1) * 1_000,
+        cluster_id=CLUSTER, digest=digest.hexdigest(),
+    )  # fmt: skip
+
+
+def test_rows_are_those_of_the_source(written: tuple[Path, LakeFile, list[bytes]]) -> None:
+    path, _, batches = written
+    rows = pq.read_table(path).to_pylist()
+    assert [row["lsn"] for row in rows] == list(range(FIRST_LSN, FIRST_LSN + len(rows)))
+    row = rows[7]
+    header = read_batch_header(batches[3])
+    assert (row["batch_first_lsn"], row["batch_size"], row["raft_index"], row["term"]) == (
+        FIRST_LSN + 5, 4, 8, 3,
+    )  # fmt: skip
+    assert row["producer_id"] == str(header.producer_id)
+    assert (len(row["payload"]), row["batch_header"]) == (100, None)
+    assert rows[5]["batch_header"] == batches[3][:48]
+
+
+def test_a_changed_byte_of_a_page_is_damage(written: tuple[Path, LakeFile, list[bytes]]) -> None:
+    path, _, _ = written
+    data = bytearray(path.read_bytes())
+    column = next(
+        pq.read_metadata(path).row_group(1).column(place)
+        for place in range(9)
+        if pq.read_metadata(path).row_group(1).column(place).path_in_schema == "payload"
+    )
+    data[column.data_page_offset + column.total_compressed_size // 2] ^= 1
+    path.write_bytes(data)
+    batches = read_lake_file(str(path))
+    with pytest.raises(CorruptData, match="row group 1"):
+        list(batches)
+
+
+def test_a_file_that_is_gone_or_cut_is_damage(
+    written: tuple[Path, LakeFile, list[bytes]],
+) -> None:
+    path, _, _ = written
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(CorruptData):
+        list(read_lake_file(str(path)))
+    path.unlink()
+    with pytest.raises(CorruptData):
+        list(read_lake_file(str(path)))
+
+
+def test_a_cut_batch_and_no_batch_are_never_written(tmp_path: Path) -> None:
+    batch = record_batches(encoded([[1, 2, 3]]))[0]
+    cut = batch.cut(FIRST_LSN, FIRST_LSN + 1)
+    assert cut is not None
+    with pytest.raises(InvariantViolated):
+        whole_batch(cut)
+    with pytest.raises(InvariantViolated):
+        write_lake_file(str(tmp_path / "none.parquet"), [], cluster_id=CLUSTER)
