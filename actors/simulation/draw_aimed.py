@@ -119,5 +119,10 @@ def kill(at_ns: int, node: int, for_ns: int, calls: int) -> Fault:
 
 
 def aimed(random: Random, faults: list[Fault]) -> list[Fault]:
-    group = 1 + random.getrandbits(31) if percent(random, AIMED_PERCENT) else 0
+    return surely_aimed(random, faults) if percent(random, AIMED_PERCENT) else faults
+
+
+def surely_aimed(random: Random, faults: list[Fault]) -> list[Fault]:
+    """For those that are nothing without the leader."""
+    group = 1 + random.getrandbits(31)
     return [msgspec.structs.replace(fault, group=group) for fault in faults]
