@@ -17,6 +17,7 @@ import msgspec
 from logstore.client.clock import monotonic_ns
 from logstore.client.future import PAYLOAD_OVERHEAD_BYTES, AppendFuture, Pack
 from logstore.errors import BatchTooLarge, InvalidBatch, InvalidRequest, LogStoreError, Overloaded
+from logstore.format.batch import PackedPayloads
 from logstore.limits import BATCH_MAX_PAYLOADS
 
 
@@ -69,21 +70,26 @@ class AppendQueue:
             self._size_bytes += size
             pack.size_bytes += size
             position = len(pack.payloads)
-            pack.payloads.append(payload)
+            pack.payloads.append(payload)  # type: ignore[union-attr]  # an open one is a list
         if is_first:
             self._ring()
         return AppendFuture(pack, position, False)
 
     def append_batch(self, payloads: Sequence[bytes], *, sequence: int) -> AppendFuture:
         """Seal what is open, then queue these payloads as a batch. `sequence` -1: the next."""
-        batch = [item if type(item) is bytes else _bytes_of(item) for item in payloads]
+        batch: list[bytes] | PackedPayloads
+        if isinstance(payloads, PackedPayloads):
+            batch, payload_bytes = payloads, len(payloads.values)
+        else:
+            batch = [item if type(item) is bytes else _bytes_of(item) for item in payloads]
+            payload_bytes = sum(map(len, batch))
         if not batch:
             raise InvalidBatch("a batch holds at least one payload; there is nothing to append")
         if len(batch) > BATCH_MAX_PAYLOADS:
             raise BatchTooLarge(
                 f"{len(batch)} payloads in one batch, at most {BATCH_MAX_PAYLOADS}: split it"
             )
-        size = sum(map(len, batch)) + PAYLOAD_OVERHEAD_BYTES * len(batch)
+        size = payload_bytes + PAYLOAD_OVERHEAD_BYTES * len(batch)
         with self._lock:
             if self._size_bytes + size > self._limit_bytes:
                 self._wait_for_room(size)
@@ -164,7 +170,7 @@ class AppendQueue:
 
     # --- under the lock ---
 
-    def _new_pack(self, payloads: list[bytes], size: int) -> Pack:
+    def _new_pack(self, payloads: list[bytes] | PackedPayloads, size: int) -> Pack:
         now_ns = monotonic_ns()
         pack = Pack(payloads, opened_ns=now_ns, deadline_ns=now_ns + self._delivery_timeout_ns)
         if pack.size_bytes + size > self._limits.batch_max_bytes:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from logstore.errors import LogStoreError
+from logstore.format.batch import PackedPayloads
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,7 +59,9 @@ class Pack:
         "size_bytes",
     )
 
-    def __init__(self, payloads: list[bytes], *, opened_ns: int, deadline_ns: int) -> None:
+    def __init__(
+        self, payloads: list[bytes] | PackedPayloads, *, opened_ns: int, deadline_ns: int
+    ) -> None:
         self.payloads = payloads
         self.size_bytes = _BATCH_OVERHEAD_BYTES
         self.opened_ns = opened_ns

@@ -21,7 +21,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import msgspec
 from crc32c import crc32c
@@ -70,6 +70,42 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
         return BATCH_HEADER_SIZE + self.body_size
 
 
+class PackedPayloads(Sequence[bytes]):
+    """Payloads that lie one after the other already, as a batch has them: encoded without a look at
+    any of them.
+
+    Args:
+      offsets: array("i"), 0 first, then the running size after each payload.
+      values: their bytes.
+
+    Raises:
+      InvalidBatch: the offsets do not begin at 0, or end elsewhere than the bytes.
+    """
+
+    __slots__ = ("offsets", "values")
+
+    def __init__(self, offsets: array[int], values: bytes | memoryview) -> None:
+        if not offsets or offsets[0] != 0 or offsets[-1] != len(values):
+            raise InvalidBatch(f"offsets do not go from 0 to the {len(values)} bytes there are")
+        self.offsets = offsets
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[bytes]: ...
+    def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        place %= len(self)
+        return bytes(self.values[self.offsets[place] : self.offsets[place + 1]])
+
+
 def batch_size(count: int, payload_bytes: int) -> int:
     """Bytes of a batch of `count` payloads that have `payload_bytes` in all."""
     size = BATCH_HEADER_SIZE + 4 * (count + 1) + payload_bytes
@@ -90,6 +126,15 @@ def encode_batch(
       InvalidBatch: no payloads.
       BatchTooLarge: above what the format holds; the replicas' own limit is the caller's to keep.
     """
+    if isinstance(payloads, PackedPayloads):
+        return encode_batch_body(
+            (payloads.values,),
+            payloads.offsets,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            sequence=sequence,
+            timestamp_ns=timestamp_ns,
+        )
     total = sum(map(len, payloads))
     if total > PAYLOAD_BYTES_MAX:
         raise BatchTooLarge(f"{total} payload bytes in one batch; the format holds 2**31 - 1")
@@ -104,7 +149,7 @@ def encode_batch(
 
 
 def encode_batch_body(
-    pieces: Sequence[bytes],
+    pieces: Sequence[bytes | memoryview],
     offsets: array[int],
     *,
     producer_id: int,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Iterator
 
 import pytest
@@ -25,6 +26,7 @@ from logstore.errors import (
     Unreachable,
     WrongCluster,
 )
+from logstore.format.batch import PackedPayloads
 from logstore.format.client_messages import (
     ErrorReply,
     OpenSessionReply,
@@ -381,3 +383,14 @@ def test_monotone_producers_bring_rising_sequences(
         with pytest.raises(InvalidRequest, match="append_batch"):
             producer.append(b"d")
     assert [leader.pushed.get(timeout=WAIT_S)[1] for _ in range(2)] == [5, 9]
+
+
+def test_packed_payloads_are_appended_as_a_batch(
+    client: logstore.LogClient, leader: FakeReplica
+) -> None:
+    with client.producer() as producer:
+        packed = PackedPayloads(array("i", [0, 3, 3, 5]), b"oneto")
+        assert producer.append_batch(packed).result(WAIT_S) == (1, 3)
+        assert leader.pushed.get(timeout=WAIT_S)[2] == [b"one", b"", b"to"]
+        with pytest.raises(InvalidBatch):
+            producer.append_batch(PackedPayloads(array("i", [0]), b""))

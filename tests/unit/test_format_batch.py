@@ -12,6 +12,7 @@ from crc32c import crc32c
 from logstore.errors import BatchTooLarge, FormatError, InvalidBatch
 from logstore.format.batch import (
     BATCH_HEADER_SIZE,
+    PackedPayloads,
     batch_arrays,
     batch_payloads,
     batch_size,
@@ -225,3 +226,20 @@ def test_payloads_are_not_read_beyond_the_buffer_or_the_body() -> None:
     liar = with_offsets([b"abcdefgh"], [0, 900])
     with pytest.raises(InvalidBatch, match="outside of the body"):
         batch_arrays(liar, 0, read_batch_header(liar))
+
+
+def test_packed_payloads_make_the_same_batch_as_single_ones() -> None:
+    payloads = [b"one", b"", b"three", b"\x00" * 9]
+    packed = PackedPayloads(array("i", [0, 3, 3, 8, 17]), memoryview(b"".join(payloads)))
+    assert list(packed) == payloads
+    assert (packed[-1], packed[1:3]) == (payloads[-1], payloads[1:3])
+    options = {"producer_id": 1, "producer_epoch": 2, "sequence": 3, "timestamp_ns": 4}
+    assert encode_batch(packed, **options) == encode_batch(payloads, **options)
+    with pytest.raises(IndexError):
+        packed[4]
+
+
+@pytest.mark.parametrize("offsets", [[], [1, 3], [0, 2], [0, 4]])
+def test_packed_payloads_end_where_their_bytes_do(offsets: list[int]) -> None:
+    with pytest.raises(InvalidBatch):
+        PackedPayloads(array("i", offsets), b"abc")
