@@ -21,6 +21,7 @@ from logstore.client.records import RawBatch, RecordBatch
 from logstore.client.routing import Routing
 from logstore.client.watch import Watch
 from logstore.errors import InvalidRequest
+from logstore.limits import BATCH_MAX_BYTES
 
 DEFAULT_TIMEOUT_S = 10.0
 
@@ -74,6 +75,15 @@ class LogClient:
           Unreachable: no replica answered in time.
         """
         return self._routing.nodes(timeout_s=self._timeout_s)
+
+    def batch_max_bytes(self) -> int:
+        """The largest batch that a replica takes, its header included, as it is configured now.
+
+        Raises:
+          Unreachable: no replica answered in time.
+        """
+        limits = self._routing.limits(timeout_s=self._timeout_s)
+        return limits.get("batch_max_bytes", BATCH_MAX_BYTES)
 
     def producer(self, options: ProducerOptions | None = None) -> Producer:
         """Open a producer session.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
@@ -26,13 +25,14 @@ ASK_AGAIN_MS = 25
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """One replica's answer. `leader` 0: it knows none."""
+    """One replica's answer. `leader` 0: it knows none. `limits`: of its configuration, by name."""
 
     cluster_id: bytes
     node: int
     leader: int
     term: int
     nodes: dict[int, Endpoint]
+    limits: dict[str, int]
 
 
 class _NodeDocument(msgspec.Struct):
@@ -47,7 +47,7 @@ class _MetadataDocument(msgspec.Struct):
     leader: int
     term: int
     nodes: list[_NodeDocument]
-    limits: dict[str, Any] = {}
+    limits: dict[str, int] = {}
 
 
 def parse_metadata(document: bytes) -> Metadata:
@@ -62,7 +62,9 @@ def parse_metadata(document: bytes) -> Metadata:
     except ValueError as error:
         raise FormatError(f"metadata of a replica: {error}") from error
     nodes = {row.node: Endpoint(row.host, row.port) for row in found.nodes}
-    return Metadata(cluster_id or NO_CLUSTER, found.node, found.leader, found.term, nodes)
+    return Metadata(
+        cluster_id or NO_CLUSTER, found.node, found.leader, found.term, nodes, found.limits
+    )
 
 
 class Routing:
@@ -113,6 +115,16 @@ class Routing:
         if node not in nodes:
             raise InvalidRequest(f"no node {node}; the cluster has {sorted(nodes)}")
         return nodes[node]
+
+    def limits(self, *, timeout_s: float) -> dict[str, int]:
+        """The limits of a replica's configuration, asked for anew: they change with a restart.
+
+        Raises:
+          Unreachable: no replica answered in time.
+        """
+        for metadata, _ in self._watch(seconds_from_now(timeout_s)):
+            return metadata.limits
+        raise Unreachable(f"no replica answers at {self._names()}: is the cluster up?")
 
     def replicas(self, *, timeout_s: float, avoid: int = 0) -> list[int]:
         """Node ids in the order a reader tries them: followers before the leader, `avoid` last."""

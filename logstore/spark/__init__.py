@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from logstore.spark.data_source import register
+    from logstore.spark.json_rows import json_payloads
     from logstore.spark.listener import Lag, LagListener
     from logstore.spark.session import start_session
+    from logstore.spark.sink_commit import last_commit
 
 _HOME = {
     "register": "logstore.spark.data_source",
+    "json_payloads": "logstore.spark.json_rows",
+    "last_commit": "logstore.spark.sink_commit",
     "Lag": "logstore.spark.listener",
     "LagListener": "logstore.spark.listener",
     "start_session": "logstore.spark.session",
@@ -22,6 +26,8 @@ _HOME = {
 
 __all__ = [
     "register",
+    "json_payloads",
+    "last_commit",
     "Lag",
     "LagListener",
     "start_session",

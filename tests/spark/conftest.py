@@ -31,7 +31,7 @@ def small_config() -> Config:
     return msgspec.structs.replace(
         make_small_config(3, Random()),
         storage=StorageSettings(segment="8MiB", segment_records=8_192),
-        limits=LimitSettings(ring="16MiB", bulk_window="2MiB", batch_max="1MiB", group_max="1MiB"),
+        limits=LimitSettings(ring="24MiB", bulk_window="2MiB", batch_max="2MiB", group_max="1MiB"),
     )
 
 

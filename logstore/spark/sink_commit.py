@@ -1,0 +1,202 @@
+"""One write of Spark into the log, once: a batch in a named, monotone session (SAFETY E1).
+
+Owns the mapping: the session's name is the query (or txnAppId), its sequence the batch id (or
+txnVersion). The marker that a batch was written is the session's own row, in the same entry as the
+batch: a replay finds it and changes nothing. Each commit opens the session anew, so that whatever
+an older driver still has under way is fenced.
+
+With atomic=false a batch above PART_BYTES goes in parts: all but the last in the session
+`NAME/parts`, under sequences batch id x 2**20 + part, the last one in the session NAME, under the
+batch id. So NAME having the batch id means, as always, that the batch is there, whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from logstore.client.client import LogClient
+from logstore.client.commits import Commit
+from logstore.client.future import LsnRange
+from logstore.client.producer import Producer, ProducerOptions
+from logstore.errors import (
+    BatchTooLarge,
+    CommittedLsnUnknown,
+    Fenced,
+    InvalidRequest,
+)
+from logstore.format.batch import PackedPayloads, batch_size
+from logstore.limits import BATCH_MAX_PAYLOADS, MIB, POSITION_MAX, SESSION_WINDOW_MIN
+from logstore.model import SequenceMode
+from logstore.spark.connections import client_of
+from logstore.spark.task_rows import cut_payloads, largest_payload, too_large
+from logstore.spark.write_options import WriteOptions
+
+# Parts are cut by their bytes, not by the replicas' limit: that may change before a replay.
+PART_BYTES = 1 * MIB
+PARTS_MAX = 1 << 20
+PARTS_SUFFIX = "/parts"
+# Rows of a session that are remembered: what `last_commit` can tell, and which parts are verified.
+PARTS_WINDOW = 256
+
+
+def commit_rows(
+    options: WriteOptions, packed: PackedPayloads, *, name: str | None, sequence: int
+) -> LsnRange | None:
+    """Append all payloads, unless the log has this sequence of this name already.
+
+    Args:
+      name: of the session; None: an anonymous one, and nothing is ever found there.
+
+    Returns:
+      The LSNs that they have, or got when they were written first; None: that is so long ago that
+      they are not known any more.
+
+    Raises:
+      BatchTooLarge: nothing was written.
+      Fenced: another driver has begun to write under this name.
+      LogStoreError: no outcome in time; the same call again finds out.
+    """
+    client = client_of(options.endpoints, timeout_s=options.commit_timeout_s)
+    if name is None:
+        return _append_anonymously(client, options, packed)
+    with _session(client, options, name, SESSION_WINDOW_MIN) as producer:
+        limit = producer.session.batch_max_bytes
+        if sequence < producer.session.next_sequence:
+            return _known_range(client, name, sequence)  # a replay
+        if batch_size(len(packed), len(packed.values)) <= min(PART_BYTES, limit):
+            return _append(producer, packed, sequence, name)
+        if options.is_atomic:
+            _check_fits(packed, limit)
+            _check_not_begun(client, name, sequence)
+            return _append(producer, packed, sequence, name)
+        _check_largest_fits(packed, limit)
+        return _append_in_parts(client, options, producer, packed, name, sequence)
+
+
+def last_commit(endpoints: str, name: str, *, timeout: float = 30.0) -> Commit | None:
+    """The newest batch that a query (its id) or txnAppId has written: sequence and LSNs. None: it
+    has written nothing, or only what is no longer remembered.
+
+    Of a batch in parts it is the last part. Any process may ask; nobody is fenced by it.
+    """
+    client = client_of(endpoints, timeout_s=timeout)
+    found = client.admin.session_commits(name)
+    return found.commits[-1] if found is not None and found.commits else None
+
+
+def _known_range(client: LogClient, name: str, sequence: int) -> LsnRange | None:
+    found = client.admin.session_commits(name)
+    for commit in found.commits if found is not None else ():
+        if commit.sequence == sequence:
+            return LsnRange(commit.first_lsn, commit.last_lsn)
+    return None
+
+
+def _append_anonymously(
+    client: LogClient, options: WriteOptions, packed: PackedPayloads
+) -> LsnRange:
+    producer_options = ProducerOptions(delivery_timeout_s=options.commit_timeout_s)
+    with client.producer(producer_options) as producer:
+        limit = producer.session.batch_max_bytes
+        if options.is_atomic:
+            _check_fits(packed, limit)
+            parts: Iterator[PackedPayloads] = iter([packed])
+        else:
+            _check_largest_fits(packed, limit)
+            parts = cut_payloads(packed, min(PART_BYTES, limit))
+        futures = [producer.append_batch(part) for part in parts]
+        ranges = [future.result() for future in futures]
+    return LsnRange(ranges[0].first, ranges[-1].last)
+
+
+def _append_in_parts(
+    client: LogClient,
+    options: WriteOptions,
+    producer: Producer,
+    packed: PackedPayloads,
+    name: str,
+    sequence: int,
+) -> LsnRange | None:
+    """All parts but the last in their own session, then the last one; those that are there stay."""
+    *first_parts, last_part = cut_payloads(
+        packed, min(PART_BYTES, producer.session.batch_max_bytes)
+    )
+    if len(first_parts) >= PARTS_MAX or sequence > POSITION_MAX // PARTS_MAX - 1:
+        raise InvalidRequest(
+            f"{len(first_parts)} parts of sequence {sequence}: with atomic=false there are at most "
+            f"{PARTS_MAX} parts of 1 MiB, and versions up to {POSITION_MAX // PARTS_MAX - 1}"
+        )
+    first_lsn: int | None = None
+    with _session(client, options, name + PARTS_SUFFIX, PARTS_WINDOW) as parts_producer:
+        for number, part in enumerate(first_parts):
+            found = _append(parts_producer, part, sequence * PARTS_MAX + number, name)
+            if found is not None and found.last - found.first + 1 != len(part):
+                raise InvalidRequest(
+                    f"part {number} of batch {sequence} is in the log with "
+                    f"{found.last - found.first + 1} rows, and comes again with {len(part)}: with "
+                    "atomic=false a replayed query must give the same rows in the same order"
+                )
+            if number == 0 and found is not None:
+                first_lsn = found.first
+    found = _append(producer, last_part, sequence, name)
+    return None if found is None or first_lsn is None else LsnRange(first_lsn, found.last)
+
+
+def _append(
+    producer: Producer, packed: PackedPayloads, sequence: int, name: str
+) -> LsnRange | None:
+    try:
+        return producer.append_batch(packed, sequence=sequence).result()
+    except CommittedLsnUnknown:
+        return None
+    except Fenced as error:
+        raise Fenced(
+            f"another driver writes as {name!r} by now, and has fenced this one: stop this query, "
+            "or give it a txnAppId of its own"
+        ) from error
+
+
+@contextmanager
+def _session(
+    client: LogClient, options: WriteOptions, name: str, window: int
+) -> Iterator[Producer]:
+    producer = client.producer(
+        ProducerOptions(
+            name=name,
+            mode=SequenceMode.MONOTONE,
+            window=window,
+            append_timeout_s=options.commit_timeout_s,
+            delivery_timeout_s=options.commit_timeout_s,
+        )
+    )
+    try:
+        yield producer
+    finally:
+        producer.close(timeout=0)
+
+
+def _check_fits(packed: PackedPayloads, batch_max_bytes: int) -> None:
+    size = batch_size(len(packed), len(packed.values))
+    if size > batch_max_bytes or len(packed) > BATCH_MAX_PAYLOADS:
+        raise too_large(len(packed), len(packed.values), batch_max_bytes)
+
+
+def _check_largest_fits(packed: PackedPayloads, batch_max_bytes: int) -> None:
+    largest = largest_payload(packed)
+    if batch_size(1, largest) > batch_max_bytes:
+        raise BatchTooLarge(
+            f"a payload of {largest} bytes is more than a batch of the log holds "
+            f"({batch_max_bytes} bytes); nothing was written: raise limits.batch_max on the "
+            "replicas"
+        )
+
+
+def _check_not_begun(client: LogClient, name: str, sequence: int) -> None:
+    """A batch that was begun in parts is only finished in parts."""
+    parts = client.admin.session_commits(name + PARTS_SUFFIX)
+    if parts is not None and parts.next_sequence > sequence * PARTS_MAX:
+        raise InvalidRequest(
+            f"batch {sequence} of {name!r} was begun with atomic=false, and is in the log in part: "
+            "finish it with atomic=false"
+        )
