@@ -13,7 +13,7 @@ import msgspec
 
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.disk_faults import EVERYWHERE, RotKind
-from actors.simulation.faults import ROLL, Fault, FaultKind, RotPlace
+from actors.simulation.faults import Fault, FaultKind, RotPlace
 from actors.simulation.random_streams import stream
 from actors.simulation.replica import Replica
 
@@ -207,8 +207,8 @@ class Conductor:
     def _at_call(self, replica: Replica, fault: Fault, act: Callable[[], None]) -> None:
         if fault.calls < 0 or not replica.is_running:
             act()
-        elif fault.process == ROLL:
-            replica.doom_roll(fault.calls + 1, act)
+        elif fault.process:
+            replica.doom_from(fault.process, fault.calls + 1, act)
         else:
             replica.doom("", fault.calls + 1, act)
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from actors.simulation.draw_ground import MICROSECOND, MILLISECOND, SECOND, percent, spread
-from actors.simulation.faults import Fault, FaultClass, FaultKind
+from actors.simulation.faults import FIRST_GROUP, ROLL, Fault, FaultClass, FaultKind
 
 CLIENTS = 0
 # A power cut or kill "at the n-th disk call": 40 calls are a start, or a roll and some groups.
@@ -258,11 +258,25 @@ def power_cut(
     )  # fmt: skip
 
 
+def at_a_segment(random: Random, fault: Fault) -> Fault:
+    """Half of the cuts count their calls from the next segment that is opened, or from its first
+    frames: mostly they are written then and not yet flushed (S7)."""
+    match random.randrange(6):
+        case 0 | 1 | 2:
+            return fault
+        case 3:
+            return replace(fault, process=ROLL, calls=random.randrange(8))
+        case _:
+            calls = random.choice((1, 1, 1, 2, 3))
+            return replace(fault, process=FIRST_GROUP, calls=calls, mode="garble")
+
+
 def _power_cut(random: Random, scene: Scene) -> list[Fault]:
     """One node, several or all at once; now and then again while they recover."""
     at_ns, for_ns = scene.moment(random), _down_ns(random, scene)
     nodes = sorted(random.sample(scene.nodes, random.choice((1, 1, 2, scene.replicas))))
     first = power_cut(at_ns, nodes, random, for_ns=for_ns, calls=some_calls(random))
+    first = at_a_segment(random, first)
     if not percent(random, 35):
         return [first]
     # Down at the latest when its calls are done: a start makes calls enough of its own.

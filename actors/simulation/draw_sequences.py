@@ -31,6 +31,7 @@ from actors.simulation.draw_episodes import (
     WRITER,
     Episode,
     Scene,
+    at_a_segment,
     cut,
     isolation,
     power_cut,
@@ -39,11 +40,7 @@ from actors.simulation.draw_episodes import (
 from actors.simulation.draw_ground import MILLISECOND, SECOND, percent, spread
 from actors.simulation.draw_rot import rotten_leader, rotten_voter
 from actors.simulation.draw_slow_log import rewritten_in_flight
-from actors.simulation.faults import ROLL, Fault, FaultClass, FaultKind
-
-# Both headers, the folder, what is given back or removed, and the first group: its frames are on
-# their way to the disk about here.
-_ROLL_CALLS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 9, 10, 11)
+from actors.simulation.faults import Fault, FaultClass, FaultKind
 
 
 class Sequence(msgspec.Struct, frozen=True):
@@ -75,13 +72,6 @@ def _cut_then_kill(random: Random, scene: Scene) -> list[Fault]:
     ]
 
 
-def _of_roll(random: Random, fault: Fault) -> Fault:
-    """Half of the cuts count their calls from the next segment that is opened (S7)."""
-    if percent(random, 50):
-        return fault
-    return msgspec.structs.replace(fault, process=ROLL, calls=random.choice(_ROLL_CALLS))
-
-
 def _cut_after_truncation(random: Random, scene: Scene) -> list[Fault]:
     """A node that was alone comes back, truncates, and the power goes at one of those calls."""
     at_ns, for_ns = scene.moment(random), scene.elections(random, 1.5, 5.0)
@@ -92,7 +82,7 @@ def _cut_after_truncation(random: Random, scene: Scene) -> list[Fault]:
     down_ns = spread(random, 10 * MILLISECOND, 2 * SECOND)
     return [
         _alone(random, scene, at_ns, node, for_ns),
-        _of_roll(random, power_cut(cut_ns, nodes, random, for_ns=down_ns, calls=calls)),
+        at_a_segment(random, power_cut(cut_ns, nodes, random, for_ns=down_ns, calls=calls)),
     ]
 
 
@@ -215,7 +205,7 @@ def _torn_groups(random: Random, scene: Scene) -> list[Fault]:
         node, calls = scene.node(random), random.randrange(9)
         down_ns = spread(random, 10 * MILLISECOND, SECOND // 3)
         fault = power_cut(at_ns, (node,), random, for_ns=down_ns, calls=calls)
-        faults.append(_of_roll(random, msgspec.structs.replace(fault, mode="garble")))
+        faults.append(at_a_segment(random, msgspec.structs.replace(fault, mode="garble")))
         if percent(random, 40):
             calls = random.randint(0, CALLS_MAX)
             again_ns = at_ns + down_ns + SECOND // 10

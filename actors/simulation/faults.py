@@ -44,7 +44,7 @@ class FaultKind(StrEnum):
     DISCONNECT = "disconnect"  # (links)
     KILL_PROCESS = "kill-process"  # (node, process, calls)
     KILL_REPLICA = "kill-replica"  # (node, for_ns, calls)
-    # (nodes, for_ns, calls, pick, mode: "" | "garble", process: "" | ROLL)
+    # (nodes, for_ns, calls, pick, mode: "" | "garble", process: "", ROLL or FIRST_GROUP)
     POWER_CUT = "power-cut"
     PAUSE = "pause"  # (node, process: "" all, for_ns)
     WALL_JUMP = "wall-jump"  # (node, amount: ns, may be negative)
@@ -59,7 +59,10 @@ class FaultKind(StrEnum):
     RESTART = "restart"  # (node): an orderly stop and a start
 
 
-ROLL = "roll"  # calls are counted from the next one that opens a segment
+# What calls are counted from, itself the first: the next write of a segment's first header, or of
+# the first frames of a segment.
+ROLL = "roll"
+FIRST_GROUP = "first-group"
 
 
 class RotPlace(StrEnum):

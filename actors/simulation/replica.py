@@ -17,7 +17,7 @@ from actors.messages import ProcessGone, StopReady, StopRequested
 from actors.raft import RaftActor
 from actors.replicator.actor import SENDS_MAX
 from actors.simulation.disk import SimulatedDisk
-from actors.simulation.faults import Ground
+from actors.simulation.faults import FIRST_GROUP, ROLL, Ground
 from actors.simulation.machine import NodeClock, SimulatedHost
 from actors.simulation.process import Process, ProcessKilled, Runnable
 from actors.simulation.random_streams import stream
@@ -95,8 +95,9 @@ class Replica:
         self._calls_left = -1
         self._doomed = ""  # the process whose disk calls are counted; "": any of them
         self._on_doom: Callable[[], None] | None = None
-        self._is_roll_awaited = False  # before which no call is counted
+        self._awaited = ""  # a ROLL or FIRST_GROUP, before which no call is counted
         self._raft_path = ""  # the Raft file that was written last
+        self._data_writes = 0  # into its data file, from then on
 
     # --- life ---
 
@@ -163,13 +164,12 @@ class Replica:
     def doom(self, process: str, calls: int, act: Callable[[], None]) -> None:
         """Call `act` inside the disk call that is `calls` calls away; the process dies there."""
         self._doomed, self._calls_left, self._on_doom = process, calls, act
-        self._is_roll_awaited = False
+        self._awaited = ""
 
-    def doom_roll(self, calls: int, act: Callable[[], None]) -> None:
-        """The same, with calls of the writer from the next write to another Raft file on: it opens
-        a segment (SAFETY S7)."""
+    def doom_from(self, moment: str, calls: int, act: Callable[[], None]) -> None:
+        """The same, with calls of the writer from the next ROLL or FIRST_GROUP on."""
         self.doom(topology.WRITER, calls, act)
-        self._is_roll_awaited = True
+        self._awaited = moment
 
     def spare(self) -> None:
         """No disk call kills any more, no orderly stop goes on."""
@@ -340,13 +340,26 @@ class Replica:
         return tell
 
     def _count_call(self, name: str, what: str, path: str) -> None:
-        if what == "write" and path.endswith(".raft") and path != self._raft_path:
-            self._raft_path, self._is_roll_awaited = path, False
-        if self._is_roll_awaited or self._calls_left <= 0 or self._doomed not in ("", name):
+        moment = self._moment_of(path) if what == "write" else ""
+        if self._awaited and moment != self._awaited:
+            return
+        self._awaited = ""
+        if self._calls_left <= 0 or self._doomed not in ("", name):
             return
         self._calls_left -= 1
         if self._calls_left == 0:
             raise ProcessKilled(f"before {what} {path}")
+
+    def _moment_of(self, path: str) -> str:
+        """What this write begins: both headers of a segment, the Raft file's first, then frames
+        (SAFETY S7)."""
+        if path.endswith(".raft") and path != self._raft_path:
+            self._raft_path, self._data_writes = path, 0
+            return ROLL
+        if path.endswith(".data"):
+            self._data_writes += 1
+            return FIRST_GROUP if self._data_writes == 2 else ""
+        return ""
 
     def _tell_meta_written(self, incarnation: int, copy: int) -> None:
         if self.is_running and incarnation == self.incarnation:

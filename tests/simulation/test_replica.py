@@ -10,6 +10,7 @@ import pytest
 from actors import topology
 from actors.messages import ProcessGone
 from actors.raft import RaftActor
+from actors.simulation.faults import FIRST_GROUP, ROLL
 from actors.simulation.process import Process
 from actors.simulation.replica import LIVENESS_NS, Replica
 from actors.supervisor.restarts import VITAL
@@ -157,10 +158,10 @@ def test_doom_of_a_roll_counts_from_the_header_of_the_next_segment() -> None:
         calls.append((what, path[-5:]))
 
     view.on_call = noting
-    replica.doom_roll(5, replica.kill)
+    replica.doom_from(ROLL, 5, replica.kill)
     stage.run_for(20 * SECOND_NS)
     assert not replica.is_running
-    assert len(calls) > 20  # groups before it
+    assert len(calls) >= 8  # a group before it
     headers = [("write", ".raft"), ("flush", ".raft"), ("write", ".data"), ("flush", ".data")]
     assert calls[-4:] == headers
     segments = stage.cluster.facts.places(replica.node)
@@ -170,10 +171,31 @@ def test_doom_of_a_roll_counts_from_the_header_of_the_next_segment() -> None:
     assert stage.problems == []
 
 
+def test_doom_of_a_first_group_counts_from_the_first_frames_of_a_segment() -> None:
+    stage = QuietCluster(has_clients=True)
+    replica = stage.replica(stage.leaders[0])
+    view = replica._views[topology.WRITER]
+    calls: list[tuple[str, str]] = []
+    counted = view.on_call
+
+    def noting(what: str, path: str) -> None:
+        counted(what, path)
+        calls.append((what, path))
+
+    view.on_call = noting
+    replica.doom_from(FIRST_GROUP, 2, replica.kill)
+    stage.run_for(20 * SECOND_NS)
+    assert not replica.is_running
+    what, path = calls[-1]
+    assert (what, path[-5:]) == ("write", ".data")
+    of_segment = [what for what, each in calls if each == path and what in ("write", "flush")]
+    assert of_segment[-3:] == ["write", "flush", "write"]  # the header, and frames
+
+
 def test_a_pair_that_was_half_opened_is_known_and_completed() -> None:
     stage = QuietCluster(has_clients=True)
     replica = stage.replica(stage.leaders[0])
-    replica.doom_roll(3, lambda: replica.power_cut(Random(1), garble=False))
+    replica.doom_from(ROLL, 3, lambda: replica.power_cut(Random(1), garble=False))
     stage.run_for(20 * SECOND_NS)
     assert len(stage.cluster.facts.places(replica.node).half_headed()) == 1
     replica.start()

@@ -45,7 +45,7 @@ def test_two_exact_sequences_of_a_seed_do_not_meet() -> None:
         spans.sort()
         both += len(spans) == 2
         assert len(spans) < 2 or spans[0][1] <= spans[1][0]
-    assert both > 5
+    assert both > 2
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES, ids=lambda each: each.name)
