@@ -5,7 +5,8 @@ Owns their order. Must not know what an act does.
 A process' calls run at one moment of the world and take longer: its clock goes ahead of the world's
 (`process`). A flush takes effect where its process' clock stands when it returns, and whatever the
 process does after it, after it: a power cut in between finds the flush under way and nothing of
-what came later. What readers see, the page cache, changes at the call.
+what came later. The page cache changes at the call; other processes read it as of their own time
+(`disk_now`).
 
 Invariant: acts happen in order of their moments, of one moment in the order of their calls. One may
 happen before its moment if nothing is left that comes before it: nobody can tell, for it is not
@@ -77,6 +78,16 @@ class DiskActs:
         if waiting and waiting[0][0] <= self._clock.local_now_ns:
             self.catch_up(self._clock.local_now_ns)
 
+    def later(self, owner: Any) -> list[tuple[Callable[..., None], tuple[Any, ...]]]:
+        """The acts of `owner` that have not happened by the time of whoever runs, in order."""
+        self.settle_for_asker()
+        waiting = [each for each in self._waiting if each[2] is owner]
+        return [(act, args) for _, _, _, act, args in sorted(waiting, key=_moment)]
+
+    @property
+    def has_later(self) -> bool:
+        return bool(self._waiting)
+
     def catch_up(self, until_ns: int) -> None:
         """Everything up to `until_ns` happens now, which is as if it had been quicker."""
         waiting = self._waiting
@@ -94,3 +105,7 @@ class DiskActs:
         owners = [owner for _, _, owner, _, _ in self._waiting]
         self._waiting.clear()
         return owners
+
+
+def _moment(act: tuple[int, int, Any, Callable[..., None], tuple[Any, ...]]) -> tuple[int, int]:
+    return act[:2]

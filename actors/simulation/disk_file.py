@@ -285,6 +285,11 @@ class SimulatedFile:
         start = offset % SECTOR_BYTES
         return whole[start : start + end - offset]
 
+    def given_so_far(self, number: int) -> bytes:
+        """The sector without what is in the cache ahead of its time."""
+        versions = self._versions(number)
+        return versions[-1] if versions else self.durable.get(number, ZERO_SECTOR)
+
     # --- inside ---
 
     def _is_settled_part(self, number: int, part: slice, *, counting_lies: bool) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from actors.simulation.disk_file import SimulatedFile
+from actors.simulation.disk_now import read_now
 from logstore.errors import CorruptData, DiskFull, FolderInUse, InvariantViolated, WriteFailed
 from logstore.limits import SECTOR_BYTES
 from logstore.storage.disk import LOCK_NAME, Buffer
@@ -71,7 +72,7 @@ class DiskView:
         self._disk = disk
         self._charge = charge
         self._clock = clock
-        self._last_ns = 0  # the moment of its last act
+        self._last_ns = 0  # the moment of its last act; 0: it has only read
         self._handles = _Handles()
         self._next_handle = 1
         self._death: BaseException | None = None
@@ -160,6 +161,8 @@ class DiskView:
             if (number := file.first_unreadable(offset, size)) is not None:
                 position = number * SECTOR_BYTES
                 raise CorruptData(path, position, expected="readable bytes", got="I/O error")
+        if disk.acts.has_later and not self._last_ns:
+            return read_now(disk.acts, file, offset, size)  # another process writes
         return file.read(offset, size)
 
     def write(self, handle: int, offset: int, views: Sequence[Buffer]) -> int:

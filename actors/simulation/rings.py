@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, Protocol
 
 from actors.simulation.full_ring import FullRing
+from actors.simulation.process import Process
 from transport.command_ring import message_bytes_max, record_bytes
 from transport.errors import MessageTooLarge
 from transport.payload_ring import PayloadRingReader, PayloadRingWriter, RingFreer
@@ -229,6 +230,39 @@ class LaggingSlots:
 
     def release(self) -> None:
         """Nothing is lent here."""
+
+
+class OwnTimeSlots:
+    """The slots of a process whose calls take long: others see what it stores in `timed` ones when
+    its clock has come so far. It alone stores them. Without this, its whole `do_work` is seen at
+    once."""
+
+    def __init__(self, values: Any, process: Process, timed: frozenset[int]) -> None:
+        self._values = values
+        self._process = process
+        self._timed = timed
+        self._own: dict[int, int] = {}
+        self._late: deque[tuple[int, int, int]] = deque()  # seen from, slot, value
+
+    def __getitem__(self, slot: int) -> int:
+        value: int = self._values[slot]
+        return self._own.get(slot, value)
+
+    def __setitem__(self, slot: int, value: int) -> None:
+        if slot not in self._timed:
+            self._values[slot] = value
+            return
+        self._own[slot] = value
+        # before whatever it does next
+        at_ns = self._process.local_now_ns - 1
+        self._late.append((at_ns, slot, value))
+        self._process.world.at(at_ns, self._show)
+
+    def _show(self) -> None:
+        now_ns = self._process.world.now_ns
+        while self._late and self._late[0][0] <= now_ns and self._process.is_alive:
+            _, slot, value = self._late.popleft()
+            self._values[slot] = value
 
 
 class SimulatedRingWriter(PayloadRingWriter):

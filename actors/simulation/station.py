@@ -19,6 +19,7 @@ from actors.simulation.rings import (
     CommandRingSender,
     LaggingSlots,
     Memory,
+    OwnTimeSlots,
     SharedSlots,
     SimulatedBell,
     SimulatedCommandRing,
@@ -39,6 +40,8 @@ from transport.shm import map_anonymous
 
 # Cursors that only guide; HEAD is not among them: a message says that it may be read.
 _GUIDES = frozenset(range(LINES * SLOTS_PER_LINE)) - {HEAD}
+# What says that the files have something must not say so before they have it.
+_OF_FILES = frozenset((topology.Counter.WRITTEN, topology.Counter.MAP_GENERATION))
 # Rings that carry whole reports: what recovery found, a status. Half of a ring is the most that
 # fits into it.
 _REPORTS = (
@@ -127,11 +130,11 @@ class SimulatedStation(Station):
         self._process_of = process_of
         self.memory = Memory(process, random, ring_delay_ns)
         is_lagging = regions.is_lagging
-        self.slots: Any = (
-            LaggingSlots(regions.counters, process, self.memory, None)
-            if is_lagging
-            else regions.counters.values
-        )
+        self.slots: Any = regions.counters.values
+        if is_lagging:
+            self.slots = LaggingSlots(regions.counters, process, self.memory, None)
+        elif name == topology.WRITER:
+            self.slots = OwnTimeSlots(regions.counters.values, process, _OF_FILES)
         self._page: Any = (
             LaggingSlots(regions.page, process, self.memory, _GUIDES) if is_lagging else None
         )

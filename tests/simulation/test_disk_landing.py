@@ -244,3 +244,37 @@ def test_a_device_that_begins_to_lie_in_a_flush_has_it_in_its_cache() -> None:
     assert bench.disk.has_lies
     assert bench.disk.is_durable(PATH, 0, SECTOR_BYTES, counting_lies=True)
     assert not bench.is_durable
+
+
+def test_another_process_reads_as_of_its_own_time() -> None:
+    bench = Bench()
+    reader = bench.disk.view(bench.clock.charge, bench.clock)
+    handle = reader.open_read(PATH)
+
+    def seen() -> bytes:
+        return reader.read(handle, 0, 3 * SECTOR_BYTES)
+
+    bench.write(NEW)
+    bench.flush()
+    bench.write(NEWEST)
+    bench.write(NEW, 1)
+    assert bench.view.read(bench.handle, 0, 3 * SECTOR_BYTES) == NEWEST + NEW
+    bench.clock.pass_to(FLUSH_NS // 2)
+    assert seen() == NEW
+    bench.clock.pass_to(FLUSH_NS + 2 * WRITE_NS)
+    assert seen() == NEWEST
+    bench.clock.pass_to(FLUSH_NS + 3 * WRITE_NS)
+    assert seen() == NEWEST + NEW
+
+
+def test_what_is_cut_off_later_is_still_read() -> None:
+    bench = Bench()
+    reader = bench.disk.view(bench.clock.charge, bench.clock)
+    handle = reader.open_read(PATH)
+    bench.write(NEW, 1)
+    bench.flush()
+    bench.view.truncate(bench.handle, 100)
+    bench.clock.pass_to(FLUSH_NS // 2)
+    assert reader.read(handle, 0, 9_999) == OLD + NEW
+    bench.clock.pass_to(2 * FLUSH_NS)
+    assert reader.read(handle, 0, 9_999) == OLD[:100]

@@ -14,6 +14,7 @@ from actors.simulation.rings import (
     CommandRingSender,
     LaggingSlots,
     Memory,
+    OwnTimeSlots,
     SharedSlots,
     SimulatedBell,
     SimulatedCommandRing,
@@ -307,3 +308,33 @@ def test_events_of_one_moment_come_in_an_order_of_the_seed() -> None:
     assert order(1) == order(1)
     assert order(1) != order(2)
     assert sorted(order(1)) == list(range(10))
+
+
+def test_slots_of_a_slow_process_are_seen_when_it_has_come_so_far() -> None:
+    stage = OneProcess()
+    values = [0, 0, 0]
+    slots = OwnTimeSlots(values, stage.process, frozenset((0, 1)))
+    start_ns = stage.world.now_ns
+    stage.process.charge(MILLISECOND_NS)
+    slots[0] += 1
+    slots[2] = 9
+    stage.process.charge(MILLISECOND_NS)
+    slots[0] += 1
+    slots[1] = 7
+    assert [slots[0], slots[1], slots[2]] == [2, 7, 9]
+    assert values == [0, 0, 9]
+    stage.world.run_until(start_ns + MILLISECOND_NS)
+    assert values == [1, 0, 9]
+    stage.world.run_until(start_ns + 2 * MILLISECOND_NS)
+    assert values == [2, 7, 9]
+
+
+def test_slots_that_a_dead_process_would_have_stored_are_never_seen() -> None:
+    stage = OneProcess()
+    values = [0]
+    slots = OwnTimeSlots(values, stage.process, frozenset((0,)))
+    stage.process.charge(MILLISECOND_NS)
+    slots[0] = 5
+    stage.process.kill()
+    stage.world.run_until(stage.world.now_ns + 2 * MILLISECOND_NS)
+    assert values == [0]
