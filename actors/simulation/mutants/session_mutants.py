@@ -246,8 +246,8 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "session-state-calls-all-committed",
         "SAFETY E9",
-        f"{CONTROL}:_state_rows",
-        "if 0 < row.index <= commit",
+        "actors.ingress.lookups:state_reply",
+        "if row.is_committed(commit)",
         "if row.first_lsn",
         "a producer that asks is told that its batches in flight are committed",
     ),
