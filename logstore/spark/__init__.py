@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from logstore.spark.data_source import register
     from logstore.spark.json_rows import json_payloads
     from logstore.spark.listener import Lag, LagListener
+    from logstore.spark.seam import read_log
     from logstore.spark.session import start_session
     from logstore.spark.sink_commit import last_commit
 
@@ -21,6 +22,7 @@ _HOME = {
     "last_commit": "logstore.spark.sink_commit",
     "Lag": "logstore.spark.listener",
     "LagListener": "logstore.spark.listener",
+    "read_log": "logstore.spark.seam",
     "start_session": "logstore.spark.session",
 }
 
@@ -30,6 +32,7 @@ __all__ = [
     "last_commit",
     "Lag",
     "LagListener",
+    "read_log",
     "start_session",
 ]
 

@@ -30,6 +30,7 @@ from logstore.spark.jobs import run_tasks
 from logstore.spark.lake import LakeWriter, Written, make_durable
 from logstore.spark.lake_file import write_lake_file
 from logstore.spark.lake_manifest import SUFFIX, LakeFile, Manifest
+from logstore.spark.lake_proof import check_same_log
 from logstore.spark.options import ReadOptions, parse_read_options
 from logstore.spark.planning import Planner
 from logstore.spark.ranges import LsnPartition, read_partition
@@ -49,6 +50,7 @@ class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True):
       file_bytes: of the log in one file, at least, but in the last one of a pass.
       files_at_once: of one round; what is lost when a round fails, and what runs in parallel.
       timeout_s: how long the log may not answer.
+      adopts: go on with the lake of another cluster, if this one was restored from it.
     """
 
     endpoints: str
@@ -57,6 +59,7 @@ class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int = FILE_BYTES
     files_at_once: int
     timeout_s: float
+    adopts: bool = False
 
 
 class Archive:
@@ -93,11 +96,13 @@ class Archive:
             self._refuse_cursor(next_lsn=0)
             return self._first(planner.cluster_id, bounds.log_start_lsn, planner.client)
         if manifest.newest_cluster_id != planner.cluster_id:
-            raise WrongCluster(
-                f"{self._writer.folder} is a lake of cluster {manifest.newest_cluster_id}; "
-                f"{planner.cluster_id} answers at {self._options.endpoints}: give its endpoints, "
-                "or another lake"
-            )
+            if not self._options.adopts:
+                raise WrongCluster(
+                    f"{self._writer.folder} is a lake of cluster {manifest.newest_cluster_id}; "
+                    f"{planner.cluster_id} answers at {self._options.endpoints}: give its "
+                    "endpoints, or another lake, or --adopt for a cluster restored from this one"
+                )
+            check_same_log(planner.client, self._writer.folder, manifest)
         self._refuse_cursor(next_lsn=manifest.next_lsn)
         if not bounds.log_start_lsn <= manifest.next_lsn <= bounds.visible_lsn + 1:
             raise OutOfRange(

@@ -19,7 +19,7 @@ from logstore.units import parse_duration, parse_size
 
 
 @click.command()
-@click.argument("lake", type=click.Path(file_okay=False))
+@click.argument("lake", type=click.Path(file_okay=False, resolve_path=True))
 @click.option("--once", is_flag=True, help="end where the log ended when this began")
 @click.option(
     "--every",
@@ -49,6 +49,12 @@ from logstore.units import parse_duration, parse_size
     metavar="WHICH",
     help="whom to read: any (followers first), leader, follower or a node id",
 )
+@click.option(
+    "--adopt",
+    "adopts",
+    is_flag=True,
+    help="go on with the lake that this cluster was restored from, once that is proved",
+)
 @endpoint_option
 @timeout_option
 @spark_options
@@ -60,6 +66,7 @@ def archive(
     file_size: str,
     cursor: str,
     replica: str,
+    adopts: bool,
     endpoints: str,
     timeout_s: float,
     master: str,
@@ -85,6 +92,7 @@ def archive(
             file_bytes=file_bytes,
             files_at_once=spark.sparkContext.defaultParallelism,
             timeout_s=timeout_s,
+            adopts=adopts,
         )
         work = Archive(spark, writer, options)
         manifest = work.begin()

@@ -11,6 +11,8 @@ from logstore.errors import ConfigError
 
 PIPELINES: CommandTable = {
     "archive": ("logstore.cli.pipeline.archive", "archive", "Log to lake, once or for ever."),
+    "restore": ("logstore.cli.pipeline.restore", "restore", "Lake to a fresh cluster."),
+    "read": ("logstore.cli.pipeline.read", "read", "Records from a lake, a log, or across both."),
 }
 
 

@@ -1,0 +1,138 @@
+"""A range of LSNs as one DataFrame: from a lake as far as it goes, from the log after it.
+
+Owns the seam. Both sides hold the same records at the same LSNs, so it matters for nothing but who
+does the work: the lake spares the replicas, and has what the log does not have any more.
+`timestamp`, `raft_index` and `term` are those of the cluster that a part is from.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from logstore.errors import InvalidRequest, OutOfRange
+from logstore.spark.columns import COLUMNS, schema_ddl
+from logstore.spark.data_source import register
+from logstore.spark.lake import data_path, read_manifest
+from logstore.spark.lake_manifest import Manifest
+from logstore.spark.lake_proof import check_same_log
+from logstore.spark.options import parse_read_options
+from logstore.spark.planning import Planner
+
+_VERIFY_PAGES = "parquet.page.verify-checksum.enabled"
+
+# Both ends included; empty if the last one is below the first.
+Range = tuple[int, int]
+
+
+class Seam(msgspec.Struct, frozen=True):
+    """Which LSNs come from where; None: none do."""
+
+    lake: Range | None
+    log: Range | None
+
+
+def plan_seam(
+    lake: Range | None, log: Range | None, first_lsn: int | None, last_lsn: int | None
+) -> Seam:
+    """Who gives [first_lsn, last_lsn], of a lake and a log that have these ranges; None as first or
+    last: as far as either goes.
+
+    Raises:
+      InvalidRequest: neither a lake nor a log, or a range that ends before it begins.
+      OutOfRange: some of it is in neither.
+    """
+    known = [each for each in (lake, log) if each is not None]
+    if not known:
+        raise InvalidRequest("give a lake, endpoints of a log, or both")
+    first = min(each[0] for each in known) if first_lsn is None else first_lsn
+    last = max(each[1] for each in known) if last_lsn is None else last_lsn
+    if first < 1 or last < first - 1:
+        raise InvalidRequest(f"LSNs {first} to {last}: give 1 <= first <= last")
+    next_lsn, from_lake = first, None
+    if lake is not None and lake[0] <= first <= min(last, lake[1]):
+        from_lake = first, min(last, lake[1])
+        next_lsn = from_lake[1] + 1
+    if next_lsn > last:
+        return Seam(from_lake, None)
+    if log is None or not log[0] <= next_lsn <= last <= log[1]:
+        words = [
+            _words(name, each) for name, each in (("the lake", lake), ("the log", log)) if each
+        ]
+        raise OutOfRange(
+            f"LSNs {next_lsn} to {last} are in neither: {', '.join(words)}",
+            first=known[0][0],
+            last=known[-1][1],
+        )
+    return Seam(from_lake, (next_lsn, last))
+
+
+def read_log(
+    spark: SparkSession,
+    *,
+    lake: str | None = None,
+    endpoints: str | None = None,
+    first_lsn: int | None = None,
+    last_lsn: int | None = None,
+    **options: Any,
+) -> DataFrame:
+    """The records [first_lsn, last_lsn], with the columns of `format("logstore")`.
+
+    Args:
+      lake: a lake's folder; None: the log alone.
+      endpoints: of a log, the lake's or one restored from it; None: the lake alone.
+      first_lsn, last_lsn: both included; None: as far as the lake, or the log, goes now.
+      options: further ones of `format("logstore")`, `replica` for example, for the log's part.
+
+    Raises:
+      InvalidRequest: no lake there, or no such range.
+      OutOfRange: some of the range is in neither.
+      WrongCluster: the log does not hold what the lake ends with.
+    """
+    manifest = read_manifest(lake) if lake is not None else None
+    has = (manifest.first_lsn, manifest.next_lsn - 1) if manifest else None
+    if has is not None and first_lsn is not None and last_lsn is not None:
+        if has[0] <= first_lsn and last_lsn <= has[1]:
+            endpoints = None  # a log that does not answer is no reason not to read
+    shown = None
+    if endpoints is not None:
+        given = {"endpoints": endpoints} | {key: str(value) for key, value in options.items()}
+        planner = Planner(parse_read_options(given, is_streaming=False))
+        bounds = planner.bounds()
+        shown = bounds.log_start_lsn, bounds.visible_lsn
+        if lake is not None and manifest is not None:
+            check_same_log(planner.client, lake, manifest)
+    seam = plan_seam(has, shown, first_lsn, last_lsn)
+    parts = []
+    if seam.lake is not None and lake is not None and manifest is not None:
+        parts.append(_from_lake(spark, lake, manifest, seam.lake))
+    if seam.log is not None:
+        parts.append(_from_log(spark, str(endpoints), seam.log, options))
+    if not parts:
+        return spark.createDataFrame([], schema_ddl(has_payload=True))
+    return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+
+
+def _from_lake(spark: SparkSession, folder: str, manifest: Manifest, wanted: Range) -> DataFrame:
+    first_lsn, last_lsn = wanted
+    whole = os.path.abspath(folder)
+    paths = [data_path(whole, file) for file in manifest.overlapping(first_lsn, last_lsn)]
+    reader = spark.read.schema(schema_ddl(has_payload=True)).option(_VERIFY_PAGES, "true")
+    rows = reader.parquet(*paths)
+    return rows.where(rows.lsn.between(first_lsn, last_lsn)).select(*COLUMNS)
+
+
+def _from_log(
+    spark: SparkSession, endpoints: str, wanted: Range, options: dict[str, Any]
+) -> DataFrame:
+    register(spark)
+    first_lsn, last_lsn = wanted
+    reader = spark.read.format("logstore").options(**options).option("endpoints", endpoints)
+    return reader.option("startingLsn", first_lsn).option("endingLsn", last_lsn).load()
+
+
+def _words(name: str, has: Range) -> str:
+    return f"{name} has LSNs {has[0]} to {has[1]}" if has[0] <= has[1] else f"{name} is empty"
