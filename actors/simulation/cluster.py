@@ -23,6 +23,7 @@ from actors.simulation.watch import Watch
 from actors.simulation.world import World
 from actors.topology import EGRESS
 from logstore.config import Config
+from logstore.model import FIRST_LSN
 from logstore.settings import (
     PORTS_PER_NODE,
     ClusterSettings,
@@ -153,7 +154,7 @@ class _ClientLife:
 def make_config(ground: Ground) -> Config:
     """The configuration of a world; below the walls that `logstore.config` keeps for real ones."""
     return Config(
-        cluster=ClusterSettings(name="simulated"),
+        cluster=ClusterSettings(name="simulated", auto_init=ground.first_lsn == FIRST_LSN),
         nodes=[
             NodeSettings(node=node, port=_FIRST_PORT + _PORT_STEP * (node - 1))
             for node in range(1, ground.replicas + 1)

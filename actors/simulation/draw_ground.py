@@ -14,6 +14,7 @@ from random import Random
 from actors.simulation.faults import FaultClass, Ground
 from actors.simulation.random_streams import stream
 from logstore.format.batch import batch_size
+from logstore.limits import FIRST_LSN_MAX
 
 KIB = 1 << 10
 MICROSECOND = 1_000
@@ -23,6 +24,7 @@ SECOND = 1_000_000_000
 SAFETY_MIN_NS = 19 * SECOND
 SAFETY_MAX_NS = 45 * SECOND
 FIVE_REPLICAS_PERCENT = 26
+IMPORTED_PERCENT = 15
 RING_STEP_BYTES = 4 * KIB
 
 
@@ -70,6 +72,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         clock_drift_ppm=drifts,
         **_sizes(seed, nodes),
         **_workload(seed),
+        **_import(seed),
     )
 
 
@@ -118,6 +121,15 @@ def _workload(seed: int) -> dict[str, int]:
         "payload_max_bytes": payload_max,
         "batch_max_payloads": payloads,
     }
+
+
+def _import(seed: int) -> dict[str, int]:
+    """A restored log begins anywhere."""
+    random = stream(seed, "ground.import")
+    if not percent(random, IMPORTED_PERCENT):
+        return {}
+    first_lsn = random.choice((1, 2, spread(random, 2, FIRST_LSN_MAX), FIRST_LSN_MAX))
+    return {"first_lsn": first_lsn, "imports": spread(random, 8, 120)}
 
 
 def _clocks(seed: int, nodes: int, *, is_on: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -130,6 +130,8 @@ class Ground(msgspec.Struct, frozen=True):
     append_every_ns: int  # mean, a producer
     payload_max_bytes: int
     batch_max_payloads: int
+    first_lsn: int = 1  # above 1: the cluster is formed by an operator
+    imports: int = 0  # batches of another log, before anybody appends
 
 
 class Script(msgspec.Struct, frozen=True):

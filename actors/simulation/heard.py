@@ -26,6 +26,7 @@ from logstore.format.peer_messages import AppendFrame
 from logstore.settings import PortOffset
 
 _NUMBERS = {cls: number.to_bytes(2, "little") for number, cls in message_types().items()}
+NO_EPOCH = 0  # of answers to imports; those of producers begin at 1
 _NUMBER = slice(6, 8)  # of a message, in its envelope
 _ANSWERS = frozenset(_NUMBERS[each] for each in (Acks, OpenSessionReply, SessionStateReply))
 _GROUPS = frozenset(_NUMBERS[each] for each in (TailGroup, TailNotice))
@@ -81,6 +82,9 @@ class Heard:
         for sequence, first_lsn, count, code, _ in ACK_ROW.iter_unpack(message.rows):
             if code == ErrorCode.OK:
                 place = (first_lsn, count)
+                if message.producer_epoch == NO_EPOCH:
+                    ledger.told_imported(node, place, now_ns)
+                    continue
                 ledger.told_committed(node, message.producer_id, sequence, place, now_ns)
 
     def _published(self, node: int, number: bytes) -> None:

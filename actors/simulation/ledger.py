@@ -276,6 +276,11 @@ class Ledger:
         and how many it has."""
         self._answers.on_committed(node, producer_id, sequence, place, at_ns)
 
+    def told_imported(self, node: int, place: tuple[int, int], at_ns: int) -> None:
+        """`node` sends word, whoever listens, that an import has this place; as `told_committed`.
+        Whose batch it is, its importer knows."""
+        self._answers.on_imported(node, place, at_ns)
+
     def told_open(self, node: int, producer_id: int, producer_epoch: int, at_ns: int) -> None:
         """`node` answers an OpenSession request with this producer epoch."""
         self._answers.on_open(node, producer_id, producer_epoch, at_ns)

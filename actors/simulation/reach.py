@@ -14,8 +14,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from logstore.errors import ErrorCode
+from logstore.format.entry import takes_lsns
 from logstore.format.peer_messages import AppendPersisted, VoteReply
-from logstore.model import EntryKind, Role
+from logstore.model import Role
 from logstore.raft.effects import (
     Answer,
     Committed,
@@ -66,6 +67,7 @@ class Reach(StrEnum):
     COMMITTED_LSN_UNKNOWN = "a retry told that its LSNs have left the window"  # refused
     GAP = "a producer told of a sequence it left out"  # refused
     SEQUENCE_REUSED = "other bytes under a used sequence refused"  # refused
+    IMPORT_MOVED = "an import that went on at another leader"  # import_moved
     # What waits for a feature.
     INSTALL_INTERRUPTED = "a snapshot install interrupted"
     CONFIG_ROLLED_BACK = "a configuration change during a partition, and its rollback"
@@ -153,7 +155,7 @@ class _Replica:
 
     def __init__(self, node: int) -> None:
         self.node = node
-        self.rows: dict[int, tuple[int, bool]] = {}  # index → (term, whether DATA)
+        self.rows: dict[int, tuple[int, bool]] = {}  # index → (term, whether it has LSNs)
         self.last_index = 0
         self.durable = 0
         self.acknowledged = 0  # to whichever leader, of what is in the log now
@@ -266,6 +268,10 @@ class ReachObserver:
         if reach is not None:
             self._counts.add(reach)
 
+    def import_moved(self) -> None:
+        """An importer pushed to more than one leader."""
+        self._counts.add(Reach.IMPORT_MOVED)
+
     # --- events and effects ---
 
     def _on_persisted(self, replica: _Replica, core: Core, seq: int) -> None:
@@ -319,7 +325,7 @@ class ReachObserver:
         header = effect.header
         if (header.index, header.term) in replica.dropped:
             self._counts.add(Reach.REWRITTEN_ABA)
-        replica.rows[header.index] = (header.term, header.kind == EntryKind.DATA)
+        replica.rows[header.index] = (header.term, takes_lsns(header.kind))
         replica.last_index = header.index
         replica.in_flight.append((effect.seq, header.index))
 

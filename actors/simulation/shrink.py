@@ -140,6 +140,8 @@ class _Search:
 
 # Each on its own.
 _PLAINER: tuple[dict[str, int | bool | str], ...] = (
+    {"imports": 0},
+    {"first_lsn": 1},
     {"batch_max_payloads": 1},
     {"payload_max_bytes": 8},
     {"ring_delay_ns": 0, "counters_lag": False},

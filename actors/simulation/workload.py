@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from actors.simulation.clients import consumer as consumers
+from actors.simulation.clients import importer as importers
 from actors.simulation.clients import producer as producers
 from actors.simulation.clients import reader as readers
 from actors.simulation.clients.auditor import Auditor
 from actors.simulation.clients.consumer import Consumer
+from actors.simulation.clients.founder import Founder
 from actors.simulation.clients.host import ClientHost
+from actors.simulation.clients.importer import Importer
 from actors.simulation.clients.keeper import Keeper
 from actors.simulation.clients.operator import Operator
 from actors.simulation.clients.producer import Probe, Producer
@@ -20,9 +23,13 @@ from actors.simulation.clients.reader import Reader
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.process import Process
 from actors.simulation.random_streams import stream
+from logstore.model import FIRST_LSN, Lsn
 
 # Numbers of clients: each kind has its own hundred, so that none is given twice.
 _PRODUCERS, _CONSUMERS, _READERS, _OPERATORS, _KEEPERS, _AUDITORS = range(0, 600, 100)
+_FOUNDERS, _IMPORTERS = 600, 700
+# An import has so much of the time in which faults strike: appends come after it.
+_IMPORT_SHARE = 3
 
 
 class Workload:
@@ -39,8 +46,12 @@ class Workload:
 
     def start(self) -> None:
         ground = self._cluster.script.ground
-        for number in range(1, ground.producers + 1):
-            self._cluster.add_client(f"producer-{number}", self._make_producer)
+        if ground.first_lsn != FIRST_LSN:
+            self._cluster.add_client("founder-1", self._make_founder)
+        if ground.imports:
+            self._cluster.add_client("importer-1", self._make_importer)
+        else:
+            self._start_producers()
         for number in range(1, ground.consumers + 1):
             self._cluster.add_client(f"consumer-{number}", self._make_consumer)
         self._cluster.add_client("reader-1", self._make_reader)
@@ -48,6 +59,12 @@ class Workload:
         self._cluster.add_client("operator-1", self._make_operator)
         for number in (1, 2):  # who shares no cursor compares it with itself alone
             self._cluster.add_client(f"keeper-{number}", self._make_keeper)
+
+    def _start_producers(self) -> None:
+        """Once the import is over, if there is one: the log takes it as long as it has no
+        session."""
+        for number in range(1, self._cluster.script.ground.producers + 1):
+            self._cluster.add_client(f"producer-{number}", self._make_producer)
 
     def transfer(self, target: int) -> None:
         """The operator wants `target` to lead; 0: whoever fits best."""
@@ -107,6 +124,14 @@ class Workload:
         producer = self._producers[process.name] = Producer(host, options)
         return producer
 
+    def _make_founder(self, process: Process) -> Founder:
+        return Founder(self._host(process, _FOUNDERS))
+
+    def _make_importer(self, process: Process) -> Importer:
+        ground, host = self._cluster.script.ground, self._host(process, _IMPORTERS)
+        options = importers.draw_options(host, ground, for_ns=ground.safety_ns // _IMPORT_SHARE)
+        return Importer(host, options, self._start_producers)
+
     def _make_consumer(self, process: Process) -> Consumer:
         host = self._host(process, _CONSUMERS)
         consumer = Consumer(host, consumers.draw_options(host))
@@ -147,4 +172,6 @@ class Workload:
             ledger=cluster.ledger,
             world_now=lambda: cluster.world.now_ns,
             on_refused=cluster.reach.refused,
+            on_import_moved=cluster.reach.import_moved,
+            first_lsn=Lsn(cluster.script.ground.first_lsn),
         )

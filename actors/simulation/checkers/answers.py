@@ -43,6 +43,18 @@ class Answers:
         text = f"{told} from {first_lsn} on: there is {batch}"
         self._findings.report(Invariant.I1, text, at_ns)
 
+    def on_imported(self, node: int, place: tuple[int, int], at_ns: int) -> None:
+        """`node` says that an import has `place`."""
+        committed, (first_lsn, count) = self._committed, place
+        told = f"node {node} says that an import has {count} LSNs from {first_lsn} on"
+        if first_lsn + count > committed.next_lsn:
+            text = f"{told}, committed is up to {committed.next_lsn - 1}"
+            self._findings.report(Invariant.I10, text, at_ns)
+            return
+        batch = committed.batches.get(first_lsn)
+        if committed.has_batches and (batch is None or batch.count != count):
+            self._findings.report(Invariant.I1, f"{told}: there is {batch}", at_ns)
+
     def on_open(self, node: int, producer_id: int, producer_epoch: int, at_ns: int) -> None:
         """`node` says that this producer epoch is open (E8)."""
         committed, opened = self._committed, (producer_id, producer_epoch)

@@ -44,7 +44,7 @@ class Auditor:
         self.is_done = False
         self._asker: Asker | None = None
         self._next_index = 1
-        self._next_lsn = 1
+        self._next_lsn = int(host.first_lsn)
         self._is_verified = False
         self._ask_ns = 0
 

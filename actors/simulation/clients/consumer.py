@@ -30,7 +30,7 @@ from logstore.format.client_messages import (
     Welcome,
 )
 from logstore.limits import MESSAGE_MAX_BYTES
-from logstore.model import FIRST_LSN, Lsn
+from logstore.model import Lsn
 from logstore.settings import PortOffset
 from transport import link
 
@@ -50,7 +50,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
 def draw_options(host: ClientHost) -> ConsumerOptions:
     random = host.random
     return ConsumerOptions(
-        first_lsn=FIRST_LSN if random.random() < 0.7 else 0,
+        first_lsn=host.first_lsn if random.random() < 0.7 else 0,
         fetch_max_bytes=1 << random.randrange(6, 17),
         move_every_ns=random.randrange(3_000, 20_000) * MS_NS,
     )

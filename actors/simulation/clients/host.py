@@ -14,7 +14,7 @@ import msgspec
 
 from actors.simulation.checkers.invariant import Violation
 from logstore.format.cursor_entries import Cursor
-from logstore.model import SequenceMode
+from logstore.model import FIRST_LSN, Lsn, SequenceMode
 from logstore.settings import PortOffset
 from transport.link import Lane
 
@@ -103,10 +103,15 @@ def _nobody(_code: int) -> None:
     """Nobody counts refusals."""
 
 
+def _nothing() -> None:
+    """Nobody counts imports."""
+
+
 class ClientHost(msgspec.Struct, frozen=True):
     """One client's view of the world. `number` and `name` are unique among its clients.
 
-    `on_refused` hears the ErrorCode of every refused batch.
+    `on_refused` hears the ErrorCode of every refused batch, `on_import_moved` of an import that
+    went on at another leader. `first_lsn`: where the log begins.
     """
 
     number: int
@@ -118,6 +123,8 @@ class ClientHost(msgspec.Struct, frozen=True):
     ledger: ClientLedger
     world_now: Callable[[], int]
     on_refused: Callable[[int], None] = _nobody
+    on_import_moved: Callable[[], None] = _nothing
+    first_lsn: Lsn = FIRST_LSN
 
     def patience_ns(self) -> int:
         """How long to wait for one answer, drawn anew."""

@@ -169,7 +169,9 @@ class Reader:
 
     def _draw_request(self) -> FetchRequest | WatermarksRequest:
         random, known_lsn = self.host.random, self._known_lsn
-        first_lsn = random.randrange(known_lsn) + 1 if known_lsn else 1
+        first_lsn = log_start = int(self.host.first_lsn)
+        if known_lsn >= log_start:
+            first_lsn = random.randrange(log_start, known_lsn + 1)
         last_lsn = first_lsn + random.randrange(_RANGE_MAX)
         max_bytes = 1 << random.randrange(15)
         wait_ms = random.choice((0, 100, 2_000))

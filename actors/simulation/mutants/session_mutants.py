@@ -9,6 +9,7 @@ APPENDS = "actors.ingress.appends:Appends"
 CONTROL = "actors.ingress.control"
 FOLD = "logstore.session.fold"
 GATE = "logstore.raft.gate"
+IMPORTS = "actors.ingress.imports:Imports"
 PROPOSALS = "actors.ingress.proposals:Proposals"
 RAFT_ADMISSION = "logstore.raft.admission:Admission"
 REBUILD = "actors.ingress.rebuild:Rebuild"
@@ -90,6 +91,23 @@ MUTANTS: tuple[Mutant, ...] = (
         "next_sequence=old.next_sequence if old is not None and keeps_history else 0",
         "next_sequence=0",
         "the next epoch of a monotone session stores old sequences again",
+    ),
+    # --- imports ---
+    mutant(
+        "imports-taken-anywhere",
+        "SAFETY S4, FAULTS K1",
+        f"{IMPORTS}._offer",
+        "if request.first_lsn != proposals.end_lsn:",
+        "if request.first_lsn < 0:",
+        "an import is appended wherever it was to be, as often as it comes",
+    ),
+    mutant(
+        "imports-overlook-what-is-under-way",
+        "SAFETY S4, FAULTS K2",
+        f"{PROPOSALS}.end_lsn",
+        "sum(group.count for group in pending)",
+        "sum(group.count for group in pending if group.index)",
+        "the log ends, for imports, where raft has given LSNs",
     ),
     # --- the table is the fold of the log ---
     mutant(

@@ -39,6 +39,27 @@ def a_leader_acknowledges_more_than_there_is(stage: Stage, is_broken: bool) -> N
     stage.ledger.told_committed(1, PRODUCER, 0, (1, 2 if is_broken else 1), stage.tick())
 
 
+@breaks("I10", says="an import has 1 LSNs from 1 on, committed is up to 0")
+def a_leader_acknowledges_an_import_before_its_commit(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.invoke(0)
+    row = stage.propose(1, EntryKind.IMPORT, batch_of(0), count=1)
+    if not is_broken:
+        stage.spread(1, row)
+    stage.ledger.told_imported(1, (1, 1), stage.tick())
+
+
+@breaks("I1", says="an import has 2 LSNs from 1 on: there is")
+def an_import_is_acknowledged_at_another_place(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.invoke(0)
+    stage.invoke(1)
+    for sequence in (0, 1):
+        row = stage.propose(1, EntryKind.IMPORT, batch_of(sequence), count=1)
+        stage.spread(1, row)
+    stage.ledger.told_imported(1, (1, 2 if is_broken else 1), stage.tick())
+
+
 @breaks("I10", says="its OPEN is not committed")
 def a_session_is_told_as_open_and_its_entry_was_dropped(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
