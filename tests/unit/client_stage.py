@@ -266,6 +266,7 @@ class FakeReplica:
             self._is_stopping = True
             os.eventfd_write(self._bell, 1)
             self._thread.join(10)
+            os.close(self._bell)
 
     # --- in the replica's thread ---
 
@@ -322,7 +323,6 @@ class FakeReplica:
         for each in sockets:
             each.close()
         context.term()
-        os.close(self._bell)
 
     def _greet_tail(self) -> None:
         self.publish_tail(Welcome(self.visible_lsn))
