@@ -22,6 +22,7 @@ from actors.simulation.draw_rot import draw_rot
 from actors.simulation.draw_sequences import SEQUENCES, Sequence
 from actors.simulation.faults import Fault, FaultClass, FaultKind, Ground, Script
 from actors.simulation.random_streams import stream
+from actors.topology import REPLICATOR
 
 # On with 40 in 100: about seven classes a seed, and every pair of them in one of six.
 CLASS_ON_PERCENT = 40
@@ -153,8 +154,10 @@ def on_percent(sequence: Sequence) -> int:
 
 
 def _disturbs(fault: Fault, exact: list[Fault]) -> bool:
-    """Whether `fault` is about while the sequence is. Bad links and clocks may be."""
-    return fault.kind not in _UNDISTURBING and _meet([fault], exact)
+    """Whether `fault` is about while the sequence is. Bad links and clocks may be, and what only
+    one replicator suffers."""
+    is_small = fault.kind in _UNDISTURBING or fault.process.startswith(REPLICATOR)
+    return not is_small and _meet([fault], exact)
 
 
 def _meet(faults: list[Fault], exact: list[Fault]) -> bool:

@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 
 from actors.simulation.draw_episodes import Scene, both_ways, cut, isolation
-from actors.simulation.draw_ground import SECOND, percent, spread
+from actors.simulation.draw_ground import SECOND, percent
 from actors.simulation.faults import Fault, FaultKind
 
 # Disk calls of one save of META, which a vote is; and of one group of entries.
@@ -81,15 +81,6 @@ def _written_again(random: Random, scene: Scene) -> list[Fault]:
             cut(elected_ns, isolation(scene, new, with_clients=False), end_ns - elected_ns),
         ],
     )
-
-
-def slow_replicator(random: Random, scene: Scene) -> list[Fault]:
-    """A leader's replicator stands still while appends go on: the ring's bytes do not wait."""
-    at_ns = moment_before(random, scene, 5 * SECOND)
-    for_ns = spread(random, SECOND // 2, 5 * SECOND - 1)
-    peer = random.randint(2, scene.replicas)
-    process = f"replicator-{peer}"
-    return aimed(random, [Fault(at_ns, FaultKind.PAUSE, node=1, process=process, for_ns=for_ns)])
 
 
 def moment_before(random: Random, scene: Scene, length_ns: int) -> int:

@@ -162,15 +162,6 @@ def early_election(random: Random, scene: Scene) -> list[Fault]:
     return aimed(random, [cut(at_ns, isolation(scene, 1, with_clients=False), for_ns), *jumps])
 
 
-def lost_replicator(random: Random, scene: Scene) -> list[Fault]:
-    """A leader's replicator dies and starts alone; often as the last thing that happens."""
-    at_ns = moment_before(random, scene, 2 * scene.election_ns)
-    if percent(random, 50):
-        at_ns = max(0, scene.safety_ns - scene.elections(random, 0.3, 1.0))
-    process = f"replicator-{random.randint(2, scene.replicas)}"
-    return aimed(random, [Fault(at_ns, FaultKind.KILL_PROCESS, node=1, process=process)])
-
-
 def dead_target(random: Random, scene: Scene) -> list[Fault]:
     """Twice a replica is taken down, and leadership is handed over to it before the leader can have
     noticed (FAULTS.R17). Its leader keeps its term, and must go on."""

@@ -82,10 +82,10 @@ def _sizes(seed: int, nodes: int) -> dict[str, int]:
     batch_max = random.choice((4, 4, 4, 6, 8)) * KIB
     group_max = random.choice((4, 4, 8)) * KIB
     largest = max(batch_max, group_max)
-    window = max(largest, random.choice((8, 16, 32)) * KIB)
+    window = max(largest, random.choice((4, 8, 16, 32)) * KIB)
     ring_min = 4 * largest + (nodes - 1) * window + batch_max + RING_STEP_BYTES
     ring = max(spread(random, 32 * KIB, 256 * KIB), ring_min)
-    if percent(random, 40):
+    if percent(random, 65):
         ring = ring_min
     segment = spread(random, 16 * KIB, 128 * KIB) // RING_STEP_BYTES * RING_STEP_BYTES
     return {
@@ -96,7 +96,7 @@ def _sizes(seed: int, nodes: int) -> dict[str, int]:
         "command_ring_bytes": random.choice((1, 1, 2, 4)) * KIB,
         "segment_bytes": max(segment, 4 * largest),
         "segment_records": random.randint(16, 64),
-        "groups_in_flight": random.choice((1, 2, 3, 4, 8, 16)),
+        "groups_in_flight": random.choice((1, 2, 4, 8, 16, 16)),
         "snapshot_every_batches": spread(random, 20, 400),
         "rows_kept": spread(random, 16, 512),
     }

@@ -13,7 +13,6 @@ import msgspec
 
 from actors.simulation.draw_aimed import (
     figure_eight,
-    slow_replicator,
 )
 from actors.simulation.draw_contested import (
     accepted_and_lost,
@@ -22,7 +21,6 @@ from actors.simulation.draw_contested import (
     late_vote,
     led_again,
     longer_log,
-    lost_replicator,
     split_vote,
     torn_vote,
 )
@@ -38,6 +36,13 @@ from actors.simulation.draw_episodes import (
     stall,
 )
 from actors.simulation.draw_ground import MILLISECOND, SECOND, percent, spread
+from actors.simulation.draw_processes import (
+    asked_asleep,
+    lost_replicators,
+    sleeping_raft,
+    slow_leader,
+    slow_replicator,
+)
 from actors.simulation.draw_rot import rotten_leader, rotten_voter
 from actors.simulation.draw_slow_log import rewritten_in_flight
 from actors.simulation.faults import Fault, FaultClass, FaultKind
@@ -234,7 +239,10 @@ SEQUENCES: tuple[Sequence, ...] = (
         "accepted-and-lost", (FaultClass.DISK_STALL, FaultClass.KILL_REPLICA), accepted_and_lost
     ),
     Sequence("early-election", (FaultClass.CLOCK, FaultClass.PARTITION), early_election),
-    Sequence("lost-replicator", (FaultClass.KILL_PROCESS,), lost_replicator),
+    Sequence("lost-replicators", (FaultClass.KILL_PROCESS,), lost_replicators),
+    Sequence("sleeping-raft", (FaultClass.PAUSE,), sleeping_raft, True),
+    Sequence("slow-leader", (FaultClass.DISK_STALL,), slow_leader, True),
+    Sequence("asked-asleep", (FaultClass.PAUSE, FaultClass.OPERATOR), asked_asleep, True),
     Sequence("torn-groups", (FaultClass.POWER_CUT,), _torn_groups),
     Sequence("rotten-voter", (FaultClass.ROT,), rotten_voter, True),
     Sequence("rotten-leader", (FaultClass.ROT,), rotten_leader, True),

@@ -17,6 +17,7 @@ from actors.simulation.clients.founder import Founder
 from actors.simulation.clients.host import ClientHost
 from actors.simulation.clients.importer import Importer
 from actors.simulation.clients.keeper import Keeper
+from actors.simulation.clients.opener import Opener
 from actors.simulation.clients.operator import Operator
 from actors.simulation.clients.producer import Probe, Producer
 from actors.simulation.clients.reader import Reader
@@ -27,7 +28,7 @@ from logstore.model import FIRST_LSN, Lsn
 
 # Numbers of clients: each kind has its own hundred, so that none is given twice.
 _PRODUCERS, _CONSUMERS, _READERS, _OPERATORS, _KEEPERS, _AUDITORS = range(0, 600, 100)
-_FOUNDERS, _IMPORTERS = 600, 700
+_FOUNDERS, _IMPORTERS, _OPENERS = 600, 700, 800
 # An import has so much of the time in which faults strike: appends come after it.
 _IMPORT_SHARE = 3
 
@@ -39,7 +40,7 @@ class Workload:
         self._cluster = cluster
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
-        self._keepers: dict[str, Keeper] = {}
+        self._keepers: dict[str, Keeper | Opener] = {}  # who asks one thing after the other
         self._probes: list[Probe] = []
         self._auditors: list[Auditor] = []
         self._operator: Operator | None = None
@@ -65,6 +66,7 @@ class Workload:
         session."""
         for number in range(1, self._cluster.script.ground.producers + 1):
             self._cluster.add_client(f"producer-{number}", self._make_producer)
+        self._cluster.add_client("opener-1", self._make_opener)
 
     def transfer(self, target: int) -> None:
         """The operator wants `target` to lead; 0: whoever fits best."""
@@ -78,7 +80,7 @@ class Workload:
 
     @property
     def has_unresolved(self) -> bool:
-        """A producer waits for an outcome, or a keeper for an answer."""
+        """A producer waits for an outcome, or another client for its answer."""
         return any(each.has_unresolved for each in self._producers.values()) or any(
             each.is_asking for each in self._keepers.values()
         )
@@ -159,6 +161,10 @@ class Workload:
     def _make_keeper(self, process: Process) -> Keeper:
         keeper = self._keepers[process.name] = Keeper(self._host(process, _KEEPERS))
         return keeper
+
+    def _make_opener(self, process: Process) -> Opener:
+        opener = self._keepers[process.name] = Opener(self._host(process, _OPENERS))
+        return opener
 
     def _host(self, process: Process, base: int) -> ClientHost:
         cluster = self._cluster

@@ -15,7 +15,9 @@ EVERY_NS = 10_000_000
 DENSE = Wish(SequenceMode.DENSE, 16)
 
 
-def make_stage(*, wish: Wish = DENSE, mischief: int = 0, upheaval: int = 0, seed: int = 1) -> Stage:
+def make_stage(
+    *, wish: Wish = DENSE, mischief: int = 0, flood: int = 0, upheaval: int = 0, seed: int = 1
+) -> Stage:
     stage = Stage()
     options = ProducerOptions(
         append_every_ns=EVERY_NS,
@@ -23,6 +25,7 @@ def make_stage(*, wish: Wish = DENSE, mischief: int = 0, upheaval: int = 0, seed
         payload_max_bytes=64,
         batch_max_payloads=4,
         mischief=mischief,
+        flood=flood,
         upheaval=upheaval,
         wish=wish,
     )

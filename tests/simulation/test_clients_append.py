@@ -319,3 +319,13 @@ def test_a_request_that_is_refused_is_asked_again_later() -> None:
     tell_state(stage, 1, 0)
     wait_pushed(stage, 1)
     assert stage.complaints == []
+
+
+def test_a_flood_is_as_many_large_batches_as_may_be_under_way() -> None:
+    stage = serving_stage(flood=1_000)
+    pushed = wait_pushed(stage, 12)
+    session = session_of(stage)
+    sizes = [len(each.batch) for each in pushed]
+    assert max(sizes) <= session.batch_max_bytes
+    assert sum(size > session.batch_max_bytes // 2 for size in sizes) > len(sizes) // 2
+    assert not session.has_room(session.batch_max_bytes)

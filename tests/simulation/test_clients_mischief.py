@@ -56,16 +56,67 @@ def test_what_must_be_refused_for_good_is_told_as_such(kind: Mischief, code: Err
     assert stage.complaints == []
 
 
-def test_the_same_sequence_with_other_bytes_has_to_be_refused() -> None:
-    stage, frames = frames_of(Mischief.REUSE)
+def reused(*, wish: Wish = DENSE) -> tuple[Stage, Push]:
+    """A used sequence was pushed with other bytes."""
+    stage, frames = frames_of(Mischief.REUSE, wish=wish)
     push = read_push(frames[0], 4_096)
     assert isinstance(push, Push)
     settled = session_of(stage).unresolved.settled[push.header.sequence]
     assert frames[0][8:] != settled.batch
-    stage.replicas[1].tell(1, row(push.header.sequence, code=ErrorCode.SEQUENCE_REUSED))
+    assert push.round != session_of(stage).round
+    return stage, push
+
+
+def test_the_same_sequence_with_other_bytes_has_to_be_refused() -> None:
+    stage, push = reused()
+    refusal = row(push.header.sequence, code=ErrorCode.SEQUENCE_REUSED)
+    stage.replicas[1].tell(push.round, refusal)
     stage.pass_ms(1)
     assert stage.complaints == []
     assert stage.client.counts["sequence-reused"] == 1
+
+
+def test_other_bytes_under_a_used_sequence_are_not_committed() -> None:
+    stage, push = reused()
+    stage.replicas[1].tell(push.round, row(push.header.sequence, first_lsn=1, count=1))
+    stage.pass_ms(1)
+    assert "are said to be committed" in stage.complaints[0][1]
+
+
+def test_who_no_more_leads_may_say_so_of_other_bytes() -> None:
+    stage, push = reused()
+    stage.replicas[1].tell(push.round, row(push.header.sequence, code=ErrorCode.NOT_LEADER))
+    stage.pass_ms(1)
+    assert (stage.complaints, session_of(stage).is_serving) == ([], True)
+
+
+def test_a_monotone_sequence_is_the_same_whatever_its_bytes() -> None:
+    stage, push = reused(wish=Wish(SequenceMode.MONOTONE, 16, b"name"))
+    count = session_of(stage).unresolved.settled[push.header.sequence].count
+    stage.replicas[1].tell(push.round, row(push.header.sequence, first_lsn=1, count=count))
+    stage.pass_ms(1)
+    assert stage.complaints == []
+    assert stage.client.counts["acknowledged-again"] == 1
+
+
+def test_a_reused_sequence_in_the_round_of_the_real_batches_is_wrong() -> None:
+    stage, push = reused()
+    refusal = row(push.header.sequence, code=ErrorCode.SEQUENCE_REUSED)
+    stage.replicas[1].tell(session_of(stage).round, refusal)
+    stage.pass_ms(1)
+    assert "was refused with" in stage.complaints[0][1]
+
+
+def test_batches_under_way_are_sent_twice_with_their_bytes() -> None:
+    stage = serving_stage()
+    first = wait_pushed(stage, 3)
+    stage.client.stop_appending()
+    session = session_of(stage)
+    for seed in range(20):
+        commit_mischief(session, Mischief.IMPATIENCE, [], Random(seed), stage.now_ns)
+    again = stage.replicas[1].pushed()
+    assert {each.header.sequence for each in again} == {each.header.sequence for each in first}
+    assert {each.batch for each in again} == {each.batch for each in first}
 
 
 def test_an_acknowledged_batch_is_sent_again_with_the_same_bytes() -> None:

@@ -5,7 +5,8 @@ that never appears, what must be dropped is not told at all. Must not know when 
 
 | act | what must happen |
 |---|---|
-| RETRY | an acknowledged batch again: the same LSNs |
+| RETRY | an acknowledged batch again: the same LSNs, or that they have left the window |
+| IMPATIENCE | a batch again that may be under way: stored once |
 | REUSE | an acknowledged sequence with other bytes: SEQUENCE_REUSED; monotone: as before |
 | SKIP | a sequence is left out: GAP, then both in order |
 | DAMAGED | a batch with one byte changed, or cut: dropped |
@@ -25,11 +26,13 @@ from logstore.format.client_messages import APPEND_MAGIC, APPEND_PREFIX, APPEND_
 # Sequences of batches that must be refused: far above what a run uses.
 BAD_SEQUENCE_FIRST = 1 << 40
 _RECENT = 24  # acknowledged batches to choose from: some of them below a window of 16
+_OLD_ONE_IN = 3  # retries choose from all of them
 _GARBAGE_MAX_BYTES = 200
 
 
 class Mischief(StrEnum):
     RETRY = "retry"
+    IMPATIENCE = "impatience"
     REUSE = "reuse"
     SKIP = "skip"
     DAMAGED = "damaged"
@@ -47,6 +50,8 @@ def commit_mischief(
     match kind:
         case Mischief.RETRY:
             _retry(session, random)
+        case Mischief.IMPATIENCE:
+            _send_twice(session, random)
         case Mischief.REUSE:
             _reuse(session, payloads, random, now_ns)
         case Mischief.SKIP:
@@ -62,24 +67,33 @@ def commit_mischief(
     session.wire.count(f"mischief-{kind}")
 
 
-def _acknowledged_lately(session: ProducerSession, random: Random) -> int:
-    """A sequence that was acknowledged; -1: none was yet."""
-    settled = list(session.unresolved.settled)[-_RECENT:]
+def _acknowledged(session: ProducerSession, random: Random, newest: int) -> int:
+    """A sequence of the newest that were acknowledged; -1: none was yet."""
+    settled = list(session.unresolved.settled)[-newest:]
     known = [each for each in settled if session.unresolved.settled[each].first_lsn]
     return random.choice(known) if known else -1
 
 
 def _retry(session: ProducerSession, random: Random) -> None:
-    sequence = _acknowledged_lately(session, random)
+    settled = session.unresolved.settled
+    is_old = random.randrange(_OLD_ONE_IN) == 0
+    sequence = _acknowledged(session, random, len(settled) if is_old else _RECENT)
     if sequence >= 0:
-        session.push_batch(session.unresolved.settled[sequence].batch)
+        session.push_batch(settled[sequence].batch)
+
+
+def _send_twice(session: ProducerSession, random: Random) -> None:
+    """Several, mostly: the first of them may be committed by now."""
+    under_way = [each for each in session.unresolved.waiting.values() if each.is_sent]
+    for append in under_way[random.randrange(len(under_way) + 1) :]:
+        session.push_batch(append.batch)
 
 
 def _reuse(session: ProducerSession, payloads: list[bytes], random: Random, now_ns: int) -> None:
-    sequence = _acknowledged_lately(session, random)
+    sequence = _acknowledged(session, random, _RECENT)
     if sequence >= 0:
-        session.reused.add(sequence)
-        session.push_batch(session.encode([*payloads, b"other bytes"], sequence, now_ns))
+        batch = session.encode([*payloads, b"other bytes"], sequence, now_ns)
+        session.push_batch(batch, round_number=session.amiss.odd_round())
 
 
 def _skip(session: ProducerSession, payloads: list[bytes], now_ns: int) -> None:
@@ -108,12 +122,12 @@ def _damage(session: ProducerSession, payloads: list[bytes], random: Random, now
 def _too_large(session: ProducerSession, now_ns: int) -> None:
     sequence = BAD_SEQUENCE_FIRST + now_ns
     append = session.make([bytes(session.batch_max_bytes)], sequence, now_ns)
-    session.bad[sequence] = append
+    session.amiss.bad[sequence] = append
     session.push_batch(append.batch)
 
 
 def _newer(session: ProducerSession, payloads: list[bytes], now_ns: int) -> None:
     sequence = BAD_SEQUENCE_FIRST + now_ns
     append = session.make(payloads, sequence, now_ns)
-    session.bad[sequence] = append
+    session.amiss.bad[sequence] = append
     session.push(APPEND_PREFIX.pack(APPEND_MAGIC, APPEND_VERSION + 1, session.round) + append.batch)

@@ -25,11 +25,13 @@ _ZOMBIE_NS = 8_000 * MS_NS
 _ZOMBIES_MAX = 3
 _BEGIN_AGAIN_NS = (20 * MS_NS, 1_500 * MS_NS)
 _KINDS = tuple(Mischief)
+_LARGE_PAYLOADS = 8  # at most, of a batch in a flood: it is mostly full by then
 
 
 class ProducerOptions(msgspec.Struct, frozen=True):
-    """`append_every_ns` is a mean; appends come in bursts of up to `burst`. `mischief`: of 1,000
-    bursts; `upheaval`: of 1,000, how often the producer crashes or takes its own session over.
+    """`append_every_ns` is a mean; appends come in bursts of up to `burst`. Of 1,000 bursts:
+    `mischief`; `flood`, as many large batches as may be under way; `upheaval`, the producer crashes
+    or takes its own session over.
     """
 
     append_every_ns: int
@@ -37,6 +39,7 @@ class ProducerOptions(msgspec.Struct, frozen=True):
     payload_max_bytes: int
     batch_max_payloads: int
     mischief: int
+    flood: int
     upheaval: int
     wish: Wish
 
@@ -69,7 +72,8 @@ def draw_options(
         burst=random.choice((4, 8, 12, 16)),
         payload_max_bytes=payload_max_bytes,
         batch_max_payloads=batch_max_payloads,
-        mischief=0 if random.random() < 0.3 else random.randrange(5, 80),
+        mischief=0 if random.random() < 0.3 else random.randrange(10, 200),
+        flood=0 if random.random() < 0.4 else random.randrange(5, 100),
         upheaval=0 if random.random() < 0.4 else random.randrange(1, 12),
         wish=wish,
     )
@@ -172,6 +176,9 @@ class Producer:
         burst = random.randint(1, options.burst)
         pause_ns = random.expovariate(1.0) * options.append_every_ns * burst
         self._next_append_ns = now_ns + int(pause_ns)
+        if options.flood and random.random() * 1_000 < options.flood:
+            while self._append_one(session, now_ns, is_large=True) >= 0:
+                pass
         for _ in range(burst):
             self._append_one(session, now_ns)
         for zombie, _ in self._zombies:
@@ -185,12 +192,12 @@ class Producer:
         if options.upheaval and random.random() * 1_000 < options.upheaval:
             self._upset(session, now_ns)
 
-    def _append_one(self, session: ProducerSession, now_ns: int) -> int:
+    def _append_one(self, session: ProducerSession, now_ns: int, *, is_large: bool = False) -> int:
         """The sequence of a new batch; -1: the window is full."""
         sequence = session.next_sequence
         if not session.is_dense:
             sequence += self.host.random.randrange(3)
-        payloads = self._draw(session, sequence)
+        payloads = self._draw(session, sequence, is_large=is_large)
         if not self._has_room(session, payloads):
             return -1
         session.append(payloads, sequence, now_ns)
@@ -198,16 +205,21 @@ class Producer:
             session.flush(now_ns)
         return sequence
 
-    def _draw(self, session: ProducerSession, sequence: int) -> list[bytes]:
+    def _draw(
+        self, session: ProducerSession, sequence: int, *, is_large: bool = False
+    ) -> list[bytes]:
         options = self.options
+        count_max, payload_max_bytes = options.batch_max_payloads, options.payload_max_bytes
+        if is_large:
+            count_max, payload_max_bytes = _LARGE_PAYLOADS, session.batch_max_bytes // 2
         return draw_payloads(
             self.host.random,
             client=self.host.number,
             producer_id=session.producer_id,
             producer_epoch=session.producer_epoch,
             sequence=sequence,
-            count_max=options.batch_max_payloads,
-            payload_max_bytes=options.payload_max_bytes,
+            count_max=count_max,
+            payload_max_bytes=payload_max_bytes,
             batch_max_bytes=session.batch_max_bytes,
         )
 

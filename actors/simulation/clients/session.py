@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 
 from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.clients.amiss import ODD_ROUND_FIRST, Amiss
 from actors.simulation.clients.append import Append
 from actors.simulation.clients.asker import SEND_AGAIN_NS, Answer, Asker
 from actors.simulation.clients.connection import Connection
@@ -79,8 +80,7 @@ class ProducerSession:
         self.round = 0
         self.is_fenced = False
         self.unresolved = Unresolved(wire, is_dense=self.is_dense)
-        self.reused: set[int] = set()  # sequences sent with other bytes, on purpose
-        self.bad: dict[int, Append] = {}  # batches that must be refused, on purpose
+        self.amiss = Amiss(wire)
         self._window = 0
         self._window_bytes = 0
         self._finder = LeaderFinder(wire)
@@ -222,9 +222,9 @@ class ProducerSession:
         if self._connection is not None and self.phase is Phase.SERVING:
             self._connection.try_push_frame(frame)
 
-    def push_batch(self, batch: bytes) -> None:
-        """A batch under the current round, if it is serving."""
-        self.push(append_prefix(self.round) + batch)
+    def push_batch(self, batch: bytes, *, round_number: int = 0) -> None:
+        """A batch under this round, the current one if none is given, if it is serving."""
+        self.push(append_prefix(round_number or self.round) + batch)
 
     # --- the steps of E9 ---
 
@@ -345,8 +345,11 @@ class ProducerSession:
     def _take_rows(self, acks: Acks, now_ns: int) -> None:
         if acks.producer_epoch != self.producer_epoch:
             return
+        is_odd = acks.round >= ODD_ROUND_FIRST
         for sequence, first_lsn, count, code, detail in ACK_ROW.iter_unpack(acks.rows):
-            if code == ErrorCode.OK:
+            if is_odd and self.is_dense:
+                self.amiss.answered(sequence, code)
+            elif code == ErrorCode.OK:
                 self.unresolved.acknowledge(sequence, first_lsn, count)
             elif acks.round == self.round and self.phase is Phase.SERVING:
                 self._refused(sequence, code, detail, now_ns)
@@ -355,7 +358,6 @@ class ProducerSession:
         """A refusal of the current round."""
         wire = self.wire
         wire.host.on_refused(code)
-        bad = self.bad.get(sequence)  # it stays: a message may come twice
         if code in _RETRIED:
             self.restart(now_ns, hint=detail if code == ErrorCode.NOT_LEADER else 0)
         elif code == ErrorCode.FENCED:
@@ -367,12 +369,7 @@ class ProducerSession:
             self._answered_strangely(now_ns)
         elif code == ErrorCode.COMMITTED_LSN_UNKNOWN:
             self.unresolved.forget(sequence)
-        elif code == ErrorCode.SEQUENCE_REUSED and sequence in self.reused:
-            wire.count("sequence-reused")
-        elif bad is not None:
-            wire.count("refused-for-good")
-            wire.host.ledger.refused(bad.operation, code, wire.host.world_now())
-        else:
+        elif not self.amiss.refused(sequence, code):
             text = f"sequence {sequence} of epoch {self.producer_epoch} was refused with {code}"
             wire.violated(Invariant.I7, text)
 
