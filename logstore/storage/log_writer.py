@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from logstore.errors import CorruptData, DiskFull, InvariantViolated
+from logstore.errors import DiskFull, InvariantViolated
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.group import FRAME_HEADER_SIZE, FrameHeader, frame_size
 from logstore.format.meta import LogStart
@@ -34,13 +34,13 @@ from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole, Segmen
 from logstore.limits import CACHE_KEPT_BYTES, CACHE_RELEASE_STEP_BYTES, SECTOR_BYTES
 from logstore.model import NO_INDEX, Index
 from logstore.storage.disk import Buffer, Disk
+from logstore.storage.entry_before import entry_before
 from logstore.storage.segment import (
     Pair,
     SegmentOptions,
     aligned,
     give_back,
     prepare_pair,
-    read_record,
     record_position,
     row_at_start,
     segment_path,
@@ -292,17 +292,9 @@ class LogWriter:
         index = Index(first_index - 1)
         if index == self._start.index:
             return row_at_start(self._start), 0
-        header = max(
-            (h for h in self._live if h.first_index <= index), key=lambda h: h.number, default=None
+        return entry_before(
+            self._disk, self._folder, self._live, index, sector_bytes=self._options.sector_bytes
         )
-        if header is None:
-            raise CorruptData(self._folder, 0, expected=f"a segment with {index}", got="none")
-        handle = self._disk.open_read(segment_path(self._folder, header.number, FileRole.RAFT))
-        try:
-            record = read_record(self._disk, handle, header, index)
-        finally:
-            self._disk.close(handle)
-        return record.row, record.frame_offset + frame_size(record.header)
 
     def _last_end(self) -> int:
         """The end of the last entry's frame, in the data file of whichever segment holds it."""

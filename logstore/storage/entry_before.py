@@ -1,0 +1,136 @@
+"""Which entry a truncation leaves as the last one, and where its frame ends.
+
+Its record says both. Damage of that record must not keep a replica from removing what came after it
+(SAFETY Q1), so what stands around it is asked next: the header of a segment that begins behind the
+entry, the entry's frame, the record that follows. Must not know who truncates, nor write anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logstore.errors import CorruptData, FormatError
+from logstore.format.entry import EntryHeader, Row
+from logstore.format.group import FRAME_HEADER_SIZE, frame_size, unpack_frame_header
+from logstore.format.raft_record import RaftRecord
+from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole, SegmentHeader
+from logstore.model import Index
+from logstore.storage.disk import Disk
+from logstore.storage.segment import (
+    aligned,
+    base_row,
+    read_record,
+    row_before,
+    segment_name,
+    segment_path,
+)
+from logstore.storage.survey import read_salvaged
+
+
+def entry_before(
+    disk: Disk, folder: str, live: Sequence[SegmentHeader], index: Index, *, sector_bytes: int
+) -> tuple[Row, int]:
+    """The entry at `index`, and the end of its frame in its data file.
+
+    Args:
+      live: the headers of the live segments, in order; `index` lies in one of them.
+      sector_bytes: what flush groups are aligned to.
+
+    Raises:
+      CorruptData: neither the entry's record nor anything around it can be read.
+    """
+    holding = [header for header in live if header.first_index <= index]
+    if not holding:
+        raise CorruptData(folder, 0, expected=f"a segment with {index}", got="none")
+    header = holding[-1]
+    raft = disk.open_read(segment_path(folder, header.number, FileRole.RAFT))
+    try:
+        data = disk.open_read(segment_path(folder, header.number, FileRole.DATA))
+        try:
+            search = _Search(disk, header, raft, data, sector_bytes)
+            return search.entry(index, live[len(holding) :])
+        finally:
+            disk.close(data)
+    finally:
+        disk.close(raft)
+
+
+class _Search:
+    """One segment's open files."""
+
+    def __init__(
+        self, disk: Disk, header: SegmentHeader, raft: int, data: int, sector_bytes: int
+    ) -> None:
+        self._disk = disk
+        self._header = header
+        self._raft = raft
+        self._data = data
+        self._sector_bytes = sector_bytes
+
+    def entry(self, index: Index, later: Sequence[SegmentHeader]) -> tuple[Row, int]:
+        record = self._record(index)
+        if record is not None:
+            return record.row, _frame_end(record)
+        if later and later[0].first_index == index + 1:
+            return row_before(later[0]), later[0].previous_valid_end
+        found = self._by_its_frame(index) or self._by_the_next_record(index)
+        if found is None:
+            raise CorruptData(
+                segment_name(self._header.number, FileRole.RAFT), 0,
+                expected=f"record {index}, its frame, or record {index + 1}", got="damage",
+            )  # fmt: skip
+        return found
+
+    def _record(self, index: int) -> RaftRecord | None:
+        try:
+            return read_record(self._disk, self._raft, self._header, Index(index))
+        except CorruptData:
+            return None
+
+    def _by_its_frame(self, index: Index) -> tuple[Row, int] | None:
+        """From the last whole record, or the segment's begin, frame by frame."""
+        at, end = index - 1, SEGMENT_HEADER_SIZE
+        while at >= self._header.first_index:
+            record = self._record(at)
+            if record is not None:
+                end = _frame_end(record)
+                break
+            at -= 1
+        entry = None
+        for number in range(at + 1, index + 1):
+            begin = end
+            entry = self._entry(number, begin)
+            if entry is None:
+                begin = aligned(end, self._sector_bytes)
+                entry = self._entry(number, begin)
+            if entry is None:
+                return None
+            end = begin + frame_size(entry)
+        return None if entry is None else (Row.of(entry), end)
+
+    def _entry(self, index: int, offset: int) -> EntryHeader | None:
+        """The entry of `index` if its frame begins at `offset`. No other entry of this index was
+        ever in the segment (S7), and the segment's uuid is in the CRC."""
+        raw = read_salvaged(self._disk, self._data, offset, FRAME_HEADER_SIZE)
+        try:
+            frame = unpack_frame_header(raw, segment_uuid=self._header.segment_uuid)
+        except FormatError:
+            return None
+        return frame.header if frame.header.index == index else None
+
+    def _by_the_next_record(self, index: Index) -> tuple[Row, int] | None:
+        """What follows it says all but its time; frames before its own are kept."""
+        record = self._record(index + 1)
+        if record is None:
+            return None
+        after = record.header
+        row = base_row(
+            index, after.prev_term, after.prev_chain, next_lsn=after.first_lsn,
+            timestamp_ns=self._header.base_timestamp_ns,
+            cumulative_bytes=after.cumulative_bytes - after.body_size,
+        )  # fmt: skip
+        return row, record.frame_offset
+
+
+def _frame_end(record: RaftRecord) -> int:
+    return record.frame_offset + frame_size(record.header)
