@@ -95,7 +95,8 @@ class Places:
         ]
 
     def held(self) -> list[Held]:
-        """All of them as the medium has them now, rising."""
+        """All of them as the medium has them now, rising; none with a sector that is still to be
+        written: its end may mend what rotted there, before a start reads it."""
         newest = self._newest_segment()
         return [
             Held(
@@ -106,6 +107,7 @@ class Places:
                 place.segment == newest,
             )
             for index, place in sorted(self._places.items())
+            if not self._is_under_way(place.record) and not self._is_under_way(place.frame)
         ]
 
     def is_forgetful(self) -> bool:
@@ -173,6 +175,12 @@ class Places:
         if not self._disk.has_name(extent.path):
             return False
         return is_given(self._disk.file_named(extent.path), extent.start, extent.content)
+
+    def _is_under_way(self, extent: Extent) -> bool:
+        if not self._disk.has_name(extent.path):
+            return False
+        file = self._disk.file_named(extent.path)
+        return any(file.is_unsettled(number) for _, number in extent.sectors)
 
     def _extent(self, header: SegmentHeader, role: FileRole, start: int, size: int) -> Extent:
         path = segment_path(self._folder, header.number, role)

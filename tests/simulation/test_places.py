@@ -67,6 +67,18 @@ def test_each_half_of_an_entry_is_judged_by_itself() -> None:
     assert damaged == [(3, True, False, False), (9, False, True, True)]
 
 
+def test_nothing_is_known_of_a_sector_that_is_still_to_be_written() -> None:
+    """A sound copy of it is in the page cache, and lands before a start reads the medium."""
+    stage = Stage()
+    handle = stage.disk.open_write(f"{FOLDER}/{NEW}.raft")
+    stage.disk.write(handle, (FIRST_SECTOR + 1) * SECTOR_BYTES - 8, [b"the next"])
+    stage.rot(f"{OLD}.data", 2)
+    stage.rot(f"{NEW}.raft", 0)
+    assert [index for index, *_ in stage.held()] == list(range(1, 9))
+    stage.disk.flush(handle)
+    assert [index for index, *_ in stage.held()] == list(range(1, 10))
+
+
 def test_the_records_of_one_sector_rot_together() -> None:
     stage = Stage()
     stage.disk.set_unreadable(f"{FOLDER}/{OLD}.raft", FIRST_SECTOR)
