@@ -12,6 +12,7 @@ from logstore.errors import ConfigError
 PIPELINES: CommandTable = {
     "archive": ("logstore.cli.pipeline.archive", "archive", "Log to lake, once or for ever."),
     "restore": ("logstore.cli.pipeline.restore", "restore", "Lake to a fresh cluster."),
+    "replay": ("logstore.cli.pipeline.replay", "replay", "Lake or other log to log, each once."),
     "read": ("logstore.cli.pipeline.read", "read", "Records from a lake, a log, or across both."),
 }
 

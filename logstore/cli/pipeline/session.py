@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from logstore.errors import ConfigError
 from logstore.spark.data_source import register
+from logstore.spark.jobs import own_errors
 from logstore.spark.session import start_session
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -55,7 +56,8 @@ def spark_session(name: str, master: str, conf: Sequence[str]) -> Iterator[Spark
     spark = start_session(master=master, name=f"logstore {name}", settings=settings)
     try:
         register(spark)
-        yield spark
+        with own_errors():
+            yield spark
     finally:
         spark.stop()
 

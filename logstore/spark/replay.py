@@ -1,0 +1,211 @@
+"""A lake, or another cluster's log, appended to a log: every record, in order, each once.
+
+Owns the chunks. A chunk is a range of the source's LSNs that goes through the sink under the
+replay's name, with its last LSN as version, so a chunk that comes again changes nothing. Where it
+ends is agreed on first, by a named cursor in the target log that is moved there with a compare: two
+replays of one name, or one after the crash of another, never disagree about a chunk.
+
+    cursor − 1 = what the sink has       nothing is under way: agree on the next chunk
+    cursor − 1 > what the sink has       the chunk in between is agreed: write it, maybe again
+
+The cursor's LSN is one of the source. Batches and LSNs of the target are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from logstore.client.client import LogClient
+from logstore.errors import (
+    CursorMoved,
+    InvalidRequest,
+    OutcomeUnknown,
+    OutOfRange,
+)
+from logstore.limits import MIB
+from logstore.spark.columns import PAYLOAD
+from logstore.spark.connections import connected
+from logstore.spark.data_source import register
+from logstore.spark.lake import read_manifest
+from logstore.spark.lake_manifest import Manifest
+from logstore.spark.options import parse_read_options
+from logstore.spark.planning import Planner
+from logstore.spark.ranges import lost_records
+from logstore.spark.seam import read_log
+
+# What the driver holds, a few times over, and about a second of work: little to do again.
+CHUNK_BYTES = 32 * MIB
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """LSNs of the source, both included."""
+
+    first_lsn: int
+    last_lsn: int
+
+
+class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a replay.
+
+    Attributes:
+      lake, source: a lake's folder or another log's endpoints; one of them.
+      target: endpoints of the log to append to.
+      name: of the session; None: the source cluster's id.
+      first_lsn: where it begins; None: at the source's beginning. It is part of the name: called
+        again with another one, this is another replay.
+      timeout_s: how long a log may not answer, and an append may take.
+    """
+
+    lake: str | None
+    source: str | None
+    target: str
+    name: str | None
+    first_lsn: int | None
+    timeout_s: float
+
+
+class Replay:
+    """Used by one thread."""
+
+    def __init__(self, spark: SparkSession, options: ReplayOptions) -> None:
+        """Raises:
+        InvalidRequest: not one source, or the source is the target.
+        Unreachable: a log does not answer.
+        """
+        if (options.lake is None) == (options.source is None):
+            raise InvalidRequest("give either a lake or the endpoints of another log to replay")
+        register(spark)
+        self._spark = spark
+        self._options = options
+        self._milliseconds = str(int(options.timeout_s * 1_000))
+        self._manifest: Manifest | None = None
+        if options.lake is not None:
+            self._manifest = read_manifest(options.lake)
+            source_id, has = self._manifest.newest_cluster_id, self._manifest.first_lsn
+            self._last_lsn = self._manifest.next_lsn - 1
+        else:
+            planner = self._planner()
+            bounds = planner.bounds()
+            source_id, has = planner.cluster_id, bounds.log_start_lsn
+            self._last_lsn = bounds.visible_lsn
+        if self._client().cluster_id.hex() == source_id:
+            raise InvalidRequest(f"{options.target} is the log that would be replayed into itself")
+        self.first_lsn = has if options.first_lsn is None else options.first_lsn
+        self.name = f"replay/{options.name or source_id}/{self.first_lsn}"
+
+    @property
+    def last_lsn(self) -> int:
+        """Of the source, when this began."""
+        return self._last_lsn
+
+    def done_lsn(self) -> int:
+        """The last LSN of the source that the target has; below `first_lsn`: none yet."""
+        commits = self._client().admin.session_commits(self.name)
+        if commits is None or not commits.next_sequence:
+            return self.first_lsn - 1
+        return commits.next_sequence - 1
+
+    def pending_bytes(self, last_lsn: int) -> int:
+        """About how much of the source is still to come."""
+        first_lsn = self.done_lsn() + 1
+        if first_lsn > last_lsn:
+            return 0
+        if self._manifest is None:
+            return self._planner().spans(first_lsn, last_lsn, limit=1).size_bytes
+        return sum(file.batch_bytes for file in self._manifest.overlapping(first_lsn, last_lsn))
+
+    def chunks(self, last_lsn: int) -> Iterator[Chunk]:
+        """Append up to `last_lsn` of the source; each chunk once it is committed.
+
+        Raises:
+          OutOfRange: the source does not have what comes next.
+          CursorMoved: the replay's cursor stands where no replay has put it.
+          Fenced: another replay of this name goes on at the same time.
+          LogStoreError: the source or the target cannot be reached; begin again.
+        """
+        before = 0
+        while True:
+            # The cursor first: what is done is then never older than what it tells.
+            cursor_lsn = self._cursor_lsn()
+            done = self.done_lsn()
+            if done >= last_lsn:
+                return
+            if cursor_lsn and cursor_lsn <= done:
+                if cursor_lsn == before:
+                    raise CursorMoved(
+                        f"cursor {self.name!r} of {self._options.target} stands at LSN "
+                        f"{cursor_lsn}, and LSN {done} is replayed: somebody has moved it; "
+                        "delete it to go on",
+                        lsn=cursor_lsn,
+                    )
+                before = cursor_lsn  # another replay of this name may just have gone on
+            elif cursor_lsn in (0, done + 1):
+                self._agree(cursor_lsn, self._choose(done + 1, last_lsn))
+            else:
+                chunk = Chunk(done + 1, cursor_lsn - 1)
+                self._append(chunk)
+                yield chunk
+
+    # --- inside ---
+
+    def _cursor_lsn(self) -> int:
+        cursors = self._client().admin.cursors()
+        return next((each.lsn for each in cursors if each.name == self.name), 0)
+
+    def _agree(self, expected_lsn: int, last_lsn: int) -> None:
+        """The next chunk ends at `last_lsn`, unless somebody was quicker: the cursor tells."""
+        with suppress(CursorMoved, OutcomeUnknown):
+            self._client().admin.set_cursor(self.name, last_lsn + 1, expected_lsn=expected_lsn)
+
+    def _choose(self, first_lsn: int, last_lsn: int) -> int:
+        """Where a chunk of about CHUNK_BYTES ends that begins at `first_lsn`.
+
+        Raises:
+          OutOfRange: the source does not have `first_lsn`.
+        """
+        if self._manifest is None:
+            planner = self._planner()
+            if first_lsn < planner.shown.log_start_lsn:
+                raise lost_records(first_lsn, last_lsn, planner.shown.log_start_lsn)
+            spans = planner.spans(first_lsn, last_lsn, size_bytes=CHUNK_BYTES, limit=1)
+            return spans.rows[0].last_lsn
+        for file in self._manifest.overlapping(first_lsn, first_lsn):
+            records = max(1, CHUNK_BYTES * file.payloads // file.batch_bytes)
+            return min(first_lsn + records - 1, file.last_lsn, last_lsn)
+        raise OutOfRange(
+            f"LSN {first_lsn} is not in the lake, which has LSNs {self._manifest.first_lsn} to "
+            f"{self._last_lsn}",
+            first=self._manifest.first_lsn,
+            last=self._last_lsn,
+        )
+
+    def _append(self, chunk: Chunk) -> None:
+        """The same rows in the same order whenever it is called, which is what parts rest on."""
+        sink = self._rows(chunk).write.format("logstore").option("endpoints", self._options.target)
+        sink = sink.option("txnAppId", self.name).option("txnVersion", chunk.last_lsn)
+        sink = sink.option("commitTimeoutMs", self._milliseconds).option("atomic", "false")
+        sink.mode("append").save()
+
+    def _rows(self, chunk: Chunk) -> DataFrame:
+        rows = read_log(
+            self._spark,
+            lake=self._options.lake,
+            endpoints=self._options.source,
+            first_lsn=chunk.first_lsn,
+            last_lsn=chunk.last_lsn,
+            fetchTimeoutMs=self._milliseconds,
+        ).select("lsn", PAYLOAD)
+        if self._options.lake is not None:
+            rows = rows.orderBy("lsn")  # Spark reads files in an order of its own
+        return rows.select(PAYLOAD)
+
+    def _planner(self) -> Planner:
+        given = {"endpoints": self._options.source or "", "fetchTimeoutMs": self._milliseconds}
+        return Planner(parse_read_options(given, is_streaming=False))
+
+    def _client(self) -> LogClient:
+        return connected(self._options.target, timeout_s=self._options.timeout_s).client
