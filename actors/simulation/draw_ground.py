@@ -48,7 +48,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
     election_ms = timing.randint(60, 180) * timing.randint(50, 100) // 10
     # Nearly as few heartbeats as a configuration may have (the product: five): with their answers,
     # and whom these wake, they are a quarter of all that happens.
-    heartbeat_ms = election_ms * 10 // timing.randint(50, 65)
+    heartbeat_ms = election_ms * 10 // timing.randint(50, 58)
     link_low_ns = spread(timing, 50 * MICROSECOND, MILLISECOND)
     link_high_ns = min(5 * MILLISECOND, link_low_ns * timing.randint(1, 8))
     flush_low_ns = spread(timing, 100 * MICROSECOND, 2 * MILLISECOND)
@@ -65,7 +65,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         link_delay_ns=(link_low_ns, link_high_ns),
         flush_ns=(flush_low_ns, flush_high_ns),
         write_ns=spread(timing, MICROSECOND, 100 * MICROSECOND),
-        wake_ns=spread(timing, 20 * MICROSECOND, MILLISECOND),
+        wake_ns=spread(timing, 50 * MICROSECOND, 1_200 * MICROSECOND),
         ring_delay_ns=ring_delay_ns,
         counters_lag=counters_lag,
         clock_offset_ns=offsets,

@@ -88,7 +88,7 @@ def draw_options(host: ClientHost) -> ReaderOptions:
 
 
 def draw_roaming(host: ClientHost) -> ReaderOptions:
-    return ReaderOptions(host.random.randrange(50, 200) * MS_NS, ROAMING, is_roaming=True)
+    return ReaderOptions(host.random.randrange(100, 400) * MS_NS, ROAMING, is_roaming=True)
 
 
 class Reader:
