@@ -12,7 +12,7 @@ import struct
 
 from actors.ingress.acks import AckFeed
 from actors.ingress.admission import Admission
-from actors.ingress.facts import Facts
+from actors.ingress.facts import ZERO_ID, Facts
 from logstore.errors import ErrorCode, FormatError, InvalidBatch, LogStoreError
 from logstore.format.batch import BATCH_HEADER_SIZE, BatchHeader, read_batch_header, verify_batch
 from logstore.format.client_messages import ImportRequest
@@ -55,7 +55,8 @@ class Imports:
         return True
 
     def _offer(self, envelope: Envelope, request: ImportRequest) -> _Verdict:
-        if envelope.cluster_id != self._facts.identity.cluster_id:
+        ours = self._facts.identity.cluster_id
+        if ours not in (ZERO_ID, envelope.cluster_id):  # zero: we are not told yet who we are
             return ErrorCode.WRONG_CLUSTER, 0
         table = self._admission.table
         if table is None:

@@ -237,6 +237,14 @@ def test_who_does_not_lead_says_who_does():
     assert importer.rows() == [(1, 0, 0, ErrorCode.NOT_LEADER, 2)]
 
 
+def test_who_was_not_told_yet_who_it_is_does_not_send_the_importer_to_another_cluster():
+    """A replica that has just started: for the importer that would be the end (simulator, seed 287
+    at 047ed87)."""
+    importer = StageImporter(Stage())
+    importer.push(1, foreign(1))
+    assert importer.rows() == [(1, 0, 0, ErrorCode.NOT_LEADER, 0)]
+
+
 def test_an_import_that_raft_puts_elsewhere_stops_ingress(stage, importer):
     """SAFETY S4: nobody but this gen's proposals takes LSNs."""
     importer.push(1, foreign(1))
