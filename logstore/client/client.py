@@ -130,6 +130,7 @@ class LogClient:
         replica: int | None = None,
         max_bytes: int = READ_BYTES,
         timeout: float | None = None,
+        reads_ahead: bool = False,
     ) -> RangeReader:
         """A reader of LSN ranges from one replica, or from any.
 
@@ -137,6 +138,7 @@ class LogClient:
           replica: read this node only. None: any, moving on.
           max_bytes: about how much one reply brings; a reader holds one.
           timeout: seconds that one fetch may take; None: the client's.
+          reads_ahead: ask for the next reply before the last one is handed on, and hold two.
         """
         reader = RangeReader(
             self._context,
@@ -144,6 +146,7 @@ class LogClient:
             replica=replica,
             timeout_s=self._timeout_s if timeout is None else timeout,
             max_bytes=max_bytes,
+            reads_ahead=reads_ahead,
         )
         self._remember(reader)
         return reader

@@ -1,7 +1,7 @@
 """Range reads: batches of given LSNs, from any replica, without copying a payload.
 
 Owns the loop over fetches. One fetch is in flight at most: what a reader holds is bounded by one
-reply.
+reply, by two if it reads ahead.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ class RangeReader:
         replica: int | None,
         timeout_s: float,
         max_bytes: int = READ_BYTES,
+        reads_ahead: bool = False,
     ) -> None:
         if not 0 < max_bytes <= FETCH_MAX_BYTES:
             raise InvalidRequest(f"max_bytes {max_bytes}: give 1..{FETCH_MAX_BYTES}")
         self._timeout_s = timeout_s
         self._is_closed = False
         self._max_bytes = max_bytes
+        self._reads_ahead = reads_ahead
         self._replica = ReplicaReader(context, routing, replica=replica, timeout_s=timeout_s)
 
     @property
@@ -119,6 +121,10 @@ class RangeReader:
         next_lsn = first_lsn
         while next_lsn <= last_lsn:
             reply, frame = self._fetch(next_lsn, last_lsn, min_lsn, is_linearizable=is_linearizable)
+            if self._reads_ahead and next_lsn < reply.next_lsn <= last_lsn:
+                self._replica.send_ahead(
+                    self._request(reply.next_lsn, last_lsn, min_lsn, is_linearizable)
+                )
             batches = [
                 batch
                 for piece in iterate_pieces(frame)
@@ -141,13 +147,17 @@ class RangeReader:
     def _fetch(
         self, first_lsn: int, last_lsn: int, min_lsn: int, *, is_linearizable: bool
     ) -> tuple[FetchReply, Frame]:
-        wait_ms = replica_wait_ms(self._timeout_s)
-        request = FetchRequest(
-            Lsn(first_lsn), Lsn(last_lsn), Lsn(min_lsn), self._max_bytes, wait_ms, is_linearizable
-        )
         return self._replica.request(
-            request,
+            self._request(first_lsn, last_lsn, min_lsn, is_linearizable),
             FetchReply,
             timeout_s=self._timeout_s,
             answer_timeout_s=self._timeout_s,
+        )
+
+    def _request(
+        self, first_lsn: int, last_lsn: int, min_lsn: int, is_linearizable: bool
+    ) -> FetchRequest:
+        wait_ms = replica_wait_ms(self._timeout_s)
+        return FetchRequest(
+            Lsn(first_lsn), Lsn(last_lsn), Lsn(min_lsn), self._max_bytes, wait_ms, is_linearizable
         )

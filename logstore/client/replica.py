@@ -42,6 +42,8 @@ class ReplicaReader:
         self._order: list[int] = []
         self._port: Port | None = None
         self._generation = 0
+        # A request that was sent before it is due: message, number, generation of its connection.
+        self._ahead: tuple[msgspec.Struct, int, int] | None = None
         self.node = replica or 0
 
     @property
@@ -79,6 +81,19 @@ class ReplicaReader:
         if self._pinned is None:
             self.node = self._next_node()
 
+    def send_ahead(self, message: msgspec.Struct) -> None:
+        """Let the replica begin with a request that is likely to be made next."""
+        if self._port is not None:
+            number = self._port.try_send(message)
+            self._ahead = (message, number, self._generation) if number else None
+
+    def _sent_ahead(self, message: msgspec.Struct) -> int:
+        """The number under which this request was sent on this connection; 0: it was not."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] != message or ahead[2] != self._generation:
+            return 0
+        return ahead[1] if self._port is not None else 0
+
     def request(
         self,
         message: msgspec.Struct,
@@ -106,7 +121,8 @@ class ReplicaReader:
         while True:
             try:
                 step_ns = min(deadline_ns, seconds_from_now(answer_timeout_s))
-                return self.port().request(message, reply_type, deadline_ns=step_ns)
+                number = self._sent_ahead(message)
+                return self.port().request(message, reply_type, deadline_ns=step_ns, number=number)
             except FormatError:
                 self.close()
                 raise

@@ -91,21 +91,25 @@ class Port:
         return None
 
     def request(
-        self, message: msgspec.Struct, reply_type: type[_T], *, deadline_ns: int
+        self, message: msgspec.Struct, reply_type: type[_T], *, deadline_ns: int, number: int = 0
     ) -> tuple[_T, Frame]:
         """Send `message`, wait for its answer; the answer and the frame after it.
+
+        Args:
+          number: of the request, if it was sent already.
 
         Raises:
           Unreachable: no answer before the deadline (monotonic ns).
           LogStoreError: what the replica answered instead.
         """
         waiter = Waiter(self.requester)
-        waiter.want_to_send(self.requester)
-        connect_ns = min(deadline_ns, seconds_from_now(CONNECT_TIMEOUT_S))
-        while not (number := self.try_send(message)):
-            if not waiter.wait(milliseconds_until(connect_ns)):
-                raise Unreachable(f"no connection to {self.address} within the time given")
-        waiter.sent(self.requester)
+        if not number:
+            waiter.want_to_send(self.requester)
+            connect_ns = min(deadline_ns, seconds_from_now(CONNECT_TIMEOUT_S))
+            while not (number := self.try_send(message)):
+                if not waiter.wait(milliseconds_until(connect_ns)):
+                    raise Unreachable(f"no connection to {self.address} within the time given")
+            waiter.sent(self.requester)
         while True:
             received = self.try_receive()
             if received is None:

@@ -152,7 +152,9 @@ class _Reading:
 
     def _read(self, node: int, try_s: float) -> Iterator[RecordBatch]:
         last_lsn = self._partition.last_lsn
-        with self._client.reader(replica=node, timeout=try_s, max_bytes=FETCH_BYTES) as reader:
+        with self._client.reader(
+            replica=node, timeout=try_s, max_bytes=FETCH_BYTES, reads_ahead=True
+        ) as reader:
             for batch in reader.read(self._next_lsn, last_lsn, min_lsn=last_lsn):
                 self._next_lsn = batch.last_lsn + 1
                 yield batch

@@ -10,7 +10,7 @@ import logstore
 from logstore import ProducerOptions
 from logstore.errors import ErrorCode, NoQuorum
 from logstore.format.client_messages import ErrorReply, FetchRequest, Tip
-from tests.unit.client_stage import Cluster
+from tests.unit.client_stage import Cluster, FakeReplica
 
 WAIT_S = 10
 
@@ -123,3 +123,54 @@ def test_a_reader_goes_to_another_replica_when_one_is_damaged(
             list(client.read(1, 2, replica=node))
     cluster.replicas[2].on[FetchRequest] = cluster.replicas[2].fetch
     assert [len(batch) for batch in client.read(1, 2)] == [2]
+
+
+def fill(cluster: Cluster) -> list[bytes]:
+    """Twenty batches on each replica, four or five of which are a reply."""
+    payloads = [bytes([number]) * 50_000 for number in range(20)]
+    for replica in cluster.replicas.values():
+        for payload in payloads:
+            replica.append_to_log([payload])
+    return payloads
+
+
+def test_reading_ahead_asks_for_the_next_range_before_it_is_wanted(
+    client: logstore.LogClient, cluster: Cluster
+) -> None:
+    payloads = fill(cluster)
+    with client.reader(replica=1, reads_ahead=True) as reader:
+        batches = reader.read(1, 20)
+        found = [next(batches)]
+        asked = [fetched(cluster.replicas[1]) for _ in range(2)]
+        assert asked[0] == 1 < asked[1]
+        found += batches
+    assert [batch.payloads()[0] for batch in found] == payloads
+    while not cluster.replicas[1].requests.empty():
+        asked.append(fetched(cluster.replicas[1]))
+    assert asked == sorted(set(asked)), "each once"
+
+
+def fetched(replica: FakeReplica) -> int:
+    """The LSN at which the next fetch of a replica began."""
+    while not isinstance(request := replica.requests.get(timeout=WAIT_S), FetchRequest):
+        pass
+    return int(request.first_lsn)
+
+
+def test_what_was_asked_ahead_and_refused_is_asked_elsewhere(
+    client: logstore.LogClient, cluster: Cluster
+) -> None:
+    payloads = fill(cluster)
+    first = cluster.replicas[1]
+    for replica in cluster.replicas.values():
+        replica.on[FetchRequest] = lambda request, replica=replica: (
+            ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b"")
+            if replica is first and request.first_lsn > 1
+            else replica.fetch(request)
+        )
+    with client.reader(reads_ahead=True, timeout=5) as reader:
+        reader._replica.node = 1
+        found = list(reader.read(1, 20))
+    assert [batch.payloads()[0] for batch in found] == payloads
+    assert fetched(first) == 1
+    assert fetched(cluster.replicas[2]) == fetched(first) > 1
