@@ -11,6 +11,8 @@ from typing import cast
 
 from actors.simulation.checkers.ports import Held
 from actors.simulation.disk import SimulatedDisk
+from actors.simulation.disk_file import SimulatedFile
+from actors.simulation.disk_now import read_now
 from actors.simulation.places import Places
 from logstore.errors import CorruptData, FormatError
 from logstore.format.group import frame_size
@@ -51,6 +53,30 @@ class DurableView:
         """Handles are numbers of paths; there is nothing to give back."""
 
 
+class CachedView:
+    """The reading half of a `Disk` as any process of the machine sees it now."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+        self._files: list[SimulatedFile] = []
+
+    def list_folder(self, folder: str) -> list[str]:
+        return self._disk.names_in(folder)
+
+    def open_read(self, path: str) -> int:
+        self._files.append(self._disk.file_named(path))
+        return len(self._files) - 1
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        return read_now(self._disk.acts, self._files[handle], offset, size)
+
+    def drop_cache(self, handle: int) -> None:
+        """The cache is what is looked at."""
+
+    def close(self, handle: int) -> None:
+        """Handles are numbers of files; there is nothing to give back."""
+
+
 class DiskFacts:
     """`disk_of` and `folder_of` a node; `is_excused`: its medium rotted or lied."""
 
@@ -65,6 +91,7 @@ class DiskFacts:
         self._is_excused = is_excused
         self._readers: dict[int, LogReader] = {}
         self._views: dict[int, DurableView] = {}
+        self._cached: dict[int, LogReader] = {}
         self._known: dict[tuple[int, int], int] = {}
         self._places: dict[int, Places] = {}
         self._held: dict[int, list[Held]] = {}
@@ -89,6 +116,20 @@ class DiskFacts:
         self._known[node, index] = chain
         self.places(node).add(record, number, is_doubtful=self._is_excused(node))
         return True
+
+    def is_written(self, node: int, index: int, chain: int) -> bool:
+        if self._known.get((node, index)) == chain:
+            return True
+        reader = self._cached.get(node)
+        if reader is None:
+            view = cast(Disk, CachedView(self._disk_of(node)))
+            reader = self._cached[node] = LogReader(view, self._folder_of(node))
+        try:
+            if reader.record(Index(index)).chain != chain:
+                reader.refresh()
+            return reader.record(Index(index)).chain == chain
+        except (CorruptData, FileNotFoundError, LookupError):
+            return False
 
     def has_dropped(self, node: int, index: int, chain: int) -> bool:
         """What only waits to be cut off or unlinked may come back."""
@@ -129,6 +170,7 @@ class DiskFacts:
     def started(self, node: int) -> None:
         """A new incarnation begins: what its medium has now is what its recovery may find."""
         self._held.pop(node, None)
+        self._cached.pop(node, None)
         self._is_as_started[node] = not self._disk_of(node).has_lies
         if self._is_excused(node) and self._is_as_started[node]:
             self._held[node] = self.places(node).held()

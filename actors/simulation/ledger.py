@@ -58,7 +58,7 @@ class Ledger:
         replicas = [Replica(node) for node in voters]
         majority = len(replicas) // 2 + 1
         known = KnownEntries(findings)
-        claims = DiskClaims(findings, replicas, durability)
+        self._claims = claims = DiskClaims(findings, replicas, durability)
         holders = Holders(majority=majority, count=claims.count_holders)
         self._sessions = Sessions()
         self._committed = CommittedLog(findings, known, ProducerOrder(self._sessions), holders)
@@ -263,6 +263,10 @@ class Ledger:
     def meta_written(self, node: int, copy: int, at_ns: int) -> None:
         """The writer of `node` begins to write this one of its two copies of META."""
         self._elections.on_meta_written(self._steps[node], copy, at_ns)
+
+    def written(self, node: int, seq: int, at_ns: int) -> None:
+        """Others see now that the writer of `node` has written everything up to `seq` (W4)."""
+        self._claims.on_written(self._steps[node], seq, at_ns)
 
     def sent(self, node: int, peer: int, append: Append, body: bytes, at_ns: int) -> None:
         """A replicator of `node` handed an entry for `peer` to the network."""

@@ -190,6 +190,14 @@ class SharedSlots:
         # slot -> stores under way, oldest first: (seen from, by whom, the value before it)
         self.late: dict[int, deque[tuple[int, Clocked, int]]] = {}
 
+    def seen(self, slot: int, now_ns: int) -> int:
+        """The slot as those see it that did not store it."""
+        for seen_ns, _, before in self.late.get(slot, ()):
+            if seen_ns > now_ns:
+                return before
+        value: int = self.values[slot]
+        return value
+
 
 class LaggingSlots:
     """One process' view of shared slots; stands in for a memoryview of u64."""
@@ -253,8 +261,7 @@ class OwnTimeSlots:
             self._values[slot] = value
             return
         self._own[slot] = value
-        # before whatever it does next
-        at_ns = self._process.local_now_ns - 1
+        at_ns = self._process.local_now_ns
         self._late.append((at_ns, slot, value))
         self._process.world.at(at_ns, self._show)
 

@@ -15,6 +15,7 @@ from actors.simulation.checkers.invariant import Invariant, Violation
 from actors.simulation.facts import DiskFacts
 from actors.simulation.ledger import Ledger
 from actors.simulation.reach import ReachObserver
+from actors.simulation.rings import SharedSlots
 from actors.simulation.station import SimulatedRegions
 from actors.simulation.world import World
 from actors.topology import EGRESS, Counter
@@ -45,6 +46,8 @@ class Watch:
         self._reach = reach
         self._rings: dict[int, PayloadRingReader] = {}
         self._slots: dict[int, Any] = {}
+        self._counters: dict[int, SharedSlots] = {}
+        self._written: dict[int, int] = {}  # WRITTEN as it was seen last
         self._watching: dict[int, None] = {}  # nodes whose egress waits for what becomes visible
         self.on_news: Callable[[int], None] = _nobody  # there is some for the egress of a node
 
@@ -52,6 +55,8 @@ class Watch:
         self._rings[node] = PayloadRingReader(regions.payload, incarnation=incarnation)
         self.tell_counters(node)
         self._slots[node] = regions.counters.values
+        self._counters[node] = regions.counters
+        self._written[node] = 0
         self._facts.started(node)
         self._ledger.started(node, incarnation, self._world.now_ns)
 
@@ -147,6 +152,10 @@ class Watch:
                 self.on_news(node)
         self._ledger.stepped(node, incarnation, core, event, effects, self._world.now_ns)
         if effects or type(event) is not Tick:
+            seq = self._counters[node].seen(Counter.WRITTEN, self._world.now_ns)
+            if seq != self._written[node]:
+                self._written[node] = seq
+                self._ledger.written(node, seq, self._world.now_ns)
             self._reach.stepped(node, incarnation, core, event, effects)
 
     def watch_ingress(self, node: int, ingress: Any) -> None:

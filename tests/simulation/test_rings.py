@@ -323,9 +323,9 @@ def test_slots_of_a_slow_process_are_seen_when_it_has_come_so_far() -> None:
     slots[1] = 7
     assert [slots[0], slots[1], slots[2]] == [2, 7, 9]
     assert values == [0, 0, 9]
-    stage.world.run_until(start_ns + MILLISECOND_NS)
+    stage.world.run_until(start_ns + MILLISECOND_NS + 1)
     assert values == [1, 0, 9]
-    stage.world.run_until(start_ns + 2 * MILLISECOND_NS)
+    stage.world.run_until(start_ns + 2 * MILLISECOND_NS + 1)
     assert values == [2, 7, 9]
 
 

@@ -15,6 +15,8 @@ from actors.simulation.checkers.replica import Ordered, Replica
 from logstore.raft.effects import Persist, Truncate
 from logstore.raft.log_view import RecoveredLog
 
+_FEW = 4  # entries; the smallest bound of a flush group
+
 
 class DiskClaims:
     """The claims of all replicas; without a `durability` port nothing of them is checked."""
@@ -50,6 +52,22 @@ class DiskClaims:
             replica.claim_index = first - 1
             replica.claim_chain = replica.log.chain_at(first - 1) or 0
         replica.faulty = [index for index in replica.faulty if index < first]
+
+    def on_written(self, replica: Replica, seq: int, at_ns: int) -> None:
+        """WRITTEN sends readers to the files for everything up to `seq` (W4). Looked at where more
+        waits than a group may hold, or something is truncated: else they are all one group."""
+        port, node, ordered = self._durability, replica.node, replica.ordered
+        if port is None or port.is_excused(node):
+            return
+        if len(ordered) <= _FEW and not any(each.dead_index for each in ordered):
+            return
+        newest = None
+        for each in ordered:
+            if each.seq <= seq and each.index:
+                newest = each
+        if newest is not None and not port.is_written(node, newest.index, newest.chain):
+            text = f"node {node} sends readers to entry {newest.index}, which its files do not have"
+            self._findings.report(Invariant.I12, f"{text} (seq {seq})", at_ns)
 
     def on_persisted(self, replica: Replica, seq: int, at_ns: int) -> None:
         """The writer's word that everything up to `seq` is flushed."""

@@ -38,6 +38,10 @@ class Durability(Protocol):
         """The entry at `index` is live, whole and flushed on `node`'s disk, with this chain."""
         ...
 
+    def is_written(self, node: int, index: int, chain: int) -> bool:
+        """Whoever reads `node`'s files now finds the entry, durable or not."""
+        ...
+
     def has_dropped(self, node: int, index: int, chain: int) -> bool:
         """No recovery of `node` would find this entry now; what was found out before is not
         believed."""

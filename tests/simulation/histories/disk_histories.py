@@ -47,6 +47,27 @@ def a_truncated_entry_comes_back(stage: Stage, is_broken: bool) -> None:
     stage.boot(2)
 
 
+@breaks("I12", says="sends readers to entry 7, which its files do not have")
+def readers_are_sent_to_what_only_waits(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    rows = [stage.data(1, batch_of(number)) for number in range(6)]
+    node = stage.nodes[1]
+    node.unwritten = {row.chain for row in rows[4:]}
+    stage.ledger.written(1, node.seq if is_broken else node.seq - 2, stage.tick())
+
+
+@breaks("I12", says="sends readers to entry 2, which its files do not have")
+def readers_are_sent_past_a_truncation_that_waits(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    node = stage.nodes[2]
+    row = stage.data(1, batch_of(0))
+    stage.replicate(row, 1, 2)
+    stage.idle(2, stage.truncate(node, 2))
+    stage.replicate(row, 1, 2)
+    node.unwritten = {row.chain}
+    stage.ledger.written(2, node.seq if is_broken else node.seq - 2, stage.tick())
+
+
 @breaks("I12", says="its log ends at 1")
 def a_follower_claims_more_than_its_log_has(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()

@@ -33,6 +33,7 @@ class Node:
     copies: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     faulty: tuple[tuple[Index, Index], ...] = ()
     lost: set[int] = field(default_factory=set)  # chains that the disk does not give back
+    unwritten: set[int] = field(default_factory=set)  # chains that its files do not show yet
     is_excused: bool = False
     held: list[Held] = field(default_factory=list)  # as its medium is at the next start
     half_headed: list[int] = field(default_factory=list)  # segments, at the next start

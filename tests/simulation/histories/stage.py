@@ -100,6 +100,9 @@ class Stage:
         is_there = len(each.disk) >= index and each.disk[index - 1].chain == chain
         return is_there and chain not in each.lost
 
+    def is_written(self, node: int, index: int, chain: int) -> bool:
+        return chain not in self.nodes[node].unwritten
+
     def has_dropped(self, node: int, index: int, chain: int) -> bool:
         return not self.has_entry(node, index, chain)
 
