@@ -29,10 +29,17 @@ _ROT_PLACES = frozenset(RotPlace)
 
 
 class Conductor:
-    """`injected` counts what has struck, by kind. `ask_transfer`: tell an operator."""
+    """`injected` counts what has struck, by kind. `ask_transfer` and `ask_flood`: tell an operator,
+    and all producers."""
 
-    def __init__(self, cluster: SimulatedCluster, ask_transfer: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        ask_transfer: Callable[[int], None],
+        ask_flood: Callable[[], None],
+    ) -> None:
         self._ask_transfer = ask_transfer
+        self._ask_flood = ask_flood
         self.injected: Counter[str] = Counter()
         self._cluster = cluster
         self._world = cluster.world
@@ -55,6 +62,7 @@ class Conductor:
             FaultKind.LYING_FLUSH: self._lying_flush,
             FaultKind.ROT: self._rot,
             FaultKind.TRANSFER: self._transfer,
+            FaultKind.FLOOD: self._flood,
             FaultKind.RESTART: self._restart,
         }
 
@@ -221,6 +229,9 @@ class Conductor:
 
     def _transfer(self, fault: Fault) -> None:
         self._ask_transfer(fault.node)
+
+    def _flood(self, _fault: Fault) -> None:
+        self._ask_flood()
 
     # --- clocks ---
 

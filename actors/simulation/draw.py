@@ -38,7 +38,7 @@ FAULTS_MAX = 60
 EPISODES_MAX = 4  # of one class, at full hardness
 CLASS_EPISODES = EPISODES | {FaultClass.ROT: draw_rot}
 _PLACES_TRIED = 8  # for an exact sequence beside another one
-_UNDISTURBING = (FaultKind.LINK_QUALITY, FaultKind.WALL_JUMP, FaultKind.ROT)
+_UNDISTURBING = (FaultKind.LINK_QUALITY, FaultKind.WALL_JUMP, FaultKind.ROT, FaultKind.FLOOD)
 
 
 def draw_script(

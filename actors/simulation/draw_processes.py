@@ -17,7 +17,8 @@ from actors.simulation.faults import Fault, FaultKind
 def sleeping_raft(random: Random, scene: Scene) -> list[Fault]:
     """Raft sleeps while ingress goes on proposing to it. When it wakes up its quorum has not heard
     of it for an election timeout, mostly before somebody else could be elected, so it gives up its
-    term with proposals unread."""
+    term with proposals unread. Or the whole replica sleeps, longer, with appends of what is an old
+    term by then still to be sent."""
     return _asleep(random, scene, 4 * scene.election_ns, is_handing_over=False)
 
 
@@ -33,13 +34,16 @@ def _asleep(random: Random, scene: Scene, length_ns: int, *, is_handing_over: bo
     times = random.randint(1, 2)
     at_ns = moment_before(random, scene, times * length_ns)
     for _ in range(times):
-        for_ns = scene.elections(random, 1.02, 1.35)
+        process, for_ns = "raft", scene.elections(random, 1.02, 1.35)
         more = []
-        if is_handing_over:
+        if not is_handing_over and percent(random, 40):
+            process, for_ns = "", scene.elections(random, 1.5, 2.4)
+            more = [Fault(max(0, at_ns - SECOND // 500), FaultKind.FLOOD)]
+        elif is_handing_over:
             for_ns = scene.elections(random, 0.4, 0.8)
             asked_ns = at_ns + spread(random, SECOND // 1_000, for_ns // 3)
             more = [Fault(asked_ns, FaultKind.TRANSFER)]
-        pause = Fault(at_ns, FaultKind.PAUSE, node=1, process="raft", for_ns=for_ns)
+        pause = Fault(at_ns, FaultKind.PAUSE, node=1, process=process, for_ns=for_ns)
         faults += surely_aimed(random, [pause, *more])
         at_ns += length_ns
     return faults
@@ -50,7 +54,8 @@ def slow_leader(random: Random, scene: Scene) -> list[Fault]:
     takes the leader to let go (V6): its ring fills up behind what others have long acknowledged."""
     at_ns = moment_before(random, scene, 4 * scene.election_ns)
     for_ns = scene.elections(random, 2.0, 3.5)
-    return surely_aimed(random, [stall(at_ns, 1, for_ns, scene.elections(random, 0.8, 1.8))])
+    slow = stall(at_ns, 1, for_ns, scene.elections(random, 0.8, 1.8))
+    return surely_aimed(random, [slow, *_floods(at_ns, for_ns)])
 
 
 def lost_replicators(random: Random, scene: Scene) -> list[Fault]:
@@ -67,11 +72,18 @@ def lost_replicators(random: Random, scene: Scene) -> list[Fault]:
 
 
 def slow_replicator(random: Random, scene: Scene) -> list[Fault]:
-    """A leader's replicator stands still while appends go on: the ring's bytes do not wait."""
-    at_ns = moment_before(random, scene, 5 * SECOND)
-    for_ns = spread(random, SECOND // 2, 5 * SECOND - 1)
-    peer = random.randint(2, scene.replicas)
-    process = f"replicator-{peer}"
-    return surely_aimed(
-        random, [Fault(at_ns, FaultKind.PAUSE, node=1, process=process, for_ns=for_ns)]
-    )
+    """A leader's replicator stands still while appends go on: the rings' bytes do not wait, and
+    what is said to it finds no room."""
+    faults: list[Fault] = []
+    for _ in range(2):
+        at_ns = moment_before(random, scene, 4 * SECOND)
+        for_ns = spread(random, SECOND // 2, 4 * SECOND)
+        process = f"replicator-{random.randint(2, scene.replicas)}"
+        pause = Fault(at_ns, FaultKind.PAUSE, node=1, process=process, for_ns=for_ns)
+        faults += surely_aimed(random, [pause, *_floods(at_ns, for_ns)])
+    return faults
+
+
+def _floods(at_ns: int, for_ns: int) -> list[Fault]:
+    """While it lasts, each as soon as the one before it may be acknowledged."""
+    return [Fault(at_ns + for_ns * share // 8, FaultKind.FLOOD) for share in (1, 3, 6)]

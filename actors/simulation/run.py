@@ -68,7 +68,7 @@ class _Run:
         self.script = script
         self.cluster = SimulatedCluster(script, trace=trace)
         self.workload = Workload(self.cluster)
-        self.conductor = Conductor(self.cluster, self.workload.transfer)
+        self.conductor = Conductor(self.cluster, self.workload.transfer, self.workload.flood)
 
     def whole(self) -> SeedResult:
         with overheard(self.cluster.reach):

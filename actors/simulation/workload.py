@@ -74,6 +74,12 @@ class Workload:
             self._operator.transfer(target)
             self._cluster.clients["operator-1"].wake()
 
+    def flood(self) -> None:
+        """Every producer sends as much as may be under way."""
+        for name, producer in self._producers.items():
+            producer.flood()
+            self._cluster.clients[name].wake()
+
     @property
     def appends_acknowledged(self) -> int:
         return sum(each.counts.get("acknowledged", 0) for each in self._producers.values())

@@ -179,10 +179,11 @@ def _complaint(fault: Fault, ground: Ground) -> str:
         and fault.process != ""
         and (fault.amount > 0) == (fault.process in frozenset(RotPlace)),
         FaultKind.TRANSFER: 0 <= fault.node <= ground.replicas,
+        FaultKind.FLOOD: True,
         FaultKind.RESTART: True,
     }
     of_links = {FaultKind.LINK_QUALITY, FaultKind.PARTITION, FaultKind.DISCONNECT}
-    of_nobody = of_links | {FaultKind.POWER_CUT, FaultKind.TRANSFER}
+    of_nobody = of_links | {FaultKind.POWER_CUT, FaultKind.TRANSFER, FaultKind.FLOOD}
     places = {place for link in fault.links for place in link}
     if not needs[fault.kind]:
         return f"not what its kind needs: {fault}"

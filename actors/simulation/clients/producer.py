@@ -93,6 +93,7 @@ class Producer:
         self._begin_ns = 0
         self._wish = options.wish
         self._is_appending = True
+        self._is_flooding = False
 
     @property
     def counts(self) -> dict[str, int]:
@@ -111,6 +112,12 @@ class Producer:
         for zombie, _ in self._zombies:
             zombie.close()
         self._zombies.clear()
+
+    def flood(self) -> None:
+        """As many large batches as may be under way, from the next do_work that can: wake its
+        process."""
+        self._is_flooding = True
+        self._next_append_ns = 0
 
     def append_probe(self) -> Probe:
         """One more append, made and sent by the next do_work that can: wake its process."""
@@ -176,7 +183,8 @@ class Producer:
         burst = random.randint(1, options.burst)
         pause_ns = random.expovariate(1.0) * options.append_every_ns * burst
         self._next_append_ns = now_ns + int(pause_ns)
-        if options.flood and random.random() * 1_000 < options.flood:
+        if self._is_flooding or (options.flood and random.random() * 1_000 < options.flood):
+            self._is_flooding = False
             while self._append_one(session, now_ns, is_large=True) >= 0:
                 pass
         for _ in range(burst):
