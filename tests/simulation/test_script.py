@@ -228,6 +228,8 @@ def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
     others = {
         FaultClass.LYING_FLUSH: {FaultKind.POWER_CUT},
         FaultClass.ROT: {FaultKind.KILL_REPLICA, FaultKind.TRANSFER},
+        FaultClass.PAUSE: {FaultKind.FLOOD},
+        FaultClass.DISK_STALL: {FaultKind.FLOOD},
     }
     own = {
         FaultClass.DELAY: {FaultKind.LINK_QUALITY},
