@@ -60,14 +60,15 @@ class _Handles(dict[int, tuple[str, SimulatedFile]]):
 
 class DiskView:
     """A `logstore.storage.disk.Disk`. `on_write(path, offset, before)` hears of each write with the
-    bytes that it replaces. `on_call(what, path)` runs before each changing call; it may
-    raise to kill the process there."""
+    bytes that it replaces, `on_read(path, offset, data)` of what was read. `on_call(what, path)`
+    runs before each changing call; it may raise to kill the process there."""
 
     def __init__(
         self, disk: SimulatedDisk, charge: Callable[[int], None], clock: LocalClock
     ) -> None:
         self.on_call: Callable[[str, str], None] | None = None
         self.on_write: Callable[[str, int, bytes], None] | None = None
+        self.on_read: Callable[[str, int, bytes], None] | None = None
         self.locks: dict[str, None] = {}
         self._disk = disk
         self._charge = charge
@@ -162,8 +163,12 @@ class DiskView:
                 position = number * SECTOR_BYTES
                 raise CorruptData(path, position, expected="readable bytes", got="I/O error")
         if disk.acts.has_later and not self._last_ns:
-            return read_now(disk.acts, file, offset, size)  # another process writes
-        return file.read(offset, size)
+            data = read_now(disk.acts, file, offset, size)  # another process writes
+        else:
+            data = file.read(offset, size)
+        if self.on_read is not None:
+            self.on_read(path, offset, data)
+        return data
 
     def write(self, handle: int, offset: int, views: Sequence[Buffer]) -> int:
         path, file = self._handles[handle]

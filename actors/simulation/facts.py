@@ -167,6 +167,10 @@ class DiskFacts:
             del self._known[key]
         self.places(node).truncate(first_index)
 
+    def has_bytes(self, node: int, path: str, offset: int, size: int) -> bool:
+        """Something in the range of a file has been flushed."""
+        return any(self._disk_of(node).durable_bytes(path, offset, size))
+
     def started(self, node: int) -> None:
         """A new incarnation begins: what its medium has now is what its recovery may find."""
         self._held.pop(node, None)

@@ -268,6 +268,10 @@ class Ledger:
         """Others see now that the writer of `node` has written everything up to `seq` (W4)."""
         self._claims.on_written(self._steps[node], seq, at_ns)
 
+    def looked_ahead(self, node: int, term: int, place: str, at_ns: int) -> None:
+        """A replicator of `node`, for `term`, read where no record is (W4)."""
+        self._claims.on_looked_ahead(self._steps[node], term, place, at_ns)
+
     def sent(self, node: int, peer: int, append: Append, body: bytes, at_ns: int) -> None:
         """A replicator of `node` handed an entry for `peer` to the network."""
         self._rings.on_sent(node, append.header, body, at_ns)
@@ -312,6 +316,11 @@ class Ledger:
     def overwritten(self, node: int, path: str, offset: int, at_ns: int) -> None:
         """The replica wrote frames over bytes that were there; nothing is, in place (S7)."""
         text = f"node {node} overwrites {path} at byte {offset}"
+        self._findings.report(Invariant.I12, text, at_ns)
+
+    def shared_sector(self, node: int, path: str, offset: int, at_ns: int) -> None:
+        """It writes frames into a sector with flushed ones, which a torn write may reach (S6)."""
+        text = f"node {node} writes {path} at byte {offset}, in a sector with flushed frames"
         self._findings.report(Invariant.I12, text, at_ns)
 
     def died(self, node: int, process: str, incarnation: int) -> None:

@@ -270,6 +270,8 @@ class Replica:
         view = self._views[name] = self.disk.view(partial(self._charge, process), process)
         view.on_call = self._on_call(name, process)
         view.on_write = partial(self._watch.wrote, self.node)
+        if name.startswith(topology.REPLICATOR):
+            view.on_read = partial(self._watch.replicator_read, process)
         host = SimulatedHost(
             process,
             disk=view,

@@ -14,12 +14,15 @@ from typing import Any
 from actors.simulation.checkers.invariant import Invariant, Violation
 from actors.simulation.facts import DiskFacts
 from actors.simulation.ledger import Ledger
+from actors.simulation.process import Process
 from actors.simulation.reach import ReachObserver
 from actors.simulation.rings import SharedSlots
 from actors.simulation.station import SimulatedRegions
 from actors.simulation.world import World
 from actors.topology import EGRESS, Counter
+from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE
+from logstore.limits import SECTOR_BYTES
 from logstore.model import Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import Effect, Truncate, Visible
@@ -28,6 +31,8 @@ from logstore.raft.log_view import LogView, RecoveredLog
 from logstore.raft.settings import RaftConfig
 from logstore.session.table import SessionTable
 from transport.payload_ring import PayloadRingReader
+
+_NO_RECORD = bytes(RECORD_SIZE)
 
 
 class Watch:
@@ -93,6 +98,17 @@ class Watch:
         """Hot. A write; `before` are the bytes that it replaces."""
         if offset >= SEGMENT_HEADER_SIZE and path.endswith(".data") and any(before):
             self._ledger.overwritten(node, path, offset, self._world.now_ns)
+        elif offset % SECTOR_BYTES and path.endswith(".data"):
+            size = offset % SECTOR_BYTES
+            if self._facts.has_bytes(node, path, offset - size, size):
+                self._ledger.shared_sector(node, path, offset, self._world.now_ns)
+
+    def replicator_read(self, process: Process, path: str, offset: int, data: bytes) -> None:
+        """Hot. A replicator has looked into a file; of interest is a record that is not there."""
+        if data == _NO_RECORD and path.endswith(".raft") and process.actor is not None:
+            term = process.actor._stream.term  # type: ignore[attr-defined]
+            place = f"{path} at byte {offset}"
+            self._ledger.looked_ahead(process.node, term, place, self._world.now_ns)
 
     def disk_changed(self, node: int) -> None:
         self._facts.disk_changed(node)

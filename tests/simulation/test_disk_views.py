@@ -272,3 +272,14 @@ def test_a_fork_is_without_the_views_and_locks_of_the_first() -> None:
     assert other.read(other.open_read("/f/a"), 0, 1) == b"x"
     with pytest.raises(FolderInUse):
         disk.view(free).lock_folder("/f")
+
+
+def test_reads_are_heard_of() -> None:
+    disk = SimulatedDisk()
+    view = disk.view(free)
+    heard: list[tuple[str, int, bytes]] = []
+    handle = view.create("/f/a")
+    view.write(handle, 0, [b"abc"])
+    view.on_read = lambda *each: heard.append(each)
+    view.read(handle, 1, 9)
+    assert heard == [("/f/a", 1, b"bc")]

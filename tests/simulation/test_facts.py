@@ -59,3 +59,29 @@ def test_a_copy_of_meta_counts_when_it_is_whole_and_flushed() -> None:
     stage.disk.flush(handle)
     assert stage.facts.meta_copy(NODE, 1) is None
     assert stage.facts.meta_copy(NODE, 0) == (7, 2)
+
+
+def test_bytes_count_once_they_are_flushed() -> None:
+    disk = SimulatedDisk()
+    facts = DiskFacts(lambda _: disk, lambda _: FOLDER, lambda _: False)
+    path = f"{FOLDER}/1.data"
+    handle = disk.create(path)
+    disk.sync_folder(FOLDER)
+    disk.write(handle, 100, [b"x"])
+    assert not facts.has_bytes(NODE, path, 0, 512)
+    disk.flush(handle)
+    assert facts.has_bytes(NODE, path, 0, 512)
+    assert not facts.has_bytes(NODE, path, 0, 100)
+
+
+def test_an_entry_is_written_when_any_process_finds_it() -> None:
+    stage = FactsStage()
+    entries = stage.trial.group(1, [8])
+    [(header, chain, _, _)] = entries
+    group = stage.trial.writer.append(entries)
+    assert not stage.facts.is_written(NODE, header.index, chain)
+    stage.trial.writer.flush_data(group)
+    stage.trial.writer.write_records(group)
+    assert stage.facts.is_written(NODE, header.index, chain)
+    assert not stage.facts.has_entry(NODE, header.index, chain)
+    assert not stage.facts.is_written(NODE, header.index, chain + 1)

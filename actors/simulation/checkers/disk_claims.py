@@ -69,6 +69,15 @@ class DiskClaims:
             text = f"node {node} sends readers to entry {newest.index}, which its files do not have"
             self._findings.report(Invariant.I12, f"{text} (seq {seq})", at_ns)
 
+    def on_looked_ahead(self, replica: Replica, term: int, place: str, at_ns: int) -> None:
+        """The files of whoever leads only grow, and its replicators know how far."""
+        port, node = self._durability, replica.node
+        if term != replica.term or term != replica.led_term:
+            return
+        if port is not None and not port.is_excused(node):
+            text = f"a replicator of node {node}, which leads term {term}, reads {place}"
+            self._findings.report(Invariant.I12, f"{text}: nothing is written there", at_ns)
+
     def on_persisted(self, replica: Replica, seq: int, at_ns: int) -> None:
         """The writer's word that everything up to `seq` is flushed."""
         while replica.ordered and replica.ordered[0].seq <= seq:

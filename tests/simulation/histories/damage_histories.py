@@ -119,6 +119,13 @@ def a_half_opened_pair_is_left_as_it_is(stage: Stage, is_broken: bool) -> None:
     stage.boot(2)
 
 
+@breaks("I12", says="node 2 writes /node-2/1.data at byte 8200, in a sector with flushed frames")
+def a_group_shares_a_sector_with_the_one_before(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    if is_broken:
+        stage.ledger.shared_sector(2, "/node-2/1.data", 8_200, stage.tick())
+
+
 @breaks("I12", says="node 2 overwrites /node-2/1.data at byte 8192")
 def frames_are_written_over_frames(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()

@@ -68,6 +68,14 @@ def readers_are_sent_past_a_truncation_that_waits(stage: Stage, is_broken: bool)
     stage.ledger.written(2, node.seq if is_broken else node.seq - 2, stage.tick())
 
 
+@breaks("I12", says="which leads term 1, reads 1.raft at byte 4096: nothing is written there")
+def a_replicator_reads_before_the_writer_has_written(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    if not is_broken:  # it was deposed, and its log is cut below what it still sends
+        stage.elect(2, 2)
+    stage.ledger.looked_ahead(1, 1, "1.raft at byte 4096", stage.tick())
+
+
 @breaks("I12", says="its log ends at 1")
 def a_follower_claims_more_than_its_log_has(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
