@@ -218,3 +218,21 @@ def test_the_offsets_of_another_cluster_are_refused(played: Cluster) -> None:
         assert first["cluster"] in str(caught.value)
         assert played.cluster_id.hex() in str(caught.value)
         assert "checkpointLocation" in str(caught.value)
+
+
+def test_tasks_are_balanced_by_bytes_not_by_records(
+    cluster: EmbeddedCluster, log: logstore.LogClient
+) -> None:
+    """A thousand small records, then ten large ones: the small ones are one task."""
+    small = [[b"x"] * 100 for _ in range(10)]
+    first, last = append(log, *small, *[[bytes(700_000)] for _ in range(10)])
+    sizes = {batch.first_lsn: batch.payload_bytes for batch in log.read(first, last, min_lsn=last)}
+    reader = make(cluster, startingLsn=first, minPartitions=5)
+    parts = reader.partitions(at(reader, first), at(reader, last + 1))
+    by_part = [
+        sum(size for lsn, size in sizes.items() if each.first_lsn <= lsn <= each.last_lsn)
+        for each in parts
+    ]
+    assert len(parts) == 5
+    assert sum(by_part) == sum(sizes.values())
+    assert max(by_part) <= 3 * 700_000, "two large ones, and what entries do not divide"
