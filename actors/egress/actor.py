@@ -115,7 +115,6 @@ class EgressActor:
             return None, None
         if self._log is None:
             self._log = LogReader(self._station.host.disk, self._station.folder)
-            self._log.refresh()
             self._generation = generation
         elif generation != self._generation:
             self._log.refresh()

@@ -83,8 +83,9 @@ class Bodies:
             if generation != self._generation:
                 log.refresh()
                 self._generation = generation
-            header = log.row(index).header
-            body = log.read_body(index)
+            record = log.record(index)
+            header = record.header
+            body = log.body_of(record)
         except (CorruptData, FileNotFoundError, LookupError) as error:
             # Not written yet, moved by a roll, or damaged. Committed entries are never truncated,
             # so what is committed and written must be there.

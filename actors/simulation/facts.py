@@ -6,7 +6,7 @@ Owns a log reader a node on the durable bytes alone. Must not know what any acto
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import cast
 
 from actors.simulation.checkers.ports import Held
@@ -182,8 +182,8 @@ class DiskFacts:
     def held_at_start(self, node: int) -> list[Held]:
         return self._held.get(node, [])
 
-    def held_now(self, node: int) -> list[Held]:
-        return [] if self._disk_of(node).has_lies else self.places(node).held()
+    def held_now(self, node: int, indexes: Container[int]) -> list[Held]:
+        return [] if self._disk_of(node).has_lies else self.places(node).held(indexes)
 
     def half_headed(self, node: int) -> list[int]:
         return self.places(node).half_headed() if self._is_as_started.get(node) else []

@@ -20,7 +20,6 @@ def read_committed(replica: Replica, commit: int) -> Iterator[tuple[EntryHeader,
       CorruptData: one of them cannot be read.
     """
     reader = LogReader(replica.disk, replica.folder)
-    reader.refresh()
     for index in range(reader.start.index + 1, commit + 1):
         record = reader.record(Index(index))
         yield record.header, reader.body_of(record)

@@ -6,6 +6,7 @@ the medium alone, whatever a reader makes of it. Must not know what any actor be
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextlib import suppress
 from random import Random
 
@@ -94,9 +95,10 @@ class Places:
             if not (self._is_whole(place.record) and self._is_whole(place.frame))
         ]
 
-    def held(self) -> list[Held]:
-        """All of them as the medium has them now, rising; none with a sector that is still to be
-        written: its end may mend what rotted there, before a start reads it."""
+    def held(self, indexes: Container[int] | None = None) -> list[Held]:
+        """All of them, or those of `indexes`, as the medium has them now, rising; none with a
+        sector that is still to be written: its end may mend what rotted there, before a start
+        reads it."""
         newest = self._newest_segment()
         return [
             Held(
@@ -107,6 +109,7 @@ class Places:
                 place.segment == newest,
             )
             for index, place in sorted(self._places.items())
+            if indexes is None or index in indexes
             if not self._is_under_way(place.record) and not self._is_under_way(place.frame)
         ]
 

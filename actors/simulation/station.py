@@ -130,7 +130,8 @@ class SimulatedStation(Station):
         self._process_of = process_of
         self.memory = Memory(process, random, ring_delay_ns)
         is_lagging = regions.is_lagging
-        self.slots: Any = regions.counters.values
+        self.all_slots: Any = regions.counters.values  # as everybody will see them
+        self.slots: Any = self.all_slots
         if is_lagging:
             self.slots = LaggingSlots(regions.counters, process, self.memory, None)
         elif name == topology.WRITER:

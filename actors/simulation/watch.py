@@ -96,7 +96,7 @@ class Watch:
 
     def wrote(self, node: int, path: str, offset: int, before: bytes) -> None:
         """Hot. A write; `before` are the bytes that it replaces."""
-        if offset >= SEGMENT_HEADER_SIZE and path.endswith(".data") and any(before):
+        if offset >= SEGMENT_HEADER_SIZE and path.endswith(".data") and before.strip(b"\0"):
             self._ledger.overwritten(node, path, offset, self._world.now_ns)
         elif offset % SECTOR_BYTES and path.endswith(".data"):
             size = offset % SECTOR_BYTES

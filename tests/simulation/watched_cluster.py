@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from actors.simulation.checkers.ports import Held
@@ -89,5 +89,5 @@ class WatchedCluster(VirtualCluster):
     def half_headed(self, node: int) -> tuple[int, ...]:
         return ()
 
-    def held_now(self, node: int) -> tuple[Held, ...]:
+    def held_now(self, node: int, indexes: Container[int]) -> tuple[Held, ...]:
         return ()

@@ -86,6 +86,17 @@ class CommittedLog:
             return None
         return header.first_lsn, header.next_lsn - 1
 
+    def indexes_of(self, first_lsn: int, last_lsn: int) -> set[int]:
+        """Committed entries with some of these LSNs."""
+        spans = {
+            index: self.lsns_at(index) for index in range(self.start_index + 1, self.last_index + 1)
+        }
+        return {
+            index
+            for index, span in spans.items()
+            if span is not None and span[0] <= last_lsn and span[1] >= first_lsn
+        }
+
     def end_lsn_at(self, index: int) -> int:
         """The last LSN up to `index`, which is committed, or the start."""
         if index <= self.start_index:

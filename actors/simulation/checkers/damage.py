@@ -8,7 +8,7 @@ one file of a pair lacks is there again. A replica whose medium is whole names n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from actors.simulation.checkers.committed_log import CommittedLog
 from actors.simulation.checkers.invariant import Findings, Invariant
@@ -96,8 +96,8 @@ class Damage:
         """A reader was told that of [first, last] these entries are damaged, and no others; `chain`
         is the one at the last, 0 where damage hides it."""
         first, last = span
-        for held in self._held_now(node):
-            if not first <= held.index <= last or held.is_whole == (held.index not in named):
+        for held in self._held_now(node, range(first, last + 1)):
+            if held.is_whole == (held.index not in named):
                 continue
             what = "is" if held.is_whole else "is not"
             text = f"node {node} verifies [{first}, {last}], and damaged is {sorted(named)}"
@@ -111,9 +111,8 @@ class Damage:
         """A reader was told that these LSNs, [first, last], are damaged: each is in one entry that
         is."""
         first, last = lsns
-        for held in self._held_now(node):
-            entry = self._committed.lsns_at(held.index)
-            if held.is_whole and entry is not None and entry[0] <= last and entry[1] >= first:
+        for held in self._held_now(node, self._committed.indexes_of(first, last)):
+            if held.is_whole:
                 text = f"node {node} calls LSNs [{first}, {last}] damaged, entry {held.index} is"
                 self._report(f"{text} whole", at_ns)
                 return
@@ -125,8 +124,8 @@ class Damage:
             text = f"node {replica.node} calls {told} damaged, it was told of {replica.faulty}"
             self._report(text, at_ns)
 
-    def _held_now(self, node: int) -> Iterable[Held]:
-        return () if self._durability is None else self._durability.held_now(node)
+    def _held_now(self, node: int, indexes: Container[int]) -> Iterable[Held]:
+        return () if self._durability is None else self._durability.held_now(node, indexes)
 
     def _report(self, text: str, at_ns: int) -> None:
         self._findings.report(Invariant.I12, text, at_ns)

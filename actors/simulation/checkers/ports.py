@@ -5,7 +5,7 @@ Protocols only. An answer must be the truth, not what some actor believes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Protocol
 
 import msgspec
@@ -68,8 +68,8 @@ class Durability(Protocol):
         present incarnation began; nothing if it changed meanwhile, or lies."""
         ...
 
-    def held_now(self, node: int) -> Iterable[Held]:
-        """The same, as its medium is now."""
+    def held_now(self, node: int, indexes: Container[int]) -> Iterable[Held]:
+        """The same, of these indexes, as its medium is now."""
         ...
 
     def half_headed(self, node: int) -> Iterable[int]:

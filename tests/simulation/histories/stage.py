@@ -7,7 +7,7 @@ clients and final logs are told of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from crc32c import crc32c
@@ -122,8 +122,8 @@ class Stage:
     def held_at_start(self, node: int) -> list[Held]:
         return self.nodes[node].held
 
-    def held_now(self, node: int) -> list[Held]:
-        return self.nodes[node].held
+    def held_now(self, node: int, indexes: Container[int]) -> list[Held]:
+        return [each for each in self.nodes[node].held if each.index in indexes]
 
     def half_headed(self, node: int) -> list[int]:
         return self.nodes[node].half_headed
