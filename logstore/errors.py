@@ -151,16 +151,28 @@ class UnknownMessageType(FormatError):
 
 
 class CorruptData(LogStoreError):
-    """Damage on disk: `file`, `position` (bytes), `expected` and `got` say where and what."""
+    """Damage on disk: `file`, `position` (bytes), `expected` and `got` say where and what; LSNs
+    [first_lsn, last_lsn] cannot be had from there, 0: unknown."""
 
     code = ErrorCode.CORRUPT_DATA
 
-    def __init__(self, file: str, position: int, *, expected: str, got: str) -> None:
+    def __init__(
+        self,
+        file: str,
+        position: int,
+        *,
+        expected: str,
+        got: str,
+        first_lsn: int = 0,
+        last_lsn: int = 0,
+    ) -> None:
         super().__init__(f"{file} at byte {position}: expected {expected}, got {got}")
         self.file = file
         self.position = position
         self.expected = expected
         self.got = got
+        self.first_lsn = first_lsn
+        self.last_lsn = last_lsn
 
 
 # --- retry elsewhere or later ---

@@ -6,14 +6,22 @@ Data goes to stdout, everything said about it to stderr.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TransferSpeedColumn,
+)
 
 STDOUT = "-"
 
@@ -45,20 +53,27 @@ def say(text: str) -> None:
 
 
 class Bar:
-    """Bytes done, drawn on stderr if that is a terminal; a quiet object otherwise."""
+    """What is done, drawn on stderr if that is a terminal; a quiet object otherwise."""
 
-    def __init__(self, words: str, total_bytes: int | None) -> None:
+    def __init__(
+        self, words: str, total_bytes: int | None, columns: Sequence[ProgressColumn] | None = None
+    ) -> None:
+        """Of bytes, unless other columns are given."""
         self._progress: Progress | None = None
         if sys.stderr.isatty():
             self._progress = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
-                DownloadColumn(),
-                TransferSpeedColumn(),
+                *(columns or (DownloadColumn(), TransferSpeedColumn())),
                 console=Console(stderr=True),
                 transient=True,
             )
             self._task = self._progress.add_task(words, total=total_bytes)
+
+    @classmethod
+    def of_tasks(cls, words: str) -> Bar:
+        """Of tasks, for `set_of`."""
+        return cls(words, None, (MofNCompleteColumn(),))
 
     def __enter__(self) -> Bar:
         if self._progress is not None:
@@ -72,3 +87,7 @@ class Bar:
     def set(self, done_bytes: int) -> None:
         if self._progress is not None:
             self._progress.update(self._task, completed=done_bytes)
+
+    def set_of(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done, total=total)

@@ -63,9 +63,9 @@ def error_of(code: int, text: str = "", *, detail: int = 0, last: int = 0) -> Lo
     Args:
       code: an ErrorCode, or a number of a newer version.
       text: the sender's words; a default is used where there are none.
-      detail: by code: the leader's node id, the expected sequence, the first LSN of the bounds, or
-        where the cursor stands.
-      last: the last LSN of the bounds of OUT_OF_RANGE.
+      detail: by code: the leader's node id, the expected sequence, the first LSN of the bounds or
+        of the damage, or where the cursor stands.
+      last: the last LSN of the bounds of OUT_OF_RANGE, or of the damage.
     """
     words = text or _DEFAULT_TEXT.get(code, "")
     if code == ErrorCode.NOT_LEADER:
@@ -79,7 +79,12 @@ def error_of(code: int, text: str = "", *, detail: int = 0, last: int = 0) -> Lo
         return errors.OutOfRange(words, first=detail, last=last)
     if code == ErrorCode.CORRUPT_DATA:
         return errors.CorruptData(
-            "the replica's disk", 0, expected="undamaged data", got=words or "damage"
+            "the replica's disk",
+            0,
+            expected="undamaged data",
+            got=words or "damage",
+            first_lsn=detail,
+            last_lsn=last,
         )
     known = _BY_CODE.get(code)
     if known is None:

@@ -13,6 +13,7 @@ PIPELINES: CommandTable = {
     "archive": ("logstore.cli.pipeline.archive", "archive", "Log to lake, once or for ever."),
     "restore": ("logstore.cli.pipeline.restore", "restore", "Lake to a fresh cluster."),
     "replay": ("logstore.cli.pipeline.replay", "replay", "Lake or other log to log, each once."),
+    "audit": ("logstore.cli.pipeline.audit", "audit", "Replicas, lakes and folders, compared."),
     "read": ("logstore.cli.pipeline.read", "read", "Records from a lake, a log, or across both."),
 }
 
