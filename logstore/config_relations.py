@@ -125,7 +125,7 @@ def _check_raft(config: Config) -> None:
 
 def _check_limits(config: Config) -> None:
     bounds = config.limits
-    _require_between(bounds.batch_max_bytes, 4_096, limits.BATCH_MAX_BYTES, "limits.batch_max")
+    _require_between(bounds.batch_max_bytes, 4_096, limits.BATCH_WALL_BYTES, "limits.batch_max")
     _require_between(bounds.group_max_bytes, 4_096, limits.FLUSH_MAX_BYTES, "limits.group_max")
     _require_between(
         bounds.bulk_window_bytes,
@@ -153,7 +153,7 @@ def _check_ring(config: Config) -> None:
     bounds = config.limits
     peers = len(config.nodes) - 1
     largest = max(bounds.batch_max_bytes, bounds.group_max_bytes)
-    needed = 4 * largest + peers * bounds.bulk_window_bytes + limits.MESSAGE_MAX_BYTES
+    needed = 4 * largest + peers * bounds.bulk_window_bytes + bounds.message_max_bytes
     _require(
         bounds.ring_bytes >= needed,
         "limits.ring",

@@ -114,7 +114,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Bounds, in bytes. The same on every node: a batch that one takes, all must.
 
     Attributes:
-        batch_max: The largest batch, whole. A size, 4 KiB to 4 MiB.
+        batch_max: The largest batch, whole. A size, 4 KiB to 16 MiB. One above
+            4 MiB needs a larger `ring` and `bulk_window`.
         group_max: What ingress joins into one Raft entry; a single larger batch is one of its own.
             A size, at most 4 MiB.
         ring: Each replica's payload ring in shared memory, a multiple of 64 KiB. A size, at least
@@ -139,6 +140,12 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def batch_max_bytes(self) -> int:
         return parse_size(self.batch_max, key="limits.batch_max")
+
+    @property
+    def message_max_bytes(self) -> int:
+        """The largest frame on an append port or a bulk lane."""
+        largest = max(self.batch_max_bytes, limits.BATCH_MAX_BYTES)  # a session table is an entry
+        return largest + limits.MESSAGE_MARGIN_BYTES
 
     @property
     def group_max_bytes(self) -> int:

@@ -96,7 +96,7 @@ class IngressActor:
             ports.ring,
             ports.to_raft_bulk,
             slots,
-            group_max_bytes=limits.group_max_bytes,
+            body_max_bytes=limits.message_max_bytes,
         )
 
     def do_work(self, now_ns: int) -> int:

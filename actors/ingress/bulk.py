@@ -19,7 +19,6 @@ from actors.topology import Counter
 from logstore.errors import FormatError
 from logstore.format.message import Envelope
 from logstore.format.peer_messages import Append, AppendFrame
-from logstore.limits import BATCH_MAX_BYTES
 from logstore.model import NO_INDEX, NO_TERM
 from logstore.raft.effects import StreamAccepted
 from logstore.raft.events import AppendReceived
@@ -50,14 +49,14 @@ class PeerBulk:
         to_raft_bulk: ToRaft,
         slots: memoryview,
         *,
-        group_max_bytes: int,
+        body_max_bytes: int,
     ) -> None:
         self._socket = socket
         self._peers = peers
         self._ring = ring
         self._to_raft_bulk = to_raft_bulk
         self._slots = slots
-        self._body_max_bytes = max(group_max_bytes, BATCH_MAX_BYTES)
+        self._body_max_bytes = body_max_bytes
         self._held: _Held | None = None
         self._accepted = StreamAccepted(NO_TERM, 0, NO_INDEX, False)
 

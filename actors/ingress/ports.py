@@ -17,7 +17,7 @@ from actors.messages import RingMessage
 from actors.station import Station
 from logstore.format.entry import Row
 from logstore.format.meta import LogStart
-from logstore.limits import CONTROL_MESSAGE_MAX_BYTES, MESSAGE_MAX_BYTES
+from logstore.limits import CONTROL_MESSAGE_MAX_BYTES
 from logstore.model import Index
 from logstore.settings import PortOffset
 from logstore.storage.log_reader import LogReader
@@ -94,6 +94,7 @@ def open_ports(station: Station) -> Ports:
     def open_log() -> Log:
         return LogReader(host.disk, station.folder)
 
+    message_max_bytes = config.limits.message_max_bytes
     insecure: dict[str, Any] = {"insecure": config.cluster.insecure}
     return Ports(
         control=host.links.router_bind(
@@ -103,7 +104,7 @@ def open_ports(station: Station) -> Ports:
             **insecure,
         ),
         append=host.links.pull_bind(
-            endpoint(PortOffset.APPEND), message_size_max=MESSAGE_MAX_BYTES, **insecure
+            endpoint(PortOffset.APPEND), message_size_max=message_max_bytes, **insecure
         ),
         acks=host.links.xpub_bind(
             endpoint(PortOffset.ACKS),
@@ -120,7 +121,7 @@ def open_ports(station: Station) -> Ports:
         peer_bulk=host.links.router_bind(
             endpoint(PortOffset.PEER_BULK),
             lane=link.Lane.BULK,
-            message_size_max=MESSAGE_MAX_BYTES,
+            message_size_max=message_max_bytes,
             **insecure,
         ),
         ring=station.payload_writer(),

@@ -84,7 +84,7 @@ REFUSALS = {
     "cluster name": (THREE.replace('"test"', '"a b"'), r"cluster\.name: is 'a b'"),
     "election": (THREE + '[raft]\nelection_timeout = "400ms"\n', r"election_timeout.*less than 5"),
     "heartbeat": (THREE + '[raft]\nheartbeat = "1ms"\n', r"raft\.heartbeat: is 1ms"),
-    "batch wall": (THREE + '[limits]\nbatch_max = "5MiB"\n', r"limits\.batch_max: is 5242880"),
+    "batch wall": (THREE + '[limits]\nbatch_max = "17MiB"\n', r"limits\.batch_max: is 17825792"),
     "ring": (THREE + '[limits]\nring = "32MiB"\n', r"limits\.ring: is 32MiB; with 2 peers"),
     "ring step": (THREE + '[limits]\nring = "67108865 B"\n', r"limits\.ring.*multiple of 64KiB"),
     "segment": (THREE + '[storage]\nsegment = "1MiB"\n', r"storage\.segment: is 1MiB; .*16777216"),
