@@ -36,7 +36,7 @@ class Conductor:
         self,
         cluster: SimulatedCluster,
         ask_transfer: Callable[[int], None],
-        ask_flood: Callable[[], None],
+        ask_flood: Callable[[bool], None],
     ) -> None:
         self._ask_transfer = ask_transfer
         self._ask_flood = ask_flood
@@ -230,8 +230,8 @@ class Conductor:
     def _transfer(self, fault: Fault) -> None:
         self._ask_transfer(fault.node)
 
-    def _flood(self, _fault: Fault) -> None:
-        self._ask_flood()
+    def _flood(self, fault: Fault) -> None:
+        self._ask_flood(fault.mode == "again")
 
     # --- clocks ---
 

@@ -92,6 +92,7 @@ def led_again(random: Random, scene: Scene) -> list[Fault]:
     more, and the batches it took are gone."""
     at_ns, minority, others = _apart(random, scene, 7)
     back_ns = at_ns + scene.elections(random, 2.2, 2.8)
+    again_ns = at_ns + scene.elections(random, 0.3, 0.8)
     star_ns = back_ns + scene.elections(random, 0.5, 0.9)
     end_ns = star_ns + scene.elections(random, 2.8, 3.4)
     rest = [node for node in scene.nodes if node != 1]
@@ -100,6 +101,7 @@ def led_again(random: Random, scene: Scene) -> list[Fault]:
         [
             cut(at_ns, both_ways((a, b) for a in minority for b in others), back_ns - at_ns, RESET),
             cut(at_ns, both_ways((CLIENTS, node) for node in others), end_ns - at_ns, RESET),
+            Fault(again_ns, FaultKind.FLOOD, mode="again"),
             cut(star_ns, among(rest), end_ns - star_ns, RESET),
         ],
     )

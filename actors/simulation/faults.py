@@ -56,7 +56,8 @@ class FaultKind(StrEnum):
     # (node, mode: a RotKind, pick, process: end of the path, or a `RotPlace` with its amount)
     ROT = "rot"
     TRANSFER = "transfer"  # (node: whoever leads hands over to it, 0 whoever fits best)
-    FLOOD = "flood"  # (): every producer sends as much as may be under way
+    # (mode: "" as much as may be under way | "again" what is under way): every producer sends it
+    FLOOD = "flood"
     RESTART = "restart"  # (node): an orderly stop and a start
 
 

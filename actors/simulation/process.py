@@ -89,6 +89,7 @@ class Process:
         self._next_run_ns = -1
         self._run_ns = self._parked_ns = 0  # this run, and since when it did nothing before it
         self._expected_ns = -1
+        self._was_preempted = False
         self._planned: list[int] = []  # when the world will look at it; one is never too late
         self._is_running = False
         self.number = world.next_number()
@@ -101,6 +102,12 @@ class Process:
     def charge(self, cost_ns: int) -> None:
         """A call of the running do_work took this long."""
         self.busy_ns += cost_ns
+
+    def preempt(self, cost_ns: int) -> None:
+        """Another process has the processor for so long; once in a run."""
+        if not self._was_preempted:
+            self._was_preempted = True
+            self.charge(cost_ns)
 
     def wake(self) -> None:
         self.wake_at(self.world.now_ns)
@@ -185,6 +192,7 @@ class Process:
             self._schedule(self.paused_until_ns)
             return
         self._next_run_ns = -1
+        self._was_preempted = False
         self._run_ns, self._parked_ns = at_ns, max(self.free_at_ns, self.paused_until_ns)
         if self._expected_ns >= 0:
             self.found(self._expected_ns)

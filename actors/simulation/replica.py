@@ -21,7 +21,7 @@ from actors.simulation.faults import FIRST_GROUP, ROLL, Ground
 from actors.simulation.machine import NodeClock, SimulatedHost
 from actors.simulation.process import Process, ProcessKilled, Runnable
 from actors.simulation.random_streams import stream
-from actors.simulation.rings import BELLS_MAX, CommandRingSender
+from actors.simulation.rings import PREEMPTED_MAX_NS, CommandRingSender
 from actors.simulation.station import SimulatedRegions, SimulatedStation
 from actors.simulation.watch import Watch
 from actors.simulation.world import World
@@ -261,7 +261,8 @@ class Replica:
             self._world, self, node=self.node, name=f"{self.node}.{name}", make=self._make
         )
         process.wake_ns = self._ground.wake_ns
-        process.late_max_ns += BELLS_MAX * self._ground.ring_delay_ns
+        if self._ground.ring_delay_ns:
+            process.late_max_ns += self._ground.ring_delay_ns + PREEMPTED_MAX_NS
         self.processes[name] = process
         process.wake_at(self._world.now_ns + SPAWN_NS + self._random.randrange(SPAWN_NS))
 

@@ -21,9 +21,9 @@ from transport.command_ring import message_bytes_max, record_bytes
 from transport.errors import MessageTooLarge
 from transport.payload_ring import PayloadRingReader, PayloadRingWriter, RingFreer
 
-# Of so many bells one costs its giver the processor, for as long as a store may be late.
+# One of so many works whose bells ring costs its giver the processor, at one of them.
 _PREEMPTED_ONE_IN = 4
-BELLS_MAX = 8  # of one work: to four replicators, the writer, ingress, egress and the supervisor
+PREEMPTED_MAX_NS = 2_000_000
 
 
 class Memory:
@@ -55,7 +55,7 @@ class Memory:
         if self._delay_ns:
             lost = self._random.random() * _PREEMPTED_ONE_IN
             if lost < 1:
-                self._now_ns.charge(int(lost * self._delay_ns))
+                self._now_ns.preempt(int(lost * PREEMPTED_MAX_NS))
         return seen_ns
 
 
@@ -71,8 +71,8 @@ class Clocked(Wakeable, Protocol):
     @property
     def local_now_ns(self) -> int: ...
 
-    def charge(self, cost_ns: int) -> None:
-        """What it does next is so much later."""
+    def preempt(self, cost_ns: int) -> None:
+        """What it does next is so much later, if that has not happened in this work yet."""
         ...
 
     def found(self, since_ns: int) -> None:

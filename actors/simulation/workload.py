@@ -74,10 +74,13 @@ class Workload:
             self._operator.transfer(target)
             self._cluster.clients["operator-1"].wake()
 
-    def flood(self) -> None:
-        """Every producer sends as much as may be under way."""
+    def flood(self, is_again: bool) -> None:
+        """Every producer sends as much as may be under way, or what is under way, once more."""
         for name, producer in self._producers.items():
-            producer.flood()
+            if is_again:
+                producer.send_again()
+            else:
+                producer.flood()
             self._cluster.clients[name].wake()
 
     @property

@@ -86,7 +86,7 @@ class Clocked:
         self.local_now_ns = 0
         self.woken_at: list[int] = []
 
-    def charge(self, cost_ns: int) -> None:
+    def preempt(self, cost_ns: int) -> None:
         """Time passes when the test says so."""
 
     def found(self, since_ns: int) -> None:

@@ -39,7 +39,7 @@ class Stage:
             replicas={1: replica},
             excuse=lambda _: None,
         )
-        Conductor(cluster, lambda _: None, lambda: None).schedule()
+        Conductor(cluster, lambda _: None, lambda _: None).schedule()
 
     @property
     def link(self) -> Any:

@@ -136,6 +136,22 @@ def test_what_a_call_takes_delays_what_happens_after_it() -> None:
     assert stage.process.local_now_ns == stage.world.now_ns
 
 
+def test_it_loses_the_processor_once_in_a_run() -> None:
+    def ring(process: Process) -> int:
+        process.preempt(MILLISECOND_NS)
+        process.preempt(2 * MILLISECOND_NS)
+        ended_ns.append(process.local_now_ns - process.world.now_ns)
+        return 0
+
+    ended_ns: list[int] = []
+    stage = OneProcess()
+    stage.work = ring
+    for at_ns in (WAKE_NS, 2 * WAKE_NS):
+        stage.process.wake_at(at_ns)
+    stage.world.run_until(3 * WAKE_NS)
+    assert ended_ns == [WORK_NS + MILLISECOND_NS] * 2
+
+
 # --- pauses ---
 
 

@@ -179,7 +179,7 @@ def _complaint(fault: Fault, ground: Ground) -> str:
         and fault.process != ""
         and (fault.amount > 0) == (fault.process in frozenset(RotPlace)),
         FaultKind.TRANSFER: 0 <= fault.node <= ground.replicas,
-        FaultKind.FLOOD: True,
+        FaultKind.FLOOD: fault.mode in ("", "again"),
         FaultKind.RESTART: True,
     }
     of_links = {FaultKind.LINK_QUALITY, FaultKind.PARTITION, FaultKind.DISCONNECT}
@@ -230,6 +230,7 @@ def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
         FaultClass.ROT: {FaultKind.KILL_REPLICA, FaultKind.TRANSFER},
         FaultClass.PAUSE: {FaultKind.FLOOD},
         FaultClass.DISK_STALL: {FaultKind.FLOOD},
+        FaultClass.PARTITION: {FaultKind.FLOOD},
     }
     own = {
         FaultClass.DELAY: {FaultKind.LINK_QUALITY},

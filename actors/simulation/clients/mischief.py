@@ -51,7 +51,7 @@ def commit_mischief(
         case Mischief.RETRY:
             _retry(session, random)
         case Mischief.IMPATIENCE:
-            _send_twice(session, random)
+            send_again(session)
         case Mischief.REUSE:
             _reuse(session, payloads, random, now_ns)
         case Mischief.SKIP:
@@ -82,11 +82,11 @@ def _retry(session: ProducerSession, random: Random) -> None:
         session.push_batch(settled[sequence].batch)
 
 
-def _send_twice(session: ProducerSession, random: Random) -> None:
-    """Several, mostly: the first of them may be committed by now."""
-    under_way = [each for each in session.unresolved.waiting.values() if each.is_sent]
-    for append in under_way[random.randrange(len(under_way) + 1) :]:
-        session.push_batch(append.batch)
+def send_again(session: ProducerSession) -> None:
+    """All that is under way, or was a moment ago."""
+    for append in session.unresolved.waiting.values():
+        if append.is_sent:
+            session.push_batch(append.batch)
 
 
 def _reuse(session: ProducerSession, payloads: list[bytes], random: Random, now_ns: int) -> None:

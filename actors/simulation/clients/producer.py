@@ -13,7 +13,7 @@ import msgspec
 
 from actors.simulation.clients.append import draw_payloads
 from actors.simulation.clients.host import MS_NS, ClientHost
-from actors.simulation.clients.mischief import Mischief, commit_mischief
+from actors.simulation.clients.mischief import Mischief, commit_mischief, send_again
 from actors.simulation.clients.session import ProducerSession
 from actors.simulation.clients.wire import Wire
 from actors.simulation.clients.wish import Wish
@@ -24,7 +24,8 @@ from logstore.model import SequenceMode
 _ZOMBIE_NS = 8_000 * MS_NS
 _ZOMBIES_MAX = 3
 _BEGIN_AGAIN_NS = (20 * MS_NS, 1_500 * MS_NS)
-_KINDS = tuple(Mischief)
+# A leader that is cut off, and only it, has batches under way for long.
+_KINDS = (*Mischief, Mischief.IMPATIENCE, Mischief.IMPATIENCE, Mischief.IMPATIENCE)
 _LARGE_PAYLOADS = 8  # at most, of a batch in a flood: it is mostly full by then
 
 
@@ -119,6 +120,11 @@ class Producer:
         self._is_flooding = True
         self._next_append_ns = 0
 
+    def send_again(self) -> None:
+        """What is under way, once more (FAULTS K2)."""
+        if self._session is not None:
+            send_again(self._session)
+
     def append_probe(self) -> Probe:
         """One more append, made and sent by the next do_work that can: wake its process."""
         probe = Probe()
@@ -194,9 +200,7 @@ class Producer:
                 self._append_one(zombie, now_ns)
         if options.mischief and random.random() * 1_000 < options.mischief:
             payloads = self._draw(session, session.next_sequence)
-            if self._has_room(session, payloads):
-                kind = random.choice(_KINDS)
-                commit_mischief(session, kind, payloads, random, now_ns)
+            commit_mischief(session, random.choice(_KINDS), payloads, random, now_ns)
         if options.upheaval and random.random() * 1_000 < options.upheaval:
             self._upset(session, now_ns)
 

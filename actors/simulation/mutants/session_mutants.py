@@ -195,6 +195,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "if not self.is_open or gen != self.gen:",
         "if not self.is_open:",
         "a proposal of an older gen takes the place of a newer one",
+        unreachable="a term has a second gen only once a handover has timed out, an election"
+        " timeout after the first gen ended, or the disk has space again, a second after it had"
+        " none. By then raft has read whatever ingress proposed before it heard of that end; one"
+        " that slept so long has lost its quorum, and with it the term. What is left is a raft that"
+        " sleeps through both words of its writer just after a handover of its own failed, with an"
+        " election timeout above a second: none of a million seeds",
     ),
     mutant(
         "gen-closed-after-its-term-ended",
