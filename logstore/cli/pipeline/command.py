@@ -14,6 +14,7 @@ PIPELINES: CommandTable = {
     "restore": ("logstore.cli.pipeline.restore", "restore", "Lake to a fresh cluster."),
     "replay": ("logstore.cli.pipeline.replay", "replay", "Lake or other log to log, each once."),
     "audit": ("logstore.cli.pipeline.audit", "audit", "Replicas, lakes and folders, compared."),
+    "stats": ("logstore.cli.pipeline.stats", "stats", "Traffic by time, producer and size."),
     "read": ("logstore.cli.pipeline.read", "read", "Records from a lake, a log, or across both."),
 }
 

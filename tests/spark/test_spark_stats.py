@@ -1,0 +1,96 @@
+"""Traffic as a dumb count of the same records has it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+import logstore
+from logstore.cli.embedded import EmbeddedCluster
+from logstore.cli.main import main
+from logstore.errors import InvalidRequest
+from logstore.spark import read_log
+from logstore.spark.stats import Stats, Traffic, gather_stats
+from tests.spark.lakes import archive_once, lend
+from tests.spark.rows import append, expected
+
+SIZES = (0, 1, 2, 3, 4, 5, 1_023, 1_024, 1_025, 65_536)
+
+
+@pytest.fixture(scope="module")
+def span(log: logstore.LogClient) -> tuple[int, int]:
+    """Of three producers."""
+    first, _ = append(log, *[[b"x" * size] * (place + 1) for place, size in enumerate(SIZES)])
+    append(log, [b"y"], [b"y" * 7] * 3)
+    _, last = append(log, [b"z" * 30_000])
+    return first, last
+
+
+def dumb(rows: list[tuple[Any, ...]], key: int | None, step_us: int = 1) -> dict[Any, Traffic]:
+    """By a column of `rows.NAMES`: 1 the payload's size, 2 time, 5 the producer."""
+    records: Counter[Any] = Counter()
+    batches: Counter[Any] = Counter()
+    size: Counter[Any] = Counter()
+    for row in rows:
+        value = None if key is None else row[key]
+        if key == 1:
+            value = 0 if not row[1] else 1 << (len(row[1]) - 1).bit_length()
+        if key == 2:
+            value = int(row[2].timestamp() * 1_000_000) // step_us * step_us
+        records[value] += 1
+        batches[value] += row[0] == row[3]
+        size[value] += len(row[1])
+    return {each: Traffic(records[each], batches[each], size[each]) for each in records}
+
+
+def check(found: Stats, rows: list[tuple[Any, ...]], step_us: int) -> None:
+    assert found.total == dumb(rows, None)[None]
+    assert {each.time_us: each.traffic for each in found.by_time} == dumb(rows, 2, step_us)
+    assert {each.size_bytes: each.traffic for each in found.by_size} == dumb(rows, 1)
+    producers = dumb(rows, 5)
+    assert found.producers == len(producers)
+    for each in found.by_producer:
+        assert each.traffic == producers[each.producer_id]
+    sizes = [each.traffic.payload_bytes for each in found.by_producer]
+    assert sizes == sorted((each.payload_bytes for each in producers.values()), reverse=True)[:2]
+
+
+def test_traffic_by_time_producer_and_size_is_what_a_count_gives(
+    spark: SparkSession, cluster: EmbeddedCluster, log: logstore.LogClient, span: tuple[int, int]
+) -> None:
+    frame = read_log(spark, endpoints=cluster.endpoints[0], first_lsn=span[0], last_lsn=span[1])
+    rows = expected(log, *span)
+    check(gather_stats(frame, step_us=1_000, top=2), rows, 1_000)
+    with pytest.raises(InvalidRequest, match="1ms or more"):
+        gather_stats(frame, step_us=999, top=2)
+
+
+def test_nothing_is_nothing(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    frame = read_log(spark, endpoints=cluster.endpoints[0]).limit(0)
+    assert gather_stats(frame, step_us=1_000, top=1) == Stats(Traffic(0, 0, 0), 0, [], [], [])
+
+
+def test_the_command_tells_it_of_a_lake_as_tables_and_as_json(
+    spark: SparkSession,
+    cluster: EmbeddedCluster,
+    log: logstore.LogClient,
+    span: tuple[int, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    archive_once(spark, cluster, tmp_path, "stats")
+    lend(monkeypatch, spark, ["stats"])
+    monkeypatch.delenv("LOGSTORE_ENDPOINT", raising=False)
+    call = ["pipeline", "stats", "--lake", str(tmp_path), "--step", "1s", "--top", "2"]
+    call += ["--from", str(span[0]), "--to", str(span[1])]
+    assert main(call) == 0
+    assert "payload bytes up to" in capsys.readouterr().out
+    assert main([*call, "--json", "-"]) == 0
+    found = msgspec.json.decode(capsys.readouterr().out, type=Stats)
+    check(found, expected(log, *span), 1_000_000)
