@@ -67,18 +67,12 @@ def test_a_replayed_batch_has_the_same_records(
     assert run(stream, tmp_path) == [(number, lsns), (number + 1, [last + 1])]
 
 
-@pytest.mark.parametrize(
-    "options", [{"startingOffsets": "earliest"}, {"startingTimestamp": 0}, {"startingLsn": 1}]
-)
 def test_the_first_batch_is_replayed_from_the_same_start(
-    spark: SparkSession,
-    cluster: EmbeddedCluster,
-    log: logstore.LogClient,
-    tmp_path: Path,
-    options: dict[str, object],
+    spark: SparkSession, cluster: EmbeddedCluster, log: logstore.LogClient, tmp_path: Path
 ) -> None:
+    """Other starts resolve to the same by test_spark_stream_offsets.py."""
     append(log, [b"x"])
-    stream = open_stream(spark, cluster, **options)
+    stream = open_stream(spark, cluster, startingOffsets="earliest")
     [(number, lsns)] = run(stream, tmp_path)
     assert lsns[0] == 1
     assert forget_last_commit(tmp_path) == number == 0
