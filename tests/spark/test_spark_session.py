@@ -51,7 +51,7 @@ def test_installed_packages_are_the_pinned_ones_with_all_they_need() -> None:
     assert {name: metadata.version(name) for name in pins} == pins
     needed = {
         canonicalize_name(requirement.name)
-        for name in ("pyspark", "pyarrow", "py4j")
+        for name in pins
         for requirement in map(Requirement, metadata.requires(name) or [])
         if not requirement.marker or requirement.marker.evaluate({"extra": ""})
     }

@@ -9,12 +9,14 @@ import click
 from logstore.cli.lazy_group import CommandTable, LazyGroup
 from logstore.errors import ConfigError
 
+NEEDED = ("pyspark", "pyarrow", "matplotlib")
 PIPELINES: CommandTable = {
     "archive": ("logstore.cli.pipeline.archive", "archive", "Log to lake, once or for ever."),
     "restore": ("logstore.cli.pipeline.restore", "restore", "Lake to a fresh cluster."),
     "replay": ("logstore.cli.pipeline.replay", "replay", "Lake or other log to log, each once."),
     "audit": ("logstore.cli.pipeline.audit", "audit", "Replicas, lakes and folders, compared."),
     "stats": ("logstore.cli.pipeline.stats", "stats", "Traffic by time, producer and size."),
+    "figures": ("logstore.cli.pipeline.figures", "figures", "Benchmarks' samples to plots."),
     "read": ("logstore.cli.pipeline.read", "read", "Records from a lake, a log, or across both."),
 }
 
@@ -39,9 +41,9 @@ def pipeline() -> None:
 
 def check_installed() -> None:
     """Raises: ConfigError: the extra is not installed; one line that says what to do."""
-    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"pipelines need {' and '.join(missing)}, which this Python does not have: "
+            f"pipelines need {', '.join(missing)}, which this Python does not have: "
             "pip install 'logstore[spark]' (and Java 17 or newer)"
         )
