@@ -88,6 +88,7 @@ def _sizes(seed: int, nodes: int) -> dict[str, int]:
     if percent(random, 65):
         ring = ring_min
     segment = spread(random, 16 * KIB, 128 * KIB) // RING_STEP_BYTES * RING_STEP_BYTES
+    records = random.randint(16, 64)
     return {
         "batch_max_bytes": batch_max,
         "group_max_bytes": group_max,
@@ -95,10 +96,12 @@ def _sizes(seed: int, nodes: int) -> dict[str, int]:
         "ring_bytes": -(-ring // RING_STEP_BYTES) * RING_STEP_BYTES,
         "command_ring_bytes": random.choice((1, 1, 2, 4)) * KIB,
         "segment_bytes": max(segment, 4 * largest),
-        "segment_records": random.randint(16, 64),
+        "segment_records": records,
         "groups_in_flight": random.choice((1, 2, 4, 8, 16, 16)),
         "snapshot_every_batches": spread(random, 20, 400),
         "rows_kept": spread(random, 16, 512),
+        # few: what waits is flushed in several groups, one beside the other
+        "flush_entries_max": random.choice((1, 2, 2, 4, records // 4)),
     }
 
 

@@ -119,6 +119,7 @@ class Ground(msgspec.Struct, frozen=True):
     groups_in_flight: int
     snapshot_every_batches: int
     rows_kept: int  # raft's rows in memory (M9)
+    flush_entries_max: int  # entries of one flush group
     link_delay_ns: tuple[int, int]  # lowest, highest
     flush_ns: tuple[int, int]
     write_ns: int

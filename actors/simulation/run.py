@@ -254,7 +254,7 @@ def _small_limits(ground: Ground) -> Iterator[None]:
         (limits, "SNAPSHOT_EVERY_BATCHES", ground.snapshot_every_batches),
         (log_view, "ROWS_KEPT", ground.rows_kept),
         (log_view, "_ROWS_SLICE", max(1, ground.rows_kept // 4)),
-        (writer, "GROUP_ENTRIES_MAX", ground.segment_records // 4),
+        (writer, "GROUP_ENTRIES_MAX", ground.flush_entries_max),
     )
     kept = [(module, name, getattr(module, name)) for module, name, _ in small]
     for module, name, value in small:

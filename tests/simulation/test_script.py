@@ -86,6 +86,7 @@ def test_the_ground_keeps_its_ranges(scripts: list[Script]) -> None:
         assert 50_000 <= ground.link_delay_ns[0] <= ground.link_delay_ns[1] <= 5_000_000
         assert 100_000 <= ground.flush_ns[0] <= ground.flush_ns[1] <= 8_000_000
         assert 16 <= ground.segment_records <= 64
+        assert 1 <= ground.flush_entries_max <= ground.segment_records // 4
         assert 16 << 10 <= ground.segment_bytes <= 128 << 10
         assert ground.ring_bytes <= 256 << 10
         assert 2 <= ground.producers <= 4

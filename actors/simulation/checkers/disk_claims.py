@@ -15,7 +15,7 @@ from actors.simulation.checkers.replica import Ordered, Replica
 from logstore.raft.effects import Persist, Truncate
 from logstore.raft.log_view import RecoveredLog
 
-_FEW = 4  # entries; the smallest bound of a flush group
+_FEW = 4  # entries: mostly one flush group
 
 
 class DiskClaims:
