@@ -7,7 +7,7 @@ import pytest
 from actors.simulation.draw import draw_script, on_percent, vulnerable_nodes
 from actors.simulation.draw_episodes import Scene
 from actors.simulation.draw_sequences import SEQUENCES, Sequence
-from actors.simulation.faults import Fault, FaultClass, Script
+from actors.simulation.faults import Fault, FaultClass, FaultKind, Script
 from actors.simulation.random_streams import stream
 
 
@@ -23,10 +23,19 @@ def test_nothing_disturbs_an_exact_sequence() -> None:
             continue
         begin_ns = min(fault.at_ns for fault in first)
         end_ns = max(fault.at_ns + fault.for_ns for fault in first)
-        during = [fault for fault in script.faults if begin_ns <= fault.at_ns < end_ns]
+        during = [
+            fault
+            for fault in script.faults
+            if begin_ns <= fault.at_ns < end_ns and not _is_small(fault)
+        ]
         assert set(during) <= set(first)
         undisturbed += 1
     assert undisturbed > 5
+
+
+def _is_small(fault: Fault) -> bool:
+    """A flood, or a replicator that stands still: neither changes who leads."""
+    return fault.kind is FaultKind.FLOOD or fault.process.startswith("replicator")
 
 
 def test_two_exact_sequences_of_a_seed_do_not_meet() -> None:
