@@ -99,6 +99,10 @@ class Process:
     def local_now_ns(self) -> int:
         return self.world.now_ns + self.busy_ns
 
+    @property
+    def world_now_ns(self) -> int:
+        return self.world.now_ns
+
     def charge(self, cost_ns: int) -> None:
         """A call of the running do_work took this long."""
         self.busy_ns += cost_ns

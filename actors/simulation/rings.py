@@ -71,6 +71,10 @@ class Clocked(Wakeable, Protocol):
     @property
     def local_now_ns(self) -> int: ...
 
+    @property
+    def world_now_ns(self) -> int:
+        """No process' own time is behind it."""
+
     def preempt(self, cost_ns: int) -> None:
         """What it does next is so much later, if that has not happened in this work yet."""
         ...
@@ -218,20 +222,20 @@ class LaggingSlots:
         value: int = self._shared.values[slot]
         if not late:
             return value
-        now_ns = self._process.local_now_ns
-        while late and late[0][0] <= now_ns:
+        # Whoever's own time is ahead sees more than the others do: they forget nothing of theirs.
+        world_ns, now_ns = self._process.world_now_ns, self._process.local_now_ns
+        while late and late[0][0] <= world_ns:
             late.popleft()
-        for _, writer, before in late:
-            if writer is not self._process:
-                return before
-            break
+        for seen_ns, writer, before in late:
+            if seen_ns > now_ns:
+                return value if writer is self._process else before
         return value
 
     def __setitem__(self, slot: int, value: int) -> None:
         shared = self._shared
         if self._lagging is None or slot in self._lagging:
             seen_ns = self._memory.store()
-            if seen_ns > self._process.local_now_ns:
+            if seen_ns > self._process.world_now_ns:
                 late = shared.late.setdefault(slot, deque())
                 late.append((seen_ns, self._process, shared.values[slot]))
         shared.values[slot] = value

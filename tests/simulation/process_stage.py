@@ -84,6 +84,7 @@ class Clocked:
 
     def __init__(self) -> None:
         self.local_now_ns = 0
+        self.world_now_ns = 0
         self.woken_at: list[int] = []
 
     def preempt(self, cost_ns: int) -> None:

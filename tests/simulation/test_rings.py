@@ -128,12 +128,14 @@ def test_a_message_that_never_fits_is_an_error() -> None:
 class TwoViews:
     """Two processes on the same slots. `one` is the writer in these tests."""
 
-    def __init__(self, lagging: frozenset[int] | None, *, seed: int = 1) -> None:
+    def __init__(
+        self, lagging: frozenset[int] | None, *, seed: int = 1, delay_ns: int = DELAY_NS
+    ) -> None:
         self.clocks = Clocked(), Clocked()
-        self.memory = Memory(self.clocks[0], Random(seed), DELAY_NS)
-        shared = SharedSlots([0] * 4)
+        self.memory = Memory(self.clocks[0], Random(seed), delay_ns)
+        shared = self.shared = SharedSlots([0] * 4)
         self.one = LaggingSlots(shared, self.clocks[0], self.memory, lagging)
-        other = Memory(self.clocks[1], Random(seed + 1), DELAY_NS)
+        other = Memory(self.clocks[1], Random(seed + 1), delay_ns)
         self.other = LaggingSlots(shared, self.clocks[1], other, lagging)
 
     def pass_until(self, at_ns: int) -> None:
@@ -149,6 +151,26 @@ def test_a_process_reads_its_own_store_at_once_and_others_later() -> None:
         assert views.other[2] == 0
         views.pass_until(views.memory.seen_ns)
         assert views.other[2] == 7
+
+
+def test_a_reader_whose_own_time_is_ahead_shows_the_others_nothing() -> None:
+    views = TwoViews(None)
+    views.one[2] = 7
+    views.clocks[1].local_now_ns = views.memory.seen_ns
+    assert views.other[2] == 7
+    assert views.shared.seen(2, 0) == 0
+    views.clocks[1].local_now_ns = 0
+    assert views.other[2] == 0
+
+
+def test_a_busy_writer_stores_at_its_own_time() -> None:
+    """Its do_work began before: nobody sees at its begin what it stores at its end."""
+    views = TwoViews(None, delay_ns=0)
+    views.clocks[0].local_now_ns = 5_000
+    views.one[2] = 7
+    assert (views.one[2], views.other[2], views.shared.seen(2, 4_999)) == (7, 0, 0)
+    views.clocks[1].local_now_ns = 5_000
+    assert (views.other[2], views.shared.seen(2, 5_000)) == (7, 7)
 
 
 def test_stores_to_one_slot_are_seen_one_after_the_other() -> None:
