@@ -49,15 +49,15 @@ def _scattered(random: Random, scene: Scene) -> list[Fault]:
 
 def _aimed(random: Random, scene: Scene) -> list[Fault]:
     """The newest frames or records, both halves of an entry with others behind it, or a header;
-    then a start. Now and then one more place."""
+    then a start. Now and then one more place, but none beside an entry: with the records behind it
+    gone too, an entry is a torn tail and nobody can name it (SAFETY, section 4)."""
     at_ns, node = scene.moment(random), random.choice(scene.vulnerable)
-    faults = []
-    for _ in range(random.choice((1, 1, 2))):
-        place = random.choice((*RotPlace, RotPlace.ENTRY))
-        amount = random.randint(1, 3)
-        if place is RotPlace.ENTRY:
-            amount += _BEHIND_MIN - 1
-        faults.append(_rot(random, at_ns, node, place, amount))
+    places = random.choices((*RotPlace, RotPlace.ENTRY), k=random.choice((1, 1, 2)))
+    if RotPlace.ENTRY in places:
+        behind = _BEHIND_MIN - 1 + random.randint(1, 3)
+        faults = [_rot(random, at_ns, node, RotPlace.ENTRY, behind)]
+    else:
+        faults = [_rot(random, at_ns, node, place, random.randint(1, 3)) for place in places]
     faults.append(_kill(at_ns, node, _short_ns(random)))
     return faults
 
