@@ -137,6 +137,9 @@ class Elections:
             return
         other = port.meta_copy(node, 1 - copy)
         if other is None or not _holds(other, replica):
+            written = port.meta_copy(node, copy)
+            if written is not None and _holds(written, replica):
+                return  # this write has ended already, and the next one of the other is under way
             promised = (replica.promised_term, replica.promised_vote)
             text = f"node {node} writes one copy of META, the other has {other}"
             self._findings.report(Invariant.I9, f"{text}, told was {promised}", at_ns)

@@ -159,8 +159,18 @@ def a_save_leaves_one_copy_of_meta_behind(stage: Stage, is_broken: bool) -> None
     stage.boot()
     stage.save_meta(2, 2, 1)
     stage.tell_vote(2, 1, 2)
+    stage.nodes[2].copies[0] = None
     if is_broken:
         stage.nodes[2].copies[1] = (1, 0)
+    stage.ledger.meta_written(2, 0, stage.tick())
+
+
+@breaks("I9", says="the other has None")
+def two_saves_follow_each_other_at_once(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    stage.save_meta(2, 2, 1)
+    stage.tell_vote(2, 1, 2)
+    stage.nodes[2].copies.update({0: (1, 0) if is_broken else (3, 0), 1: None})
     stage.ledger.meta_written(2, 0, stage.tick())
 
 
@@ -170,6 +180,8 @@ def both_copies_of_meta_are_under_way_together(stage: Stage, is_broken: bool) ->
     stage.save_meta(2, 2, 1)
     stage.tell_vote(2, 1, 2)
     stage.nodes[2].copies[0] = None
+    if is_broken:
+        stage.nodes[2].copies[1] = None
     stage.ledger.meta_written(2, 1 if is_broken else 0, stage.tick())
 
 
