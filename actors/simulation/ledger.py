@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from actors.simulation.checkers.answers import Answers
+from actors.simulation.checkers.bells import Bells, Giver
 from actors.simulation.checkers.committed_log import CommittedLog, Holders
 from actors.simulation.checkers.cursors import Cursors
 from actors.simulation.checkers.damage import Damage
@@ -65,6 +66,7 @@ class Ledger:
         self._elections = Elections(findings, self._committed, durability, majority=majority)
         self._rings = RingRanges(findings, known, self._sessions, read_ring, ring_bytes)
         self._orders = Orders(findings)
+        self._bells = Bells(findings)
         self._talk = TermTalk(
             findings, self._committed, majority=majority, election_timeout_ns=election_timeout_ns
         )
@@ -327,6 +329,7 @@ class Ledger:
         """This process of the incarnation is gone; "" is all of them."""
         self._processes.died(self._steps[node], process, incarnation)
         self._orders.on_death(self._steps[node], process)
+        self._bells.on_death(node, process)
         if process in (WHOLE_REPLICA, EGRESS):
             self._answers.on_tip(node)
 
@@ -337,6 +340,18 @@ class Ledger:
     def acted(self, node: int, process: str, incarnation: int, at_ns: int) -> None:
         """This process did something that others can see: sent, answered, wrote, flushed."""
         self._processes.acted(self._steps[node], process, incarnation, at_ns)
+
+    def offered(self, giver: Giver, receiver: str) -> None:
+        """A process put a message into a ring that `receiver`, of the same node, reads."""
+        self._bells.on_offered(giver, receiver)
+
+    def rung(self, giver: Giver, receiver: str) -> None:
+        """It rang the bell of `receiver`."""
+        self._bells.on_rung(giver, receiver)
+
+    def worked(self, giver: Giver, at_ns: int) -> None:
+        """A do_work of it is over."""
+        self._bells.on_worked(giver, at_ns)
 
     def queue(self, name: str, length: int, bound: int, at_ns: int) -> None:
         """A bounded thing holds `length` of at most `bound`."""

@@ -75,7 +75,8 @@ class Process:
         self.is_alive = True
         self.busy_ns = 0
         self.on_started: Callable[[], None] | None = None
-        self.count_loop: Callable[[], None] = _count_nothing
+        self.count_loop: Callable[[], None] = _do_nothing
+        self.on_worked: Callable[[], None] = _do_nothing
         self.on_overslept: Callable[[int], None] = _say_nothing
         self.again_from = 1
         self.wake_ns = 0
@@ -222,6 +223,7 @@ class Process:
             return
         self._is_running = False
         self.count_loop()
+        self.on_worked()
         self.world.ran(self, work)
         self.free_at_ns = free_at_ns = at_ns + self.busy_ns
         self.busy_ns = 0
@@ -252,8 +254,8 @@ class Process:
         return min(until_ns, wakes[0] + self.wake_ns) if wakes else until_ns
 
 
-def _count_nothing() -> None:
-    """A client's loops are nobody's business."""
+def _do_nothing() -> None:
+    """A client's loops, and what it owes when they end, are nobody's business."""
 
 
 def _say_nothing(_late_ns: int) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
+from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
@@ -26,20 +27,24 @@ _PREEMPTED_ONE_IN = 4
 PREEMPTED_MAX_NS = 2_000_000
 
 
+def _tell_nobody() -> None:
+    """Nobody looks on."""
+
+
 class Memory:
     """What one process has stored so far, and when the last of it is seen by others."""
 
-    __slots__ = ("_delay_ns", "_now_ns", "_random", "seen_ns")
+    __slots__ = ("_delay_ns", "_process", "_random", "seen_ns")
 
     def __init__(self, process: Clocked, random: Random, delay_ns: int) -> None:
-        self._now_ns = process
+        self._process = process
         self._random = random
         self._delay_ns = delay_ns
         self.seen_ns = 0
 
     def store(self) -> int:
         """A store now: the moment at which others see it, never before an earlier one's."""
-        at_ns = self._now_ns.local_now_ns
+        at_ns = self._process.local_now_ns
         if self._delay_ns:
             at_ns += int(self._random.random() * self._delay_ns)
         if at_ns > self.seen_ns:
@@ -55,7 +60,7 @@ class Memory:
         if self._delay_ns:
             lost = self._random.random() * _PREEMPTED_ONE_IN
             if lost < 1:
-                self._now_ns.preempt(int(lost * PREEMPTED_MAX_NS))
+                self._process.preempt(int(lost * PREEMPTED_MAX_NS))
         return seen_ns
 
 
@@ -105,9 +110,15 @@ class CommandRingSender:
     """As `CommandRingWriter`."""
 
     def __init__(
-        self, ring: SimulatedCommandRing, memory: Memory, full: FullRing | None = None
+        self,
+        ring: SimulatedCommandRing,
+        memory: Memory,
+        full: FullRing | None = None,
+        *,
+        on_offered: Callable[[], None] = _tell_nobody,
     ) -> None:
         self.full = full
+        self._on_offered = on_offered
         self._ring = ring
         self._memory = memory
         self.message_bytes_max = message_bytes_max(ring.size_bytes)
@@ -140,6 +151,7 @@ class CommandRingSender:
             full.taken(message)
         ring.free_bytes -= need
         ring.messages.append((self._memory.store(), need, message))
+        self._on_offered()
         return True
 
 
@@ -169,11 +181,15 @@ class CommandRingReceiver:
 class SimulatedBell:
     """One giver's end of a receiver's bell."""
 
-    def __init__(self, receiver: Wakeable, memory: Memory) -> None:
+    def __init__(
+        self, receiver: Wakeable, memory: Memory, *, on_rung: Callable[[], None] = _tell_nobody
+    ) -> None:
         self._receiver = receiver
         self._memory = memory
+        self._on_rung = on_rung
 
     def ring(self) -> None:
+        self._on_rung()
         self._receiver.wake_at(self._memory.barrier())
 
     def clear(self) -> None:

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Protocol
 
 from actors import messages, topology
+from actors.simulation.checkers.bells import Giver
 from actors.simulation.full_ring import FullRing
 from actors.simulation.process import Process
 from actors.simulation.rings import (
@@ -96,6 +97,10 @@ class RingWatch(Protocol):
 
     def egress_watches(self, node: int, is_watching: bool) -> None: ...
 
+    def offered(self, giver: Giver, receiver: str) -> None: ...
+
+    def rung(self, giver: Giver, receiver: str) -> None: ...
+
 
 class SimulatedStation(Station):
     """The place of `process`; `process_of` finds whom a bell wakes."""
@@ -141,12 +146,16 @@ class SimulatedStation(Station):
         )
 
     def bell_of(self, process: str) -> Any:
-        return SimulatedBell(_Receiver(process, self._process_of), self.memory)
+        on_rung = partial(self._watch.rung, (self.node, self.process), process)
+        receiver = _Receiver(process, self._process_of)
+        return SimulatedBell(receiver, self.memory, on_rung=on_rung)
 
     def outbox(self, target: str, lane: str = "") -> Outbox:
         name = topology.ring_name(self.process, target, lane)
         full = FullRing(f"{self.node}.{name}", self._watch.ring_misused)
-        sender: Any = CommandRingSender(self._simulated.rings[name], self.memory, full)
+        on_offered = partial(self._watch.offered, (self.node, self.process), target)
+        ring = self._simulated.rings[name]
+        sender: Any = CommandRingSender(ring, self.memory, full, on_offered=on_offered)
         if target.startswith(topology.REPLICATOR):
             self.to_replicators[target] = sender
         return Outbox(sender, self.bell_of(target))

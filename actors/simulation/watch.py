@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from actors.simulation.checkers.bells import Giver
 from actors.simulation.checkers.invariant import Invariant, Violation
 from actors.simulation.facts import DiskFacts
 from actors.simulation.ledger import Ledger
@@ -36,7 +37,8 @@ _NO_RECORD = bytes(RECORD_SIZE)
 
 
 class Watch:
-    """One run's observer. `broken` errors end up in `errors`, the rest with the ledger."""
+    """One run's observer. Facts go to the ledger. What is wrong by itself, whatever else happened,
+    is in `violations`, and `errors` has those that no operating condition explains."""
 
     def __init__(
         self, world: World, ledger: Ledger, facts: DiskFacts, reach: ReachObserver
@@ -82,6 +84,18 @@ class Watch:
         """It found what others had published long before, and nobody had rung (SAFETY M7)."""
         text = f"{process} slept for {late_ns / 1e6:.1f} ms while there was news for it"
         self._complain(Invariant.I13, text)
+
+    def offered(self, giver: Giver, receiver: str) -> None:
+        """Hot. A process put a message into a ring of `receiver`'s."""
+        self._ledger.offered(giver, receiver)
+
+    def rung(self, giver: Giver, receiver: str) -> None:
+        """Hot. It rang the bell of `receiver`."""
+        self._ledger.rung(giver, receiver)
+
+    def worked(self, node: int, process: str) -> None:
+        """Hot. A do_work of it is over."""
+        self._ledger.worked((node, process), self._world.now_ns)
 
     def egress_watches(self, node: int, is_watching: bool) -> None:
         """Raft has heard from egress whether it waits for what becomes visible."""

@@ -6,6 +6,7 @@ import pytest
 
 from actors.simulation.checkers.invariant import NOT_BUILT, Invariant
 from tests.simulation.histories.answer_histories import ANSWERS
+from tests.simulation.histories.bell_histories import BELLS
 from tests.simulation.histories.case import History
 from tests.simulation.histories.client_histories import CLIENTS
 from tests.simulation.histories.cursor_histories import CURSORS
@@ -25,6 +26,7 @@ HISTORIES = [
         ANSWERS,
         REPLICAS,
         RINGS,
+        BELLS,
         PROMISES,
         TERMS,
         DISKS,

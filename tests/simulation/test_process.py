@@ -152,6 +152,25 @@ def test_it_loses_the_processor_once_in_a_run() -> None:
     assert ended_ns == [WORK_NS + MILLISECOND_NS] * 2
 
 
+def test_the_end_of_a_work_is_told_and_that_of_a_life_is_not() -> None:
+    ended: list[int] = []
+
+    def work(process: Process) -> int:
+        assert len(ended) == len(stage.runs) - 1
+        if len(stage.runs) == 3:
+            raise ProcessKilled("before write")
+        return 0
+
+    stage = OneProcess()
+    stage.work = work
+    stage.process.on_worked = lambda: ended.append(stage.world.now_ns)
+    for time in range(1, 4):
+        stage.process.wake_at(time * WAKE_NS)
+    stage.world.run_until(4 * WAKE_NS)
+    assert ended == stage.runs[:2] == [WAKE_NS, 2 * WAKE_NS]
+    assert stage.life.deaths == ["killed in a disk call"]
+
+
 # --- pauses ---
 
 

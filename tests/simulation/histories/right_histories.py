@@ -298,6 +298,27 @@ def a_replicator_dies_and_is_back_in_the_same_incarnation(stage: Stage) -> None:
 
 
 @right
+def the_dead_owe_no_bell(stage: Stage) -> None:
+    stage.boot()
+    for process in ("raft", "replicator-1"):
+        stage.ledger.offered((2, process), "ingress")
+    stage.ledger.died(2, "replicator-1", 1)
+    stage.ledger.worked((2, "replicator-1"), stage.tick())
+    stage.ledger.died(2, "", 1)
+    stage.boot(2)
+    stage.ledger.worked((2, "raft"), stage.tick())
+
+
+@right
+def one_bell_is_for_all_that_was_published_before_it(stage: Stage) -> None:
+    stage.boot()
+    for _ in range(3):
+        stage.ledger.offered((2, "raft"), "ingress")
+    stage.ledger.rung((2, "raft"), "ingress")
+    stage.ledger.worked((2, "raft"), stage.tick())
+
+
+@right
 def a_producer_is_fenced_by_an_epoch_that_is_truncated(stage: Stage) -> None:
     stage.elect_first()
     first = OpenEntry(PRODUCER, 1, SequenceMode.DENSE, AckLevel.QUORUM, 16, 1 << 20, b"")

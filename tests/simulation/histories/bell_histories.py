@@ -1,0 +1,43 @@
+"""Histories of bells: whoever publishes for another process rings behind it (I13, SAFETY M7)."""
+
+from __future__ import annotations
+
+from tests.simulation.histories.case import Collection
+from tests.simulation.histories.stage import Stage
+
+BELLS = Collection()
+breaks = BELLS.breaks
+
+RAFT = (1, "raft")
+
+
+@breaks("I13", says="1.raft publishes for writer and does not ring afterwards")
+def what_finds_room_late_is_published_behind_the_bell(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    stage.ledger.offered(RAFT, "writer")
+    if is_broken:
+        stage.ledger.rung(RAFT, "writer")
+    stage.ledger.offered(RAFT, "writer")
+    if not is_broken:
+        stage.ledger.rung(RAFT, "writer")
+    stage.ledger.worked(RAFT, stage.tick())
+
+
+@breaks("I13", says="1.raft publishes for ingress and does not ring afterwards")
+def the_bell_of_another_is_rung(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    stage.ledger.offered(RAFT, "writer")
+    stage.ledger.offered(RAFT, "ingress")
+    stage.ledger.rung(RAFT, "writer")
+    if not is_broken:
+        stage.ledger.rung(RAFT, "ingress")
+    stage.ledger.worked(RAFT, stage.tick())
+
+
+@breaks("I13", says="1.raft publishes for writer and does not ring afterwards")
+def a_bell_that_another_process_rang_is_not_its_own(stage: Stage, is_broken: bool) -> None:
+    """What that one woke the writer for may have been taken before this is published."""
+    stage.boot()
+    stage.ledger.offered(RAFT, "writer")
+    stage.ledger.rung((1, "supervisor") if is_broken else RAFT, "writer")
+    stage.ledger.worked(RAFT, stage.tick())
