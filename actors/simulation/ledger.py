@@ -210,23 +210,29 @@ class Ledger:
             text = f"a client was told of LSN {end_lsn}, committed is up to {self.committed_lsn}"
             self._findings.report(Invariant.I8, text, returned_ns)
 
-    def cursor_asked(self, number: int, change: Cursor | None, expected_lsn: int) -> None:
+    def cursor_asked(
+        self, number: int, change: Cursor | None, expected_lsn: int, at_ns: int
+    ) -> None:
         """A client asks for a change of a cursor (LSN 0 deletes), None: for all cursors."""
-        self._cursors.asked(number, change, expected_lsn)
+        self._cursors.asked(number, change, expected_lsn, at_ns)
 
     def cursor_changed(self, number: int, previous_lsn: int, at_ns: int) -> None:
         """It was told: committed; where the cursor stood before."""
         if self._is_replica_known:
             self._cursors.changed(number, previous_lsn, at_ns)
 
-    def cursor_moved(self, number: int, lsn: int, at_ns: int) -> None:
-        """It was told: not changed, since the cursor stands at `lsn`."""
+    def cursor_moved(self, number: int, lsn: int, at_ns: int, *, node: int) -> None:
+        """It was told by `node`: not changed, since the cursor stands at `lsn`."""
         if self._is_replica_known:
+            self._talk.cursors_told(node, self._cursors.asked_ns(number), at_ns)
             self._cursors.moved(number, lsn, at_ns)
 
-    def cursors_listed(self, number: int, cursors: Sequence[Cursor], at_ns: int) -> None:
-        """It was told: these are all."""
+    def cursors_listed(
+        self, number: int, cursors: Sequence[Cursor], at_ns: int, *, node: int
+    ) -> None:
+        """It was told by `node`: these are all."""
         if self._is_replica_known:
+            self._talk.cursors_told(node, self._cursors.asked_ns(number), at_ns)
             self._cursors.listed(number, cursors, at_ns)
 
     def verified(

@@ -110,17 +110,21 @@ class ListeningLedger:
     def damage_named(self, node: int, lsns: tuple[int, int], at_ns: int) -> None:
         self.told.append(("named", node, lsns))
 
-    def cursor_asked(self, number: int, change: Cursor | None, expected_lsn: int) -> None:
+    def cursor_asked(
+        self, number: int, change: Cursor | None, expected_lsn: int, at_ns: int
+    ) -> None:
         self.told.append(("cursor", number, change, expected_lsn))
 
     def cursor_changed(self, number: int, previous_lsn: int, at_ns: int) -> None:
         self.told.append(("changed", number, previous_lsn))
 
-    def cursor_moved(self, number: int, lsn: int, at_ns: int) -> None:
-        self.told.append(("moved", number, lsn))
+    def cursor_moved(self, number: int, lsn: int, at_ns: int, *, node: int) -> None:
+        self.told.append(("moved", number, lsn, node))
 
-    def cursors_listed(self, number: int, cursors: Sequence[Cursor], at_ns: int) -> None:
-        self.told.append(("listed", number, tuple(cursors)))
+    def cursors_listed(
+        self, number: int, cursors: Sequence[Cursor], at_ns: int, *, node: int
+    ) -> None:
+        self.told.append(("listed", number, tuple(cursors), node))
 
 
 class FakeLinks:

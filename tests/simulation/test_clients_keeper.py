@@ -60,7 +60,7 @@ def test_a_list_is_told_and_believed(stage: Stage) -> None:
         asked = stage.wait_asked(1, CursorsRequest, milliseconds=LONG_MS)
         stage.replicas[1].reply(asked, CursorsReply(encode_cursors(cursors)))
         stage.pass_ms(5)
-        assert stage.ledger.all("listed")[-1][1] == cursors
+        assert stage.ledger.all("listed")[-1][1:] == (cursors, 1)
         expected |= {each[2] for each in stage.ledger.all("cursor")[-3:]}
     assert {70, 71} <= expected
     assert stage.complaints == []
@@ -70,7 +70,7 @@ def test_a_moved_cursor_is_told_and_every_other_refusal_is_not(stage: Stage) -> 
     asked = next_change(stage)
     stage.replicas[1].reply(asked, refusal(ErrorCode.CURSOR_MOVED, 70))
     stage.pass_ms(5)
-    assert [each[1] for each in stage.ledger.all("moved")] == [70]
+    assert [each[1:] for each in stage.ledger.all("moved")] == [(70, 1)]
     for code in (ErrorCode.NOT_READY, ErrorCode.OUTCOME_UNKNOWN, ErrorCode.TIMED_OUT):
         stage.replicas[1].reply(next_change(stage), refusal(code))
         stage.pass_ms(5)

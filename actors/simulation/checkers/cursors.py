@@ -25,6 +25,7 @@ class Question:
     change: Cursor | None
     expected_lsn: int
     floor: int
+    asked_ns: int
 
 
 class Cursors:
@@ -58,9 +59,13 @@ class Cursors:
 
     # --- clients ---
 
-    def asked(self, number: int, change: Cursor | None, expected_lsn: int) -> None:
+    def asked(self, number: int, change: Cursor | None, expected_lsn: int, at_ns: int) -> None:
         """A client asks for a change, or for all cursors."""
-        self._questions[number] = Question(change, expected_lsn, self._floor)
+        self._questions[number] = Question(change, expected_lsn, self._floor, at_ns)
+
+    def asked_ns(self, number: int) -> int:
+        """When it did."""
+        return self._questions[number].asked_ns
 
     def changed(self, number: int, previous_lsn: int, at_ns: int) -> None:
         """It was told: committed, the cursor stood at `previous_lsn` before."""

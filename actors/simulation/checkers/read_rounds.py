@@ -1,13 +1,15 @@
 """That every linearizable read has a quorum round of its own, begun after it came (V5, FAULTS R11).
 
 Owns which rounds leaders began and who replied to them, and which client's read used which read
-index. I6 itself is judged from the whole history; here the first answer without a round is enough.
+index: tail reads those that egress asked raft for, answers about cursors those of ingress. I6
+itself is judged from the whole history; here the first answer without a round is enough.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from actors.messages import READS_OF_INGRESS
 from actors.simulation.checkers.invariant import Findings, Invariant
 from actors.simulation.checkers.replica import Replica
 from logstore.raft.effects import ReadIndexAnswered
@@ -39,13 +41,15 @@ class _Rounds:
 class ReadRounds:
     """All leaders' rounds, and the read indexes that no client's read has used."""
 
-    __slots__ = ("_answered", "_findings", "_majority", "_rounds")
+    __slots__ = ("_findings", "_majority", "_of_egress", "_of_ingress", "_rounds")
 
     def __init__(self, findings: Findings, *, majority: int) -> None:
         self._findings = findings
         self._majority = majority
         self._rounds: dict[int, _Rounds] = {}
-        self._answered: dict[int, list[int]] = {}  # node -> when raft was asked, in that order
+        # node -> when raft was asked for what it answered, in that order
+        self._of_egress: dict[int, list[int]] = {}
+        self._of_ingress: dict[int, list[int]] = {}
 
     def on_begun(self, replica: Replica, term: int, round_: int) -> None:
         """A heartbeat of this round leaves."""
@@ -60,7 +64,7 @@ class ReadRounds:
     def on_asked(
         self, replica: Replica, term: int, request_id: int, committed_lsn: int, at_ns: int
     ) -> None:
-        """Egress asks a leader for a read index."""
+        """Egress or ingress asks a leader for a read index."""
         rounds = self._of(replica, term)
         rounds.asked[request_id] = _Asked(at_ns, rounds.newest, committed_lsn)
 
@@ -83,23 +87,36 @@ class ReadRounds:
         elif answer.lsn < asked.committed_lsn:
             text = f"{text} with LSN {answer.lsn}: {asked.committed_lsn} was committed before"
             self._findings.report(Invariant.I6, text, at_ns)
-        self._answered.setdefault(replica.node, []).append(asked.at_ns)
+        is_of_ingress = answer.request_id >= READS_OF_INGRESS
+        answered = self._of_ingress if is_of_ingress else self._of_egress
+        answered.setdefault(replica.node, []).append(asked.at_ns)
 
     def on_read(self, node: int, invoked_ns: int, returned_ns: int) -> None:
-        """A client's read was answered by `node`. Each uses the earliest read index that was asked
-        for after it began: later ones may serve those that began later."""
-        answered = self._answered.get(node, [])
-        while answered and answered[0] < returned_ns - FORGET_NS:
-            answered.pop(0)
-        for place, asked_ns in enumerate(answered):
-            if asked_ns >= invoked_ns:
-                del answered[place]
-                return
-        text = f"a read that began at {invoked_ns} was answered by node {node} without its own"
-        self._findings.report(Invariant.I6, f"{text} quorum round", returned_ns)
+        """A client's tail read was answered by `node`."""
+        if not _use(self._of_egress.get(node, []), invoked_ns, returned_ns):
+            text = f"a read that began at {invoked_ns} was answered by node {node} without its own"
+            self._findings.report(Invariant.I6, f"{text} quorum round", returned_ns)
+
+    def on_cursors_told(self, node: int, invoked_ns: int, returned_ns: int) -> None:
+        """A client was told by `node` how cursors stand: a list, or why its change is refused."""
+        if not _use(self._of_ingress.get(node, []), invoked_ns, returned_ns):
+            text = f"a question for cursors that began at {invoked_ns} was answered by node {node}"
+            self._findings.report(Invariant.I6, f"{text} without a quorum round", returned_ns)
 
     def _of(self, replica: Replica, term: int) -> _Rounds:
         rounds = self._rounds.get(replica.node)
         if rounds is None or (rounds.incarnation, rounds.term) != (replica.incarnation, term):
             rounds = self._rounds[replica.node] = _Rounds(replica.incarnation, term)
         return rounds
+
+
+def _use(answered: list[int], invoked_ns: int, returned_ns: int) -> bool:
+    """Each read uses the earliest read index that was asked for after it began: later ones may
+    serve those that began later."""
+    while answered and answered[0] < returned_ns - FORGET_NS:
+        answered.pop(0)
+    for place, asked_ns in enumerate(answered):
+        if asked_ns >= invoked_ns:
+            del answered[place]
+            return True
+    return False

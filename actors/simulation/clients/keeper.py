@@ -106,12 +106,12 @@ class Keeper:
         self._askers[node] = asker
         if random.random() < 0.45:
             self._change = None
-            host.ledger.cursor_asked(self._number, None, ANY_LSN)
+            host.ledger.cursor_asked(self._number, None, ANY_LSN, host.world_now())
             asker.ask(CursorsRequest(), CursorsReply, now_ns)
         else:
             change = self._change = self._draw_change()
             expected_lsn = self._draw_expected(change.name)
-            host.ledger.cursor_asked(self._number, change, expected_lsn)
+            host.ledger.cursor_asked(self._number, change, expected_lsn, host.world_now())
             request = SetCursorRequest(change.lsn, Lsn(expected_lsn), change.is_held, change.name)
             asker.ask(request, DoneReply, now_ns)
 
@@ -147,13 +147,13 @@ class Keeper:
         if isinstance(message, ErrorReply):
             self._take_error(answer.node, message)
         elif change is None:
-            self._take_list(message.cursors)
+            self._take_list(answer.node, message.cursors)
         else:
             self.wire.count("changed")
             self._known[change.name] = change.lsn
             self.host.ledger.cursor_changed(self._number, message.value, self.host.world_now())
 
-    def _take_list(self, rows: bytes) -> None:
+    def _take_list(self, node: int, rows: bytes) -> None:
         try:
             cursors = decode_cursors(rows)
         except FormatError as error:
@@ -161,14 +161,16 @@ class Keeper:
             return
         self.wire.count("listed")
         self._known = {each.name: each.lsn for each in cursors}
-        self.host.ledger.cursors_listed(self._number, cursors, self.host.world_now())
+        self.host.ledger.cursors_listed(self._number, cursors, self.host.world_now(), node=node)
 
     def _take_error(self, node: int, error: ErrorReply) -> None:
         change = self._change
         if error.code == ErrorCode.CURSOR_MOVED and change is not None:
             self.wire.count("moved")
             self._known[change.name] = error.first
-            self.host.ledger.cursor_moved(self._number, error.first, self.host.world_now())
+            self.host.ledger.cursor_moved(
+                self._number, error.first, self.host.world_now(), node=node
+            )
         elif error.code in _ELSEWHERE:
             self.wire.count(f"refused-{ErrorCode(error.code).name.lower()}")
             self._leader = error.leader or self.host.any_node(but=node)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from actors.messages import READS_OF_INGRESS
 from logstore.format.cursor_entries import ANY_LSN, Cursor, encode_cursor
 from logstore.model import EntryKind, Lsn
+from logstore.raft.effects import ReadIndexAnswered
+from logstore.raft.events import ReadIndexRequested
 from logstore.session.fold import encode_snapshot
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.session_histories import begin, rebuild, sessions_of, table_of
 from tests.simulation.histories.stage import Stage
+from tests.simulation.histories.term_histories import reply, round_of
 
 CURSORS = Collection()
 breaks = CURSORS.breaks
@@ -22,8 +26,16 @@ def commit(stage: Stage, cursor: Cursor) -> None:
 
 
 def ask(stage: Stage, number: int, cursor: Cursor | None, expected_lsn: int = ANY_LSN) -> int:
-    stage.ledger.cursor_asked(number, cursor, expected_lsn)
+    stage.ledger.cursor_asked(number, cursor, expected_lsn, stage.tick())
     return number
+
+
+def confirm(stage: Stage, number: int, *, request: int = READS_OF_INGRESS) -> None:
+    """Node 1 finds by a round that it leads."""
+    stage.step(1, ReadIndexRequested(request + number), round_of(number))
+    reply(stage, 1, 2, number)
+    lsn = Lsn(stage.ledger.committed_lsn)
+    stage.idle(1, ReadIndexAnswered(request + number, True, lsn))
 
 
 def change(stage: Stage, number: int, lsn: int, previous_lsn: int) -> None:
@@ -33,9 +45,16 @@ def change(stage: Stage, number: int, lsn: int, previous_lsn: int) -> None:
     stage.ledger.cursor_changed(number, previous_lsn, stage.tick())
 
 
+def refuse(stage: Stage, number: int, lsn: int) -> None:
+    """The change is not made: the cursor stands at `lsn`."""
+    confirm(stage, number)
+    stage.ledger.cursor_moved(number, lsn, stage.tick(), node=1)
+
+
 def listed(stage: Stage, number: int, *cursors: Cursor) -> None:
     ask(stage, number, None)
-    stage.ledger.cursors_listed(number, cursors, stage.tick())
+    confirm(stage, number)
+    stage.ledger.cursors_listed(number, cursors, stage.tick(), node=1)
 
 
 @breaks("I10", says="it is not committed")
@@ -77,7 +96,7 @@ def a_change_is_refused_by_what_is_over(stage: Stage, is_broken: bool) -> None:
     change(stage, 1, 7, 0)
     change(stage, 2, 8, 7)
     ask(stage, 3, at(9), 5)
-    stage.ledger.cursor_moved(3, 7 if is_broken else 8, stage.tick())
+    refuse(stage, 3, 7 if is_broken else 8)
 
 
 @breaks("I6", says="the cursor being at 7")
@@ -85,7 +104,46 @@ def a_change_is_refused_where_it_was_expected(stage: Stage, is_broken: bool) -> 
     stage.elect_first()
     change(stage, 1, 7, 0)
     ask(stage, 2, at(8), 7 if is_broken else 6)
-    stage.ledger.cursor_moved(2, 7, stage.tick())
+    refuse(stage, 2, 7)
+
+
+@breaks("I6", says="was answered by node 1 without a quorum round")
+def a_list_is_told_without_a_round(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    ask(stage, 1, None)
+    if not is_broken:
+        confirm(stage, 1)
+    stage.ledger.cursors_listed(1, [], stage.tick(), node=1)
+
+
+@breaks("I6", says="without a quorum round")
+def a_list_is_told_by_a_round_from_before_it_was_asked_for(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    if is_broken:
+        confirm(stage, 1)
+    ask(stage, 1, None)
+    if not is_broken:
+        confirm(stage, 1)
+    stage.ledger.cursors_listed(1, [], stage.tick(), node=1)
+
+
+@breaks("I6", says="without a quorum round")
+def a_list_is_told_by_the_round_of_a_tail_read(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    ask(stage, 1, None)
+    confirm(stage, 1, request=0 if is_broken else READS_OF_INGRESS)
+    stage.ledger.cursors_listed(1, [], stage.tick(), node=1)
+
+
+@breaks("I6", says="without a quorum round")
+def a_change_is_refused_by_the_round_of_a_list(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    change(stage, 1, 7, 0)
+    ask(stage, 2, at(8), 6)
+    listed(stage, 3, at(7))
+    if not is_broken:
+        confirm(stage, 4)
+    stage.ledger.cursor_moved(2, 7, stage.tick(), node=1)
 
 
 @breaks("I6", says="known before")
