@@ -17,12 +17,13 @@ from actors.simulation.places import Places
 from logstore.errors import CorruptData, FormatError
 from logstore.format.group import frame_size
 from logstore.format.meta import META_SIZE, Meta, unpack_meta
-from logstore.format.segment_header import FileRole
+from logstore.format.raft_record import RECORD_SIZE, RaftRecord, unpack_raft_record
+from logstore.format.segment_header import FileRole, SegmentHeader
 from logstore.model import Index
 from logstore.storage.disk import Disk
 from logstore.storage.log_reader import LogReader
 from logstore.storage.meta_store import META_NAMES, newest_meta
-from logstore.storage.segment import segment_path
+from logstore.storage.segment import read_either_header, record_position, segment_path
 
 
 class DurableView:
@@ -92,6 +93,8 @@ class DiskFacts:
         self._readers: dict[int, LogReader] = {}
         self._views: dict[int, DurableView] = {}
         self._cached: dict[int, LogReader] = {}
+        # the segment in which each node's last flushed entry was found
+        self._newest: dict[int, SegmentHeader] = {}
         self._known: dict[tuple[int, int], int] = {}
         self._places: dict[int, Places] = {}
         self._held: dict[int, list[Held]] = {}
@@ -100,22 +103,51 @@ class DiskFacts:
     def has_entry(self, node: int, index: int, chain: int) -> bool:
         if self._known.get((node, index)) == chain:
             return True
-        reader = self._reader(node)
-        try:
-            record, number = reader.located(Index(index))
-            if record.chain != chain:
-                reader.refresh()
-                record, number = reader.located(Index(index))
-        except (CorruptData, FileNotFoundError, LookupError):
+        found = self._in_newest(node, index, chain) or self._located(node, index, chain)
+        if found is None:
             return False
+        record, number = found
         path = segment_path(self._folder_of(node), number, FileRole.DATA)
-        if record.chain != chain or not self._disk_of(node).is_durable(
+        if not self._disk_of(node).is_durable(
             path, record.frame_offset, frame_size(record.header), counting_lies=True
         ):
             return False
         self._known[node, index] = chain
         self.places(node).add(record, number, is_doubtful=self._is_excused(node))
         return True
+
+    def _in_newest(self, node: int, index: int, chain: int) -> tuple[RaftRecord, int] | None:
+        """Hot. The durable record of the next entry lies behind that of the last one, mostly."""
+        header = self._newest.get(node)
+        if header is None or index < header.first_index:
+            return None
+        path = segment_path(self._folder_of(node), header.number, FileRole.RAFT)
+        position = record_position(header, Index(index))
+        raw = self._disk_of(node).durable_bytes(path, position, RECORD_SIZE)
+        try:
+            record = unpack_raft_record(raw, segment_uuid=header.segment_uuid)
+        except FormatError:
+            return None
+        is_it = (record.header.index, record.chain) == (index, chain)
+        return (record, header.number) if is_it and record.log_epoch == header.log_epoch else None
+
+    def _located(self, node: int, index: int, chain: int) -> tuple[RaftRecord, int] | None:
+        """As any reader of the durable files finds it."""
+        reader = self._reader(node)
+        self._newest.pop(node, None)
+        try:
+            record, number = reader.located(Index(index))
+            if record.chain != chain:
+                reader.refresh()
+                record, number = reader.located(Index(index))
+        except (CorruptData, FileNotFoundError, LookupError):
+            return None
+        if record.chain != chain:
+            return None
+        header = read_either_header(cast(Disk, self._views[node]), self._folder_of(node), number)
+        if header is not None:
+            self._newest[node] = header
+        return record, number
 
     def is_written(self, node: int, index: int, chain: int) -> bool:
         if self._known.get((node, index)) == chain:
@@ -165,6 +197,7 @@ class DiskFacts:
         """`node` was told to truncate: what it held from there on is looked at again."""
         for key in [each for each in self._known if each[0] == node and each[1] >= first_index]:
             del self._known[key]
+        self._newest.pop(node, None)
         self.places(node).truncate(first_index)
 
     def has_bytes(self, node: int, path: str, offset: int, size: int) -> bool:
@@ -175,6 +208,7 @@ class DiskFacts:
         """A new incarnation begins: what its medium has now is what its recovery may find."""
         self._held.pop(node, None)
         self._cached.pop(node, None)
+        self._newest.pop(node, None)
         self._is_as_started[node] = not self._disk_of(node).has_lies
         if self._is_excused(node) and self._is_as_started[node]:
             self._held[node] = self.places(node).held()
@@ -200,6 +234,7 @@ class DiskFacts:
         self._known = {key: chain for key, chain in self._known.items() if key[0] != node}
         self._readers.pop(node, None)
         self._views.pop(node, None)
+        self._newest.pop(node, None)
 
     def _newest_meta(self, node: int) -> Meta | None:
         self._reader(node)

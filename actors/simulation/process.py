@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from actors.simulation.world import World
 from logstore.errors import DiskFull, FolderInUse, WriteFailed
 
-# The park of a process without timers: far above the runner's 100 ms, so that a lost wake-up shows,
-# and far enough below two election timeouts that a leader's ingress counts as alive (V6).
+# The least park of a process without timers: far above the runner's 100 ms, so that a lost wake-up
+# shows. A replica's is an election timeout: half of what makes a leader's ingress seem dead (V6).
 PARK_MAX_NS = 400_000_000
 # A giver may be at work for so long before it rings.
 LATE_MAX_NS = 3_000_000
@@ -81,6 +81,7 @@ class Process:
         self.again_from = 1
         self.wake_ns = 0
         self.late_max_ns = LATE_MAX_NS
+        self.park_max_ns = PARK_MAX_NS
         self._life = life
         self._monotonic_ns = life.monotonic_ns
         self._make = make
@@ -141,7 +142,8 @@ class Process:
     def found(self, since_ns: int) -> None:
         """This run finds news that was published at `since_ns`. A giver rings behind it, so nobody
         sleeps while there is some, until a timer or the safety net (SAFETY M7). Hot."""
-        late_ns = self._run_ns - max(since_ns, self._parked_ns)
+        parked_ns = self._parked_ns
+        late_ns = self._run_ns - (since_ns if since_ns > parked_ns else parked_ns)
         if late_ns > self.wake_ns + self.late_max_ns:
             self.on_overslept(late_ns)
 
@@ -187,18 +189,21 @@ class Process:
         at_ns = heappop(self._planned)
         if not self.is_alive:
             return
-        if at_ns == self._next_run_ns:
+        next_run_ns = self._next_run_ns
+        if at_ns == next_run_ns:
             self._run(at_ns)
-        elif at_ns < self._next_run_ns:
-            self._schedule(self._next_run_ns)
+        elif at_ns < next_run_ns:
+            self._schedule(next_run_ns)
 
     def _run(self, at_ns: int) -> None:
-        if self.paused_until_ns > at_ns:
-            self._schedule(self.paused_until_ns)
+        free_at_ns, paused_until_ns = self.free_at_ns, self.paused_until_ns
+        if paused_until_ns > at_ns:
+            self._schedule(paused_until_ns)
             return
         self._next_run_ns = -1
         self._was_preempted = False
-        self._run_ns, self._parked_ns = at_ns, max(self.free_at_ns, self.paused_until_ns)
+        self._run_ns = at_ns
+        self._parked_ns = free_at_ns if free_at_ns > paused_until_ns else paused_until_ns
         if self._expected_ns >= 0:
             self.found(self._expected_ns)
             self._expected_ns = -1
@@ -245,13 +250,15 @@ class Process:
                 if source.is_readable:
                     return self.free_at_ns + SPIN_NS
         timer_ns = actor.next_timer_ns() - monotonic_ns
-        if timer_ns > PARK_MAX_NS:
-            timer_ns = PARK_MAX_NS
+        if timer_ns > self.park_max_ns:
+            timer_ns = self.park_max_ns
         elif timer_ns < WORK_NS:
             timer_ns = WORK_NS
         until_ns = at_ns + timer_ns
         wakes = self._wakes
-        return min(until_ns, wakes[0] + self.wake_ns) if wakes else until_ns
+        if wakes and wakes[0] + self.wake_ns < until_ns:
+            return wakes[0] + self.wake_ns
+        return until_ns
 
 
 def _do_nothing() -> None:

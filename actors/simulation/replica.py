@@ -19,7 +19,7 @@ from actors.replicator.actor import SENDS_MAX
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.faults import FIRST_GROUP, ROLL, Ground
 from actors.simulation.machine import NodeClock, SimulatedHost
-from actors.simulation.process import Process, ProcessKilled, Runnable
+from actors.simulation.process import PARK_MAX_NS, Process, ProcessKilled, Runnable
 from actors.simulation.random_streams import stream
 from actors.simulation.rings import PREEMPTED_MAX_NS, CommandRingSender
 from actors.simulation.station import SimulatedRegions, SimulatedStation
@@ -31,6 +31,7 @@ from logstore.config import Config
 from logstore.model import NodeId
 from logstore.storage.meta_store import META_NAMES
 
+MS_NS = 1_000_000
 SPAWN_NS = 5_000_000  # from the decision to start a process to its first step
 OPERATOR_NS = 2_000_000_000  # a replica that gave up is started again by somebody
 STOP_LOOK_NS = 20_000_000
@@ -79,6 +80,7 @@ class Replica:
         self._world = world
         self._config = config
         self._ground = ground
+        self._call_max_ns = ground.flush_ns[1] + ground.write_ns  # of a call without a stall
         self._network = network
         self._watch = watch
         self._is_lagging = is_lagging
@@ -261,6 +263,7 @@ class Replica:
             self._world, self, node=self.node, name=f"{self.node}.{name}", make=self._make
         )
         process.wake_ns = self._ground.wake_ns
+        process.park_max_ns = max(PARK_MAX_NS, self._ground.election_ms * MS_NS)
         if self._ground.ring_delay_ns:
             process.late_max_ns += self._ground.ring_delay_ns + PREEMPTED_MAX_NS
         self.processes[name] = process
@@ -318,12 +321,15 @@ class Replica:
         """Hot: of each run of raft."""
         count_loop()
         for sender in self._to_replicators.values():
-            sender.looked_at()
+            if sender.full is not None and sender.full.has_waiting:
+                sender.looked_at()
 
     def _charge(self, process: Process, cost_ns: int) -> None:
         """A stall ends for a call under way too, however slow the call was to be."""
-        left_ns = max(0, self.stalled_until_ns - process.local_now_ns)
-        process.charge(min(cost_ns, left_ns + self._ground.flush_ns[1] + self._ground.write_ns))
+        most_ns = self._call_max_ns
+        if cost_ns > most_ns:  # of a slow or stalled disk
+            cost_ns = min(cost_ns, most_ns + max(0, self.stalled_until_ns - process.local_now_ns))
+        process.charge(cost_ns)
 
     def _remove(self, name: str) -> None:
         process = self.processes.pop(name)

@@ -187,6 +187,30 @@ def test_mischief_never_names_an_lsn_where_its_batch_could_be_taken() -> None:
         assert request.first_lsn in within or request.first_lsn == POSITION_MAX
 
 
+def test_mischief_sends_nothing_again_that_this_connection_did_not_send_yet() -> None:
+    """What is due next would be taken, and acknowledged before it is under way."""
+    stage = ImportStage(window=16, for_ns=600_000 * MS_NS)
+    sent: dict[int, list[bytes]] = {}  # under which number: new ones, in their order
+    taken = stage.take
+
+    def take(request: ImportRequest) -> None:
+        new = sent.setdefault(request.importer, [])
+        if request.batch not in new:
+            new.append(request.batch)
+            stage.is_silent = len(sent) < 12
+        taken(request)
+
+    stage.take = take  # type: ignore[method-assign]
+    stage.pass_ms(200_000, until=lambda: stage.over == 1)
+    assert len(sent) >= 12
+    assert stage.client.counts["mischief"] > 0
+    assert stage.client.counts["imported"] == 1
+    assert stage.complaints == []
+    for new in sent.values():
+        at = stage.log.index(new[0])
+        assert new == stage.log[at : at + len(new)]
+
+
 # --- forming ---
 
 

@@ -260,7 +260,7 @@ class Importer:
         random = self.host.random
         self._push_ns = now_ns + int(random.expovariate(1.0) * self.options.push_every_ns)
         if random.random() < _MISCHIEF:
-            again = random.choice(self._batches)
+            again = random.choice(self._batches[: self._sent])  # the next one would be taken
             # where it belongs, where it can never be, or in its own midst
             first_lsn = random.choice((again.first_lsn, POSITION_MAX, again.last_lsn))
             if connection.try_push_frame(self._frame(first_lsn, again)):

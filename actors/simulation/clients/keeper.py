@@ -25,7 +25,7 @@ from logstore.model import Lsn
 from logstore.settings import PortOffset
 
 NAMES = (b"a", "ü".encode(), b"cursor-3")
-_ASK_EVERY_NS = (300 * MS_NS, 1_500 * MS_NS)  # the mean, drawn once
+_ASK_EVERY_NS = (400 * MS_NS, 1_800 * MS_NS)  # the mean, drawn once
 _ELSEWHERE = frozenset(
     {
         ErrorCode.NOT_LEADER,

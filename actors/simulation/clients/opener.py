@@ -18,7 +18,7 @@ from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import SequenceMode
 from logstore.settings import PortOffset
 
-_ASK_EVERY_NS = (200 * MS_NS, 900 * MS_NS)  # the mean, drawn once
+_ASK_EVERY_NS = (250 * MS_NS, 1_200 * MS_NS)  # the mean, drawn once
 _ELSEWHERE_ONE_IN = 5
 _LATER = frozenset(
     {

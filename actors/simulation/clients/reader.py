@@ -84,11 +84,11 @@ class ReaderOptions(msgspec.Struct, frozen=True):
 
 
 def draw_options(host: ClientHost) -> ReaderOptions:
-    return ReaderOptions(ask_every_ns=host.random.randrange(150, 900) * MS_NS)
+    return ReaderOptions(ask_every_ns=host.random.randrange(200, 1_100) * MS_NS)
 
 
 def draw_roaming(host: ClientHost) -> ReaderOptions:
-    return ReaderOptions(host.random.randrange(100, 400) * MS_NS, ROAMING, is_roaming=True)
+    return ReaderOptions(host.random.randrange(120, 500) * MS_NS, ROAMING, is_roaming=True)
 
 
 class Reader:
