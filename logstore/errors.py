@@ -175,6 +175,11 @@ class CorruptData(LogStoreError):
         self.last_lsn = last_lsn
 
 
+class ReplicaLost(CorruptData):
+    """Damage that this replica cannot go on with: a truncation would leave an entry as the last of
+    which nothing is left. Move the folder away and add a replica with a new uuid."""
+
+
 # --- retry elsewhere or later ---
 
 

@@ -28,6 +28,7 @@ from actors.simulation.world import World
 from actors.station import DRAIN_MAX
 from actors.supervisor.restarts import VITAL, RestartPolicy
 from logstore.config import Config
+from logstore.errors import ReplicaLost
 from logstore.model import NodeId
 from logstore.storage.meta_store import META_NAMES
 
@@ -241,7 +242,8 @@ class Replica:
         self._world.at(self._world.now_ns + wait_ns, self._respawn, name, self.incarnation)
 
     def on_broken(self, process: Process, error: BaseException) -> None:
-        self._watch.broken(process.name, error)
+        if not (isinstance(error, ReplicaLost) and self.disk.rotten()):
+            self._watch.broken(process.name, error)
         self.on_death(process, f"{type(error).__name__}: {error}")
 
     def _restart(self, plan: int) -> None:

@@ -2,16 +2,22 @@
 
 Its record says both. Damage of that record must not keep a replica from removing what came after it
 (SAFETY Q1), so what stands around it is asked next: the header of a segment that begins behind the
-entry, the entry's frame, the record that follows. Must not know who truncates, nor write anything.
+entry, the entry's frame, record and frame of the next one. Must not know who truncates, nor write
+anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logstore.errors import CorruptData, FormatError
+from logstore.errors import CorruptData, FormatError, ReplicaLost
 from logstore.format.entry import EntryHeader, Row
-from logstore.format.group import FRAME_HEADER_SIZE, frame_size, unpack_frame_header
+from logstore.format.group import (
+    FRAME_HEADER_SIZE,
+    FRAME_PREFIX,
+    frame_size,
+    unpack_frame_header,
+)
 from logstore.format.raft_record import RaftRecord
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole, SegmentHeader
 from logstore.model import Index
@@ -37,7 +43,7 @@ def entry_before(
       sector_bytes: what flush groups are aligned to.
 
     Raises:
-      CorruptData: neither the entry's record nor anything around it can be read.
+      ReplicaLost: neither the entry's record nor anything around it can be read.
     """
     holding = [header for header in live if header.first_index <= index]
     if not holding:
@@ -73,11 +79,16 @@ class _Search:
             return record.row, _frame_end(record)
         if later and later[0].first_index == index + 1:
             return row_before(later[0]), later[0].previous_valid_end
-        found = self._by_its_frame(index) or self._by_the_next_record(index)
+        found = (
+            self._by_its_frame(index)
+            or self._by_the_next_record(index)
+            or self._by_the_next_frame(index)
+        )
         if found is None:
-            raise CorruptData(
+            raise ReplicaLost(
                 segment_name(self._header.number, FileRole.RAFT), 0,
-                expected=f"record {index}, its frame, or record {index + 1}", got="damage",
+                expected=f"entry {index} or {index + 1}, to truncate behind {index}",
+                got="damage in records and frames of both; replace this replica",
             )  # fmt: skip
         return found
 
@@ -87,15 +98,18 @@ class _Search:
         except CorruptData:
             return None
 
+    def _known_end(self, index: Index) -> tuple[int, int]:
+        """The last entry before `index` that has a whole record, and the end of its frame; where
+        there is none, what the segment begins behind."""
+        for at in range(index - 1, self._header.first_index - 1, -1):
+            record = self._record(Index(at))
+            if record is not None:
+                return at, _frame_end(record)
+        return self._header.first_index - 1, SEGMENT_HEADER_SIZE
+
     def _by_its_frame(self, index: Index) -> tuple[Row, int] | None:
         """From the last whole record, or the segment's begin, frame by frame."""
-        at, end = index - 1, SEGMENT_HEADER_SIZE
-        while at >= self._header.first_index:
-            record = self._record(at)
-            if record is not None:
-                end = _frame_end(record)
-                break
-            at -= 1
+        at, end = self._known_end(index)
         entry = None
         for number in range(at + 1, index + 1):
             begin = end
@@ -119,17 +133,29 @@ class _Search:
         return frame.header if frame.header.index == index else None
 
     def _by_the_next_record(self, index: Index) -> tuple[Row, int] | None:
-        """What follows it says all but its time; frames before its own are kept."""
-        record = self._record(index + 1)
-        if record is None:
-            return None
-        after = record.header
-        row = base_row(
+        record = self._record(Index(index + 1))
+        return None if record is None else (self._row(index, record.header), record.frame_offset)
+
+    def _by_the_next_frame(self, index: Index) -> tuple[Row, int] | None:
+        """Looked for wherever a frame may begin. What holds a copy of it lies behind it."""
+        _, offset = self._known_end(index)
+        size = self._disk.size(self._data) - offset
+        found = read_salvaged(self._disk, self._data, offset, size)
+        at = found.find(FRAME_PREFIX)
+        while at >= 0:
+            entry = self._entry(index + 1, offset + at)
+            if entry is not None:
+                return self._row(index, entry), offset + at
+            at = found.find(FRAME_PREFIX, at + 1)
+        return None
+
+    def _row(self, index: Index, after: EntryHeader) -> Row:
+        """What follows the entry says all but its time; frames before its own are kept."""
+        return base_row(
             index, after.prev_term, after.prev_chain, next_lsn=after.first_lsn,
             timestamp_ns=self._header.base_timestamp_ns,
             cumulative_bytes=after.cumulative_bytes - after.body_size,
         )  # fmt: skip
-        return row, record.frame_offset
 
 
 def _frame_end(record: RaftRecord) -> int:

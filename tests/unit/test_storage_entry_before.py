@@ -6,7 +6,7 @@ import pytest
 
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.storage_trial import FOLDER, StorageTrial
-from logstore.errors import CorruptData
+from logstore.errors import ReplicaLost
 from logstore.format.entry import Row
 from logstore.format.raft_record import RaftRecord
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole
@@ -73,12 +73,26 @@ def test_a_segment_behind_the_entry_says_it_in_its_header() -> None:
     assert trial.writer.last.header.timestamp_ns == records[5].row.header.timestamp_ns
 
 
-def test_an_entry_of_which_nothing_is_left_ends_the_writer() -> None:
+def test_the_next_frame_says_it_when_both_records_are_gone() -> None:
     trial, records = three_groups()
     trial.disk.damage(RAFT, FIRST_RECORDS, b"rot")
     trial.disk.damage(RAFT, FIRST_RECORDS + 1, b"rot")
     trial.disk.damage(DATA, records[4].frame_offset // SECTOR_BYTES, b"rot")
-    with pytest.raises(CorruptData, match="record 4, its frame, or record 5"):
+    trial.writer.truncate(Index(5))
+    assert _place(trial.writer.last) == _place(records[4].row)
+    trial.commit(2, [8])
+    trial.restart()
+    assert trial.recovered.last.header.term == 2
+    assert [(each.first, each.last) for each in trial.recovered.faulty] == [(4, 4)]
+
+
+def test_an_entry_of_which_nothing_is_left_ends_the_writer() -> None:
+    trial, records = three_groups()
+    for number in (FIRST_RECORDS, FIRST_RECORDS + 1):
+        trial.disk.damage(RAFT, number, b"rot")
+    for index in (4, 5):
+        trial.disk.damage(DATA, records[index].frame_offset // SECTOR_BYTES, b"rot")
+    with pytest.raises(ReplicaLost, match="entry 4 or 5, to truncate behind 4.*replace"):
         trial.writer.truncate(Index(5))
 
 
