@@ -65,7 +65,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         link_delay_ns=(link_low_ns, link_high_ns),
         flush_ns=(flush_low_ns, flush_high_ns),
         write_ns=spread(timing, MICROSECOND, 100 * MICROSECOND),
-        wake_ns=spread(timing, 50 * MICROSECOND, 1_200 * MICROSECOND),
+        wake_ns=spread(timing, 100 * MICROSECOND, 1_600 * MICROSECOND),
         ring_delay_ns=ring_delay_ns,
         counters_lag=counters_lag,
         clock_offset_ns=offsets,

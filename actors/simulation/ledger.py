@@ -67,6 +67,11 @@ class Ledger:
         self._rings = RingRanges(findings, known, self._sessions, read_ring, ring_bytes)
         self._orders = Orders(findings)
         self._bells = Bells(findings)
+        # Hot: a process put a message into a ring that the receiver, of the same node, reads; it
+        # rang the receiver's bell; whom it owes one.
+        self.offered = self._bells.on_offered
+        self.rung = self._bells.on_rung
+        self.bells_owed = self._bells.owed
         self._talk = TermTalk(
             findings, self._committed, majority=majority, election_timeout_ns=election_timeout_ns
         )
@@ -346,14 +351,6 @@ class Ledger:
     def acted(self, node: int, process: str, incarnation: int, at_ns: int) -> None:
         """This process did something that others can see: sent, answered, wrote, flushed."""
         self._processes.acted(self._steps[node], process, incarnation, at_ns)
-
-    def offered(self, giver: Giver, receiver: str) -> None:
-        """A process put a message into a ring that `receiver`, of the same node, reads."""
-        self._bells.on_offered(giver, receiver)
-
-    def rung(self, giver: Giver, receiver: str) -> None:
-        """It rang the bell of `receiver`."""
-        self._bells.on_rung(giver, receiver)
 
     def worked(self, giver: Giver, at_ns: int) -> None:
         """A do_work of it is over."""

@@ -210,17 +210,15 @@ class ReachObserver:
     ) -> None:
         """`core.step(event)` gave `effects`. Hot."""
         replica = self._replicas[node]
-        match event:
-            case Persisted():
-                self._on_persisted(replica, core, event.seq)
-            case DiskFullChanged():
-                if replica.is_full and not event.is_full:
-                    self._counts.add(Reach.DISK_FULL_OVER)
-                replica.is_full = event.is_full
-            case EntryRotted():
-                self._counts.add(Reach.FAULTY_FOUND)
-            case _:
-                pass
+        kind = type(event)
+        if kind is Persisted:
+            self._on_persisted(replica, core, event.seq)  # type: ignore[union-attr]
+        elif kind is DiskFullChanged:
+            if replica.is_full and not event.is_full:  # type: ignore[union-attr]
+                self._counts.add(Reach.DISK_FULL_OVER)
+            replica.is_full = event.is_full  # type: ignore[union-attr]
+        elif kind is EntryRotted:
+            self._counts.add(Reach.FAULTY_FOUND)
         for effect in effects:
             if type(effect) in _WATCHED:
                 self._see(replica, core, event, effect)

@@ -251,8 +251,11 @@ class LaggingSlots:
         shared = self._shared
         if self._lagging is None or slot in self._lagging:
             seen_ns = self._memory.store()
-            if seen_ns > self._process.world_now_ns:
+            world_ns = self._process.world_now_ns
+            if seen_ns > world_ns:
                 late = shared.late.setdefault(slot, deque())
+                while late and late[0][0] <= world_ns:  # perhaps nobody ever reads it
+                    late.popleft()
                 late.append((seen_ns, self._process, shared.values[slot]))
         shared.values[slot] = value
 

@@ -41,6 +41,10 @@ from transport.shm import map_anonymous
 
 # Cursors that only guide; HEAD is not among them: a message says that it may be read.
 _GUIDES = frozenset(range(LINES * SLOTS_PER_LINE)) - {HEAD}
+# What only people look at: no process would notice whether others see it late.
+_METRICS = frozenset(
+    each for each in topology.Counter if each >= topology.Counter.PAYLOAD_BYTES_ACKNOWLEDGED
+) | {topology.Counter.IS_LEADER, topology.Counter.TERM, topology.Counter.LAST_INDEX}
 # What says that the files have something must not say so before they have it.
 _OF_FILES = frozenset((topology.Counter.WRITTEN, topology.Counter.MAP_GENERATION))
 # Rings that carry whole reports: what recovery found, a status. Half of a ring is the most that
@@ -138,7 +142,8 @@ class SimulatedStation(Station):
         self.all_slots: Any = regions.counters.values  # as everybody will see them
         self.slots: Any = self.all_slots
         if is_lagging:
-            self.slots = LaggingSlots(regions.counters, process, self.memory, None)
+            lagging = frozenset(regions.slot_of.values()) - _METRICS
+            self.slots = LaggingSlots(regions.counters, process, self.memory, lagging)
         elif name == topology.WRITER:
             self.slots = OwnTimeSlots(regions.counters.values, process, _OF_FILES)
         self._page: Any = (

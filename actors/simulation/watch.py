@@ -49,6 +49,8 @@ class Watch:
         self.cores: dict[int, RaftCore] = {}  # of running replicas that have recovered
         self._world = world
         self._ledger = ledger
+        self.offered, self.rung = ledger.offered, ledger.rung  # hot
+        self._bells_owed = ledger.bells_owed
         self._facts = facts
         self._reach = reach
         self._rings: dict[int, PayloadRingReader] = {}
@@ -85,17 +87,10 @@ class Watch:
         text = f"{process} slept for {late_ns / 1e6:.1f} ms while there was news for it"
         self._complain(Invariant.I13, text)
 
-    def offered(self, giver: Giver, receiver: str) -> None:
-        """Hot. A process put a message into a ring of `receiver`'s."""
-        self._ledger.offered(giver, receiver)
-
-    def rung(self, giver: Giver, receiver: str) -> None:
-        """Hot. It rang the bell of `receiver`."""
-        self._ledger.rung(giver, receiver)
-
-    def worked(self, node: int, process: str) -> None:
+    def worked(self, giver: Giver) -> None:
         """Hot. A do_work of it is over."""
-        self._ledger.worked((node, process), self._world.now_ns)
+        if self._bells_owed.get(giver):
+            self._ledger.worked(giver, self._world.now_ns)
 
     def egress_watches(self, node: int, is_watching: bool) -> None:
         """Raft has heard from egress whether it waits for what becomes visible."""

@@ -14,28 +14,28 @@ Giver = tuple[int, str]  # a node, and a process of it
 class Bells:
     """All processes'."""
 
-    __slots__ = ("_findings", "_owed")
+    __slots__ = ("_findings", "owed")
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
-        self._owed: dict[Giver, dict[str, None]] = {}  # receivers
+        self.owed: dict[Giver, dict[str, None]] = {}  # receivers; read by hot paths
 
     def on_offered(self, giver: Giver, receiver: str) -> None:
         """A message is in a ring that `receiver` reads. Hot."""
-        owed = self._owed.get(giver)
+        owed = self.owed.get(giver)
         if owed is None:
-            owed = self._owed[giver] = {}
+            owed = self.owed[giver] = {}
         owed[receiver] = None
 
     def on_rung(self, giver: Giver, receiver: str) -> None:
         """Everything before this finds it awake. Hot."""
-        owed = self._owed.get(giver)
+        owed = self.owed.get(giver)
         if owed:
             owed.pop(receiver, None)
 
     def on_worked(self, giver: Giver, at_ns: int) -> None:
-        """A do_work is over: a bell that is still owed comes with other news, or never. Hot."""
-        owed = self._owed.get(giver)
+        """A do_work is over: a bell that is still owed comes with other news, or never."""
+        owed = self.owed.get(giver)
         if not owed:
             return
         node, process = giver
@@ -46,6 +46,6 @@ class Bells:
 
     def on_death(self, node: int, process: str) -> None:
         """The dead owe nothing; "" is all processes of the node."""
-        for giver in list(self._owed):
+        for giver in list(self.owed):
             if giver[0] == node and process in ("", giver[1]):
-                del self._owed[giver]
+                del self.owed[giver]

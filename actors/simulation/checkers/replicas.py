@@ -50,6 +50,7 @@ from logstore.raft.events import (
     MetaPersisted,
     Persisted,
     Proposed,
+    Tick,
 )
 from logstore.raft.log_view import RecoveredLog
 
@@ -148,6 +149,9 @@ class ReplicaSteps:
             self._findings.report(Invariant.I15, text, at_ns)
             return
         kind: type = type(event)
+        if kind is Tick and not effects and not replica.orphans and _is_still(replica, core):
+            self._talk.stepped(replica, core, event, effects, at_ns)
+            return
         if kind is Persisted:
             self._claims.on_persisted(replica, event.seq, at_ns)  # type: ignore[union-attr]
         elif kind is Proposed or kind is AppendReceived:
@@ -327,3 +331,10 @@ class ReplicaSteps:
         if effect.index > min(replica.commit, self._committed.last_index):
             text = f"node {replica.node} lets entry {effect.index} be acknowledged, uncommitted"
             self._findings.report(Invariant.I10, text, at_ns)
+
+
+def _is_still(replica: Replica, core: Core) -> bool:
+    """Nothing that is read of a core after its step has moved."""
+    if core.term != replica.term or core.commit != replica.commit:
+        return False
+    return core.role is not Role.LEADER or replica.term == replica.led_term
