@@ -1,4 +1,4 @@
-"""`python -m benchmarks saturate|compare|idle`: arguments in, a result file out."""
+"""`python -m benchmarks saturate|compare|idle|spark`: arguments in, a result file out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import click
 import msgspec
 
 from benchmarks.compare import compare as compare_all
-from benchmarks.environment import describe_environment, require_real_file_system
+from benchmarks.environment import (
+    Document,
+    current_commit,
+    describe_environment,
+    require_real_file_system,
+)
 from benchmarks.idle import measure_idle
 from benchmarks.results import Result, write_result
 from benchmarks.saturate import Settings
@@ -95,6 +100,28 @@ def compare(pairs: int, seconds: float, folder: Path, json_path: str) -> None:
     result = Result("compare", describe_environment(folder), rows, found.summary)
     write_result(json_path, result, found.samples)
     _say(msgspec.json.format(msgspec.json.encode(found.summary), indent=2).decode())
+
+
+@benchmarks.command("spark")
+@click.option("--mb", "size_mb", type=click.IntRange(10, 100_000), default=400, show_default=True)
+@click.option("--rounds", type=click.IntRange(1, 99), default=5, show_default=True)
+@_folder
+@click.option("--json", "json_path", default="benchmarks/results/spark.json", show_default=True)
+def spark(size_mb: int, rounds: int, folder: Path, json_path: str) -> None:
+    """Source, archive and sink of Spark (needs the extra `spark`); medians of the rounds."""
+    require_real_file_system(folder)
+    from benchmarks.spark import measure_spark, table
+
+    found = measure_spark(folder, size_mb=size_mb, rounds=rounds, say=_say)
+    environment: Document = {
+        **describe_environment(folder),
+        **found.versions,
+        "commit": current_commit(),
+        "command": f"python -m benchmarks spark --mb {size_mb} --rounds {rounds}",
+    }
+    rows = [*found.rounds, *found.loads]
+    write_result(json_path, Result("spark", environment, rows, found.summary), rows)
+    click.echo(table(found.summary))
 
 
 def _say(text: str) -> None:

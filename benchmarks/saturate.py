@@ -84,12 +84,16 @@ def saturate(settings: Settings, folder: Path) -> tuple[Row, list[Sample]]:
         with EmbeddedCluster(Path(own), config) as cluster:
             cluster.start_all()
             leader = cluster.wait_for_leader()
-            return _measure(settings, cluster, leader, Path(own) / "samples")
+            return measure_load(settings, cluster, leader, Path(own) / "samples")
 
 
-def _measure(
+def measure_load(
     settings: Settings, cluster: EmbeddedCluster, leader: int, samples_path: Path
 ) -> tuple[Row, list[Sample]]:
+    """Run once at a cluster that runs already.
+
+    Raises: as `saturate`.
+    """
     spec = LoadSpec(
         endpoints=cluster.endpoints,
         payload_bytes=settings.payload,

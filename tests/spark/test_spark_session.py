@@ -31,6 +31,14 @@ def test_a_second_start_gives_the_session_that_is_there(spark: SparkSession) -> 
     assert start_session().sparkContext is spark.sparkContext
 
 
+def test_results_of_a_batch_of_the_log_come_directly_unless_told_otherwise(
+    spark: SparkSession,
+) -> None:
+    settings = spark.sparkContext.getConf()
+    assert settings.get("spark.task.maxDirectResultSize") == "32m"
+    assert settings.get("spark.driver.memory") == "1g", "what is given comes first"
+
+
 def test_without_java_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

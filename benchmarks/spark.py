@@ -1,0 +1,299 @@
+"""How fast Spark reads, archives and writes a log of three replicas on this machine.
+
+Owns the course of a run, the figures and what is wanted of them. One session with one task at a
+time (`local[1]`), one cluster; what is compared with each other runs in turn. Medians decide.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from statistics import median
+from threading import Event, Thread
+from typing import Any
+
+import msgspec
+
+from benchmarks.saturate import Row, Settings, measure_load
+from benchmarks.spark_rounds import PAYLOAD_BYTES, ROW_BYTES, Round, Rounds, fill
+from benchmarks.spark_usage import PeakMemory, SparkUsage, find_jvm
+from logstore.cli.embedded import EmbeddedCluster, make_config
+from logstore.client.clock import monotonic_ns
+from logstore.config import Config
+from logstore.format.batch import batch_size
+from logstore.limits import MIB
+from logstore.settings import LimitSettings
+from logstore.spark import register, start_session
+
+REPLICAS = 3
+BATCH_MAX_BYTES = 16 * MIB
+PARTS_ROWS = 1_000_000
+OFFERED_PER_S = 10_000.0
+LOAD_SECONDS = 8.0
+LOAD_WINDOW_MB = 16.0
+# The JVM compiles what is hot while it runs: the first rounds measure the compiler.
+WARM_UP_ROUNDS = 3
+
+_SETTINGS = {
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+class Load(msgspec.Struct, frozen=True):
+    """Producers at a rate, with followers read at full speed beside them (`mb_read_per_s`) or
+    not (0.0). `kept`: acknowledged over offered."""
+
+    name: str
+    offered_per_s: float
+    kept: float
+    mb_read_per_s: float
+    row: Row
+
+
+class SparkFigures(msgspec.Struct, frozen=True):
+    rounds: list[Round]
+    loads: list[Load]
+    peak_mb: PeakMemory
+    versions: dict[str, str]
+    summary: dict[str, Any]
+
+
+Say = Callable[[str], None]
+
+
+def measure_spark(folder: Path, *, size_mb: int, rounds: int, say: Say) -> SparkFigures:
+    """Everything, once.
+
+    Raises:
+      LogStoreError: the cluster, a query or the load did not run through.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="spark-", dir=folder) as own,
+        EmbeddedCluster(Path(own), _config()) as cluster,
+    ):
+        cluster.start_all()
+        leader = cluster.wait_for_leader()
+        rows = fill(cluster.endpoints, size_mb)
+        for node in cluster.nodes:
+            cluster.wait_until_visible(node, rows)
+        with _session(Path(own)) as spark:
+            usage = SparkUsage(find_jvm())
+            work = Rounds(spark, usage, cluster.endpoints, rows, Path(own))
+            found = _all_rounds(work, rounds, say)
+            loads = _loads(cluster, leader, work, found, rounds, Path(own) / "samples", say)
+            return SparkFigures(
+                rounds=found,
+                loads=loads,
+                peak_mb=(peak := usage.peak_memory()),
+                versions=_versions(spark),
+                summary=summarise(found, loads, peak),
+            )
+
+
+def _config() -> Config:
+    """As it ships, but with the largest batches that there may be."""
+    limits = LimitSettings(batch_max="16MiB", bulk_window="16MiB", ring="128MiB")
+    return msgspec.structs.replace(make_config(REPLICAS, Random(os.urandom(8))), limits=limits)
+
+
+@contextmanager
+def _session(folder: Path) -> Iterator[Any]:
+    spark = start_session(
+        master="local[1]",
+        name="benchmark",
+        settings={**_SETTINGS, "spark.local.dir": str(folder / "local")},
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _versions(spark: Any) -> dict[str, str]:
+    return {
+        "spark": spark.version,
+        "java": str(spark.sparkContext._jvm.java.lang.System.getProperty("java.version")),
+    }
+
+
+def _all_rounds(work: Rounds, rounds: int, say: Say) -> list[Round]:
+    """Warm-up first; its rounds are not among those returned."""
+    found: list[Round] = []
+
+    def repeat(*each: Callable[[], Round]) -> None:
+        for number in range(WARM_UP_ROUNDS + rounds):
+            for measure in each:
+                done = measure()
+                is_warm = number >= WARM_UP_ROUNDS
+                say(f"{_line(done)}{'' if is_warm else ', warming up'}")
+                if is_warm:
+                    found.append(done)
+
+    repeat(work.source, work.parquet)
+    repeat(work.archive)
+    rows = batch_rows()
+    frame = work.prepare_rows(rows)
+    repeat(lambda: work.write("sink", frame, rows, atomic=True))
+    frame.unpersist()
+    frame = work.prepare_rows(PARTS_ROWS)
+    repeat(lambda: work.write("sink in parts", frame, PARTS_ROWS, atomic=False))
+    frame.unpersist()
+    return found
+
+
+def batch_rows() -> int:
+    """How many payloads of ROW_BYTES the largest batch holds, in round thousands."""
+    count = BATCH_MAX_BYTES // (ROW_BYTES + 4) // 1_000 * 1_000
+    return count if batch_size(count, count * ROW_BYTES) <= BATCH_MAX_BYTES else count - 1_000
+
+
+def _line(done: Round) -> str:
+    return (
+        f"{done.name}: {done.wall_s} s, {done.mb_per_s} MB/s, {done.mb_per_s_core} MB/s a core, "
+        f"{done.rows_per_s:.0f} rows/s; CPU {done.jvm_s} JVM + {done.workers_s} workers + "
+        f"{done.driver_s} driver"
+    )
+
+
+# --- producers beside readers ---
+
+
+def _loads(
+    cluster: EmbeddedCluster,
+    leader: int,
+    work: Rounds,
+    done: list[Round],
+    rounds: int,
+    samples: Path,
+    say: Say,
+) -> list[Load]:
+    """The same load alone and beside readers, in turn."""
+    settings = Settings(PAYLOAD_BYTES, 1, LOAD_WINDOW_MB, LOAD_SECONDS, OFFERED_PER_S)
+    size_mb = done[0].mb
+    found: list[Load] = []
+    for _ in range(max(1, rounds // 2)):
+        for name in ("producers alone", "producers beside readers"):
+            reader = _Reader(work.read_once) if name == "producers beside readers" else None
+            try:
+                row, _ = measure_load(settings, cluster, leader, samples)
+            finally:
+                seconds, reads = reader.stop() if reader else (1.0, 0)
+            kept = row.payloads_per_s / OFFERED_PER_S
+            load = Load(
+                name, OFFERED_PER_S, round(kept, 4), round(reads * size_mb / seconds, 1), row
+            )
+            say(f"{name}: kept {load.kept}, p99 {row.p99_ms} ms, read {load.mb_read_per_s} MB/s")
+            found.append(load)
+    return found
+
+
+class _Reader:
+    """Reads again and again in a thread of its own."""
+
+    def __init__(self, read: Callable[[], None]) -> None:
+        self._read = read
+        self._is_over = Event()
+        self._began_ns = monotonic_ns()
+        self._reads = 0
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, name="reader", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over.is_set():
+                self._read()
+                self._reads += 1
+        except BaseException as error:
+            self._error = error
+
+    def stop(self) -> tuple[float, int]:
+        """Seconds and whole reads."""
+        self._is_over.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return (monotonic_ns() - self._began_ns) / 1e9, self._reads
+
+
+# --- what it comes to ---
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    figure: str
+    unit: str
+    target: float
+
+
+WANTED = (
+    Wanted("source", "MB/s a core", 150.0),
+    Wanted("source over parquet, a core", "ratio", 0.5),
+    Wanted("source over parquet, wall", "ratio", 0.5),
+    Wanted("archive", "MB/s a core", 80.0),
+    Wanted("sink", "rows/s", 300_000.0),
+    Wanted("sink in parts", "rows/s", 300_000.0),
+    Wanted("producers beside readers", "kept", 0.97),
+)
+
+
+def summarise(rounds: list[Round], loads: list[Load], peak: PeakMemory) -> dict[str, Any]:
+    """Per figure the median, what is wanted and whether it is reached; and peak memory."""
+
+    def of(name: str, field: str) -> float:
+        return float(median(getattr(each, field) for each in rounds if each.name == name))
+
+    def over_parquet(field: str) -> float:
+        pairs = zip(
+            (each for each in rounds if each.name == "source"),
+            (each for each in rounds if each.name == "parquet"),
+            strict=True,
+        )
+        return float(round(median(getattr(a, field) / getattr(b, field) for a, b in pairs), 3))
+
+    measured = {
+        "source": of("source", "mb_per_s_core"),
+        "source over parquet, a core": over_parquet("mb_per_s_core"),
+        "source over parquet, wall": over_parquet("mb_per_s"),
+        "archive": of("archive", "mb_per_s_core"),
+        "sink": of("sink", "rows_per_s"),
+        "sink in parts": of("sink in parts", "rows_per_s"),
+        "producers beside readers": median(
+            each.kept for each in loads if each.name == "producers beside readers"
+        ),
+    }
+    summary: dict[str, Any] = {
+        wanted.figure: {
+            "unit": wanted.unit,
+            "target": wanted.target,
+            "measured": measured[wanted.figure],
+            "is_reached": measured[wanted.figure] >= wanted.target,
+        }
+        for wanted in WANTED
+    }
+    summary["peak_mb"] = msgspec.structs.asdict(peak)
+    return summary
+
+
+def table(summary: dict[str, Any]) -> str:
+    """The figures as a table in Markdown."""
+    lines = ["| figure | unit | wanted | measured | |", "|---|---|---|---|---|"]
+    for wanted in WANTED:
+        row = summary[wanted.figure]
+        verdict = "reached" if row["is_reached"] else "**missed**"
+        lines.append(
+            f"| {wanted.figure} | {wanted.unit} | >= {wanted.target:g} | {row['measured']:g} | "
+            f"{verdict} |"
+        )
+    peak = " · ".join(f"{name} {value:.0f}" for name, value in summary["peak_mb"].items())
+    return "\n".join([*lines, f"| peak memory | MB | | {peak} | |"])
