@@ -48,7 +48,7 @@ class Planner:
             raise Unreachable(
                 f"{error} (option endpoints: {options.endpoints}; waited fetchTimeoutMs = "
                 f"{options.fetch_timeout_ms})"
-            ) from error
+            ) from None  # Spark prints every traceback there is, before the words
         self.client = found.client
         self.cluster_id = found.cluster_id
         self.shown = Bounds(found.shown.log_start_lsn, found.shown.visible_lsn)

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from logstore.errors import ConfigError, InvalidRequest
+from logstore.errors import ConfigError, InvalidRequest, Unreachable
 from logstore.spark.connections import client_of
 from logstore.spark.sink_commit import commit_rows
 from logstore.spark.task_rows import PAYLOAD, TaskRows, collect_task, join_payloads
@@ -58,7 +58,13 @@ def ask_batch_max(options: WriteOptions) -> int:
       Unreachable: no replica answered in time.
     """
     client = client_of(options.endpoints, timeout_s=options.commit_timeout_s)
-    return client.batch_max_bytes()
+    try:
+        return client.batch_max_bytes()
+    except Unreachable as error:
+        raise Unreachable(
+            f"{error} (option endpoints: {options.endpoints}; waited commitTimeoutMs = "
+            f"{options.commit_timeout_ms})"
+        ) from None
 
 
 class LogBatchWriter(DataSourceArrowWriter):

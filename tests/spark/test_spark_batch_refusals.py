@@ -101,6 +101,9 @@ def test_no_replica_reachable_names_endpoints_and_patience(spark: SparkSession) 
     text = failure_of(frame.count)
     assert f"no replica answers at 127.0.0.1:{port}: is the cluster up?" in text
     assert "fetchTimeoutMs = 500" in text
+    assert text.count("Traceback") == 1
+    *_, ours, sparks = text.splitlines()
+    assert (ours.split(":")[0], sparks.split()[0]) == ("logstore.errors.Unreachable", "SQLSTATE:")
 
 
 def test_lsns_below_the_log_start_fail_a_query_or_are_left_out(

@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pyspark.sql import SparkSession
 
+from logstore.cli.main import main
 from logstore.errors import ConfigError
 from logstore.spark import start_session
 from tests.tidy.repository import text_of
@@ -47,6 +48,16 @@ def test_without_java_one_line_says_what_to_install(
     with pytest.raises(ConfigError, match="install Java 17 or newer") as caught:
         start_session()
     assert "\n" not in str(caught.value)
+
+
+def test_a_pipeline_without_java_ends_with_that_line_and_status_2(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["pipeline", "stats", "--lake", str(tmp_path)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "install Java 17 or newer" in line
 
 
 def test_installed_packages_are_the_pinned_ones_with_all_they_need() -> None:

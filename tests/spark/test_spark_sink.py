@@ -239,4 +239,6 @@ def test_a_log_is_not_overwritten_nor_written_out_of_reach(
     assert "a log is never overwritten" in failure_of(writer.mode("overwrite").save)
     [port] = free_base_ports(1)
     writer = writer.option("endpoints", f"127.0.0.1:{port}").option("commitTimeoutMs", 500)
-    assert f"no replica answers at 127.0.0.1:{port}" in failure_of(writer.mode("append").save)
+    text = failure_of(writer.mode("append").save)
+    assert f"no replica answers at 127.0.0.1:{port}: is the cluster up?" in text
+    assert "commitTimeoutMs = 500" in text

@@ -16,7 +16,7 @@ from logstore.spark.listener import Lag, lag_of
 from tests.spark.refusals import failure_of
 from tests.spark.rows import append
 from tests.spark.streams import forget_last_commit, lsns_of_batches, open_stream, run
-from tests.unit.client_stage import Cluster
+from tests.unit.client_stage import Cluster, free_base_ports
 
 
 @pytest.fixture
@@ -169,6 +169,22 @@ def test_options_of_a_stream_are_refused_by_name(
     words: str,
 ) -> None:
     assert words in failure_of(lambda: run(open_stream(spark, cluster, **options), tmp_path))
+
+
+def test_a_stream_names_columns_that_are_not_there_and_endpoints_that_do_not_answer(
+    spark: SparkSession, cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    reader = spark.readStream.format("logstore").option("endpoints", cluster.endpoints[0])
+    wrong = reader.schema("lsn BIGINT NOT NULL, value STRING").load()
+    assert "schema: no column 'value'; there are lsn, payload," in failure_of(
+        lambda: run(wrong, tmp_path / "wrong")
+    )
+    [port] = free_base_ports(1)
+    reader = spark.readStream.format("logstore").option("endpoints", f"127.0.0.1:{port}")
+    mute = reader.option("fetchTimeoutMs", 500).load()
+    text = failure_of(lambda: run(mute, tmp_path / "mute"))
+    assert f"no replica answers at 127.0.0.1:{port}: is the cluster up?" in text
+    assert "fetchTimeoutMs = 500" in text
 
 
 def test_a_checkpoint_of_another_cluster_is_refused(
