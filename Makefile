@@ -3,12 +3,13 @@ SHELL := /bin/sh
 VENV := .venv/bin
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
+CHAOS_ARGS ?=
 
-.PHONY: help .venv .venv-spark demo test test-spark check fix reference bench simulate explore mutants clean
+.PHONY: help .venv .venv-spark demo test test-spark test-spark-cluster chaos-spark check fix reference bench simulate explore mutants clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
-	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv: .venv/.complete ## the virtual environment, from constraints.txt
 
@@ -30,6 +31,12 @@ test: .venv/.complete ## every test (PYTEST_ARGS=… passes options on)
 
 test-spark: .venv-spark ## the tests of logstore.spark, with a real Spark (PYTEST_ARGS=… as above)
 	@.venv-spark/bin/python -m pytest tests/spark $(PYTEST_ARGS)
+
+test-spark-cluster: .venv-spark ## the same on a standalone master with two workers, started for it
+	@LOGSTORE_SPARK_MASTER=standalone .venv-spark/bin/python -m pytest tests/spark $(PYTEST_ARGS)
+
+chaos-spark: .venv-spark ## 200 kills across a million rows in and out (CHAOS_ARGS=… passes options on)
+	@.venv-spark/bin/python -m tests.spark.chaos $(CHAOS_ARGS)
 
 check: .venv/.complete ## format, lint, types, layers, tidy tests
 	$(VENV)/ruff format --check .

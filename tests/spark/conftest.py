@@ -1,8 +1,13 @@
-"""One Spark and one cluster for all tests of this folder: each takes seconds to start."""
+"""One Spark and one cluster for all tests of this folder: each takes seconds to start.
+
+LOGSTORE_SPARK_MASTER=standalone runs all of them on a standalone master with two workers.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
@@ -15,7 +20,16 @@ from logstore.cli.embedded import EmbeddedCluster, make_small_config
 from logstore.config import Config
 from logstore.settings import LimitSettings, StorageSettings
 from logstore.spark import connections, register, start_session
+from tests.spark.standalone import DRIVER_SETTINGS, StandaloneSpark
 
+IS_STANDALONE = os.environ.get("LOGSTORE_SPARK_MASTER") == "standalone"
+_LOCAL_SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 TIMEOUT_S = 300  # the first query of a session starts half a dozen processes
 
 
@@ -52,23 +66,27 @@ def log(cluster: EmbeddedCluster) -> Iterator[logstore.LogClient]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
-    session = start_session(
-        master="local[2,2]",
-        name="tests",
-        settings={
-            "spark.driver.memory": "1g",
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
+    with ExitStack() as stack:
+        master, settings = "local[2,2]", _LOCAL_SETTINGS
+        if IS_STANDALONE:
+            running = stack.enter_context(StandaloneSpark(tmp_path_factory.mktemp("master")))
+            master, settings = running.url, DRIVER_SETTINGS
+        folders = {
             "spark.local.dir": str(folder / "local"),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        },
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    register(session)
-    yield session
-    session.stop()
+        }
+        session = start_session(master=master, name="tests", settings=settings | folders)
+        session.sparkContext.setLogLevel("ERROR")
+        register(session)
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneSpark]:
+    """A master and two workers beside `spark`, for one driver at a time."""
+    with StandaloneSpark(tmp_path_factory.mktemp("standalone")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session", autouse=True)
