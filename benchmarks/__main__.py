@@ -120,7 +120,7 @@ def spark(size_mb: int, rounds: int, folder: Path, json_path: str) -> None:
         "command": f"python -m benchmarks spark --mb {size_mb} --rounds {rounds}",
     }
     rows = [*found.rounds, *found.loads]
-    write_result(json_path, Result("spark", environment, rows, found.summary), rows)
+    write_result(json_path, Result("spark", environment, rows, found.summary), found.samples)
     click.echo(table(found.summary))
 
 

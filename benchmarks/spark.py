@@ -35,6 +35,8 @@ PARTS_ROWS = 1_000_000
 OFFERED_PER_S = 10_000.0
 LOAD_SECONDS = 8.0
 LOAD_WINDOW_MB = 16.0
+ALONE = "producers alone"
+BESIDE = "producers beside readers"
 # The JVM compiles what is hot while it runs: the first rounds measure the compiler.
 WARM_UP_ROUNDS = 3
 
@@ -60,9 +62,11 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class SparkFigures(msgspec.Struct, frozen=True):
+    """`samples`: of the loads, one line per acknowledged batch."""
+
     rounds: list[Round]
     loads: list[Load]
-    peak_mb: PeakMemory
+    samples: list[dict[str, Any]]
     versions: dict[str, str]
     summary: dict[str, Any]
 
@@ -89,13 +93,16 @@ def measure_spark(folder: Path, *, size_mb: int, rounds: int, say: Say) -> Spark
             usage = SparkUsage(find_jvm())
             work = Rounds(spark, usage, cluster.endpoints, rows, Path(own))
             found = _all_rounds(work, rounds, say)
-            loads = _loads(cluster, leader, work, found, rounds, Path(own) / "samples", say)
+            loads = Loads(cluster, leader, work, Path(own) / "samples")
+            for number in range(max(1, rounds // 2)):
+                for each in (loads.alone(number + 1), loads.beside_readers(number + 1)):
+                    say(_load_line(each))
             return SparkFigures(
                 rounds=found,
-                loads=loads,
-                peak_mb=(peak := usage.peak_memory()),
+                loads=loads.found,
+                samples=loads.samples,
                 versions=_versions(spark),
-                summary=summarise(found, loads, peak),
+                summary=summarise(found, loads.found, usage.peak_memory()),
             )
 
 
@@ -169,43 +176,54 @@ def _line(done: Round) -> str:
 # --- producers beside readers ---
 
 
-def _loads(
-    cluster: EmbeddedCluster,
-    leader: int,
-    work: Rounds,
-    done: list[Round],
-    rounds: int,
-    samples: Path,
-    say: Say,
-) -> list[Load]:
-    """The same load alone and beside readers, in turn."""
-    settings = Settings(PAYLOAD_BYTES, 1, LOAD_WINDOW_MB, LOAD_SECONDS, OFFERED_PER_S)
-    size_mb = done[0].mb
-    found: list[Load] = []
-    for _ in range(max(1, rounds // 2)):
-        for name in ("producers alone", "producers beside readers"):
-            reader = _Reader(work.read_once) if name == "producers beside readers" else None
-            try:
-                row, _ = measure_load(settings, cluster, leader, samples)
-            finally:
-                seconds, reads = reader.stop() if reader else (1.0, 0)
-            kept = row.payloads_per_s / OFFERED_PER_S
-            load = Load(
-                name, OFFERED_PER_S, round(kept, 4), round(reads * size_mb / seconds, 1), row
-            )
-            say(f"{name}: kept {load.kept}, p99 {row.p99_ms} ms, read {load.mb_read_per_s} MB/s")
-            found.append(load)
-    return found
+class Loads:
+    """The same load alone and beside readers. Used by one thread."""
+
+    def __init__(self, cluster: EmbeddedCluster, leader: int, work: Rounds, samples: Path) -> None:
+        self._cluster = cluster
+        self._leader = leader
+        self._work = work
+        self._path = samples
+        self.found: list[Load] = []
+        self.samples: list[dict[str, Any]] = []
+
+    def alone(self, number: int) -> Load:
+        return self._measure(ALONE, number, lambda: 0.0)
+
+    def beside_readers(self, number: int) -> Load:
+        reader = _Reader(self._work)
+        try:
+            return self._measure(BESIDE, number, reader.stop)
+        finally:
+            reader.stop()
+
+    def _measure(self, name: str, number: int, stop: Callable[[], float]) -> Load:
+        settings = Settings(PAYLOAD_BYTES, 1, LOAD_WINDOW_MB, LOAD_SECONDS, OFFERED_PER_S)
+        row, samples = measure_load(settings, self._cluster, self._leader, self._path)
+        kept = round(row.payloads_per_s / OFFERED_PER_S, 4)
+        load = Load(name, OFFERED_PER_S, kept, round(stop(), 1), row)
+        self.found.append(load)
+        self.samples += [
+            {"figure": name, "pair": number, **msgspec.structs.asdict(each)} for each in samples
+        ]
+        return load
+
+
+def _load_line(load: Load) -> str:
+    return (
+        f"{load.name}: kept {load.kept}, p50 {load.row.p50_ms} ms, p99 {load.row.p99_ms} ms, "
+        f"{load.mb_read_per_s} MB/s read"
+    )
 
 
 class _Reader:
-    """Reads again and again in a thread of its own."""
+    """Reads the whole log again and again, in a thread of its own."""
 
-    def __init__(self, read: Callable[[], None]) -> None:
-        self._read = read
+    def __init__(self, work: Rounds) -> None:
+        self._work = work
         self._is_over = Event()
         self._began_ns = monotonic_ns()
-        self._reads = 0
+        self._mb = 0.0
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, name="reader", daemon=True)
         self._thread.start()
@@ -213,18 +231,17 @@ class _Reader:
     def _run(self) -> None:
         try:
             while not self._is_over.is_set():
-                self._read()
-                self._reads += 1
+                self._mb += self._work.source().mb
         except BaseException as error:
             self._error = error
 
-    def stop(self) -> tuple[float, int]:
-        """Seconds and whole reads."""
+    def stop(self) -> float:
+        """End after the read under way; MB/s."""
         self._is_over.set()
         self._thread.join()
         if self._error is not None:
             raise self._error
-        return (monotonic_ns() - self._began_ns) / 1e9, self._reads
+        return self._mb * 1e9 / (monotonic_ns() - self._began_ns)
 
 
 # --- what it comes to ---
@@ -243,7 +260,7 @@ WANTED = (
     Wanted("archive", "MB/s a core", 80.0),
     Wanted("sink", "rows/s", 300_000.0),
     Wanted("sink in parts", "rows/s", 300_000.0),
-    Wanted("producers beside readers", "kept", 0.97),
+    Wanted(BESIDE, "kept", 0.97),
 )
 
 
@@ -268,9 +285,7 @@ def summarise(rounds: list[Round], loads: list[Load], peak: PeakMemory) -> dict[
         "archive": of("archive", "mb_per_s_core"),
         "sink": of("sink", "rows_per_s"),
         "sink in parts": of("sink in parts", "rows_per_s"),
-        "producers beside readers": median(
-            each.kept for each in loads if each.name == "producers beside readers"
-        ),
+        BESIDE: median(each.kept for each in loads if each.name == BESIDE),
     }
     summary: dict[str, Any] = {
         wanted.figure: {

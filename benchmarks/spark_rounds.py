@@ -5,6 +5,7 @@ Owns how a round goes and what it is over. Must not know how often, or what is w
 
 from __future__ import annotations
 
+import shutil
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -78,9 +79,9 @@ class Rounds:
 
     def source(self) -> Round:
         """Followers into nowhere."""
-        return self._measure("source", self._rows, PAYLOAD_BYTES, self.read_once)
+        return self._measure("source", self._rows, PAYLOAD_BYTES, self._read)
 
-    def read_once(self) -> None:
+    def _read(self) -> None:
         _discard(self._log().option("replica", "follower").option("endingLsn", self._rows).load())
 
     def parquet(self) -> Round:
@@ -95,7 +96,10 @@ class Rounds:
         """All of it into a new lake."""
         self._number += 1
         name = f"lake-{self._number}"
-        return self._measure("archive", self._rows, PAYLOAD_BYTES, lambda: self._archive(name))
+        try:
+            return self._measure("archive", self._rows, PAYLOAD_BYTES, lambda: self._archive(name))
+        finally:
+            shutil.rmtree(self._folder / name, ignore_errors=True)
 
     def _archive(self, name: str) -> None:
         options = ArchiveOptions(

@@ -32,11 +32,12 @@ class TaskRows(WriterCommitMessage):
     """What one task wrote.
 
     Attributes:
-      rows: an Arrow stream of one binary column; b"" for none.
+      rows: an Arrow stream of one binary column, as an Arrow buffer, which pickles as it lies;
+        empty for none.
       query_id: of the stream; "" in a batch write.
     """
 
-    def __init__(self, *, rows: bytes, count: int, payload_bytes: int, query_id: str) -> None:
+    def __init__(self, *, rows: Any, count: int, payload_bytes: int, query_id: str) -> None:
         self.rows = rows
         self.count = count
         self.payload_bytes = payload_bytes
@@ -70,7 +71,7 @@ def collect_task(batches: Iterable[Any], *, batch_max_bytes: int, is_atomic: boo
             stream.write_batch(pa.RecordBatch.from_arrays([column], schema=_SCHEMA))
     context = TaskContext.get()
     query_id = context.getLocalProperty("sql.streaming.queryId") if context else None
-    rows = sink.getvalue().to_pybytes() if count else b""
+    rows = sink.getvalue() if count else pa.py_buffer(b"")
     return TaskRows(rows=rows, count=count, payload_bytes=payload_bytes, query_id=query_id or "")
 
 

@@ -139,6 +139,20 @@ def test_a_driver_that_died_after_the_sinks_commit_repeats_nothing(
     assert (committed.sequence, committed.last_lsn) == (1, copied)
 
 
+def test_a_name_of_its_own_outlives_the_checkpoint(
+    spark: SparkSession, cluster: EmbeddedCluster, log: logstore.LogClient, tmp_path: Path
+) -> None:
+    first, last = append(log, [b"one", b"two"])
+    stream = open_stream(spark, cluster, startingLsn=first, maxRecordsPerTrigger=2)
+    copy(stream.where(f"lsn <= {last}"), cluster, tmp_path / "a", txnAppId="copier")
+    found = last_commit(cluster.endpoints[0], "copier")
+    assert found is not None
+    assert (found.sequence, found.first_lsn, found.last_lsn) == (0, last + 1, last + 2)
+    copy(stream.where(f"lsn <= {last}"), cluster, tmp_path / "b", txnAppId="copier")
+    assert last_commit(cluster.endpoints[0], "copier") == found, "batch 0 counts as written"
+    assert log.admin.commit_lsn() == last + 2
+
+
 @pytest.mark.parametrize("way", ["kill", "transfer"])
 def test_a_change_of_leader_under_a_stream_neither_loses_nor_doubles(
     spark: SparkSession,

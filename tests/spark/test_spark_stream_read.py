@@ -40,6 +40,19 @@ def test_available_now_reads_all_there_was_in_batches_within_the_limit_and_goes_
     assert run(stream, tmp_path) == []
 
 
+def test_a_stream_without_payloads_from_one_replica_in_one_batch(
+    spark: SparkSession, cluster: EmbeddedCluster, log: logstore.LogClient, tmp_path: Path
+) -> None:
+    """Trigger.Once heeds no limit."""
+    first, last = append(log, *[[b"x"] * 3] * 4)
+    stream = open_stream(
+        spark, cluster, startingLsn=first, maxRecordsPerTrigger=4, replica=2, includePayload="false"
+    )
+    cluster.wait_until_visible(2, last)
+    assert "payload" not in stream.columns
+    assert run(stream, tmp_path, once=True) == [(0, list(range(first, last + 1)))]
+
+
 def append_once(log: logstore.LogClient, batch_id: int) -> None:
     if batch_id == 0:
         append(log, [b"while it runs"] * 2)
