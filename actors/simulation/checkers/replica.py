@@ -68,6 +68,11 @@ class Replica:
     clock_ns: int = 0  # of its last Tick
     handover_ns: int = NEVER_NS  # since when its leader has been handing over, by its own clock
     is_full: bool = False
+    office_ns: int = 0  # since when it leads, by its own clock
+    heard_ns: dict[int, int] = field(default_factory=dict)  # peer -> when it spoke to this leader
+    lonely_ns: int = NEVER_NS  # from when on it has to have heard more; a leader's
+    heeded_term: int = 0  # its term, if it has heard the leader of that
+    heeded_ns: int = 0  # when, by its own clock
     admits: dict[int, tuple[int, int]] = field(default_factory=dict)  # gen -> (index, chain)
     ordered: deque[Ordered] = field(default_factory=deque)
     faulty: list[int] = field(default_factory=list)
@@ -82,6 +87,8 @@ class Replica:
         self.term = self.vote = self.commit = self.led_term = self.durable_term = 0
         self.visible_index = self.visible_lsn = self.gen = -1
         self.clock_ns, self.handover_ns, self.is_full = 0, NEVER_NS, False
+        self.office_ns, self.heard_ns, self.lonely_ns = 0, {}, NEVER_NS
+        self.heeded_term = self.heeded_ns = 0
         self.admits, self.ordered, self.faulty = {}, deque(), []
         self.saves, self.saved_term = deque(), 0
         self.ranges, self.needed_ranges, self.orphans = {}, set(), {}

@@ -180,7 +180,7 @@ class ReplicaSteps:
         is_leader = core.role is Role.LEADER
         if is_leader and term != replica.led_term:
             self._elections.on_leader(replica, term, at_ns)
-            self._talk.on_leader(term, replica.log.last_index)
+            self._talk.on_leader(replica, term)
         if core.commit != replica.commit:
             leader_term = term if is_leader else committed_term
             self._advance(replica, core.commit, leader_term=leader_term, at_ns=at_ns)

@@ -1,7 +1,7 @@
 """What leaders and followers say to each other within a term: which rule reads which message.
 
-Owns nothing but the rules beside it: `verified`, `read_rounds`, `peer_streams`, `handovers`. Each
-is told of a step's event first, then of its effects in their order.
+Owns nothing but the rules beside it: `verified`, `read_rounds`, `peer_streams`, `handovers`,
+`contacts`. Each is told of a step's event first, then of its effects in their order.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from actors.simulation.checkers.committed_log import CommittedLog
+from actors.simulation.checkers.contacts import Contacts
 from actors.simulation.checkers.handovers import Handovers
 from actors.simulation.checkers.invariant import Findings
 from actors.simulation.checkers.peer_streams import PeerStreams
@@ -23,6 +24,8 @@ from logstore.format.peer_messages import (
     AppendPersisted,
     Heartbeat,
     HeartbeatReply,
+    PreVoteRequest,
+    VoteRequest,
 )
 from logstore.model import Role
 from logstore.raft.effects import (
@@ -31,6 +34,7 @@ from logstore.raft.effects import (
     Answer,
     Effect,
     ReadIndexAnswered,
+    SaveMeta,
     Send,
     StopLeading,
 )
@@ -50,7 +54,7 @@ _HANDED_OVER = frozenset((AdmissionClosed, Admit, StopLeading))
 class TermTalk:
     """All replicas'. `election_timeout_ns`: their patience."""
 
-    __slots__ = ("_committed", "_handovers", "_reads", "_streams", "_verified")
+    __slots__ = ("_committed", "_contacts", "_handovers", "_reads", "_streams", "_verified")
 
     def __init__(
         self,
@@ -65,10 +69,14 @@ class TermTalk:
         self._reads = ReadRounds(findings, majority=majority)
         self._streams = PeerStreams(findings)
         self._handovers = Handovers(findings, election_timeout_ns=election_timeout_ns)
+        self._contacts = Contacts(
+            findings, majority=majority, election_timeout_ns=election_timeout_ns
+        )
 
-    def on_leader(self, term: int, noop_index: int) -> None:
-        """Somebody leads `term` from now on."""
-        self._streams.on_leader(term, noop_index)
+    def on_leader(self, replica: Replica, term: int) -> None:
+        """The replica leads `term` from now on; its last entry is the term's no-op."""
+        self._streams.on_leader(term, replica.log.last_index)
+        self._contacts.on_leader(replica, term)
 
     def sent(self, node: int, peer: int, append: Append, at_ns: int) -> None:
         """A replicator of `node` handed an entry for `peer` to the network."""
@@ -94,7 +102,9 @@ class TermTalk:
         nothing."""
         kind: type = type(event)
         if kind is Tick:
-            replica.clock_ns = event.now_ns  # type: ignore[union-attr]
+            replica.clock_ns = now_ns = event.now_ns  # type: ignore[union-attr]
+            if now_ns > replica.lonely_ns:
+                self._contacts.on_ticked(replica, core, at_ns)
             if not effects and replica.handover_ns == NEVER_NS:
                 return
         elif kind is ControlReceived:
@@ -103,8 +113,10 @@ class TermTalk:
             append = event.append  # type: ignore[union-attr]
             if append.term == core.term:
                 self._verified.on_shown(replica, append.term, append.header.index)
+                replica.heeded_term, replica.heeded_ns = append.term, replica.clock_ns
         elif kind is StreamAnswer:
             if event.message.term == core.term and core.role is Role.LEADER:  # type: ignore[union-attr]
+                replica.heard_ns[event.sender] = replica.clock_ns  # type: ignore[union-attr]
                 self._streams.on_heard(replica, core.term, event, effects, at_ns)  # type: ignore[arg-type]
         elif kind is ReadIndexRequested:
             if core.role is Role.LEADER:
@@ -124,6 +136,11 @@ class TermTalk:
                 self._reads.on_answered(replica, core.term, effect, at_ns)  # type: ignore[arg-type]
             elif kind in _HANDED_OVER:
                 self._handovers.on_effect(replica, effect)
+                if kind is StopLeading:
+                    self._contacts.on_end(replica)
+            elif kind is SaveMeta:
+                if effect.term > replica.heeded_term:  # type: ignore[union-attr]
+                    replica.heeded_term = 0
         if type(event) is Tick and replica.handover_ns != NEVER_NS:
             self._handovers.on_ticked(replica, core, at_ns)
 
@@ -136,11 +153,16 @@ class TermTalk:
         at_ns: int,
     ) -> None:
         message, term = event.message, core.term
+        if isinstance(message, VoteRequest | PreVoteRequest):
+            self._contacts.on_asked(replica, core, message, effects, at_ns)
+            return
         if message.term != term:
             return
         if isinstance(message, Heartbeat):
+            replica.heeded_term, replica.heeded_ns = term, replica.clock_ns
             self._verified.on_shown(replica, term, message.prev_index)
         elif isinstance(message, HeartbeatReply) and core.role is Role.LEADER:
+            replica.heard_ns[event.sender] = replica.clock_ns
             self._reads.on_replied(replica, term, event.sender, message.round)
             self._streams.on_heard(replica, term, event, effects, at_ns)
 

@@ -171,24 +171,27 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "no-check-quorum",
-        "SAFETY V6",
+        "SAFETY V6, FAULTS N1",
         "logstore.raft.replication:step_down_without_quorum",
         "if has_quorum_contact(state, leading):",
         "if state.leading is leading:",
         "a leader that hears nobody leads on",
-        unreachable="it commits nothing and confirms no read, and steps down when a link is healed:"
-        " it keeps clients waiting only as long as links are cut, which no checker holds against"
-        " anybody",
     ),
     mutant(
         "votes-while-a-leader-is-heard",
-        "SAFETY C1",
+        "SAFETY C1, FAULTS N10",
         f"{CORE}:_on_control",
         "not message.is_transfer and election.is_sticky(state)",
         "not message.is_transfer and state.term < 0",
         "a vote request moves the term of who hears a leader",
-        unreachable="a candidate has won a pre-vote first, so a majority heard no leader; this"
-        " costs an election at worst, and no entry",
+    ),
+    mutant(
+        "pre-votes-while-a-leader-is-heard",
+        "SAFETY C1, FAULTS N3",
+        f"{ELECTION}:on_pre_vote_request",
+        "        and not is_sticky(state)\n",
+        "",
+        "whoever was cut off is helped into an election that the cluster does not need",
     ),
     # --- transfer ---
     mutant(

@@ -36,7 +36,7 @@ from tests.simulation.histories.node import Core, Node
 
 START = Position(NO_INDEX, NO_TERM, Lsn(1), chain_start(bytes(range(16))))
 STEP_NS = 1_000
-ELECTION_NS = 1_000_000
+ELECTION_NS = 50_000_000
 PRODUCER = 7
 RING_BYTES = 1 << 16
 

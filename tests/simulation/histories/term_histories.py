@@ -1,4 +1,5 @@
-"""Histories of what is said within a term: votes, rounds of reads, streams, handovers, starts."""
+"""Histories of what is said within a term: votes, rounds of reads, streams, handovers, starts, who
+is heard."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ from logstore.format.peer_messages import (
     AppendPersisted,
     Heartbeat,
     HeartbeatReply,
+    PreVoteReply,
+    PreVoteRequest,
+    VoteRequest,
 )
 from logstore.model import Index, Lsn, NodeId, Role, Term
 from logstore.raft.effects import (
@@ -18,6 +22,7 @@ from logstore.raft.effects import (
     Effect,
     Lead,
     ReadIndexAnswered,
+    SaveMeta,
     Send,
     StopLeading,
 )
@@ -177,7 +182,7 @@ def two_starts_look_alike(stage: Stage, is_broken: bool) -> None:
 # --- handovers ---
 
 
-@breaks("I13", says="takes nothing 0.001 s after it began to hand over")
+@breaks("I13", says="takes nothing 0.050 s after it began to hand over")
 def a_handover_ends_without_admission(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.step(1, Tick(5), AdmissionClosed(1, 0, "transfer"))
@@ -186,17 +191,78 @@ def a_handover_ends_without_admission(stage: Stage, is_broken: bool) -> None:
     stage.step(1, Tick(5 + ELECTION_NS), *effects)
 
 
-@breaks("I13", says="takes nothing 0.002 s after it began to hand over")
+@breaks("I13", says="takes nothing 0.100 s after it began to hand over")
 def a_handover_ends_closed_although_there_is_space_again(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.step(1, Tick(5), AdmissionClosed(1, 0, "transfer"))
     stage.step(1, DiskFullChanged(True))
     stage.step(1, Tick(5 + ELECTION_NS))
+    reply(stage, 1, 2, 1)
     if is_broken:
         stage.step(1, DiskFullChanged(False))
     else:
         stage.nodes[1].core.role = Role.FOLLOWER
     stage.step(1, Tick(5 + 2 * ELECTION_NS))
+
+
+# --- who is heard ---
+
+
+@breaks("I13", says="leads term 1 and has heard no majority for 0.100 s")
+def a_leader_hears_nobody_and_leads_on(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    in_office_ns = stage.now_ns
+    stage.step(1, Tick(in_office_ns + ELECTION_NS))
+    if not is_broken:
+        stage.nodes[1].core.role = Role.FOLLOWER
+        stage.idle(1, StopLeading(FIRST))
+    stage.step(1, Tick(in_office_ns + 2 * ELECTION_NS))
+
+
+@breaks("I13", says="leads term 1 and has heard no majority for 0.100 s")
+def a_leader_is_told_of_a_newer_term_by_nobody_it_leads(stage: Stage, is_broken: bool) -> None:
+    """What speaks of another term is no follower's word."""
+    stage.elect_first()
+    in_office_ns = stage.now_ns
+    for beat in range(1, 4):
+        stage.step(1, Tick(in_office_ns + beat * ELECTION_NS))
+        if is_broken:
+            stage.step(1, ControlReceived(NodeId(2), 1, PreVoteRequest(Term(2), Index(1), FIRST)))
+        else:
+            reply(stage, 1, 2, 1)
+
+
+@breaks("I13", says="node 2 enters a candidate's term, 2, and hears the leader of term 1")
+def a_vote_request_moves_who_hears_a_leader(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    asked = VoteRequest(Term(2), Index(1), FIRST, not is_broken)  # a successor may
+    stage.step(2, Tick(stage.now_ns))
+    stage.beat(2, 1, 1)
+    stage.nodes[2].core.term = 2
+    stage.step(2, ControlReceived(NodeId(3), 1, asked), SaveMeta(2, Term(2), NodeId(3)))
+
+
+@breaks("I13", says="node 1 enters a candidate's term, 2, and hears the leader of term 1")
+def a_vote_request_moves_a_leader_with_a_majority(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    asked = VoteRequest(Term(2), Index(1), FIRST, False)
+    stage.step(1, Tick(stage.now_ns))
+    reply(stage, 1, 2, 1)
+    stage.step(1, Tick(stage.now_ns + (ELECTION_NS // 2 if is_broken else ELECTION_NS)))
+    stage.nodes[1].core.term, stage.nodes[1].core.role = 2, Role.FOLLOWER
+    effects: list[Effect] = [StopLeading(FIRST), SaveMeta(2, Term(2), NodeId(3))]
+    stage.step(1, ControlReceived(NodeId(3), 1, asked), *effects)
+
+
+@breaks("I13", says="node 2 grants a pre-vote, 2, and hears the leader of term 1")
+def a_pre_vote_is_granted_while_a_leader_is_heard(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    heard_ns = stage.now_ns
+    stage.step(2, Tick(heard_ns))
+    stage.beat(2, 1, 1)
+    stage.step(2, Tick(heard_ns + (ELECTION_NS - 1 if is_broken else ELECTION_NS)))
+    asked = ControlReceived(NodeId(3), 1, PreVoteRequest(Term(2), Index(1), FIRST))
+    stage.step(2, asked, Answer(NodeId(3), PreVoteReply(Term(2), True)))
 
 
 # --- acts ---
