@@ -176,8 +176,9 @@ class CorruptData(LogStoreError):
 
 
 class ReplicaLost(CorruptData):
-    """Damage that this replica cannot go on with: a truncation would leave an entry as the last of
-    which nothing is left. Move the folder away and add a replica with a new uuid."""
+    """Damage that this replica cannot go on with: nothing is left of an entry that its leader
+    compares with, or that a truncation leaves as the last one. Move the folder away and add a
+    replica with a new uuid."""
 
 
 # --- retry elsewhere or later ---

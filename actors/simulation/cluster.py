@@ -144,7 +144,7 @@ class _ClientLife:
         return MONOTONIC_BASE_NS + self._cluster.world.now_ns
 
     def on_death(self, process: Process, reason: str) -> None:
-        self._cluster.watch.errors.append(f"{process.name}: {reason}")
+        self._cluster.watch.failed(f"{process.name}: {reason}")
 
     def on_broken(self, process: Process, error: BaseException) -> None:
         self._cluster.watch.broken(process.name, error)

@@ -362,9 +362,13 @@ class Ledger:
 
     # --- the end ---
 
-    def healed(self, at_ns: int, *, append_within_ns: int, equal_within_ns: int) -> None:
-        """No more faults: an append must be acknowledged, and all replicas be equal, in time."""
-        self._liveness.healed(at_ns, append_within_ns, equal_within_ns)
+    def healed(self, at_ns: int, *, append_within_ns: int) -> None:
+        """No more faults, a majority is well: an append must be acknowledged in time."""
+        self._liveness.healed(at_ns, append_within_ns)
+
+    def returned(self, at_ns: int, *, equal_within_ns: int) -> None:
+        """Everybody is back: all replicas must be equal in time."""
+        self._liveness.returned(at_ns, equal_within_ns)
 
     def converged(self, at_ns: int) -> None:
         """All replicas but excused ones hold and show the same, producers are silent, nothing is

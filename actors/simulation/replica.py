@@ -137,6 +137,11 @@ class Replica:
         if process is not None:
             process.expect()
 
+    def look_at_bounds(self) -> None:
+        """What its processes hold is told."""
+        for process in self.processes.values():
+            self._watch.look_at(process.name, process.actor)
+
     def kill(self, *, for_good: bool = False) -> None:
         """SIGKILL to every process; the page cache stays. `for_good`: nobody starts it again, but
         `start`."""
@@ -252,6 +257,7 @@ class Replica:
 
     def _respawn(self, name: str, incarnation: int) -> None:
         if self.is_running and incarnation == self.incarnation and name not in self.processes:
+            self._watch.respawned(self.node, name, incarnation)
             self._spawn(name)
 
     def _reap(self, process: Process) -> None:
@@ -344,12 +350,15 @@ class Replica:
             self._regions.forget_after(name, self._world.now_ns)
 
     def _on_call(self, name: str, process: Process) -> Callable[[str, str], None]:
+        incarnation = self.incarnation
+
         def tell(what: str, path: str) -> None:
             self._count_call(name, what, path)
+            self._watch.called(self.node, name, incarnation)
             if what == "write" and path.endswith(META_NAMES):
                 copy = int(path.endswith(META_NAMES[1]))
                 at_ns = process.local_now_ns
-                self._world.at(at_ns, self._tell_meta_written, self.incarnation, copy)
+                self._world.at(at_ns, self._tell_meta_written, incarnation, copy)
 
         return tell
 

@@ -110,6 +110,7 @@ class _Run:
                 cluster.replicas[node].kill(for_good=True)
         within_ns = ELECTIONS_TO_APPEND * self._election_ns + CLIENT_PATIENCE_NS
         self.workload.probe()
+        cluster.ledger.healed(cluster.world.now_ns, append_within_ns=within_ns)
         if not self._pass_for(self.workload.is_probe_acknowledged, within_ns):
             self._complain(f"no append was acknowledged within {within_ns / 1e9:.1f} s of the heal")
 
@@ -121,6 +122,10 @@ class _Run:
             cluster.replicas[node].start()
         self.workload.stop_appending()
         within_ns = ELECTIONS_TO_CONVERGE * self._election_ns + CLIENT_PATIENCE_NS
+        # Twice equal, with a pause between, then an audit with a pause behind it.
+        cluster.ledger.returned(
+            cluster.world.now_ns, equal_within_ns=3 * within_ns + 2 * SETTLE_NS + LOOK_NS
+        )
         if self._pass_for(self._is_equal, within_ns):
             # Late copies and answers find their end, and what they were answered with, too.
             self._pass_for(lambda: False, SETTLE_NS)
@@ -202,6 +207,8 @@ class _Run:
         world, cluster = self.cluster.world, self.cluster
         while world.now_ns < end_ns:
             world.run_until(min(end_ns, world.now_ns + LOOK_NS))
+            for replica in cluster.replicas.values():
+                replica.look_at_bounds()
             if cluster.has_problems:
                 return False
             if is_done():
@@ -218,6 +225,7 @@ class _Run:
         # what was wrong before a device lost what it had promised counts; the rest may follow
         until_ns = cluster.forgiven_ns or cluster.world.now_ns + 1
         violations = [each for each in cluster.violations if each.at_ns < until_ns]
+        errors = [text for at_ns, text in cluster.watch.errors if at_ns < until_ns]
         return SeedResult(
             seed=self.script.seed,
             simulated_ns=cluster.world.now_ns,
@@ -228,7 +236,8 @@ class _Run:
             faults_injected=dict(self.conductor.injected),
             reached=cluster.reach.counts(),
             event_hash=cluster.world.fingerprint(),
-            error="" if cluster.forgiven_ns else "\n".join(cluster.watch.errors),
+            error="\n".join(errors),
+            excused_ns=max(0, cluster.world.now_ns - until_ns),
         )
 
 

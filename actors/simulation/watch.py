@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from actors.simulation.bounds import holdings
 from actors.simulation.checkers.bells import Giver
 from actors.simulation.checkers.invariant import Invariant, Violation
 from actors.simulation.facts import DiskFacts
@@ -38,12 +39,12 @@ _NO_RECORD = bytes(RECORD_SIZE)
 
 class Watch:
     """One run's observer. Facts go to the ledger. What is wrong by itself, whatever else happened,
-    is in `violations`, and `errors` has those that no operating condition explains."""
+    is in `violations`, and `errors` has (time, text) of what no operating condition explains."""
 
     def __init__(
         self, world: World, ledger: Ledger, facts: DiskFacts, reach: ReachObserver
     ) -> None:
-        self.errors: list[str] = []
+        self.errors: list[tuple[int, str]] = []
         self.violations: list[Violation] = []
         self.born: dict[int, None] = {}  # replicas that are or were voters
         self.cores: dict[int, RaftCore] = {}  # of running replicas that have recovered
@@ -75,6 +76,19 @@ class Watch:
         if process in ("", EGRESS):
             self._watching.pop(node, None)
         self._ledger.died(node, process, incarnation)
+
+    def respawned(self, node: int, process: str, incarnation: int) -> None:
+        """A process that may restart alone is back."""
+        self._ledger.respawned(node, process, incarnation, self._world.now_ns)
+
+    def called(self, node: int, process: str, incarnation: int) -> None:
+        """This process begins a disk call that changes something."""
+        self._ledger.acted(node, process, incarnation, self._world.now_ns)
+
+    def look_at(self, process: str, actor: Any) -> None:
+        """What its bounded things hold now."""
+        for what, length, bound in holdings(actor):
+            self._ledger.queue(f"{process}/{what}", length, bound, self._world.now_ns)
 
     def liveness_lost(self, text: str) -> None:
         self._complain(Invariant.I13, text)
@@ -129,8 +143,12 @@ class Watch:
         """An error that no operating condition explains."""
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{process}: {type(error).__name__}: {error} ({where.name}:{where.lineno})"
+        self.failed(text)
+
+    def failed(self, text: str) -> None:
+        """Something went wrong that is no violation of a rule, and must not happen either."""
         self._world.note(text)
-        self.errors.append(text)
+        self.errors.append((self._world.now_ns, text))
 
     def read_ring(self, node: int, ring_start: int, ring_end: int) -> bytes | None:
         """The ledger's look at bytes that an entry is made of."""

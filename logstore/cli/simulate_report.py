@@ -115,6 +115,7 @@ def _numbers(totals: Totals, jobs: int) -> Table:
     rows = (
         ("seeds", f"{totals.seeds:,}"),
         ("simulated s", f"{totals.simulated_s:,.0f}"),
+        ("of them excused: a device lied", f"{totals.excused_s:,.0f}"),
         ("wall s", f"{totals.wall_s:,.1f}"),
         ("simulated s a minute and job", f"{speed:,.0f}"),
         ("events", f"{totals.events:,}"),

@@ -29,6 +29,10 @@ class FaultyEntries:
     def __contains__(self, index: Index) -> bool:
         return any(first <= index <= last for first, last in self.ranges)
 
+    def range_of(self, index: Index) -> Range:
+        """The range that holds `index`, which is faulty."""
+        return next(each for each in self.ranges if each[0] <= index <= each[1])
+
     @property
     def first_range(self) -> Range:
         """The lowest faulty range, (0, 0) when the log is whole."""

@@ -7,7 +7,7 @@ ring range that is settled exactly once, here or when its Persist is answered (M
 
 from __future__ import annotations
 
-from logstore.errors import InvariantViolated
+from logstore.errors import InvariantViolated, ReplicaLost
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.peer_messages import (
     NO_ROUND,
@@ -118,7 +118,7 @@ def _matches(state: State, prev: Position) -> bool:
         return True
     if prev.index > log.last_index:
         return False
-    if log.term_at(prev.index) != prev.term:
+    if not _has_term(state, prev.index, prev.term):
         if prev.index <= state.commit:
             raise InvariantViolated(
                 f"entry {prev.index} is committed in term {log.term_at(prev.index)}, "
@@ -129,6 +129,29 @@ def _matches(state: State, prev: Position) -> bool:
     if ours is not None and ours != prev:
         raise InvariantViolated(f"same entry, different log: ours {ours}, the leader's {prev}")
     return True
+
+
+def _has_term(state: State, index: Index, term: Term) -> bool:
+    """Whether our entry at `index` is of `term`.
+
+    Of entries that damage left nothing of, the log knows the last one's term by what follows, of
+    the others only that terms never fall. A guess must not decide: taken for a conflict it would
+    remove whole entries behind it that were claimed, taken for a match it would verify another
+    entry.
+
+    Raises:
+      ReplicaLost: nobody can tell.
+    """
+    log = state.log
+    ours = log.term_at(index)
+    if index in state.faulty and log.position(index) is None:
+        highest = log.term_at(state.faulty.range_of(index)[1])
+        if ours < highest and ours <= term <= highest:
+            raise ReplicaLost(
+                f"entry {index}", 0, expected=f"term {term}, as its leader has it",
+                got=f"damage, of a term in {ours} to {highest}; replace this replica",
+            )  # fmt: skip
+    return ours == term
 
 
 def _reject(state: State, event: AppendReceived) -> None:
@@ -177,7 +200,7 @@ def _is_held(state: State, header: EntryHeader) -> bool:
     log = state.log
     if header.index > log.last_index:
         return False
-    return header.index <= log.start.index or log.term_at(header.index) == header.term
+    return header.index <= log.start.index or _has_term(state, header.index, header.term)
 
 
 def _check_duplicate(state: State, header: EntryHeader) -> None:

@@ -114,8 +114,8 @@ def test_the_object_has_the_keys_that_are_promised(tmp_path: Path) -> None:
     assert run("--seeds", "3", "--jobs", "1", "--json", "all.json") == 0
     document = json.loads((tmp_path / "all.json").read_bytes())
     assert set(document) == {
-        "seeds", "simulated_s", "wall_s", "events", "appends_acknowledged", "violations",
-        "faults_injected", "reached", "commit",
+        "seeds", "simulated_s", "excused_s", "wall_s", "events", "appends_acknowledged",
+        "violations", "faults_injected", "reached", "commit",
     }  # fmt: skip
     assert document["seeds"] == 3
     assert document["simulated_s"] == 90.0

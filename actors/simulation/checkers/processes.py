@@ -49,7 +49,7 @@ class Processes:
 
 
 class Liveness:
-    """From `healed` on: an append acknowledged in time, all replicas equal in time."""
+    """From `healed` on an append acknowledged in time, from `returned` on all replicas equal."""
 
     __slots__ = ("_append_by_ns", "_equal_by_ns", "_findings")
 
@@ -58,8 +58,10 @@ class Liveness:
         self._append_by_ns: int | None = None
         self._equal_by_ns: int | None = None
 
-    def healed(self, at_ns: int, append_within_ns: int, equal_within_ns: int) -> None:
+    def healed(self, at_ns: int, append_within_ns: int) -> None:
         self._append_by_ns = at_ns + append_within_ns
+
+    def returned(self, at_ns: int, equal_within_ns: int) -> None:
         self._equal_by_ns = at_ns + equal_within_ns
 
     def acknowledged(self, at_ns: int) -> None:

@@ -314,7 +314,7 @@ def nothing_is_acknowledged_after_the_faults(stage: Stage, is_broken: bool) -> N
     append = stage.invoke(0)
     if is_broken:
         stage.acknowledge(append, 1)
-    stage.ledger.healed(stage.tick(), append_within_ns=10_000, equal_within_ns=10_000)
+    stage.ledger.healed(stage.tick(), append_within_ns=10_000)
     if not is_broken:
         stage.acknowledge(append, 1)
     stage.end(node1=log_of(ONE))
@@ -324,15 +324,16 @@ def nothing_is_acknowledged_after_the_faults(stage: Stage, is_broken: bool) -> N
 def the_first_append_after_the_faults_takes_too_long(stage: Stage, is_broken: bool) -> None:
     append = stage.invoke(0)
     patience_ns = 500 if is_broken else 10_000
-    stage.ledger.healed(stage.tick(), append_within_ns=patience_ns, equal_within_ns=10_000)
+    stage.ledger.healed(stage.tick(), append_within_ns=patience_ns)
     stage.acknowledge(append, 1)
     stage.end(node1=log_of(ONE))
 
 
 @breaks("I13", says="did not become equal")
 def the_replicas_never_become_equal(stage: Stage, is_broken: bool) -> None:
-    stage.ledger.healed(stage.tick(), append_within_ns=10_000, equal_within_ns=10_000)
+    stage.ledger.healed(stage.tick(), append_within_ns=10_000)
     stage.acknowledge(stage.invoke(0), 1)
+    stage.ledger.returned(stage.tick(), equal_within_ns=10_000)
     if not is_broken:
         stage.ledger.converged(stage.tick())
     stage.ledger.finish(stage.tick())

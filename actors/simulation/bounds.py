@@ -1,0 +1,49 @@
+"""How much the bounded things of a replica's processes hold, and how much they may (I14).
+
+Owns which of them there are and where the bounds stand. Reads what actors keep for themselves, and
+changes nothing that counts. The bound of rings is checked by whoever writes to them (`rings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from actors.egress import actor as egress
+from actors.egress import requests as fetches
+from actors.egress.actor import EgressActor
+from actors.ingress.actor import IngressActor
+from actors.raft import RaftActor, routes
+from actors.writer.actor import WriterActor
+from logstore import limits
+
+# What is held: its name, how many, how many at most.
+Holding = tuple[str, int, int]
+
+
+def holdings(actor: Any) -> Iterator[Holding]:
+    """Everything bounded of this actor; of one that has not begun yet, nothing."""
+    match actor:
+        case RaftActor():
+            yield from _of_raft(actor)
+        case WriterActor():
+            if actor._folder.has_log:
+                groups = actor._folder.log.groups_unfinished
+                yield "groups in flight", groups, limits.GROUPS_IN_FLIGHT_MAX
+        case IngressActor():
+            pending = len(actor._requests._pending)
+            yield "requests", pending, limits.REQUESTS_PENDING_MAX
+        case EgressActor():
+            yield "requests", len(actor._requests._waiting), fetches.WAITING_MAX
+            yield "damaged entries", len(actor._rotted), egress.ROT_REMEMBERED_MAX
+
+
+def _of_raft(actor: RaftActor) -> Iterator[Holding]:
+    yield "patient messages", len(actor._routes.ingress._patient), routes.PATIENT_MAX
+    if actor._core is None:
+        return
+    state = actor._core._state
+    yield "deferred appends", len(state.deferred), limits.DEFERRED_EVENTS_MAX
+    yield "withheld answers", len(state.meta._withheld), limits.DEFERRED_EVENTS_MAX
+    if state.leading is not None:
+        yield "reads", len(state.leading.reads), limits.READS_WAITING_MAX
