@@ -220,7 +220,10 @@ class DiskFacts:
         return [] if self._disk_of(node).has_lies else self.places(node).held(indexes)
 
     def half_headed(self, node: int) -> list[int]:
-        return self.places(node).half_headed() if self._is_as_started.get(node) else []
+        """What a recovery mends, unless the device keeps that to itself."""
+        if self._disk_of(node).has_lies or not self._is_as_started.get(node):
+            return []
+        return self.places(node).half_headed()
 
     def places(self, node: int) -> Places:
         if node not in self._places:

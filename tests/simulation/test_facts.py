@@ -7,7 +7,10 @@ import pytest
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.facts import DiskFacts
 from actors.simulation.storage_trial import FOLDER, StorageTrial
+from logstore.format.segment_header import FileRole
+from logstore.limits import SECTOR_BYTES
 from logstore.storage.meta_store import META_NAMES
+from logstore.storage.segment import segment_path
 
 NODE = 1
 
@@ -85,3 +88,17 @@ def test_an_entry_is_written_when_any_process_finds_it() -> None:
     assert stage.facts.is_written(NODE, header.index, chain)
     assert not stage.facts.has_entry(NODE, header.index, chain)
     assert not stage.facts.is_written(NODE, header.index, chain + 1)
+
+
+@pytest.mark.parametrize("is_lying", [False, True])
+def test_a_header_that_a_recovery_wrote_for_a_lying_device_is_not_missed(is_lying: bool) -> None:
+    stage = FactsStage()
+    path = segment_path(FOLDER, 1, FileRole.RAFT)
+    stage.disk.damage(path, 0, bytes(SECTOR_BYTES))
+    stage.facts.started(NODE)
+    assert stage.facts.half_headed(NODE) == [1]
+    if is_lying:
+        stage.disk.lie()
+    stage.trial.restart()
+    assert stage.facts.half_headed(NODE) == []
+    assert any(stage.disk.durable_bytes(path, 0, SECTOR_BYTES)) is not is_lying
