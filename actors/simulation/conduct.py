@@ -29,8 +29,8 @@ _ROT_PLACES = frozenset(RotPlace)
 
 
 class Conductor:
-    """`injected` counts what has struck, by kind. `ask_transfer` and `ask_flood`: tell an operator,
-    and all producers."""
+    """`injected` counts what has struck, by kind and by `kind.detail`. `ask_transfer` and
+    `ask_flood`: tell an operator, and all producers."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Conductor:
         if self._is_over:
             return
         fault = self._aimed(fault)
-        self.injected[fault.kind] += 1
+        self.injected.update(fault.names)
         self._world.note(f"fault {fault.kind} {fault.node or fault.nodes or fault.links}")
         self._acts[fault.kind](fault)
 

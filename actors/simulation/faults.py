@@ -6,6 +6,7 @@ changes no other. The world carries scripts out; `draw` makes them from a seed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 
 import msgspec
@@ -100,6 +101,30 @@ class Fault(msgspec.Struct, frozen=True):
     mode: str = ""
     group: int = 0
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it counts as: its kind, and `kind.detail` for each detail of it."""
+        return (self.kind, *(f"{self.kind}.{each}" for each in self._details()))
+
+    def _details(self) -> Iterator[str]:
+        match self.kind:
+            case FaultKind.LINK_QUALITY:
+                parts = {
+                    "delay": self.delay_ns, "loss": self.loss, "duplication": self.duplication,
+                    "reordering": self.reordering,
+                }  # fmt: skip
+                yield from (name for name, value in parts.items() if value)
+            case FaultKind.PARTITION:
+                is_both = all((to, start) in self.links for start, to in self.links)
+                yield self.mode
+                yield "both ways" if is_both else "one way"
+            case FaultKind.ROT | FaultKind.DISK_ERROR:
+                yield self.mode
+            case FaultKind.POWER_CUT:
+                yield "garble" if self.mode else "clean"
+            case FaultKind.KILL_PROCESS:
+                yield self.process.partition("-")[0]
+
 
 class Ground(msgspec.Struct, frozen=True):
     """The constants of one world: sizes small enough for bounds to be met, and timing."""
@@ -133,6 +158,18 @@ class Ground(msgspec.Struct, frozen=True):
     append_every_ns: int  # mean, a producer
     payload_max_bytes: int
     batch_max_payloads: int
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What is wrong all the time, counted once a seed."""
+        parts = {
+            "clock.offset": any(self.clock_offset_ns),
+            "clock.drift": any(self.clock_drift_ppm),
+            "ring.delay": self.ring_delay_ns,
+            "ring.counters": self.counters_lag,
+        }
+        return tuple(name for name, is_on in parts.items() if is_on)
+
     first_lsn: int = 1  # above 1: the cluster is formed by an operator
     imports: int = 0  # batches of another log, before anybody appends
 

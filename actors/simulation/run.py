@@ -233,7 +233,7 @@ class _Run:
             events=cluster.world.events,
             appends_acknowledged=self.workload.appends_acknowledged,
             violations=tuple(violations),
-            faults_injected=dict(self.conductor.injected),
+            faults_injected=dict.fromkeys(self.script.ground.faults, 1) | self.conductor.injected,
             reached=cluster.reach.counts(),
             event_hash=cluster.world.fingerprint(),
             error="\n".join(errors),

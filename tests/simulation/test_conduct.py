@@ -154,3 +154,15 @@ def test_faults_of_a_group_count_their_nodes_from_whoever_leads_when_the_first_o
     assert stage.cut_links() == [(1, 0), (1, 3), (3, 0), (3, 3)]
     stage.pass_to(35)
     assert stage.cut_links() == [(1, 0), (1, 1), (1, 3), (3, 0), (3, 3)]
+
+
+def test_a_fault_counts_as_its_kind_and_as_what_it_does() -> None:
+    assert cut(0, 1, "hold").names == ("partition", "partition.hold", "partition.one way")
+    both = Fault(0, FaultKind.PARTITION, links=((1, 2), (2, 1)), mode="drop")
+    assert both.names[1:] == ("partition.drop", "partition.both ways")
+    bad = Fault(0, FaultKind.LINK_QUALITY, links=(LINK,), loss=5, reordering=1)
+    assert bad.names == ("link-quality", "link-quality.loss", "link-quality.reordering")
+    assert Fault(0, FaultKind.KILL_PROCESS, process="replicator-2").names[1:] == (
+        "kill-process.replicator",
+    )
+    assert Fault(0, FaultKind.RESTART).names == ("restart",)

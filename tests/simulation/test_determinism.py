@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from actors.simulation.draw import draw_script
-from actors.simulation.faults import FaultClass, Script
+from actors.simulation.faults import FaultClass, FaultKind, Script
 from actors.simulation.result import SeedResult
 from actors.simulation.run import run_seed
 from logstore.raft import replication
@@ -75,7 +75,10 @@ def test_a_trace_changes_nothing() -> None:
     untraced = run_seed(SEED, script=script)
     assert traced.event_hash == untraced.event_hash
     assert len(lines) > 1_000
-    assert sum("fault " in line for line in lines) == sum(traced.faults_injected.values())
+    injected = traced.faults_injected
+    assert sum("fault " in line for line in lines) == sum(
+        injected.get(kind, 0) for kind in FaultKind
+    )
 
 
 def test_a_failure_is_the_same_failure_again(monkeypatch: pytest.MonkeyPatch) -> None:
