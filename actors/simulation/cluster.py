@@ -173,7 +173,7 @@ def make_config(ground: Ground) -> Config:
             ring=f"{ground.ring_bytes}B",
             bulk_window=f"{ground.bulk_window_bytes}B",
             groups_in_flight=ground.groups_in_flight,
-            client_memory="1MiB",
+            client_memory=f"{ground.client_memory_bytes}B",
             session_window="64KiB",
             fetch_max="64KiB",
         ),

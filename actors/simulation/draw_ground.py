@@ -25,6 +25,7 @@ SAFETY_MIN_NS = 19 * SECOND
 SAFETY_MAX_NS = 45 * SECOND
 FIVE_REPLICAS_PERCENT = 26
 IMPORTED_PERCENT = 15
+CROWDED_PERCENT = 20
 RING_STEP_BYTES = 4 * KIB
 
 
@@ -54,6 +55,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
     flush_low_ns = spread(timing, 100 * MICROSECOND, 2 * MILLISECOND)
     flush_high_ns = min(8 * MILLISECOND, flush_low_ns * timing.randint(1, 16))
     stream_mode = "paper" if percent(timing, 20) else "streaming"
+    sizes, workload = _sizes(seed, nodes), _workload(seed)
     offsets, drifts = _clocks(seed, nodes, is_on=FaultClass.CLOCK in classes)
     ring_delay_ns, counters_lag = _weak_rings(seed, is_on=FaultClass.RINGS in classes)
     return Ground(
@@ -70,9 +72,10 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         counters_lag=counters_lag,
         clock_offset_ns=offsets,
         clock_drift_ppm=drifts,
-        **_sizes(seed, nodes),
-        **_workload(seed),
+        **sizes,
+        **workload,
         **_import(seed),
+        **_sessions(seed, workload["producers"], sizes["batch_max_bytes"]),
     )
 
 
@@ -133,6 +136,18 @@ def _import(seed: int) -> dict[str, int]:
         return {}
     first_lsn = random.choice((1, 2, spread(random, 2, FIRST_LSN_MAX), FIRST_LSN_MAX))
     return {"first_lsn": first_lsn, "imports": spread(random, 8, 120)}
+
+
+def _sessions(seed: int, producers: int, batch_max_bytes: int) -> dict[str, int]:
+    """A crowded cluster has room for its producers' sessions, an opener's and one more, of a batch
+    each: who comes takes the place of whoever was quiet for a while, and that one comes back."""
+    random = stream(seed, "ground.sessions")
+    if not percent(random, CROWDED_PERCENT):
+        return {}
+    return {
+        "client_memory_bytes": (producers + 2) * batch_max_bytes,
+        "session_idle_ms": spread(random, 200, 1_500),
+    }
 
 
 def _clocks(seed: int, nodes: int, *, is_on: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:

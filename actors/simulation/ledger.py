@@ -95,6 +95,7 @@ class Ledger:
         self._answers = Answers(findings, self._committed)
         self._deliveries = Deliveries(findings, self._committed)
         self._tables = SessionTables(findings, known, self._committed)
+        self._steps.on_expire = self._tables.expired
         self._processes = Processes(findings)
         self._liveness = Liveness(findings)
         self._final = FinalLogs(

@@ -13,7 +13,9 @@ from typing import Any
 
 from actors.ingress.rebuild import Rebuild
 from actors.simulation.reach import ReachObserver
-from logstore.session.session import Duplicate
+from logstore.errors import ErrorCode
+from logstore.format.session_entries import ExpireEntry
+from logstore.session.session import Duplicate, Refused
 from logstore.session.table import SessionTable
 from logstore.storage import recovery
 from logstore.storage.log_writer import LogWriter
@@ -36,6 +38,7 @@ def overheard(reach: ReachObserver) -> Iterator[None]:
         (LogWriter, "roll", _rolling(reach)),
         (LogWriter, "truncate", _rolling(reach)),
         (SessionTable, "offer", _offering(reach)),
+        (SessionTable, "apply_expire", _expiring(reach)),
         (Rebuild, "step", _rebuilding(reach)),
     )
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in wraps_of]
@@ -85,7 +88,21 @@ def _offering(reach: ReachObserver) -> Wrap:
             verdict = function(table, *batch)
             if type(verdict) is Duplicate:
                 reach.retried(is_committed=verdict.row.is_committed(table.commit))
+            elif type(verdict) is Refused and verdict.code is ErrorCode.UNKNOWN_PRODUCER:
+                reach.unknown(batch[0])
             return verdict
+
+        return told
+
+    return wrap
+
+
+def _expiring(reach: ReachObserver) -> Wrap:
+    def wrap(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def told(table: SessionTable, entry: ExpireEntry) -> None:
+            function(table, entry)
+            reach.expired(entry.producer_id)
 
         return told
 

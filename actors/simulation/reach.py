@@ -67,6 +67,8 @@ class Reach(StrEnum):
     COMMITTED_LSN_UNKNOWN = "a retry told that its LSNs have left the window"  # refused
     GAP = "a producer told of a sequence it left out"  # refused
     SEQUENCE_REUSED = "other bytes under a used sequence refused"  # refused
+    SESSION_EXPIRED = "a session given up for a new one"  # expired
+    EXPIRED_CAME_BACK = "a batch refused, because its session had been given up"  # unknown
     IMPORT_MOVED = "an import that went on at another leader"  # import_moved
     # What waits for a feature.
     INSTALL_INTERRUPTED = "a snapshot install interrupted"
@@ -175,6 +177,7 @@ class ReachObserver:
         self._committed = 0
         self._late_majority: dict[int, int] = {}  # index → term, flushed by a majority too late
         self._candidates: dict[int, int] = {}  # term → the first candidate
+        self._expired: set[int] = set()  # producer ids
 
     def counts(self) -> dict[str, int]:
         """How often each was met so far, by name."""
@@ -259,6 +262,17 @@ class ReachObserver:
     def retried(self, *, is_committed: bool) -> None:
         """`SessionTable.offer` knew the batch; whether its row was committed."""
         self._counts.add(Reach.DEDUP_COMMITTED if is_committed else Reach.DEDUP_UNCOMMITTED)
+
+    def expired(self, producer_id: int) -> None:
+        """`SessionTable.apply_expire` gave the session up, or its fold did."""
+        if producer_id not in self._expired:
+            self._expired.add(producer_id)
+            self._counts.add(Reach.SESSION_EXPIRED)
+
+    def unknown(self, producer_id: int) -> None:
+        """`SessionTable.offer` knew no session of this producer."""
+        if producer_id in self._expired:
+            self._counts.add(Reach.EXPIRED_CAME_BACK)
 
     def refused(self, code: int) -> None:
         """A client got this ErrorCode for an append."""

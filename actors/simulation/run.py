@@ -264,6 +264,7 @@ def _small_limits(ground: Ground) -> Iterator[None]:
         (log_view, "ROWS_KEPT", ground.rows_kept),
         (log_view, "_ROWS_SLICE", max(1, ground.rows_kept // 4)),
         (writer, "GROUP_ENTRIES_MAX", ground.flush_entries_max),
+        (limits, "SESSION_IDLE_MIN_NS", ground.session_idle_ms * _MS or limits.SESSION_IDLE_MIN_NS),
     )
     kept = [(module, name, getattr(module, name)) for module, name, _ in small]
     for module, name, value in small:

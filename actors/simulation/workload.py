@@ -67,6 +67,8 @@ class Workload:
         for number in range(1, self._cluster.script.ground.producers + 1):
             self._cluster.add_client(f"producer-{number}", self._make_producer)
         self._cluster.add_client("opener-1", self._make_opener)
+        if self._cluster.script.ground.session_idle_ms:
+            self._cluster.add_client("opener-2", self._make_passer_by)
 
     def transfer(self, target: int) -> None:
         """The operator wants `target` to lead; 0: whoever fits best."""
@@ -172,7 +174,12 @@ class Workload:
         return keeper
 
     def _make_opener(self, process: Process) -> Opener:
-        opener = self._keepers[process.name] = Opener(self._host(process, _OPENERS))
+        host = self._host(process, _OPENERS)
+        opener = self._keepers[process.name] = Opener(host, f"name of {host.name}".encode())
+        return opener
+
+    def _make_passer_by(self, process: Process) -> Opener:
+        opener = self._keepers[process.name] = Opener(self._host(process, _OPENERS), b"")
         return opener
 
     def _host(self, process: Process, base: int) -> ClientHost:

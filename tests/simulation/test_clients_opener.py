@@ -10,9 +10,9 @@ from logstore.format.client_messages import ErrorReply, OpenSessionRequest
 from tests.simulation.scripted_replica import PRODUCER, Stage
 
 
-def opener_stage() -> tuple[Stage, Opener]:
+def opener_stage(name: bytes = b"its own") -> tuple[Stage, Opener]:
     stage = Stage()
-    opener = Opener(stage.host("opener-1"))
+    opener = Opener(stage.host("opener-1"), name)
     stage.client = opener
     opener.on_start()
     return stage, opener
@@ -34,6 +34,12 @@ def test_it_opens_the_same_name_again_and_again() -> None:
     assert [each[:2] for each in stage.ledger.all("opened")] == [
         (PRODUCER, 1), (PRODUCER, 2), (PRODUCER, 5)
     ]  # fmt: skip
+    assert (stage.complaints, opener.counts["opened"]) == ([], 3)
+
+
+def test_without_a_name_it_is_somebody_new_each_time() -> None:
+    stage, opener = opener_stage(b"")
+    assert [answer(stage, epoch=1).name for _ in range(3)] == [b""] * 3
     assert (stage.complaints, opener.counts["opened"]) == ([], 3)
 
 

@@ -7,11 +7,12 @@ from random import Random
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.overheard import overheard
 from actors.simulation.reach import Reach, ReachObserver
+from logstore.errors import ErrorCode
 from logstore.format.meta import META_SIZE
-from logstore.format.session_entries import OpenEntry
+from logstore.format.session_entries import ExpireEntry, OpenEntry
 from logstore.model import AckLevel, Index, NodeId, SequenceMode
 from logstore.session.grants import SessionLimits
-from logstore.session.session import Duplicate, WindowRow
+from logstore.session.session import Duplicate, Refused, WindowRow
 from logstore.session.table import OpenWish, SessionTable
 from logstore.storage import recovery
 from logstore.storage.segment import SegmentOptions
@@ -62,4 +63,23 @@ def test_a_retry_is_heard_of_with_what_is_known_of_its_commit() -> None:
         table.offer(7, 1, 0, 1, 99)
     assert observer.counts() == {
         Reach.DEDUP_UNCOMMITTED.name: 1, Reach.DEDUP_COMMITTED.name: 1,
+    }  # fmt: skip
+
+
+def test_a_session_given_up_is_heard_of_once_and_whoever_comes_back_to_it() -> None:
+    observer = ReachObserver((1, 2, 3))
+    wish = OpenWish(0, SequenceMode.DENSE, AckLevel.QUORUM, 16, b"")
+    with overheard(observer):
+        for table in (SessionTable(SessionLimits()), SessionTable(SessionLimits())):
+            entry = table.decide_open(wish, 7)
+            assert isinstance(entry, OpenEntry)
+            table.apply_open(entry)
+            assert isinstance(table.offer(9, 1, 0, 1, 99), Refused)  # of nobody
+            table.apply_expire(ExpireEntry(7, 1))
+        assert observer.counts() == {Reach.SESSION_EXPIRED.name: 1}
+        refused = table.offer(7, 1, 0, 1, 99)
+    assert isinstance(refused, Refused)
+    assert refused.code is ErrorCode.UNKNOWN_PRODUCER
+    assert observer.counts() == {
+        Reach.SESSION_EXPIRED.name: 1, Reach.EXPIRED_CAME_BACK.name: 1,
     }  # fmt: skip

@@ -17,7 +17,7 @@ from actors.simulation.checkers.producers import ProducerOrder
 from actors.simulation.checkers.shadow import KnownEntries
 from logstore.errors import FormatError
 from logstore.format.entry import EntryHeader, takes_lsns
-from logstore.format.session_entries import decode_open
+from logstore.format.session_entries import decode_expire, decode_open
 from logstore.model import FIRST_LSN, EntryKind
 
 
@@ -33,8 +33,8 @@ class CommittedLog:
 
     __slots__ = (
         "_by_sequence", "_commit_terms", "_findings", "_holders", "_known", "_order", "_start_lsn",
-        "batches", "chains", "has_every_open", "next_lsn", "on_batch", "on_cursor", "opened",
-        "start_index",
+        "batches", "chains", "expired", "has_every_open", "next_lsn", "on_batch", "on_cursor",
+        "opened", "start_index",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,7 @@ class CommittedLog:
         self.chains: list[int] = []
         self._commit_terms: list[int] = []
         self.opened: set[tuple[int, int]] = set()  # (producer id, epoch)
+        self.expired: dict[int, int] = {}  # producer id -> index of its EXPIRE
         self.has_every_open = True
         self._start_lsn = self.next_lsn = int(FIRST_LSN)
         self.batches: dict[int, StoredBatch] = {}  # by first LSN
@@ -153,6 +154,8 @@ class CommittedLog:
             self._add_batches(header, chain, at_ns)
         elif header.kind == EntryKind.OPEN:
             self._add_open(chain)
+        elif header.kind == EntryKind.EXPIRE:
+            self._add_expire(index, chain)
         elif header.kind == EntryKind.CURSOR:
             self.on_cursor(self._known.bodies.get(chain), at_ns)
 
@@ -163,6 +166,11 @@ class CommittedLog:
             return
         entry = decode_open(body)
         self.opened.add((entry.producer_id, entry.producer_epoch))
+
+    def _add_expire(self, index: int, chain: int) -> None:
+        body = self._known.bodies.get(chain)
+        if body is not None:
+            self.expired[decode_expire(body).producer_id] = index
 
     def _add_batches(self, header: EntryHeader, chain: int, at_ns: int) -> None:
         body = self._known.bodies.get(chain)
@@ -181,6 +189,10 @@ class CommittedLog:
             fault = self._order.add(batch)
             if fault is not None:
                 self._findings.report(Invariant.I7, fault, at_ns)
+            if batch.producer_id in self.expired:
+                text = f"entry {header.index} has a batch of producer {batch.producer_id}"
+                text = f"{text}, whose session ended with entry {self.expired[batch.producer_id]}"
+                self._findings.report(Invariant.I7, text, at_ns)
             self.batches[batch.first_lsn] = batch
             numbers = (batch.producer_id, batch.sequence)
             self._by_sequence.setdefault(numbers, []).append(batch)

@@ -20,6 +20,7 @@ from actors.simulation.checkers.replica import Replica
 from actors.simulation.checkers.ring_ranges import RingRanges
 from actors.simulation.checkers.shadow import KnownEntries
 from actors.simulation.checkers.term_talk import TermTalk
+from logstore.format.entry import EntryHeader
 from logstore.format.peer_messages import (
     AppendAccepted,
     AppendPersisted,
@@ -29,7 +30,7 @@ from logstore.format.peer_messages import (
     VoteReply,
     VoteRequest,
 )
-from logstore.model import Role
+from logstore.model import EntryKind, Role
 from logstore.raft.effects import (
     Accepted,
     Admit,
@@ -60,7 +61,7 @@ class ReplicaSteps:
 
     __slots__ = (
         "_claims", "_committed", "_damage", "_elections", "_findings", "_handlers", "_known",
-        "_orders", "_replicas", "_rings", "_talk",
+        "_orders", "_replicas", "_rings", "_talk", "on_expire",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +88,7 @@ class ReplicaSteps:
         self._rings = rings
         self._orders = orders
         self._talk = talk
+        self.on_expire: Callable[[Replica, EntryHeader, int, int], None] = _ignore_expire
         self._handlers: dict[type, Callable[[Replica, Core, Any, int], None]] = {
             Persist: self._on_persist,
             Truncate: self._on_truncate,
@@ -188,9 +190,16 @@ class ReplicaSteps:
             self._look_at_shown(replica, effects, at_ns)
         if replica.orphans:
             self._orders.on_step(replica, core, event, effects, at_ns)
+        if type(event) is Proposed and event.kind == EntryKind.EXPIRE:
+            self._look_at_expiry(replica, effects, at_ns)
         if replica.ranges and (type(event) is Proposed or type(event) is AppendReceived):
             self._rings.on_brought(replica, event, at_ns)
         self._talk.stepped(replica, core, event, effects, at_ns)
+
+    def _look_at_expiry(self, replica: Replica, effects: Sequence[Effect], at_ns: int) -> None:
+        for effect in effects:
+            if type(effect) is Persist:
+                self.on_expire(replica, effect.header, effect.chain, at_ns)
 
     # --- effects, in the order of the step ---
 
@@ -338,3 +347,7 @@ def _is_still(replica: Replica, core: Core) -> bool:
     if core.term != replica.term or core.commit != replica.commit:
         return False
     return core.role is not Role.LEADER or replica.term == replica.led_term
+
+
+def _ignore_expire(_replica: Replica, _header: EntryHeader, _chain: int, _at_ns: int) -> None:
+    """Nobody listens to sessions that end yet."""

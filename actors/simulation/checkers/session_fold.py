@@ -104,7 +104,7 @@ class PlainFold:
             case EntryKind.EXPIRE:
                 expired = decode_expire(body)
                 old = self.sessions.pop(expired.producer_id, None)
-                if old is None or old.producer_epoch != expired.producer_epoch:
+                if old is None or old.producer_epoch != expired.producer_epoch or old.name:
                     raise FoldFault(f"entry {header.index}: {expired} follows {old}")
             case EntryKind.CURSOR:
                 self.cursors = state_after(self.cursors, decode_cursor(body))
@@ -208,6 +208,24 @@ class SessionTables:
                 f"{text}: {_brief(found.get(wrong[0]))}, not {_brief(fold.sessions.get(wrong[0]))}",
                 at_ns,
             )
+
+    def expired(self, replica: Replica, header: EntryHeader, chain: int, at_ns: int) -> None:
+        """The replica leads and gives a session up: one that may be, with nothing under way."""
+        body = self._known.bodies.get(chain)
+        try:
+            fold = self._fold(header.index - 1, header.prev_chain)
+            if fold is None or body is None:
+                return
+            session = fold.sessions.get(decode_expire(body).producer_id)
+            fold.copy().apply(header, body)
+        except (FoldFault, FormatError) as fault:
+            self._findings.report(Invariant.I17, f"node {replica.node}: {fault}", at_ns)
+            return
+        shown_lsn = self._committed.end_lsn_at(replica.commit)
+        if session is not None and session.rows and session.rows[-1][1] > shown_lsn:
+            text = f"node {replica.node} gives up producer {session.producer_id}, whose batch at"
+            text = f"{text} LSN {session.rows[-1][1]} is not committed"
+            self._findings.report(Invariant.I7, text, at_ns)
 
     def _fold(self, last_index: int, chain: int) -> PlainFold | None:
         """The fold of the log that ends with this chain; None: a body on the way is unknown."""

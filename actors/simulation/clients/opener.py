@@ -1,4 +1,5 @@
-"""An opener: the same name again and again, a new epoch each time (E8), and nothing more.
+"""An opener: the same name again and again, a new epoch each time (E8), and nothing more. Without a
+name it is somebody new each time, who takes a place in the table and leaves it.
 
 Owns one request at a time. With it an OPEN is under way whenever a leader ends. It never appends.
 """
@@ -34,12 +35,12 @@ _LATER = frozenset(
 class Opener:
     """Looks like an actor: `on_start`, `do_work`, `wait_on`, `next_timer_ns`, `on_close`."""
 
-    def __init__(self, host: ClientHost) -> None:
+    def __init__(self, host: ClientHost, name: bytes) -> None:
         self.host = host
         self.wire = Wire(host)
         self._ask_every_ns = host.random.randrange(*_ASK_EVERY_NS)
         mode = host.random.choice((SequenceMode.DENSE, SequenceMode.MONOTONE))
-        self._wish = Wish(mode, SESSION_WINDOW_MIN, f"name of {host.name}".encode())
+        self._wish = Wish(mode, SESSION_WINDOW_MIN, name)
         self._asker: Asker | None = None
         self._ask_ns = 0
         self._leader = 0  # who answered last, or may do so
@@ -118,6 +119,8 @@ class Opener:
         wire.count("opened")
         if not self._wish.is_granted_by(message):
             wire.violated(Invariant.I17, f"{self._wish} was answered by {message}")
+        if not self._wish.name:
+            self._epoch = 0
         if message.producer_epoch <= self._epoch:
             text = f"epoch {message.producer_epoch} is told as new after epoch {self._epoch}"
             wire.violated(Invariant.I7, text)

@@ -171,6 +171,52 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         "batches are taken in while admission is closed",
     ),
+    # --- expiry ---
+    mutant(
+        "session-expired-without-an-entry",
+        "SAFETY E8, FAULTS K3",
+        f"{ADMISSION}.expire_idlest",
+        "    self.proposals.add_entry(EntryKind.EXPIRE, encode_expire(entry))\n",
+        "",
+        "a leader gives a session up by its own clock, and the log does not hear of it",
+    ),
+    mutant(
+        "expired-session-stays-in-the-fold",
+        "SAFETY E5, E8",
+        f"{FOLD}:fold_entry",
+        "table.apply_expire(session_entries.decode_expire(body))",
+        "session_entries.decode_expire(body)",
+        "the next leader knows a session that was given up",
+    ),
+    mutant(
+        "expired-session-goes-on",
+        "SAFETY E2, E8, FAULTS K3",
+        f"{ADMISSION}.expire_idlest",
+        "    table.apply_expire(entry)\n",
+        "    session.window_bytes = 0\n",
+        "what its producer sends after the EXPIRE is taken as new until the gen ends",
+        Edit(
+            f"{ADMISSION}.expire_idlest",
+            "    del self.used_ns[session.producer_id]\n",
+            "    self.used_ns[session.producer_id] = 1 << 62\n",
+        ),
+    ),
+    mutant(
+        "named-session-expired",
+        "SAFETY E8",
+        f"{ADMISSION}.expire_idlest",
+        "if not each.name\n        and self",
+        "if self",
+        "a session that may be asked for by its name is given up",
+    ),
+    mutant(
+        "session-expired-with-batches-under-way",
+        "SAFETY E7, E8",
+        f"{ADMISSION}.expire_idlest",
+        "        and all(row.is_committed(table.commit) for row in each.rows.values())\n",
+        "",
+        "nobody can tell its producer any more what became of them",
+    ),
     # --- gens ---
     mutant(
         "admission-stays-open-at-step-down",

@@ -22,9 +22,11 @@ SESSIONS = Collection()
 breaks = SESSIONS.breaks
 
 
-def open_session(stage: Stage, *, epoch: int = 1, mode: SequenceMode = SequenceMode.DENSE) -> None:
+def open_session(
+    stage: Stage, *, epoch: int = 1, mode: SequenceMode = SequenceMode.DENSE, name: bytes = b""
+) -> None:
     """An OPEN entry, committed, and its client told."""
-    entry = OpenEntry(PRODUCER, epoch, mode, AckLevel.QUORUM, 16, 1 << 20, b"")
+    entry = OpenEntry(PRODUCER, epoch, mode, AckLevel.QUORUM, 16, 1 << 20, name)
     stage.spread(1, stage.propose(1, EntryKind.OPEN, session_entries.encode_open(entry)))
     stage.ledger.session_opened(PRODUCER, epoch, mode, stage.tick())
 
@@ -50,6 +52,11 @@ def rebuild(
 ) -> None:
     stage.admit(1, gen)
     stage.ledger.table_rebuilt(1, gen, sessions, cursors, stage.tick())
+
+
+def expire(stage: Stage) -> None:
+    body = session_entries.encode_expire(ExpireEntry(PRODUCER, 1))
+    stage.spread(1, stage.propose(1, EntryKind.EXPIRE, body))
 
 
 def sessions_of(stage: Stage, node: int = 1) -> list[Session]:
@@ -118,12 +125,11 @@ def a_table_is_built_for_no_gen(stage: Stage, is_broken: bool) -> None:
     stage.ledger.table_rebuilt(1, gen, sessions_of(stage), (), stage.tick())
 
 
-@breaks("I17", says="in the end")
+@breaks("I7", says="entry 5 has a batch of producer 7, whose session ended with entry 4")
 def a_batch_follows_the_expiry_of_its_session(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     if is_broken:
-        body = session_entries.encode_expire(ExpireEntry(PRODUCER, 1))
-        stage.spread(1, stage.propose(1, EntryKind.EXPIRE, body))
+        expire(stage)
     stage.write(1, 2)
     stage.end()
 
@@ -164,3 +170,38 @@ def a_refused_batch_is_committed_later(stage: Stage, is_broken: bool) -> None:
     if is_broken:
         stage.ledger.refused(number, 5, stage.tick())
     stage.spread(1, stage.data(1, batch_of(2)))
+
+
+@breaks("I17", says="in the end: snapshot 4 is not the fold")
+def a_snapshot_that_nobody_has_read_lacks_a_session(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    table = SessionTable(SessionLimits()) if is_broken else table_of(stage)
+    stage.spread(1, stage.propose(1, EntryKind.SESSION, encode_snapshot(table)))
+    stage.end()
+
+
+# --- sessions that are given up ---
+
+
+@breaks("I17", says="entry 3: ExpireEntry(producer_id=7, producer_epoch=1) follows PlainSession")
+def a_session_with_a_name_is_given_up(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    open_session(stage, name=b"asked for again" if is_broken else b"")
+    expire(stage)
+
+
+@breaks("I17", says="follows None")
+def a_session_is_given_up_twice(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    for _ in range(1 + is_broken):
+        expire(stage)
+
+
+@breaks("I7", says="gives up producer 7, whose batch at LSN 3 is not committed")
+def a_session_with_a_batch_under_way_is_given_up(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    stage.invoke(2)
+    row = stage.data(1, batch_of(2))
+    if not is_broken:
+        stage.spread(1, row)
+    stage.propose(1, EntryKind.EXPIRE, session_entries.encode_expire(ExpireEntry(PRODUCER, 1)))
