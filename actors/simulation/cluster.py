@@ -51,6 +51,7 @@ class SimulatedCluster:
         self.nodes = tuple(self.config.node_ids())
         self.forgiven_ns = 0  # since when a lying device excuses whatever is found
         self.excused: dict[int, None] = {}  # nodes whose medium rotted or lied
+        self.lost: dict[int, None] = {}  # those of them whose disk is an empty one
         self.network = VirtualNetwork(
             self.world,
             stream(seed, "network"),
@@ -108,6 +109,13 @@ class SimulatedCluster:
     def excuse(self, node: int) -> None:
         """Its medium rots or lies: what it said in good faith may be gone."""
         self.excused[node] = None
+
+    def lose(self, node: int) -> None:
+        """Its disk is gone, and another one there."""
+        self.excuse(node)
+        self.lost[node] = None
+        self.facts.disk_changed(node)
+        self.ledger.disk_lost(node)
 
     def endpoint(self, node: int, offset: PortOffset) -> str:
         return self.config.endpoint(node, offset)

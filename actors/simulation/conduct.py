@@ -61,6 +61,7 @@ class Conductor:
             FaultKind.DISK_FULL: self._disk_full,
             FaultKind.LYING_FLUSH: self._lying_flush,
             FaultKind.ROT: self._rot,
+            FaultKind.LOST_DISK: self._lost_disk,
             FaultKind.TRANSFER: self._transfer,
             FaultKind.FLOOD: self._flood,
             FaultKind.RESTART: self._restart,
@@ -290,6 +291,8 @@ class Conductor:
         random = stream(fault.pick, "rot")
         is_cached_too = bool(random.randrange(4))
         node, disk = fault.node, self._replica(fault).disk
+        if node in self._cluster.lost:
+            return
         places = self._cluster.facts.places(node)
         aims = [(fault.process, EVERYWHERE)]
         if fault.process in _ROT_PLACES:
@@ -310,8 +313,21 @@ class Conductor:
                 self._cluster.facts.disk_changed(node)
                 self._forgive_if_forgetful(node)
 
+    def _lost_disk(self, fault: Fault) -> None:
+        """Of a replica that may have voted. It must stay out from then on (SAFETY L1), so that what
+        it forgets is no harm."""
+        cluster, replica = self._cluster, self._replica(fault)
+        if fault.node in cluster.watch.born:
+            replica.kill()
+            for path in replica.disk.paths():
+                replica.disk.remove(path)
+            cluster.lose(fault.node)
+            self._later(fault, replica.start)
+
     def _forgive_if_forgetful(self, node: int) -> None:
         cluster = self._cluster
+        if node in cluster.lost:
+            return
         if node in cluster.excused and cluster.facts.places(node).is_forgetful():
             cluster.forgive(node)
 

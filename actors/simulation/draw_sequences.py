@@ -43,7 +43,7 @@ from actors.simulation.draw_processes import (
     slow_leader,
     slow_replicator,
 )
-from actors.simulation.draw_rot import rotten_leader, rotten_voter
+from actors.simulation.draw_rot import lost_disk, rotten_leader, rotten_voter
 from actors.simulation.draw_slow_log import rewritten_in_flight
 from actors.simulation.faults import Fault, FaultClass, FaultKind
 
@@ -246,6 +246,7 @@ SEQUENCES: tuple[Sequence, ...] = (
     Sequence("torn-groups", (FaultClass.POWER_CUT,), _torn_groups),
     Sequence("rotten-voter", (FaultClass.ROT,), rotten_voter, True),
     Sequence("rotten-leader", (FaultClass.ROT,), rotten_leader, True),
+    Sequence("lost-disk", (FaultClass.ROT,), lost_disk),
     Sequence("slow-replicator", (FaultClass.PAUSE,), slow_replicator),
     Sequence(
         "cut-after-truncation", (FaultClass.PARTITION, FaultClass.POWER_CUT), _cut_after_truncation

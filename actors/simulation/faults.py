@@ -56,6 +56,7 @@ class FaultKind(StrEnum):
     LYING_FLUSH = "lying-flush"  # (node, for_ns), then a power cut of that node
     # (node, mode: a RotKind, pick, process: end of the path, or a `RotPlace` with its amount)
     ROT = "rot"
+    LOST_DISK = "lost-disk"  # (node, for_ns): an empty one takes its place
     TRANSFER = "transfer"  # (node: whoever leads hands over to it, 0 whoever fits best)
     # (mode: "" as much as may be under way | "again" what is under way): every producer sends it
     FLOOD = "flood"

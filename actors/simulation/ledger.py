@@ -274,6 +274,10 @@ class Ledger:
         """`core.step(event)` gave `effects`; none of them is carried out yet. Hot."""
         self._steps.stepped(node, incarnation, core, event, effects, at_ns)
 
+    def disk_lost(self, node: int) -> None:
+        """The replica, a voter, has an empty disk from now on."""
+        self._steps[node].is_lost = True
+
     def meta_written(self, node: int, copy: int, at_ns: int) -> None:
         """The writer of `node` begins to write this one of its two copies of META."""
         self._elections.on_meta_written(self._steps[node], copy, at_ns)

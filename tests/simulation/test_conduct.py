@@ -28,8 +28,14 @@ class Stage:
         script = SimpleNamespace(
             ground=SimpleNamespace(link_delay_ns=(1_000, 2_000)), faults=faults
         )
-        replica = SimpleNamespace(disk=self.disk, stalled_until_ns=0)
-        self.watch = SimpleNamespace(leader=0)
+        self.told: list[str] = []  # of node 1, what was done to it
+        replica = SimpleNamespace(
+            disk=self.disk,
+            stalled_until_ns=0,
+            kill=lambda: self.told.append("killed"),
+            start=lambda: self.told.append("started"),
+        )
+        self.watch = SimpleNamespace(leader=0, born={})
         cluster: Any = SimpleNamespace(
             world=self.world,
             watch=self.watch,
@@ -38,6 +44,8 @@ class Stage:
             script=script,
             replicas={1: replica},
             excuse=lambda _: None,
+            lost={},
+            lose=lambda _: self.told.append("lost"),
         )
         Conductor(cluster, lambda _: None, lambda _: None).schedule()
 
@@ -166,3 +174,18 @@ def test_a_fault_counts_as_its_kind_and_as_what_it_does() -> None:
         "kill-process.replicator",
     )
     assert Fault(0, FaultKind.RESTART).names == ("restart",)
+
+
+@pytest.mark.parametrize("is_voter", [False, True])
+def test_a_voters_disk_is_replaced_by_an_empty_one_and_it_starts_again(is_voter: bool) -> None:
+    stage = Stage(Fault(10, FaultKind.LOST_DISK, node=1, for_ns=30))
+    stage.disk.make_folder("/node-1")
+    stage.disk.close(stage.disk.create("/node-1/meta.a"))
+    stage.disk.sync_folder("/node-1")
+    if is_voter:
+        stage.watch.born[1] = None
+    stage.pass_to(20)
+    assert stage.told == (["killed", "lost"] if is_voter else [])
+    assert stage.disk.paths() == ([] if is_voter else ["/node-1/meta.a"])
+    stage.pass_to(50)
+    assert stage.told[2:] == (["started"] if is_voter else [])

@@ -179,6 +179,7 @@ def _complaint(fault: Fault, ground: Ground) -> str:
         FaultKind.ROT: fault.mode in ROT_KINDS
         and fault.process != ""
         and (fault.amount > 0) == (fault.process in frozenset(RotPlace)),
+        FaultKind.LOST_DISK: fault.for_ns > 0,
         FaultKind.TRANSFER: 0 <= fault.node <= ground.replicas,
         FaultKind.FLOOD: fault.mode in ("", "again"),
         FaultKind.RESTART: True,
@@ -228,7 +229,7 @@ def test_a_class_leaves_the_faults_of_another_where_they_are() -> None:
 def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
     others = {
         FaultClass.LYING_FLUSH: {FaultKind.POWER_CUT},
-        FaultClass.ROT: {FaultKind.KILL_REPLICA, FaultKind.TRANSFER},
+        FaultClass.ROT: {FaultKind.KILL_REPLICA, FaultKind.TRANSFER, FaultKind.LOST_DISK},
         FaultClass.PAUSE: {FaultKind.FLOOD},
         FaultClass.DISK_STALL: {FaultKind.FLOOD},
         FaultClass.PARTITION: {FaultKind.FLOOD},
@@ -325,7 +326,7 @@ def test_pauses_and_stalls_outlast_elections() -> None:
 
 
 def test_what_loses_durable_bytes_strikes_one_minority_of_a_seed() -> None:
-    destructive = {FaultKind.ROT, FaultKind.LYING_FLUSH}
+    destructive = {FaultKind.ROT, FaultKind.LYING_FLUSH, FaultKind.LOST_DISK}
     for replicas in (3, 5):
         chosen = set()
         for seed in range(1, 120):

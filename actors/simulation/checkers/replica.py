@@ -52,6 +52,7 @@ class Replica:
     claim_chain: int = 0
     dead: dict[int, int] = field(default_factory=dict)  # chain -> index, of durable truncations
     once_held: set[int] = field(default_factory=set)  # chains that were flushed here once
+    is_lost: bool = False  # its disk: whatever it had promised is forgotten
 
     incarnation: int = 0
     is_running: bool = False

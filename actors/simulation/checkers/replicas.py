@@ -114,6 +114,10 @@ class ReplicaSteps:
 
     def recovered(self, node: int, recovered: RecoveredLog, at_ns: int) -> None:
         replica = self._replicas[node]
+        if replica.is_lost:
+            text = f"node {node} takes part again in place, and has lost its disk with its votes"
+            self._findings.report(Invariant.I9, text, at_ns)
+            return
         self._committed.begin(recovered.start.index, recovered.start.next_lsn)
         stranger = replica.log.recover(recovered, self._known)
         if stranger is not None:

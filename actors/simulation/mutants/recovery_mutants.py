@@ -10,6 +10,25 @@ VERDICT = "logstore.storage.verdict"
 WALK = f"{VERDICT}:_Walk"
 
 MUTANTS: tuple[Mutant, ...] = (
+    # --- who may come back ---
+    mutant(
+        "lost-disk-comes-back-in-place",
+        "SAFETY L1, FAULTS D21",
+        "logstore.raft.bootstrap:Bootstrap._on_voter_seen",
+        "if self.state == ReplicaState.EMPTY:",
+        "if self.state < ReplicaState.EMPTY:",
+        "an empty replica joins the cluster that votes already, under the number of an old voter",
+    ),
+    mutant(
+        "folder-of-another-node-opened",
+        "SAFETY L3, FAULTS O3",
+        "logstore.storage.recovery:recover",
+        "if meta.node != node:",
+        "if not meta.node:",
+        "a data folder copied from another node is opened under this node's number",
+        unreachable="an operator must copy a folder, and no fault of the world does: disks rot and"
+        " are lost; unit tests open a folder under another node's number",
+    ),
     # --- before anything is read ---
     mutant(
         "recovery-flushes-nothing",

@@ -209,14 +209,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "if self",
         "a session that may be asked for by its name is given up",
     ),
-    mutant(
-        "session-expired-with-batches-under-way",
-        "SAFETY E7, E8",
-        f"{ADMISSION}.expire_idlest",
-        "        and all(row.is_committed(table.commit) for row in each.rows.values())\n",
-        "",
-        "nobody can tell its producer any more what became of them",
-    ),
     # --- gens ---
     mutant(
         "admission-stays-open-at-step-down",

@@ -54,6 +54,13 @@ def a_vote_of_an_earlier_term_makes_a_leader(stage: Stage, is_broken: bool) -> N
     stage.lead(3)
 
 
+@breaks("I9", says="node 2 takes part again in place, and has lost its disk with its votes")
+def a_voter_comes_back_with_an_empty_disk(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.ledger.disk_lost(2)
+    stage.boot(2 if is_broken else 3)
+
+
 # --- what a follower says it has ---
 
 
