@@ -18,12 +18,13 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.saturate import Row, Settings, measure_load
+from benchmarks.saturate import Row, Sample, Settings, measure_load
 from benchmarks.spark_rounds import PAYLOAD_BYTES, ROW_BYTES, Round, Rounds, fill
 from benchmarks.spark_usage import PeakMemory, SparkUsage, find_jvm
 from logstore.cli.embedded import EmbeddedCluster, make_config
 from logstore.client.clock import monotonic_ns
 from logstore.config import Config
+from logstore.errors import Unreachable
 from logstore.format.batch import batch_size
 from logstore.limits import MIB
 from logstore.settings import LimitSettings
@@ -35,6 +36,7 @@ PARTS_ROWS = 1_000_000
 OFFERED_PER_S = 10_000.0
 LOAD_SECONDS = 8.0
 LOAD_WINDOW_MB = 16.0
+ATTEMPTS = 3
 ALONE = "producers alone"
 BESIDE = "producers beside readers"
 # The JVM compiles what is hot while it runs: the first rounds measure the compiler.
@@ -85,7 +87,7 @@ def measure_spark(folder: Path, *, size_mb: int, rounds: int, say: Say) -> Spark
         EmbeddedCluster(Path(own), _config()) as cluster,
     ):
         cluster.start_all()
-        leader = cluster.wait_for_leader()
+        cluster.wait_for_leader()
         rows = fill(cluster.endpoints, size_mb)
         for node in cluster.nodes:
             cluster.wait_until_visible(node, rows)
@@ -93,7 +95,7 @@ def measure_spark(folder: Path, *, size_mb: int, rounds: int, say: Say) -> Spark
             usage = SparkUsage(find_jvm())
             work = Rounds(spark, usage, cluster.endpoints, rows, Path(own))
             found = _all_rounds(work, rounds, say)
-            loads = Loads(cluster, leader, work, Path(own) / "samples")
+            loads = Loads(cluster, work, Path(own) / "samples")
             for number in range(max(1, rounds // 2)):
                 for each in (loads.alone(number + 1), loads.beside_readers(number + 1)):
                     say(_load_line(each))
@@ -179,9 +181,8 @@ def _line(done: Round) -> str:
 class Loads:
     """The same load alone and beside readers. Used by one thread."""
 
-    def __init__(self, cluster: EmbeddedCluster, leader: int, work: Rounds, samples: Path) -> None:
+    def __init__(self, cluster: EmbeddedCluster, work: Rounds, samples: Path) -> None:
         self._cluster = cluster
-        self._leader = leader
         self._work = work
         self._path = samples
         self.found: list[Load] = []
@@ -198,8 +199,7 @@ class Loads:
             reader.stop()
 
     def _measure(self, name: str, number: int, stop: Callable[[], float]) -> Load:
-        settings = Settings(PAYLOAD_BYTES, 1, LOAD_WINDOW_MB, LOAD_SECONDS, OFFERED_PER_S)
-        row, samples = measure_load(settings, self._cluster, self._leader, self._path)
+        row, samples = self._offer(ATTEMPTS)
         kept = round(row.payloads_per_s / OFFERED_PER_S, 4)
         load = Load(name, OFFERED_PER_S, kept, round(stop(), 1), row)
         self.found.append(load)
@@ -207,6 +207,17 @@ class Loads:
             {"figure": name, "pair": number, **msgspec.structs.asdict(each)} for each in samples
         ]
         return load
+
+    def _offer(self, attempts: int) -> tuple[Row, list[Sample]]:
+        """Once; again if the leader changed meanwhile, which would be another figure."""
+        settings = Settings(PAYLOAD_BYTES, 1, LOAD_WINDOW_MB, LOAD_SECONDS, OFFERED_PER_S)
+        try:
+            leader = self._cluster.wait_for_leader()
+            return measure_load(settings, self._cluster, leader, self._path)
+        except Unreachable:
+            if attempts <= 1:
+                raise
+        return self._offer(attempts - 1)
 
 
 def _load_line(load: Load) -> str:
