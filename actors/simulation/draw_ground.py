@@ -146,7 +146,7 @@ def _sessions(seed: int, producers: int, batch_max_bytes: int) -> dict[str, int]
         return {}
     return {
         "client_memory_bytes": (producers + 2) * batch_max_bytes,
-        "session_idle_ms": spread(random, 100, 1_000),
+        "session_idle_ms": spread(random, 300, 2_000),
     }
 
 

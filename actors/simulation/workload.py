@@ -68,8 +68,7 @@ class Workload:
             self._cluster.add_client(f"producer-{number}", self._make_producer)
         self._cluster.add_client("opener-1", self._make_opener)
         if self._cluster.script.ground.session_idle_ms:
-            for number in (2, 3):  # the second takes the place of more than the first
-                self._cluster.add_client(f"opener-{number}", self._make_passer_by)
+            self._cluster.add_client("opener-2", self._make_passer_by)
 
     def transfer(self, target: int) -> None:
         """The operator wants `target` to lead; 0: whoever fits best."""

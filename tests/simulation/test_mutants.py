@@ -148,19 +148,37 @@ def test_lines_of_changed_code_are_those_of_the_file() -> None:
 
 # --- the catalogue ---
 
-# What FAULTS sections 1.4 and 4 and SAFETY ask for: every rule that is built has a mutant.
+# What FAULTS sections 1.4 and 4 and SAFETY ask for: every rule that is built has a mutant, those in
+# WITHOUT_MUTANT excepted.
+SAFETY_RULES = {
+    "U": 2, "M": 9, "S": 10, "F": 9, "Q": 5, "L": 3, "G": 3, "V": 8, "W": 8, "E": 10, "C": 4,
+}  # fmt: skip
+TRAPS = ("FAULTS D21", "FAULTS O3")  # of section 4, beside those that are rows R
+WITHOUT_MUTANT = {
+    "SAFETY M5": "the options of real sockets: the world's network has their rules built in",
+    "SAFETY S1": "a format: golden bytes hold it",
+    "SAFETY S5": "no code of its own: S3, S7 and V7 compare what identifies an entry",
+    "SAFETY S9": "none yet: tests/faults/test_disk_full.py holds it",
+    "SAFETY F3": "not offered: tests/crash/test_crash_mutants.py shows why",
+    "SAFETY F7": "its orders are those of F1, S7 and S8; trim is not built",
+    "SAFETY L2": "none yet: a cluster is born in the first tenth of a second of a seed, where few"
+    " faults meet it; tests/unit/test_raft_bootstrap.py holds it",
+    "SAFETY W7": "none yet: what a full ring stops is held by tests/unit/test_ingress_peers.py",
+    "SAFETY W8": "none yet: tests/paper/test_safety_we_rules.py holds it",
+    "SAFETY E10": "one level is built, and a wish for another is refused",
+    "SAFETY Q4": "not built: repair",
+    "SAFETY G1": "not built: retention",
+    "SAFETY C3": "not built: changes of the configuration",
+    **{f"FAULTS R{number}": "not built: changes of the configuration" for number in range(12, 17)},
+    "FAULTS R20": "not built: installing segments",
+    "FAULTS R21": "not built: installing segments",
+}
 RULES = (
-    *(f"FAULTS R{number}" for number in (*range(1, 12), *range(17, 20), *range(22, 26))),
-    "SAFETY F1", "SAFETY F4", "SAFETY F5", "SAFETY F6", "SAFETY F8", "SAFETY F9",
-    "SAFETY S2", "SAFETY S3", "SAFETY S6", "SAFETY S7", "SAFETY S8", "SAFETY S10",
+    *(f"FAULTS R{number}" for number in range(1, 26)),
+    *TRAPS,
+    *(f"SAFETY {letter}{n}" for letter, count in SAFETY_RULES.items() for n in range(1, count + 1)),
     "SAFETY section 4",
-    *(f"SAFETY E{number}" for number in range(1, 10)),
-    *(f"SAFETY V{number}" for number in range(1, 9)),
-    *(f"SAFETY W{number}" for number in range(1, 7)),
-    *(f"SAFETY Q{number}" for number in (1, 2, 3, 5)),
-    "SAFETY M1", "SAFETY M2", "SAFETY M3", "SAFETY M4", "SAFETY M7", "SAFETY M8", "SAFETY M9",
-    "SAFETY U1", "SAFETY U2", "SAFETY C1", "SAFETY C2", "SAFETY C4", "SAFETY G2", "SAFETY G3",
-)  # fmt: skip
+)
 CITATION = re.compile(r"(SAFETY ([A-Z][0-9]+|section [0-9])|FAULTS [A-Z][0-9]+)")
 
 each_mutant = pytest.mark.parametrize("mutant", CATALOGUE, ids=[each.name for each in CATALOGUE])
@@ -223,9 +241,10 @@ def test_a_mutant_is_found_by_its_name() -> None:
         mutant_named("none-such")
 
 
-def test_every_rule_that_is_built_has_a_mutant() -> None:
+def test_every_rule_has_a_mutant_or_a_reason_why_not() -> None:
     rules = {rule for each in CATALOGUE for rule in cited(each.rule)}
-    assert [rule for rule in RULES if rule not in rules] == []
+    assert [rule for rule in RULES if rule not in rules and rule not in WITHOUT_MUTANT] == []
+    assert [rule for rule in WITHOUT_MUTANT if rule in rules or rule not in RULES] == []
 
 
 def test_at_least_sixty_mutants_are_to_be_found() -> None:
