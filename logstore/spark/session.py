@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from logstore.spark.java import find_java
 
 # A task's rows ride to the driver in its result, up to one batch of the log; what is above Spark's
-# own limit of 1 MiB goes around by the block manager. The way of 16 MB to the driver took 0.10 s so,
-# 0.18 otherwise (2026-11-21, best of several; whole writes varied by more). A result may not be above spark.rpc.message.maxSize, 128 MiB.
+# own limit of 1 MiB goes around by the block manager. The way of 16 MB to the driver took 0.10 s
+# so, 0.18 otherwise (2026-11-21, best of several; whole writes varied by more). A result may not be
+# above spark.rpc.message.maxSize, 128 MiB.
 _SETTINGS = {"spark.task.maxDirectResultSize": "32m"}
 
 
