@@ -5,6 +5,7 @@ python -m tests.spark.chaos.driver COPY    (a JSON object)
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -64,7 +65,7 @@ def main() -> None:
     query = start_copy(msgspec.json.decode(sys.argv[1], type=Copy))
 
     def stop_at_end() -> None:
-        sys.stdin.read()
+        os.read(sys.stdin.fileno(), 1)
         query.stop()
 
     threading.Thread(target=stop_at_end, daemon=True).start()
