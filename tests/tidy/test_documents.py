@@ -43,6 +43,7 @@ def test_ci_runs_the_words_of_the_makefile() -> None:
     assert [line for line in commands if line.startswith("make ")] == [
         "make check",
         "make test",
+        "make test-spark",
         "make simulate",
         "make explore",
     ]
