@@ -34,9 +34,11 @@ class Handovers:
 
     def on_ticked(self, replica: Replica, core: Core, at_ns: int) -> None:
         """The step of a tick is done, while the replica hands over."""
+        if replica.is_full or core.faulty:
+            replica.handover_ns = replica.clock_ns  # it may begin another one meanwhile
+            return
         for_ns = replica.clock_ns - replica.handover_ns
-        is_leader = core.role is Role.LEADER
-        if for_ns >= self._timeout_ns and is_leader and not replica.is_full and not core.faulty:
+        if for_ns >= self._timeout_ns and core.role is Role.LEADER:
             replica.handover_ns = NEVER_NS
             text = f"node {replica.node} leads term {core.term} and takes nothing"
             text = f"{text} {for_ns / 1e9:.3f} s after it began to hand over"

@@ -198,7 +198,7 @@ def a_handover_ends_without_admission(stage: Stage, is_broken: bool) -> None:
     stage.step(1, Tick(5 + ELECTION_NS), *effects)
 
 
-@breaks("I13", says="takes nothing 0.100 s after it began to hand over")
+@breaks("I13", says="takes nothing 0.050 s after it began to hand over")
 def a_handover_ends_closed_although_there_is_space_again(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.step(1, Tick(5), AdmissionClosed(1, 0, "transfer"))
@@ -210,6 +210,18 @@ def a_handover_ends_closed_although_there_is_space_again(stage: Stage, is_broken
     else:
         stage.nodes[1].core.role = Role.FOLLOWER
     stage.step(1, Tick(5 + 2 * ELECTION_NS))
+
+
+@breaks("I13", says="takes nothing 0.050 s after it began to hand over")
+def the_second_handover_of_a_full_leader_ends_closed(stage: Stage, is_broken: bool) -> None:
+    """It begins when the first has failed, and the admission that is closed is not closed again."""
+    stage.elect_first()
+    stage.step(1, Tick(5), AdmissionClosed(1, 0, "transfer"))
+    stage.step(1, DiskFullChanged(True))
+    stage.step(1, Tick(5 + ELECTION_NS))
+    reply(stage, 1, 2, 1)
+    stage.step(1, DiskFullChanged(False))
+    stage.step(1, Tick(5 + 2 * ELECTION_NS - (0 if is_broken else 1)))
 
 
 # --- who is heard ---
