@@ -175,12 +175,6 @@ class CorruptData(LogStoreError):
         self.last_lsn = last_lsn
 
 
-class ReplicaLost(CorruptData):
-    """Damage that this replica cannot go on with: nothing is left of an entry that its leader
-    compares with, or that a truncation leaves as the last one. Move the folder away and add a
-    replica with a new uuid."""
-
-
 # --- retry elsewhere or later ---
 
 
@@ -298,6 +292,12 @@ class MetaLost(LogStoreError):
     """META is damaged or gone but the log is not: the replica may have voted, so it must not come
     back in place (SAFETY L1). Move the folder away and add a replica with a new uuid.
     """
+
+
+class ReplicaLost(LogStoreError):
+    """Damage that this replica cannot go on with: nothing is left of an entry that its leader
+    compares with, or that a truncation leaves as the last one. Move the folder away and add a
+    replica with a new uuid."""
 
 
 class DiskFull(LogStoreError):

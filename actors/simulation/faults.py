@@ -159,6 +159,10 @@ class Ground(msgspec.Struct, frozen=True):
     append_every_ns: int  # mean, a producer
     payload_max_bytes: int
     batch_max_payloads: int
+    first_lsn: int = 1  # above 1: the cluster is formed by an operator
+    imports: int = 0  # batches of another log, before anybody appends
+    client_memory_bytes: int = 1 << 20
+    session_idle_ms: int = 0  # after which a nameless session may be given up; 0: the product's
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -170,11 +174,6 @@ class Ground(msgspec.Struct, frozen=True):
             "ring.counters": self.counters_lag,
         }
         return tuple(name for name, is_on in parts.items() if is_on)
-
-    first_lsn: int = 1  # above 1: the cluster is formed by an operator
-    imports: int = 0  # batches of another log, before anybody appends
-    client_memory_bytes: int = 1 << 20
-    session_idle_ms: int = 0  # after which a nameless session may be given up; 0: the product's
 
 
 class Script(msgspec.Struct, frozen=True):

@@ -144,13 +144,13 @@ def _has_term(state: State, index: Index, term: Term) -> bool:
     """
     log = state.log
     ours = log.term_at(index)
-    if index in state.faulty and log.position(index) is None:
+    if state.faulty and index in state.faulty and log.position(index) is None:
         highest = log.term_at(state.faulty.range_of(index)[1])
         if ours < highest and ours <= term <= highest:
             raise ReplicaLost(
-                f"entry {index}", 0, expected=f"term {term}, as its leader has it",
-                got=f"damage, of a term in {ours} to {highest}; replace this replica",
-            )  # fmt: skip
+                f"nothing is left of entry {index}, which is of a term in {ours} to {highest}, and "
+                f"of term {term} in the log of the leader; replace this replica"
+            )
     return ours == term
 
 

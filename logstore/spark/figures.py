@@ -18,7 +18,7 @@ from pyspark.sql import functions as sql
 from logstore.errors import InvalidRequest
 
 _SCHEMA = "figure STRING, pair INT, at_ms DOUBLE, latency_ms DOUBLE, payloads BIGINT, bad STRING"
-_STEP_MS = 100
+STEP_MS = 100
 # In hundredths of a percent: every percent, and the tail that people ask for.
 _POINTS = (*range(0, 10_000, 100), 9_950, 9_990, 9_999, 10_000)
 _P50, _P99, _P999, _MOST = (_POINTS.index(each) for each in (5_000, 9_900, 9_990, 10_000))
@@ -71,7 +71,7 @@ def gather_runs(spark: SparkSession, paths: Sequence[str]) -> list[Run]:
             sql.max("at_ms").alias("last_ms"),
             sql.percentile("latency_ms", points, sql.col("payloads")).alias("latency_ms"),
         )
-        step = sql.floor(sql.col("at_ms") / _STEP_MS).cast("int").alias("step")
+        step = sql.floor(sql.col("at_ms") / STEP_MS).cast("int").alias("step")
         steps = samples.groupBy(*keys, step).agg(sql.sum("payloads").alias("payloads"))
         counts = {(*(row[key] for key in keys), row.step): row.payloads for row in steps.collect()}
         return [_run(row, counts) for row in runs.orderBy(*keys).collect()]
@@ -114,8 +114,8 @@ def _refuse_others(samples: DataFrame) -> None:
 
 def _run(row: Any, counts: dict[tuple[Any, ...], int]) -> Run:
     key = row.file, row.figure, row.pair
-    last = int(row.last_ms // _STEP_MS)
-    rates = [counts.get((*key, step), 0) * 1_000 / _STEP_MS for step in range(last + 1)]
+    last = int(row.last_ms // STEP_MS)
+    rates = [counts.get((*key, step), 0) * 1_000 / STEP_MS for step in range(last + 1)]
     return Run(
         row.file, row.figure, row.pair, row.samples, row.payloads, row.last_ms / 1_000,
         list(row.latency_ms), rates,

@@ -13,10 +13,9 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from logstore.spark.figures import Run, percents
+from logstore.spark.figures import STEP_MS, Run, percents
 
 _SIZE_INCHES = (7.0, 4.0)
-_STEP_S = 0.1
 
 
 def write_plots(runs: Sequence[Run], folder: str) -> list[str]:
@@ -49,7 +48,7 @@ def _latency_plot(runs: Sequence[Run], title: str) -> Figure:
 def _throughput_plot(runs: Sequence[Run], title: str) -> Figure:
     figure, axes = _axes(title, "seconds", "payloads/s")
     for run in runs:
-        times = [step * _STEP_S for step in range(len(run.rates))]
+        times = [step * STEP_MS / 1_000 for step in range(len(run.rates))]
         axes.plot(times, run.rates, label=f"run {run.pair}")
     axes.set_ylim(bottom=0)
     axes.legend(loc="lower right")

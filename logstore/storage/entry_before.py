@@ -8,7 +8,7 @@ anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from logstore.errors import CorruptData, FormatError, ReplicaLost
 from logstore.format.entry import EntryHeader, Row
@@ -20,6 +20,7 @@ from logstore.format.group import (
 )
 from logstore.format.raft_record import RaftRecord
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole, SegmentHeader
+from logstore.limits import MIB
 from logstore.model import Index
 from logstore.storage.disk import Disk
 from logstore.storage.segment import (
@@ -27,10 +28,11 @@ from logstore.storage.segment import (
     base_row,
     read_record,
     row_before,
-    segment_name,
     segment_path,
 )
 from logstore.storage.survey import read_salvaged
+
+_CHUNK_BYTES = 1 * MIB
 
 
 def entry_before(
@@ -86,10 +88,9 @@ class _Search:
         )
         if found is None:
             raise ReplicaLost(
-                segment_name(self._header.number, FileRole.RAFT), 0,
-                expected=f"entry {index} or {index + 1}, to truncate behind {index}",
-                got="damage in records and frames of both; replace this replica",
-            )  # fmt: skip
+                f"segment {self._header.number} is to be truncated behind entry {index}: records "
+                f"and frames of {index} and {index + 1} are damaged; replace this replica"
+            )
         return found
 
     def _record(self, index: int) -> RaftRecord | None:
@@ -138,16 +139,22 @@ class _Search:
 
     def _by_the_next_frame(self, index: Index) -> tuple[Row, int] | None:
         """Looked for wherever a frame may begin. What holds a copy of it lies behind it."""
-        _, offset = self._known_end(index)
-        size = self._disk.size(self._data) - offset
-        found = read_salvaged(self._disk, self._data, offset, size)
-        at = found.find(FRAME_PREFIX)
-        while at >= 0:
-            entry = self._entry(index + 1, offset + at)
+        _, end = self._known_end(index)
+        for offset in self._frame_offsets(end):
+            entry = self._entry(index + 1, offset)
             if entry is not None:
-                return self._row(index, entry), offset + at
-            at = found.find(FRAME_PREFIX, at + 1)
+                return self._row(index, entry), offset
         return None
+
+    def _frame_offsets(self, start: int) -> Iterator[int]:
+        """Where it looks like a frame, from `start` on."""
+        overlap = len(FRAME_PREFIX) - 1
+        while len(raw := read_salvaged(self._disk, self._data, start, _CHUNK_BYTES)) > overlap:
+            at = raw.find(FRAME_PREFIX)
+            while at >= 0:
+                yield start + at
+                at = raw.find(FRAME_PREFIX, at + 1)
+            start += len(raw) - overlap
 
     def _row(self, index: Index, after: EntryHeader) -> Row:
         """What follows the entry says all but its time; frames before its own are kept."""

@@ -25,8 +25,8 @@ FIELDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_is_the_same_on_the_other_side(kind: type[LogStoreError]) -> None:
-    if issubclass(kind, errors.CorruptData):
-        error: LogStoreError = kind("file", 7, expected="a", got="b")
+    if kind is errors.CorruptData:
+        error: LogStoreError = errors.CorruptData("file", 7, expected="a", got="b")
     elif kind is errors.UnknownMessageType:
         error = errors.UnknownMessageType(5)
     else:
