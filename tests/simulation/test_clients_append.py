@@ -9,6 +9,7 @@ import pytest
 
 from actors.simulation.clients.append import draw_payloads
 from actors.simulation.clients.mischief import Mischief, commit_mischief
+from actors.simulation.clients.session import STRANGE_ANSWERS_MAX
 from actors.simulation.clients.wish import Wish
 from logstore.errors import ErrorCode
 from logstore.format.batch import batch_size
@@ -175,6 +176,16 @@ def test_a_monotone_session_has_one_batch_under_way() -> None:
 
 
 # --- ends of a session ---
+
+
+def test_a_producer_that_no_leader_knows_any_more_soon_opens_another_session() -> None:
+    stage = serving_stage()
+    wait_pushed(stage, 1)
+    unknown = ErrorReply(ErrorCode.UNKNOWN_PRODUCER, 0, 0, 0, b"expired")
+    for _ in range(STRANGE_ANSWERS_MAX + 1):
+        stage.replicas[1].reply(stage.wait_asked(1, SessionStateRequest), unknown)
+    assert stage.wait_asked(1, OpenSessionRequest).message.name == b""
+    assert stage.complaints == []
 
 
 def test_a_fenced_producer_stops_and_opens_its_name_again() -> None:

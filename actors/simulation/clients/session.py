@@ -39,7 +39,8 @@ from logstore.settings import PortOffset
 
 _PAUSE_NS = (10 * MS_NS, 200 * MS_NS)
 # An old leader that knows nothing of this session, or less than it acknowledged, is gone by then.
-STRANGE_ANSWERS_MAX = 24
+# No more: after a heal, a producer whose session has expired must append before patience ends.
+STRANGE_ANSWERS_MAX = 3
 # Another node, or the same one later, may take the batch.
 _RETRIED = frozenset(
     {
