@@ -9,13 +9,9 @@ from pathlib import Path
 import click
 import msgspec
 
+from actors.simulation.code_name import code_name
 from benchmarks.compare import compare as compare_all
-from benchmarks.environment import (
-    Document,
-    current_commit,
-    describe_environment,
-    require_real_file_system,
-)
+from benchmarks.environment import Document, describe_environment, require_real_file_system
 from benchmarks.idle import measure_idle
 from benchmarks.results import Result, write_result
 from benchmarks.saturate import Settings
@@ -116,7 +112,7 @@ def spark(size_mb: int, rounds: int, folder: Path, json_path: str) -> None:
     environment: Document = {
         **describe_environment(folder),
         **found.versions,
-        "commit": current_commit(),
+        "commit": code_name(),
         "command": f"python -m benchmarks spark --mb {size_mb} --rounds {rounds}",
     }
     rows = [*found.rounds, *found.loads]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
@@ -35,21 +34,6 @@ def describe_environment(folder: Path) -> Document:
         "numpy": version("numpy"),
         "logstore": version("logstore"),
     }
-
-
-def current_commit() -> str:
-    """Of this repository, with a + if files differ from it; "unknown" outside of one."""
-    git = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        found = subprocess.run(
-            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-        )
-        changed = subprocess.run(
-            [*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return found.stdout.strip() + ("+" if changed.stdout.strip() else "")
 
 
 def file_system_of(folder: Path) -> str:

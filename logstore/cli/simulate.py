@@ -18,6 +18,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from actors.simulation.code_name import code_name
 from actors.simulation.draw import draw_script
 from actors.simulation.faults import FaultClass, Script
 from actors.simulation.many import RUNNER, Order, prepared, run_many, run_one
@@ -28,7 +29,6 @@ from logstore.cli.interrupts import Interrupts
 from logstore.cli.options import json_option
 from logstore.cli.output import STDOUT, say, write_json
 from logstore.cli.simulate_report import (
-    code_name,
     first_of_each_kind,
     is_same_failure,
     must_reach_missing,

@@ -1,13 +1,11 @@
-"""What `logstore simulate` says: its tables, the line that replays a seed, which code it ran.
+"""What `logstore simulate` says: its tables, the line that replays a seed.
 
-Pure but for `code_name`, which asks git. Must not know how seeds are run.
+Pure. Must not know how seeds are run.
 """
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
@@ -22,35 +20,6 @@ from actors.simulation.result import SeedResult, Totals
 MUST_REACH_SEEDS = 10_000
 SHRUNK_MAX = 3
 _TEXT_MAX = 200
-_GIT_TIMEOUT_S = 10
-
-
-def code_name() -> str:
-    """The commit of the checkout this file is tracked in, "+" if it was changed since; the version
-    of the package elsewhere."""
-    here = Path(__file__).resolve()
-    if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
-        return version("logstore")
-    commit = _git(here.parent, "rev-parse", "HEAD")
-    if commit is None:
-        return version("logstore")
-    changes = _git(here.parent, "status", "--porcelain", "--untracked-files=no")
-    return f"{commit}+" if changes else commit
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    """What git says, None where there is no git or it refuses."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_GIT_TIMEOUT_S,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
 
 
 def replay_line(order: Order, result: SeedResult, script_path: Path | None = None) -> str:

@@ -268,14 +268,18 @@ def test_a_crash_keeps_any_prefix_of_what_was_ordered() -> None:
     assert not any(isinstance(each, Crash) for each in local.states[after].events)
 
 
-def test_the_command_writes_its_figures(tmp_path: Path) -> None:
+def test_the_command_writes_its_figures_a_row_a_bound(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
-    words = {"--terms": 1, "--entries": 1, "--crashes": 0, "--json": file}
-    result = CliRunner().invoke(main, [str(each) for each in itertools.chain(*words.items())])
-    assert result.exit_code == 0
-    assert "exhausted: every state" in result.output
-    figures = msgspec.json.decode(file.read_bytes())
-    assert figures["is_exhausted"] is True
-    assert figures["violation"] is None
-    assert (figures["terms"], figures["entries"], figures["crashes"]) == (1, 1, 0)
-    assert figures["states"] > 100
+    for terms in (2, 1, 1):
+        words = {"--terms": terms, "--entries": 1, "--crashes": 0, "--streams": 1, "--json": file}
+        result = CliRunner().invoke(main, [str(each) for each in itertools.chain(*words.items())])
+        assert result.exit_code == 0
+        assert "exhausted: every state" in result.output
+    rows = msgspec.json.decode(file.read_bytes())["rows"]
+    assert [each["terms"] for each in rows] == [1, 2]
+    for row in rows:
+        assert row["commit"]
+        assert row["is_exhausted"] is True
+        assert row["violation"] is None
+        assert (row["entries"], row["crashes"]) == (1, 0)
+        assert row["states"] > 100

@@ -14,10 +14,13 @@ from typing import get_args
 import click
 import msgspec
 
+from actors.simulation.code_name import code_name
 from actors.simulation.explorer.bound import Bound
 from actors.simulation.explorer.report import Measured, lines_of
 from actors.simulation.explorer.search import Explorer
 from logstore.raft.settings import StreamMode
+
+_BOUND = Bound.__struct_fields__
 
 
 @click.command()
@@ -27,7 +30,7 @@ from logstore.raft.settings import StreamMode
 @click.option("--streams", default=2, show_default=True, type=click.IntRange(1, 9))
 @click.option("--stream-mode", default="streaming", type=click.Choice(get_args(StreamMode)))
 @click.option("--minutes", default=10.0, show_default=True, help="Stop after so long.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write figures here.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Add figures here.")
 def main(
     *,
     terms: int,
@@ -49,9 +52,17 @@ def main(
     for line in lines_of(measured):
         click.echo(line)
     if json_file is not None:
-        text = msgspec.json.format(msgspec.json.encode(measured.document()), indent=2)
-        json_file.write_bytes(text + b"\n")
+        _publish({"commit": code_name(), **measured.document()}, json_file)
     sys.exit(outcome.violation is not None)
+
+
+def _publish(row: dict[str, object], file: Path) -> None:
+    """A row for each bound: a new one in the place of that of the same bound."""
+    rows = msgspec.json.decode(file.read_bytes())["rows"] if file.exists() else []
+    rows = [each for each in rows if any(each[name] != row[name] for name in _BOUND)]
+    rows = sorted([*rows, row], key=lambda each: [each[name] for name in _BOUND])
+    text = msgspec.json.format(msgspec.json.encode({"rows": rows}), indent=2)
+    file.write_bytes(text + b"\n")
 
 
 if __name__ == "__main__":

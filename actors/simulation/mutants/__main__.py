@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from actors.simulation.code_name import code_name
 from actors.simulation.mutants.catalogue import CATALOGUE, mutant_named
 from actors.simulation.mutants.hunt import MODULE, PRODUCT_ITSELF, Hunt
 from actors.simulation.mutants.mutant import Mutant
@@ -40,7 +41,7 @@ def main() -> int:
     seeds = max((row.seeds for row in rows), default=1)
     product = hunt_apart(_PRODUCT, seconds_max=arguments.seconds_max, seeds_max=seeds)
     report = report_of(
-        rows, product, skipped, commit=_commit(), cpu_seconds_max=arguments.seconds_max
+        rows, product, skipped, commit=code_name(), cpu_seconds_max=arguments.seconds_max
     )
     if arguments.json or not names:
         _publish(report, Path(arguments.json or RESULT))
@@ -89,13 +90,6 @@ def _publish(report: Report, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
     path.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
-
-
-def _commit() -> str:
-    """The commit this is, with a + where files have changed since."""
-    command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
-    named = subprocess.run(command, capture_output=True, text=True, check=False)
-    return named.stdout.strip() or "unknown"
 
 
 def _arguments() -> argparse.Namespace:

@@ -17,7 +17,8 @@ import click
 import msgspec
 from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 
-from benchmarks.environment import current_commit, describe_environment
+from actors.simulation.code_name import code_name
+from benchmarks.environment import describe_environment
 from benchmarks.results import Result
 from logstore.cli.output import Bar, say, write_json
 from tests.spark.chaos.plan import draw_kills
@@ -52,7 +53,7 @@ def main(kills: int, rows: int, seed: int, parent: str | None, json_path: str) -
             run = Chaos(folder, spark, seed=seed, rows=rows, kills=planned, show=show)
             outcome = run.run()
         environment = describe_environment(folder) | {
-            "commit": current_commit(),
+            "commit": code_name(),
             "pyspark": version("pyspark"),
         }
     if not outcome.violations and not outcome.failures:

@@ -1,0 +1,37 @@
+"""Which code ran: what every published figure names."""
+
+from __future__ import annotations
+
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+_TIMEOUT_S = 10
+
+
+def code_name() -> str:
+    """The commit of the checkout this file is tracked in, "+" if it was changed since; the version
+    of the package elsewhere."""
+    here = Path(__file__).resolve()
+    if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
+        return version("logstore")
+    commit = _git(here.parent, "rev-parse", "HEAD")
+    if commit is None:
+        return version("logstore")
+    changes = _git(here.parent, "status", "--porcelain", "--untracked-files=no")
+    return f"{commit}+" if changes else commit
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    """What git says, None where there is no git or it refuses."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_TIMEOUT_S,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
