@@ -22,6 +22,7 @@ from actors.simulation.checkers.elections import Elections
 from actors.simulation.checkers.final_logs import FinalLogs
 from actors.simulation.checkers.invariant import Findings, Invariant, Violation
 from actors.simulation.checkers.linear import TailRead
+from actors.simulation.checkers.lookups import Lookups
 from actors.simulation.checkers.operations import Operations
 from actors.simulation.checkers.orders import Orders
 from actors.simulation.checkers.ports import Core, Durability, ReadRing
@@ -33,6 +34,7 @@ from actors.simulation.checkers.ring_ranges import RingRanges
 from actors.simulation.checkers.session_fold import SessionLike, SessionTables
 from actors.simulation.checkers.shadow import KnownEntries
 from actors.simulation.checkers.term_talk import TermTalk
+from logstore.format.client_messages import SessionStateReply
 from logstore.format.cursor_entries import Cursor
 from logstore.format.entry import EntryHeader
 from logstore.format.peer_messages import Append
@@ -92,6 +94,8 @@ class Ledger:
         self._committed.on_batch = self._operations.on_batch
         self._cursors = Cursors(findings)
         self._committed.on_cursor = self._cursors.on_entry
+        self._lookups = Lookups(findings, self._sessions, self._committed)
+        self._committed.on_open = self._lookups.on_open
         self._answers = Answers(findings, self._committed)
         self._deliveries = Deliveries(findings, self._committed)
         self._tables = SessionTables(findings, known, self._committed)
@@ -230,7 +234,7 @@ class Ledger:
     def cursor_moved(self, number: int, lsn: int, at_ns: int, *, node: int) -> None:
         """It was told by `node`: not changed, since the cursor stands at `lsn`."""
         if self._is_replica_known:
-            self._talk.cursors_told(node, self._cursors.asked_ns(number), at_ns)
+            self._talk.told(node, self._cursors.asked_ns(number), at_ns)
             self._cursors.moved(number, lsn, at_ns)
 
     def cursors_listed(
@@ -238,8 +242,18 @@ class Ledger:
     ) -> None:
         """It was told by `node`: these are all."""
         if self._is_replica_known:
-            self._talk.cursors_told(node, self._cursors.asked_ns(number), at_ns)
+            self._talk.told(node, self._cursors.asked_ns(number), at_ns)
             self._cursors.listed(number, cursors, at_ns)
+
+    def session_asked(self, number: int, name: bytes, at_ns: int) -> None:
+        """A client asks what the session of this name has committed."""
+        self._lookups.asked(number, name, at_ns)
+
+    def session_told(self, number: int, reply: SessionStateReply, at_ns: int, *, node: int) -> None:
+        """It was told so by `node`."""
+        if self._is_replica_known:
+            self._talk.told(node, self._lookups.asked_ns(number), at_ns)
+            self._lookups.told(number, reply, at_ns)
 
     def verified(
         self, node: int, span: tuple[int, int], chain: int, named: Sequence[int], at_ns: int

@@ -16,11 +16,14 @@ from actors.simulation.clients.consumer import Consumer
 from actors.simulation.clients.founder import Founder
 from actors.simulation.clients.host import ClientHost
 from actors.simulation.clients.importer import Importer
+from actors.simulation.clients.inquirer import Inquirer, Subject
 from actors.simulation.clients.keeper import Keeper
 from actors.simulation.clients.opener import Opener
 from actors.simulation.clients.operator import Operator
 from actors.simulation.clients.producer import Probe, Producer
 from actors.simulation.clients.reader import Reader
+from actors.simulation.clients.session_reader import SessionReader
+from actors.simulation.clients.wish import session_name
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.process import Process
 from actors.simulation.random_streams import stream
@@ -28,7 +31,7 @@ from logstore.model import FIRST_LSN, Lsn
 
 # Numbers of clients: each kind has its own hundred, so that none is given twice.
 _PRODUCERS, _CONSUMERS, _READERS, _OPERATORS, _KEEPERS, _AUDITORS = range(0, 600, 100)
-_FOUNDERS, _IMPORTERS, _OPENERS = 600, 700, 800
+_FOUNDERS, _IMPORTERS, _OPENERS, _SESSION_READERS = 600, 700, 800, 900
 # An import has so much of the time in which faults strike: appends come after it.
 _IMPORT_SHARE = 3
 
@@ -40,7 +43,7 @@ class Workload:
         self._cluster = cluster
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
-        self._keepers: dict[str, Keeper | Opener] = {}  # who asks one thing after the other
+        self._inquirers: dict[str, Inquirer] = {}  # who asks one thing after the other
         self._probes: list[Probe] = []
         self._auditors: list[Auditor] = []
         self._operator: Operator | None = None
@@ -69,6 +72,7 @@ class Workload:
         self._cluster.add_client("opener-1", self._make_opener)
         if self._cluster.script.ground.session_idle_ms:
             self._cluster.add_client("opener-2", self._make_passer_by)
+        self._cluster.add_client("session-reader-1", self._make_session_reader)
 
     def transfer(self, target: int) -> None:
         """The operator wants `target` to lead; 0: whoever fits best."""
@@ -93,7 +97,7 @@ class Workload:
     def has_unresolved(self) -> bool:
         """A producer waits for an outcome, or another client for its answer."""
         return any(each.has_unresolved for each in self._producers.values()) or any(
-            each.is_asking for each in self._keepers.values()
+            each.is_asking for each in self._inquirers.values()
         )
 
     def has_read(self, lsn: int) -> bool:
@@ -122,8 +126,8 @@ class Workload:
         for name, producer in self._producers.items():
             producer.stop_appending()
             self._cluster.clients[name].wake()
-        for name, keeper in self._keepers.items():
-            keeper.stop()
+        for name, inquirer in self._inquirers.items():
+            inquirer.stop()
             self._cluster.clients[name].wake()
 
     def _make_producer(self, process: Process) -> Producer:
@@ -169,18 +173,25 @@ class Workload:
         self._operator = Operator(self._host(process, _OPERATORS))
         return self._operator
 
-    def _make_keeper(self, process: Process) -> Keeper:
-        keeper = self._keepers[process.name] = Keeper(self._host(process, _KEEPERS))
-        return keeper
+    def _make_keeper(self, process: Process) -> Inquirer:
+        return self._inquire(process, Keeper(self._host(process, _KEEPERS)))
 
-    def _make_opener(self, process: Process) -> Opener:
-        host = self._host(process, _OPENERS)
-        opener = self._keepers[process.name] = Opener(host, f"name of {host.name}".encode())
-        return opener
+    def _make_opener(self, process: Process) -> Inquirer:
+        name = session_name(process.name)
+        return self._inquire(process, Opener(self._host(process, _OPENERS), name))
 
-    def _make_passer_by(self, process: Process) -> Opener:
-        opener = self._keepers[process.name] = Opener(self._host(process, _OPENERS), b"")
-        return opener
+    def _make_passer_by(self, process: Process) -> Inquirer:
+        return self._inquire(process, Opener(self._host(process, _OPENERS), b""))
+
+    def _make_session_reader(self, process: Process) -> Inquirer:
+        numbers = range(1, self._cluster.script.ground.producers + 1)
+        clients = (*(f"producer-{number}" for number in numbers), "opener-1", "nobody")
+        names = tuple(session_name(each) for each in clients)
+        return self._inquire(process, SessionReader(self._host(process, _SESSION_READERS), names))
+
+    def _inquire(self, process: Process, subject: Subject) -> Inquirer:
+        inquirer = self._inquirers[process.name] = Inquirer(subject)
+        return inquirer
 
     def _host(self, process: Process, base: int) -> ClientHost:
         cluster = self._cluster

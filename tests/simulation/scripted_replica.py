@@ -126,6 +126,12 @@ class ListeningLedger:
     ) -> None:
         self.told.append(("listed", number, tuple(cursors), node))
 
+    def session_asked(self, number: int, name: bytes, at_ns: int) -> None:
+        self.told.append(("session", number, name))
+
+    def session_told(self, number: int, reply: SessionStateReply, at_ns: int, *, node: int) -> None:
+        self.told.append(("told", number, reply, node))
+
 
 class FakeLinks:
     """A client's door to the fake network."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.simulation.clients.host import NEVER_NS
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.keeper import Keeper
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
@@ -24,7 +25,7 @@ LONG_MS = 200_000
 @pytest.fixture
 def stage() -> Stage:
     stage = Stage()
-    stage.client = Keeper(stage.host("keeper-1"))
+    stage.client = Inquirer(Keeper(stage.host("keeper-1")))
     return stage
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.opener import Opener
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply, OpenSessionRequest
 from tests.simulation.scripted_replica import PRODUCER, Stage
 
 
-def opener_stage(name: bytes = b"its own") -> tuple[Stage, Opener]:
+def opener_stage(name: bytes = b"its own") -> tuple[Stage, Inquirer]:
     stage = Stage()
-    opener = Opener(stage.host("opener-1"), name)
+    opener = Inquirer(Opener(stage.host("opener-1"), name))
     stage.client = opener
     opener.on_start()
     return stage, opener

@@ -17,7 +17,7 @@ from actors.simulation.checkers.producers import ProducerOrder
 from actors.simulation.checkers.shadow import KnownEntries
 from logstore.errors import FormatError
 from logstore.format.entry import EntryHeader, takes_lsns
-from logstore.format.session_entries import decode_expire, decode_open
+from logstore.format.session_entries import OpenEntry, decode_expire, decode_open
 from logstore.model import FIRST_LSN, EntryKind
 
 
@@ -34,7 +34,7 @@ class CommittedLog:
     __slots__ = (
         "_by_sequence", "_commit_terms", "_findings", "_holders", "_known", "_order", "_start_lsn",
         "batches", "chains", "expired", "has_every_open", "next_lsn", "on_batch", "on_cursor",
-        "opened", "start_index",
+        "on_open", "opened", "start_index",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,7 @@ class CommittedLog:
         self._by_sequence: dict[tuple[int, int], list[StoredBatch]] = {}
         self.on_batch: Callable[[StoredBatch, int], None] = _ignore
         self.on_cursor: Callable[[bytes | None, int], None] = _ignore_cursor
+        self.on_open: Callable[[OpenEntry], None] = _ignore_open
 
     @property
     def last_index(self) -> int:
@@ -68,6 +69,10 @@ class CommittedLog:
     def batches_of(self, producer_id: int, sequence: int) -> list[StoredBatch]:
         """Committed batches under this sequence: one in each producer epoch at most."""
         return self._by_sequence.get((producer_id, sequence), [])
+
+    def last_batch_of(self, producer_id: int) -> tuple[int, int]:
+        """Producer epoch and sequence of its newest committed batch; (0, -1): it has none."""
+        return self._order.last(producer_id)
 
     def begin(self, start_index: int, next_lsn: int) -> None:
         """Where the first replica's log begins; later ones begin there too."""
@@ -166,6 +171,7 @@ class CommittedLog:
             return
         entry = decode_open(body)
         self.opened.add((entry.producer_id, entry.producer_epoch))
+        self.on_open(entry)
 
     def _add_expire(self, index: int, chain: int) -> None:
         body = self._known.bodies.get(chain)
@@ -209,3 +215,7 @@ def _ignore(_batch: StoredBatch, _at_ns: int) -> None:
 
 def _ignore_cursor(_body: bytes | None, _at_ns: int) -> None:
     """Nobody listens to cursors yet."""
+
+
+def _ignore_open(_entry: OpenEntry) -> None:
+    """Nobody listens to OPENs yet."""

@@ -54,10 +54,14 @@ class ProducerOrder:
         self._sessions = sessions
         self._last: dict[int, tuple[int, int]] = {}  # producer -> (epoch, sequence)
 
+    def last(self, producer_id: int) -> tuple[int, int]:
+        """(epoch, sequence) of its last batch, (0, -1) before it has one."""
+        return self._last.get(producer_id, (0, -1))
+
     def add(self, batch: StoredBatch) -> str | None:
         """What is wrong with the place of this batch; None: nothing."""
         producer, epoch, sequence = batch.producer_id, batch.producer_epoch, batch.sequence
-        last_epoch, last_sequence = self._last.get(producer, (0, -1))
+        last_epoch, last_sequence = self.last(producer)
         self._last[producer] = max((last_epoch, last_sequence), (epoch, sequence))
         mode = self._sessions.modes.get(producer)
         expected = last_sequence + 1 if epoch == last_epoch else 0

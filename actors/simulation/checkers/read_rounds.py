@@ -1,8 +1,9 @@
 """That every linearizable read has a quorum round of its own, begun after it came (V5, FAULTS R11).
 
 Owns which rounds leaders began and who replied to them, and which client's read used which read
-index: tail reads those that egress asked raft for, answers about cursors those of ingress. I6
-itself is judged from the whole history; here the first answer without a round is enough.
+index: tail reads those that egress asked raft for, answers about cursors and sessions those of
+ingress. I6 itself is judged from the whole history; here the first answer without a round is
+enough.
 """
 
 from __future__ import annotations
@@ -97,10 +98,11 @@ class ReadRounds:
             text = f"a read that began at {invoked_ns} was answered by node {node} without its own"
             self._findings.report(Invariant.I6, f"{text} quorum round", returned_ns)
 
-    def on_cursors_told(self, node: int, invoked_ns: int, returned_ns: int) -> None:
-        """A client was told by `node` how cursors stand: a list, or why its change is refused."""
+    def on_told(self, node: int, invoked_ns: int, returned_ns: int) -> None:
+        """A client was told by `node` how cursors stand (a list, or why its change is refused), or
+        what a session has committed."""
         if not _use(self._of_ingress.get(node, []), invoked_ns, returned_ns):
-            text = f"a question for cursors that began at {invoked_ns} was answered by node {node}"
+            text = f"a question that began at {invoked_ns} was answered by node {node}"
             self._findings.report(Invariant.I6, f"{text} without a quorum round", returned_ns)
 
     def _of(self, replica: Replica, term: int) -> _Rounds:

@@ -86,9 +86,9 @@ class TermTalk:
         """A client's linearizable read was answered by `node`."""
         self._reads.on_read(node, invoked_ns, returned_ns)
 
-    def cursors_told(self, node: int, invoked_ns: int, returned_ns: int) -> None:
-        """A client was told by `node` how cursors stand."""
-        self._reads.on_cursors_told(node, invoked_ns, returned_ns)
+    def told(self, node: int, invoked_ns: int, returned_ns: int) -> None:
+        """A client was told by `node` how cursors stand, or what a session has committed."""
+        self._reads.on_told(node, invoked_ns, returned_ns)
 
     def stepped(
         self,

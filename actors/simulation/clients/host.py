@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from actors.simulation.checkers.invariant import Violation
+from logstore.format.client_messages import SessionStateReply
 from logstore.format.cursor_entries import Cursor
 from logstore.model import FIRST_LSN, Lsn, SequenceMode
 from logstore.settings import PortOffset
@@ -94,6 +95,12 @@ class ClientLedger(Protocol):
 
     def cursors_listed(
         self, number: int, cursors: Sequence[Cursor], at_ns: int, *, node: int
+    ) -> None: ...
+
+    def session_asked(self, number: int, name: bytes, at_ns: int) -> None: ...
+
+    def session_told(
+        self, number: int, reply: SessionStateReply, at_ns: int, *, node: int
     ) -> None: ...
 
     def verified(

@@ -16,7 +16,7 @@ from actors.simulation.clients.host import MS_NS, ClientHost
 from actors.simulation.clients.mischief import Mischief, commit_mischief, send_again
 from actors.simulation.clients.session import ProducerSession
 from actors.simulation.clients.wire import Wire
-from actors.simulation.clients.wish import Wish
+from actors.simulation.clients.wish import Wish, session_name
 from logstore.format.batch import batch_size
 from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import SequenceMode
@@ -66,7 +66,7 @@ def draw_options(
     wish = Wish(
         SequenceMode.DENSE if is_dense else SequenceMode.MONOTONE,
         random.randrange(SESSION_WINDOW_MIN, 4 * SESSION_WINDOW_MIN + 1),
-        f"name of {host.name}".encode() if is_named else b"",
+        session_name(host.name) if is_named else b"",
     )
     return ProducerOptions(
         append_every_ns=append_every_ns,

@@ -12,6 +12,11 @@ from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import AckLevel, SequenceMode
 
 
+def session_name(client: str) -> bytes:
+    """The name under which this client opens sessions, if it uses one."""
+    return f"name of {client}".encode()
+
+
 class Wish(msgspec.Struct, frozen=True):
     """Producer id 0 and no name: a new producer. `window` in batches."""
 

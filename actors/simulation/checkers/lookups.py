@@ -1,0 +1,97 @@
+"""What clients are told of a session that they look up by its name: everything that was committed
+when they asked, and nothing that is not (I6, I10).
+
+Owns the committed names, and the questions. That a row called committed is, `answers` hears; that
+the answer had a quorum round, `read_rounds`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from actors.simulation.checkers.committed_log import CommittedLog
+from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers.producers import Sessions
+from logstore.errors import ErrorCode
+from logstore.format.client_messages import ACK_ROW, SessionStateReply
+from logstore.format.session_entries import OpenEntry
+from logstore.model import SequenceMode
+
+
+@dataclass(slots=True)
+class _Question:
+    """`opened`: producer id and epoch of the name by then; `last`: epoch and sequence of that
+    producer's newest committed batch."""
+
+    name: bytes
+    asked_ns: int
+    opened: tuple[int, int]
+    last: tuple[int, int]
+
+
+class Lookups:
+    """Names and questions, by number."""
+
+    __slots__ = ("_committed", "_findings", "_opened", "_questions", "_sessions")
+
+    def __init__(self, findings: Findings, sessions: Sessions, committed: CommittedLog) -> None:
+        self._findings = findings
+        self._sessions = sessions
+        self._committed = committed
+        self._opened: dict[bytes, tuple[int, int]] = {}  # (producer id, epoch), committed
+        self._questions: dict[int, _Question] = {}
+
+    def on_open(self, entry: OpenEntry) -> None:
+        """An OPEN entry is committed."""
+        if entry.name:
+            self._opened[entry.name] = entry.producer_id, entry.producer_epoch
+
+    def asked(self, number: int, name: bytes, at_ns: int) -> None:
+        """A client asks what the session of this name has committed."""
+        opened = self._opened.get(name, (0, 0))
+        last = self._committed.last_batch_of(opened[0])
+        self._questions[number] = _Question(name, at_ns, opened, last)
+
+    def asked_ns(self, number: int) -> int:
+        """When it did."""
+        return self._questions[number].asked_ns
+
+    def told(self, number: int, reply: SessionStateReply, at_ns: int) -> None:
+        """It was told this."""
+        question, committed = self._questions[number], self._committed
+        if not committed.has_every_open:
+            return
+        told = reply.producer_id, reply.producer_epoch
+        text = f"whoever asked for {question.name!r} at {question.asked_ns} is told of {told}"
+        producer_id, newest = self._opened.get(question.name, (0, 0))
+        if reply.producer_id and (reply.producer_id != producer_id or told[1] > newest):
+            self._findings.report(Invariant.I10, f"{text}, not committed", at_ns)
+        elif told < question.opened:
+            self._findings.report(Invariant.I6, f"{text}, after {question.opened}", at_ns)
+        elif reply.producer_id and committed.has_batches:
+            if open_ := self._open(reply):
+                self._findings.report(Invariant.I10, f"{text} and of {open_}", at_ns)
+            elif missing := self._missing(question, reply):
+                self._findings.report(Invariant.I6, f"{text}, but not of {missing}", at_ns)
+
+    def _open(self, reply: SessionStateReply) -> str:
+        """What is told, and is not known to be committed; "": nothing. Rows that are called
+        committed are `answers`' to judge."""
+        for sequence, _, _, code, _ in ACK_ROW.iter_unpack(reply.rows):
+            if code != ErrorCode.OK:
+                return f"batch {sequence} with code {code}"
+        before = reply.next_sequence - 1
+        if before >= 0 and not self._committed.batches_of(reply.producer_id, before):
+            return f"batch {before}, which is not committed"
+        return ""
+
+    def _missing(self, question: _Question, reply: SessionStateReply) -> str:
+        """What was committed when the question was asked, and is not told; "": nothing."""
+        epoch, sequence = question.last
+        is_kept = self._sessions.modes.get(reply.producer_id) is SequenceMode.MONOTONE
+        if epoch != reply.producer_epoch and not is_kept:
+            return ""
+        told = [row[0] for row in ACK_ROW.iter_unpack(reply.rows)]
+        if reply.next_sequence <= sequence or min(told, default=0) <= sequence not in told:
+            return f"batch {sequence}, which was committed"
+        return ""

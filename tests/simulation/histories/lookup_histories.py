@@ -1,0 +1,113 @@
+"""Histories of sessions that are looked up by their name: all that was committed is told, and
+nothing else."""
+
+from __future__ import annotations
+
+from logstore.errors import ErrorCode
+from logstore.format import session_entries
+from logstore.format.client_messages import ACK_ROW, SessionStateReply
+from logstore.format.session_entries import OpenEntry
+from logstore.model import AckLevel, EntryKind, SequenceMode
+from tests.simulation.histories.case import Collection
+from tests.simulation.histories.cursor_histories import confirm
+from tests.simulation.histories.session_histories import open_session
+from tests.simulation.histories.stage import PRODUCER, Stage, batch_of
+
+LOOKUPS = Collection()
+breaks = LOOKUPS.breaks
+
+NAME = b"query-1"
+NOBODY = SessionStateReply(0, 0, 0, b"")
+
+
+def begin(stage: Stage, *, mode: SequenceMode = SequenceMode.DENSE) -> None:
+    """A session with a committed batch, 0, of one payload at LSN 1."""
+    stage.elect_first()
+    open_session(stage, mode=mode, name=NAME)
+    stage.write(1, 0)
+
+
+def rows(*told: tuple[int, int], code: ErrorCode = ErrorCode.OK) -> bytes:
+    """Rows of (sequence, LSN), a payload each."""
+    return b"".join(ACK_ROW.pack(sequence, lsn, 1, code, 0) for sequence, lsn in told)
+
+
+def look_up(stage: Stage, reply: SessionStateReply, *, number: int = 1) -> None:
+    """A lookup from beginning to end."""
+    stage.ledger.session_asked(number, NAME, stage.tick())
+    confirm(stage, number)
+    stage.ledger.session_told(number, reply, stage.tick(), node=1)
+
+
+@breaks("I6", says="without a quorum round")
+def a_session_is_told_without_a_round(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.ledger.session_asked(1, NAME, stage.tick())
+    if not is_broken:
+        confirm(stage, 1)
+    stage.ledger.session_told(1, NOBODY, stage.tick(), node=1)
+
+
+@breaks("I6", says="is told of (0, 0), after (7, 1)")
+def a_session_is_told_as_not_there(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    look_up(stage, NOBODY if is_broken else SessionStateReply(PRODUCER, 1, 1, rows((0, 1))))
+
+
+@breaks("I6", says="is told of (7, 1), after (7, 2)")
+def an_epoch_is_told_that_was_over(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    open_session(stage, epoch=2, name=NAME)
+    old = SessionStateReply(PRODUCER, 1, 1, rows((0, 1)))
+    look_up(stage, old if is_broken else SessionStateReply(PRODUCER, 2, 0, b""))
+
+
+@breaks("I10", says="is told of (7, 1), not committed")
+def a_session_is_told_before_its_open_is_committed(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    entry = OpenEntry(PRODUCER, 1, SequenceMode.DENSE, AckLevel.QUORUM, 16, 1 << 20, NAME)
+    row = stage.propose(1, EntryKind.OPEN, session_entries.encode_open(entry))
+    if not is_broken:
+        stage.spread(1, row)
+    look_up(stage, SessionStateReply(PRODUCER, 1, 0, b""))
+
+
+@breaks("I10", says="batch 1, which is not committed")
+def a_session_is_told_with_what_is_under_way(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    stage.invoke(1)
+    stage.data(1, batch_of(1))
+    look_up(stage, SessionStateReply(PRODUCER, 1, 2 if is_broken else 1, rows((0, 1))))
+
+
+@breaks("I10", says="batch 0 with code")
+def a_row_is_told_as_not_known(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    code = ErrorCode.OUTCOME_UNKNOWN if is_broken else ErrorCode.OK
+    look_up(stage, SessionStateReply(PRODUCER, 1, 1, rows((0, 1), code=code)))
+
+
+@breaks("I6", says="but not of batch 1, which was committed")
+def a_session_is_told_as_it_was(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    stage.write(1, 1)
+    old = SessionStateReply(PRODUCER, 1, 1, rows((0, 1)))
+    look_up(stage, old if is_broken else SessionStateReply(PRODUCER, 1, 2, rows((0, 1), (1, 2))))
+
+
+@breaks("I6", says="but not of batch 1, which was committed")
+def a_window_has_lost_its_newest_row(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    stage.write(1, 1)
+    told = rows((0, 1)) if is_broken else rows((0, 1), (1, 2))
+    look_up(stage, SessionStateReply(PRODUCER, 1, 2, told))
+
+
+@breaks("I6", says="but not of batch 0, which was committed")
+def a_monotone_session_is_told_as_empty_after_its_next_opening(
+    stage: Stage, is_broken: bool
+) -> None:
+    begin(stage, mode=SequenceMode.MONOTONE)
+    open_session(stage, epoch=2, mode=SequenceMode.MONOTONE, name=NAME)
+    whole = SessionStateReply(PRODUCER, 2, 1, rows((0, 1)))
+    look_up(stage, SessionStateReply(PRODUCER, 2, 0, b"") if is_broken else whole)

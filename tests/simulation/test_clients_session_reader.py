@@ -1,0 +1,50 @@
+"""A simulated reader of sessions against scripted replicas: whom it asks for, and what it tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.simulation.clients.inquirer import Inquirer
+from actors.simulation.clients.session_reader import SessionReader
+from logstore.errors import ErrorCode
+from logstore.format.client_messages import ErrorReply, SessionLookupRequest, SessionStateReply
+from tests.simulation.scripted_replica import PRODUCER, Asked, Stage, row
+
+NAMES = (b"one", b"another")
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    stage.client = Inquirer(SessionReader(stage.host("session-reader-1"), NAMES))
+    return stage
+
+
+def next_lookup(stage: Stage) -> Asked:
+    return stage.wait_asked(1, SessionLookupRequest, milliseconds=60_000)
+
+
+def test_each_name_is_asked_for_and_every_answer_told(stage: Stage) -> None:
+    found = []
+    for answer in 5 * (SessionStateReply(PRODUCER, 1, 2, row(1)), SessionStateReply(0, 0, 0, b"")):
+        asked = next_lookup(stage)
+        number, name = stage.ledger.all("session")[-1]
+        assert name == asked.message.name
+        found.append(name)
+        stage.replicas[1].reply(asked, answer)
+        stage.pass_ms(5)
+        assert stage.ledger.all("told")[-1] == (number, answer, 1)
+    assert set(found) == set(NAMES)
+    assert (stage.client.counts["looked-up"], stage.client.counts["nobody"]) == (5, 5)
+    assert stage.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("code", "is_wrong"), [(ErrorCode.TIMED_OUT, False), (ErrorCode.UNKNOWN_PRODUCER, True)]
+)
+def test_it_asks_again_after_a_refusal(stage: Stage, code: ErrorCode, is_wrong: bool) -> None:
+    stage.replicas[1].reply(next_lookup(stage), ErrorReply(code, 0, 0, 0, b"no"))
+    stage.pass_ms(5)
+    assert [number for number, _ in stage.complaints] == (["I11"] if is_wrong else [])
+    assert stage.ledger.all("told") == []
+    assert next_lookup(stage)
