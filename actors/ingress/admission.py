@@ -10,6 +10,7 @@ waits for commit. Only in-term Committed counts, never a shared counter (E4). Mu
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -76,6 +77,7 @@ class Admission:
         self._batches_since_snapshot = 0
         self._bytes_since_snapshot = 0
         self._waiting: dict[tuple[int, int], Waiting] = {}
+        self._held: deque[tuple[int, Callable[[bool], None]]] = deque()  # by groups committed
         self.table: SessionTable | None = None
         self.on_open: Callable[[int, SessionTable], None] | None = None  # an observer's
         self.gapped: dict[int, tuple[int, int]] = {}  # E9: producer → (epoch, round) told of a gap
@@ -131,6 +133,7 @@ class Admission:
             self.table.commit = self._commit
             if self._waiting:
                 self._acknowledge_waiting()
+            self._let_go()
 
     def close(self, closed: AdmissionClosed) -> None:
         """The gen ends. What raft accepted may still be committed in this term; the rest is not in
@@ -156,6 +159,8 @@ class Admission:
             self._rebuild = None
         self.table = None
         self._waiting.clear()
+        while self._held:
+            self._held.popleft()[1](False)
         self.gapped.clear()
         self.used_ns.clear()
 
@@ -278,6 +283,17 @@ class Admission:
             self._acks.acknowledge(((producer_id, producer_epoch, round_, row),))
         else:
             self._waiting[producer_id, row.sequence] = Waiting(producer_epoch, round_, row)
+
+    def when_committed(self, tell: Callable[[bool], None]) -> None:
+        """Call `tell` once all that the table holds now is committed: True; or False: this gen
+        ended before. Call it only if the gen `is_ready`. Bounded by `Requests`."""
+        self._held.append((self.proposals.taken_in, tell))
+        self._let_go()
+
+    def _let_go(self) -> None:
+        held, committed = self._held, self.proposals.committed
+        while held and held[0][0] <= committed:
+            held.popleft()[1](True)
 
     def _acknowledge_waiting(self) -> None:
         commit = self._commit

@@ -1,11 +1,15 @@
 """Requests for what a session has committed, by its name, from whoever is not its producer.
 
 A read: raft confirms by a quorum round, begun after the request came, that this replica leads (V5);
-then the table, and the commit index that ingress was told, have everything that was committed
-before. Rows above that commit index are told as not known to be committed.
+then the table has everything that was committed before. It has more than that: what is told waits
+until all of it is committed, for whoever asks takes it for done.
 """
 
 from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
 
 from actors.ingress.admission import Admission
 from actors.ingress.ports import ToRaft
@@ -44,18 +48,33 @@ class SessionLookups:
         """This replica led when the request came, or it did not."""
         request_id = answered.request_id - READS_OF_INGRESS
         name = self._names.pop(request_id)
-        caller = self._requests.take(request_id)
-        if caller is None:
-            return  # answered by its timeout
         table = admission.table
         if not answered.is_leader or table is None or not admission.is_ready:
-            self._requests.refuse_as_not_leading(caller)
+            self._answer(request_id, None)
             return
         session = table.named(name)
-        if session is None:
-            self._requests.reply(caller, SessionStateReply(0, 0, 0, b""))
+        if session is not None:
+            session = msgspec.structs.replace(session, rows=OrderedDict(session.rows))
+
+        def tell(is_committed: bool) -> None:
+            if not is_committed:
+                self._answer(request_id, None)
+            elif session is None:
+                self._answer(request_id, SessionStateReply(0, 0, 0, b""))
+            else:
+                self._answer(request_id, state_reply(session, table.commit))
+
+        admission.when_committed(tell)
+
+    def _answer(self, request_id: int, reply: SessionStateReply | None) -> None:
+        """None: somebody else leads."""
+        caller = self._requests.take(request_id)
+        if caller is None:
+            pass  # answered by its timeout
+        elif reply is None:
+            self._requests.refuse_as_not_leading(caller)
         else:
-            self._requests.reply(caller, state_reply(session, table.commit))
+            self._requests.reply(caller, reply)
 
 
 def state_reply(session: Session, commit: Index) -> SessionStateReply:

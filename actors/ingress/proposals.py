@@ -53,6 +53,7 @@ class Proposals:
         self._formed: deque[Group] = deque()
         self._proposed: deque[Group] = deque()
         self._accepted: deque[Group] = deque()
+        self._committed = 0  # groups, ever
 
     # --- forming ---
 
@@ -77,6 +78,16 @@ class Proposals:
     def has_all_lsns(self) -> bool:
         """Every batch taken in has its LSNs, so a snapshot may be taken (E6)."""
         return not self._formed and not self._proposed
+
+    @property
+    def committed(self) -> int:
+        """How many groups were let go as committed, ever."""
+        return self._committed
+
+    @property
+    def taken_in(self) -> int:
+        """What `committed` will be once all that is under way is, unless the gen ends before."""
+        return self._committed + len(self._accepted) + len(self._proposed) + len(self._formed)
 
     @property
     def end_lsn(self) -> Lsn:
@@ -202,6 +213,7 @@ class Proposals:
         done: list[Group] = []
         while accepted and accepted[0].index <= index:
             done.append(accepted.popleft())
+        self._committed += len(done)
         return done
 
     def close(self, closed: AdmissionClosed) -> list[Group]:

@@ -91,11 +91,8 @@ class Ledger:
             talk=self._talk,
         )
         self._operations = Operations(findings, self._sessions, self._committed)
-        self._committed.on_batch = self._operations.on_batch
-        self._cursors = Cursors(findings)
-        self._committed.on_cursor = self._cursors.on_entry
+        self._cursors = Cursors(findings, self._committed)
         self._lookups = Lookups(findings, self._sessions, self._committed)
-        self._committed.on_open = self._lookups.on_open
         self._answers = Answers(findings, self._committed)
         self._deliveries = Deliveries(findings, self._committed)
         self._tables = SessionTables(findings, known, self._committed)
@@ -135,10 +132,8 @@ class Ledger:
         fault = self._sessions.open(producer_id, producer_epoch, mode, next_lsn)
         if fault is not None:
             self._findings.report(Invariant.I7, fault, at_ns)
-        committed, opened = self._committed, (producer_id, producer_epoch)
-        if self._is_replica_known and committed.has_every_open and opened not in committed.opened:
-            text = f"epoch {producer_epoch} of producer {producer_id} is told as open, uncommitted"
-            self._findings.report(Invariant.I10, text, at_ns)
+        if self._is_replica_known:
+            self._answers.on_open("a client hears", producer_id, producer_epoch, at_ns)
 
     def invoked(
         self,
@@ -164,8 +159,7 @@ class Ledger:
         self._liveness.acknowledged(at_ns)
 
     def refused(self, operation: int, code: int, at_ns: int) -> None:
-        """The client gave up with this ErrorCode as the last word (`operations.FINAL_CODES`: it is
-        not in the log and never will be); an append that nobody answers needs no word."""
+        """The client gave up; this code was the last word (`operations.FINAL_CODES`)."""
         self._operations.refused(operation, code, at_ns)
 
     def subscribed(self, consumer: str, next_lsn: int) -> None:
@@ -212,13 +206,12 @@ class Ledger:
         is_linearizable: bool,
     ) -> None:
         """A client was told, at `returned_ns` and by `node`, that `end_lsn` is the last LSN."""
-        if is_linearizable and node is not None and self._is_replica_known:
-            self._talk.read(node, invoked_ns, returned_ns)
         if is_linearizable:
+            if node is not None and self._is_replica_known:
+                self._talk.read(node, invoked_ns, returned_ns)
             self._final.tail_read(TailRead(end_lsn, invoked_ns, returned_ns))
-        if self._is_replica_known and end_lsn >= self._committed.next_lsn:
-            text = f"a client was told of LSN {end_lsn}, committed is up to {self.committed_lsn}"
-            self._findings.report(Invariant.I8, text, returned_ns)
+        if self._is_replica_known:
+            self._answers.on_end_told(end_lsn, returned_ns)
 
     def cursor_asked(
         self, number: int, change: Cursor | None, expected_lsn: int, at_ns: int
@@ -317,13 +310,12 @@ class Ledger:
         self._answers.on_committed(node, producer_id, sequence, place, at_ns)
 
     def told_imported(self, node: int, place: tuple[int, int], at_ns: int) -> None:
-        """`node` sends word, whoever listens, that an import has this place; as `told_committed`.
-        Whose batch it is, its importer knows."""
+        """The same of an import; whose batch it is, its importer knows."""
         self._answers.on_imported(node, place, at_ns)
 
     def told_open(self, node: int, producer_id: int, producer_epoch: int, at_ns: int) -> None:
         """`node` answers an OpenSession request with this producer epoch."""
-        self._answers.on_open(node, producer_id, producer_epoch, at_ns)
+        self._answers.on_open(f"node {node} says", producer_id, producer_epoch, at_ns)
 
     def published(self, node: int, at_ns: int) -> None:
         """`node` publishes a group, or a notice of one, on its tail feed."""
@@ -341,19 +333,17 @@ class Ledger:
         cursors: Iterable[Cursor],
         at_ns: int,
     ) -> None:
-        """Ingress begins `gen` with this table: what `SessionTable.sessions()` and its cursors'
-        `rows()` give."""
+        """Ingress begins `gen` with this table of sessions, and of cursors."""
         self._tables.rebuilt(self._steps[node], gen, (sessions, cursors), at_ns)
 
     def overwritten(self, node: int, path: str, offset: int, at_ns: int) -> None:
         """The replica wrote frames over bytes that were there; nothing is, in place (S7)."""
-        text = f"node {node} overwrites {path} at byte {offset}"
-        self._findings.report(Invariant.I12, text, at_ns)
+        self._claims.on_misplaced(node, f"overwrites {path} at byte {offset}", at_ns)
 
     def shared_sector(self, node: int, path: str, offset: int, at_ns: int) -> None:
         """It writes frames into a sector with flushed ones, which a torn write may reach (S6)."""
-        text = f"node {node} writes {path} at byte {offset}, in a sector with flushed frames"
-        self._findings.report(Invariant.I12, text, at_ns)
+        text = f"writes {path} at byte {offset}, in a sector with flushed frames"
+        self._claims.on_misplaced(node, text, at_ns)
 
     def died(self, node: int, process: str, incarnation: int) -> None:
         """This process of the incarnation is gone; "" is all of them."""
@@ -390,8 +380,7 @@ class Ledger:
         self._liveness.returned(at_ns, equal_within_ns)
 
     def converged(self, at_ns: int) -> None:
-        """All replicas but excused ones hold and show the same, producers are silent, nothing is
-        under way."""
+        """All replicas but excused ones hold and show the same, and nothing is under way."""
         self._liveness.converged(at_ns)
         self._steps.converged(at_ns)
 

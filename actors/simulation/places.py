@@ -96,9 +96,12 @@ class Places:
         ]
 
     def held(self, indexes: Container[int] | None = None) -> list[Held]:
-        """All of them, or those of `indexes`, as the medium has them now, rising; none with a
-        sector that is still to be written: its end may mend what rotted there, before a start
-        reads it."""
+        """All of them, or those of `indexes`, as the medium has them now, rising.
+
+        None with a sector that is still to be written: its end may mend what rotted there, before a
+        start reads it. None that lost nothing but zeros to a sector that is refused: whoever takes
+        such a sector for zeros reads the whole entry, whoever does not calls it damaged.
+        """
         newest = self._newest_segment()
         return [
             Held(
@@ -111,6 +114,7 @@ class Places:
             for index, place in sorted(self._places.items())
             if indexes is None or index in indexes
             if not self._is_under_way(place.record) and not self._is_under_way(place.frame)
+            if not self._lacks_zeros_only(place.frame)
         ]
 
     def is_forgetful(self) -> bool:
@@ -184,6 +188,18 @@ class Places:
             return False
         file = self._disk.file_named(extent.path)
         return any(file.is_unsettled(number) for _, number in extent.sectors)
+
+    def _lacks_zeros_only(self, extent: Extent) -> bool:
+        if self._is_whole(extent) or not self._disk.has_name(extent.path):
+            return False
+        file, start = self._disk.file_named(extent.path), extent.start
+        given = bytearray(file.durable_bytes(start, len(extent.content)))
+        for _, number in extent.sectors:
+            if number in file.unreadable:
+                first = max(0, number * SECTOR_BYTES - start)
+                end = min(len(given), (number + 1) * SECTOR_BYTES - start)
+                given[first:end] = bytes(end - first)
+        return given == extent.content
 
     def _extent(self, header: SegmentHeader, role: FileRole, start: int, size: int) -> Extent:
         path = segment_path(self._folder, header.number, role)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from random import Random
 
 import pytest
@@ -83,6 +84,18 @@ def test_the_records_of_one_sector_rot_together() -> None:
     stage = Stage()
     stage.disk.set_unreadable(f"{FOLDER}/{OLD}.raft", FIRST_SECTOR)
     assert stage.facts.places(NODE).damaged() == [1, 2, 3, 4]
+
+
+def test_zeros_that_the_device_refuses_may_be_called_damaged_or_not() -> None:
+    stage = Stage()
+    stage.trial._bodies = repeat(0)
+    stage.trial.commit(1, [SECTOR_BYTES])
+    stage.tell()
+    stage.is_excused = True
+    stage.disk.set_unreadable(f"{FOLDER}/{NEW}.data", FIRST_SECTOR + 2)
+    assert [index for index, *_ in stage.held()] == list(range(1, 10))
+    stage.disk.set_unreadable(f"{FOLDER}/{NEW}.data", FIRST_SECTOR + 1)
+    assert stage.held()[-1] == (10, True, False, True)
 
 
 def test_bytes_behind_a_frame_may_rot() -> None:

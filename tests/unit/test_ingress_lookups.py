@@ -8,9 +8,11 @@ from actors.messages import READS_OF_INGRESS
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import SessionLookupRequest, SessionStateReply
 from logstore.model import SequenceMode
-from logstore.raft.effects import ReadIndexAnswered, TermEnded
+from logstore.raft.effects import AdmissionClosed, ReadIndexAnswered, TermEnded
 from logstore.raft.events import ReadIndexRequested
-from tests.unit.ingress_stage import Stage, ack_rows
+from tests.unit.ingress_stage import Stage, ack_rows, open_request
+
+OK = ErrorCode.OK
 
 
 @pytest.fixture
@@ -38,21 +40,50 @@ def look_up(stage, name=b"query-1"):
     return client.answer()
 
 
-def test_committed_batches_are_told_and_those_under_way_are_not(stage):
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_what_is_under_way_is_told_once_it_is_committed(stage, is_accepted):
     producer = stage.producer(name=b"query-1", mode=SequenceMode.MONOTONE)
     producer.push(4)
     stage.accept_and_commit()
     producer.push(7)
-    stage.accept()
     stage.heard()
-    reply = look_up(stage)
-    assert (reply.producer_id, reply.producer_epoch, reply.next_sequence) == (producer.id, 1, 8)
-    committed, under_way = ack_rows(reply)
-    assert committed[:4] == (4, 1, 2, ErrorCode.OK)
-    assert under_way[:4] == (7, 0, 2, ErrorCode.OUTCOME_UNKNOWN)
+    if is_accepted:
+        stage.accept()
+    client, request_id = ask(stage)
+    stage.tell(ReadIndexAnswered(request_id, True, 0))
+    assert client.answer() is None, "it is not committed yet"
+    producer.push(9)  # too late for this answer
+    if not is_accepted:
+        stage.accept()
     stage.commit()
+    reply = client.answer()
+    assert (reply.producer_id, reply.producer_epoch, reply.next_sequence) == (producer.id, 1, 8)
+    assert [row[:4] for row in ack_rows(reply)] == [
+        (4, 1, 2, ErrorCode.OK),
+        (7, 3, 2, ErrorCode.OK),
+    ]
+
+
+def test_an_opening_is_told_once_it_is_committed(stage):
+    client = stage.client()
+    client.ask(open_request(name=b"query-1"))
     stage.heard()
-    assert ack_rows(look_up(stage))[1][:4] == (7, 3, 2, ErrorCode.OK)
+    reader, request_id = ask(stage)
+    stage.tell(ReadIndexAnswered(request_id, True, 0))
+    assert reader.answer() is None, "a leader that is lost takes the session along"
+    stage.accept_and_commit()
+    assert reader.answer().producer_id == client.answer().producer_id
+
+
+@pytest.mark.parametrize("end", [TermEnded(1), AdmissionClosed(1, 1, "transfer")])
+def test_what_was_not_committed_in_time_is_asked_for_elsewhere(stage, end):
+    producer = stage.producer(name=b"query-1", mode=SequenceMode.MONOTONE)
+    producer.push(4)
+    stage.heard()
+    client, request_id = ask(stage)
+    stage.tell(ReadIndexAnswered(request_id, True, 0))
+    stage.tell(end)
+    assert client.answer().code in (ErrorCode.NOT_LEADER, ErrorCode.NOT_READY)
 
 
 def test_looking_up_fences_nobody(stage):

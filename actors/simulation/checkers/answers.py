@@ -55,12 +55,19 @@ class Answers:
         if committed.has_batches and (batch is None or batch.count != count):
             self._findings.report(Invariant.I1, f"{told}: there is {batch}", at_ns)
 
-    def on_open(self, node: int, producer_id: int, producer_epoch: int, at_ns: int) -> None:
-        """`node` says that this producer epoch is open (E8)."""
+    def on_open(self, who: str, producer_id: int, producer_epoch: int, at_ns: int) -> None:
+        """`who`, "node 1 says" for example: this producer epoch is open (E8)."""
         committed, opened = self._committed, (producer_id, producer_epoch)
         if committed.has_every_open and opened not in committed.opened:
-            text = f"node {node} says that epoch {producer_epoch} of producer {producer_id} is open"
+            text = f"{who} that epoch {producer_epoch} of producer {producer_id} is open"
             self._findings.report(Invariant.I10, f"{text}, its OPEN is not committed", at_ns)
+
+    def on_end_told(self, end_lsn: int, at_ns: int) -> None:
+        """A client was told that this is the last LSN."""
+        last_lsn = self._committed.next_lsn - 1
+        if end_lsn > last_lsn:
+            text = f"a client was told of LSN {end_lsn}, committed is up to {last_lsn}"
+            self._findings.report(Invariant.I8, text, at_ns)
 
     # --- the tail feed ---
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from actors.simulation.checkers.committed_log import CommittedLog
 from actors.simulation.checkers.invariant import Findings, Invariant
 from logstore.errors import FormatError
 from logstore.format.cursor_entries import ANY_LSN, NO_LSN, Cursor, decode_cursor
@@ -33,8 +34,9 @@ class Cursors:
 
     __slots__ = ("_changes", "_findings", "_floor", "_is_blind", "_questions", "_states")
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Findings, committed: CommittedLog) -> None:
         self._findings = findings
+        committed.on_cursor = self.on_entry
         self._changes: list[Cursor] = []
         self._states: list[State] = [{}]
         self._questions: dict[int, Question] = {}

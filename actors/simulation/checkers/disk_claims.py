@@ -33,6 +33,10 @@ class DiskClaims:
         self._replicas = replicas
         self._durability = durability
 
+    def on_misplaced(self, node: int, what: str, at_ns: int) -> None:
+        """The replica writes frames where none may be written (S6, S7)."""
+        self._findings.report(Invariant.I12, f"node {node} {what}", at_ns)
+
     # --- orders and answers ---
 
     def on_persist(self, replica: Replica, effect: Persist) -> None:

@@ -40,6 +40,7 @@ class Lookups:
         self._committed = committed
         self._opened: dict[bytes, tuple[int, int]] = {}  # (producer id, epoch), committed
         self._questions: dict[int, _Question] = {}
+        committed.on_open = self.on_open
 
     def on_open(self, entry: OpenEntry) -> None:
         """An OPEN entry is committed."""

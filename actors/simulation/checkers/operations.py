@@ -80,6 +80,7 @@ class Operations:
         self._by_sequence: dict[tuple[int, int], list[Operation]] = {}
         self.all: dict[int, Operation] = {}
         self.acknowledged_lsn = 0
+        committed.on_batch = self.on_batch
 
     def invoked(
         self,

@@ -10,6 +10,7 @@ CONTROL = "actors.ingress.control"
 FOLD = "logstore.session.fold"
 GATE = "logstore.raft.gate"
 IMPORTS = "actors.ingress.imports:Imports"
+LOOKUPS = "actors.ingress.lookups:SessionLookups"
 PROPOSALS = "actors.ingress.proposals:Proposals"
 RAFT_ADMISSION = "logstore.raft.admission:Admission"
 REBUILD = "actors.ingress.rebuild:Rebuild"
@@ -312,6 +313,23 @@ MUTANTS: tuple[Mutant, ...] = (
         "if row.is_committed(commit)",
         "if row.first_lsn",
         "a producer that asks is told that its batches in flight are committed",
+    ),
+    mutant(
+        "session-looked-up-without-a-quorum",
+        "SAFETY V5",
+        f"{LOOKUPS}.ask",
+        "        self._to_raft.send(ReadIndexRequested(READS_OF_INGRESS + request_id))\n",
+        "        answered = ReadIndexAnswered(READS_OF_INGRESS + request_id, True, 0)\n"
+        "        self.on_read_index(admission, answered)\n",
+        "a leader that was deposed and does not know it tells what it knows",
+    ),
+    mutant(
+        "session-told-before-its-commit",
+        "SAFETY E8, E9",
+        f"{LOOKUPS}.on_read_index",
+        "    admission.when_committed(tell)\n",
+        "    tell(True)\n",
+        "whoever looks a session up is told of an opening, or of batches, under way",
     ),
     mutant(
         "session-state-before-the-no-op",

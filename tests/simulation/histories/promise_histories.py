@@ -263,7 +263,7 @@ def a_term_is_recovered_from_the_page_cache(stage: Stage, is_broken: bool) -> No
     stage.boot(2)
 
 
-@breaks("I10", says="of producer 9 is told as open, uncommitted")
+@breaks("I10", says="a client hears that epoch 1 of producer 9 is open")
 def a_session_is_open_before_its_entry_is_committed(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     entry = OpenEntry(9, 1, SequenceMode.DENSE, AckLevel.QUORUM, 8, 1 << 16, b"")
