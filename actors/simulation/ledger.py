@@ -75,7 +75,7 @@ class Ledger:
         self.rung = self._bells.on_rung
         self.bells_owed = self._bells.owed
         self._talk = TermTalk(
-            findings, self._committed, majority=majority, election_timeout_ns=election_timeout_ns
+            findings, self._committed, voters=len(voters), election_timeout_ns=election_timeout_ns
         )
         self._damage = Damage(findings, self._committed, durability)
         self._steps = ReplicaSteps(

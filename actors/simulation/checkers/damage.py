@@ -80,7 +80,7 @@ class Damage:
             self._report(f"{text}, its disk is whole", at_ns)
 
     def on_beat_answered(self, replica: Replica, reply: HeartbeatReply, at_ns: int) -> None:
-        """The answer names the lowest range that is damaged, and nothing that is not."""
+        """The answer, given at once, names the lowest damaged range, and nothing that is whole."""
         first = last = min(replica.faulty, default=0)
         while last + 1 in replica.faulty:
             last += 1

@@ -8,6 +8,7 @@ enough.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from actors.messages import READS_OF_INGRESS
@@ -42,20 +43,26 @@ class _Rounds:
 class ReadRounds:
     """All leaders' rounds, and the read indexes that no client's read has used."""
 
-    __slots__ = ("_findings", "_majority", "_of_egress", "_of_ingress", "_rounds")
+    __slots__ = ("_findings", "_majority", "_of_egress", "_of_ingress", "_peers", "_rounds")
 
-    def __init__(self, findings: Findings, *, majority: int) -> None:
+    def __init__(self, findings: Findings, *, voters: int) -> None:
         self._findings = findings
-        self._majority = majority
+        self._peers = voters - 1
+        self._majority = voters // 2 + 1
         self._rounds: dict[int, _Rounds] = {}
         # node -> when raft was asked for what it answered, in that order
         self._of_egress: dict[int, list[int]] = {}
         self._of_ingress: dict[int, list[int]] = {}
 
-    def on_begun(self, replica: Replica, term: int, round_: int) -> None:
-        """A heartbeat of this round leaves."""
+    def on_begun(
+        self, replica: Replica, term: int, round_: int, peers: Sequence[int], at_ns: int
+    ) -> None:
+        """A heartbeat of this round leaves for each of `peers`: for all of them, once (W8)."""
         rounds = self._of(replica, term)
         rounds.newest = max(rounds.newest, round_)
+        if len(peers) != self._peers or len(set(peers)) != self._peers:
+            text = f"node {replica.node} begins round {round_} of term {term} and tells {peers}"
+            self._findings.report(Invariant.I13, f"{text}, not each of {self._peers}", at_ns)
 
     def on_replied(self, replica: Replica, term: int, peer: int, round_: int) -> None:
         """A peer's reply in the leader's term came in."""

@@ -46,6 +46,7 @@ from logstore.raft.effects import (
 )
 from logstore.raft.events import (
     AppendReceived,
+    ControlReceived,
     EntryRotted,
     Event,
     MetaPersisted,
@@ -180,6 +181,8 @@ class ReplicaSteps:
                     is_shown = True
                 elif kind is Committed:
                     committed_term = effect.term  # type: ignore[union-attr]
+                if kind is Answer and type(event) is ControlReceived:
+                    self._look_at_beat(replica, effect, at_ns)  # type: ignore[arg-type]
         term = core.term
         if term != replica.term:
             self._elections.on_term(replica, term, at_ns)
@@ -246,13 +249,16 @@ class ReplicaSteps:
             return
         if kind is AppendPersisted:
             self._claims.on_match_told(replica, message.index, core.commit, at_ns)  # type: ignore[union-attr]
-        elif kind is HeartbeatReply:
-            self._damage.on_beat_answered(replica, message, at_ns)  # type: ignore[arg-type]
         elif kind is VoteReply:
             self._elections.on_vote_told(replica, effect.peer, message, at_ns)  # type: ignore[arg-type]
         self._elections.on_term_told(replica, message.term, at_ns)
         if kind is AppendPersisted or kind is AppendAccepted:
             self._check_same(replica, message, at_ns)  # type: ignore[arg-type]
+
+    def _look_at_beat(self, replica: Replica, answer: Answer, at_ns: int) -> None:
+        """An answer that had to wait for META tells of the damage that was known before."""
+        if type(answer.message) is HeartbeatReply:
+            self._damage.on_beat_answered(replica, answer.message, at_ns)
 
     def _check_same(
         self, replica: Replica, told: AppendPersisted | AppendAccepted, at_ns: int

@@ -61,16 +61,16 @@ class TermTalk:
         findings: Findings,
         committed: CommittedLog,
         *,
-        majority: int,
+        voters: int,
         election_timeout_ns: int,
     ) -> None:
         self._committed = committed
         self._verified = Verified(findings)
-        self._reads = ReadRounds(findings, majority=majority)
+        self._reads = ReadRounds(findings, voters=voters)
         self._streams = PeerStreams(findings)
         self._handovers = Handovers(findings, election_timeout_ns=election_timeout_ns)
         self._contacts = Contacts(
-            findings, majority=majority, election_timeout_ns=election_timeout_ns
+            findings, majority=voters // 2 + 1, election_timeout_ns=election_timeout_ns
         )
 
     def on_leader(self, replica: Replica, term: int) -> None:
@@ -124,6 +124,7 @@ class TermTalk:
                 self._reads.on_asked(replica, core.term, event.request_id, committed_lsn, at_ns)  # type: ignore[union-attr]
         elif kind is DiskFullChanged:
             replica.is_full = event.is_full  # type: ignore[union-attr]
+        beats: dict[tuple[int, int], list[int]] = {}  # (term, round) -> peers
         for effect in effects:
             kind = type(effect)
             if kind is Answer:
@@ -131,7 +132,8 @@ class TermTalk:
             elif kind is Send:
                 message = effect.message  # type: ignore[union-attr]
                 if isinstance(message, Heartbeat) and message.round != NO_ROUND:
-                    self._reads.on_begun(replica, message.term, message.round)
+                    beat = message.term, message.round
+                    beats.setdefault(beat, []).append(effect.peer)  # type: ignore[union-attr]
             elif kind is ReadIndexAnswered:
                 self._reads.on_answered(replica, core.term, effect, at_ns)  # type: ignore[arg-type]
             elif kind in _HANDED_OVER:
@@ -141,6 +143,8 @@ class TermTalk:
             elif kind is SaveMeta:
                 if effect.term > replica.heeded_term:  # type: ignore[union-attr]
                     replica.heeded_term = 0
+        for (term, round_), peers in beats.items():
+            self._reads.on_begun(replica, term, round_, peers, at_ns)
         if type(event) is Tick and replica.handover_ns != NEVER_NS:
             self._handovers.on_ticked(replica, core, at_ns)
 

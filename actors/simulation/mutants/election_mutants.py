@@ -1,4 +1,4 @@
-"""Mutants of terms, votes, elections and transfers (SAFETY C1, C2, V6, Q2, S8)."""
+"""Mutants of terms, votes, elections and transfers (SAFETY C1, C2, V6, Q2, S8, S9, W8)."""
 
 from __future__ import annotations
 
@@ -218,5 +218,23 @@ MUTANTS: tuple[Mutant, ...] = (
         "elif transfer.target in leading.progress:",
         "the target campaigns with a shorter log",
         unreachable="voters refuse a log that is behind theirs; what is lost is one election",
+    ),
+    # --- beats, full disks ---
+    mutant(
+        "heartbeats-for-who-lags-only",
+        "SAFETY W8",
+        "logstore.raft.replication:beat",
+        "        _send_heartbeat(state, progress, round_=leading.round)\n",
+        "        if progress.match < state.log.last_index:\n"
+        "            _send_heartbeat(state, progress, round_=leading.round)\n",
+        "a follower that has everything hears nothing more from its leader",
+    ),
+    mutant(
+        "full-disk-never-ends",
+        "SAFETY S9",
+        f"{CORE}:_on_disk_full",
+        "    state.is_disk_full = is_full\n",
+        "    state.is_disk_full = state.is_disk_full or is_full\n",
+        "a replica that was full once takes no bulk any more, though there is space",
     ),
 )

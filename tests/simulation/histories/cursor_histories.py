@@ -32,7 +32,7 @@ def ask(stage: Stage, number: int, cursor: Cursor | None, expected_lsn: int = AN
 
 def confirm(stage: Stage, number: int, *, request: int = READS_OF_INGRESS) -> None:
     """Node 1 finds by a round that it leads."""
-    stage.step(1, ReadIndexRequested(request + number), round_of(number))
+    stage.step(1, ReadIndexRequested(request + number), *round_of(number))
     reply(stage, 1, 2, number)
     lsn = Lsn(stage.ledger.committed_lsn)
     stage.idle(1, ReadIndexAnswered(request + number, True, lsn))

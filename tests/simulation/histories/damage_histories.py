@@ -24,7 +24,7 @@ def four_entries(stage: Stage) -> None:
 
 def answer_a_beat(stage: Stage, node: int, told: Range) -> None:
     reply = HeartbeatReply(Term(1), 7, Index(len(stage.nodes[node].rows)), *told)
-    stage.idle(node, Answer(NodeId(1), reply))
+    stage.beat(node, 1, 1, Answer(NodeId(1), reply))
 
 
 @breaks("I12", says="does not name entry 4, which is damaged")

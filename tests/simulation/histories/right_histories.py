@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 from logstore.errors import ErrorCode
 from logstore.format import session_entries
+from logstore.format.peer_messages import HeartbeatReply
 from logstore.format.session_entries import OpenEntry
-from logstore.model import AckLevel, EntryKind, Index, SequenceMode
+from logstore.model import AckLevel, EntryKind, Index, NodeId, SequenceMode, Term
+from logstore.raft.effects import Answer
+from logstore.raft.events import EntryRotted, MetaPersisted
 from tests.simulation.histories.stage import PRODUCER, Stage, batch_of, log_of
 
 RIGHT: list[Callable[[Stage], None]] = []
@@ -277,6 +280,16 @@ def a_committed_entry_is_faulty_and_caps_nothing(stage: Stage) -> None:
     stage.replicate(stage.data(1, batch_of(1)), 1, 2)
     stage.flush(2)
     stage.claim(2, 1, 3)
+
+
+@right
+def an_answer_that_waited_for_meta_does_not_tell_of_damage_found_meanwhile(stage: Stage) -> None:
+    stage.elect_first()
+    stage.write(1, 0)
+    stage.rot(2, "frame")
+    stage.step(2, EntryRotted(Index(2)))
+    beat = HeartbeatReply(Term(1), 1, Index(2), Index(0), Index(0))
+    stage.step(2, MetaPersisted(1), Answer(NodeId(1), beat))
 
 
 @right

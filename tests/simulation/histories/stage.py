@@ -289,11 +289,11 @@ class Stage:
         each.unflushed = []
         self.step(node, Persisted(each.seq), *settles)
 
-    def beat(self, node: int, leader: int, prev_index: int) -> None:
+    def beat(self, node: int, leader: int, prev_index: int, *effects: Any) -> None:
         """A heartbeat that names entry `prev_index` arrives."""
         term = Term(self.nodes[leader].core.term)
         message = Heartbeat(term, Index(0), 1, Index(prev_index), NO_TERM, Lsn(1), 0)
-        self.step(node, ControlReceived(NodeId(leader), 1, message))
+        self.step(node, ControlReceived(NodeId(leader), 1, message), *effects)
 
     def claim(self, node: int, leader: int, index: int) -> None:
         term = Term(self.nodes[leader].core.term)

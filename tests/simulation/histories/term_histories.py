@@ -3,6 +3,8 @@ is heard."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from logstore.format.entry import Row
 from logstore.format.peer_messages import (
     Append,
@@ -97,7 +99,7 @@ def a_follower_accepts_more_than_it_was_sent(stage: Stage, is_broken: bool) -> N
 @breaks("I6", says="0 peers replied to a round that was begun after it came")
 def a_read_is_answered_without_a_round(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
-    stage.step(1, ReadIndexRequested(1), round_of(1))
+    stage.step(1, ReadIndexRequested(1), *round_of(1))
     if not is_broken:
         reply(stage, 1, 2, 1)
     stage.idle(1, ReadIndexAnswered(1, True, Lsn(0)))
@@ -106,8 +108,8 @@ def a_read_is_answered_without_a_round(stage: Stage, is_broken: bool) -> None:
 @breaks("I6", says="0 peers replied to a round that was begun after it came")
 def a_read_is_answered_by_the_round_before_it(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
-    stage.idle(1, round_of(1))
-    stage.step(1, ReadIndexRequested(1), round_of(2))
+    stage.idle(1, *round_of(1))
+    stage.step(1, ReadIndexRequested(1), *round_of(2))
     reply(stage, 1, 2, 1 if is_broken else 2)
     stage.idle(1, ReadIndexAnswered(1, True, Lsn(0)))
 
@@ -115,10 +117,10 @@ def a_read_is_answered_by_the_round_before_it(stage: Stage, is_broken: bool) -> 
 @breaks("I6", says="which nobody asked for then")
 def a_read_of_an_earlier_term_is_answered(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
-    stage.step(1, ReadIndexRequested(1), round_of(1))
+    stage.step(1, ReadIndexRequested(1), *round_of(1))
     stage.elect(1, 2)
     if not is_broken:
-        stage.step(1, ReadIndexRequested(1), round_of(1, term=2))
+        stage.step(1, ReadIndexRequested(1), *round_of(1, term=2))
     stage.step(1, replied(2, 1, term=2))
     stage.idle(1, ReadIndexAnswered(1, True, Lsn(0)))
 
@@ -127,20 +129,32 @@ def a_read_of_an_earlier_term_is_answered(stage: Stage, is_broken: bool) -> None
 def a_read_index_is_older_than_what_is_committed(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.write(1, 0)
-    stage.step(1, ReadIndexRequested(1), round_of(1))
+    stage.step(1, ReadIndexRequested(1), *round_of(1))
     reply(stage, 1, 2, 1)
     stage.idle(1, ReadIndexAnswered(1, True, Lsn(0 if is_broken else 1)))
+
+
+@breaks("I13", says="begins round 1 of term 1 and tells [3], not each of 2")
+def a_follower_is_left_out_of_a_round(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.idle(1, *round_of(1, peers=[3] if is_broken else [2, 3]))
+
+
+@breaks("I13", says="begins round 1 of term 1 and tells [2, 3, 2], not each of 2")
+def a_follower_is_told_twice_in_a_round(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.idle(1, *round_of(1, peers=[2, 3, 2] if is_broken else [2, 3]))
 
 
 @breaks("I6", says="was answered by node 1 without its own quorum round")
 def a_read_joins_the_round_of_another(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     begun_ns = [stage.tick(), 0]
-    stage.step(1, ReadIndexRequested(1), round_of(1))
+    stage.step(1, ReadIndexRequested(1), *round_of(1))
     begun_ns[1] = stage.tick()
     if not is_broken:
         stage.step(1, ReadIndexRequested(2))
-    stage.step(1, replied(2, 1), round_of(2), ReadIndexAnswered(1, True, Lsn(0)))
+    stage.step(1, replied(2, 1), *round_of(2), ReadIndexAnswered(1, True, Lsn(0)))
     if not is_broken:
         reply(stage, 1, 2, 2)
         stage.idle(1, ReadIndexAnswered(2, True, Lsn(0)))
@@ -287,8 +301,9 @@ def a_pre_vote_is_granted_while_a_leader_is_heard(stage: Stage, is_broken: bool)
 # --- acts ---
 
 
-def round_of(number: int, *, term: int = 1) -> Send:
-    return Send(NodeId(2), Heartbeat(Term(term), Index(0), number, Index(0), Term(0), Lsn(1), 0))
+def round_of(number: int, *, term: int = 1, peers: Sequence[int] = (2, 3)) -> list[Send]:
+    beat = Heartbeat(Term(term), Index(0), number, Index(0), Term(0), Lsn(1), 0)
+    return [Send(NodeId(peer), beat) for peer in peers]
 
 
 def replied(peer: int, number: int, *, term: int = 1) -> ControlReceived:
