@@ -286,9 +286,14 @@ class Admission:
 
     def when_committed(self, tell: Callable[[bool], None]) -> None:
         """Call `tell` once all that the table holds now is committed: True; or False: this gen
-        ended before. Call it only if the gen `is_ready`. Bounded by `Requests`."""
-        self._held.append((self.proposals.taken_in, tell))
-        self._let_go()
+        ended before, or too many wait already. Call it only if the gen `is_ready`."""
+        mark = self.proposals.taken_in
+        if mark <= self.proposals.committed:
+            tell(True)
+        elif len(self._held) < limits.HELD_ANSWERS_MAX:
+            self._held.append((mark, tell))
+        else:
+            tell(False)
 
     def _let_go(self) -> None:
         held, committed = self._held, self.proposals.committed

@@ -17,14 +17,14 @@ from actors.ingress.requests import Caller, Requests
 from actors.messages import READS_OF_INGRESS
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ACK_ROW, SessionLookupRequest, SessionStateReply
-from logstore.model import Index
+from logstore.model import NO_INDEX, Index
 from logstore.raft.effects import ReadIndexAnswered
 from logstore.raft.events import ReadIndexRequested
 from logstore.session.session import Session
 
 
 class SessionLookups:
-    """What waits is bounded by `Requests`, and by raft's bound on reads."""
+    """What waits is bounded by `Requests`, by raft's bound on reads, and by `Admission`."""
 
     def __init__(self, requests: Requests, to_raft: ToRaft) -> None:
         self._requests = requests
@@ -50,31 +50,28 @@ class SessionLookups:
         name = self._names.pop(request_id)
         table = admission.table
         if not answered.is_leader or table is None or not admission.is_ready:
-            self._answer(request_id, None)
+            self._answer(request_id, None, NO_INDEX)
             return
         session = table.named(name)
         if session is not None:
             session = msgspec.structs.replace(session, rows=OrderedDict(session.rows))
 
         def tell(is_committed: bool) -> None:
-            if not is_committed:
-                self._answer(request_id, None)
-            elif session is None:
-                self._answer(request_id, SessionStateReply(0, 0, 0, b""))
-            else:
-                self._answer(request_id, state_reply(session, table.commit))
+            self._answer(request_id, session, table.commit if is_committed else NO_INDEX)
 
         admission.when_committed(tell)
 
-    def _answer(self, request_id: int, reply: SessionStateReply | None) -> None:
-        """None: somebody else leads."""
+    def _answer(self, request_id: int, session: Session | None, commit: Index) -> None:
+        """`commit` NO_INDEX: somebody else leads, or this one does not know yet."""
         caller = self._requests.take(request_id)
         if caller is None:
             pass  # answered by its timeout
-        elif reply is None:
+        elif commit == NO_INDEX:
             self._requests.refuse_as_not_leading(caller)
+        elif session is None:
+            self._requests.reply(caller, SessionStateReply(0, 0, 0, b""))
         else:
-            self._requests.reply(caller, reply)
+            self._requests.reply(caller, state_reply(session, commit))
 
 
 def state_reply(session: Session, commit: Index) -> SessionStateReply:

@@ -33,6 +33,7 @@ def holdings(actor: Any) -> Iterator[Holding]:
         case IngressActor():
             pending = len(actor._requests._pending)
             yield "requests", pending, limits.REQUESTS_PENDING_MAX
+            yield "held answers", len(actor.admission._held), limits.HELD_ANSWERS_MAX
         case EgressActor():
             yield "requests", len(actor._requests._waiting), fetches.WAITING_MAX
             yield "damaged entries", len(actor._rotted), egress.ROT_REMEMBERED_MAX

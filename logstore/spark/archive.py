@@ -21,6 +21,7 @@ from logstore.errors import (
     CursorMoved,
     InvalidRequest,
     InvariantViolated,
+    NotReady,
     OutcomeUnknown,
     OutOfRange,
     WrongCluster,
@@ -32,7 +33,7 @@ from logstore.spark.lake_file import write_lake_file
 from logstore.spark.lake_manifest import SUFFIX, LakeFile, Manifest
 from logstore.spark.lake_proof import check_same_log
 from logstore.spark.options import ReadOptions, parse_read_options
-from logstore.spark.planning import Planner
+from logstore.spark.planning import Bounds, Planner
 from logstore.spark.ranges import LsnPartition, read_partition
 
 DEFAULT_CURSOR = "archive"
@@ -86,7 +87,8 @@ class Archive:
           WrongCluster: the lake is another cluster's.
           CursorMoved: the cursor is ahead of the lake, or there is one and no lake.
           OutOfRange: what comes next was trimmed, or the log ends before the lake does.
-          Unreachable: no replica answered in time.
+          NotReady: the replica that was asked does not show yet what the lake has.
+          Unreachable, NoQuorum: no replica answered in time, or no majority.
         """
         planner = Planner(self._read)
         bounds = planner.bounds()
@@ -104,17 +106,28 @@ class Archive:
                 )
             check_same_log(planner.client, self._writer.folder, manifest)
         self._refuse_cursor(next_lsn=manifest.next_lsn)
-        if not bounds.log_start_lsn <= manifest.next_lsn <= bounds.visible_lsn + 1:
-            raise OutOfRange(
-                f"the lake ends before LSN {manifest.next_lsn}, the log has LSNs "
-                f"{bounds.log_start_lsn} to {bounds.visible_lsn}: what is between is lost; begin "
-                "another lake",
-                first=bounds.log_start_lsn,
-                last=bounds.visible_lsn,
-            )
+        self._refuse_gap(planner, bounds, manifest.next_lsn)
         self._writer.remove_unnamed()
         self._move_cursor(planner.client, manifest.next_lsn)
         return manifest
+
+    def _refuse_gap(self, planner: Planner, bounds: Bounds, next_lsn: int) -> None:
+        """What a replica shows is no verdict: it may lag. What a majority has committed is."""
+        last_lsn = bounds.visible_lsn
+        if next_lsn > last_lsn + 1:
+            last_lsn = planner.client.admin.commit_lsn()
+            if next_lsn <= last_lsn + 1:
+                raise NotReady(
+                    f"the lake ends before LSN {next_lsn}, and the replica that was asked shows "
+                    f"the log up to {bounds.visible_lsn} only: begin again when it has caught up"
+                )
+        if not bounds.log_start_lsn <= next_lsn <= last_lsn + 1:
+            raise OutOfRange(
+                f"the lake ends before LSN {next_lsn}, the log has LSNs {bounds.log_start_lsn} to "
+                f"{last_lsn}: what is between is lost; begin another lake",
+                first=bounds.log_start_lsn,
+                last=last_lsn,
+            )
 
     def head_lsn(self) -> int:
         """The last LSN of the log now."""

@@ -36,6 +36,7 @@ from logstore.spark.options import parse_read_options
 from logstore.spark.planning import Planner
 from logstore.spark.ranges import lost_records
 from logstore.spark.seam import read_log
+from logstore.spark.sink_commit import PARTS_MAX, PARTS_SUFFIX
 
 # What the driver holds, a few times over, and about a second of work: little to do again.
 CHUNK_BYTES = 32 * MIB
@@ -144,7 +145,7 @@ class Replay:
                     )
                 before = cursor_lsn  # another replay of this name may just have gone on
             elif cursor_lsn in (0, done + 1):
-                self._agree(cursor_lsn, self._choose(done + 1, last_lsn))
+                self._agree(cursor_lsn, self._begun(done) or self._choose(done + 1, last_lsn))
             else:
                 chunk = Chunk(done + 1, cursor_lsn - 1)
                 self._append(chunk)
@@ -160,6 +161,13 @@ class Replay:
         """The next chunk ends at `last_lsn`, unless somebody was quicker: the cursor tells."""
         with suppress(CursorMoved, OutcomeUnknown):
             self._client().admin.set_cursor(self.name, last_lsn + 1, expected_lsn=expected_lsn)
+
+    def _begun(self, done: int) -> int:
+        """Where a chunk ends that has parts in the target already: somebody has deleted the cursor
+        that said so. 0: there is none."""
+        parts = self._client().admin.session_commits(self.name + PARTS_SUFFIX)
+        last_lsn = 0 if parts is None else (parts.next_sequence - 1) // PARTS_MAX
+        return last_lsn if last_lsn > done else 0
 
     def _choose(self, first_lsn: int, last_lsn: int) -> int:
         """Where a chunk of about CHUNK_BYTES ends that begins at `first_lsn`.

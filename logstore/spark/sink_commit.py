@@ -8,12 +8,16 @@ an older driver still has under way is fenced.
 With atomic=false a batch above PART_BYTES goes in parts: all but the last in the session
 `NAME/parts`, under sequences batch id x 2**20 + part, the last one in the session NAME, under the
 batch id. So NAME having the batch id means, as always, that the batch is there, whole.
+
+Who may write parts opens `NAME/parts` before NAME; who may not opens it behind NAME, if there is
+one. So of two drivers the one that comes later has fenced all that the other could still write, or
+finds its batch, or what it has begun of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from logstore.client.client import LogClient
 from logstore.client.commits import Commit
@@ -32,12 +36,17 @@ from logstore.spark.connections import client_of
 from logstore.spark.task_rows import cut_payloads, largest_payload, too_large
 from logstore.spark.write_options import WriteOptions
 
-# Parts are cut by their bytes, not by the replicas' limit: that may change before a replay.
+# Parts are cut by their bytes, not by the replicas' limit: that may change before a replay. Below
+# a limit of 1 MiB they are cut by it, and a change of it is found and refused.
 PART_BYTES = 1 * MIB
 PARTS_MAX = 1 << 20
 PARTS_SUFFIX = "/parts"
 # Rows of a session that are remembered: what `last_commit` can tell, and which parts are verified.
 PARTS_WINDOW = 256
+_SAME_AGAIN = (
+    "with atomic=false a replayed query must give the same rows in the same order; if "
+    "limits.batch_max of the replicas was changed meanwhile, set it back until the batch is written"
+)
 
 
 def commit_rows(
@@ -60,18 +69,30 @@ def commit_rows(
     client = client_of(options.endpoints, timeout_s=options.commit_timeout_s)
     if name is None:
         return _append_anonymously(client, options, packed)
-    with _session(client, options, name, SESSION_WINDOW_MIN) as producer:
-        limit = producer.session.batch_max_bytes
+    with ExitStack() as stack:
+
+        def opened(suffix: str, window: int) -> Producer:
+            return stack.enter_context(_session(client, options, name + suffix, window))
+
+        parts = None if options.is_atomic else opened(PARTS_SUFFIX, PARTS_WINDOW)
+        producer = opened("", SESSION_WINDOW_MIN)
         if sequence < producer.session.next_sequence:
             return _known_range(client, name, sequence)  # a replay
-        if batch_size(len(packed), len(packed.values)) <= min(PART_BYTES, limit):
-            return _append(producer, packed, sequence, name)
-        if options.is_atomic:
+        limit = producer.session.batch_max_bytes
+        if parts is None:
             _check_fits(packed, limit)
-            _check_not_begun(client, name, sequence)
+            has_parts = client.admin.session_commits(name + PARTS_SUFFIX) is not None
+            if has_parts and _is_begun(opened(PARTS_SUFFIX, PARTS_WINDOW), sequence):
+                raise InvalidRequest(
+                    f"batch {sequence} of {name!r} was begun with atomic=false, and is in the log "
+                    "in part: finish it with atomic=false"
+                )
+            return _append(producer, packed, sequence, name)
+        fits = batch_size(len(packed), len(packed.values)) <= min(PART_BYTES, limit)
+        if fits and not _is_begun(parts, sequence):
             return _append(producer, packed, sequence, name)
         _check_largest_fits(packed, limit)
-        return _append_in_parts(client, options, producer, packed, name, sequence)
+        return _append_in_parts(parts, producer, packed, name, sequence)
 
 
 def last_commit(endpoints: str, name: str, *, timeout: float = 30.0) -> Commit | None:
@@ -111,8 +132,7 @@ def _append_anonymously(
 
 
 def _append_in_parts(
-    client: LogClient,
-    options: WriteOptions,
+    parts_producer: Producer,
     producer: Producer,
     packed: PackedPayloads,
     name: str,
@@ -127,18 +147,24 @@ def _append_in_parts(
             f"{len(first_parts)} parts of sequence {sequence}: with atomic=false there are at most "
             f"{PARTS_MAX} parts of 1 MiB, and versions up to {POSITION_MAX // PARTS_MAX - 1}"
         )
+    first_sequence = sequence * PARTS_MAX
+    there = parts_producer.session.next_sequence - first_sequence
+    if there > len(first_parts):
+        raise InvalidRequest(
+            f"{there} parts of batch {sequence} are in the log, and now there are "
+            f"{len(first_parts)} before the last one: {_SAME_AGAIN}"
+        )
     first_lsn: int | None = None
-    with _session(client, options, name + PARTS_SUFFIX, PARTS_WINDOW) as parts_producer:
-        for number, part in enumerate(first_parts):
-            found = _append(parts_producer, part, sequence * PARTS_MAX + number, name)
-            if found is not None and found.last - found.first + 1 != len(part):
-                raise InvalidRequest(
-                    f"part {number} of batch {sequence} is in the log with "
-                    f"{found.last - found.first + 1} rows, and comes again with {len(part)}: with "
-                    "atomic=false a replayed query must give the same rows in the same order"
-                )
-            if number == 0 and found is not None:
-                first_lsn = found.first
+    for number, part in enumerate(first_parts):
+        found = _append(parts_producer, part, first_sequence + number, name)
+        if found is not None and found.last - found.first + 1 != len(part):
+            raise InvalidRequest(
+                f"part {number} of batch {sequence} is in the log with "
+                f"{found.last - found.first + 1} rows, and comes again with {len(part)}: "
+                f"{_SAME_AGAIN}"
+            )
+        if number == 0 and found is not None:
+            first_lsn = found.first
     found = _append(producer, last_part, sequence, name)
     return None if found is None or first_lsn is None else LsnRange(first_lsn, found.last)
 
@@ -192,11 +218,6 @@ def _check_largest_fits(packed: PackedPayloads, batch_max_bytes: int) -> None:
         )
 
 
-def _check_not_begun(client: LogClient, name: str, sequence: int) -> None:
+def _is_begun(parts_producer: Producer, sequence: int) -> bool:
     """A batch that was begun in parts is only finished in parts."""
-    parts = client.admin.session_commits(name + PARTS_SUFFIX)
-    if parts is not None and parts.next_sequence > sequence * PARTS_MAX:
-        raise InvalidRequest(
-            f"batch {sequence} of {name!r} was begun with atomic=false, and is in the log in part: "
-            "finish it with atomic=false"
-        )
+    return parts_producer.session.next_sequence > sequence * PARTS_MAX

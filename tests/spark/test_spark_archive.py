@@ -16,10 +16,18 @@ from pyspark.sql import SparkSession
 import logstore
 from logstore.cli.embedded import EmbeddedCluster, poll_until
 from logstore.cli.main import main
-from logstore.errors import CorruptData, CursorMoved, FolderInUse, WrongCluster
+from logstore.errors import (
+    CorruptData,
+    CursorMoved,
+    FolderInUse,
+    NotReady,
+    OutOfRange,
+    WrongCluster,
+)
 from logstore.spark import lake
 from logstore.spark.archive import Archive
 from logstore.spark.lake import MANIFEST, LakeWriter, read_manifest
+from logstore.spark.planning import Bounds, Planner
 from logstore.storage.disk import RealDisk
 from tests.spark.lakes import (
     append_some,
@@ -144,6 +152,25 @@ def test_one_process_at_a_time_adds_to_a_lake(tmp_path: Path) -> None:
     with LakeWriter(str(tmp_path)), pytest.raises(FolderInUse):
         LakeWriter(str(tmp_path))
     LakeWriter(str(tmp_path)).close()
+
+
+def test_a_replica_that_lags_is_waited_for_and_a_log_that_ends_early_is_refused(
+    spark: SparkSession,
+    cluster: EmbeddedCluster,
+    log: logstore.LogClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, last = append_some(log)
+    found = archive_once(spark, cluster, tmp_path, "early")
+    monkeypatch.setattr(Planner, "bounds", lambda _: Bounds(1, last - 3))
+    with pytest.raises(NotReady, match=f"shows the log up to {last - 3} only"):
+        archive_once(spark, cluster, tmp_path, "early")
+    monkeypatch.setattr(type(log.admin), "commit_lsn", lambda _: last - 3)
+    with pytest.raises(OutOfRange, match="what is between is lost; begin another lake"):
+        archive_once(spark, cluster, tmp_path, "early")
+    monkeypatch.undo()
+    assert archive_once(spark, cluster, tmp_path, "early") == found
 
 
 def test_a_cursor_ahead_of_its_lake_is_somebody_elses(

@@ -106,18 +106,22 @@ def test_a_lake_is_appended_in_order_and_its_part_from_an_lsn_on(
         list(beyond.chunks(found.next_lsn))
 
 
+@pytest.mark.parametrize("has_cursor", [True, False])
 def test_a_chunk_that_was_broken_off_is_finished_as_it_was_agreed(
+    has_cursor: bool,
     spark: SparkSession,
     cluster: EmbeddedCluster,
     log: logstore.LogClient,
     other: EmbeddedCluster,
     others_log: logstore.LogClient,
 ) -> None:
-    """Its first part is in the log; the replay that goes on would choose another chunk."""
-    work = make(spark, cluster, source=other.endpoints[0], name="broken")
+    """Its first part is in the log; the replay that goes on would choose another chunk. Somebody
+    may have deleted the cursor."""
+    work = make(spark, cluster, source=other.endpoints[0], name=f"broken {has_cursor}")
     wanted = payloads(others_log, 1, work.last_lsn)
     end = work.last_lsn - 3
-    log.admin.set_cursor(work.name, end + 1, expected_lsn=0)
+    if has_cursor:
+        log.admin.set_cursor(work.name, end + 1, expected_lsn=0)
     before = log.admin.commit_lsn()
     planned = _first_part(wanted[:end])
     options = ProducerOptions(name=work.name + PARTS_SUFFIX, mode=SequenceMode.MONOTONE)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
@@ -147,6 +148,73 @@ def test_a_batch_begun_in_parts_is_finished_by_its_replay_and_only_so(
     assert found == (before + 1, before + len(LARGE))
     assert read(log, *found) == LARGE
     assert log.admin.session_commits("begun" + PARTS_SUFFIX) is not None
+
+
+def test_parts_that_were_cut_otherwise_are_not_finished(
+    cluster: EmbeddedCluster, log: logstore.LogClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if limits.batch_max had been below 1 MiB, and was raised."""
+    at, append = options(cluster, atomic="false"), sink_commit._append
+    count = 0
+
+    def die_at_the_third(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise ConnectionError("the driver died")
+        return append(*arguments)
+
+    monkeypatch.setattr(sink_commit, "PART_BYTES", 256 * KIB)
+    monkeypatch.setattr(sink_commit, "_append", die_at_the_third)
+    with pytest.raises(ConnectionError):
+        commit_rows(at, pack(LARGE[:8]), name="recut", sequence=0)
+    monkeypatch.undo()
+    before = log.admin.commit_lsn()
+    with pytest.raises(
+        InvalidRequest, match="2 parts of batch 0 are in the log, and now there are 0"
+    ):
+        commit_rows(at, pack(LARGE[:8]), name="recut", sequence=0)
+    with pytest.raises(InvalidRequest, match="finish it with atomic=false"):
+        commit_rows(options(cluster), pack(LARGE[:8]), name="recut", sequence=0)
+    assert log.admin.commit_lsn() == before
+    monkeypatch.setattr(sink_commit, "PART_BYTES", 256 * KIB)
+    found = commit_rows(at, pack(LARGE[:8]), name="recut", sequence=0)
+    assert found is not None
+    assert read(log, *found) == LARGE[:8]
+
+
+@pytest.mark.parametrize("opened", [1, 2])
+def test_a_driver_in_parts_that_was_overtaken_by_one_without_leaves_nothing(
+    opened: int,
+    cluster: EmbeddedCluster,
+    log: logstore.LogClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first one has opened one of its two sessions, or both, when the other one begins."""
+    in_parts, whole, rows = options(cluster, atomic="false"), options(cluster), pack(LARGE[:15])
+    name, session = f"overtaken {opened}", sink_commit._session
+    won: list[Any] = []
+    count = 0
+
+    @contextmanager
+    def overtaken(*arguments: Any) -> Iterator[Any]:
+        nonlocal count
+        with session(*arguments) as producer:
+            count += 1
+            if count == opened:
+                monkeypatch.undo()
+                won.append(commit_rows(whole, rows, name=name, sequence=0))
+                monkeypatch.setattr(sink_commit, "_session", overtaken)
+            yield producer
+
+    monkeypatch.setattr(sink_commit, "_session", overtaken)
+    if opened == 1:  # it opens the second one behind the other's batch
+        assert commit_rows(in_parts, rows, name=name, sequence=0) == won[0]
+    else:
+        with pytest.raises(Fenced, match="another driver writes"):
+            commit_rows(in_parts, rows, name=name, sequence=0)
+    assert read(log, *won[0]) == LARGE[:15]
+    assert log.admin.commit_lsn() == won[0].last
 
 
 def test_without_a_name_every_write_is_new(

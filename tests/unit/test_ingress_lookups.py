@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.messages import READS_OF_INGRESS
+from logstore import limits
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import SessionLookupRequest, SessionStateReply
 from logstore.model import SequenceMode
@@ -84,6 +85,18 @@ def test_what_was_not_committed_in_time_is_asked_for_elsewhere(stage, end):
     stage.tell(ReadIndexAnswered(request_id, True, 0))
     stage.tell(end)
     assert client.answer().code in (ErrorCode.NOT_LEADER, ErrorCode.NOT_READY)
+
+
+def test_more_answers_than_can_be_held_are_asked_for_later(stage, monkeypatch):
+    monkeypatch.setattr(limits, "HELD_ANSWERS_MAX", 1)
+    stage.producer(name=b"query-1", mode=SequenceMode.MONOTONE).push(4)
+    stage.heard()
+    (held, first), (refused, second) = ask(stage), ask(stage)
+    stage.tell(ReadIndexAnswered(first, True, 0), ReadIndexAnswered(second, True, 0))
+    assert held.answer() is None
+    assert refused.answer().code == ErrorCode.NOT_READY
+    stage.accept_and_commit()
+    assert held.answer().next_sequence == 5
 
 
 def test_looking_up_fences_nobody(stage):
