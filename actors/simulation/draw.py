@@ -16,6 +16,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from actors.simulation.draw_birth import draw_birth
 from actors.simulation.draw_episodes import EPISODES, Scene
 from actors.simulation.draw_ground import MILLISECOND, SECOND, draw_ground
 from actors.simulation.draw_rot import draw_rot
@@ -92,6 +93,8 @@ def _draw_faults(seed: int, ground: Ground, classes: tuple[FaultClass, ...]) -> 
     least = _least_episodes(classes)
     for fault_class in classes:
         episodes += _class_episodes(seed, scene, fault_class, least)
+    if ground.is_struck_at_birth:
+        episodes.append((-1.0, draw_birth(stream(seed, "birth"), scene, classes)))
     # Whole episodes, in an order that their own streams drew, until there are enough.
     episodes.sort(key=lambda each: each[0])
     faults = [fault for sequence in exact for fault in sequence]

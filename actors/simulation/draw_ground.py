@@ -26,6 +26,7 @@ SAFETY_MAX_NS = 45 * SECOND
 FIVE_REPLICAS_PERCENT = 26
 IMPORTED_PERCENT = 15
 CROWDED_PERCENT = 20
+STRUCK_AT_BIRTH_PERCENT = 12
 RING_STEP_BYTES = 4 * KIB
 
 
@@ -68,6 +69,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         flush_ns=(flush_low_ns, flush_high_ns),
         write_ns=spread(timing, MICROSECOND, 100 * MICROSECOND),
         wake_ns=spread(timing, 100 * MICROSECOND, 1_600 * MICROSECOND),
+        is_struck_at_birth=percent(stream(seed, "ground.birth"), STRUCK_AT_BIRTH_PERCENT),
         ring_delay_ns=ring_delay_ns,
         counters_lag=counters_lag,
         clock_offset_ns=offsets,

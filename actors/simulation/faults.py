@@ -162,6 +162,7 @@ class Ground(msgspec.Struct, frozen=True):
     first_lsn: int = 1  # above 1: the cluster is formed by an operator
     imports: int = 0  # batches of another log, before anybody appends
     client_memory_bytes: int = 1 << 20
+    is_struck_at_birth: bool = False  # faults do not wait until it is born
     session_idle_ms: int = 0  # after which a nameless session may be given up; 0: the product's
 
     @property

@@ -41,7 +41,6 @@ _SECOND = 1_000_000_000
 LOOK_NS = 50 * _MS
 ELECTIONS_TO_APPEND = 10
 ELECTIONS_TO_CONVERGE = 20
-STRUCK_AT_BIRTH_PERCENT = 8
 BIRTH_MAX_NS = 5 * _SECOND
 SETTLE_NS = _SECOND
 # Clients ask with patience of their own, seconds of it: what they may need on top.
@@ -89,7 +88,7 @@ class _Run:
 
     def _strike(self) -> None:
         """The bootstrap needs every node: struck, it may take for ever; few seeds are for it."""
-        if stream(self.script.seed, "birth").randrange(100) >= STRUCK_AT_BIRTH_PERCENT:
+        if not self.script.ground.is_struck_at_birth:
             self._pass_for(self._is_born, BIRTH_MAX_NS)
         self.conductor.schedule()
         self._pass_for(lambda: False, self.script.ground.safety_ns)

@@ -17,6 +17,7 @@ from actors.simulation.draw import (
     draw_script,
     vulnerable_nodes,
 )
+from actors.simulation.draw_birth import BIRTH_CLASSES
 from actors.simulation.draw_episodes import CALLS_MAX
 from actors.simulation.draw_ground import SAFETY_MAX_NS, SAFETY_MIN_NS
 from actors.simulation.draw_rot import ROT_KINDS
@@ -40,6 +41,20 @@ def alone(seed: int, *classes: FaultClass, replicas: int | None = 3) -> Script:
 @pytest.fixture(scope="module")
 def scripts() -> list[Script]:
     return [drawn(seed) for seed in SEEDS]
+
+
+# --- births ---
+
+
+def test_a_few_clusters_are_struck_while_they_are_born(scripts: list[Script]) -> None:
+    struck = [each for each in scripts if each.ground.is_struck_at_birth]
+    assert 0.06 * len(scripts) < len(struck) < 0.2 * len(scripts)
+    kinds = set()
+    for script in struck:
+        early = [each for each in script.faults if each.at_ns < 300_000_000]
+        kinds |= {each.kind for each in early}
+        assert early or not set(BIRTH_CLASSES) & set(script.classes)
+    assert {FaultKind.DISK_STALL, FaultKind.PARTITION, FaultKind.POWER_CUT} <= kinds
 
 
 # --- the same seed ---

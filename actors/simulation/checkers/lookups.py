@@ -82,17 +82,22 @@ class Lookups:
             if code != ErrorCode.OK:
                 return f"batch {sequence} with code {code}"
         before = reply.next_sequence - 1
-        if before >= 0 and not self._committed.batches_of(reply.producer_id, before):
-            return f"batch {before}, which is not committed"
-        return ""
+        is_committed = any(
+            each.producer_epoch == reply.producer_epoch or self._is_monotone(reply)
+            for each in self._committed.batches_of(reply.producer_id, before)
+        )
+        return "" if is_committed or before < 0 else f"batch {before}, which is not committed"
 
     def _missing(self, question: _Question, reply: SessionStateReply) -> str:
         """What was committed when the question was asked, and is not told; "": nothing."""
         epoch, sequence = question.last
-        is_kept = self._sessions.modes.get(reply.producer_id) is SequenceMode.MONOTONE
-        if epoch != reply.producer_epoch and not is_kept:
+        if epoch != reply.producer_epoch and not self._is_monotone(reply):
             return ""
         told = [row[0] for row in ACK_ROW.iter_unpack(reply.rows)]
         if reply.next_sequence <= sequence or min(told, default=0) <= sequence not in told:
             return f"batch {sequence}, which was committed"
         return ""
+
+    def _is_monotone(self, reply: SessionStateReply) -> bool:
+        """Its batches are one order through all epochs."""
+        return self._sessions.modes.get(reply.producer_id) is SequenceMode.MONOTONE

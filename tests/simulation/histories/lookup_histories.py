@@ -111,3 +111,12 @@ def a_monotone_session_is_told_as_empty_after_its_next_opening(
     open_session(stage, epoch=2, mode=SequenceMode.MONOTONE, name=NAME)
     whole = SessionStateReply(PRODUCER, 2, 1, rows((0, 1)))
     look_up(stage, SessionStateReply(PRODUCER, 2, 0, b"") if is_broken else whole)
+
+
+@breaks("I10", says="batch 0, which is not committed")
+def an_epoch_is_told_with_what_only_the_one_before_has_committed(
+    stage: Stage, is_broken: bool
+) -> None:
+    begin(stage)
+    open_session(stage, epoch=2, name=NAME)
+    look_up(stage, SessionStateReply(PRODUCER, 2, 1 if is_broken else 0, b""))
