@@ -67,11 +67,14 @@ class Tail:
             self._published_index = bounds.visible_index
         if not self.was_subscribed:
             return work
-        if bounds.visible_lsn > self._shown_lsn:
+        published = 0
+        if bounds.visible_index > self._published_index:
+            published = self._publish(log, bounds)
+            work += published
+        # A backlog goes on behind a Tip, such as a new subscriber's: another one follows it, too.
+        if published or bounds.visible_lsn > self._shown_lsn:
             self._shown_lsn = bounds.visible_lsn
             self._tip_due_ns = min(self._tip_due_ns, now_ns + TIP_AFTER_BURST_NS)
-        if bounds.visible_index > self._published_index:
-            work += self._publish(log, bounds)
         if now_ns >= self._tip_due_ns:
             self._send(Tip(bounds.visible_lsn))
             self._tip_due_ns = now_ns + TIP_EVERY_NS

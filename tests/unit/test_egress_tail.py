@@ -100,6 +100,24 @@ def test_a_backlog_is_published_in_bounded_steps(egress):
     assert len(groups_of(socket)[0]) == 4
 
 
+def test_a_backlog_that_goes_on_behind_a_tip_is_followed_by_another(egress):
+    egress.append(*[8] * 3 * PUBLISH_MAX)
+    egress.show(1)
+    socket = egress.subscribe()
+    messages_of(socket)
+    row = egress.log.rows[-1]
+    egress.slots[Counter.VISIBLE_INDEX] = row.header.index
+    egress.slots[Counter.VISIBLE] = row.header.next_lsn
+    egress.egress.do_work(egress.stage.now_ns)
+    late = egress.stage.network.connect(zmq.SUB, egress.tail_at, topics=[b""])
+    egress.egress.do_work(egress.stage.now_ns)
+    lsns, others = groups_of(late)
+    assert (len(lsns), others[-1]) == (PUBLISH_MAX, Tip(row.header.next_lsn - 1))
+    egress.work()
+    assert len(groups_of(late)[0]) > 0
+    assert egress.egress.next_timer_ns() <= egress.stage.now_ns + 50 * MS
+
+
 def test_a_flood_of_subscriptions_is_taken_in_bounded_steps_with_one_welcome_each(egress):
     egress.append(8)
     egress.show()
