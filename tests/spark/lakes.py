@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -51,6 +52,16 @@ def digest_of(folder: Path) -> logstore.BatchDigest:
         for batch in read_lake_file(data_path(str(folder), file)):
             digest.add(batch.first_lsn, batch.count, batch.data)
     return digest
+
+
+def damage_payloads(path: Path, *, row_group: int = 0) -> None:
+    """Flip a bit amid the payloads of a file: other columns are not read by everybody."""
+    group = pq.read_metadata(path).row_group(row_group)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    column = next(each for each in columns if each.path_in_schema == "payload")
+    data = bytearray(path.read_bytes())
+    data[column.data_page_offset + column.total_compressed_size // 2] ^= 1
+    path.write_bytes(data)
 
 
 def cursor_lsn(log: logstore.LogClient, name: str) -> int:

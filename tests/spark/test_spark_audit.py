@@ -21,7 +21,7 @@ from logstore.spark.audit_compare import Kind
 from logstore.spark.audit_sources import Folder, Lake, Replica, Source
 from logstore.spark.lake import data_path, read_manifest
 from tests.spark.conftest import small_config
-from tests.spark.lakes import append_some, archive_once, lend
+from tests.spark.lakes import append_some, archive_once, damage_payloads, lend
 from tests.spark.rows import append
 from tests.unit.folder_stage import flip_payload, forget, repeat
 
@@ -200,9 +200,7 @@ def test_a_damaged_lake_file_is_a_row(
     copy = copy_of(lake, tmp_path)
     file = read_manifest(str(copy)).files[1]
     path = Path(data_path(str(copy), file))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 3] ^= 1
-    path.write_bytes(data)
+    damage_payloads(path)
     found = audit(spark, *replicas(stopped), Lake(str(copy)))
     assert wrong(found) == [(f"lake {copy}", Kind.DAMAGED, file.first_lsn, file.last_lsn)]
     (copy / "manifest.jsonl").write_bytes(b"?\n")

@@ -16,6 +16,7 @@ from logstore.format.batch import batch_arrays, encode_batch, read_batch_header
 from logstore.spark import lake_file
 from logstore.spark.lake_file import read_lake_file, whole_batch, write_lake_file
 from logstore.spark.lake_manifest import LakeFile
+from tests.spark.lakes import damage_payloads
 
 CLUSTER = "0f" * 16
 FIRST_LSN = 1_000
@@ -110,14 +111,7 @@ def test_rows_are_those_of_the_source(written: tuple[Path, LakeFile, list[bytes]
 
 def test_a_changed_byte_of_a_page_is_damage(written: tuple[Path, LakeFile, list[bytes]]) -> None:
     path, _, _ = written
-    data = bytearray(path.read_bytes())
-    column = next(
-        pq.read_metadata(path).row_group(1).column(place)
-        for place in range(9)
-        if pq.read_metadata(path).row_group(1).column(place).path_in_schema == "payload"
-    )
-    data[column.data_page_offset + column.total_compressed_size // 2] ^= 1
-    path.write_bytes(data)
+    damage_payloads(path, row_group=1)
     batches = read_lake_file(str(path))
     with pytest.raises(CorruptData, match="row group 1"):
         list(batches)

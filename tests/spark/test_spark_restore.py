@@ -18,7 +18,7 @@ from logstore.spark import read_log, restore
 from logstore.spark.lake import data_path, read_manifest
 from logstore.spark.restore import Restore
 from tests.spark.conftest import small_config
-from tests.spark.lakes import append_some, archive_once, digest_of, lend
+from tests.spark.lakes import append_some, archive_once, damage_payloads, digest_of, lend
 from tests.spark.rows import NAMES, append, expected, rows_of
 
 TIMEOUT_S = 60.0
@@ -77,10 +77,10 @@ def test_a_damaged_lake_is_found_before_anything_is_sent(
     manifest = read_manifest(str(folder))
     (tmp_path / "data").mkdir()
     for file in manifest.files:
-        data = bytearray(Path(data_path(str(folder), file)).read_bytes())
+        copy = Path(data_path(str(tmp_path), file))
+        copy.write_bytes(Path(data_path(str(folder), file)).read_bytes())
         if file is manifest.files[-1]:
-            data[len(data) // 3] ^= 1
-        Path(data_path(str(tmp_path), file)).write_bytes(data)
+            damage_payloads(copy)
     work = Restore(str(tmp_path), manifest, 1)
     with pytest.raises(CorruptData, match=manifest.files[-1].name):
         work.run(spark, fresh.endpoints[0], timeout_s=TIMEOUT_S, on_bytes=lambda _: None)

@@ -14,7 +14,7 @@ from logstore.errors import InvalidRequest, OutOfRange, WrongCluster
 from logstore.spark import read_log
 from logstore.spark.lake import LakeWriter, data_path
 from logstore.spark.seam import Range, Seam, plan_seam
-from tests.spark.lakes import append_some, archive_once, lend
+from tests.spark.lakes import append_some, archive_once, damage_payloads, lend
 from tests.spark.refusals import failure_of
 from tests.spark.rows import NAMES, append, expected, lsns_of, rows_of
 
@@ -106,9 +106,7 @@ def test_a_damaged_file_fails_the_read(
     first, last = append(log, [bytes(range(256)) * 40])
     [*_, file] = archive_once(spark, cluster, tmp_path, "damaged").files
     path = Path(data_path(str(tmp_path), file))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 3] ^= 1
-    path.write_bytes(data)
+    damage_payloads(path)
     frame = read_log(spark, lake=str(tmp_path), first_lsn=first, last_lsn=last)
     assert path.name in failure_of(frame.collect)
 
