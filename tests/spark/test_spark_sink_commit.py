@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import Any
 
 import pytest
@@ -39,6 +39,18 @@ def read(log: logstore.LogClient, first: int, last: int) -> list[bytes]:
     return [
         payload for batch in log.read(first, last, min_lsn=last) for payload in batch.payloads()
     ]
+
+
+def dying(append: Callable[..., Any], *, at: int) -> Callable[..., Any]:
+    """The driver dies in its call number `at`."""
+    calls = count(1)
+
+    def die(*arguments: Any) -> Any:
+        if next(calls) == at:
+            raise ConnectionError("the driver died")
+        return append(*arguments)
+
+    return die
 
 
 def test_a_batch_is_written_once_however_often_it_is_committed(
@@ -125,16 +137,7 @@ def test_a_batch_begun_in_parts_is_finished_by_its_replay_and_only_so(
     cluster: EmbeddedCluster, log: logstore.LogClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, append = options(cluster, atomic="false"), sink_commit._append
-    count = 0
-
-    def die_at_the_third(*arguments: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == 3:
-            raise ConnectionError("the driver died")
-        return append(*arguments)
-
-    monkeypatch.setattr(sink_commit, "_append", die_at_the_third)
+    monkeypatch.setattr(sink_commit, "_append", dying(append, at=3))
     before = log.admin.commit_lsn()
     with pytest.raises(ConnectionError):
         commit_rows(at, pack(LARGE), name="begun", sequence=0)
@@ -155,17 +158,8 @@ def test_parts_that_were_cut_otherwise_are_not_finished(
 ) -> None:
     """As if limits.batch_max had been below 1 MiB, and was raised."""
     at, append = options(cluster, atomic="false"), sink_commit._append
-    count = 0
-
-    def die_at_the_third(*arguments: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == 3:
-            raise ConnectionError("the driver died")
-        return append(*arguments)
-
     monkeypatch.setattr(sink_commit, "PART_BYTES", 256 * KIB)
-    monkeypatch.setattr(sink_commit, "_append", die_at_the_third)
+    monkeypatch.setattr(sink_commit, "_append", dying(append, at=3))
     with pytest.raises(ConnectionError):
         commit_rows(at, pack(LARGE[:8]), name="recut", sequence=0)
     monkeypatch.undo()
@@ -194,14 +188,12 @@ def test_a_driver_in_parts_that_was_overtaken_by_one_without_leaves_nothing(
     in_parts, whole, rows = options(cluster, atomic="false"), options(cluster), pack(LARGE[:15])
     name, session = f"overtaken {opened}", sink_commit._session
     won: list[Any] = []
-    count = 0
+    calls = count(1)
 
     @contextmanager
     def overtaken(*arguments: Any) -> Iterator[Any]:
-        nonlocal count
         with session(*arguments) as producer:
-            count += 1
-            if count == opened:
+            if next(calls) == opened:
                 monkeypatch.undo()
                 won.append(commit_rows(whole, rows, name=name, sequence=0))
                 monkeypatch.setattr(sink_commit, "_session", overtaken)
