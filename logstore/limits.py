@@ -98,5 +98,5 @@ SESSION_IDLE_MIN_NS = 60_000_000_000
 # Requests of clients that wait for raft or for a commit: 1,024 x about 200 B.
 REQUESTS_PENDING_MAX = 1_024
 REQUEST_TIMEOUT_NS = 10_000_000_000
-# Answers that wait for a commit with a session's whole window: 64 x 4,096 rows of 32 B in the end.
+# Answers that wait for a commit, each with a window of up to 4,096 rows: 64 x about 0.4 MB.
 HELD_ANSWERS_MAX = 64

@@ -9,18 +9,18 @@ from collections.abc import Collection
 from random import Random
 
 from actors.simulation.draw_episodes import (
-    CALLS_MAX,
     Episode,
     Scene,
     cut,
     isolation,
     power_cut,
+    some_calls,
     stall,
 )
 from actors.simulation.draw_ground import MILLISECOND, SECOND, spread
 from actors.simulation.faults import Fault, FaultClass, FaultKind
 
-# A few rounds of questions; their answers are saved within.
+# Most bootstraps end within: two rounds of questions (200 ms apart), and the saves between.
 _BIRTH_NS = 300 * MILLISECOND
 
 
@@ -51,18 +51,17 @@ def _alone(random: Random, scene: Scene) -> list[Fault]:
 
 
 def _killed(random: Random, scene: Scene) -> list[Fault]:
-    calls = random.randrange(-1, CALLS_MAX)
     return [
         Fault(
             _moment(random), FaultKind.KILL_REPLICA, node=scene.node(random),
-            for_ns=_short(random), calls=calls,
+            for_ns=_short(random), calls=some_calls(random),
         )
     ]  # fmt: skip
 
 
 def _without_power(random: Random, scene: Scene) -> list[Fault]:
     nodes = random.sample(scene.nodes, random.randint(1, scene.replicas))
-    calls = random.randrange(-1, CALLS_MAX)
+    calls = some_calls(random)
     return [power_cut(_moment(random), nodes, random, for_ns=_short(random), calls=calls)]
 
 

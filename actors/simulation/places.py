@@ -190,15 +190,17 @@ class Places:
         return any(file.is_unsettled(number) for _, number in extent.sectors)
 
     def _lacks_zeros_only(self, extent: Extent) -> bool:
-        if self._is_whole(extent) or not self._disk.has_name(extent.path):
+        if not self._disk.has_name(extent.path):
             return False
         file, start = self._disk.file_named(extent.path), extent.start
+        refused = [number for _, number in extent.sectors if number in file.unreadable]
+        if not refused:
+            return False
         given = bytearray(file.durable_bytes(start, len(extent.content)))
-        for _, number in extent.sectors:
-            if number in file.unreadable:
-                first = max(0, number * SECTOR_BYTES - start)
-                end = min(len(given), (number + 1) * SECTOR_BYTES - start)
-                given[first:end] = bytes(end - first)
+        for number in refused:
+            first = max(0, number * SECTOR_BYTES - start)
+            end = min(len(given), (number + 1) * SECTOR_BYTES - start)
+            given[first:end] = bytes(end - first)
         return given == extent.content
 
     def _extent(self, header: SegmentHeader, role: FileRole, start: int, size: int) -> Extent:

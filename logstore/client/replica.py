@@ -26,7 +26,7 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 
 def replica_wait_ms(timeout_s: float) -> int:
     """How long a replica may wait before it answers: less than we do, so that its word arrives."""
-    return min(int(timeout_s * 900), FETCH_WAIT_MAX_MS)
+    return min(int(timeout_s * 800), FETCH_WAIT_MAX_MS)
 
 
 class ReplicaReader:

@@ -170,7 +170,7 @@ def test_a_replica_without_meta_stays_out_and_says_so(cluster: QuickCluster) -> 
             assert not row["is_ready"]
             load.wait_for_progress(5)
             with (
-                logstore.connect(cluster.endpoints, timeout=1) as hasty,
+                logstore.connect(cluster.endpoints, timeout=3) as hasty,
                 pytest.raises(NotReady),
             ):
                 hasty.admin.watermarks(replica=node)

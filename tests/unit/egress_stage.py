@@ -62,12 +62,16 @@ class EgressStage:
         self.log.settle()
 
     def show(self, index: int | None = None) -> None:
+        """raft moves the visible LSN, and egress does what there is to do."""
+        self.reveal(index)
+        self.work()
+
+    def reveal(self, index: int | None = None) -> None:
         """raft moves the visible LSN."""
         row = self.log.rows[len(self.log.rows) - 1 if index is None else index]
         self.slots[Counter.LOG_START_LSN] = 1
         self.slots[Counter.VISIBLE_INDEX] = row.header.index
         self.slots[Counter.VISIBLE] = row.header.next_lsn
-        self.work()
 
     def work(self) -> None:
         self.stage.work(self.egress)
