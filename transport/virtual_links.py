@@ -1,7 +1,7 @@
 """How one simulated process opens its sockets: each method as the function of `transport.link`.
 
 Owns the signatures. Must not know what becomes of a socket. Of the options, lanes and `insecure`
-make no difference: every connection breaks the same way, and any address may be bound.
+make no difference to it: every connection breaks the same way, and any address may be bound.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ class VirtualLinks:
         insecure: bool = False,
     ) -> VirtualSocket:
         """MANDATORY and HANDOVER."""
-        del lane, insecure
-        return self._listen(self._make(zmq.ROUTER, endpoint, message_size_max, high_water_mark))
+        del insecure
+        socket = self._make(zmq.ROUTER, endpoint, message_size_max, high_water_mark)
+        socket.lane = lane
+        return self._listen(socket)
 
     def dealer_connect(
         self,
@@ -45,8 +47,8 @@ class VirtualLinks:
         routing_id: bytes = b"",
     ) -> VirtualSocket:
         """IMMEDIATE."""
-        del lane
         socket = self._make(zmq.DEALER, endpoint, message_size_max, high_water_mark)
+        socket.lane = lane
         socket.routing_id = routing_id
         return self._connect(socket)
 

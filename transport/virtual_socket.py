@@ -17,6 +17,7 @@ from typing import Protocol
 import zmq
 
 from transport.inproc import FakeFrame
+from transport.link import Lane
 from transport.virtual_wire import Flow, NetworkCounters, Owner
 
 # Plain integers: each `&` of pyzmq's enums makes a new one.
@@ -97,6 +98,7 @@ class VirtualSocket:
         "high_water_mark",
         "is_closed",
         "kind",
+        "lane",
         "message_size_max",
         "owner",
         "peers",
@@ -124,6 +126,7 @@ class VirtualSocket:
         self.routing_id = b""
         self.topics: tuple[bytes, ...] = ()
         self.welcome = b""
+        self.lane = Lane.BULK
         self.is_closed = False
         self.retry_ns = 0
         self.connection: Connection | None = None  # of a connected socket
@@ -189,6 +192,11 @@ class VirtualSocket:
     def is_readable(self) -> bool:
         """Whether a receive would give a frame."""
         return bool(self._inbox or self._receiving)
+
+    @property
+    def oldest(self) -> object | None:
+        """The message that has been waiting longest, to be compared by identity; None: none."""
+        return self._inbox[0] if self._inbox else None
 
     def fileno(self) -> int:
         """There is none: the world asks `is_readable`."""

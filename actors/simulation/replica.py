@@ -295,7 +295,7 @@ class Replica:
         # Ingress' loops are read by raft (V6); nobody reads those of the others, late or not.
         slots = station.slots if name == topology.INGRESS else station.all_slots
         process.count_loop = partial(_count_loop, slots, station.slot(f"{name}.loops"))
-        process.on_worked = partial(self._watch.worked, (self.node, name))
+        process.on_worked = partial(self._watch.worked, (self.node, name), process)
         process.on_overslept = partial(self._watch.overslept, process.name)
         process.again_from = _AGAIN_FROM.get(name.partition("-")[0], 1)
         if name == topology.RAFT:

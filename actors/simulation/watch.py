@@ -14,6 +14,7 @@ from typing import Any
 from actors.simulation.bounds import holdings
 from actors.simulation.checkers.bells import Giver
 from actors.simulation.checkers.invariant import Invariant, Violation
+from actors.simulation.checkers.lanes import ControlLanes
 from actors.simulation.facts import DiskFacts
 from actors.simulation.ledger import Ledger
 from actors.simulation.process import Process
@@ -32,7 +33,9 @@ from logstore.raft.events import Event, Tick
 from logstore.raft.log_view import LogView, RecoveredLog
 from logstore.raft.settings import RaftConfig
 from logstore.session.table import SessionTable
+from transport.link import Lane
 from transport.payload_ring import PayloadRingReader
+from transport.virtual_socket import VirtualSocket
 
 _NO_RECORD = bytes(RECORD_SIZE)
 
@@ -57,6 +60,7 @@ class Watch:
         self._rings: dict[int, PayloadRingReader] = {}
         self._slots: dict[int, Any] = {}
         self._counters: dict[int, SharedSlots] = {}
+        self._control_lanes = ControlLanes()
         self._written: dict[int, int] = {}  # WRITTEN as it was seen last
         self._watching: dict[int, None] = {}  # nodes whose egress waits for what becomes visible
         self.on_news: Callable[[int], None] = _nobody  # there is some for the egress of a node
@@ -101,10 +105,20 @@ class Watch:
         text = f"{process} slept for {late_ns / 1e6:.1f} ms while there was news for it"
         self._complain(Invariant.I13, text)
 
-    def worked(self, giver: Giver) -> None:
+    def worked(self, giver: Giver, process: Process) -> None:
         """Hot. A do_work of it is over."""
         if self._bells_owed.get(giver):
             self._ledger.worked(giver, self._world.now_ns)
+        if process.unread and process.actor is not None:
+            for socket in process.actor.wait_on():
+                if socket.lane is Lane.CONTROL and socket.oldest is not None:
+                    self._left_unread(process.name, socket)
+
+    def _left_unread(self, process: str, socket: VirtualSocket) -> None:
+        if self._control_lanes.is_passed_over(process, socket.endpoint, socket.oldest):
+            self._complain(
+                Invariant.I13, f"{process} does not read {socket.endpoint}, a control lane"
+            )
 
     def egress_watches(self, node: int, is_watching: bool) -> None:
         """Raft has heard from egress whether it waits for what becomes visible."""

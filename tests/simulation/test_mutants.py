@@ -160,9 +160,6 @@ WITHOUT_MUTANT = {
     "SAFETY S5": "no code of its own: S3, S7 and V7 compare what identifies an entry",
     "SAFETY F3": "not offered: tests/crash/test_crash_mutants.py shows why",
     "SAFETY F7": "its orders are those of F1, S7 and S8; trim is not built",
-    "SAFETY L2": "none yet: a cluster is born in the first tenth of a second of a seed, where few"
-    " faults meet it; tests/unit/test_raft_bootstrap.py holds it",
-    "SAFETY W7": "none yet: what a full ring stops is held by tests/unit/test_ingress_peers.py",
     "SAFETY E10": "one level is built, and a wish for another is refused",
     "SAFETY Q4": "not built: repair",
     "SAFETY G1": "not built: retention",

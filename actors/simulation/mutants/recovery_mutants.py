@@ -8,16 +8,38 @@ RECOVERY = "logstore.storage.recovery"
 SURVEY = "logstore.storage.survey"
 VERDICT = "logstore.storage.verdict"
 WALK = f"{VERDICT}:_Walk"
+BOOTSTRAP = "logstore.raft.bootstrap:Bootstrap"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- who may come back ---
     mutant(
         "lost-disk-comes-back-in-place",
         "SAFETY L1, FAULTS D21",
-        "logstore.raft.bootstrap:Bootstrap._on_voter_seen",
+        f"{BOOTSTRAP}._on_voter_seen",
         "if self.state == ReplicaState.EMPTY:",
         "if self.state < ReplicaState.EMPTY:",
         "an empty replica joins the cluster that votes already, under the number of an old voter",
+    ),
+    mutant(
+        "cluster-born-without-all",
+        "SAFETY L2",
+        f"{BOOTSTRAP}._begin_if_all_answered",
+        "if len(answers) < len(self._peers):",
+        "if len(answers) < len(self._peers) // 2:",
+        "a majority makes a cluster; who comes later has no log and is taken for a lost disk",
+        Edit(
+            f"{BOOTSTRAP}._finish_if_all_prepared",
+            "len(self._prepared) == len(self._peers)",
+            "len(self._prepared) >= len(self._peers) // 2",
+        ),
+    ),
+    mutant(
+        "first-nonce-kept-for-good",
+        "SAFETY L2",
+        f"{BOOTSTRAP}._on_prepare",
+        "elif wanted.nonce > newest.nonce:",
+        "elif newest.state == ReplicaState.EMPTY:",
+        "who was prepared takes no newer nonce: a coordinator that begins again never ends",
     ),
     mutant(
         "folder-of-another-node-opened",

@@ -187,6 +187,24 @@ MUTANTS: tuple[Mutant, ...] = (
         "following.stream = append.stream",
         "a stream that follows a rejected one is dead too",
     ),
+    # --- lanes ---
+    mutant(
+        "control-waits-for-room",
+        "SAFETY W7",
+        "actors.ingress.actor:IngressActor.do_work",
+        "work += self._peer_control.do_work()",
+        "work += 0 if self._peer_bulk.is_held_back else self._peer_control.do_work()",
+        "while an append waits for room in the payload ring, votes and heartbeats wait, too",
+    ),
+    mutant(
+        "replicator-speaks-for-leaders-only",
+        "SAFETY W7",
+        "actors.replicator.actor:ReplicatorActor._on_command",
+        "case Send():\n            self._send_control(message.message)",
+        "case Send():\n            if self._stream.term:\n"
+        "                self._send_control(message.message)",
+        "what a replica says before it has ever led, its votes first of all, is not sent",
+    ),
     mutant(
         "bulk-body-not-checked",
         "SAFETY W6, M6",
