@@ -33,6 +33,7 @@ from actors.simulation.checkers.replicas import ReplicaSteps
 from actors.simulation.checkers.ring_ranges import RingRanges
 from actors.simulation.checkers.session_fold import SessionLike, SessionTables
 from actors.simulation.checkers.shadow import KnownEntries
+from actors.simulation.checkers.surveys import Surveys
 from actors.simulation.checkers.term_talk import TermTalk
 from logstore.format.client_messages import SessionStateReply
 from logstore.format.cursor_entries import Cursor
@@ -69,8 +70,7 @@ class Ledger:
         self._rings = RingRanges(findings, known, self._sessions, read_ring, ring_bytes)
         self._orders = Orders(findings)
         self._bells = Bells(findings)
-        # Hot: a process put a message into a ring that the receiver, of the same node, reads; it
-        # rang the receiver's bell; whom it owes one.
+        # Hot: a process put a message into a ring; it rang the receiver's bell; whom it owes one.
         self.offered = self._bells.on_offered
         self.rung = self._bells.on_rung
         self.bells_owed = self._bells.owed
@@ -93,6 +93,10 @@ class Ledger:
         self._operations = Operations(findings, self._sessions, self._committed)
         self._cursors = Cursors(findings, self._committed)
         self._lookups = Lookups(findings, self._sessions, self._committed)
+        surveys = Surveys(findings, known, self._committed, replicas)
+        # Somebody asks, one thing at a time; what a node tells of a time, and of the bytes.
+        self.survey_asked = surveys.asked
+        self.time_told, self.spans_told = surveys.time_told, surveys.spans_told
         self._answers = Answers(findings, self._committed)
         self._deliveries = Deliveries(findings, self._committed)
         self._tables = SessionTables(findings, known, self._committed)
@@ -336,14 +340,9 @@ class Ledger:
         """Ingress begins `gen` with this table of sessions, and of cursors."""
         self._tables.rebuilt(self._steps[node], gen, (sessions, cursors), at_ns)
 
-    def overwritten(self, node: int, path: str, offset: int, at_ns: int) -> None:
-        """The replica wrote frames over bytes that were there; nothing is, in place (S7)."""
-        self._claims.on_misplaced(node, f"overwrites {path} at byte {offset}", at_ns)
-
-    def shared_sector(self, node: int, path: str, offset: int, at_ns: int) -> None:
-        """It writes frames into a sector with flushed ones, which a torn write may reach (S6)."""
-        text = f"writes {path} at byte {offset}, in a sector with flushed frames"
-        self._claims.on_misplaced(node, text, at_ns)
+    def misplaced(self, node: int, how: str, at_ns: int) -> None:
+        """The replica wrote frames over others (S7), or into the sector of flushed ones (S6)."""
+        self._claims.on_misplaced(node, how, at_ns)
 
     def died(self, node: int, process: str, incarnation: int) -> None:
         """This process of the incarnation is gone; "" is all of them."""

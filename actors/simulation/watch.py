@@ -133,12 +133,15 @@ class Watch:
 
     def wrote(self, node: int, path: str, offset: int, before: bytes) -> None:
         """Hot. A write; `before` are the bytes that it replaces."""
-        if offset >= SEGMENT_HEADER_SIZE and path.endswith(".data") and before.strip(b"\0"):
-            self._ledger.overwritten(node, path, offset, self._world.now_ns)
-        elif offset % SECTOR_BYTES and path.endswith(".data"):
-            size = offset % SECTOR_BYTES
+        if not path.endswith(".data"):
+            return
+        how = f"writes {path} at byte {offset}"
+        if offset >= SEGMENT_HEADER_SIZE and before.strip(b"\0"):
+            self._ledger.misplaced(node, f"{how}, over other bytes", self._world.now_ns)
+        elif size := offset % SECTOR_BYTES:
             if self._facts.has_bytes(node, path, offset - size, size):
-                self._ledger.shared_sector(node, path, offset, self._world.now_ns)
+                how = f"{how}, in a sector with flushed frames"
+                self._ledger.misplaced(node, how, self._world.now_ns)
 
     def replicator_read(self, process: Process, path: str, offset: int, data: bytes) -> None:
         """Hot. A replicator has looked into a file; of interest is a record that is not there."""

@@ -23,6 +23,7 @@ from actors.simulation.clients.operator import Operator
 from actors.simulation.clients.producer import Probe, Producer
 from actors.simulation.clients.reader import Reader
 from actors.simulation.clients.session_reader import SessionReader
+from actors.simulation.clients.surveyor import Surveyor
 from actors.simulation.clients.wish import session_name
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.process import Process
@@ -31,7 +32,7 @@ from logstore.model import FIRST_LSN, Lsn
 
 # Numbers of clients: each kind has its own hundred, so that none is given twice.
 _PRODUCERS, _CONSUMERS, _READERS, _OPERATORS, _KEEPERS, _AUDITORS = range(0, 600, 100)
-_FOUNDERS, _IMPORTERS, _OPENERS, _SESSION_READERS = 600, 700, 800, 900
+_FOUNDERS, _IMPORTERS, _OPENERS, _SESSION_READERS, _SURVEYORS = range(600, 1_100, 100)
 # An import has so much of the time in which faults strike: appends come after it.
 _IMPORT_SHARE = 3
 
@@ -60,6 +61,7 @@ class Workload:
             self._cluster.add_client(f"consumer-{number}", self._make_consumer)
         self._cluster.add_client("reader-1", self._make_reader)
         self._cluster.add_client("reader-2", self._make_roaming_reader)
+        self._cluster.add_client("surveyor-1", self._make_surveyor)
         self._cluster.add_client("operator-1", self._make_operator)
         for number in (1, 2):  # who shares no cursor compares it with itself alone
             self._cluster.add_client(f"keeper-{number}", self._make_keeper)
@@ -188,6 +190,9 @@ class Workload:
         clients = (*(f"producer-{number}" for number in numbers), "opener-1", "nobody")
         names = tuple(session_name(each) for each in clients)
         return self._inquire(process, SessionReader(self._host(process, _SESSION_READERS), names))
+
+    def _make_surveyor(self, process: Process) -> Inquirer:
+        return self._inquire(process, Surveyor(self._host(process, _SURVEYORS)))
 
     def _inquire(self, process: Process, subject: Subject) -> Inquirer:
         inquirer = self._inquirers[process.name] = Inquirer(subject)

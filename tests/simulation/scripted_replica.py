@@ -27,6 +27,8 @@ from logstore.format.client_messages import (
     MetadataRequest,
     OpenSessionReply,
     SessionStateReply,
+    SpansReply,
+    SpansRequest,
     Welcome,
     read_append_prefix,
 )
@@ -131,6 +133,15 @@ class ListeningLedger:
 
     def session_told(self, number: int, reply: SessionStateReply, at_ns: int, *, node: int) -> None:
         self.told.append(("told", number, reply, node))
+
+    def survey_asked(self) -> None:
+        self.told.append(("survey",))
+
+    def time_told(self, node: int, timestamp_ns: int, lsn: int, at_ns: int) -> None:
+        self.told.append(("time", node, timestamp_ns, lsn))
+
+    def spans_told(self, node: int, request: SpansRequest, reply: SpansReply, at_ns: int) -> None:
+        self.told.append(("spans", node, request, reply))
 
 
 class FakeLinks:

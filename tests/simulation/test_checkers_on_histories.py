@@ -18,6 +18,7 @@ from tests.simulation.histories.replica_histories import REPLICAS
 from tests.simulation.histories.ring_histories import RINGS
 from tests.simulation.histories.session_histories import SESSIONS
 from tests.simulation.histories.stage import Stage
+from tests.simulation.histories.survey_histories import SURVEYS
 from tests.simulation.histories.term_histories import TERMS
 
 HISTORIES = [
@@ -35,6 +36,7 @@ HISTORIES = [
         SESSIONS,
         CURSORS,
         LOOKUPS,
+        SURVEYS,
     )
     for history in each.histories
 ]

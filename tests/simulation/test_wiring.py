@@ -26,8 +26,8 @@ SOURCES = [
 ]
 WORDS = [
     name
-    for name, each in vars(Ledger).items()
-    if not name.startswith("_") and inspect.isfunction(each)
+    for name, each in inspect.getmembers(Ledger((1,), election_timeout_ns=1), callable)
+    if not name.startswith("_")
 ]
 
 

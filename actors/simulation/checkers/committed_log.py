@@ -32,9 +32,9 @@ class CommittedLog:
     """Entries from `start_index` + 1 on."""
 
     __slots__ = (
-        "_by_sequence", "_commit_terms", "_findings", "_holders", "_known", "_order", "_start_lsn",
-        "batches", "chains", "expired", "has_every_open", "next_lsn", "on_batch", "on_cursor",
-        "on_open", "opened", "start_index",
+        "_by_sequence", "_commit_terms", "_findings", "_holders", "_known", "_order", "batches",
+        "chains", "expired", "has_every_open", "next_lsn", "on_batch", "on_cursor", "on_open",
+        "opened", "start_index", "start_lsn",
     )  # fmt: skip
 
     def __init__(
@@ -50,7 +50,7 @@ class CommittedLog:
         self.opened: set[tuple[int, int]] = set()  # (producer id, epoch)
         self.expired: dict[int, int] = {}  # producer id -> index of its EXPIRE
         self.has_every_open = True
-        self._start_lsn = self.next_lsn = int(FIRST_LSN)
+        self.start_lsn = self.next_lsn = int(FIRST_LSN)
         self.batches: dict[int, StoredBatch] = {}  # by first LSN
         self._by_sequence: dict[tuple[int, int], list[StoredBatch]] = {}
         self.on_batch: Callable[[StoredBatch, int], None] = _ignore
@@ -78,7 +78,7 @@ class CommittedLog:
         """Where the first replica's log begins; later ones begin there too."""
         if not self.chains:
             self.start_index = start_index
-            self._start_lsn = self.next_lsn = next_lsn
+            self.start_lsn = self.next_lsn = next_lsn
 
     def chain_at(self, index: int) -> int | None:
         place = index - self.start_index - 1
@@ -106,7 +106,7 @@ class CommittedLog:
     def end_lsn_at(self, index: int) -> int:
         """The last LSN up to `index`, which is committed, or the start."""
         if index <= self.start_index:
-            return self._start_lsn - 1
+            return self.start_lsn - 1
         return self._known.headers[self.chains[index - self.start_index - 1]].next_lsn - 1
 
     def newest_before_term(self, term: int) -> tuple[int, int] | None:

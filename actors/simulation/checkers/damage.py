@@ -111,6 +111,10 @@ class Damage:
         """A reader was told that these LSNs, [first, last], are damaged: each is in one entry that
         is."""
         first, last = lsns
+        if self._durability is not None and not self._durability.is_excused(node):
+            text = f"node {node} calls LSNs [{first}, {last}] damaged, its disk is whole"
+            self._report(text, at_ns)
+            return
         for held in self._held_now(node, self._committed.indexes_of(first, last)):
             if held.is_whole:
                 text = f"node {node} calls LSNs [{first}, {last}] damaged, entry {held.index} is"

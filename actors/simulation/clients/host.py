@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from actors.simulation.checkers.invariant import Violation
-from logstore.format.client_messages import SessionStateReply
+from logstore.format.client_messages import SessionStateReply, SpansReply, SpansRequest
 from logstore.format.cursor_entries import Cursor
 from logstore.model import FIRST_LSN, Lsn, SequenceMode
 from logstore.settings import PortOffset
@@ -101,6 +101,14 @@ class ClientLedger(Protocol):
 
     def session_told(
         self, number: int, reply: SessionStateReply, at_ns: int, *, node: int
+    ) -> None: ...
+
+    def survey_asked(self) -> None: ...
+
+    def time_told(self, node: int, timestamp_ns: int, lsn: int, at_ns: int) -> None: ...
+
+    def spans_told(
+        self, node: int, request: SpansRequest, reply: SpansReply, at_ns: int
     ) -> None: ...
 
     def verified(

@@ -1,4 +1,4 @@
-"""Asks one question at a time, mostly of whoever leads, each sent once.
+"""Asks one question at a time, each sent once, of any node or mostly of whoever leads.
 
 Owns whom to ask, and when. What is asked and what an answer is worth is the subject's.
 """
@@ -37,6 +37,10 @@ class Subject(Protocol):
     @property
     def ask_every_ns(self) -> int:
         """The mean."""
+
+    @property
+    def port(self) -> PortOffset:
+        """CONTROL, where only a leader answers most questions, or FETCH, where everybody does."""
 
     def question(self) -> tuple[msgspec.Struct, type[Any]]:
         """The next request, and the type of its reply."""
@@ -106,13 +110,15 @@ class Inquirer:
     def _ask(self, now_ns: int) -> None:
         host, random = self._host, self._host.random
         self._ask_ns = now_ns + int(random.expovariate(1.0) * self._subject.ask_every_ns)
+        subject = self._subject
         is_roaming = not self._leader or random.random() < _ROAMING
-        node = host.any_node() if is_roaming else self._leader
+        is_any = is_roaming or subject.port is PortOffset.FETCH
+        node = host.any_node() if is_any else self._leader
         asker = self._askers.get(node)
         if asker is None:
-            asker = self._askers[node] = Asker(self._subject.wire, node, PortOffset.CONTROL)
+            asker = self._askers[node] = Asker(subject.wire, node, subject.port)
         self._asker = asker
-        asker.ask(*self._subject.question(), now_ns)
+        asker.ask(*subject.question(), now_ns)
 
     def _read_answer(self, asker: Asker, now_ns: int) -> None:
         answer = asker.poll(now_ns)

@@ -23,6 +23,7 @@ from logstore.format.client_messages import (
 )
 from logstore.format.cursor_entries import ANY_LSN, NO_LSN, Cursor, decode_cursors
 from logstore.model import Lsn
+from logstore.settings import PortOffset
 
 NAMES = (b"a", "ü".encode(), b"cursor-3")
 _ASK_EVERY_NS = (400 * MS_NS, 1_800 * MS_NS)  # the mean, drawn once
@@ -30,6 +31,8 @@ _ASK_EVERY_NS = (400 * MS_NS, 1_800 * MS_NS)  # the mean, drawn once
 
 class Keeper:
     """The subject of an inquirer."""
+
+    port = PortOffset.CONTROL
 
     def __init__(self, host: ClientHost) -> None:
         self.host = host

@@ -17,12 +17,15 @@ from actors.simulation.clients.wish import Wish
 from logstore.format.client_messages import ErrorReply, OpenSessionReply
 from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import SequenceMode
+from logstore.settings import PortOffset
 
 _ASK_EVERY_NS = (250 * MS_NS, 1_200 * MS_NS)  # the mean, drawn once
 
 
 class Opener:
     """The subject of an inquirer."""
+
+    port = PortOffset.CONTROL
 
     def __init__(self, host: ClientHost, name: bytes) -> None:
         self.host = host

@@ -14,12 +14,15 @@ from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.host import MS_NS, ClientHost
 from actors.simulation.clients.wire import Wire
 from logstore.format.client_messages import ErrorReply, SessionLookupRequest, SessionStateReply
+from logstore.settings import PortOffset
 
 _ASK_EVERY_NS = (400 * MS_NS, 1_800 * MS_NS)  # the mean, drawn once
 
 
 class SessionReader:
     """The subject of an inquirer."""
+
+    port = PortOffset.CONTROL
 
     def __init__(self, host: ClientHost, names: Sequence[bytes]) -> None:
         self.host = host

@@ -182,6 +182,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "rotted bytes are served",
     ),
     mutant(
+        "spans-above-the-visible-lsn",
+        "SAFETY V7",
+        "actors.egress.spans:read_spans",
+        "last_lsn = Lsn(min(request.last_lsn, bounds.visible_lsn))",
+        "last_lsn = request.last_lsn",
+        "spans are told of the entry behind what is visible, too",
+    ),
+    mutant(
         "fetch-above-the-visible-lsn",
         "SAFETY V7",
         f"{READS}:read_pieces",

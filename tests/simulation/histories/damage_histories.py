@@ -123,15 +123,17 @@ def a_half_opened_pair_is_left_as_it_is(stage: Stage, is_broken: bool) -> None:
 def a_group_shares_a_sector_with_the_one_before(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     if is_broken:
-        stage.ledger.shared_sector(2, "/node-2/1.data", 8_200, stage.tick())
+        how = "writes /node-2/1.data at byte 8200, in a sector with flushed frames"
+        stage.ledger.misplaced(2, how, stage.tick())
 
 
-@breaks("I12", says="node 2 overwrites /node-2/1.data at byte 8192")
+@breaks("I12", says="node 2 writes /node-2/1.data at byte 8192, over other bytes")
 def frames_are_written_over_frames(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.write(1, 0)
     if is_broken:
-        stage.ledger.overwritten(2, "/node-2/1.data", 8192, stage.tick())
+        how = "writes /node-2/1.data at byte 8192, over other bytes"
+        stage.ledger.misplaced(2, how, stage.tick())
 
 
 # --- readers ---

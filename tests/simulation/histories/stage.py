@@ -36,6 +36,7 @@ from tests.simulation.histories.node import Core, Node
 
 START = Position(NO_INDEX, NO_TERM, Lsn(1), chain_start(bytes(range(16))))
 STEP_NS = 1_000
+STAMP_NS = 10  # from the time of an entry to that of the next
 ELECTION_NS = 50_000_000
 PRODUCER = 7
 RING_BYTES = 1 << 16
@@ -54,7 +55,7 @@ def header_after(
         index=Index(last.index + 1),
         prev_term=last.term,
         first_lsn=Lsn(last.next_lsn + skip_lsns),
-        timestamp_ns=0,
+        timestamp_ns=STAMP_NS * (last.index + 1),
         cumulative_bytes=total + len(body),
         prev_chain=last.chain,
         body_size=len(body),

@@ -1,0 +1,145 @@
+"""What replicas say of their log without showing a batch of it: where a time is, and how the bytes
+of a range are spread (I5, I8).
+
+Owns ends, stamps and sizes of the committed entries. Must not know how a replica searches. An
+answer is right for what the replica showed at some moment between question and answer: what it was
+known to show before, and what is committed, are the bounds of that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+import msgspec
+
+from actors.simulation.checkers.committed_log import CommittedLog
+from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.shadow import KnownEntries
+from logstore.format.client_messages import SPAN, SpansReply, SpansRequest
+
+
+class _End(msgspec.Struct, frozen=True, gc=False):
+    """Behind a committed entry: the next LSN, its own time, and the bytes of all bodies so far."""
+
+    next_lsn: int
+    timestamp_ns: int
+    total: int
+
+
+class Surveys:
+    """All replicas'."""
+
+    __slots__ = ("_asked", "_committed", "_ends", "_findings", "_known", "_replicas", "_shown")
+
+    def __init__(
+        self,
+        findings: Findings,
+        known: KnownEntries,
+        committed: CommittedLog,
+        replicas: Sequence[Replica],
+    ) -> None:
+        self._findings = findings
+        self._known = known
+        self._committed = committed
+        self._replicas = {each.node: each for each in replicas}
+        self._ends: list[_End] = []
+        self._asked: dict[int, int] = {}  # node -> incarnation, when somebody asked last
+        self._shown: dict[int, tuple[int, int]] = {}  # node -> incarnation, LSN that it showed
+
+    def asked(self) -> None:
+        """Somebody asks a node, one question at a time."""
+        self._asked = {node: each.incarnation for node, each in self._replicas.items()}
+
+    def time_told(self, node: int, timestamp_ns: int, lsn: int, at_ns: int) -> None:
+        """It answers: `lsn` is the first that is not older, or the one behind all that it shows."""
+        ends = self._up_to_date()
+        if not ends:
+            return
+        place = bisect_left(ends, timestamp_ns, key=_stamp)
+        right = self._lsn_before(place)
+        text = f"node {node} finds time {timestamp_ns} at LSN {lsn}"
+        if lsn > right:
+            self._report(Invariant.I8, f"{text}, it is at {right}", at_ns)
+        elif lsn < self._committed.start_lsn or not self._is_boundary(lsn):
+            self._report(Invariant.I5, f"{text}, where no entry begins", at_ns)
+        elif lsn < right and lsn <= self._shown_by(node):
+            shown = self._shown_by(node)
+            self._report(Invariant.I5, f"{text}: older, and {shown} is shown there", at_ns)
+
+    def spans_told(self, node: int, request: SpansRequest, reply: SpansReply, at_ns: int) -> None:
+        """It answers a question for spans that begin at or below what it shows, or right behind."""
+        ends = self._up_to_date()
+        if not ends:
+            return
+        shown, start_lsn = reply.visible_lsn, self._committed.start_lsn
+        text = f"node {node}, asked for {request}, tells of {reply}"
+        if shown >= self._committed.next_lsn or not self._is_boundary(shown + 1):
+            self._report(Invariant.I8, f"{text}: committed is no entry that ends there", at_ns)
+        elif shown < self._shown_by(node) or reply.log_start_lsn != start_lsn:
+            known = (start_lsn, self._shown_by(node))
+            self._report(Invariant.I5, f"{text}: {known} is shown there", at_ns)
+        elif (reply.timestamp_ns, reply.rows) != (right := self._spans(request, shown)):
+            rows = list(SPAN.iter_unpack(right[1]))
+            self._report(Invariant.I5, f"{text}: it is {right[0]}, {rows}", at_ns)
+        self._shown[node] = self._asked[node], shown
+
+    def _spans(self, request: SpansRequest, shown_lsn: int) -> tuple[int, bytes]:
+        """Time of the first entry, and rows, of a log that ends with `shown_lsn`; (0, b""): nothing
+        is there."""
+        ends, next_lsn = self._ends, int(request.first_lsn)
+        last_lsn = min(request.last_lsn, shown_lsn)
+        if next_lsn > last_lsn:
+            return 0, b""
+        place, last = self._place_of(next_lsn), self._place_of(last_lsn)
+        timestamp_ns, before = ends[place].timestamp_ns, ends[place - 1].total if place else 0
+        rows: list[bytes] = []
+        while next_lsn <= last_lsn and len(rows) < request.limit:
+            while place < last and (
+                ends[place].total < before + request.step_bytes or ends[place].next_lsn <= next_lsn
+            ):
+                place += 1
+            end = ends[place]
+            next_lsn = min(end.next_lsn, last_lsn + 1)
+            rows.append(SPAN.pack(next_lsn - 1, end.total - before, end.timestamp_ns))
+            before = end.total
+            place += 1
+        return timestamp_ns, b"".join(rows)
+
+    def _up_to_date(self) -> list[_End]:
+        """Of every committed entry."""
+        ends, chains = self._ends, self._committed.chains
+        total = ends[-1].total if ends else 0
+        for chain in chains[len(ends) :]:
+            header = self._known.headers[chain]
+            total += header.body_size
+            ends.append(_End(header.next_lsn, header.timestamp_ns, total))
+        return ends
+
+    def _shown_by(self, node: int) -> int:
+        """What `node`, the same since it was asked, is known to have shown before; 0: nothing."""
+        incarnation, lsn = self._shown.get(node, (0, 0))
+        same = {incarnation, self._asked[node], self._replicas[node].incarnation}
+        return lsn if len(same) == 1 else 0
+
+    def _lsn_before(self, place: int) -> int:
+        return self._ends[place - 1].next_lsn if place else self._committed.start_lsn
+
+    def _place_of(self, lsn: int) -> int:
+        return bisect_right(self._ends, lsn, key=_next_lsn)
+
+    def _is_boundary(self, lsn: int) -> bool:
+        """An entry ends in front of it, or the log begins there."""
+        return self._lsn_before(self._place_of(lsn)) == lsn
+
+    def _report(self, invariant: Invariant, text: str, at_ns: int) -> None:
+        self._findings.report(invariant, text, at_ns)
+
+
+def _stamp(end: _End) -> int:
+    return end.timestamp_ns
+
+
+def _next_lsn(end: _End) -> int:
+    return end.next_lsn

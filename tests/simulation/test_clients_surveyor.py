@@ -1,0 +1,108 @@
+"""A simulated surveyor against scripted replicas: what it asks for, and what it tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.simulation.clients.inquirer import Inquirer
+from actors.simulation.clients.surveyor import Surveyor
+from logstore.errors import ErrorCode
+from logstore.format.client_messages import (
+    SPAN,
+    ErrorReply,
+    SpansReply,
+    SpansRequest,
+    TimeLookupReply,
+    TimeLookupRequest,
+)
+from logstore.model import Lsn
+from logstore.settings import PortOffset
+from tests.simulation.scripted_replica import Asked, Stage
+
+STAMPS = (1_000, 2_000)
+SPANS = SpansReply(Lsn(1), Lsn(9), STAMPS[0], SPAN.pack(9, 100, STAMPS[1]))
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    stage.client = Inquirer(Surveyor(stage.host("surveyor-1")))
+    return stage
+
+
+def next_question(stage: Stage) -> tuple[int, Asked]:
+    """Of any replica: whose, and what."""
+    stage.pass_ms(60_000, until=lambda: any(stage.inbox.values()))
+    return next((node, inbox.pop(0)) for node, inbox in stage.inbox.items() if inbox)
+
+
+def answer(stage: Stage, node: int, asked: Asked, message: Any) -> None:
+    stage.replicas[node].reply(asked, message)
+    stage.pass_ms(5)
+
+
+def test_every_replica_is_asked_for_both_and_each_answer_told(stage: Stage) -> None:
+    nodes, kinds = set(), set()
+    for _ in range(40):
+        node, asked = next_question(stage)
+        assert asked.offset is PortOffset.FETCH
+        assert stage.ledger.told[-1] == ("survey",)
+        nodes.add(node)
+        kinds.add(type(asked.message))
+        if isinstance(asked.message, SpansRequest):
+            answer(stage, node, asked, SPANS)
+            assert stage.ledger.all("spans")[-1] == (node, asked.message, SPANS)
+        else:
+            answer(stage, node, asked, TimeLookupReply(Lsn(7)))
+            told = (node, asked.message.timestamp_ns, 7)
+            assert stage.ledger.all("time")[-1] == told
+    assert (nodes, kinds) == (set(stage.replicas), {SpansRequest, TimeLookupRequest})
+    assert stage.complaints == []
+
+
+def test_ranges_begin_within_what_was_shown_and_times_are_about_those_told(stage: Stage) -> None:
+    firsts, times = set(), set()
+    for _ in range(400):
+        node, asked = next_question(stage)
+        if isinstance(asked.message, SpansRequest):
+            firsts.add(asked.message.first_lsn)
+            assert asked.message.last_lsn >= asked.message.first_lsn
+            answer(stage, node, asked, SPANS)
+        else:
+            times.add(asked.message.timestamp_ns)
+            answer(stage, node, asked, TimeLookupReply(Lsn(7)))
+    assert firsts == set(range(1, SPANS.visible_lsn + 2))
+    about = {stamp + step for stamp in STAMPS for step in (-1, 0, 1)}
+    assert times == {0, 1 << 62, *about}
+
+
+@pytest.mark.parametrize(
+    ("code", "complaint"),
+    [
+        (ErrorCode.NOT_READY, []),
+        (ErrorCode.CORRUPT_DATA, []),
+        (ErrorCode.OUT_OF_RANGE, ["I5"]),
+        (ErrorCode.UNKNOWN_PRODUCER, ["I11"]),
+    ],
+)
+def test_it_asks_again_after_a_refusal(stage: Stage, code: ErrorCode, complaint: list[str]) -> None:
+    node, asked = next_question(stage)
+    answer(stage, node, asked, ErrorReply(code, 0, 1, 9, b"no"))
+    assert [number for number, _ in stage.complaints] == complaint
+    is_damaged = code is ErrorCode.CORRUPT_DATA
+    assert stage.ledger.all("named") == ([(node, (0, 0))] if is_damaged else [])
+    assert next_question(stage)
+
+
+def test_who_shows_less_may_refuse(stage: Stage) -> None:
+    node, asked = next_question(stage)
+    assert isinstance(asked.message, SpansRequest)
+    answer(stage, node, asked, SPANS)
+    while not isinstance(asked.message, SpansRequest) or asked.message.first_lsn <= 2:
+        node, asked = next_question(stage)
+        if not isinstance(asked.message, SpansRequest) or asked.message.first_lsn <= 2:
+            answer(stage, node, asked, ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b"later"))
+    answer(stage, node, asked, ErrorReply(ErrorCode.OUT_OF_RANGE, 0, 1, 1, b"not here"))
+    assert stage.complaints == []
