@@ -212,7 +212,8 @@ def test_a_write_over_bytes_that_are_there_is_told() -> None:
     handle = view.open_write(path)
     view.write(handle, 4096, [b"again"])
     (violation,) = stage.cluster.ledger.violations
-    assert violation.text == f"node {replica.node} overwrites {path} at byte 4096"
+    where = f"{path} at byte 4096, over other bytes"
+    assert violation.text == f"node {replica.node} writes {where}"
 
 
 def test_who_is_spared_dies_in_no_call() -> None:
