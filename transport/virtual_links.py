@@ -1,7 +1,8 @@
 """How one simulated process opens its sockets: each method as the function of `transport.link`.
 
-Owns the signatures. Must not know what becomes of a socket. Of the options, lanes and `insecure`
-make no difference to it: every connection breaks the same way, and any address may be bound.
+Owns the signatures. Must not know what becomes of a socket. A socket is told its lane, for checkers
+to see; connections of both break the same way. `insecure` makes no difference: any address may be
+bound.
 """
 
 from __future__ import annotations

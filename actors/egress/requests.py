@@ -191,7 +191,8 @@ class Requests:
             reply = ErrorReply(ErrorCode.CORRUPT_DATA, 0, damage.first_lsn, damage.last_lsn, text)
             self._reply(waiting, reply)
         except CorruptData as damage:
-            self._refuse(waiting, ErrorCode.CORRUPT_DATA, str(damage), bounds)
+            # a search met it: which LSNs have to do with it is not known
+            self._refuse(waiting, ErrorCode.CORRUPT_DATA, str(damage))
 
     def _fetch(
         self, waiting: Waiting, request: FetchRequest, log: LogReader, bounds: Bounds

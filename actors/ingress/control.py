@@ -77,11 +77,12 @@ class ControlPort:
         self._opening: dict[int, OpenSessionReply] = {}  # by request, until the OPEN is committed
 
     def do_work(self, admission: Admission, now_ns: int) -> int:
-        work = self._requests.expire(now_ns)
+        expired = self._requests.expire(now_ns)
+        work = 0
         while work < _REQUESTS_PER_WORK and (frames := link.try_receive(self._socket)) is not None:
             work += 1
             self._receive(admission, frames, now_ns)
-        return work
+        return work + expired
 
     def _receive(self, admission: Admission, frames: list[bytes], now_ns: int) -> None:
         if len(frames) != 2:

@@ -259,7 +259,7 @@ class Ledger:
         self._damage.on_verified(node, span, chain, named, at_ns)
 
     def damage_named(self, node: int, lsns: tuple[int, int], at_ns: int) -> None:
-        """`node` refused a client the LSNs [first, last], because they are damaged."""
+        """`node` refused a client the LSNs [first, last] as damaged; (0, 0): it met some damage."""
         self._damage.on_refused(node, lsns, at_ns)
 
     # --- replicas ---

@@ -17,7 +17,7 @@ import msgspec
 from logstore.client.clock import milliseconds_until, monotonic_ns, seconds_from_now
 from logstore.client.link import TAIL_QUEUE_MAX_MESSAGES, Context, Feed, Frame, Waiter
 from logstore.client.records import Record, RecordBatch, batches_of
-from logstore.client.replica import ReplicaReader, replica_wait_ms
+from logstore.client.replica import ANSWER_TIMEOUT_S, ReplicaReader, replica_wait_ms
 from logstore.client.requests import NO_CLUSTER
 from logstore.client.routing import Routing
 from logstore.errors import FormatError, InvalidRequest, OutOfRange, Unreachable, WrongCluster
@@ -273,7 +273,7 @@ class Consumer:
             return start
         if start not in ("earliest", "latest"):
             raise InvalidRequest(f"start {start!r}: give an LSN, 'earliest', 'latest' or a time")
-        wait_ms = replica_wait_ms(self._timeout_s)
+        wait_ms = replica_wait_ms(min(self._timeout_s, ANSWER_TIMEOUT_S))
         marks, _ = self._replica.request(
             WatermarksRequest(Lsn(0), wait_ms, False), WatermarksReply, timeout_s=self._timeout_s
         )

@@ -38,7 +38,7 @@ FRAME_HEADER_SIZE = 128
 _HEAD = struct.Struct("<IHH")
 _LOCAL = struct.Struct("<II16sQ12s")
 _LOCAL_OFFSET = _HEAD.size + ENTRY_HEADER_SIZE
-FRAME_PREFIX = _HEAD.pack(FRAME_MAGIC, FRAME_VERSION, 0)
+_FRAME_PREFIX = _HEAD.pack(FRAME_MAGIC, FRAME_VERSION, 0)
 _ZEROS = bytes(12)
 
 
@@ -57,7 +57,7 @@ class FrameHeader(msgspec.Struct, frozen=True, gc=False):
         local = _LOCAL.pack(
             self.segment, self.log_epoch, self.segment_uuid, self.commit_known, _ZEROS
         )
-        return seal(b"".join((FRAME_PREFIX, self.header.pack(), local)), self.segment_uuid)
+        return seal(b"".join((_FRAME_PREFIX, self.header.pack(), local)), self.segment_uuid)
 
 
 def unpack_frame_header(buffer: Buffer, offset: int = 0, *, segment_uuid: bytes) -> FrameHeader:

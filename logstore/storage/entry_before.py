@@ -1,38 +1,25 @@
 """Which entry a truncation leaves as the last one, and where its frame ends.
 
 Its record says both. Damage of that record must not keep a replica from removing what came after it
-(SAFETY Q1), so what stands around it is asked next: the header of a segment that begins behind the
-entry, the entry's frame, record and frame of the next one. Must not know who truncates, nor write
-anything.
+(SAFETY Q1), so the header of a segment that begins behind the entry is asked next, and then the
+entry's frame. The next entry knows all of it but its time, and no other time will do: searches by
+time would pass over whole entries, and a leader's could go back (G2). Must not know who truncates,
+nor write anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from logstore.errors import CorruptData, FormatError, ReplicaLost
 from logstore.format.entry import EntryHeader, Row
-from logstore.format.group import (
-    FRAME_HEADER_SIZE,
-    FRAME_PREFIX,
-    frame_size,
-    unpack_frame_header,
-)
+from logstore.format.group import FRAME_HEADER_SIZE, frame_size, unpack_frame_header
 from logstore.format.raft_record import RaftRecord
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole, SegmentHeader
-from logstore.limits import MIB
 from logstore.model import Index
 from logstore.storage.disk import Disk
-from logstore.storage.segment import (
-    aligned,
-    base_row,
-    read_record,
-    row_before,
-    segment_path,
-)
+from logstore.storage.segment import aligned, read_record, row_before, segment_path
 from logstore.storage.survey import read_salvaged
-
-_CHUNK_BYTES = 1 * MIB
 
 
 def entry_before(
@@ -45,7 +32,7 @@ def entry_before(
       sector_bytes: what flush groups are aligned to.
 
     Raises:
-      ReplicaLost: neither the entry's record nor anything around it can be read.
+      ReplicaLost: the entry's record is damaged, and its frame, or one on the way to it.
     """
     holding = [header for header in live if header.first_index <= index]
     if not holding:
@@ -81,15 +68,11 @@ class _Search:
             return record.row, _frame_end(record)
         if later and later[0].first_index == index + 1:
             return row_before(later[0]), later[0].previous_valid_end
-        found = (
-            self._by_its_frame(index)
-            or self._by_the_next_record(index)
-            or self._by_the_next_frame(index)
-        )
+        found = self._by_its_frame(index)
         if found is None:
             raise ReplicaLost(
-                f"segment {self._header.number} is to be truncated behind entry {index}: records "
-                f"and frames of {index} and {index + 1} are damaged; replace this replica"
+                f"segment {self._header.number} is to be truncated behind entry {index}, whose "
+                "record is damaged, and its frame is not to be found; replace this replica"
             )
         return found
 
@@ -132,37 +115,6 @@ class _Search:
         except FormatError:
             return None
         return frame.header if frame.header.index == index else None
-
-    def _by_the_next_record(self, index: Index) -> tuple[Row, int] | None:
-        record = self._record(Index(index + 1))
-        return None if record is None else (self._row(index, record.header), record.frame_offset)
-
-    def _by_the_next_frame(self, index: Index) -> tuple[Row, int] | None:
-        """Looked for wherever a frame may begin. What holds a copy of it lies behind it."""
-        _, end = self._known_end(index)
-        for offset in self._frame_offsets(end):
-            entry = self._entry(index + 1, offset)
-            if entry is not None:
-                return self._row(index, entry), offset
-        return None
-
-    def _frame_offsets(self, start: int) -> Iterator[int]:
-        """Where it looks like a frame, from `start` on."""
-        overlap = len(FRAME_PREFIX) - 1
-        while len(raw := read_salvaged(self._disk, self._data, start, _CHUNK_BYTES)) > overlap:
-            at = raw.find(FRAME_PREFIX)
-            while at >= 0:
-                yield start + at
-                at = raw.find(FRAME_PREFIX, at + 1)
-            start += len(raw) - overlap
-
-    def _row(self, index: Index, after: EntryHeader) -> Row:
-        """What follows the entry says all but its time; frames before its own are kept."""
-        return base_row(
-            index, after.prev_term, after.prev_chain, next_lsn=after.first_lsn,
-            timestamp_ns=self._header.base_timestamp_ns,
-            cumulative_bytes=after.cumulative_bytes - after.body_size,
-        )  # fmt: skip
 
 
 def _frame_end(record: RaftRecord) -> int:

@@ -92,7 +92,7 @@ def test_it_asks_again_after_a_refusal(stage: Stage, code: ErrorCode, complaint:
     answer(stage, node, asked, ErrorReply(code, 0, 1, 9, b"no"))
     assert [number for number, _ in stage.complaints] == complaint
     is_damaged = code is ErrorCode.CORRUPT_DATA
-    assert stage.ledger.all("named") == ([(node, (0, 0))] if is_damaged else [])
+    assert stage.ledger.all("named") == ([(node, (1, 9))] if is_damaged else [])
     assert next_question(stage)
 
 

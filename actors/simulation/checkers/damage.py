@@ -109,7 +109,7 @@ class Damage:
 
     def on_refused(self, node: int, lsns: tuple[int, int], at_ns: int) -> None:
         """A reader was told that these LSNs, [first, last], are damaged: each is in one entry that
-        is."""
+        is. (0, 0): that there is damage somewhere."""
         first, last = lsns
         if self._durability is not None and not self._durability.is_excused(node):
             text = f"node {node} calls LSNs [{first}, {last}] damaged, its disk is whole"

@@ -1,4 +1,4 @@
-"""That a control lane is read in every do_work, whatever else waits for room (SAFETY W7).
+"""That no control lane is passed over, whatever else waits for room (SAFETY W7).
 
 Owns what was left unread on each lane. Must not know why, nor how much a do_work may read: it reads
 one message at least.

@@ -49,7 +49,7 @@ class Surveys:
         self._shown: dict[int, tuple[int, int]] = {}  # node -> incarnation, LSN that it showed
 
     def asked(self) -> None:
-        """Somebody asks a node, one question at a time."""
+        """Somebody asks a node; the only one who does, and one question at a time."""
         self._asked = {node: each.incarnation for node, each in self._replicas.items()}
 
     def time_told(self, node: int, timestamp_ns: int, lsn: int, at_ns: int) -> None:
@@ -62,6 +62,8 @@ class Surveys:
         text = f"node {node} finds time {timestamp_ns} at LSN {lsn}"
         if lsn > right:
             self._report(Invariant.I8, f"{text}, it is at {right}", at_ns)
+        elif self._is_ahead(node, lsn - 1):
+            self._report(Invariant.I8, f"{text}, and does not show it yet", at_ns)
         elif lsn < self._committed.start_lsn or not self._is_boundary(lsn):
             self._report(Invariant.I5, f"{text}, where no entry begins", at_ns)
         elif lsn < right and lsn <= self._shown_by(node):
@@ -77,8 +79,10 @@ class Surveys:
         text = f"node {node}, asked for {request}, tells of {reply}"
         if shown >= self._committed.next_lsn or not self._is_boundary(shown + 1):
             self._report(Invariant.I8, f"{text}: committed is no entry that ends there", at_ns)
+        elif self._is_ahead(node, shown):
+            self._report(Invariant.I8, f"{text}, and does not show that yet", at_ns)
         elif shown < self._shown_by(node) or reply.log_start_lsn != start_lsn:
-            known = (start_lsn, self._shown_by(node))
+            known = f"{start_lsn} to {self._shown_by(node)} at least"
             self._report(Invariant.I5, f"{text}: {known} is shown there", at_ns)
         elif (reply.timestamp_ns, reply.rows) != (right := self._spans(request, shown)):
             rows = list(SPAN.iter_unpack(right[1]))
@@ -122,6 +126,11 @@ class Surveys:
         incarnation, lsn = self._shown.get(node, (0, 0))
         same = {incarnation, self._asked[node], self._replicas[node].incarnation}
         return lsn if len(same) == 1 else 0
+
+    def _is_ahead(self, node: int, lsn: int) -> bool:
+        """The raft of `node`, the same since it was asked, has not made `lsn` visible."""
+        replica = self._replicas[node]
+        return replica.incarnation == self._asked[node] and lsn > replica.visible_lsn
 
     def _lsn_before(self, place: int) -> int:
         return self._ends[place - 1].next_lsn if place else self._committed.start_lsn

@@ -81,8 +81,8 @@ class Surveyor:
     def refused(self, node: int, error: ErrorReply) -> bool:
         request = self._request
         if error.code == ErrorCode.CORRUPT_DATA:
-            # A search may have met any damage; whether there is some at all is asked.
-            self.host.ledger.damage_named(node, (0, 0), self.host.world_now())
+            named = error.first, error.last
+            self.host.ledger.damage_named(node, named, self.host.world_now())
         elif error.code != ErrorCode.OUT_OF_RANGE or isinstance(request, TimeLookupRequest):
             self.wire.violated(Invariant.I11, f"{request} was refused with {error} by node {node}")
         elif error.first <= request.first_lsn <= error.last + 1:

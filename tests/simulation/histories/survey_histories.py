@@ -5,7 +5,7 @@ from __future__ import annotations
 from logstore.format.client_messages import LSN_MAX, SPAN, SpansReply, SpansRequest
 from logstore.model import Lsn
 from tests.simulation.histories.case import Collection
-from tests.simulation.histories.stage import STAMP_NS, Stage
+from tests.simulation.histories.stage import STAMP_NS, Stage, batch_of
 
 SURVEYS = Collection()
 breaks = SURVEYS.breaks
@@ -89,12 +89,40 @@ def an_entry_is_shown_in_part(stage: Stage, is_broken: bool) -> None:
     tell_spans(stage, reply, request=SpansRequest(Lsn(1), Lsn(1), 1, 9))
 
 
-@breaks("I5", says="(1, 3) is shown there")
+def commit_entry_4(stage: Stage, *followers: int) -> None:
+    """LSN 4, committed, and shown by node 1 and these."""
+    stage.invoke(3)
+    row = stage.data(1, batch_of(3))
+    stage.replicate(row, 1, 2, 3)
+    stage.flush()
+    for node in (2, 3):
+        stage.claim(node, 1, 4)
+    stage.commit(1, 4)
+    stage.follow(4, *followers)
+
+
+@breaks("I8", says="and does not show that yet")
+def spans_are_told_before_they_are_shown(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    commit_entry_4(stage, *([] if is_broken else [2]))
+    reply = SpansReply(Lsn(1), Lsn(4), ENTRY_2_NS, rows_of(stage, 2, 3, 4))
+    tell_spans(stage, reply)
+
+
+@breaks("I8", says="finds time 41 at LSN 5, and does not show it yet")
+def a_time_is_told_behind_what_is_shown(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    commit_entry_4(stage, *([] if is_broken else [2]))
+    tell_time(stage, ENTRY_3_NS + STAMP_NS + 1, 5)
+
+
+@breaks("I5", says="1 to 3 at least is shown there")
 def less_is_shown_than_before(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     tell_spans(stage, whole(stage))
     if not is_broken:
-        stage.boot(2)  # it begins again with what it hears is committed
+        stage.boot(2)
+        stage.follow(2, 2)  # it begins again, with what it hears is committed
     tell_spans(stage, SpansReply(Lsn(1), Lsn(2), ENTRY_2_NS, rows_of(stage, 2)))
 
 
