@@ -121,7 +121,7 @@ def test_the_digest_is_that_of_the_log_it_comes_from(
     last = read_manifest(str(folder)).next_lsn - 1
     for node in (1, 2, 3):
         there = restored.digest(first_lsn - 1, last, replica=node, min_lsn=last)
-        assert there.hexdigest() == log.digest(first_lsn - 1, last).hexdigest()
+        assert there.hexdigest() == log.digest(first_lsn - 1, last, min_lsn=last).hexdigest()
     assert restored.cluster_id != log.cluster_id
 
 
