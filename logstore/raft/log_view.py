@@ -98,13 +98,12 @@ class EntryLog:
         return self._rows[-1].header if self._rows else None
 
     def term_at(self, index: Index) -> Term:
-        """The term of `index`, which lies in [start.index, last_index]."""
-        if index == self.start.index:
-            return self.start.term
-        run = bisect_right(self._run_firsts, index) - 1
-        if run < 0 or not self.start.index < index <= self.last.index:
+        """The term of `index`, which lies in [start.index, last_index]; where damage hides it, that
+        of what stands before the damage: terms never fall."""
+        if not self.start.index <= index <= self.last.index:
             raise InvariantViolated(f"no entry {index} in ({self.start.index}, {self.last.index}]")
-        return self._run_terms[run]
+        run = bisect_right(self._run_firsts, index) - 1
+        return self.start.term if run < 0 or index == self.start.index else self._run_terms[run]
 
     def run_first(self, index: Index) -> Index:
         """The first index of the run of entries that share `index`'s term."""

@@ -84,6 +84,18 @@ def test_q1_a_term_that_damage_hides_is_neither_a_match_nor_a_conflict(
         node.hear_heartbeat(2, term=2, prev=prev)
 
 
+@pytest.mark.parametrize(("index", "term"), [(1, 1), (3, 1), (3, 2)])
+def test_q1_damage_may_hide_the_terms_of_the_first_entries(index: int, term: int) -> None:
+    rows = rows_of([1, 1, 2, 2, 2])
+    node = OneNode(
+        rows=rows, term=2, faulty=((Index(1), Index(4)),), term_runs=((Index(4), Term(2)),)
+    )
+    node.files.unreadable = {1, 2, 3, 4}
+    node.follow(2, 2)
+    with pytest.raises(ReplicaLost, match=f"entry {index}, which is of a term in 0 to 2"):
+        node.hear_append(2, rows_of([1] * (index - 1) + [term, 2])[-1])
+
+
 def test_q1_an_append_that_only_a_guess_could_place_is_not_taken() -> None:
     rows, node = hidden_terms()
     node.follow(2, 2)
