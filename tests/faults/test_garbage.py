@@ -136,7 +136,8 @@ def test_cancelling_subscriptions_that_were_never_made_does_not_silence_the_tail
         for _ in range(20):
             row = producer.wait_acknowledged(producer.append([b"on the tail"]))
             assert list(tail.follow(row.first_lsn))[-1] == b"on the tail"
-        assert tail.from_feed + tail.from_fetch == 20
+        followed = tail.expected - 1 - tail.welcome_lsn
+        assert tail.from_feed + tail.from_fetch == followed >= 20  # each once, none left out
         producer.close()
 
 
