@@ -336,8 +336,12 @@ def test_times_and_indexes_beyond_everything_are_answered(
         assert refused.value.code == ErrorCode.OUT_OF_RANGE
 
 
-def test_the_library_refuses_lsns_that_are_none(log: logstore.LogClient) -> None:
+def test_the_library_refuses_lsns_that_are_none(
+    cluster: QuickCluster, log: logstore.LogClient
+) -> None:
     last = log.admin.commit_lsn()
+    for node in cluster.nodes:
+        cluster.wait_until_visible(node, last)
     for first, end in ((0, 1), (-1, 1), (2, 1)):
         with pytest.raises(InvalidRequest):
             list(log.read(first, end))
