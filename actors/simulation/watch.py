@@ -135,12 +135,12 @@ class Watch:
         """Hot. A write; `before` are the bytes that it replaces."""
         if not path.endswith(".data"):
             return
-        how = f"writes {path} at byte {offset}"
         if offset >= SEGMENT_HEADER_SIZE and before.strip(b"\0"):
-            self._ledger.misplaced(node, f"{how}, over other bytes", self._world.now_ns)
+            how = f"writes {path} at byte {offset}, over other bytes"
+            self._ledger.misplaced(node, how, self._world.now_ns)
         elif size := offset % SECTOR_BYTES:
             if self._facts.has_bytes(node, path, offset - size, size):
-                how = f"{how}, in a sector with flushed frames"
+                how = f"writes {path} at byte {offset}, in a sector with flushed frames"
                 self._ledger.misplaced(node, how, self._world.now_ns)
 
     def replicator_read(self, process: Process, path: str, offset: int, data: bytes) -> None:
