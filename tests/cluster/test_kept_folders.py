@@ -1,0 +1,51 @@
+"""Folders that an older commit wrote, opened and gone on with by this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import logstore
+from logstore.cli.embedded import EmbeddedCluster
+from logstore.client.producer import ProducerOptions
+from logstore.model import SequenceMode
+from tests.kept.kept import BOUND, CLUSTER, kept_cluster, what_was_kept
+
+QUERY_7 = ProducerOptions(name="query-7", mode=SequenceMode.MONOTONE)
+TIMEOUT_S = 60.0
+
+
+def started(name: str, folder: Path) -> EmbeddedCluster:
+    cluster = kept_cluster(name, folder)
+    cluster.start_all()
+    cluster.wait_for_leader()
+    return cluster
+
+
+def test_a_kept_cluster_opens_with_all_it_held_and_goes_on(tmp_path: Path) -> None:
+    kept = what_was_kept()
+    with (
+        started(CLUSTER, tmp_path / "kept") as cluster,
+        logstore.connect(cluster.endpoints, timeout=TIMEOUT_S) as log,
+    ):
+        assert log.admin.commit_lsn() == kept.last_lsn
+        assert {each.name: each.lsn for each in log.admin.cursors()} == kept.cursors
+        with log.producer(QUERY_7) as producer:
+            again = producer.append_batch([b"a", b"retry"], sequence=kept.query_7.sequence)
+            assert again.result(TIMEOUT_S) == (kept.query_7.first_lsn, kept.query_7.last_lsn)
+            new = producer.append_batch([b"new"], sequence=kept.query_7.sequence + 1)
+            assert new.result(TIMEOUT_S).first == kept.last_lsn + 1
+        for node in cluster.nodes:
+            cluster.wait_until_visible(node, kept.last_lsn + 1)
+            found = log.digest(1, kept.last_lsn, replica=node)
+            assert (found.hexdigest(), found.batches) == (kept.digest, kept.batches)
+        assert log.admin.verify().is_good
+
+
+def test_a_log_with_a_sequence_that_no_snapshot_holds_opens(tmp_path: Path) -> None:
+    with (
+        started(BOUND, tmp_path / "kept") as cluster,
+        logstore.connect(cluster.endpoints, timeout=TIMEOUT_S) as log,
+    ):
+        assert log.admin.commit_lsn() == 6
+        with log.producer() as producer:
+            assert producer.append(b"on it goes").result(TIMEOUT_S).first == 7
