@@ -80,7 +80,7 @@ class Admin:
         """
         nodes = self._routing.nodes(timeout_s=self._timeout_s)
         by_endpoint: dict[Endpoint, dict[str, Any]] = {}
-        with Survey(self._context, nodes.values()) as survey:
+        with Survey(self._context, nodes.values(), cluster_id=self._routing.cluster_id) as survey:
             answers = survey.gather(
                 StatusRequest(), StatusReply, timeout_s=self._timeout_s, settle_s=STATUS_SETTLE_S
             )

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator
 
 from logstore.client.admin import Admin
+from logstore.client.clock import seconds_from_now
 from logstore.client.consumer import Consumer, Start
 from logstore.client.digest import BatchDigest
 from logstore.client.endpoint import Endpoint, parse_endpoints
@@ -31,7 +32,8 @@ def connect(
 ) -> LogClient:
     """A client of the cluster that answers at `endpoints`.
 
-    Sends nothing yet: an unreachable cluster shows at the first use.
+    Of one endpoint it asks nothing yet: an unreachable cluster shows at the first use. Several are
+    asked which cluster they belong to; those that are down are asked once they answer.
 
     Args:
       endpoints: "HOST:PORT[,HOST:PORT…]" or a sequence of such; one is enough to find the others.
@@ -39,8 +41,9 @@ def connect(
 
     Raises:
       InvalidRequest: an endpoint is none, or the timeout is not above 0.
+      WrongCluster: the endpoints belong to more than one cluster.
     """
-    if timeout <= 0:
+    if not timeout > 0:
         raise InvalidRequest(f"timeout {timeout}: give seconds above 0")
     return LogClient(parse_endpoints(endpoints), timeout_s=timeout)
 
@@ -56,6 +59,11 @@ class LogClient:
         self._opened: list[Producer | Consumer | RangeReader | Watch] = []
         self._is_closed = False
         self.admin = Admin(self._context, self._routing, timeout_s=timeout_s)
+        try:
+            self._routing.check_endpoints(deadline_ns=seconds_from_now(timeout_s))
+        except BaseException:
+            self._context.close()
+            raise
 
     def __enter__(self) -> LogClient:
         return self

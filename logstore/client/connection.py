@@ -101,7 +101,7 @@ class Connection:
     def start(self) -> None:
         """From here on the doorbell and a broken connection end a wait, too."""
         self._waiter.add(self._doorbell)
-        self._waiter.add_pusher(self._pusher)
+        self._waiter.add_monitor(self._pusher)
 
     def try_push(self, batch: bytes) -> bool:
         """Send a batch; False: there is no room, `wait` ends when there is."""

@@ -153,6 +153,7 @@ class Consumer:
         """Take one message of the feed, fetch, or wait for either."""
         if self._is_closed:
             raise InvalidRequest("the consumer is closed: make another one")
+        self._routing.check_endpoints(deadline_ns=0)
         feed = self._ensure_feed()
         frames = feed.try_receive()
         if frames is not None:

@@ -115,15 +115,16 @@ class Window:
 class Push:
     """One connection to the node that is believed to lead; what it is told of is its own pushes."""
 
-    def __init__(self, context: Context, endpoint: Endpoint, cluster_id: bytes) -> None:
+    def __init__(self, context: Context, routing: Routing, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._cluster_id = cluster_id
+        self._routing = routing
+        self._cluster_id = routing.cluster_id
         self._importer = int.from_bytes(os.urandom(8), "little")
         topic = self._importer.to_bytes(8, "little")
         self._feed = Feed(context, endpoint.acks, topic, QUEUE_MAX_MESSAGES)
         self._pusher = Pusher(context, endpoint.appends)
         self._waiter = Waiter(self._feed)
-        self._waiter.add_pusher(self._pusher)
+        self._waiter.add_monitor(self._pusher)
         self._unsent: deque[Unsettled] = deque()
 
     def close(self) -> None:
@@ -154,6 +155,7 @@ class Push:
             if not window.unsettled:
                 return
             self._unsent.extend(taken)
+            self._routing.check_endpoints(deadline_ns=0)
             if taken or is_news:
                 deadline_ns = seconds_from_now(ACK_TIMEOUT_S)
             self._send()
@@ -243,7 +245,7 @@ class Importer(msgspec.Struct, frozen=True):
     def _push(self, window: Window) -> None:
         deadline_ns = seconds_from_now(self.timeout_s)
         _, endpoint = self.routing.find_leader(deadline_ns=deadline_ns)
-        push = Push(self.context, endpoint, self.routing.cluster_id)
+        push = Push(self.context, self.routing, endpoint)
         try:
             push.wait_for_welcome()
             push.run(window)

@@ -1,8 +1,8 @@
 """The client's sockets: the only module of the client that imports zmq (SAFETY M5).
 
-Every socket is used by the thread that made it; the doorbell alone may be rung from any. Nothing
-here waits for a peer but `Waiter.wait`. ZeroMQ queues may lose what is in them: nothing here
-promises delivery.
+Every socket is used by the thread that made it, or under its owner's lock (`listed`); the doorbell
+alone may be rung from any. Nothing here waits for a peer but `Waiter.wait`. ZeroMQ queues may lose
+what is in them: nothing here promises delivery.
 """
 
 from __future__ import annotations
@@ -71,10 +71,19 @@ def _enable_heartbeats(socket: zmq.Socket[bytes]) -> None:
 class Requester:
     """A DEALER to one ROUTER of a replica: requests out, replies in, matched by the caller."""
 
-    def __init__(self, context: Context, address: str) -> None:
+    def __init__(self, context: Context, address: str, *, watches_refusals: bool = False) -> None:
         self.socket = context.socket(zmq.DEALER)
+        self.monitor: zmq.Socket[bytes] | None = None
         _enable_heartbeats(self.socket)
+        if watches_refusals:  # from before the first try on
+            self.monitor = self.socket.get_monitor_socket(zmq.EVENT_CONNECT_RETRIED)
         self.socket.connect(address)
+
+    def was_refused(self) -> bool:
+        """Whether a try to connect has failed, or a connection has broken, since the last look."""
+        if self.monitor is None:
+            return False
+        return bool(_drain(self.monitor))
 
     def try_send(self, frame: bytes) -> bool:
         """Queue one request; False while there is no connection."""
@@ -89,6 +98,9 @@ class Requester:
         return [frame.buffer for frame in frames]
 
     def close(self) -> None:
+        if self.monitor is not None:
+            self.socket.disable_monitor()
+            self.monitor.close(0)
         self.socket.close()
 
 
@@ -172,9 +184,10 @@ class Waiter:
     def remove(self, source: Requester | Feed | Doorbell) -> None:
         self._poller.unregister(_pollable(source))
 
-    def add_pusher(self, pusher: Pusher) -> None:
-        """Wake when the pusher's connection breaks."""
-        self._poller.register(pusher.monitor, zmq.POLLIN)
+    def add_monitor(self, watched: Pusher | Requester) -> None:
+        """Wake when the connection breaks, or where that is watched, is refused."""
+        if watched.monitor is not None:
+            self._poller.register(watched.monitor, zmq.POLLIN)
 
     def want_to_send(self, sender: Pusher | Requester) -> None:
         """Wake when `sender` has a connection and room, too."""
@@ -195,6 +208,17 @@ class Waiter:
 
 def _pollable(source: Requester | Feed | Doorbell) -> zmq.Socket[bytes] | int:
     return source.fileno() if isinstance(source, Doorbell) else source.socket
+
+
+def _drain(monitor: zmq.Socket[bytes]) -> int:
+    """Take every event that lies there; how many."""
+    count = 0
+    try:
+        while True:
+            monitor.recv_multipart(zmq.NOBLOCK)
+            count += 1
+    except zmq.Again:
+        return count
 
 
 def _try_send(socket: zmq.Socket[bytes], frame: bytes) -> bool:

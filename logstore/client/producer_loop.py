@@ -181,6 +181,7 @@ class ProducerLoop:
             self._doorbell.clear()  # before anything is looked at: a ring after this ends the wait
             if self._is_stopping:
                 break
+            self._routing.check_endpoints(deadline_ns=0)
             has_settled = self._read_acks(connection) or has_settled
             now_ns = monotonic_ns()
             self._expire(now_ns)

@@ -69,7 +69,12 @@ class ReplicaReader:
         return self._routing.node(self.node, timeout_s=self._timeout_s)
 
     def port(self) -> Port:
-        """The fetch socket, connected anew if there is none."""
+        """The fetch socket, connected anew if there is none.
+
+        Raises:
+          WrongCluster: the client's endpoints belong to more than one cluster.
+        """
+        self._routing.check_endpoints(deadline_ns=seconds_from_now(self._timeout_s))
         if self._port is None:
             endpoint = self.endpoint()
             self._port = Port(self._context, endpoint.fetch, cluster_id=self._routing.cluster_id)

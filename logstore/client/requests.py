@@ -47,9 +47,16 @@ class Reply(msgspec.Struct, frozen=True):
 class Port:
     """A request socket to one port of one replica."""
 
-    def __init__(self, context: Context, address: str, *, cluster_id: bytes = NO_CLUSTER) -> None:
+    def __init__(
+        self,
+        context: Context,
+        address: str,
+        *,
+        cluster_id: bytes = NO_CLUSTER,
+        requester: Requester | None = None,
+    ) -> None:
         self.address = address
-        self.requester = Requester(context, address)
+        self.requester = requester or Requester(context, address)
         self._cluster_id = cluster_id
         self._numbers = itertools.count(1)
 

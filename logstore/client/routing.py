@@ -2,8 +2,9 @@
 client.
 
 Owns the map of the cluster, shared by all threads of a client under one lock. A leader is a node
-that says
-of itself that it leads, in no older term than was seen before: what others say of it may be stale.
+that says of itself that it leads, in no older term than was seen before: what others say of it may
+be stale. Endpoints of two clusters are refused before anything else is asked of either: `listed`
+asks each for its cluster, and whoever is about to send calls `check_endpoints` first.
 """
 
 from __future__ import annotations
@@ -11,60 +12,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from logstore.client.clock import monotonic_ns, seconds_from_now
 from logstore.client.endpoint import Endpoint
 from logstore.client.link import Context
+from logstore.client.listed import ListedEndpoints
+from logstore.client.metadata import Metadata, parse_metadata
 from logstore.client.requests import NO_CLUSTER, Survey
-from logstore.errors import FormatError, InvalidRequest, NoQuorum, Unreachable, WrongCluster
+from logstore.errors import InvalidRequest, NoQuorum, Unreachable, WrongCluster
 from logstore.format.client_messages import MetadataReply, MetadataRequest
 
 # How soon after its answer a replica is asked again who leads.
 ASK_AGAIN_MS = 25
-
-
-class Metadata(msgspec.Struct, frozen=True):
-    """One replica's answer. `leader` 0: it knows none. `limits`: of its configuration, by name."""
-
-    cluster_id: bytes
-    node: int
-    leader: int
-    term: int
-    nodes: dict[int, Endpoint]
-    limits: dict[str, int]
-
-
-class _NodeDocument(msgspec.Struct):
-    node: int
-    host: str
-    port: int
-
-
-class _MetadataDocument(msgspec.Struct):
-    cluster_id: str
-    node: int
-    leader: int
-    term: int
-    nodes: list[_NodeDocument]
-    limits: dict[str, int] = {}
-
-
-def parse_metadata(document: bytes) -> Metadata:
-    """The metadata in a reply's JSON.
-
-    Raises:
-      FormatError: it is none.
-    """
-    try:
-        found = msgspec.json.decode(document, type=_MetadataDocument)
-        cluster_id = bytes.fromhex(found.cluster_id)
-    except ValueError as error:
-        raise FormatError(f"metadata of a replica: {error}") from error
-    nodes = {row.node: Endpoint(row.host, row.port) for row in found.nodes}
-    return Metadata(
-        cluster_id or NO_CLUSTER, found.node, found.leader, found.term, nodes, found.limits
-    )
 
 
 class Routing:
@@ -76,13 +34,40 @@ class Routing:
         self._lock = threading.Lock()
         self._nodes: dict[int, Endpoint] = {}
         self._cluster_id = NO_CLUSTER
+        self._told_by: Endpoint | None = None
         self._term = 0
         self._leader = 0
+        # One endpoint alone can name no second cluster.
+        listed = self._seeds if len(self._seeds) > 1 else ()
+        self._listed = ListedEndpoints(context, listed)
+        self._refusal = ""
 
     @property
     def cluster_id(self) -> bytes:
         """16 bytes; zeros until a replica has told."""
         return self._cluster_id
+
+    def check_endpoints(self, *, deadline_ns: int) -> None:
+        """Learn the cluster of listed endpoints that have not told it; call it before anything is
+        sent. Costs nothing once all have told.
+
+        Args:
+          deadline_ns: for an endpoint that may yet tell soon (monotonic); 0: waits for none.
+
+        Raises:
+          WrongCluster: the listed endpoints belong to more than one cluster.
+        """
+        if self._refusal:
+            raise WrongCluster(self._refusal)
+        if self._listed.are_all_known:
+            return
+        while heard := self._listed.hear(deadline_ns=deadline_ns):
+            for endpoint, metadata in heard:
+                try:
+                    self._learn(metadata, endpoint)
+                except WrongCluster as error:
+                    self._refusal = str(error)
+                    raise
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Every known address: the nodes' own first, then the seeds."""
@@ -95,8 +80,10 @@ class Routing:
         Raises:
           Unreachable: no replica answered in time.
         """
+        deadline_ns = seconds_from_now(timeout_s)
+        self.check_endpoints(deadline_ns=deadline_ns)
         if not self._nodes:
-            for _ in self._watch(seconds_from_now(timeout_s)):
+            for _ in self._watch(deadline_ns):
                 if self._nodes:
                     break
             if not self._nodes:
@@ -122,7 +109,9 @@ class Routing:
         Raises:
           Unreachable: no replica answered in time.
         """
-        for metadata, _ in self._watch(seconds_from_now(timeout_s)):
+        deadline_ns = seconds_from_now(timeout_s)
+        self.check_endpoints(deadline_ns=deadline_ns)
+        for metadata, _ in self._watch(deadline_ns):
             return metadata.limits
         raise Unreachable(f"no replica answers at {self._names()}: is the cluster up?")
 
@@ -148,7 +137,9 @@ class Routing:
         Raises:
           Unreachable: no replica answered at all.
           NoQuorum: replicas answered, none of them leads.
+          WrongCluster: the listed endpoints belong to more than one cluster.
         """
+        self.check_endpoints(deadline_ns=deadline_ns)
         has_answer = False
         for metadata, endpoint in self._watch(deadline_ns):
             has_answer = True
@@ -176,16 +167,30 @@ class Routing:
 
     def _learn(self, metadata: Metadata, endpoint: Endpoint) -> None:
         with self._lock:
+            if self._is_of_another_cluster(metadata):
+                raise WrongCluster(
+                    f"{endpoint} belongs to {_cluster_words(metadata.cluster_id)}, "
+                    f"{self._told_by} to {_cluster_words(self._cluster_id)}: "
+                    "check the endpoints, all must be of one cluster"
+                )
             if metadata.cluster_id != NO_CLUSTER:
-                if self._cluster_id not in (NO_CLUSTER, metadata.cluster_id):
-                    raise WrongCluster(
-                        f"{endpoint} belongs to cluster {metadata.cluster_id.hex()}, the others to "
-                        f"{self._cluster_id.hex()}: check the endpoints"
-                    )
                 self._cluster_id = metadata.cluster_id
+            self._told_by = self._told_by or endpoint
             if metadata.nodes:
                 self._nodes = metadata.nodes
             self._term = max(self._term, metadata.term)
 
+    def _is_of_another_cluster(self, metadata: Metadata) -> bool:
+        """By the cluster ids; where one is not formed yet, by the configured nodes, of which the
+        replicas of one cluster share some."""
+        if NO_CLUSTER not in (self._cluster_id, metadata.cluster_id):
+            return metadata.cluster_id != self._cluster_id
+        mine, theirs = set(self._nodes.values()), set(metadata.nodes.values())
+        return bool(mine and theirs) and mine.isdisjoint(theirs)
+
     def _names(self) -> str:
         return ", ".join(map(str, self.endpoints()))
+
+
+def _cluster_words(cluster_id: bytes) -> str:
+    return "a cluster not formed yet" if cluster_id == NO_CLUSTER else f"cluster {cluster_id.hex()}"

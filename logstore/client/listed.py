@@ -1,0 +1,128 @@
+"""Do the endpoints that a client was given belong to one cluster? Each is asked until it has told.
+
+Owns one control socket to each listed endpoint that has not told its cluster id; none once all
+have. An endpoint that is down when the client connects is asked as soon as it takes a connection,
+however much later, and before the next request goes out. Any thread may use it: the lock gives the
+sockets to one at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+import msgspec
+
+from logstore.client.clock import milliseconds_until, monotonic_ns
+from logstore.client.endpoint import Endpoint
+from logstore.client.link import Context, Requester, Waiter
+from logstore.client.metadata import Metadata, parse_metadata
+from logstore.client.requests import CONNECT_TIMEOUT_S, NO_CLUSTER, RESEND_NS, Port, answer_of
+from logstore.errors import LogStoreError
+from logstore.format.client_messages import MetadataReply, MetadataRequest
+
+PATIENCE_NS = int(CONNECT_TIMEOUT_S * 1e9)
+
+
+class _Silent(msgspec.Struct):
+    """An endpoint that has not told its cluster id.
+
+    `number`: of the question under way, 0: none. `ask_ns`: not asked (again) before this.
+    `wait_until_ns`: how long a request waits for its answer: once for each connection that it
+    takes, and once for the first.
+    """
+
+    port: Port
+    wait_until_ns: int
+    number: int = 0
+    ask_ns: int = 0
+
+
+class ListedEndpoints:
+    """The endpoints of a client's list that have not told yet which cluster they belong to."""
+
+    def __init__(self, context: Context, endpoints: Iterable[Endpoint]) -> None:
+        self._lock = threading.Lock()
+        wait_until_ns = monotonic_ns() + PATIENCE_NS
+        self._silent = {each: _Silent(_open(context, each), wait_until_ns) for each in endpoints}
+
+    @property
+    def are_all_known(self) -> bool:
+        return not self._silent
+
+    def hear(self, *, deadline_ns: int) -> list[tuple[Endpoint, Metadata]]:
+        """What endpoints tell, as soon as one does; empty: none of them tells now.
+
+        An endpoint whose machine refuses the connection is not waited for. One that takes no
+        connection, or takes it and says nothing, is waited for CONNECT_TIMEOUT_S.
+
+        Args:
+          deadline_ns: wait no longer than this (monotonic). 0: wait for nothing, nor for another
+            thread that does.
+        """
+        if not self._lock.acquire(blocking=bool(deadline_ns)):
+            return []
+        try:
+            while True:
+                now_ns = monotonic_ns()
+                heard = self._look(now_ns)
+                waits_ns = (each.wait_until_ns for each in self._silent.values())
+                until_ns = min(deadline_ns, max(waits_ns, default=0))
+                if heard or until_ns <= now_ns:
+                    return heard
+                self._wait(until_ns)
+        finally:
+            self._lock.release()
+
+    def _look(self, now_ns: int) -> list[tuple[Endpoint, Metadata]]:
+        heard = []
+        for endpoint, silent in list(self._silent.items()):
+            metadata = _take_answer(silent, now_ns)
+            if metadata is not None:
+                heard.append((endpoint, metadata))
+                if metadata.cluster_id != NO_CLUSTER:
+                    silent.port.close()
+                    del self._silent[endpoint]
+                    continue
+            _ask(silent, now_ns)
+        return heard
+
+    def _wait(self, until_ns: int) -> None:
+        waiter = Waiter()
+        for silent in self._silent.values():
+            requester = silent.port.requester
+            waiter.add(requester)
+            waiter.add_monitor(requester)
+            if not silent.ask_ns:
+                waiter.want_to_send(requester)
+        waiter.wait(milliseconds_until(until_ns))
+
+
+def _open(context: Context, endpoint: Endpoint) -> Port:
+    requester = Requester(context, endpoint.control, watches_refusals=True)
+    return Port(context, endpoint.control, requester=requester)
+
+
+def _take_answer(silent: _Silent, now_ns: int) -> Metadata | None:
+    """What the endpoint tells, if it does now; it is asked again a second later if it has no
+    cluster id yet."""
+    if silent.port.requester.was_refused():
+        silent.number = silent.ask_ns = silent.wait_until_ns = 0
+    while (received := silent.port.try_receive()) is not None:
+        if received[0] != silent.number:
+            continue
+        silent.number, silent.ask_ns, silent.wait_until_ns = 0, now_ns + RESEND_NS, 0
+        try:
+            return parse_metadata(answer_of(received[1], MetadataReply).document)
+        except LogStoreError:
+            return None
+    return None
+
+
+def _ask(silent: _Silent, now_ns: int) -> None:
+    """Ask over a new connection, and again where the answer does not come."""
+    is_first = not silent.ask_ns
+    if now_ns >= silent.ask_ns and (number := silent.port.try_send(MetadataRequest())):
+        silent.number, silent.ask_ns = number, now_ns + RESEND_NS
+        if is_first:
+            silent.wait_until_ns = now_ns + PATIENCE_NS

@@ -1,0 +1,55 @@
+"""What one replica says of its cluster: who it is, who leads, where the nodes are.
+
+Pure: the document of a MetadataReply in, a `Metadata` out.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from logstore.client.endpoint import Endpoint
+from logstore.client.requests import NO_CLUSTER
+from logstore.errors import FormatError
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """One replica's answer. `leader` 0: it knows none. `limits`: of its configuration, by name."""
+
+    cluster_id: bytes
+    node: int
+    leader: int
+    term: int
+    nodes: dict[int, Endpoint]
+    limits: dict[str, int]
+
+
+class _NodeDocument(msgspec.Struct):
+    node: int
+    host: str
+    port: int
+
+
+class _MetadataDocument(msgspec.Struct):
+    cluster_id: str
+    node: int
+    leader: int
+    term: int
+    nodes: list[_NodeDocument]
+    limits: dict[str, int] = {}
+
+
+def parse_metadata(document: bytes) -> Metadata:
+    """The metadata in a reply's JSON.
+
+    Raises:
+      FormatError: it is none.
+    """
+    try:
+        found = msgspec.json.decode(document, type=_MetadataDocument)
+        cluster_id = bytes.fromhex(found.cluster_id)
+    except ValueError as error:
+        raise FormatError(f"metadata of a replica: {error}") from error
+    nodes = {row.node: Endpoint(row.host, row.port) for row in found.nodes}
+    return Metadata(
+        cluster_id or NO_CLUSTER, found.node, found.leader, found.term, nodes, found.limits
+    )
