@@ -126,6 +126,11 @@ class WrongCluster(InvalidRequest):
     code = ErrorCode.WRONG_CLUSTER
 
 
+class Closed(InvalidRequest):
+    """The client was closed, or this consumer, reader or watch, maybe by another thread while this
+    one waited: make another one."""
+
+
 # --- bytes that do not decode ---
 
 

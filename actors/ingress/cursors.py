@@ -87,6 +87,8 @@ class CursorRequests:
         """This replica led when the request came, or it did not."""
         request_id = answered.request_id - READS_OF_INGRESS
         request = self._reads.pop(request_id)
+        if not self._requests.is_pending(request_id):
+            return  # answered by its timeout: a change that nobody waits for is not begun any more
         table = admission.table
         if not answered.is_leader or table is None or not admission.is_ready:
             self._send_elsewhere(request_id)

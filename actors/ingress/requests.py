@@ -58,6 +58,10 @@ class Requests:
         self._pending[request_id] = _Pending(caller, now_ns + REQUEST_TIMEOUT_NS)
         return request_id
 
+    def is_pending(self, request_id: int) -> bool:
+        """Whether nobody has answered it yet."""
+        return request_id in self._pending
+
     def take(self, request_id: int) -> Caller | None:
         """Who asked; None when that was answered already, by its timeout."""
         pending = self._pending.pop(request_id, None)
@@ -72,7 +76,7 @@ class Requests:
             due.append(request_id)
         for request_id in due:
             caller = self._pending.pop(request_id).caller
-            self.refuse(caller, ErrorCode.TIMED_OUT, "no outcome in time: ask again")
+            self.refuse(caller, ErrorCode.TIMED_OUT, "no outcome in time, maybe one yet: ask again")
         return len(due)
 
     def reply(self, caller: Caller, message: msgspec.Struct) -> None:

@@ -46,7 +46,9 @@ class AppendQueue:
         # What `_size_bytes` may reach without a closer look: below 0 once appends are refused.
         self._limit_bytes = limits.window_bytes
         self._refusal: LogStoreError | None = None
-        self._pack_bytes = min(limits.pack_bytes, limits.batch_max_bytes)
+        # Each payload counts its offset at least: so a pack of empty ones is a batch, too.
+        pack_max_bytes = PAYLOAD_OVERHEAD_BYTES * BATCH_MAX_PAYLOADS
+        self._pack_bytes = min(limits.pack_bytes, limits.batch_max_bytes, pack_max_bytes)
         self._delivery_timeout_ns = int(limits.delivery_timeout_s * 1e9)
 
     # --- callers ---

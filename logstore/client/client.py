@@ -15,7 +15,7 @@ from logstore.client.clock import seconds_from_now
 from logstore.client.consumer import Consumer, Start
 from logstore.client.digest import BatchDigest
 from logstore.client.endpoint import Endpoint, parse_endpoints
-from logstore.client.link import Context
+from logstore.client.link import Context, closed
 from logstore.client.producer import Producer, ProducerOptions
 from logstore.client.reader import READ_BYTES, RangeReader
 from logstore.client.records import RawBatch, RecordBatch
@@ -62,7 +62,7 @@ class LogClient:
         try:
             self._routing.check_endpoints(deadline_ns=seconds_from_now(timeout_s))
         except BaseException:
-            self._context.close()
+            self.close()
             raise
 
     def __enter__(self) -> LogClient:
@@ -211,7 +211,12 @@ class LogClient:
         return digest
 
     def close(self) -> None:
-        """Close every producer (flushing it), consumer and reader, then the sockets."""
+        """Close every producer (flushing it), consumer and reader, then the sockets.
+
+        A thread that is amid a call, of a consumer for example, gets `Closed` there. A producer
+        whose network thread does not come back from a callback in time is left behind: what has no
+        outcome fails with `OutcomeUnknown`, and its sockets close when it comes back.
+        """
         with self._lock:
             if self._is_closed:
                 return
@@ -219,6 +224,7 @@ class LogClient:
             opened, self._opened = self._opened, []
         with contextlib.ExitStack() as stack:
             stack.callback(self._context.close)
+            stack.callback(self._routing.close)
             for each in opened:
                 stack.callback(each.close)
 
@@ -229,4 +235,4 @@ class LogClient:
                 self._opened.append(opened)
                 return
         opened.close()
-        raise InvalidRequest("the client is closed: connect again")
+        raise closed()

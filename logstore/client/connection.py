@@ -6,13 +6,14 @@ may drop messages, so `ask_state` is what decides; the feed only makes it quick.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import msgspec
 
 from logstore.client.clock import milliseconds_until
 from logstore.client.endpoint import Endpoint
-from logstore.client.link import QUEUE_MAX_MESSAGES, Context, Doorbell, Feed, Pusher, Waiter
+from logstore.client.link import QUEUE_MAX_MESSAGES, Context, Feed, Pusher, Waiter
 from logstore.client.requests import Port
 from logstore.errors import FormatError, NotReady
 from logstore.format.client_messages import (
@@ -23,6 +24,7 @@ from logstore.format.client_messages import (
     append_prefix,
 )
 from logstore.format.message import decode_message
+from transport.doorbell import Doorbell
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -53,9 +55,13 @@ class Connection:
         self._cluster_id = cluster_id
         self._doorbell = doorbell
         topic = session.producer_id.to_bytes(8, "little")
-        self._feed = Feed(context, endpoint.acks, topic, QUEUE_MAX_MESSAGES)
-        self._pusher = Pusher(context, endpoint.appends)
-        self._port = Port(context, endpoint.control, cluster_id=cluster_id)
+        with contextlib.ExitStack() as opened:
+            self._feed = Feed(context, endpoint.acks, topic, QUEUE_MAX_MESSAGES)
+            opened.callback(self._feed.close)
+            self._pusher = Pusher(context, endpoint.appends)
+            opened.callback(self._pusher.close)
+            self._port = Port(context, endpoint.control, cluster_id=cluster_id)
+            opened.pop_all()
         self._waiter = Waiter(self._feed)
         self._prefix = b""
         self._wants_to_send = False

@@ -20,6 +20,7 @@ from logstore.client.records import Record, RecordBatch, batches_of
 from logstore.client.replica import ANSWER_TIMEOUT_S, ReplicaReader, replica_wait_ms
 from logstore.client.requests import NO_CLUSTER
 from logstore.client.routing import Routing
+from logstore.client.turn import Turn
 from logstore.errors import FormatError, InvalidRequest, OutOfRange, Unreachable, WrongCluster
 from logstore.format.client_messages import (
     LSN_MAX,
@@ -55,8 +56,8 @@ Start = int | str | datetime | AtTime
 
 
 class Consumer:
-    """Reads committed payloads in order. Used by one thread; close it, or use it as a context
-    manager."""
+    """Reads committed payloads in order. Used by one thread; close it, from any thread, or use it
+    as a context manager."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Consumer:
         self._heard_ns = monotonic_ns()  # when the replica last said anything
         self._answered_ns = monotonic_ns()  # when any replica did
         self._shown_lsn = 0  # what the replica is known to show
-        self._is_closed = False
+        self._turn = Turn("consumer", self._close_sockets)
         try:
             self._next_lsn = self._locate(start)
         except BaseException:
@@ -102,10 +103,14 @@ class Consumer:
 
     @property
     def is_closed(self) -> bool:
-        return self._is_closed
+        return self._turn.is_closed
 
     def close(self) -> None:
-        self._is_closed = True
+        """Close it. Where another thread is amid a call, that call raises `Closed` as soon as it
+        wakes, a second later at most while the replica lives."""
+        self._turn.close()
+
+    def _close_sockets(self) -> None:
         self._close_feed()
         self._replica.close()
 
@@ -136,23 +141,25 @@ class Consumer:
           Unreachable: no replica said anything for longer than the client's timeout.
           CorruptData: every replica asked is damaged there.
           WrongCluster: the replica belongs to another cluster.
+          Closed: the consumer or its client was closed, maybe while this call waited. It is an
+            error and no quiet end: who reads up to `end_lsn` must not take it for the end.
         """
         deadline_ns = seconds_from_now(timeout_s)
-        while not self.is_at_end:
-            batches = self._step(deadline_ns)
-            if batches:
-                self._next_lsn = batches[-1].last_lsn + 1
-                return batches
-            if not milliseconds_until(deadline_ns):
-                break
+        with self._turn:
+            while not self.is_at_end:
+                batches = self._step(deadline_ns)
+                if batches:
+                    self._next_lsn = batches[-1].last_lsn + 1
+                    return batches
+                if not milliseconds_until(deadline_ns):
+                    break
         return []
 
     # --- one step ---
 
     def _step(self, deadline_ns: int) -> list[RecordBatch]:
         """Take one message of the feed, fetch, or wait for either."""
-        if self._is_closed:
-            raise InvalidRequest("the consumer is closed: make another one")
+        self._turn.check()
         self._routing.check_endpoints(deadline_ns=0)
         feed = self._ensure_feed()
         frames = feed.try_receive()

@@ -47,10 +47,10 @@ class Pack:
         "_callbacks",
         "_count",
         "_error",
+        "_event",
         "_first_lsn",
         "_is_settled",
         "_lock",
-        "_waiters",
         "batch",
         "deadline_ns",
         "opened_ns",
@@ -73,7 +73,8 @@ class Pack:
         self._first_lsn = 0
         self._count = 0
         self._error: LogStoreError | None = None
-        self._waiters: list[threading.Event] = []
+        # One for all who wait, made by the first: however often a wait ends without an outcome.
+        self._event: threading.Event | None = None
         self._callbacks: list[Callable[[], None]] = []
 
     def is_settled(self) -> bool:
@@ -99,12 +100,13 @@ class Pack:
         """Park until the batch is settled, at most `timeout_s`; whether it is."""
         if self.is_settled():
             return True
-        waiter = threading.Event()
         with self._lock:
             if self.is_settled():
                 return True
-            self._waiters.append(waiter)
-        return waiter.wait(timeout_s)
+            if self._event is None:
+                self._event = threading.Event()
+            event = self._event
+        return event.wait(timeout_s)
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         """Call back from the network thread, or at once when the batch is settled already."""
@@ -120,10 +122,10 @@ class Pack:
                 return
             self._first_lsn, self._count, self._error = first_lsn, count, error
             self._is_settled = True
-            waiters, callbacks = self._waiters, self._callbacks
-            self._waiters, self._callbacks = [], []
-        for waiter in waiters:
-            waiter.set()
+            event, callbacks = self._event, self._callbacks
+            self._event, self._callbacks = None, []
+        if event is not None:
+            event.set()
         for callback in callbacks:
             try:
                 callback()

@@ -8,6 +8,7 @@ is asked how far it is.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -122,7 +123,10 @@ class Push:
         self._importer = int.from_bytes(os.urandom(8), "little")
         topic = self._importer.to_bytes(8, "little")
         self._feed = Feed(context, endpoint.acks, topic, QUEUE_MAX_MESSAGES)
-        self._pusher = Pusher(context, endpoint.appends)
+        with contextlib.ExitStack() as opened:
+            opened.callback(self._feed.close)
+            self._pusher = Pusher(context, endpoint.appends)
+            opened.pop_all()
         self._waiter = Waiter(self._feed)
         self._waiter.add_monitor(self._pusher)
         self._unsent: deque[Unsettled] = deque()

@@ -43,6 +43,7 @@ class ListedEndpoints:
 
     def __init__(self, context: Context, endpoints: Iterable[Endpoint]) -> None:
         self._lock = threading.Lock()
+        self._is_closed = False
         wait_until_ns = monotonic_ns() + PATIENCE_NS
         self._silent = {each: _Silent(_open(context, each), wait_until_ns) for each in endpoints}
 
@@ -73,6 +74,19 @@ class ListedEndpoints:
                 self._wait(until_ns)
         finally:
             self._lock.release()
+            if self._is_closed:
+                self.close()
+
+    def close(self) -> None:
+        """Close the sockets; where another thread is amid `hear`, it does so at its end."""
+        self._is_closed = True
+        if self._lock.acquire(blocking=False):
+            try:
+                for silent in self._silent.values():
+                    silent.port.close()
+                self._silent.clear()
+            finally:
+                self._lock.release()
 
     def _look(self, now_ns: int) -> list[tuple[Endpoint, Metadata]]:
         heard = []

@@ -15,11 +15,11 @@ from logstore.client.append_queue import AppendQueue, QueueLimits
 from logstore.client.clock import monotonic_ns, seconds_from_now
 from logstore.client.connection import Session
 from logstore.client.future import AppendFuture
-from logstore.client.link import Context, Doorbell
+from logstore.client.link import Context
 from logstore.client.producer_loop import AckObserver, LoopOptions, ProducerLoop
 from logstore.client.routing import Routing
 from logstore.client.sessions import open_session
-from logstore.errors import InvalidRequest
+from logstore.errors import InvalidRequest, NotCommitted, OutcomeUnknown
 from logstore.format.client_messages import OpenSessionRequest
 from logstore.limits import (
     KIB,
@@ -29,6 +29,7 @@ from logstore.limits import (
     SESSION_WINDOW_MIN,
 )
 from logstore.model import AckLevel, SequenceMode
+from transport.doorbell import Doorbell
 
 STOP_TIMEOUT_S = 10.0
 
@@ -78,7 +79,7 @@ class Producer:
         self._is_dense = options.mode == SequenceMode.DENSE
         self._last_sequence = -1
         self._order = threading.Lock()
-        self._doorbell = Doorbell()
+        doorbell = Doorbell.create()
         self._queue = AppendQueue(
             QueueLimits(
                 window_bytes=min(options.window_bytes, self._session.window_bytes),
@@ -87,7 +88,7 @@ class Producer:
                 append_timeout_s=options.append_timeout_s,
                 delivery_timeout_s=options.delivery_timeout_s,
             ),
-            ring=self._doorbell.ring,
+            ring=doorbell.ring,
         )
         loop_options = LoopOptions(
             linger_s=options.linger_ms / 1_000,
@@ -97,8 +98,10 @@ class Producer:
             on_ack=options.on_ack,
         )
         self._loop = ProducerLoop(
-            context, routing, self._session, self._queue, self._doorbell, loop_options
+            context, routing, self._session, self._queue, doorbell, loop_options
         )
+        self._delivery_timeout_s = options.delivery_timeout_s
+        self._closing = threading.Lock()
         self._is_closed = False
         self._thread = threading.Thread(
             target=self._loop.run, name=f"producer-{self._session.producer_id}", daemon=True
@@ -165,29 +168,44 @@ class Producer:
 
     def close(self, timeout: float | None = None) -> None:
         """Flush, then end the session's thread. What has no outcome by then fails. May be called
-        twice.
+        twice, and from any thread; a callback of an append closes without the flush.
 
         Args:
           timeout: for the flush, in seconds; None: the delivery timeout bounds it.
         """
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            self.flush(timeout)
-        except TimeoutError:
-            pass  # the futures tell: they fail now
-        finally:
+        if threading.current_thread() is self._thread:  # it would wait for itself
+            self._is_closed = True
             self._loop.stop()
-            self._thread.join(STOP_TIMEOUT_S)
+            return
+        with self._closing:
             if not self._thread.is_alive():
-                self._doorbell.close()
+                self._is_closed = True
+                return
+            self._is_closed = True
+            try:
+                # the thread fails what is late; it cannot while a callback of the user's keeps it
+                most_s = self._delivery_timeout_s + STOP_TIMEOUT_S
+                self.flush(most_s if timeout is None else timeout)
+            except TimeoutError:
+                pass  # the futures tell: they fail now
+            finally:
+                self._end_thread()
 
     def __enter__(self) -> Producer:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _end_thread(self) -> None:
+        self._loop.stop()
+        self._thread.join(STOP_TIMEOUT_S)
+        if self._thread.is_alive():  # in a callback: it ends when it comes back
+            self._queue.refuse(NotCommitted("the producer is closed: open a new one"))
+            for pack in self._queue.snapshot():
+                pack.fail(
+                    OutcomeUnknown("the producer was closed while a callback of an append ran")
+                )
 
     def _append_numbered(self, payloads: Sequence[bytes], sequence: int | None) -> AppendFuture:
         if sequence is None or sequence < 0:

@@ -20,11 +20,12 @@ from logstore.client.append_queue import AppendQueue
 from logstore.client.clock import milliseconds_until, monotonic_ns, seconds_from_now, wall_ns
 from logstore.client.connection import Connection, Session
 from logstore.client.future import Pack
-from logstore.client.link import Context, Doorbell, Waiter
+from logstore.client.link import Context, Waiter
 from logstore.client.refusal import RETRIED, TRANSIENT, error_of
 from logstore.client.routing import Routing
 from logstore.client.unresolved import Unresolved
 from logstore.errors import (
+    Closed,
     CommittedLsnUnknown,
     ErrorCode,
     FormatError,
@@ -35,8 +36,14 @@ from logstore.errors import (
 )
 from logstore.format.batch import encode_batch
 from logstore.format.client_messages import ACK_ROW
+from transport.doorbell import Doorbell
 
 _LOG = logging.getLogger(__name__)
+
+# What is wrong with one batch; everything else that ends a producer is wrong with its session.
+_OF_ONE_BATCH = frozenset(
+    {ErrorCode.BATCH_TOO_LARGE, ErrorCode.INVALID_BATCH, ErrorCode.UNSUPPORTED_VERSION}
+)
 
 # batch bytes, payloads, when the first payload was appended and when the acknowledgement came
 # (monotonic ns)
@@ -117,6 +124,7 @@ class ProducerLoop:
             _LOG.exception("the network thread of a producer failed")
             ending = InvariantViolated(f"the producer's network thread failed: {error!r}")
         self._settle_rest(ending)
+        self._doorbell.close()
 
     # --- connecting ---
 
@@ -148,7 +156,11 @@ class ProducerLoop:
             self._trouble = str(error)
             return None
         _LOG.info("producer %d appends at node %d", self._session.producer_id, node)
-        self._reconcile(state.next_sequence, state.rows)
+        try:
+            self._reconcile(state.next_sequence, state.rows)
+        except BaseException:
+            connection.close()
+            raise
         connection.start()
         return connection
 
@@ -246,7 +258,25 @@ class ProducerLoop:
                 return 0
             pack.fail(error_of(code))
             return self._forget(pack)
-        raise error_of(code, detail=detail)
+        error = error_of(code, detail=detail)
+        if code in _OF_ONE_BATCH:
+            self._end_at_refusal(sequence, error)
+        raise error
+
+    def _end_at_refusal(self, sequence: int, error: LogStoreError) -> None:
+        """One batch can never be stored, so nothing that is behind it may be.
+
+        Raises:
+          NotCommitted: always; what the others are told.
+        """
+        pack = self._unresolved.pop(sequence)
+        if pack is not None:
+            pack.fail(error)
+            self._queue.release(self._forget(pack))
+        raise NotCommitted(
+            f"this producer ended, since its sequence {sequence} was refused ({error}): open it "
+            "again, or another one"
+        ) from error
 
     def _timeout_ms(self, now_ns: int) -> int:
         """Until the linger, the next expiry or the ack timeout, whichever comes first."""
@@ -285,9 +315,16 @@ class ProducerLoop:
         return pack.size_bytes
 
     def _expire(self, now_ns: int) -> None:
-        """Fail the futures whose time is over. What was sent stays in its place and is resent."""
+        """Fail the futures whose time is over. What was sent stays in its place and is resent.
+
+        Raises:
+          NotCommitted: a batch of a monotone producer was given up before it was sent. Were a
+            higher sequence stored now, this one would count as committed ever after (SAFETY E1), so
+            the producer ends.
+        """
         size_bytes = 0
-        for pack in self._queue.pop_expired(now_ns):
+        expired = self._queue.pop_expired(now_ns)
+        for pack in expired:
             pack.fail(
                 NotCommitted(
                     f"not sent within {self._options.delivery_timeout_s} s ({self._trouble}): "
@@ -304,17 +341,41 @@ class ProducerLoop:
             )
         if size_bytes:
             self._queue.release(size_bytes)
+        if expired and not self._options.is_dense:
+            first = expired[0].sequence
+            raise NotCommitted(
+                f"this monotone producer ended, since its sequence {first} was not sent within "
+                f"{self._options.delivery_timeout_s} s ({self._trouble}): open it again and append "
+                f"from sequence {first} on"
+            )
 
     def _settle_rest(self, ending: LogStoreError | None) -> None:
         """The loop ends: nothing may be left without an outcome."""
         self._queue.refuse(ending or NotCommitted("the producer is closed: open a new one"))
         size_bytes = 0
         for pack in self._unresolved.packs():
-            if not pack.is_settled():
-                reason = str(ending) if ending is not None else "the producer was closed"
-                pack.fail(ending or OutcomeUnknown(f"{reason} before the acknowledgement came"))
+            pack.fail(_outcome_of_sent(ending))
             size_bytes += self._forget(pack)
         for pack in self._queue.drain():
-            pack.fail(ending or NotCommitted("the producer was closed before it was sent"))
+            pack.fail(_outcome_of_unsent(ending, pack.sequence))
             size_bytes += self._forget(pack)
         self._queue.release(size_bytes)
+
+
+def _outcome_of_sent(ending: LogStoreError | None) -> LogStoreError:
+    """Of a batch that is under way when the producer ends."""
+    if ending is None:
+        return OutcomeUnknown("the producer was closed before the acknowledgement came")
+    if isinstance(ending, NotCommitted | Closed):  # said of other batches, or of the client
+        return OutcomeUnknown(f"sent, but not acknowledged: {ending}")
+    return ending
+
+
+def _outcome_of_unsent(ending: LogStoreError | None, sequence: int) -> LogStoreError:
+    """Of a batch that was never sent. `sequence` -1: it had none yet."""
+    if ending is None:
+        return NotCommitted("the producer was closed before it was sent")
+    if isinstance(ending, NotCommitted | Closed):
+        name = f"sequence {sequence}" if sequence >= 0 else "this batch"
+        return NotCommitted(f"{name} was never sent: {ending}")
+    return ending

@@ -13,6 +13,7 @@ from logstore.client.link import Context, Frame
 from logstore.client.records import RawBatch, RecordBatch, batches_of, raw_batches_of
 from logstore.client.replica import ReplicaReader, replica_wait_ms
 from logstore.client.routing import Routing
+from logstore.client.turn import Turn
 from logstore.errors import FormatError, InvalidRequest, OutOfRange
 from logstore.format.client_messages import FetchReply, FetchRequest, Piece, iterate_pieces
 from logstore.limits import FETCH_MAX_BYTES, MIB
@@ -32,7 +33,8 @@ class _Decode(Protocol[_Got]):
 
 
 class RangeReader:
-    """Reads ranges of LSNs. Used by one thread; close it, or use it as a context manager."""
+    """Reads ranges of LSNs. Used by one thread; close it, from any thread, or use it as a context
+    manager."""
 
     def __init__(
         self,
@@ -47,17 +49,20 @@ class RangeReader:
         if not 0 < max_bytes <= FETCH_MAX_BYTES:
             raise InvalidRequest(f"max_bytes {max_bytes}: give 1..{FETCH_MAX_BYTES}")
         self._timeout_s = timeout_s
-        self._is_closed = False
+        self._turn = Turn("reader", self._close_sockets)
         self._max_bytes = max_bytes
         self._reads_ahead = reads_ahead
         self._replica = ReplicaReader(context, routing, replica=replica, timeout_s=timeout_s)
 
     @property
     def is_closed(self) -> bool:
-        return self._is_closed
+        return self._turn.is_closed
 
     def close(self) -> None:
-        self._is_closed = True
+        """Close it. Where another thread is amid a fetch, the sockets go with its end."""
+        self._turn.close()
+
+    def _close_sockets(self) -> None:
         self._replica.close()
 
     def __enter__(self) -> RangeReader:
@@ -85,6 +90,7 @@ class RangeReader:
           OutOfRange: the range is not wholly within what the replica serves; it says what is.
           NotReady, Unreachable: no replica could serve it in time.
           CorruptData: the replica's disk is damaged there.
+          Closed: the reader or its client was closed, maybe while this call waited.
         """
         return self._read(batches_of, first_lsn, last_lsn, min_lsn, is_linearizable=linearizable)
 
@@ -114,17 +120,12 @@ class RangeReader:
         *,
         is_linearizable: bool,
     ) -> Iterator[_B]:
-        if self._is_closed:
-            raise InvalidRequest("the reader is closed: make another one")
+        self._turn.check()
         if first_lsn < 1 or last_lsn < first_lsn:
             raise InvalidRequest(f"LSNs {first_lsn} to {last_lsn}: give 1 <= first <= last")
         next_lsn = first_lsn
         while next_lsn <= last_lsn:
             reply, frame = self._fetch(next_lsn, last_lsn, min_lsn, is_linearizable=is_linearizable)
-            if self._reads_ahead and next_lsn < reply.next_lsn <= last_lsn:
-                self._replica.send_ahead(
-                    self._request(reply.next_lsn, last_lsn, min_lsn, is_linearizable)
-                )
             batches = [
                 batch
                 for piece in iterate_pieces(frame)
@@ -147,12 +148,18 @@ class RangeReader:
     def _fetch(
         self, first_lsn: int, last_lsn: int, min_lsn: int, *, is_linearizable: bool
     ) -> tuple[FetchReply, Frame]:
-        return self._replica.request(
-            self._request(first_lsn, last_lsn, min_lsn, is_linearizable),
-            FetchReply,
-            timeout_s=self._timeout_s,
-            answer_timeout_s=self._timeout_s,
-        )
+        with self._turn:
+            reply, frame = self._replica.request(
+                self._request(first_lsn, last_lsn, min_lsn, is_linearizable),
+                FetchReply,
+                timeout_s=self._timeout_s,
+                answer_timeout_s=self._timeout_s,
+            )
+            if self._reads_ahead and first_lsn < reply.next_lsn <= last_lsn:
+                self._replica.send_ahead(
+                    self._request(reply.next_lsn, last_lsn, min_lsn, is_linearizable)
+                )
+        return reply, frame
 
     def _request(
         self, first_lsn: int, last_lsn: int, min_lsn: int, is_linearizable: bool

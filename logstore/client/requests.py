@@ -6,6 +6,7 @@ Owns the request numbers and the sockets of `Port`s. Knows nothing of who leads.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -147,10 +148,12 @@ class Survey:
     def __init__(
         self, context: Context, endpoints: Iterable[Endpoint], *, cluster_id: bytes = NO_CLUSTER
     ) -> None:
-        self._ports = {
-            endpoint: Port(context, endpoint.control, cluster_id=cluster_id)
-            for endpoint in endpoints
-        }
+        self._ports: dict[Endpoint, Port] = {}
+        with contextlib.ExitStack() as opened:
+            opened.callback(self.close)
+            for endpoint in endpoints:
+                self._ports[endpoint] = Port(context, endpoint.control, cluster_id=cluster_id)
+            opened.pop_all()
 
     def close(self) -> None:
         for port in self._ports.values():

@@ -69,6 +69,10 @@ class Routing:
                     self._refusal = str(error)
                     raise
 
+    def close(self) -> None:
+        """Ask no more of endpoints that have not told their cluster."""
+        self._listed.close()
+
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Every known address: the nodes' own first, then the seeds."""
         with self._lock:

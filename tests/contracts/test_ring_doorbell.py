@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -61,3 +62,44 @@ def test_a_bell_is_not_inherited_unless_passed_on() -> None:
     bell = Doorbell.create()
     assert not os.get_inheritable(bell.fileno())
     bell.close()
+
+
+def test_a_closed_bell_rings_nothing() -> None:
+    """Its number is the next file's, into which a ring would write eight bytes."""
+    bell = Doorbell.create()
+    number = bell.fileno()
+    bell.close()
+    other = os.eventfd(0, os.EFD_NONBLOCK)
+    if other != number:  # another thread of the tests took it: take it back
+        os.dup2(other, number)
+    bell.ring()
+    bell.clear()
+    bell.close()
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(other)
+    for fd in {other, number}:
+        os.close(fd)
+    assert bell.fileno() == -1
+
+
+def test_a_bell_is_not_closed_under_a_ring_of_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bell = Doorbell.create()
+    closers: list[threading.Thread] = []
+    was_open: list[bool] = []
+
+    def write_slowly(fd: int, _: int) -> None:
+        closer = threading.Thread(target=bell.close)
+        closers.append(closer)
+        closer.start()
+        closer.join(0.05)  # it waits for this ring; without its lock it would be through
+        was_open.append(os.path.exists(f"/proc/self/fd/{fd}"))
+
+    monkeypatch.setattr(os, "eventfd_write", write_slowly)
+    bell.ring()
+    for closer in closers:
+        closer.join()
+    bell.ring()
+    assert was_open == [True]
+    assert bell.fileno() == -1

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import logstore
-from logstore import ProducerOptions, SequenceMode
+from logstore import ProducerOptions
 from logstore.errors import (
     BatchTooLarge,
     CommittedLsnUnknown,
@@ -365,24 +365,6 @@ def test_opening_waits_for_a_leader_that_is_not_ready(
     with client.producer() as producer:
         assert producer.session.producer_id == 7
     assert not answers
-
-
-def test_monotone_producers_bring_rising_sequences(
-    client: logstore.LogClient, leader: FakeReplica
-) -> None:
-    with pytest.raises(InvalidRequest, match="needs a name"):
-        client.producer(ProducerOptions(mode=SequenceMode.MONOTONE))
-    options = ProducerOptions(mode=SequenceMode.MONOTONE, name="query")
-    with client.producer(options) as producer:
-        assert producer.append_batch([b"a"], sequence=5).result(WAIT_S) == (1, 1)
-        assert producer.append_batch([b"b", b"c"], sequence=9).result(WAIT_S) == (2, 3)
-        with pytest.raises(InvalidRequest, match="must rise"):
-            producer.append_batch([b"d"], sequence=9)
-        with pytest.raises(InvalidRequest, match="gives each batch"):
-            producer.append_batch([b"d"])
-        with pytest.raises(InvalidRequest, match="append_batch"):
-            producer.append(b"d")
-    assert [leader.pushed.get(timeout=WAIT_S)[1] for _ in range(2)] == [5, 9]
 
 
 def test_packed_payloads_are_appended_as_a_batch(

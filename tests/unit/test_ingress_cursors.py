@@ -282,6 +282,20 @@ def test_who_is_not_answered_in_time_is_told_so_and_nobody_later(stage):
     assert listed(stage) == (Cursor(b"a", 7, False),), "its outcome was unknown, and is this"
 
 
+def test_a_change_that_was_answered_by_its_timeout_is_not_begun_any_more(stage):
+    """It was refused at first, and would fit by the time that raft confirms it."""
+    client = stage.client()
+    client.ask(set_request(lsn=9, expected=7))
+    asked = asked_of_raft(stage)
+    stage.clock.now_ns += limits.REQUEST_TIMEOUT_NS
+    stage.work()
+    assert client.answer().code == ErrorCode.TIMED_OUT
+    set_cursor(stage, lsn=7)
+    stage.tell(ReadIndexAnswered(asked, True, 0))
+    stage.accept_and_commit()
+    assert listed(stage) == (Cursor(b"a", 7, False),)
+
+
 def test_too_many_waiting_requests_are_refused(stage, monkeypatch):
     monkeypatch.setattr("actors.ingress.requests.REQUESTS_PENDING_MAX", 1)
     stage.client().ask(CursorsRequest())

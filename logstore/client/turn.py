@@ -1,0 +1,61 @@
+"""Whose the sockets of a consumer, reader or watch are: of the call under way, else of who closes.
+
+A ZeroMQ socket belongs to one thread at a time. So a close that meets a call of another thread only
+marks the object; that call closes the sockets as it ends. Knows nothing of what the sockets do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from logstore.errors import Closed, InvalidRequest
+
+
+class Turn:
+    """Entered for each call that uses the sockets; `close_sockets` is called once, while no call is
+    under way."""
+
+    def __init__(self, what: str, close_sockets: Callable[[], None]) -> None:
+        self._what = what
+        self._close_sockets = close_sockets
+        self._lock = threading.Lock()
+        self._user = 0  # the thread whose call is under way
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        with self._lock:
+            if self._is_closed:
+                raise Closed(f"the {self._what} is closed: make another one")
+            if self._user:
+                raise InvalidRequest(f"two threads use one {self._what}: give each its own")
+            self._user = me
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._user = 0
+            is_closed = self._is_closed
+        if is_closed:
+            self._close_sockets()
+
+    def check(self) -> None:
+        """Within a call that lasts: has somebody closed it meanwhile?
+
+        Raises:
+          Closed: so it is.
+        """
+        if self._is_closed:
+            raise Closed(f"the {self._what} is closed: make another one")
+
+    def close(self) -> None:
+        """Close the sockets now, or let the call that uses them do it. May be called twice."""
+        with self._lock:
+            is_mine = not self._is_closed and not self._user
+            self._is_closed = True
+        if is_mine:
+            self._close_sockets()

@@ -1,0 +1,69 @@
+"""Packs and their futures: waiting without an outcome leaves nothing behind, limits of a pack."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from logstore.client import append_queue
+from logstore.client.append_queue import AppendQueue, QueueLimits
+from logstore.client.future import AppendFuture, Pack
+from logstore.limits import BATCH_WALL_BYTES
+
+
+def test_a_wait_that_ends_without_an_outcome_leaves_nothing_behind() -> None:
+    pack = Pack([b"x"], opened_ns=0, deadline_ns=1)
+    future = AppendFuture(pack, 0, False)
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            future.result(0)
+    held = {id(value) for name in Pack.__slots__ for value in _leaves(getattr(pack, name))}
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            future.result(0)
+    assert {id(value) for name in Pack.__slots__ for value in _leaves(getattr(pack, name))} == held
+
+
+def _leaves(value: object) -> list[object]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+def test_everybody_who_waits_hears_of_the_outcome() -> None:
+    pack = Pack([b"x"], opened_ns=0, deadline_ns=1)
+    found: list[int] = []
+    waiting = [
+        threading.Thread(target=lambda: found.append(AppendFuture(pack, 0, True).result(10).first))
+        for _ in range(4)
+    ]
+    for thread in waiting:
+        thread.start()
+    pack.resolve(7, 1)
+    for thread in waiting:
+        thread.join()
+    assert found == [7] * 4
+
+
+def _queue(pack_bytes: int) -> AppendQueue:
+    limits = QueueLimits(
+        window_bytes=1 << 30,
+        pack_bytes=pack_bytes,
+        batch_max_bytes=BATCH_WALL_BYTES,
+        append_timeout_s=1,
+        delivery_timeout_s=1,
+    )
+    return AppendQueue(limits, ring=lambda: None)
+
+
+def test_a_pack_of_empty_payloads_is_a_batch_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `batch_max` 16 MiB four million of them fit by their bytes, one million by number."""
+    monkeypatch.setattr(append_queue, "BATCH_MAX_PAYLOADS", 100)
+    queue = _queue(BATCH_WALL_BYTES)
+    for _ in range(250):
+        queue.append(b"")
+    queue.snapshot()
+    counts = []
+    while (pack := queue.pop_sealed()) is not None:
+        counts.append(len(pack.payloads))
+    assert sum(counts) == 250
+    assert max(counts) <= 100
