@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from logstore.errors import DamagedMessage, FormatError
+from logstore.format.client_request import Silence
 from logstore.model import NodeId
 
 INGRESS = "ingress"
@@ -74,7 +76,9 @@ class Counter(IntEnum):
     DISK_BYTES_RAFT = 14  # … for Raft files
     DISK_BYTES_META = 15  # … for META
     FLUSHES = 16  # fdatasync calls of the writer
-    FRAMES_DROPPED = 17  # messages of peers and clients that did not decode (M6)
+    # Messages of peers and clients that did not decode, that nobody here takes, or that are answers
+    # where requests are expected (M6)
+    FRAMES_DROPPED = 17
     FRAMES_FOREIGN = 18  # … of another cluster, for another node, from a uuid seen twice
     BULK_STALE = 19  # bulk frames dropped before the copy (W1)
     BULK_CORRUPT = 20  # bulk frames and pushed batches whose CRC failed
@@ -85,6 +89,14 @@ class Counter(IntEnum):
     RING_OVERWRITTEN = 25  # ring copies of a replicator that came too late and read files instead
     REPLICA_RESTARTS = 26  # by the supervisor, since it started
     CHILD_RESTARTS = 27  # replicators and egress started again
+    FRAMES_DAMAGED = 28  # messages of peers and clients whose envelope's CRC failed
+    REQUESTS_INVALID = 29  # whole requests of clients answered INVALID_REQUEST or newer version
+
+
+def counter_of(why: FormatError | Silence) -> Counter:
+    """What counts a message that was dropped without an answer."""
+    is_damaged = why is Silence.DAMAGED or isinstance(why, DamagedMessage)
+    return Counter.FRAMES_DAMAGED if is_damaged else Counter.FRAMES_DROPPED
 
 
 FACTS = ("pid", "loops", "cpu_permille", "rss_bytes")

@@ -155,6 +155,10 @@ class UnknownMessageType(FormatError):
         self.number = number
 
 
+class DamagedMessage(FormatError):
+    """The envelope of a message whose CRC does not fit: nothing in it can be believed."""
+
+
 class CorruptData(LogStoreError):
     """Damage on disk: `file`, `position` (bytes), `expected` and `got` say where and what; LSNs
     [first_lsn, last_lsn] cannot be had from there, 0: unknown."""

@@ -14,8 +14,8 @@ import msgspec
 from actors.egress.reads import Bounds, DamagedEntry, read_pieces, verify_slice
 from actors.egress.spans import read_spans
 from actors.messages import Identity
-from actors.topology import Counter
-from logstore.errors import CorruptData, ErrorCode, FormatError
+from actors.topology import Counter, counter_of
+from logstore.errors import CorruptData, ErrorCode
 from logstore.format.client_messages import (
     ErrorReply,
     FetchReply,
@@ -28,7 +28,8 @@ from logstore.format.client_messages import (
     WatermarksReply,
     WatermarksRequest,
 )
-from logstore.format.message import Envelope, decode_message, encode_message
+from logstore.format.client_request import BadRequest, RequestPort, Silence, read_request
+from logstore.format.message import Envelope, encode_message
 from logstore.limits import FETCH_MAX_BYTES, FETCH_WAIT_MAX_MS
 from logstore.model import NO_NODE, Index, Lsn, NodeId
 from logstore.raft.effects import ReadIndexAnswered
@@ -112,16 +113,21 @@ class Requests:
                 return
 
     def _take(self, frames: list[Any], now_ns: int) -> None:
-        """Decode one request and queue it; serving happens from the queue, in order."""
+        """Read one request and queue it; serving happens from the queue, in order."""
         client = bytes(frames[0])
-        try:
-            if len(frames) != 2:
-                raise FormatError(f"a request is one frame, got {len(frames) - 1}")
-            envelope, request = decode_message(bytes(frames[1]))
-        except FormatError:
-            self._slots[Counter.FRAMES_DROPPED] += 1
+        found = read_request(frames[1:], RequestPort.FETCH)
+        if isinstance(found, Silence):
+            self._slots[counter_of(found)] += 1
             return
+        envelope, request = (found.envelope, None) if isinstance(found, BadRequest) else found
         waiting = Waiting(client, envelope, request, Lsn(0), now_ns, 0)
+        if self._is_foreign(envelope):
+            self._refuse_foreign(waiting)
+            return
+        if isinstance(found, BadRequest):
+            self._slots[Counter.REQUESTS_INVALID] += 1
+            self._refuse(waiting, found.code, found.text)
+            return
         if len(self._waiting) >= WAITING_MAX:
             self._refuse(waiting, ErrorCode.OVERLOADED, "too many requests wait here; retry later")
             return
@@ -149,8 +155,7 @@ class Requests:
                 continue
             served += 1
             if is_foreign:
-                self._slots[Counter.FRAMES_FOREIGN] += 1
-                self._refuse(waiting, ErrorCode.WRONG_CLUSTER, "this is another cluster")
+                self._refuse_foreign(waiting)
             elif waiting.read_index:
                 self._refuse(waiting, ErrorCode.NO_QUORUM, "no majority confirmed leadership")
             elif log is None or bounds is None:
@@ -183,8 +188,6 @@ class Requests:
                     self._reply(waiting, read_spans(log, bounds, request))
             elif isinstance(request, VerifyRequest):
                 self._verify(waiting, request, log, bounds)
-            else:
-                self._refuse(waiting, ErrorCode.INVALID_REQUEST, "no request of the fetch port")
         except DamagedEntry as damage:
             self._report_rot(damage.index)
             text = str(damage).encode()
@@ -247,6 +250,10 @@ class Requests:
             found.last_lsn, msgspec.json.encode(found.faulty),
         )  # fmt: skip
         self._reply(waiting, reply)
+
+    def _refuse_foreign(self, waiting: Waiting) -> None:
+        self._slots[Counter.FRAMES_FOREIGN] += 1
+        self._refuse(waiting, ErrorCode.WRONG_CLUSTER, "this is another cluster")
 
     def _refuse(
         self, waiting: Waiting, code: ErrorCode, text: str, bounds: Bounds | None = None

@@ -136,8 +136,9 @@ class Appends:
     def _take_other(self, frame: bytes | memoryview, bad: BadPush | Unreadable) -> None:
         """An import, or tell the producer; what is unreadable is counted and dropped (W6)."""
         if bad is Unreadable.GARBAGE:
-            if not self._imports.take(frame):
-                self._slots[Counter.FRAMES_DROPPED] += 1
+            why_dropped = self._imports.take(frame)
+            if why_dropped is not None:
+                self._slots[why_dropped] += 1
         elif bad is Unreadable.DAMAGED:
             self._slots[Counter.BULK_CORRUPT] += 1
         else:

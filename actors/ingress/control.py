@@ -18,9 +18,9 @@ from actors.ingress.lookups import SessionLookups, state_reply
 from actors.ingress.ports import ToRaft
 from actors.ingress.requests import Caller, Requests
 from actors.messages import InitAnswered, InitRequested, StatusReported, StatusRequested
-from actors.topology import Counter
+from actors.topology import Counter, counter_of
 from logstore.config import Config
-from logstore.errors import ErrorCode, FormatError, UnknownMessageType
+from logstore.errors import ErrorCode, FormatError
 from logstore.format.client_messages import (
     CursorsRequest,
     DoneReply,
@@ -36,8 +36,9 @@ from logstore.format.client_messages import (
     StatusRequest,
     TransferRequest,
 )
+from logstore.format.client_request import BadRequest, RequestPort, Silence, read_request
 from logstore.format.first_lsn import unpack_first_lsn
-from logstore.format.message import Envelope, correlation_of, decode_message
+from logstore.format.message import Envelope
 from logstore.model import EntryKind, NodeId
 from logstore.raft.effects import ReadIndexAnswered, TransferAnswered
 from logstore.raft.events import TransferRequested
@@ -85,26 +86,21 @@ class ControlPort:
         return work + expired
 
     def _receive(self, admission: Admission, frames: list[bytes], now_ns: int) -> None:
-        if len(frames) != 2:
-            self._slots[Counter.FRAMES_DROPPED] += 1
+        request = read_request(frames[1:], RequestPort.CONTROL)
+        if isinstance(request, Silence):
+            self._slots[counter_of(request)] += 1
             return
-        try:
-            envelope, message = decode_message(frames[1])
-        except UnknownMessageType as error:
-            self._slots[Counter.FRAMES_DROPPED] += 1
-            caller = Caller(frames[0], correlation_of(frames[1]))
-            self._requests.refuse(caller, ErrorCode.INVALID_REQUEST, str(error))
-            return
-        except FormatError:
-            self._slots[Counter.FRAMES_DROPPED] += 1
-            return
+        envelope = request.envelope if isinstance(request, BadRequest) else request[0]
         caller = Caller(frames[0], envelope.correlation)
         if self._is_foreign(envelope):
             self._slots[Counter.FRAMES_FOREIGN] += 1
             text = f"this is cluster {self._facts.identity.cluster_id.hex()}: check the endpoints"
             self._requests.refuse(caller, ErrorCode.WRONG_CLUSTER, text)
-            return
-        self._serve(admission, caller, message, now_ns)
+        elif isinstance(request, BadRequest):
+            self._slots[Counter.REQUESTS_INVALID] += 1
+            self._requests.refuse(caller, request.code, request.text)
+        else:
+            self._serve(admission, caller, request[1], now_ns)
 
     def _is_foreign(self, envelope: Envelope) -> bool:
         """Of another cluster. A replica that has none (its disk or META lost, for example) takes no
@@ -135,9 +131,6 @@ class ControlPort:
                 self._transfer(caller, message, now_ns)
             case InitializeRequest():
                 self._initialize(caller, message, now_ns)
-            case _:
-                text = f"{type(message).__name__} is no request of the control port"
-                self._requests.refuse(caller, ErrorCode.INVALID_REQUEST, text)
 
     # --- sessions ---
 

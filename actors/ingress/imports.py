@@ -13,6 +13,7 @@ import struct
 from actors.ingress.acks import AckFeed
 from actors.ingress.admission import Admission
 from actors.ingress.facts import ZERO_ID, Facts
+from actors.topology import Counter, counter_of
 from logstore.errors import ErrorCode, FormatError, InvalidBatch, LogStoreError
 from logstore.format.batch import BATCH_HEADER_SIZE, BatchHeader, read_batch_header, verify_batch
 from logstore.format.client_messages import ImportRequest
@@ -38,21 +39,21 @@ class Imports:
         self._facts = facts
         self._batch_max_bytes = batch_max_bytes
 
-    def take(self, frame: bytes | memoryview) -> bool:
-        """Take or refuse the import in `frame`; False: there is none."""
+    def take(self, frame: bytes | memoryview) -> Counter | None:
+        """Take or refuse the import in `frame`; else what counts it: there is none."""
         if frame[:4] != _MAGIC:
-            return False
+            return Counter.FRAMES_DROPPED
         try:
             envelope, request = decode_message(frame)
-        except FormatError:
-            return False
+        except FormatError as error:
+            return counter_of(error)
         if not isinstance(request, ImportRequest):
-            return False
+            return Counter.FRAMES_DROPPED
         code, detail = self._offer(envelope, request)
         if code is not ErrorCode.OK:
             numbers = (request.importer, _NO_EPOCH, request.first_lsn, 0)
             self._acks.refuse(numbers, _NO_ROUND, code, detail)
-        return True
+        return None
 
     def _offer(self, envelope: Envelope, request: ImportRequest) -> _Verdict:
         ours = self._facts.identity.cluster_id

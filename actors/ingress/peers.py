@@ -12,7 +12,7 @@ from typing import Any
 from actors.ingress.facts import ZERO_ID, Facts
 from actors.ingress.ports import ToRaft
 from actors.messages import InitReceived
-from actors.topology import Counter
+from actors.topology import Counter, counter_of
 from logstore.errors import FormatError
 from logstore.format.message import Envelope, decode_message
 from logstore.format.peer_messages import (
@@ -60,8 +60,8 @@ class Peers:
         """A peer's message, if it is one and meant for us; remembers the way back."""
         try:
             envelope, message = decode_message(frame)
-        except FormatError:
-            self._slots[Counter.FRAMES_DROPPED] += 1
+        except FormatError as error:
+            self._slots[counter_of(error)] += 1
             return None
         if not self._is_from_peer(envelope, is_init=isinstance(message, InitMessage)):
             self._slots[Counter.FRAMES_FOREIGN] += 1

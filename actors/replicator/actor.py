@@ -15,7 +15,7 @@ from actors import topology
 from actors.messages import Identity, InitReceived
 from actors.replicator.bodies import Bodies
 from actors.station import Station
-from actors.topology import Counter
+from actors.topology import Counter, counter_of
 from logstore.errors import FormatError
 from logstore.format.message import Envelope, decode_message, encode_message
 from logstore.format.peer_messages import (
@@ -161,8 +161,8 @@ class ReplicatorActor:
                 if len(frames) != 1:
                     raise FormatError(f"an answer is one frame, got {len(frames)}")
                 envelope, message = decode_message(frames[0])
-            except FormatError:
-                self._slots[Counter.FRAMES_DROPPED] += 1
+            except FormatError as error:
+                self._slots[counter_of(error)] += 1
                 continue
             if isinstance(message, InitStatus | InitPrepared):
                 self._to_raft.send(InitReceived(self.peer, envelope.sender_uuid, message))

@@ -187,7 +187,7 @@ class _Run:
         return commit == last_index == persisted and self.workload.has_read(visible_lsn or 0)
 
     def _state(self) -> str:
-        parts = [f"unresolved appends: {self.workload.has_unresolved}"]
+        parts = [f"not answered: {', '.join(self.workload.unresolved) or 'nobody'}"]
         for node in self.cluster.nodes:
             core = self.cluster.watch.cores.get(node)
             if core is None:

@@ -12,6 +12,7 @@ from actors.simulation.clients import importer as importers
 from actors.simulation.clients import producer as producers
 from actors.simulation.clients import reader as readers
 from actors.simulation.clients.auditor import Auditor
+from actors.simulation.clients.bungler import Bungler
 from actors.simulation.clients.consumer import Consumer
 from actors.simulation.clients.founder import Founder
 from actors.simulation.clients.host import ClientHost
@@ -33,6 +34,7 @@ from logstore.model import FIRST_LSN, Lsn
 # Numbers of clients: each kind has its own hundred, so that none is given twice.
 _PRODUCERS, _CONSUMERS, _READERS, _OPERATORS, _KEEPERS, _AUDITORS = range(0, 600, 100)
 _FOUNDERS, _IMPORTERS, _OPENERS, _SESSION_READERS, _SURVEYORS = range(600, 1_100, 100)
+_BUNGLERS = 1_100
 # An import has so much of the time in which faults strike: appends come after it.
 _IMPORT_SHARE = 3
 
@@ -44,7 +46,7 @@ class Workload:
         self._cluster = cluster
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
-        self._inquirers: dict[str, Inquirer] = {}  # who asks one thing after the other
+        self._inquirers: dict[str, Inquirer | Bungler] = {}  # who asks one thing after the other
         self._probes: list[Probe] = []
         self._auditors: list[Auditor] = []
         self._operator: Operator | None = None
@@ -63,6 +65,7 @@ class Workload:
         self._cluster.add_client("reader-2", self._make_roaming_reader)
         self._cluster.add_client("surveyor-1", self._make_surveyor)
         self._cluster.add_client("operator-1", self._make_operator)
+        self._cluster.add_client("bungler-1", self._make_bungler)
         for number in (1, 2):  # who shares no cursor compares it with itself alone
             self._cluster.add_client(f"keeper-{number}", self._make_keeper)
 
@@ -98,9 +101,13 @@ class Workload:
     @property
     def has_unresolved(self) -> bool:
         """A producer waits for an outcome, or another client for its answer."""
-        return any(each.has_unresolved for each in self._producers.values()) or any(
-            each.is_asking for each in self._inquirers.values()
-        )
+        return bool(self.unresolved)
+
+    @property
+    def unresolved(self) -> list[str]:
+        """The clients that wait."""
+        waiting = [name for name, each in self._producers.items() if each.has_unresolved]
+        return waiting + [name for name, each in self._inquirers.items() if each.is_asking]
 
     def has_read(self, lsn: int) -> bool:
         """Every consumer has been given everything up to `lsn`."""
@@ -174,6 +181,10 @@ class Workload:
     def _make_operator(self, process: Process) -> Operator:
         self._operator = Operator(self._host(process, _OPERATORS))
         return self._operator
+
+    def _make_bungler(self, process: Process) -> Bungler:
+        bungler = self._inquirers[process.name] = Bungler(self._host(process, _BUNGLERS))
+        return bungler
 
     def _make_keeper(self, process: Process) -> Inquirer:
         return self._inquire(process, Keeper(self._host(process, _KEEPERS)))

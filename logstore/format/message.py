@@ -2,7 +2,8 @@
 
 A message is one ZeroMQ frame, the envelope and a body of fixed fields with an optional tail; types
 that carry batches have them in a second frame, which has its own CRC. Nothing here knows what a
-message means. Magic, version, type, length and CRC stay where they are in every version.
+message means. Magic, version, type, length, CRC and correlation stay where they are in every
+version.
 
 Invariant: what decodes is canonical, encoding it again gives the same bytes.
 
@@ -23,10 +24,16 @@ from typing import Any, TypeVar
 import msgspec
 from crc32c import crc32c
 
-from logstore.errors import FormatError, InvalidRequest, UnknownMessageType, UnsupportedVersion
+from logstore.errors import (
+    DamagedMessage,
+    FormatError,
+    InvalidRequest,
+    UnknownMessageType,
+    UnsupportedVersion,
+)
 from logstore.format.fields import U32, UUID_SIZE
 from logstore.limits import CONTROL_MESSAGE_MAX_BYTES, MESSAGE_MAX_BYTES, POSITION_MAX
-from logstore.model import NodeId
+from logstore.model import NO_NODE, NodeId
 
 MAGIC = 0x47534D4C  # "LMSG"
 VERSION = 1
@@ -156,6 +163,7 @@ def decode_message(frame: bytes | memoryview) -> tuple[Envelope, Any]:
     Raises:
       UnsupportedVersion: an undamaged message of a newer version of the envelope.
       UnknownMessageType: an undamaged message of a type this side does not know.
+      DamagedMessage: an envelope whose CRC does not fit.
       FormatError: anything else that is not a whole, undamaged message.
     """
     if not ENVELOPE_SIZE <= len(frame) <= MESSAGE_MAX_BYTES:
@@ -170,8 +178,8 @@ def decode_message(frame: bytes | memoryview) -> tuple[Envelope, Any]:
     if length != len(frame) - ENVELOPE_SIZE:
         raise FormatError(f"message says {length} body bytes, has {len(frame) - ENVELOPE_SIZE}")
     view = memoryview(frame)
-    if crc32c(view[_AFTER_CRC:], crc32c(view[:_BEFORE_CRC])) != crc:
-        raise FormatError("message CRC mismatch")
+    if _crc_of(view) != crc:
+        raise DamagedMessage("message CRC mismatch")
     if version != VERSION:
         raise UnsupportedVersion(f"message version {version}; this side speaks {VERSION}")
     layout = _BY_TYPE.get(number)
@@ -206,7 +214,24 @@ def _decode_body(layout: Layout, body: memoryview) -> Any:
     return layout.cls(*values)
 
 
-def correlation_of(frame: bytes | memoryview) -> int:
-    """The correlation number of a message that is undamaged but of an unknown type."""
-    correlation: int = _ENVELOPE.unpack_from(frame)[-1]
-    return correlation
+def checked_envelope(frame: bytes | memoryview) -> Envelope | None:
+    """The envelope of a frame that did not decode, as far as it can be believed; else None.
+
+    It can be where magic and CRC fit: what is wrong was so when it was sent. Of another version
+    only type and correlation are known to be in their places; its cluster id is given as zero.
+    """
+    if not ENVELOPE_SIZE <= len(frame) <= MESSAGE_MAX_BYTES:
+        return None
+    magic, version, number, _, crc, cluster_id, uuid, sender, target, correlation = (
+        _ENVELOPE.unpack_from(frame)
+    )
+    if magic != MAGIC or _crc_of(memoryview(frame)) != crc:
+        return None
+    if version != VERSION:
+        cluster_id, uuid, sender, target = bytes(UUID_SIZE), bytes(UUID_SIZE), NO_NODE, NO_NODE
+    return Envelope(number, cluster_id, uuid, NodeId(sender), NodeId(target), correlation)
+
+
+def _crc_of(frame: memoryview) -> int:
+    """Of the whole frame but the CRC's own bytes. Hot."""
+    return int(crc32c(frame[_AFTER_CRC:], crc32c(frame[:_BEFORE_CRC])))

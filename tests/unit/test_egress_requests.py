@@ -14,6 +14,7 @@ from logstore.format.client_messages import (
     FetchReply,
     SpansReply,
     SpansRequest,
+    StatusRequest,
     VerifyReply,
     VerifyRequest,
     WatermarksReply,
@@ -202,6 +203,16 @@ def test_garbage_and_messages_of_another_shape_are_counted(egress):
     egress.work()
     assert client.answers() == []
     assert egress.slots[Counter.FRAMES_DROPPED] == 3
+
+
+def test_what_is_no_request_of_the_fetch_port_is_told_so_before_anything_is_visible(egress):
+    client = egress.client()
+    assert client.ask(StatusRequest())[0].code == ErrorCode.INVALID_REQUEST
+    assert egress.slots[Counter.REQUESTS_INVALID] == 1
+    assert client.ask(fetch(1), cluster=OTHER)[0].code == ErrorCode.WRONG_CLUSTER
+    assert client.ask(StatusRequest(), cluster=OTHER)[0].code == ErrorCode.WRONG_CLUSTER
+    assert client.ask(FetchReply(1, 1, 1, 0), cluster=OTHER) is None
+    assert egress.slots[Counter.FRAMES_DROPPED] == 1
 
 
 def test_q5_a_damaged_body_is_named_with_its_lsns_and_raft_hears_of_it_once(egress):

@@ -8,7 +8,13 @@ import msgspec
 import pytest
 from crc32c import crc32c
 
-from logstore.errors import FormatError, InvalidRequest, UnknownMessageType, UnsupportedVersion
+from logstore.errors import (
+    DamagedMessage,
+    FormatError,
+    InvalidRequest,
+    UnknownMessageType,
+    UnsupportedVersion,
+)
 from logstore.format.client_messages import (
     ACK_ROW,
     APPEND_PREFIX,
@@ -25,7 +31,7 @@ from logstore.format.client_messages import (
 from logstore.format.entry import EntryHeader
 from logstore.format.message import (
     ENVELOPE_SIZE,
-    correlation_of,
+    checked_envelope,
     decode_message,
     encode_message,
     register,
@@ -78,11 +84,14 @@ def test_an_unknown_type_is_told_apart_from_damage() -> None:
     with pytest.raises(UnknownMessageType) as caught:
         decode_message(unknown)
     assert caught.value.number == 999
-    assert correlation_of(unknown) == 7
+    envelope = checked_envelope(unknown)
+    assert envelope is not None
+    assert (envelope.correlation, envelope.sender) == (7, 1)
     frame = bytearray(encoded(DoneReply(1)))
     frame[6] ^= 0x40
-    with pytest.raises(FormatError, match="CRC"):
+    with pytest.raises(DamagedMessage, match="CRC"):
         decode_message(bytes(frame))
+    assert checked_envelope(bytes(frame)) is None
 
 
 def test_a_foreign_magic_is_refused() -> None:

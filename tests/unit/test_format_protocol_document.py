@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from actors.topology import Counter
 from logstore.errors import ErrorCode
 from logstore.format import client_messages, message, peer_messages
 from logstore.settings import PortOffset
@@ -41,6 +42,14 @@ def test_every_error_code_has_its_row(code: ErrorCode) -> None:
 @pytest.mark.parametrize("offset", PortOffset)
 def test_every_port_has_its_row(offset: PortOffset) -> None:
     assert f"\n| base + {offset.value} |" in TEXT
+
+
+def test_every_counter_that_shows_silence_is_one_of_a_replica() -> None:
+    text = TEXT.partition("### What is answered, and what is not")[2].partition("\n## ")[0]
+    named = {counter.name.lower() for counter in Counter}
+    found = set(re.findall(r"\| (\w*) \|$", text, re.MULTILINE)) - {"", "counter"}
+    assert len(found) == 6
+    assert found <= named
 
 
 @pytest.mark.parametrize("magic", ["LMSG", "LBAT", "LGRP", "LREC", "LSEG", "LMET", "LOPN", "LEXP",

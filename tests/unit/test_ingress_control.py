@@ -17,6 +17,7 @@ from logstore import limits
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
     DoneReply,
+    ErrorReply,
     InitializeRequest,
     MetadataRequest,
     StatusRequest,
@@ -169,7 +170,9 @@ def test_an_unknown_type_is_refused_and_garbage_is_dropped(stage):
         assert client.answer() is None
     link.try_send(client.socket, [b"two", b"frames"])
     stage.work()
-    assert stage.counter(Counter.FRAMES_DROPPED) == 5
+    dropped, damaged = Counter.FRAMES_DROPPED, Counter.FRAMES_DAMAGED
+    assert (stage.counter(dropped), stage.counter(damaged)) == (3, 1)
+    assert stage.counter(Counter.REQUESTS_INVALID) == 1
 
 
 def _with_crc(frame):
@@ -177,6 +180,16 @@ def _with_crc(frame):
 
     frame[12:16] = crc32c(bytes(frame[16:]), crc32c(bytes(frame[:12]))).to_bytes(4, "little")
     return frame
+
+
+def test_an_answer_to_another_cluster_that_somebody_hands_on_here_is_not_answered(stage):
+    """Two clusters' ports would refuse each other's refusals for ever."""
+    client = stage.client()
+    client.ask(ErrorReply(ErrorCode.WRONG_CLUSTER, 0, 0, 0, b"no"), cluster_id=b"another cluster!")
+    assert client.answer() is None
+    assert stage.counter(Counter.FRAMES_DROPPED) == 1
+    client.ask(StatusRequest(), cluster_id=b"another cluster!")
+    assert client.answer().code == ErrorCode.WRONG_CLUSTER
 
 
 def test_pending_requests_are_bounded_in_number_and_time(stage, monkeypatch):

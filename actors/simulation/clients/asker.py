@@ -43,7 +43,7 @@ class Asker:
         )
         self._wire = wire
         self._correlation = 0
-        self._unsent: bytes | None = None
+        self._unsent: list[tuple[bytes, ...]] = []  # messages, each its frames
         self._expects: type[Any] = ErrorReply
         self._deadline_ns = NEVER_NS
         self._send_again_ns = NEVER_NS
@@ -58,14 +58,27 @@ class Asker:
         self, request: msgspec.Struct, expects: type[Any], now_ns: int, *, wait_ns: int = 0
     ) -> None:
         """Begin a request. An earlier one is given up. `wait_ns`: how long the node may take."""
-        self._correlation, self._unsent = self._wire.encode(request)
+        correlation, frame = self._wire.encode(request)
+        self.ask_bytes(correlation, [(frame,)], expects, now_ns, wait_ns=wait_ns)
+
+    def ask_bytes(
+        self,
+        correlation: int,
+        messages: list[tuple[bytes, ...]],
+        expects: type[Any],
+        now_ns: int,
+        *,
+        wait_ns: int = 0,
+    ) -> None:
+        """The same with messages as they are, sent in this order. One answer is taken."""
+        self._correlation, self._unsent = correlation, messages
         self._expects = expects
         self._deadline_ns = now_ns + self._wire.host.patience_ns() + wait_ns
         self._try_send(now_ns)
 
     def poll(self, now_ns: int) -> Answer | None:
         """The answer, once it is there."""
-        if self._unsent is not None and now_ns >= self._send_again_ns:
+        if self._unsent and now_ns >= self._send_again_ns:
             self._try_send(now_ns)
         while (frames := link.try_receive(self.socket)) is not None:
             decoded = self._wire.decode(frames[0])
@@ -86,7 +99,7 @@ class Asker:
     def next_timer_ns(self) -> int:
         if self._correlation == 0:
             return NEVER_NS
-        if self._unsent is None:
+        if not self._unsent:
             return self._deadline_ns
         return min(self._deadline_ns, self._send_again_ns)
 
@@ -94,10 +107,10 @@ class Asker:
         self.socket.close(0)
 
     def _try_send(self, now_ns: int) -> None:
-        if self._unsent is not None:
-            if link.try_send(self.socket, (self._unsent,)):
-                self._unsent = None
-                self._gap_ns = _GAP_MIN_NS
-            else:
+        while self._unsent:
+            if not link.try_send(self.socket, self._unsent[0]):
                 self._send_again_ns = now_ns + self._gap_ns
                 self._gap_ns = min(2 * self._gap_ns, _GAP_MAX_NS)
+                return
+            del self._unsent[0]
+            self._gap_ns = _GAP_MIN_NS

@@ -8,6 +8,7 @@ from actors.simulation.mutants import (
     log_mutants,
     read_mutants,
     recovery_mutants,
+    request_mutants,
     ring_mutants,
     session_mutants,
     storage_mutants,
@@ -24,6 +25,7 @@ CATALOGUE: tuple[Mutant, ...] = (
     *recovery_mutants.MUTANTS,
     *session_mutants.MUTANTS,
     *cursor_mutants.MUTANTS,
+    *request_mutants.MUTANTS,
     *ring_mutants.MUTANTS,
 )
 
