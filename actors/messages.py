@@ -19,6 +19,7 @@ from logstore.raft.bootstrap import SaveInit, SendInit
 # Ingress and egress both ask raft for read indexes. Ids of ingress have this bit, egress' are times
 # and have not: by it the answer finds its way back, and the core need not know who asked.
 READS_OF_INGRESS = 1 << 63
+NO_LSN = Lsn(0)
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=180):
@@ -68,11 +69,13 @@ class CreateLog(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=185)
 
 
 class FaultyRange(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Entries [first_index, last_index] are damaged on this disk."""
+    """Entries [first_index, last_index] are damaged on this disk. They hold [first_lsn, last_lsn],
+    where the entries around them say so and the writer has looked, else 0."""
 
     first_index: Index
     last_index: Index
-    reason: str
+    first_lsn: Lsn = NO_LSN
+    last_lsn: Lsn = NO_LSN
 
 
 class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=186):
@@ -129,10 +132,28 @@ class Watching(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=192):
     is_watching: bool
 
 
+class RotReported(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=193):
+    """A reader to raft: the live entry `index`, which holds [first_lsn, last_lsn], is damaged on
+    disk (Q5). 0, 0: not even the entries around it say which LSNs it holds."""
+
+    index: Index
+    first_lsn: Lsn
+    last_lsn: Lsn
+
+
+class Part(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=194):
+    """Piece `number`, from 0 on, of an encoded message that is too large for its ring. The pieces
+    of one message follow each other; `station` cuts and joins, actors see the message only."""
+
+    number: int
+    is_last: bool
+    piece: bytes
+
+
 ToRaft = (
     events.Proposed | events.AppendReceived | events.ControlReceived | events.StreamAnswer
     | events.Persisted | events.MetaPersisted | events.TransferRequested
-    | events.ReadIndexRequested | events.DiskFullChanged | events.EntryRotted
+    | events.ReadIndexRequested | events.DiskFullChanged | RotReported
     | InitReceived | InitRequested | InitSaved | LogRecovered | ProcessGone | StopRequested
     | StatusRequested | Watching
 )  # fmt: skip
@@ -144,7 +165,7 @@ ToIngress = (
 )  # fmt: skip
 ToEgress = effects.EgressEffect | Identity
 ToSupervisor = StopReady
-RingMessage = ToRaft | ToWriter | ToReplicator | ToIngress | ToEgress | ToSupervisor
+RingMessage = ToRaft | ToWriter | ToReplicator | ToIngress | ToEgress | ToSupervisor | Part
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[RingMessage] = msgspec.msgpack.Decoder(RingMessage)

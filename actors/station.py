@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -25,6 +25,10 @@ from transport.payload_ring import PayloadRingReader, PayloadRingWriter, RingFre
 
 SPILL_MAX = 65_536  # messages a slow reader may leave behind; credit keeps it far below (M8)
 DRAIN_MAX = 256  # messages taken per ring and do_work: about 1 ms of a receiver's time
+# A message above a ring's bound crosses in pieces, each of a quarter of that bound: an eighth of
+# the ring, so that some are sent while others are read. 200,000 term runs are 30 of 128 KiB.
+PIECE_SHARE = 4
+PART_MARGIN_BYTES = 24  # of an encoded Part beside its piece
 
 
 class Outbox:
@@ -42,6 +46,13 @@ class Outbox:
         self.send_encoded(messages.encode(message))
 
     def send_encoded(self, encoded: bytes) -> None:
+        if len(encoded) > self._ring.message_bytes_max:
+            for part in _parts(encoded, self._ring.message_bytes_max):
+                self._send_whole(part)
+        else:
+            self._send_whole(encoded)
+
+    def _send_whole(self, encoded: bytes) -> None:
         if self._spill or not self._ring.offer(encoded):
             if len(self._spill) >= SPILL_MAX:
                 raise InvariantViolated("a command ring's reader is 65,536 messages behind (M8)")
@@ -77,10 +88,39 @@ class Inbox:
 
     def __init__(self, ring: CommandRingReader) -> None:
         self._ring = ring
+        self._pieces: list[bytes] = []  # of a message whose end has not come yet
 
     def receive(self, limit: int = DRAIN_MAX) -> list[messages.RingMessage]:
         drained = self._ring.drain(limit)
-        return [messages.decode(encoded) for encoded in drained] if drained else []
+        if not drained:
+            return []
+        received = [messages.decode(encoded) for encoded in drained]
+        return self._joined(received) if messages.Part in map(type, received) else received
+
+    def _joined(self, received: list[messages.RingMessage]) -> list[messages.RingMessage]:
+        """Pieces become their message. A sender that died amid one is followed by another, which
+        begins with a whole message or with piece 0: what it left is dropped."""
+        joined: list[messages.RingMessage] = []
+        for message in received:
+            if not isinstance(message, messages.Part):
+                joined.append(message)
+                continue
+            if message.number == 0:
+                self._pieces = []
+            if message.number != len(self._pieces):
+                continue
+            self._pieces.append(message.piece)
+            if message.is_last:
+                joined.append(messages.decode(b"".join(self._pieces)))
+                self._pieces = []
+        return joined
+
+
+def _parts(encoded: bytes, message_bytes_max: int) -> Iterator[bytes]:
+    step = max(1, message_bytes_max // PIECE_SHARE - PART_MARGIN_BYTES)
+    for number, start in enumerate(range(0, len(encoded), step)):
+        end = start + step
+        yield messages.encode(messages.Part(number, end >= len(encoded), encoded[start:end]))
 
 
 class Regions(msgspec.Struct, frozen=True):

@@ -97,6 +97,10 @@ DESCRIPTORS_KEPT = 4_096
 SESSION_IDLE_MIN_NS = 60_000_000_000
 # Requests of clients that wait for raft or for a commit: 1,024 x about 200 B.
 REQUESTS_PENDING_MAX = 1_024
+# Damaged ranges that a status names, beside their number: 64 x about 90 B. Whose LSNs are known by
+# heart: 4,096 x about 100 B.
+STATUS_FAULTY_MAX = 64
+FAULTY_LSNS_KEPT = 4_096
 REQUEST_TIMEOUT_NS = 10_000_000_000
 # Answers that wait for a commit, each with a window of up to 4,096 rows: 64 x about 0.4 MB.
 HELD_ANSWERS_MAX = 64

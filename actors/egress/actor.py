@@ -13,14 +13,14 @@ from actors import topology
 from actors.egress.reads import Bounds
 from actors.egress.requests import ANSWERS_QUEUED_MAX, Requests
 from actors.egress.tail import Tail
-from actors.messages import Identity, Watching
+from actors.messages import Identity, RotReported, Watching
 from actors.station import Station
 from actors.topology import Counter
 from logstore.limits import CONTROL_MESSAGE_MAX_BYTES
 from logstore.model import Index, Lsn
 from logstore.raft.effects import ReadIndexAnswered
-from logstore.raft.events import EntryRotted
 from logstore.settings import PortOffset
+from logstore.storage.damaged_lsns import UNKNOWN_LSNS, damaged_lsns
 from logstore.storage.log_reader import LogReader
 from transport import link
 
@@ -134,4 +134,5 @@ class EgressActor:
         if len(self._rotted) >= ROT_REMEMBERED_MAX:
             self._rotted.clear()
         self._rotted.add(index)
-        self._to_raft.send(EntryRotted(index))
+        lsns = UNKNOWN_LSNS if self._log is None else damaged_lsns(self._log, index, index)
+        self._to_raft.send(RotReported(index, *lsns))

@@ -21,6 +21,7 @@ from actors.ingress.groups import Group
 from actors.ingress.ports import Log, ToRaft
 from actors.ingress.proposals import Proposals
 from actors.ingress.rebuild import Rebuild
+from actors.messages import RotReported
 from actors.topology import Counter
 from logstore import limits
 from logstore.errors import CorruptData
@@ -28,7 +29,6 @@ from logstore.format.cursor_entries import Cursor, encode_cursor
 from logstore.format.session_entries import ExpireEntry, OpenEntry, encode_expire, encode_open
 from logstore.model import NO_INDEX, NO_TERM, EntryKind
 from logstore.raft.effects import Accepted, AdmissionClosed, Admit, Committed, TermEnded
-from logstore.raft.events import EntryRotted
 from logstore.session.fold import encode_snapshot
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Session, WindowRow
@@ -187,7 +187,7 @@ class Admission:
                 return 1
             index = rebuild.next_index
             _log.error("admission stays closed: entry %d is damaged: %s", index, damage)
-            self._to_raft.send(EntryRotted(index))
+            self._to_raft.send(RotReported(index, *rebuild.damaged_lsns()))
             rebuild.close()
             self._rebuild = None
             return 1

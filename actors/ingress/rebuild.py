@@ -19,6 +19,7 @@ from logstore.model import NO_INDEX, EntryKind, Index, Lsn
 from logstore.raft.effects import Admit
 from logstore.session.fold import FOLDED_KINDS, fold_entry
 from logstore.session.table import SessionTable
+from logstore.storage.damaged_lsns import UNKNOWN_LSNS, damaged_lsns
 
 
 class Rebuild:
@@ -76,6 +77,12 @@ class Rebuild:
         self.began_at_snapshot = bool(newest)
         self.next_index = newest or Index(log.start.index + 1)
         self._log = log
+
+    def damaged_lsns(self) -> tuple[Lsn, Lsn]:
+        """Of the entry that the walk stopped at, as far as its neighbours say."""
+        if self._log is None:
+            return UNKNOWN_LSNS
+        return damaged_lsns(self._log, self.next_index, self.next_index)
 
     def close(self) -> None:
         if self._log is not None:

@@ -21,6 +21,7 @@ from actors.messages import (
     InitSaved,
     LogRecovered,
     ProcessGone,
+    RotReported,
     StatusRequested,
     StopReady,
     StopRequested,
@@ -30,7 +31,7 @@ from actors.raft.birth import Birth
 from actors.raft.log_files import FileLogView
 from actors.raft.ring_ledger import RingLedger
 from actors.raft.routes import Routes
-from actors.raft.status import status_document
+from actors.raft.status import FaultyLsns, status_document
 from actors.station import Inbox, Station
 from actors.topology import Counter
 from logstore.errors import ErrorCode
@@ -47,6 +48,7 @@ from logstore.raft.effects import (
 from logstore.raft.events import (
     AppendReceived,
     DiskFullChanged,
+    EntryRotted,
     Event,
     IngressStalled,
     Proposed,
@@ -91,6 +93,7 @@ class RaftActor:
         self._core: RaftCore | None = None
         self._birth: Birth | None = None
         self._recovered: LogRecovered | None = None
+        self._faulty_lsns = FaultyLsns()
         self._ingress_loops = station.slot(f"{topology.INGRESS}.loops")
         self._ingress_seen = (0, 0)
         self._ingress_patience_ns = 2 * station.config.raft.election_timeout_ns
@@ -148,6 +151,8 @@ class RaftActor:
                     self._birth.take(message)
                 elif isinstance(message, InitRequested):
                     self._refuse_init(message)
+            case RotReported():
+                self._on_rot(message)
             case Watching():
                 self._routes.set_watched(is_watched=message.is_watching)
             case ProcessGone():
@@ -157,13 +162,25 @@ class RaftActor:
             case StatusRequested():
                 refusal = self._birth.refusal if self._birth is not None else ""
                 self._routes.ingress.send(
-                    status_document(message, self._station, self._core, self._recovered, refusal)
+                    status_document(
+                        message,
+                        self._station,
+                        self._core,
+                        self._recovered,
+                        refusal=refusal,
+                        faulty_lsns=self._faulty_lsns,
+                    )
                 )
             case _:
                 if self._core is not None:
                     self._step(self._core, message)
                 else:
                     self._take_early(message)
+
+    def _on_rot(self, report: RotReported) -> None:
+        if self._core is not None:
+            self._faulty_lsns.take(report.index, report.first_lsn, report.last_lsn)
+            self._step(self._core, EntryRotted(report.index))
 
     def _take_early(self, message: Any) -> None:
         """Before there is a core: peers ask again, our own processes get an answer."""
@@ -200,6 +217,7 @@ class RaftActor:
     def _on_recovered(self, recovered: LogRecovered) -> None:
         """The writer has recovered: run the core, or the bootstrap when there is no log yet."""
         self._recovered = recovered
+        self._faulty_lsns.take_recovered(recovered)
         self._announce(recovered)
         if recovered.damage:
             log.error("this replica may not vote or acknowledge: %s", recovered.damage)

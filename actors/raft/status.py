@@ -6,11 +6,45 @@ from typing import Any
 
 import msgspec
 
-from actors.messages import LogRecovered, StatusReported, StatusRequested
+from actors.messages import NO_LSN, LogRecovered, StatusReported, StatusRequested
 from actors.station import Station
 from actors.topology import Counter
-from logstore.model import Index, ReplicaState
+from logstore.limits import FAULTY_LSNS_KEPT, STATUS_FAULTY_MAX
+from logstore.model import Index, Lsn, ReplicaState
 from logstore.raft.core import RaftCore
+
+
+class FaultyLsns:
+    """What was told of the LSNs of damaged entries. A status looks them up here: to read them from
+    the disk that is damaged would hold up heartbeats. The oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._lsns: dict[Index, tuple[Lsn, Lsn]] = {}
+
+    def take_recovered(self, recovered: LogRecovered) -> None:
+        """The ranges that recovery found, by their ends."""
+        for each in recovered.faulty[:STATUS_FAULTY_MAX]:
+            if each.first_index == each.last_index:
+                self.take(each.first_index, each.first_lsn, each.last_lsn)
+            else:
+                self.take(each.first_index, each.first_lsn, NO_LSN)
+                self.take(each.last_index, NO_LSN, each.last_lsn)
+
+    def take(self, index: Index, first_lsn: Lsn, last_lsn: Lsn) -> None:
+        """The entry at `index` begins and ends with these LSNs; 0: unknown."""
+        if len(self._lsns) >= FAULTY_LSNS_KEPT:
+            del self._lsns[next(iter(self._lsns))]
+        self._lsns[index] = (first_lsn, last_lsn)
+
+    def row(self, first: Index, last: Index) -> dict[str, int | None]:
+        """A faulty range as indexes and, as far as they were told, LSNs."""
+        unknown = (NO_LSN, NO_LSN)
+        return {
+            "first_index": first,
+            "last_index": last,
+            "first_lsn": self._lsns.get(first, unknown)[0] or None,
+            "last_lsn": self._lsns.get(last, unknown)[1] or None,
+        }
 
 
 def status_document(
@@ -18,10 +52,13 @@ def status_document(
     station: Station,
     core: RaftCore | None,
     recovered: LogRecovered | None,
+    *,
     refusal: str,
+    faulty_lsns: FaultyLsns,
 ) -> StatusReported:
     """Role, term, leader, positions, faulty ranges; before the core runs, the bootstrap's state.
     `refusal`: why the bootstrap keeps this replica out, empty when nothing speaks against it.
+    Of the faulty ranges it has the first ones and their number. No disk is read.
     """
     slots = station.slots
     visible = slots[Counter.VISIBLE]
@@ -36,7 +73,7 @@ def status_document(
         "is_disk_full": bool(slots[Counter.DISK_FULL]),
     }
     if core is None:
-        facts |= {"role": "none", "term": 0, "leader": 0, "faulty": []}
+        facts |= {"role": "none", "term": 0, "leader": 0, "faulty": [], "faulty_count": 0}
     else:
         facts |= {
             "role": core.role.name.lower(),
@@ -48,23 +85,7 @@ def status_document(
             "persisted_index": core.persisted,
             "is_admitting": core.open_gen is not None,
             "match": {str(peer): match for peer, match in core.match.items()},
-            "faulty": [_faulty_row(core, first, last) for first, last in core.faulty],
+            "faulty": [faulty_lsns.row(*each) for each in core.faulty[:STATUS_FAULTY_MAX]],
+            "faulty_count": len(core.faulty),
         }
     return StatusReported(request.request_id, msgspec.json.encode(facts))
-
-
-def _faulty_row(core: RaftCore, first: Index, last: Index) -> dict[str, int | None]:
-    """A faulty range as indexes and, where its records can be read, LSNs."""
-    return {
-        "first_index": first,
-        "last_index": last,
-        "first_lsn": _lsn(core, first, is_last=False),
-        "last_lsn": _lsn(core, last, is_last=True),
-    }
-
-
-def _lsn(core: RaftCore, index: Index, *, is_last: bool) -> int | None:
-    row = core.row(index)
-    if row is None:
-        return None
-    return row.header.next_lsn - 1 if is_last else row.header.first_lsn

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from actors import topology
-from actors.messages import Identity, InitReceived
+from actors.messages import Identity, InitReceived, RotReported
 from actors.replicator.bodies import Bodies
 from actors.station import Station
 from actors.topology import Counter, counter_of
@@ -28,10 +28,10 @@ from logstore.format.peer_messages import (
     InitStatus,
 )
 from logstore.limits import BULK_WINDOW_ENTRIES, CONTROL_MESSAGE_MAX_BYTES
-from logstore.model import Index, NodeId
+from logstore.model import Index, Lsn, NodeId
 from logstore.raft.bootstrap import SendInit
 from logstore.raft.effects import Describe, Lead, Rewind, Send, StopLeading
-from logstore.raft.events import ControlReceived, EntryRotted, StreamAnswer
+from logstore.raft.events import ControlReceived, StreamAnswer
 from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing
 from logstore.settings import PortOffset
 from transport import link
@@ -250,8 +250,8 @@ class ReplicatorActor:
         self._retry_ns = self._now_ns + self._retry_wait_ns
         self._retry_wait_ns = min(2 * self._retry_wait_ns, RETRY_MAX_NS)
 
-    def _report_rot(self, index: Index) -> None:
-        self._to_raft.send(EntryRotted(index))
+    def _report_rot(self, index: Index, first_lsn: Lsn, last_lsn: Lsn) -> None:
+        self._to_raft.send(RotReported(index, first_lsn, last_lsn))
 
     def _append(self, step: SendFromRing | SendFromFile) -> list[bytes] | None:
         """The frames of one append; None when the entry cannot be read now."""

@@ -14,19 +14,22 @@ from actors.station import Station
 from actors.topology import Counter
 from logstore.errors import CorruptData
 from logstore.format.entry import EntryHeader
-from logstore.model import NO_INDEX, Index
+from logstore.model import NO_INDEX, Index, Lsn
 from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing
+from logstore.storage.damaged_lsns import damaged_lsns
 from logstore.storage.log_reader import LogReader
+
+ReportRot = Callable[[Index, Lsn, Lsn], None]
 
 
 class Bodies:
     """Entry headers and bodies for one stream; owns the HOLD of its replicator.
 
-    `report_rot`: called once with an entry that is committed, written and cannot be read. Without
-    it nobody would learn why the follower gets no further (Q3, Q5).
+    `report_rot`: called once with an entry that is committed, written and cannot be read, and its
+    LSNs. Without it nobody would learn why the follower gets no further (Q3, Q5).
     """
 
-    def __init__(self, station: Station, *, report_rot: Callable[[Index], None]) -> None:
+    def __init__(self, station: Station, *, report_rot: ReportRot) -> None:
         self._report_rot = report_rot
         self._rotted = NO_INDEX
         self._slots = station.slots
@@ -93,7 +96,7 @@ class Bodies:
             is_damage = is_in_files and isinstance(error, CorruptData) and index <= step.commit
             if is_damage and index != self._rotted:
                 self._rotted = index
-                self._report_rot(index)
+                self._report_rot(index, *damaged_lsns(log, index, index))
             return None
         if isinstance(step, SendFromRing) and header != step.header:
             return None  # the ring's bytes went before the files got them (W5)

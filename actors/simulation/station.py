@@ -47,13 +47,12 @@ _METRICS = frozenset(
 ) | {topology.Counter.IS_LEADER, topology.Counter.TERM, topology.Counter.LAST_INDEX}
 # What says that the files have something must not say so before they have it.
 _OF_FILES = frozenset((topology.Counter.WRITTEN, topology.Counter.MAP_GENERATION))
-# Rings that carry whole reports: what recovery found, a status. Half of a ring is the most that
-# fits into it.
+
+# Rings that carry whole reports: what recovery found, a status. So small that most go in pieces.
 _REPORTS = (
     topology.ring_name(topology.WRITER, topology.RAFT),
     topology.ring_name(topology.RAFT, topology.INGRESS),
 )
-REPORTS_BYTES_MIN = 4 << 10
 
 
 class SimulatedRegions:
@@ -73,9 +72,7 @@ class SimulatedRegions:
         self.is_lagging = is_lagging
         self.rings = {
             name: SimulatedCommandRing(
-                max(command_ring_bytes, REPORTS_BYTES_MIN)
-                if name in _REPORTS
-                else command_ring_bytes
+                command_ring_bytes // 2 if name in _REPORTS else command_ring_bytes
             )
             for name in topology.rings(node, nodes)
         }

@@ -33,6 +33,8 @@ from logstore.raft.events import DiskFullChanged, MetaPersisted, Persisted
 from logstore.storage.log_writer import AppendedGroup, EntryToWrite
 
 SPARE_RETRY_NS = 1_000_000_000
+# What found no room in the ring to raft is offered again this soon: a long report of recovery.
+RING_RETRY_NS = 1_000_000
 # A flush group lies in one segment (S6), which holds at least four of the largest entry and 256
 # records: a quarter of it and one entry more always fit.
 GROUP_SEGMENT_SHARE = 4
@@ -61,12 +63,14 @@ class WriterActor:
         self._spare_due_ns = 0
         self._full_until_ns = 0
         self._is_full = False
+        self._now_ns = 0
         self._commit = NO_INDEX  # highest commit index raft has told us of (F8)
 
     def on_start(self) -> None:
         self._answer(self._folder.recover())
 
     def do_work(self, now_ns: int) -> int:
+        self._now_ns = now_ns
         work = self._take_commands()
         for lane in (self._records_lane, self._meta_lane, self._spare_lane):
             lane.check()
@@ -82,9 +86,12 @@ class WriterActor:
         return ()
 
     def next_timer_ns(self) -> int:
+        timer_ns = self._spare_retry_ns
         if self._queue:
-            return min(self._spare_retry_ns, self._full_until_ns)
-        return self._spare_retry_ns
+            timer_ns = min(timer_ns, self._full_until_ns)
+        if self._to_raft.is_congested:
+            timer_ns = min(timer_ns, self._now_ns + RING_RETRY_NS)
+        return timer_ns
 
     def on_close(self) -> None:
         for lane in (self._records_lane, self._meta_lane, self._spare_lane):

@@ -5,6 +5,8 @@ Owns what is told to raft about what recovery found. META has one saver at a tim
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from actors import topology
@@ -12,14 +14,21 @@ from actors.messages import FaultyRange, LogRecovered
 from actors.station import Station
 from actors.topology import Counter
 from logstore.errors import CorruptData, InvariantViolated, MetaLost
+from logstore.limits import STATUS_FAULTY_MAX
 from logstore.model import NO_INDEX, NO_NODE, NO_TERM, Lsn, NodeId, ReplicaState, Term
 from logstore.raft.bootstrap import SaveInit
+from logstore.storage import verdict as faults
+from logstore.storage.damaged_lsns import damaged_lsns
+from logstore.storage.log_reader import LogReader
 from logstore.storage.log_writer import LogWriter
 from logstore.storage.meta_store import MetaStore
 from logstore.storage.recovery import Recovered, create_log, recover, unborn_start
 from logstore.storage.segment import SegmentOptions
 
 UUID_BYTES = 16
+LOGGED_MAX = 8  # damaged ranges that the log names
+
+_log = logging.getLogger("logstore.writer")
 
 
 class Folder:
@@ -61,7 +70,25 @@ class Folder:
         self._meta = recovered.meta
         self._log = recovered.writer
         self.count_bytes()
-        return _report(recovered)
+        return _report(recovered, self._faulty_ranges(recovered))
+
+    def _faulty_ranges(self, recovered: Recovered) -> tuple[FaultyRange, ...]:
+        """With the LSNs of those that a status names, read here: raft's loop reads no disk."""
+        found = recovered.faulty
+        if not found:
+            return ()
+        _log.error("%d damaged ranges: %s", len(found), _words(found))
+        reader = LogReader(self._disk, self._station.folder)
+        try:
+            ranges = []
+            for each in found[:STATUS_FAULTY_MAX]:
+                lsns = damaged_lsns(reader, each.first, each.last)
+                ranges.append(FaultyRange(each.first, each.last, *lsns))
+                self._tick()
+        finally:
+            reader.close()
+        rest = found[STATUS_FAULTY_MAX:]
+        return (*ranges, *(FaultyRange(each.first, each.last) for each in rest))
 
     def save_vote(self, *, term: Term, vote: NodeId) -> None:
         meta = self._opened_meta()
@@ -143,7 +170,13 @@ class Folder:
         self._slots[self._loops] += 1
 
 
-def _report(recovered: Recovered) -> LogRecovered:
+def _words(found: tuple[faults.FaultyRange, ...]) -> str:
+    """The first ones, for the log."""
+    shown = [f"entries {each.first} to {each.last}: {each.reason}" for each in found[:LOGGED_MAX]]
+    return "; ".join([*shown, "…"] if len(found) > LOGGED_MAX else shown)
+
+
+def _report(recovered: Recovered, faulty: tuple[FaultyRange, ...]) -> LogRecovered:
     start = recovered.start
     has_entries = recovered.last.header.index > start.index
     return LogRecovered(
@@ -162,7 +195,7 @@ def _report(recovered: Recovered) -> LogRecovered:
         term_runs=recovered.term_runs,
         commit_floor=recovered.commit_floor,
         persisted=recovered.persisted,
-        faulty=tuple(FaultyRange(each.first, each.last, each.reason) for each in recovered.faulty),
+        faulty=faulty,
         damage="",
     )
 

@@ -22,6 +22,8 @@ from logstore.client.client import connect
 from logstore.client.verification import Verification
 from logstore.model import FIRST_LSN
 
+RANGES_SHOWN = 4  # damaged ranges in a row of a table
+
 
 @click.command()
 @endpoint_option
@@ -103,7 +105,7 @@ def _print_status(found: dict[str, Any]) -> None:
             str("-" if row["lag_lsn"] is None else row["lag_lsn"]),
             f"{sum(each['cpu_percent'] for each in processes):.0f}",
             f"{sum(each['rss_mb'] for each in processes):.0f}",
-            ", ".join(_range_words(each) for each in row["faulty"]) or "none",
+            _faulty_words(row["faulty"], row.get("faulty_count", len(row["faulty"]))),
         )
     leader = f"node {found['leader']} leads" if found["leader"] else "nobody leads"
     console = Console()
@@ -124,16 +126,24 @@ def _trouble(row: dict[str, Any]) -> str:
 def _print_verification(found: Verification) -> None:
     table = Table("node", "payloads", "last LSN", "chain", "damage")
     for row in found.replicas:
-        damage = row.error or ", ".join(_range_words(each) for each in row.faulty)
-        table.add_row(
-            str(row.node), str(row.payloads), str(row.last_lsn), row.chain, damage or "none"
-        )
+        damage = row.error or _faulty_words(row.faulty, len(row.faulty))
+        table.add_row(str(row.node), str(row.payloads), str(row.last_lsn), row.chain, damage)
     console = Console()
     console.print(table)
     verdict = "equal" if found.chains_equal else "NOT equal"
     console.print(f"chains are {verdict} up to LSN {found.compared_lsn}")
 
 
+def _faulty_words(faulty: list[dict[str, Any]], count: int) -> str:
+    """The first damaged ranges and the number of all; `--json` lists more."""
+    shown = faulty[:RANGES_SHOWN]
+    more = [f"and {count - len(shown)} more"] if count > len(shown) else []
+    return ", ".join([*map(_range_words, shown), *more]) or "none"
+
+
 def _range_words(faulty: dict[str, Any]) -> str:
     reason = f" ({faulty['reason']})" if faulty.get("reason") else ""
-    return f"LSN {faulty.get('first_lsn')} to {faulty.get('last_lsn')}{reason}"
+    first, last = faulty.get("first_lsn"), faulty.get("last_lsn")
+    if first is None and last is None:
+        return f"entry {faulty.get('first_index')} to {faulty.get('last_index')}{reason}"
+    return f"LSN {first or '?'} to {last or '?'}{reason}"

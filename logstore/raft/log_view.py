@@ -112,10 +112,9 @@ class EntryLog:
 
     def last_at_or_below_term(self, index: Index, term: Term) -> Index:
         """The highest index in [start.index, index] whose term is at most `term`."""
-        run = bisect_right(self._run_firsts, index) - 1
-        while run >= 0 and self._run_terms[run] > term:
-            index = Index(self._run_firsts[run] - 1)
-            run -= 1
+        above = bisect_right(self._run_terms, term)  # the first run of a later term
+        if above < len(self._run_firsts):
+            index = min(index, Index(self._run_firsts[above] - 1))
         return max(index, self.start.index)
 
     def row(self, index: Index) -> Row | None:

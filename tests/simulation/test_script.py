@@ -22,7 +22,6 @@ from actors.simulation.draw_episodes import CALLS_MAX
 from actors.simulation.draw_ground import SAFETY_MAX_NS, SAFETY_MIN_NS
 from actors.simulation.draw_rot import ROT_KINDS
 from actors.simulation.faults import Fault, FaultClass, FaultKind, Ground, RotPlace, Script
-from actors.simulation.station import REPORTS_BYTES_MIN
 from logstore.format.batch import batch_size
 from transport.command_ring import message_bytes_max
 
@@ -119,7 +118,6 @@ def test_relations_of_the_configuration_hold(scripts: list[Script]) -> None:
         assert ground.ring_bytes >= 4 * largest + peers * ground.bulk_window_bytes
         assert ground.segment_bytes >= 4 * largest
         assert message_bytes_max(ground.command_ring_bytes) >= 256
-        assert message_bytes_max(REPORTS_BYTES_MIN) >= 1_024
 
 
 def test_twenty_appends_a_second_are_meant_and_the_largest_batch_fits(

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from actors.egress.requests import ANSWERS_QUEUED_MAX, SERVED_MAX, WAITING_MAX
+from actors.messages import RotReported
 from actors.topology import Counter
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
@@ -21,7 +22,7 @@ from logstore.format.client_messages import (
     WatermarksRequest,
 )
 from logstore.raft.effects import ReadIndexAnswered
-from logstore.raft.events import EntryRotted, ReadIndexRequested
+from logstore.raft.events import ReadIndexRequested
 from tests.unit.egress_stage import EgressStage, batch, fetch
 from transport import link
 
@@ -224,7 +225,7 @@ def test_q5_a_damaged_body_is_named_with_its_lsns_and_raft_hears_of_it_once(egre
     for _ in range(3):
         reply = client.ask(fetch(2))[0]
         assert (reply.code, reply.first, reply.last) == (ErrorCode.CORRUPT_DATA, 2, 2)
-    assert egress.heard() == [EntryRotted(2)]
+    assert egress.heard() == [RotReported(2, 2, 2)]
 
 
 def test_q5_a_damaged_record_hides_nothing_before_it_and_raft_hears_of_it(egress):
@@ -238,7 +239,7 @@ def test_q5_a_damaged_record_hides_nothing_before_it_and_raft_hears_of_it(egress
     assert egress.heard() == []
     reply = client.ask(fetch(4))[0]
     assert (reply.code, reply.first, reply.last) == (ErrorCode.CORRUPT_DATA, 4, 4)
-    assert egress.heard() == [EntryRotted(4)]
+    assert egress.heard() == [RotReported(4, 4, 4)]
     assert pieces_of(client.ask(fetch(5))) == [(5, 5, 1)]
 
 
@@ -255,7 +256,7 @@ def test_q5_damaged_records_are_named_as_one_range_wherever_a_read_begins(egress
     ]
     assert pieces_of(client.ask(fetch(2))) == [(2, 2, 1)]
     assert pieces_of(client.ask(fetch(6))) == [(6, 7, 1)]
-    assert egress.heard() == [EntryRotted(3)]
+    assert egress.heard() == [RotReported(3, 3, 0)]
 
 
 def test_q5_damage_at_the_end_reaches_to_the_visible_lsn(egress):
@@ -316,7 +317,7 @@ def test_verify_lists_damaged_bodies_and_records_and_goes_on(egress):
     assert [row["first_index"] for row in faulty] == [2, 4]
     assert (reply.last_index, reply.last_lsn) == (5, 5)
     assert reply.chain == egress.log.rows[5].chain
-    assert egress.heard() == [EntryRotted(2), EntryRotted(4)]
+    assert egress.heard() == [RotReported(2, 2, 2), RotReported(4, 4, 4)]
 
 
 def test_verify_names_a_batch_that_was_damaged_before_its_entry_was_written(egress):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors import messages
+from actors.messages import RotReported
 from actors.topology import Counter
 from logstore import limits
 from logstore.errors import ErrorCode, InvariantViolated
@@ -15,7 +16,7 @@ from logstore.format.client_messages import (
     SessionStateRequest,
 )
 from logstore.model import EntryKind
-from logstore.raft import effects, events
+from logstore.raft import effects
 from logstore.session.fold import encode_snapshot
 from tests.unit.ingress_stage import Stage, ack_rows, open_request
 
@@ -147,7 +148,7 @@ def test_a_damaged_entry_keeps_admission_closed_and_is_reported(stage):
     stage.damaged.add(3)
     stage.heard()
     reopen(stage, term=2, gen=2)
-    assert stage.heard() == [events.EntryRotted(3)]
+    assert stage.heard() == [RotReported(3, 1, 2)]
     client = stage.client()
     client.ask(open_request())
     assert client.answer().code == ErrorCode.NOT_READY

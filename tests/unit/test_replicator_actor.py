@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from actors.messages import RotReported
 from actors.topology import Counter
 from logstore.format.peer_messages import (
     AppendAccepted,
@@ -13,7 +14,7 @@ from logstore.format.peer_messages import (
     VoteReply,
 )
 from logstore.raft.effects import Rewind, Send, StopLeading
-from logstore.raft.events import ControlReceived, EntryRotted, StreamAnswer
+from logstore.raft.events import ControlReceived, StreamAnswer
 from logstore.settings import PortOffset
 from tests.unit.actor_stage import OUR_UUID, PEER_UUID, RING_BYTES
 from tests.unit.replicator_stage import PEER, STREAM, ReplicatorStage
@@ -273,7 +274,7 @@ def test_q3_a_committed_entry_that_cannot_be_read_is_reported_once(replicator):
         replicator.stage.now_ns = replicator.replicator.next_timer_ns()
         replicator.work()
     assert replicator.indexes() == [1]
-    assert replicator.heard() == [EntryRotted(2)]
+    assert replicator.heard() == [RotReported(2, 2, 0)]
 
 
 def test_what_is_not_committed_may_be_gone_by_truncation_and_is_no_damage(replicator):

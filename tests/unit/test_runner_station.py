@@ -6,7 +6,7 @@ import pytest
 
 from actors import station as station_module
 from actors import topology
-from actors.messages import InitSaved, StopReady, StopRequested
+from actors.messages import InitSaved, StatusReported, StopReady, StopRequested
 from actors.single import OrderlyStop
 from logstore.errors import InvariantViolated
 from tests.unit.actor_stage import ActorStage
@@ -64,6 +64,49 @@ def test_m8_a_reader_that_never_reads_is_an_invariant_violated(stage, outbox, mo
         outbox.send(InitSaved(1))
     with pytest.raises(InvariantViolated, match="behind"):
         outbox.send(InitSaved(1))
+
+
+def long_status(size):
+    return StatusReported(7, bytes(number % 251 for number in range(size)))
+
+
+def receive_all(stage, outbox):
+    """What raft's reader gets while the writer flushes again and again."""
+    heard = []
+    while True:
+        heard += stage.heard(topology.WRITER, topology.RAFT)
+        if not outbox.is_congested:
+            return heard + stage.heard(topology.WRITER, topology.RAFT)
+        outbox.flush()
+
+
+@pytest.mark.parametrize("size", [90, 104, 120, 121, 5_000])
+def test_m8_a_message_above_the_rings_bound_crosses_in_pieces_between_its_neighbours(
+    stage, outbox, size
+):
+    """A ring of 256 bytes takes messages of 120; nobody waits for room in it."""
+    messages = [InitSaved(1), long_status(size), long_status(size), InitSaved(2)]
+    for message in messages:
+        outbox.send(message)
+    assert receive_all(stage, outbox) == messages
+
+
+def test_what_a_sender_left_unfinished_is_dropped_with_its_rest(stage, outbox):
+    """SAFETY M3: a replicator or egress is started again and writes into the same ring."""
+    outbox.send(long_status(500))
+    assert stage.heard(topology.WRITER, topology.RAFT) == []
+    outbox.forget_unsent()
+    messages = [InitSaved(3), long_status(500)]
+    for message in messages:
+        outbox.send(message)
+    assert receive_all(stage, outbox) == messages
+
+
+def test_a_reader_that_begins_amid_a_message_takes_the_next_one(stage, outbox):
+    outbox.send(long_status(500))
+    stage.station(topology.RAFT).inbox(topology.WRITER).receive()
+    outbox.send(InitSaved(3))
+    assert receive_all(stage, outbox) == [InitSaved(3)]
 
 
 def test_what_a_dead_reader_left_can_be_forgotten(stage, outbox):

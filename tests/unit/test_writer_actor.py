@@ -6,13 +6,16 @@ from threading import Event
 
 import pytest
 
-from actors.messages import InitSaved, LogRecovered
+from actors.messages import FaultyRange, InitSaved, LogRecovered
 from actors.topology import Counter
 from logstore.errors import DiskFull, WriteFailed
+from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole
+from logstore.limits import SECTOR_BYTES
 from logstore.model import ReplicaState
 from logstore.raft.effects import SaveMeta
 from logstore.raft.events import DiskFullChanged, MetaPersisted, Persisted
 from logstore.storage.log_reader import LogReader
+from logstore.storage.segment import segment_name
 from tests.unit.writer_stage import WriterStage
 
 
@@ -228,3 +231,22 @@ def test_a_spare_that_takes_long_to_allocate_makes_no_busy_loop(born):
     go.set()
     born.settle()
     assert not born.writer._folder.log.needs_spare
+
+
+def test_damage_found_at_start_is_reported_with_its_lsns(tmp_path):
+    """SAFETY Q1: raft's loop reads no disk for a status."""
+    first = WriterStage(tmp_path)
+    first.bear()
+    for _ in range(3):
+        first.persist(304)  # a group each: its frame takes a sector
+        first.settle()
+    first.close()
+    first.disk.kill_process()
+    second = WriterStage(tmp_path, disk=first.disk)
+    folder = first.writer._folder._station.folder
+    second_frame = SEGMENT_HEADER_SIZE // SECTOR_BYTES + 1
+    first.disk.damage(f"{folder}/{segment_name(1, FileRole.DATA)}", second_frame, b"rot")
+    second.start()
+    [recovered] = second.born
+    assert recovered.faulty == (FaultyRange(2, 2, 2, 2),)
+    second.close()

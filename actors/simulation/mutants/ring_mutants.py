@@ -136,7 +136,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "message-without-room-dropped",
         "SAFETY M8",
-        f"{OUTBOX}.send_encoded",
+        f"{OUTBOX}._send_whole",
         "        self._spill.append(encoded)\n",
         "",
         "an order that found a full ring is lost",
@@ -144,10 +144,26 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "messages-overtake-those-that-found-no-room",
         "SAFETY M8",
-        f"{OUTBOX}.send_encoded",
+        f"{OUTBOX}._send_whole",
         "if self._spill or not self._ring.offer(encoded):",
         "if not self._ring.offer(encoded):",
         "a small order passes a large one that waits for room",
+    ),
+    mutant(
+        "long-message-in-one-piece",
+        "SAFETY M8",
+        f"{OUTBOX}.send_encoded",
+        "if len(encoded) > self._ring.message_bytes_max:",
+        "if False:",
+        "a report that is larger than a ring takes at once ends whoever sends it",
+    ),
+    mutant(
+        "pieces-of-a-message-mixed-up",
+        "SAFETY M8",
+        "actors.station:Inbox._joined",
+        'b"".join(self._pieces)',
+        'b"".join(self._pieces[::-1])',
+        "a long message is put together in another order",
     ),
     mutant(
         "incarnation-not-compared",

@@ -1,0 +1,109 @@
+"""What recovery found of a log with a long history crosses the rings of 1 MiB, and status names it
+(SAFETY M8, M9)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from actors import topology
+from actors.messages import FaultyRange, StatusReported, StatusRequested
+from actors.raft import RaftActor
+from actors.topology import Counter
+from actors.writer import WriterActor
+from logstore.format.entry import EntryHeader, Row
+from logstore.limits import COMMAND_RING_BYTES, STATUS_FAULTY_MAX
+from logstore.model import EntryKind
+from tests.unit.actor_stage import ActorStage
+from tests.unit.raft_stage import recovered
+
+RUNS = 200_000
+RANGES = 100_000
+
+
+class NoDisk:
+    """The core may not read rows for a status."""
+
+    def row(self, index):
+        raise AssertionError(f"entry {index} was read from the disk")
+
+
+class Replica:
+    """The writer, whose folder has recovered `report`, and raft."""
+
+    def __init__(self, folder, report, monkeypatch) -> None:
+        self.stage = ActorStage(folder, command_ring_bytes=COMMAND_RING_BYTES)
+        (folder / "data").mkdir()
+        self.writer = WriterActor(self.stage.station(topology.WRITER))
+        self.raft = RaftActor(self.stage.station(topology.RAFT))
+        monkeypatch.setattr(self.writer._folder, "recover", lambda: report)
+        self.raft._rows = NoDisk()
+        self.writer.on_start()
+
+    def work(self) -> None:
+        while self.writer._to_raft.is_congested:
+            assert self.writer.next_timer_ns() < self.stage.now_ns + 10_000_000
+            self.writer.do_work(self.stage.now_ns)
+            self.raft.do_work(self.stage.now_ns)
+        self.stage.work(self.raft)
+
+    def status(self) -> tuple[dict, int]:
+        request = StatusRequested(9)
+        self.stage.send(topology.INGRESS, topology.RAFT, request, lane=topology.CONTROL)
+        self.stage.work(self.raft)
+        heard = self.stage.heard(topology.RAFT, topology.INGRESS)
+        [reported] = [each for each in heard if isinstance(each, StatusReported)]
+        return msgspec.json.decode(reported.document), len(reported.document)
+
+
+def last_row(index, term):
+    header = EntryHeader(
+        kind=EntryKind.NOOP, count=0, term=term, index=index, prev_term=term - 1, first_lsn=1,
+        timestamp_ns=0, cumulative_bytes=0, prev_chain=5, body_size=0, body_crc=0,
+    )  # fmt: skip
+    return Row(header, 6)
+
+
+def report_of(*, runs=1, faulty=()):
+    """A log of 2 * RUNS entries, all of them committed."""
+    last = 2 * RUNS
+    return msgspec.structs.replace(
+        recovered(),
+        term=runs,
+        last_row=last_row(last, runs),
+        term_runs=tuple((2 * number + 1, number + 1) for number in range(runs)),
+        commit_floor=last,
+        persisted=last,
+        faulty=faulty,
+    )
+
+
+@pytest.mark.parametrize("runs", [53_570, RUNS])
+def test_a_log_of_many_leaders_starts_again(tmp_path, monkeypatch, runs):
+    """From about 53,570 changes of leader on, no replica did: its report was one ring message."""
+    replica = Replica(tmp_path, report_of(runs=runs), monkeypatch)
+    replica.work()
+    status, _ = replica.status()
+    assert (status["term"], status["last_index"]) == (runs, 2 * RUNS)
+    log = replica.raft._core._state.log
+    assert [log.term_at(index) for index in (1, 2, 3, 2 * runs)] == [1, 1, 2, runs]
+
+
+def test_a_log_with_many_damaged_ranges_starts_and_its_status_names_the_first_and_their_number(
+    tmp_path, monkeypatch
+):
+    """7,200 ranges were a status above half a ring, which ended raft."""
+    faulty = tuple(
+        FaultyRange(2 * each + 1, 2 * each + 1, 50 + each, 50 + each) for each in range(RANGES)
+    )
+    replica = Replica(tmp_path, report_of(faulty=faulty), monkeypatch)
+    replica.work()
+    status, size = replica.status()
+    assert status["faulty_count"] == RANGES
+    assert len(status["faulty"]) == STATUS_FAULTY_MAX
+    assert status["faulty"][1] == {
+        "first_index": 3, "last_index": 3, "first_lsn": 51, "last_lsn": 51,
+    }  # fmt: skip
+    assert size < 16 << 10
+    assert replica.raft._core.persisted == 2 * RUNS
+    assert replica.stage.slots[Counter.LAST_INDEX] == 2 * RUNS
