@@ -6,13 +6,12 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from logstore.cli.cluster_folder import bring_down, bring_up, read_state, wait_for_leader
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import first_lsn_option, json_option
-from logstore.cli.output import STDOUT, write_json
+from logstore.cli.output import STDOUT, Terminal, write_json
 from logstore.cli.replica_process import is_alive
 from logstore.client.client import connect
 from logstore.errors import InvalidRequest
@@ -93,6 +92,6 @@ def status(folder: Path, json_path: str | None) -> None:
         for row in rows:
             state_word = "running" if row["is_running"] else "gone"
             table.add_row(str(row["node"]), str(row["pid"]), state_word, str(row["dir"]))
-        Console().print(table)
+        Terminal().print(table)
     if not all(row["is_running"] for row in rows):
         sys.exit(ExitStatus.NO)

@@ -7,51 +7,72 @@ that is read is waited for until it has come that far.
 from __future__ import annotations
 
 import base64
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import IO
 
 import click
 import msgspec
 
 from logstore.cli.exit_status import ExitStatus
+from logstore.cli.interrupts import Terminated, terminate
 from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import STDOUT, Bar, open_output
+from logstore.client.admin import Watermarks
 from logstore.client.client import LogClient, connect
-from logstore.client.consumer import AtTime
+from logstore.client.consumer import TIMESTAMP_MAX_NS, AtTime
 from logstore.client.records import RecordBatch
 from logstore.errors import OutOfRange, Unreachable
 
 Write = Callable[[IO[bytes], RecordBatch], None]
 LSN_LIMIT = (1 << 64) - 2
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class StartType(click.ParamType[int | str | datetime]):
+class StartType(click.ParamType[int | str | AtTime]):
     """An LSN, earliest, latest or an ISO 8601 time (local time unless it has a zone)."""
 
     name = "start"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | str | datetime:
+    ) -> int | str | AtTime:
         text = str(value)
         if text in ("earliest", "latest"):
             return text
         if text.isascii() and text.isdigit():
-            if not 1 <= int(text) <= LSN_LIMIT:
-                self.fail(f"{text}: LSNs begin at 1", param, ctx)
+            if len(text) > len(str(LSN_LIMIT)) or not 1 <= int(text) <= LSN_LIMIT:
+                self.fail(f"LSNs are 1 to {LSN_LIMIT}", param, ctx)
             return int(text)
         try:
-            return datetime.fromisoformat(text).astimezone()
+            time = datetime.fromisoformat(text)
         except ValueError:
             self.fail(
                 f"{text!r}: give an LSN, earliest, latest or a time like 2026-01-31T12:00:00+00:00",
                 param,
                 ctx,
             )
+        return start_at(time)
+
+
+def start_at(time: datetime) -> AtTime:
+    """The start at a time, local unless it has a zone. One before 1970 is before every payload.
+
+    Raises:
+      OutOfRange: no payload can have a stamp so late.
+    """
+    try:
+        zoned = time.astimezone()
+    except (OverflowError, OSError, ValueError):  # the first and last days there are
+        zoned = time.replace(tzinfo=UTC)
+    stamp_ns = max(0, (zoned - EPOCH) // timedelta(microseconds=1) * 1_000)
+    if stamp_ns > TIMESTAMP_MAX_NS:
+        raise OutOfRange(
+            f"no payload can be as late as {time}: stamps end in July 2554", first=0, last=0
+        )
+    return AtTime(stamp_ns)
 
 
 @click.command()
@@ -74,7 +95,7 @@ class StartType(click.ParamType[int | str | datetime]):
 @timeout_option
 @json_option
 def consume(
-    start: int | str | datetime,
+    start: int | str | AtTime,
     to_lsn: int | None,
     follow: bool,
     replica: int | None,
@@ -88,7 +109,7 @@ def consume(
     With --json each payload is an object on a line of its own: lsn, timestamp_ns and payload, or
     payload_base64 where it is no UTF-8.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, terminate)
     if to_lsn is not None and isinstance(start, int) and to_lsn < start:
         raise click.UsageError(f"--to {to_lsn} lies before --from {start}")
     write: Write = _write_raw if raw else _write_lines
@@ -101,15 +122,15 @@ def consume(
                 _copy(batches, json_path or STDOUT, write, is_live=True)
             else:
                 _consume_bounded(client, start, to_lsn, replica, json_path or STDOUT, write)
-    except BrokenPipeError:  # whoever read stdout has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Terminated:
+        sys.exit(ExitStatus.TERMINATED)
     except KeyboardInterrupt:
         sys.exit(ExitStatus.DONE if follow else ExitStatus.INTERRUPTED)
 
 
 def _consume_bounded(
     client: LogClient,
-    start: int | str | datetime,
+    start: int | str | AtTime,
     to_lsn: int | None,
     replica: int | None,
     path: str,
@@ -128,7 +149,7 @@ def _consume_bounded(
             first=marks.log_start_lsn,
             last=marks.visible_lsn,
         ) from error
-    first_lsn = _first_lsn(client, start, marks.log_start_lsn, end_lsn, replica)
+    first_lsn = _first_lsn(client, start, marks, end_lsn)
     if first_lsn == end_lsn + 1:
         _copy(iter(()), path, write, is_live=False)
         return
@@ -145,17 +166,16 @@ def _consume_bounded(
 
 def _first_lsn(
     client: LogClient,
-    start: int | str | datetime,
-    log_start_lsn: int,
+    start: int | str | AtTime,
+    marks: Watermarks,
     end_lsn: int,
-    replica: int | None,
 ) -> int:
     if isinstance(start, int):
         return start
-    if isinstance(start, datetime):
-        found = client.admin.lsn_at(AtTime(int(start.timestamp() * 1e9)), replica=replica)
-        return min(found, end_lsn + 1)
-    return log_start_lsn if start == "earliest" else end_lsn + 1
+    if isinstance(start, AtTime):
+        # Of the replica that shows `end_lsn`: one that lags may answer with where its own log ends.
+        return min(client.admin.lsn_at(start, replica=marks.node), end_lsn + 1)
+    return marks.log_start_lsn if start == "earliest" else end_lsn + 1
 
 
 def _copy(

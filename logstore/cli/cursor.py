@@ -6,12 +6,11 @@ import sys
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import endpoint_option, json_option, timeout_option
-from logstore.cli.output import say, write_json
+from logstore.cli.output import Terminal, say, write_json
 from logstore.client.client import connect
 
 _expect_option = click.option(
@@ -75,7 +74,7 @@ def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
     table = Table("cursor", "LSN", "hold")
     for each in found:
         table.add_row(each.name, str(each.lsn), "yes" if each.hold else "no")
-    Console().print(table)
+    Terminal().print(table)
 
 
 @cursor.command("delete")

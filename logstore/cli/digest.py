@@ -8,15 +8,14 @@ from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import write_json
 from logstore.client.client import connect
 from logstore.errors import OutOfRange
+from logstore.limits import POSITION_MAX
+
+LSN = click.IntRange(1, POSITION_MAX)
 
 
 @click.command()
-@click.option(
-    "--from", "first_lsn", type=click.IntRange(1), metavar="LSN", help="default: the log's start"
-)
-@click.option(
-    "--to", "last_lsn", type=click.IntRange(1), metavar="LSN", help="default: the last committed"
-)
+@click.option("--from", "first_lsn", type=LSN, metavar="LSN", help="default: the log's start")
+@click.option("--to", "last_lsn", type=LSN, metavar="LSN", help="default: the last committed")
 @click.option("--node", type=click.IntRange(1), help="read this replica; any one if none is named")
 @endpoint_option
 @timeout_option

@@ -1,7 +1,7 @@
 """Exit statuses of the command line, and which error gives which.
 
-0 done, 1 the answer is no, 2 usage, 3 unreachable or no quorum, 4 refused, 5 damaged. Knows no
-commands.
+0 done, 1 the answer is no, or the output cannot be written, 2 usage, 3 unreachable or no quorum,
+4 refused, 5 damaged, 130 ended by SIGINT, 143 by SIGTERM. Knows no commands.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class ExitStatus(IntEnum):
     REFUSED = 4
     DAMAGED = 5
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 _REFUSED = (

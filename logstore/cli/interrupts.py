@@ -15,11 +15,20 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+def terminate(_number: int, _frame: FrameType | None) -> None:
+    """A handler of SIGTERM that unwinds, as SIGINT's own does."""
+    raise Terminated
+
+
 class Interrupts:
-    """Turns the signals into KeyboardInterrupt, inside `allowed()` and `look()` only."""
+    """Turns the signals into KeyboardInterrupt or Terminated, in `allowed()` and `look()` only."""
 
     def __init__(self) -> None:
-        self._is_due = False
+        self._due: type[KeyboardInterrupt] | None = None
         self._is_allowed = False
         self._previous: dict[int, Any] = {}
 
@@ -36,8 +45,7 @@ class Interrupts:
         """While this waits, a signal ends it; one that came before ends it at once."""
         self._is_allowed = True
         try:
-            if self._is_due:
-                raise KeyboardInterrupt
+            self.look()
             yield
         finally:
             self._is_allowed = False
@@ -46,15 +54,17 @@ class Interrupts:
         """Between two steps: a signal that came before ends it here.
 
         Raises:
-          KeyboardInterrupt: one came.
+          KeyboardInterrupt: SIGINT came.
+          Terminated: SIGTERM came.
         """
-        if self._is_due:
-            raise KeyboardInterrupt
+        if self._due is not None:
+            raise self._due
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if self._is_allowed or self._is_due:
-            raise KeyboardInterrupt
-        self._is_due = True
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        is_second = self._due is not None
+        self._due = self._due or (Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+        if self._is_allowed or is_second:
+            raise self._due
 
 
 class InterruptibleSource:

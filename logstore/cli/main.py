@@ -5,12 +5,16 @@ The table below is the place to add one. They are imported when they are called.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import click
 
 from logstore.cli.exit_status import ExitStatus, exit_status_of
+from logstore.cli.interrupts import Terminated
 from logstore.cli.lazy_group import CommandTable, LazyGroup
 from logstore.errors import LogStoreError
 
@@ -40,8 +44,33 @@ COMMANDS: CommandTable = {
 }
 
 
+class _OutputClosed(Exception):
+    """Whoever read stdout has enough."""
+
+
 class _Commands(LazyGroup):
+    """click would end the process with 1 where the reader of stdout has enough, and say "aborted"
+    where SIGTERM came."""
+
     table = COMMANDS
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        with _past_click():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _past_click():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _past_click() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _OutputClosed from error
+    except Terminated as error:
+        raise SystemExit(ExitStatus.TERMINATED) from error
 
 
 @click.command(cls=_Commands)
@@ -49,17 +78,37 @@ class _Commands(LazyGroup):
 def logstore() -> None:
     """A replicated log with one global, gap-free order.
 
-    Exit status: 0 done, 1 the answer is no, 2 usage, 3 unreachable or no quorum, 4 refused, 5
-    damaged.
+    Exit status: 0 done, 1 the answer is no or the output cannot be written, 2 usage, 3 unreachable
+    or no quorum, 4 refused, 5 damaged.
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit status. What goes wrong is one line on stderr."""
+    """Run one command; its exit status. What goes wrong is one line on stderr.
+
+    A reader of stdout that has enough is no error; output that cannot be written is one.
+    """
+    try:
+        status = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
+    except (BrokenPipeError, _OutputClosed):
+        _discard_output()
+        return ExitStatus.DONE
+    except OSError as error:  # of what was opened by name, the name is told
+        _discard_output()
+        print(f"error: {error}", file=sys.stderr)
+        return ExitStatus.NO if error.filename is None else ExitStatus.USAGE
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         logstore.main(arguments, prog_name="logstore", standalone_mode=False)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else ExitStatus.DONE
     except click.ClickException as error:
         error.show(sys.stderr)
         return ExitStatus.USAGE
@@ -68,10 +117,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_status_of(error)
     except (KeyboardInterrupt, click.Abort):
         return ExitStatus.INTERRUPTED
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitStatus.USAGE
     return ExitStatus.DONE
+
+
+def _discard_output() -> None:
+    """What stdout still holds goes nowhere: the interpreter would fail on it once more at its
+    end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

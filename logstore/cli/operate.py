@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from logstore.cli.exit_status import ExitStatus
@@ -17,7 +16,7 @@ from logstore.cli.options import (
     json_option,
     timeout_option,
 )
-from logstore.cli.output import say, write_json
+from logstore.cli.output import Terminal, say, write_json
 from logstore.client.client import connect
 from logstore.client.verification import Verification
 from logstore.model import FIRST_LSN
@@ -108,7 +107,7 @@ def _print_status(found: dict[str, Any]) -> None:
             _faulty_words(row["faulty"], row.get("faulty_count", len(row["faulty"]))),
         )
     leader = f"node {found['leader']} leads" if found["leader"] else "nobody leads"
-    console = Console()
+    console = Terminal()
     console.print(f"{leader} in term {found['term']}, LSN {found['log_start_lsn']} to "
                   f"{found['commit_lsn']} committed")  # fmt: skip
     console.print(table)
@@ -128,7 +127,7 @@ def _print_verification(found: Verification) -> None:
     for row in found.replicas:
         damage = row.error or _faulty_words(row.faulty, len(row.faulty))
         table.add_row(str(row.node), str(row.payloads), str(row.last_lsn), row.chain, damage)
-    console = Console()
+    console = Terminal()
     console.print(table)
     verdict = "equal" if found.chains_equal else "NOT equal"
     console.print(f"chains are {verdict} up to LSN {found.compared_lsn}")

@@ -52,6 +52,13 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+class Terminal(Console):
+    """A console to which a broken pipe is an error like any other: rich ends the process with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 class Bar:
     """What is done, drawn on stderr if that is a terminal; a quiet object otherwise."""
 
@@ -65,7 +72,7 @@ class Bar:
                 TextColumn("{task.description}"),
                 BarColumn(),
                 *(columns or (DownloadColumn(), TransferSpeedColumn())),
-                console=Console(stderr=True),
+                console=Terminal(stderr=True),
                 transient=True,
             )
             self._task = self._progress.add_task(words, total=total_bytes)

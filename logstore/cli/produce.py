@@ -15,7 +15,7 @@ from io import BufferedReader
 import click
 
 from logstore.cli.exit_status import ExitStatus, exit_status_of
-from logstore.cli.interrupts import InterruptibleSource, Interrupts
+from logstore.cli.interrupts import InterruptibleSource, Interrupts, Terminated
 from logstore.cli.lines import read_lines
 from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import Bar, say, write_json
@@ -132,6 +132,8 @@ def produce(
                 producer.close(INTERRUPT_FLUSH_S)
                 tally.salvage()
                 raise
+    except Terminated:
+        failure, status = "ended by SIGTERM", ExitStatus.TERMINATED
     except KeyboardInterrupt:
         failure, status = "interrupted", ExitStatus.INTERRUPTED
     except (LogStoreError, TimeoutError) as error:

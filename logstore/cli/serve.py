@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 import click
 
@@ -35,7 +37,12 @@ def serve(config_path: Path, node: int, folder: Path | None) -> None:
 
     Exit status 70: its processes crashed too often; 78: starting it again cannot help.
     """
+    signal.signal(signal.SIGTERM, _leave)  # until the replica takes it: there is nothing to end yet
     sys.exit(run_replica(config_path, node, folder or DEFAULT_FOLDER / f"node-{node}"))
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
 
 
 def run_replica(config_path: Path, node: int, folder: Path) -> int:

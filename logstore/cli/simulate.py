@@ -15,7 +15,6 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from actors.simulation.code_name import code_name
@@ -27,7 +26,7 @@ from actors.simulation.shrink import shrink
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.interrupts import Interrupts
 from logstore.cli.options import json_option
-from logstore.cli.output import STDOUT, say, write_json
+from logstore.cli.output import STDOUT, Terminal, say, write_json
 from logstore.cli.simulate_report import (
     first_of_each_kind,
     is_same_failure,
@@ -184,7 +183,7 @@ class _Watcher:
         self._failed = failed
         self._seconds = seconds
         self._started_s = self._said_s = time.monotonic()
-        self._console = Console(stderr=True)
+        self._console = Terminal(stderr=True)
         self._bar = Progress(
             TextColumn("{task.fields[words]:<60}"),
             BarColumn(),
@@ -292,4 +291,4 @@ def _print(totals: Totals, json_path: str | None, *, jobs: int) -> None:
     if json_path is not None:
         write_json(totals, json_path)
     if json_path != STDOUT:
-        print_tables(Console(), totals, jobs=jobs)
+        print_tables(Terminal(), totals, jobs=jobs)

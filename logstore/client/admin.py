@@ -33,7 +33,6 @@ from logstore.format.client_messages import (
     StatusReply,
     StatusRequest,
     TimeLookupReply,
-    TimeLookupRequest,
     TransferRequest,
     WatermarksReply,
     WatermarksRequest,
@@ -159,9 +158,7 @@ class Admin:
             self._context, self._routing, replica=replica, timeout_s=self._timeout_s
         )
         try:
-            reply, _ = reader.request(
-                TimeLookupRequest(time.timestamp_ns), TimeLookupReply, timeout_s=self._timeout_s
-            )
+            reply, _ = reader.request(time.request(), TimeLookupReply, timeout_s=self._timeout_s)
             return int(reply.lsn)
         finally:
             reader.close()

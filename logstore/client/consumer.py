@@ -43,6 +43,7 @@ from logstore.model import Lsn
 FETCH_BYTES = 1 * MIB
 # A Tip comes every second (V8): three missed ones, and the replica is held for dead.
 SILENCE_S = 3.5
+TIMESTAMP_MAX_NS = (1 << 64) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -50,6 +51,16 @@ class AtTime(msgspec.Struct, frozen=True):
     """A start: the first payload whose group is not older than this, ns since the Unix epoch."""
 
     timestamp_ns: int
+
+    def request(self) -> TimeLookupRequest:
+        """What asks a replica for it.
+
+        Raises:
+          InvalidRequest: no stamp can be of this time.
+        """
+        if not 0 <= self.timestamp_ns <= TIMESTAMP_MAX_NS:
+            raise InvalidRequest("the time to start at lies before 1970, or after July 2554")
+        return TimeLookupRequest(self.timestamp_ns)
 
 
 Start = int | str | datetime | AtTime
@@ -268,10 +279,8 @@ class Consumer:
             microseconds = (start - _EPOCH) // timedelta(microseconds=1)
             start = AtTime(microseconds * 1_000)
         if isinstance(start, AtTime):
-            if start.timestamp_ns < 0:
-                raise InvalidRequest("the time to start at lies before 1970")
             found, _ = self._replica.request(
-                TimeLookupRequest(start.timestamp_ns), TimeLookupReply, timeout_s=self._timeout_s
+                start.request(), TimeLookupReply, timeout_s=self._timeout_s
             )
             return int(found.lsn)
         if isinstance(start, int):

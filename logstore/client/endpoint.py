@@ -1,10 +1,12 @@
 """Where a node is: one base port, from which every other port of it follows.
 
-Knows no sockets.
+Knows no sockets. What `parse_endpoint` lets through, libzmq takes as an address; whether there is
+such a host is known only once it is looked up (`names`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -14,6 +16,12 @@ from logstore.limits import NODES_MAX
 from logstore.settings import PORTS_PER_NODE, PortOffset
 
 PORT_MAX = 65_535
+SCHEME = "tcp://"
+# An IPv4 address or a host name; libzmq wants a letter or a digit first.
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_PORT = re.compile(r"[0-9]{1,5}")
+# What a message shows of a text that makes no sense.
+SHOWN_CHARACTERS = 60
 
 
 class Endpoint(msgspec.Struct, frozen=True, order=True):
@@ -50,23 +58,38 @@ class Endpoint(msgspec.Struct, frozen=True, order=True):
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """The endpoint in `HOST:PORT`.
+    """The endpoint in `HOST:PORT` or `tcp://HOST:PORT`.
 
     Raises:
-      InvalidRequest: anything else; the message shows what was given.
+      InvalidRequest: anything else; the message shows what was given, in one line.
     """
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit():
-        raise InvalidRequest(f"endpoint {text!r}: give HOST:PORT, like 127.0.0.1:7100")
-    if not 0 < int(port) <= PORT_MAX - PORTS_PER_NODE:
-        raise InvalidRequest(
-            f"endpoint {text!r}: the port is outside 1..{PORT_MAX - PORTS_PER_NODE}"
-        )
+    host, colon, port = text.strip().removeprefix(SCHEME).rpartition(":")
+    if not colon or not host or not port:
+        raise _refuse(text, "give HOST:PORT, like 127.0.0.1:7100")
+    if "://" in host:
+        raise _refuse(text, "replicas speak ZeroMQ over tcp: give HOST:PORT or tcp://HOST:PORT")
+    if ":" in host or "[" in host:
+        raise _refuse(text, "nodes have no IPv6 addresses: give an IPv4 address or a host name")
+    if not _HOST.fullmatch(host):
+        raise _refuse(text, f"{_shown(host)} is neither an IPv4 address nor a host name")
+    if not _PORT.fullmatch(port) or not 0 < int(port) <= PORT_MAX - PORTS_PER_NODE:
+        raise _refuse(text, f"the port is a number from 1 to {PORT_MAX - PORTS_PER_NODE}")
     return Endpoint(host, int(port))
+
+
+def _refuse(text: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(f"endpoint {_shown(text)}: {reason}")
+
+
+def _shown(text: str) -> str:
+    """Quoted, on one line, and no longer than a line."""
+    return ascii(text[:SHOWN_CHARACTERS]) + ("…" if len(text) > SHOWN_CHARACTERS else "")
 
 
 def parse_endpoints(endpoints: str | Iterable[str | Endpoint]) -> tuple[Endpoint, ...]:
     """Endpoints from `HOST:PORT[,HOST:PORT…]` or a sequence of such, in order, without repeats.
+
+    `tcp://` may stand before each.
 
     Raises:
       InvalidRequest: none at all, more than NODES_MAX, or one that is no HOST:PORT.

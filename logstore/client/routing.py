@@ -17,6 +17,7 @@ from logstore.client.endpoint import Endpoint
 from logstore.client.link import Context
 from logstore.client.listed import ListedEndpoints
 from logstore.client.metadata import Metadata, parse_metadata
+from logstore.client.names import unknown_hosts
 from logstore.client.requests import NO_CLUSTER, Survey
 from logstore.errors import InvalidRequest, NoQuorum, Unreachable, WrongCluster
 from logstore.format.client_messages import MetadataReply, MetadataRequest
@@ -91,7 +92,7 @@ class Routing:
                 if self._nodes:
                     break
             if not self._nodes:
-                raise Unreachable(f"no replica answers at {self._names()}: is the cluster up?")
+                raise self._no_answer()
         with self._lock:
             return dict(self._nodes)
 
@@ -117,7 +118,7 @@ class Routing:
         self.check_endpoints(deadline_ns=deadline_ns)
         for metadata, _ in self._watch(deadline_ns):
             return metadata.limits
-        raise Unreachable(f"no replica answers at {self._names()}: is the cluster up?")
+        raise self._no_answer()
 
     def replicas(self, *, timeout_s: float, avoid: int = 0) -> list[int]:
         """Node ids in the order a reader tries them: followers before the leader, `avoid` last."""
@@ -152,7 +153,7 @@ class Routing:
                 return metadata.node, self._nodes.get(metadata.node, endpoint)
         if has_answer:
             raise NoQuorum(f"replicas answer at {self._names()}, but none of them leads")
-        raise Unreachable(f"no replica answers at {self._names()}: is the cluster up?")
+        raise self._no_answer()
 
     def _watch(self, deadline_ns: int) -> Iterator[tuple[Metadata, Endpoint]]:
         """What replicas say of the cluster, learned as it comes; whoever is learned of is asked."""
@@ -191,6 +192,16 @@ class Routing:
             return metadata.cluster_id != self._cluster_id
         mine, theirs = set(self._nodes.values()), set(metadata.nodes.values())
         return bool(mine and theirs) and mine.isdisjoint(theirs)
+
+    def _no_answer(self) -> Unreachable:
+        # Where somebody has answered before, names were known: a loop of retries looks up none.
+        hosts = [] if self._nodes else [each.host for each in self._seeds]
+        if unknown := unknown_hosts(hosts):
+            return Unreachable(
+                f"no replica answers at {self._names()}; unknown to this machine: "
+                f"{', '.join(unknown)}: check the endpoints"
+            )
+        return Unreachable(f"no replica answers at {self._names()}: is the cluster up?")
 
     def _names(self) -> str:
         return ", ".join(map(str, self.endpoints()))

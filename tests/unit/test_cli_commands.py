@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from logstore.cli.main import COMMANDS, main
 from logstore.cli.options import DEFAULT_ENDPOINT
 from logstore.cli.pipeline.command import PIPELINES
+from logstore.client import names
 from logstore.config import load_config
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
@@ -209,6 +211,21 @@ def test_exit_statuses_of_bad_requests(
 @pytest.mark.parametrize("command", [["status"], ["verify"], ["transfer"], ["consume"], ["init"]])
 def test_without_a_cluster_the_exit_status_is_3(command: list[str]) -> None:
     assert run(*command, "--endpoint", "127.0.0.1:9", "--timeout", "0.1") == 3
+
+
+def test_an_unknown_host_is_named_and_the_exit_status_is_3(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def look_up(host: bytes, *_: object) -> None:
+        if host != b"127.0.0.1":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(names.socket, "getaddrinfo", look_up)
+    endpoints = "127.0.0.1:9,no-such-host.invalid:7100"
+    assert run("status", "--endpoint", endpoints, "--timeout", "0.1") == 3
+    said = capfd.readouterr().err
+    assert "unknown to this machine: no-such-host.invalid (Name or service not known)" in said
+    assert said.count("\n") == 1
 
 
 def test_status_prints_a_table_or_json(

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import FrameType
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 
@@ -18,7 +17,7 @@ from logstore.cli.demo.run import DemoSettings, Progress, run_demo
 from logstore.cli.demo.source import check_files, standard_library
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import json_option
-from logstore.cli.output import STDOUT, write_json
+from logstore.cli.output import STDOUT, Terminal, write_json
 from logstore.limits import NODES_MAX
 
 # Below it there is no room for a kill, an election and a restart; above it the digests outgrow
@@ -45,7 +44,7 @@ def demo(files: tuple[Path, ...], replicas: int, seconds: float, json_path: str 
     chosen = [path.resolve() for path in files] or standard_library()
     has_lines = check_files(chosen)
     settings = DemoSettings(files=chosen, has_lines=has_lines, replicas=replicas, seconds=seconds)
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if not has_lines:
         console.print("There is no line in the input: the cluster runs, nothing is appended.")
     with tempfile.TemporaryDirectory(prefix="logstore-demo-") as folder:
@@ -58,7 +57,7 @@ def demo(files: tuple[Path, ...], replicas: int, seconds: float, json_path: str 
         sys.exit(ExitStatus.NO)
 
 
-def _run_with_progress(settings: DemoSettings, folder: Path, console: Console) -> Report:
+def _run_with_progress(settings: DemoSettings, folder: Path, console: Terminal) -> Report:
     bar = ProgressBar(
         TextColumn("{task.description:<34}"),
         BarColumn(),
@@ -96,7 +95,7 @@ def _print(report: Report, json_path: str | None) -> None:
     if json_path is not None:
         write_json(report, json_path)
     if json_path != STDOUT:
-        Console().print(render_table(report))
+        Terminal().print(render_table(report))
 
 
 def _exit_on_signal(number: int, _: FrameType | None) -> None:

@@ -6,12 +6,11 @@ import sys
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Column, Table
 
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import DEFAULT_ENDPOINT, json_option, timeout_option
-from logstore.cli.output import Bar, say, write_json
+from logstore.cli.output import Bar, Terminal, say, write_json
 from logstore.cli.pipeline.session import spark_options, spark_session
 from logstore.client.client import connect
 from logstore.spark.audit import Audit, run_audit
@@ -104,7 +103,7 @@ def _print(found: Audit) -> None:
     for each in found.verdicts:
         lsns = f"{each.first_lsn} to {each.last_lsn}"
         table.add_row(each.source, lsns, str(each.payloads), str(each.batches), each.digest[:16])
-    Console().print(table)
+    Terminal().print(table)
     for finding in found.findings:
         lsns = f"LSN {finding.first_lsn} to {finding.last_lsn}: " if finding.first_lsn else ""
         words = f" ({finding.words})" if finding.words else ""

@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from logstore.cli.options import json_option, timeout_option
-from logstore.cli.output import write_json
+from logstore.cli.output import Terminal, write_json
 from logstore.cli.pipeline.session import spark_options, spark_session
 from logstore.cli.pipeline.source import Source, source_options
 from logstore.spark.stats import Stats, Traffic, gather_stats
@@ -80,4 +79,4 @@ def _print_table(name: str, rows: Iterable[tuple[str, Traffic]]) -> None:
     table = Table(name, "records", "batches", "payload bytes")
     for key, each in rows:
         table.add_row(key, str(each.records), str(each.batches), str(each.payload_bytes))
-    Console().print(table)
+    Terminal().print(table)
