@@ -64,12 +64,24 @@ def start_replica(
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
+            *((os.POSIX_SPAWN_CLOSE, each) for each in _inheritable()),
         ],
         setsid=True,
     )
     # Nobody but us reaps it, and a zombie keeps its entry in /proc: the tick is there even if it
     # died.
     return ReplicaProcess(node, pid, str(folder), start_tick(pid) or 0)
+
+
+def _inheritable() -> list[int]:
+    """Descriptors that a child would have, too: whoever called us may hold a lock by one, and wait
+    for its release while the replica lives on."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the folder's own, closed by now
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return found
 
 
 def start_tick(pid: int) -> int | None:

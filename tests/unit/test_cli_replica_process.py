@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from logstore.cli.replica_process import (
     kill_replica,
     log_tail,
     send_stop,
+    start_replica,
     start_tick,
     wait_gone,
 )
@@ -84,6 +86,28 @@ def test_a_killed_process_that_nobody_reaped_is_not_alive(sleeper: ReplicaProces
     assert start_tick(sleeper.pid) == sleeper.start_tick
     assert not is_alive(sleeper)
     assert wait_gone(sleeper, 10.0)
+
+
+def test_a_replica_inherits_no_descriptor_of_who_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`flock X logstore cluster up` has X locked until the command ends, not until the replicas
+    do."""
+    witness = tmp_path / "witness"
+    witness.write_text("#!/bin/sh\nls /proc/self/fd | tr '\\n' ' '\n")
+    witness.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(witness))
+    lock = os.open(tmp_path / "X", os.O_RDWR | os.O_CREAT)
+    held = fcntl.fcntl(lock, fcntl.F_DUPFD, 77)  # inheritable, as a shell's own descriptors are
+    try:
+        process = start_replica(tmp_path / "c.toml", 1, tmp_path, dies_with_us=False)
+        assert wait_gone(process, 10.0)
+    finally:
+        os.close(held)
+        os.close(lock)
+    seen = log_tail(process).split()
+    assert {"0", "1", "2"} <= set(seen)
+    assert str(held) not in seen
 
 
 def test_what_never_ran_is_gone_and_said_nothing(tmp_path: Path) -> None:
