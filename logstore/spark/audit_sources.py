@@ -168,12 +168,12 @@ def _read_replica(source: Replica, first_lsn: int, last_lsn: int) -> Iterator[Pl
 def _read_lake(source: Lake, part: Part) -> Iterator[Place]:
     if part.file is None:
         return
-    path, next_lsn = data_path(source.folder, part.file), part.first_lsn
+    next_lsn = part.first_lsn
     try:
-        for batch in read_lake_file(path):
+        for batch in read_lake_file(data_path(source.folder, part.file), part.file):
             yield Place(batch.first_lsn, batch.count, batch.data)
             next_lsn = batch.last_lsn + 1
-    except CorruptData as damage:
+    except (CorruptData, FormatError) as damage:
         yield Place(next_lsn, part.last_lsn - next_lsn + 1, b"", str(damage))
 
 

@@ -156,11 +156,16 @@ def choose_fields(wanted: Iterable[tuple[str, str, bool]], *, has_payload: bool)
     return fields
 
 
-def arrow_batches(batches: Iterable[RecordBatch], fields: Sequence[Field]) -> Iterator[Any]:
-    """Arrow record batches of about ARROW_BATCH_BYTES from consecutive log batches."""
-    schema = pa.schema(
+def arrow_schema(fields: Sequence[Field]) -> Any:
+    """As Arrow has them; Spark takes no other types than these."""
+    return pa.schema(
         [pa.field(field.name, COLUMNS[field.name].arrow, field.is_nullable) for field in fields]
     )
+
+
+def arrow_batches(batches: Iterable[RecordBatch], fields: Sequence[Field]) -> Iterator[Any]:
+    """Arrow record batches of about ARROW_BATCH_BYTES from consecutive log batches."""
+    schema = arrow_schema(fields)
     parts: list[RecordBatch] = []
     size = rows = 0
     for batch in batches:

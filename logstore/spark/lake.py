@@ -17,7 +17,7 @@ The folder must be the same one for the driver and all executors.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -69,6 +69,29 @@ def read_manifest(folder: str) -> Manifest:
 
 def data_path(folder: str, file: LakeFile) -> str:
     return os.path.join(folder, _DATA, file.name)
+
+
+def check_files_are_there(folder: str, files: Iterable[LakeFile]) -> None:
+    """That each is there, as long as the manifest says; its bytes are proved where they are read.
+
+    Raises:
+      CorruptData: one is not.
+    """
+    for file in files:
+        path = data_path(folder, file)
+        try:
+            size = os.stat(path).st_size
+        except OSError as error:
+            got = error.strerror or str(error)
+        else:
+            if size == file.file_bytes:
+                continue
+            got = f"{size} bytes"
+        raise CorruptData(
+            path, 0, expected=f"{file.file_bytes} bytes, as the manifest says",
+            got=f"{got}: put it back from a copy of the lake",
+            first_lsn=file.first_lsn, last_lsn=file.last_lsn,
+        )  # fmt: skip
 
 
 def make_durable(path: str) -> None:

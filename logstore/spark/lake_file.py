@@ -6,6 +6,9 @@ offsets, payloads and padding, follows from its payloads; so every batch comes o
 for byte as it went in, and its CRC says so.
 
 Row groups end between batches. There is no loop over payloads, only one over batches.
+
+A file's bytes are proved before it is parsed (`lake_bytes`). One of a lake of version 1 cannot be:
+of it the batches are compared with their digest, and every column that follows from them with them.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from logstore.client.digest import BatchDigest
+from logstore.client.future import LsnRange
 from logstore.client.records import RawBatch, RecordBatch
 from logstore.errors import CorruptData, FormatError, InvalidRequest, InvariantViolated
 from logstore.format.batch import (
@@ -28,6 +32,7 @@ from logstore.format.batch import (
 )
 from logstore.limits import MESSAGE_MAX_BYTES, MIB
 from logstore.spark.columns import COLUMNS, PAYLOAD
+from logstore.spark.lake_bytes import DigestingFile, open_proved
 from logstore.spark.lake_manifest import LakeFile
 
 HEADER = "batch_header"
@@ -38,6 +43,8 @@ ROW_GROUP_ROWS = 1 << 20
 ZSTD_LEVEL = 1
 _DELTAS = ("lsn", "batch_first_lsn", "raft_index", "timestamp")
 _FEW = ("batch_size", "producer_id", "term")
+# What Arrow and numpy raise at bytes that make no sense.
+_UNREADABLE = (OSError, pa.ArrowException, FormatError, InvalidRequest, KeyError, ValueError)
 
 
 def lake_schema() -> Any:
@@ -54,18 +61,18 @@ def write_lake_file(path: str, batches: Iterable[RecordBatch], *, cluster_id: st
     schema = lake_schema()
     digest = BatchDigest()
     payload_bytes = first_ns = last_ns = 0
-    with pq.ParquetWriter(path, schema, **_settings()) as writer:
-        for parts in _row_groups(batches):
-            for part in parts:
-                digest.add(part.first_lsn, len(part), whole_batch(part))
-            table = _table(parts, schema)
-            writer.write_table(table, row_group_size=len(table))
-            payload_bytes += sum(part.payload_bytes for part in parts)
-            first_ns, last_ns = first_ns or parts[0].timestamp_ns, parts[-1].timestamp_ns
+    with open(path, "wb") as file:
+        sink = DigestingFile(file)
+        with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, **_settings()) as writer:
+            for parts in _row_groups(batches):
+                for part in parts:
+                    digest.add(part.first_lsn, len(part), whole_batch(part))
+                table = _table(parts, schema)
+                writer.write_table(table, row_group_size=len(table))
+                payload_bytes += sum(part.payload_bytes for part in parts)
+                first_ns, last_ns = first_ns or parts[0].timestamp_ns, parts[-1].timestamp_ns
     if not digest.batches:
         raise InvariantViolated(f"no batches for {path}")
-    with open(path, "rb") as file:
-        file_bytes = file.seek(0, 2)
     return LakeFile(
         first_lsn=digest.first_lsn,
         last_lsn=digest.last_lsn,
@@ -73,29 +80,71 @@ def write_lake_file(path: str, batches: Iterable[RecordBatch], *, cluster_id: st
         payloads=digest.payloads,
         payload_bytes=payload_bytes,
         batch_bytes=digest.size_bytes,
-        file_bytes=file_bytes,
+        file_bytes=sink.size_bytes,
         first_timestamp_us=first_ns // 1_000,
         last_timestamp_us=last_ns // 1_000,
         cluster_id=cluster_id,
         digest=digest.hexdigest(),
+        file_digest=sink.hexdigest(),
     )
 
 
-def read_lake_file(path: str) -> Iterator[RawBatch]:
-    """Every batch of a file, in order, checked by its own CRC.
+def open_lake_file(path: str, told: LakeFile) -> Any:
+    """What Arrow reads the file from, once it is proved; a context manager.
 
     Raises:
-      CorruptData: the file is damaged or gone; what came before was whole.
+      CorruptData: the file is damaged or gone, or not what the manifest tells.
     """
-    group = 0
+    source = open_proved(path, told)
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for group in range(file.metadata.num_row_groups):
-                yield from _batches(file.read_row_group(group, columns=["lsn", PAYLOAD, HEADER]))
-    except (OSError, pa.ArrowException, FormatError, InvalidRequest) as error:
+        if not told.file_digest:
+            _prove_batches(source, path, told)
+            source.seek(0)
+    except BaseException:
+        source.close()
+        raise
+    return source
+
+
+def read_lake_file(path: str, told: LakeFile) -> Iterator[RawBatch]:
+    """Every batch of the file that the manifest tells of, in order, checked by its own CRC.
+
+    Raises:
+      CorruptData: as `open_lake_file`, before any batch comes.
+    """
+    with open_lake_file(path, told) as source:
+        for table in row_groups(source, path, told, ["lsn", PAYLOAD, HEADER]):
+            yield from _batches(table)
+
+
+def row_groups(
+    source: Any, path: str, told: LakeFile, columns: Sequence[str], within: LsnRange | None = None
+) -> Iterator[Any]:
+    """The row groups of an open file that have LSNs `within`, as tables with these columns, `lsn`
+    one of them; None: all.
+
+    Raises:
+      CorruptData: they do not have the LSNs that the manifest tells, each once.
+    """
+    first, last = within or LsnRange(told.first_lsn, told.last_lsn)
+    next_lsn = told.first_lsn
+    try:
+        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+            groups = range(file.num_row_groups)
+            counts = [file.metadata.row_group(group).num_rows for group in groups]
+            if sum(counts) != told.payloads:
+                raise FormatError(f"{sum(counts)} rows, not {told.payloads}")
+            for group, count in zip(groups, counts, strict=True):
+                start, next_lsn = next_lsn, next_lsn + count
+                if next_lsn > first and start <= last:
+                    table = file.read_row_group(group, columns=list(columns))
+                    _check_rows(table, start, next_lsn)
+                    yield table
+    except _UNREADABLE as error:
         raise CorruptData(
-            path, 0, expected=f"whole batches in row group {group}", got=str(error)
-        ) from error
+            path, 0, expected=f"whole row groups up to LSN {next_lsn - 1}", got=str(error),
+            first_lsn=told.first_lsn, last_lsn=told.last_lsn,
+        ) from error  # fmt: skip
 
 
 def whole_batch(batch: RecordBatch) -> bytes:
@@ -178,6 +227,60 @@ def _batches(table: Any) -> Iterator[RawBatch]:
             )
         verify_batch(data, 0, header, batch_max_bytes=MESSAGE_MAX_BYTES)
         yield RawBatch(first_lsn + start, header.count, memoryview(data))
+
+
+def _check_rows(table: Any, first_lsn: int, next_lsn: int) -> None:
+    wanted = lake_schema()
+    if any(field.type != wanted.field(field.name).type for field in table.schema):
+        raise FormatError(f"columns of other types: {table.schema.types}")
+    if not np.array_equal(table["lsn"].to_numpy(), np.arange(first_lsn, next_lsn)):
+        raise FormatError(f"rows with other LSNs than {first_lsn} to {next_lsn - 1}")
+
+
+def _prove_batches(source: Any, path: str, told: LakeFile) -> None:
+    """Of a file of which the manifest has no digest of the bytes: the batches' own, and whatever
+    follows from them.
+
+    Raises:
+      CorruptData: they are not what the manifest tells.
+    """
+    digest = BatchDigest()
+    try:
+        for table in row_groups(source, path, told, lake_schema().names):
+            batches = list(_batches(table))
+            _check_columns(table, batches)
+            for batch in batches:
+                digest.add(batch.first_lsn, batch.count, batch.data)
+        if digest.hexdigest() != told.digest:
+            raise FormatError(f"batches of digest {digest.hexdigest()}")
+    except _UNREADABLE as error:
+        raise CorruptData(
+            path, 0, expected=f"batches of digest {told.digest}", got=str(error),
+            first_lsn=told.first_lsn, last_lsn=told.last_lsn,
+        ) from error  # fmt: skip
+
+
+def _check_columns(table: Any, batches: Sequence[RawBatch]) -> None:
+    """What no digest of version 1 stands for.
+
+    Raises:
+      FormatError: a column is not what the batches say, or falls where it never does.
+    """
+    headers = [read_batch_header(batch.data) for batch in batches]
+    counts = [batch.count for batch in batches]
+    producers = np.repeat(np.array([str(each.producer_id) for each in headers]), counts)
+    for name, wanted in (
+        ("batch_first_lsn", np.repeat([batch.first_lsn for batch in batches], counts)),
+        ("batch_size", np.repeat(counts, counts)),
+        ("producer_id", producers),
+    ):
+        found = table[name].to_numpy().astype(wanted.dtype)
+        if not np.array_equal(found, wanted):
+            raise FormatError(f"column {name} is not what the batches say")
+    for name in ("timestamp", "raft_index", "term"):
+        numbers = table[name].cast(pa.int64()).to_numpy()
+        if table[name].null_count or (np.diff(numbers) < 0).any():
+            raise FormatError(f"column {name} has nulls, or falls")
 
 
 def _binary_buffers(array: Any) -> tuple[Any, memoryview]:

@@ -2,18 +2,22 @@
 
 Pure: bytes in, values out. Lines of JSON, the first one the head, then a file each:
 
-    {"lake":1,"cluster_id":"0a…","first_lsn":1,"next_lsn":5001,"files":1,"chain":"e7…"}
-    {"first_lsn":1,"last_lsn":5000,…,"digest":"91…","chain":"e7…"}
+    {"lake":2,"cluster_id":"0a…","first_lsn":1,"next_lsn":5001,"files":1,"chain":"e7…"}
+    {"first_lsn":1,"last_lsn":5000,…,"digest":"91…","file_digest":"3c…","chain":"e7…"}
 
 The chain is BLAKE2b, 32 bytes, in hexadecimal: before the first file of the cluster id's bytes and
 `first_lsn` in decimal; then of the chain before, followed by the file's own line with an empty
 `chain`. So the last chain, which the head repeats, stands for every line, and for every byte of the
-batches through their digests.
+files through their digests.
+
+Version 1 had no `file_digest`: it named a digest of the batches alone. A lake that began with it
+keeps those lines as they are, so that its chain stays; the first files that are added make it a
+lake of version 2.
 
 Invariants: files follow each other without gap, and whole batches lie in one file.
 
-A file's line has about 500 bytes, and the manifest is written anew for each round of an archive:
-with files of 128 MiB, 1 TiB of log is 4 MB of manifest.
+A file's line has about 600 bytes, and the manifest is written anew for each round of an archive:
+with files of 128 MiB, 1 TiB of log is 5 MB of manifest.
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ import msgspec
 
 from logstore.errors import CorruptData, InvariantViolated
 
-VERSION = 1
+VERSION = 2
+# Without `file_digest`.
+OLD_VERSION = 1
 SUFFIX = ".parquet"
 
 ClusterId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
@@ -44,6 +50,7 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       file_bytes: of the file.
       first_timestamp_us, last_timestamp_us: when the leader accepted the first and the last one.
       digest: of the batches, as `logstore.BatchDigest` has it.
+      file_digest: of the file's bytes, BLAKE2b, 32 bytes; unset: version 1 has written the file.
       chain: over this and all files before it.
     """
 
@@ -58,6 +65,7 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     last_timestamp_us: int
     cluster_id: ClusterId
     digest: Digest
+    file_digest: Digest | msgspec.UnsetType = msgspec.UNSET
     chain: Digest = ""
 
     @property
@@ -168,7 +176,7 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
     if lines.pop():
         raise _damage(path, len(data), "a line feed at its end", "none")
     head = _decode(lines[0] if lines else b"", _Head, path, 0)
-    if head.lake != VERSION:
+    if head.lake not in (OLD_VERSION, VERSION):
         raise _damage(path, 0, f"version {VERSION} of a lake", f"version {head.lake}")
     positions = _positions(lines)
     files = [
@@ -176,6 +184,8 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
         for line, position in zip(lines[1:], positions[1:], strict=True)
     ]
     manifest = Manifest(cluster_id=head.cluster_id, first_lsn=head.first_lsn, files=tuple(files))
+    if head.lake == OLD_VERSION and any(file.file_digest for file in files):
+        raise _damage(path, 0, f"version {VERSION} of a lake", f"version {OLD_VERSION}")
     _check_chain(manifest, path, positions[1:])
     told = (head.next_lsn, head.files, head.chain)
     found = (manifest.next_lsn, len(files), manifest.chain)

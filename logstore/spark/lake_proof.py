@@ -26,7 +26,7 @@ def lake_digest(folder: str, file: LakeFile, first_lsn: int = 0) -> BatchDigest:
       CorruptData: the file is damaged.
     """
     digest = BatchDigest()
-    for batch in read_lake_file(data_path(folder, file)):
+    for batch in read_lake_file(data_path(folder, file), file):
         if batch.first_lsn >= first_lsn:
             digest.add(batch.first_lsn, batch.count, batch.data)
     return digest

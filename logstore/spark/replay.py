@@ -30,6 +30,7 @@ from logstore.limits import MIB
 from logstore.spark.columns import PAYLOAD
 from logstore.spark.connections import connected
 from logstore.spark.data_source import register
+from logstore.spark.jobs import own_errors
 from logstore.spark.lake import read_manifest
 from logstore.spark.lake_manifest import Manifest
 from logstore.spark.options import parse_read_options
@@ -125,6 +126,7 @@ class Replay:
         Raises:
           OutOfRange: the source does not have what comes next.
           CursorMoved: the replay's cursor stands where no replay has put it.
+          CorruptData: the lake is damaged where the next chunk lies; nothing of it was written.
           Fenced: another replay of this name goes on at the same time.
           LogStoreError: the source or the target cannot be reached; begin again.
         """
@@ -192,24 +194,25 @@ class Replay:
         )
 
     def _append(self, chunk: Chunk) -> None:
-        """The same rows in the same order whenever it is called, which is what parts rest on."""
+        """The same rows in the same order whenever it is called, which is what parts rest on; and
+        all of them, or none: without any the replay would come to the same chunk for ever."""
         sink = self._rows(chunk).write.format("logstore").option("endpoints", self._options.target)
         sink = sink.option("txnAppId", self.name).option("txnVersion", chunk.last_lsn)
         sink = sink.option("commitTimeoutMs", self._milliseconds).option("atomic", "false")
-        sink.mode("append").save()
+        sink = sink.option("expectedRows", chunk.last_lsn - chunk.first_lsn + 1)
+        with own_errors():
+            sink.mode("append").save()
 
     def _rows(self, chunk: Chunk) -> DataFrame:
-        rows = read_log(
+        return read_log(
             self._spark,
             lake=self._options.lake,
             endpoints=self._options.source,
             first_lsn=chunk.first_lsn,
             last_lsn=chunk.last_lsn,
+            columns=[PAYLOAD],
             fetchTimeoutMs=self._milliseconds,
-        ).select("lsn", PAYLOAD)
-        if self._options.lake is not None:
-            rows = rows.orderBy("lsn")  # Spark reads files in an order of its own
-        return rows.select(PAYLOAD)
+        )
 
     def _planner(self) -> Planner:
         given = {"endpoints": self._options.source or "", "fetchTimeoutMs": self._milliseconds}

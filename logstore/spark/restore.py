@@ -87,7 +87,7 @@ class Restore:
         done_bytes = 0
         for file in self._files:
             if file.last_lsn >= start_lsn:
-                for batch in read_lake_file(data_path(self._folder, file)):
+                for batch in read_lake_file(data_path(self._folder, file), file):
                     if batch.first_lsn < start_lsn <= batch.last_lsn:
                         raise InvariantViolated(f"the log ends amid the batch at {batch.first_lsn}")
                     if batch.first_lsn >= start_lsn:
@@ -127,7 +127,7 @@ def batch_start(folder: str, manifest: Manifest, lsn: int) -> int:
 def _start_in(folder: str, file: LakeFile, lsn: int) -> int:
     if lsn == file.first_lsn:
         return lsn
-    batches = read_lake_file(data_path(folder, file))
+    batches = read_lake_file(data_path(folder, file), file)
     return next(batch.first_lsn for batch in batches if batch.last_lsn >= lsn)
 
 

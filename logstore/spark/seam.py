@@ -1,28 +1,28 @@
 """A range of LSNs as one DataFrame: from a lake as far as it goes, from the log after it.
 
 Owns the seam. Both sides hold the same records at the same LSNs, so it matters for nothing but who
-does the work: the lake spares the replicas, and has what the log does not have any more.
+does the work: the lake spares the replicas, and has what the log does not have any more. Every task
+of either side gives all LSNs that it was asked for, or fails.
 `timestamp`, `raft_index` and `term` are those of the cluster that a part is from.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from logstore.errors import InvalidRequest, OutOfRange
-from logstore.spark.columns import COLUMNS, schema_ddl
+from logstore.spark.columns import COLUMNS
 from logstore.spark.data_source import register
-from logstore.spark.lake import data_path, read_manifest
-from logstore.spark.lake_manifest import Manifest
+from logstore.spark.lake import check_files_are_there, read_manifest
 from logstore.spark.lake_proof import check_same_log
+from logstore.spark.lake_rows import NAME, LakeDataSource
 from logstore.spark.options import parse_read_options
 from logstore.spark.planning import Planner
-
-_VERIFY_PAGES = "parquet.page.verify-checksum.enabled"
 
 # Both ends included; empty if the last one is below the first.
 Range = tuple[int, int]
@@ -77,6 +77,7 @@ def read_log(
     endpoints: str | None = None,
     first_lsn: int | None = None,
     last_lsn: int | None = None,
+    columns: Sequence[str] = tuple(COLUMNS),
     **options: Any,
 ) -> DataFrame:
     """The records [first_lsn, last_lsn], with the columns of `format("logstore")`.
@@ -85,12 +86,15 @@ def read_log(
       lake: a lake's folder; None: the log alone.
       endpoints: of a log, the lake's or one restored from it; None: the lake alone.
       first_lsn, last_lsn: both included; None: as far as the lake, or the log, goes now.
+      columns: those wanted; Spark reads no fewer by itself.
       options: further ones of `format("logstore")`, `replica` for example, for the log's part.
 
     Raises:
       InvalidRequest: no lake there, or no such range.
       OutOfRange: some of the range is in neither.
       WrongCluster: the log does not hold what the lake ends with.
+      CorruptData: the lake's manifest is damaged, or a file is gone. What damage of a file does to
+        the frame: its query fails.
     """
     manifest = read_manifest(lake) if lake is not None else None
     has = (manifest.first_lsn, manifest.next_lsn - 1) if manifest else None
@@ -108,30 +112,40 @@ def read_log(
     seam = plan_seam(has, shown, first_lsn, last_lsn)
     parts = []
     if seam.lake is not None and lake is not None and manifest is not None:
-        parts.append(_from_lake(spark, lake, manifest, seam.lake))
+        check_files_are_there(lake, manifest.overlapping(*seam.lake))
+        parts.append(_from_lake(spark, lake, seam.lake, columns))
     if seam.log is not None:
-        parts.append(_from_log(spark, str(endpoints), seam.log, options))
+        parts.append(_from_log(spark, str(endpoints), seam.log, columns, options))
     if not parts:
-        return spark.createDataFrame([], schema_ddl(has_payload=True))
+        return spark.createDataFrame([], _ddl(columns))
     return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
 
-def _from_lake(spark: SparkSession, folder: str, manifest: Manifest, wanted: Range) -> DataFrame:
-    first_lsn, last_lsn = wanted
-    whole = os.path.abspath(folder)
-    paths = [data_path(whole, file) for file in manifest.overlapping(first_lsn, last_lsn)]
-    reader = spark.read.schema(schema_ddl(has_payload=True)).option(_VERIFY_PAGES, "true")
-    rows = reader.parquet(*paths)
-    return rows.where(rows.lsn.between(first_lsn, last_lsn)).select(*COLUMNS)
+def _from_lake(
+    spark: SparkSession, folder: str, wanted: Range, columns: Sequence[str]
+) -> DataFrame:
+    spark.dataSource.register(LakeDataSource)
+    reader = spark.read.format(NAME).schema(_ddl(columns)).option("lake", os.path.abspath(folder))
+    return reader.option("first_lsn", wanted[0]).option("last_lsn", wanted[1]).load()
 
 
 def _from_log(
-    spark: SparkSession, endpoints: str, wanted: Range, options: dict[str, Any]
+    spark: SparkSession,
+    endpoints: str,
+    wanted: Range,
+    columns: Sequence[str],
+    options: dict[str, Any],
 ) -> DataFrame:
     register(spark)
     first_lsn, last_lsn = wanted
-    reader = spark.read.format("logstore").options(**options).option("endpoints", endpoints)
+    reader = spark.read.format("logstore").schema(_ddl(columns)).options(**options)
+    reader = reader.option("endpoints", endpoints)
     return reader.option("startingLsn", first_lsn).option("endingLsn", last_lsn).load()
+
+
+def _ddl(columns: Sequence[str]) -> str:
+    """Raises: KeyError: there is no such column."""
+    return ", ".join(f"{name} {COLUMNS[name].sql}" for name in columns)
 
 
 def _words(name: str, has: Range) -> str:

@@ -31,6 +31,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
       txn_app_id: name of the session; None: a stream's query id, a batch write has none.
       txn_version: sequence of a batch write under that name; a stream's are its batch ids.
       is_atomic: False: what is too large for one batch may go in several.
+      expected_rows: of a batch write: with any other number nothing is written; None: any.
       commit_timeout_ms: how long an append may take, changes of leader included.
     """
 
@@ -38,6 +39,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     txn_app_id: str | None
     txn_version: int | None
     is_atomic: bool
+    expected_rows: int | None
     commit_timeout_ms: int
 
     @property
@@ -55,13 +57,21 @@ def _version(name: str, text: str) -> int:
     return parse_number(name, text, least=0, most=POSITION_MAX - 1, what="a version")
 
 
+def _rows(name: str, text: str) -> int:
+    return parse_number(name, text, least=0, most=POSITION_MAX, what="a number of rows")
+
+
 _STREAM = {
     "endpoints": parse_endpoint_list,
     "txnAppId": _name,
     "atomic": parse_bool,
     "commitTimeoutMs": parse_milliseconds,
 }
-_BATCH = _STREAM | {"txnVersion": _version}
+_BATCH = _STREAM | {"txnVersion": _version, "expectedRows": _rows}
+_OF_BATCHES = {
+    "txnVersion": "batch writes; a stream's versions are its batch ids",
+    "expectedRows": "batch writes; a stream's batches are what its query gives",
+}
 
 
 def parse_write_options(given: Mapping[str, str], *, is_streaming: bool) -> WriteOptions:
@@ -72,8 +82,7 @@ def parse_write_options(given: Mapping[str, str], *, is_streaming: bool) -> Writ
     """
     if is_streaming:
         wanted = {key: text for key, text in given.items() if key.lower() not in _SPARKS_OWN}
-        why = "batch writes; a stream's versions are its batch ids"
-        found = parse_known(wanted, _STREAM, {"txnVersion": why})
+        found = parse_known(wanted, _STREAM, _OF_BATCHES)
     else:
         found = parse_known(given, _BATCH, {})
         if ("txnAppId" in found) != ("txnVersion" in found):
@@ -86,5 +95,6 @@ def parse_write_options(given: Mapping[str, str], *, is_streaming: bool) -> Writ
         txn_app_id=found.get("txnAppId"),
         txn_version=found.get("txnVersion"),
         is_atomic=found.get("atomic", True),
+        expected_rows=found.get("expectedRows"),
         commit_timeout_ms=found.get("commitTimeoutMs", COMMIT_TIMEOUT_MS),
     )

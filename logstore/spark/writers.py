@@ -80,8 +80,14 @@ class LogBatchWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        rows, wanted = _rows_of(messages), self._options.expected_rows
+        found = sum(each.count for each in rows)
+        if wanted is not None and found != wanted:
+            raise InvalidRequest(
+                f"option expectedRows: {wanted}, and the query gave {found}; nothing was written"
+            )
         sequence = self._options.txn_version or 0
-        _commit(self._options, _rows_of(messages), self._options.txn_app_id, sequence)
+        _commit(self._options, rows, self._options.txn_app_id, sequence)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing was written."""

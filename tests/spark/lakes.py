@@ -49,7 +49,7 @@ def digest_of(folder: Path) -> logstore.BatchDigest:
     """Of every batch in the lake, from its files."""
     digest = logstore.BatchDigest()
     for file in read_manifest(str(folder)).files:
-        for batch in read_lake_file(data_path(str(folder), file)):
+        for batch in read_lake_file(data_path(str(folder), file), file):
             digest.add(batch.first_lsn, batch.count, batch.data)
     return digest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -68,8 +69,8 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Lake
 
 
 def test_every_batch_comes_out_byte_for_byte(written: tuple[Path, LakeFile, list[bytes]]) -> None:
-    path, _, batches = written
-    found = list(read_lake_file(str(path)))
+    path, file, batches = written
+    found = list(read_lake_file(str(path), file))
     assert [bytes(each.data) for each in found] == batches
     assert [each.count for each in found] == [len(sizes) for sizes in SIZES]
     assert found[0].first_lsn == FIRST_LSN
@@ -82,7 +83,7 @@ def test_the_manifest_is_told_what_the_file_holds(
 ) -> None:
     path, file, batches = written
     digest = logstore.BatchDigest()
-    for each in read_lake_file(str(path)):
+    for each in read_lake_file(str(path), file):
         digest.add(each.first_lsn, each.count, each.data)
     payloads = sum(map(len, SIZES))
     assert file == LakeFile(
@@ -92,6 +93,7 @@ def test_the_manifest_is_told_what_the_file_holds(
         first_timestamp_us=1_700_000_000_000_000,
         last_timestamp_us=1_700_000_000_000_000 + (len(SIZES) - 1) * 1_000,
         cluster_id=CLUSTER, digest=digest.hexdigest(),
+        file_digest=blake2b(path.read_bytes(), digest_size=32).hexdigest(),
     )  # fmt: skip
 
 
@@ -109,24 +111,25 @@ def test_rows_are_those_of_the_source(written: tuple[Path, LakeFile, list[bytes]
     assert rows[5]["batch_header"] == batches[3][:48]
 
 
-def test_a_changed_byte_of_a_page_is_damage(written: tuple[Path, LakeFile, list[bytes]]) -> None:
-    path, _, _ = written
+def test_a_changed_byte_is_damage_before_any_batch_comes(
+    written: tuple[Path, LakeFile, list[bytes]],
+) -> None:
+    path, file, _ = written
     damage_payloads(path, row_group=1)
-    batches = read_lake_file(str(path))
-    with pytest.raises(CorruptData, match="row group 1"):
-        list(batches)
+    with pytest.raises(CorruptData, match="as the manifest says, got digest"):
+        next(read_lake_file(str(path), file))
 
 
 def test_a_file_that_is_gone_or_cut_is_damage(
     written: tuple[Path, LakeFile, list[bytes]],
 ) -> None:
-    path, _, _ = written
+    path, file, _ = written
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(CorruptData):
-        list(read_lake_file(str(path)))
+    with pytest.raises(CorruptData, match="as the manifest says, got [0-9]+ bytes"):
+        list(read_lake_file(str(path), file))
     path.unlink()
-    with pytest.raises(CorruptData):
-        list(read_lake_file(str(path)))
+    with pytest.raises(CorruptData, match="got No such file"):
+        list(read_lake_file(str(path), file))
 
 
 def test_a_cut_batch_and_no_batch_are_never_written(tmp_path: Path) -> None:

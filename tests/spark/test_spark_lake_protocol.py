@@ -31,7 +31,7 @@ def verify(folder: Path) -> dict[str, Any]:
     assert text.endswith(b"\n")
     first, *lines = text[:-1].split(b"\n")
     head = json.loads(first)
-    assert head["lake"] == 1
+    assert head["lake"] == 2
     next_lsn = head["first_lsn"]
     chain = blake2b(bytes.fromhex(head["cluster_id"]) + b"%d" % next_lsn, digest_size=32).digest()
     for line in lines:
@@ -46,6 +46,7 @@ def verify(folder: Path) -> dict[str, Any]:
 
 
 def verify_file(path: Path, told: dict[str, Any]) -> None:
+    assert told["file_digest"] == blake2b(path.read_bytes(), digest_size=32).hexdigest()
     rows = pq.read_table(path, page_checksum_verification=True).to_pylist()
     digest = blake2b(digest_size=32)
     batches = batch_bytes = start = 0

@@ -14,10 +14,11 @@ import logstore
 from logstore.cli.embedded import EmbeddedCluster, make_small_config
 from logstore.cli.main import main
 from logstore.client.producer import ProducerOptions
-from logstore.errors import CursorMoved, InvalidRequest, OutOfRange, WrongCluster
+from logstore.errors import CorruptData, CursorMoved, InvalidRequest, OutOfRange, WrongCluster
 from logstore.model import SequenceMode
 from logstore.spark import replay
 from logstore.spark.jobs import error_in
+from logstore.spark.lake import data_path
 from logstore.spark.replay import Replay, ReplayOptions
 from logstore.spark.sink_commit import PARTS_MAX, PARTS_SUFFIX
 from tests.spark.lakes import append_some, archive_once, lend
@@ -104,6 +105,28 @@ def test_a_lake_is_appended_in_order_and_its_part_from_an_lsn_on(
     beyond = make(spark, cluster, lake=str(tmp_path), first_lsn=found.next_lsn, name="beyond")
     with pytest.raises(OutOfRange, match="is not in the lake"):
         list(beyond.chunks(found.next_lsn))
+
+
+def test_a_damaged_lake_ends_a_replay_before_anything_of_the_chunk_is_written(
+    spark: SparkSession,
+    cluster: EmbeddedCluster,
+    log: logstore.LogClient,
+    other: EmbeddedCluster,
+    others_log: logstore.LogClient,
+    tmp_path: Path,
+) -> None:
+    """A bit of a column that a replay does not read; it used to leave out rows, or to go on for
+    ever."""
+    found = archive_once(spark, other, tmp_path, "replayed and damaged")
+    path = Path(data_path(str(tmp_path), found.files[0]))
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1
+    path.write_bytes(data)
+    before = log.admin.commit_lsn()
+    work = make(spark, cluster, lake=str(tmp_path), name="damaged")
+    with pytest.raises(CorruptData, match="as the manifest says"):
+        list(work.chunks(work.last_lsn))
+    assert log.admin.commit_lsn() == before
 
 
 @pytest.mark.parametrize("has_cursor", [True, False])

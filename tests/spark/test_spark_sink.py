@@ -232,6 +232,18 @@ def test_rows_that_are_no_payloads_are_refused(
     assert log.admin.commit_lsn() == before
 
 
+def test_another_number_of_rows_than_expected_is_refused_and_nothing_written(
+    spark: SparkSession, cluster: EmbeddedCluster, log: logstore.LogClient
+) -> None:
+    before = log.admin.commit_lsn()
+    for count in (0, 3):
+        text = failure_of(lambda count=count: write(numbers(spark, count), cluster, expectedRows=4))
+        assert f"option expectedRows: 4, and the query gave {count}; nothing was written" in text
+    assert log.admin.commit_lsn() == before
+    write(numbers(spark, 4), cluster, expectedRows=4)
+    assert log.admin.commit_lsn() == before + 4
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

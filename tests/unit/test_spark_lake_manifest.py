@@ -17,11 +17,13 @@ from logstore.spark.lake_manifest import (
 CLUSTER = "0f" * 16
 
 
-def file(first: int, last: int, digest: str = "ab" * 32) -> LakeFile:
+def file(
+    first: int, last: int, digest: str = "ab" * 32, file_digest: str | None = "cd" * 32
+) -> LakeFile:
     return LakeFile(
         first_lsn=first, last_lsn=last, batches=1, payloads=last - first + 1, payload_bytes=10,
         batch_bytes=72, file_bytes=99, first_timestamp_us=5, last_timestamp_us=6,
-        cluster_id=CLUSTER, digest=digest,
+        cluster_id=CLUSTER, digest=digest, file_digest=file_digest or msgspec.UNSET,
     )  # fmt: skip
 
 
@@ -30,19 +32,52 @@ def manifest(*ranges: tuple[int, int], first_lsn: int = 7) -> Manifest:
     return empty.with_files(file(*each) for each in ranges)
 
 
-GOLDEN = (
-    b'{"lake":1,"cluster_id":"0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f","first_lsn":7,"next_lsn":11,'
-    b'"files":1,"chain":"CHAIN"}\n'
+OLD_CHAIN = b"dcffc34f3e437d3b55c58358b0391c8c2e00fc56013669a76deb096f27891e47"
+OLD_LINE = (
     b'{"first_lsn":7,"last_lsn":10,"batches":1,"payloads":4,"payload_bytes":10,"batch_bytes":72,'
     b'"file_bytes":99,"first_timestamp_us":5,"last_timestamp_us":6,'
     b'"cluster_id":"0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f","digest":"DIGEST","chain":"CHAIN"}\n'
+).replace(b"CHAIN", OLD_CHAIN)
+NEW_CHAIN = b"a41f26c73f875d1e35f17dc40ddad4914e5d85d780c88e4b2240296a320da755"
+NEW_LINE = OLD_LINE.replace(b',"chain"', b',"file_digest":"FILE","chain"')
+HEAD = (
+    b'{"lake":2,"cluster_id":"0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f","first_lsn":7,"next_lsn":11,'
+    b'"files":1,"chain":"CHAIN"}\n'
 )
 
 
+def golden(chain: bytes, line: bytes, version: bytes = b"2") -> bytes:
+    head = HEAD.replace(b'"lake":2', b'"lake":' + version).replace(b"CHAIN", chain)
+    found = head + line.replace(OLD_CHAIN, chain)
+    return found.replace(b"DIGEST", b"ab" * 32).replace(b"FILE", b"cd" * 32)
+
+
+def old_manifest() -> Manifest:
+    """As version 1 has left it."""
+    empty = Manifest(cluster_id=CLUSTER, first_lsn=7)
+    return empty.with_files([file(7, 10, file_digest=None)])
+
+
 def test_a_manifest_has_these_bytes() -> None:
-    chain = b"dcffc34f3e437d3b55c58358b0391c8c2e00fc56013669a76deb096f27891e47"
-    golden = GOLDEN.replace(b"CHAIN", chain).replace(b"DIGEST", b"ab" * 32)
-    assert encode_manifest(manifest((7, 10))) == golden
+    assert encode_manifest(manifest((7, 10))) == golden(NEW_CHAIN, NEW_LINE)
+
+
+def test_a_manifest_of_version_1_is_read_and_keeps_its_lines_when_it_grows() -> None:
+    data = golden(OLD_CHAIN, OLD_LINE, b"1")
+    found = decode_manifest(data, "m")
+    assert found == old_manifest()
+    grown = encode_manifest(found.with_files([file(11, 12)]))
+    head, old, new = grown.splitlines(keepends=True)
+    assert old == data.splitlines(keepends=True)[1]
+    assert head.startswith(b'{"lake":2,')
+    assert b'"file_digest":"cdcd' in new
+    assert decode_manifest(grown, "m") == old_manifest().with_files([file(11, 12)])
+
+
+def test_version_1_with_a_digest_of_bytes_is_damage() -> None:
+    data = encode_manifest(manifest((7, 10))).replace(b'"lake":2', b'"lake":1')
+    with pytest.raises(CorruptData, match="expected version 2"):
+        decode_manifest(data, "m")
 
 
 @pytest.mark.parametrize("ranges", [(), ((7, 7),), ((7, 10), (11, 11), (12, 500))])
@@ -53,7 +88,8 @@ def test_what_is_encoded_is_decoded(ranges: tuple[tuple[int, int], ...]) -> None
 
 
 def test_every_changed_byte_and_every_cut_is_damage() -> None:
-    data = encode_manifest(manifest((7, 10), (11, 12)))
+    mixed = old_manifest().with_files([file(11, 12)])
+    data = encode_manifest(mixed)
     for place in range(len(data)):
         with pytest.raises(CorruptData):
             decode_manifest(data[:place], "m")
@@ -65,9 +101,11 @@ def test_every_changed_byte_and_every_cut_is_damage() -> None:
 
 def test_the_chain_stands_for_every_file_and_their_order() -> None:
     two = manifest((7, 10), (11, 12))
+    bytes_differ = manifest((7, 10)).with_files([file(11, 12, file_digest="ce" * 32)])
     assert manifest((7, 10)).chain == two.files[0].chain
     other = manifest((7, 10)).with_files([file(11, 12, digest="ac" * 32)])
-    assert len({two.chain, other.chain, manifest().chain, manifest(first_lsn=8).chain}) == 4
+    firsts = {manifest().chain, manifest(first_lsn=8).chain}
+    assert len({two.chain, other.chain, bytes_differ.chain} | firsts) == 5
 
 
 def test_files_that_leave_a_gap_are_no_lake() -> None:
@@ -79,8 +117,8 @@ def test_files_that_leave_a_gap_are_no_lake() -> None:
 
 
 def test_a_newer_version_is_refused() -> None:
-    data = encode_manifest(manifest((7, 10))).replace(b'"lake":1', b'"lake":2')
-    with pytest.raises(CorruptData, match="version 2"):
+    data = encode_manifest(manifest((7, 10))).replace(b'"lake":2', b'"lake":3')
+    with pytest.raises(CorruptData, match="version 3"):
         decode_manifest(data, "m")
 
 

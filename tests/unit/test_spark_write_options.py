@@ -16,6 +16,7 @@ def test_a_batch_write_is_atomic_and_has_no_name() -> None:
         txn_app_id=None,
         txn_version=None,
         is_atomic=True,
+        expected_rows=None,
         commit_timeout_ms=60_000,
     )
 
@@ -38,6 +39,8 @@ def test_what_spark_puts_among_a_streams_options_is_passed_over() -> None:
     ("given", "is_streaming", "words"),
     [
         ({"txnVersion": "1"}, True, "option txnVersion is for batch writes; a stream's versions"),
+        ({"expectedRows": "1"}, True, "option expectedRows is for batch writes"),
+        ({"expectedRows": "all"}, False, "option expectedRows: 'all' is not valid"),
         ({"txnVersion": "1"}, False, "options txnAppId and txnVersion go together"),
         ({"txnAppId": "a"}, False, "options txnAppId and txnVersion go together"),
         ({"txnAppId": ""}, True, "option txnAppId: give 1 to 255 bytes"),

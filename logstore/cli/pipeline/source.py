@@ -28,7 +28,10 @@ class Source(msgspec.Struct, frozen=True):
     def frame(self, spark: SparkSession) -> DataFrame:
         """Raises: as `read_log`."""
         endpoints = self.endpoints or (DEFAULT_ENDPOINT if self.lake is None else None)
-        options = {"replica": self.replica, "fetchTimeoutMs": int(self.timeout_s * 1_000)}
+        options: dict[str, Any] = {
+            "replica": self.replica,
+            "fetchTimeoutMs": int(self.timeout_s * 1_000),
+        }
         return read_log(
             spark,
             lake=self.lake,
