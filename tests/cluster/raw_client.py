@@ -29,6 +29,9 @@ from tests.cluster.raw_messages import (
 NO_BOUND = (1 << 64) - 1
 CONTROL, APPENDS, ACKS, TAIL, FETCH = range(5)  # port offsets
 PATIENCE_S = 20.0
+ACK_TIMEOUT_S = 1.0
+# Section 7, "What to do on each refusal": after these the same bytes go out in a new round.
+NEW_ROUND = frozenset({1, 2, 3, 4, 5, 6, 8, 19, 21})
 
 
 class Fetched(NamedTuple):
@@ -51,6 +54,7 @@ class RawClient:
         host, _, port = endpoint.rpartition(":")
         self._seed = (host, int(port))
         self.nodes: dict[int, tuple[str, int]] = {}
+        self._term = 0
 
     def __enter__(self) -> RawClient:
         self.metadata()
@@ -106,13 +110,14 @@ class RawClient:
         return document
 
     def leader(self) -> int:
-        """The node that says of itself that it leads, in the highest term."""
+        """The node that says of itself that it leads, in the highest term and none below it."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             said = [self.metadata(node) for node in self.nodes]
-            leading = [each for each in said if each["leader"] == each["node"]]
-            if leading:
-                return int(max(leading, key=lambda each: each["term"])["node"])
+            self._term = max(self._term, *(each["term"] for each in said))
+            for each in said:
+                if each["leader"] == each["node"] and each["term"] == self._term:
+                    return int(each["node"])
         raise AssertionError("nobody leads")
 
     def open_session(
@@ -256,9 +261,33 @@ class RawProducer:
                 return rows
 
     def wait_acknowledged(self, sequence: int) -> Row:
+        """The row of a batch that is committed, in as many rounds as it takes."""
+        end = time.monotonic() + PATIENCE_S
         while sequence not in self.acknowledged:
-            assert all(row.code == 0 for row in self.next_rows())
+            assert time.monotonic() < end, "no acknowledgement in any round"
+            codes = self._codes_within(ACK_TIMEOUT_S)
+            assert codes <= NEW_ROUND | {0}, "the session is over"
+            if codes != {0}:  # refused, or no news: what became of it?
+                self._begin_round()
         return self.acknowledged[sequence]
+
+    def _codes_within(self, seconds: float) -> set[int]:
+        """Of the next message of the ack feed; none: it said nothing for so long."""
+        assert self._feed is not None
+        if not self._feed.poll(int(seconds * 1_000)):
+            return set()
+        return {row.code for row in self.next_rows()}
+
+    def _begin_round(self) -> None:
+        """At whoever leads, again until a leader is ready."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self.connect(self.client.leader())
+                return
+            except Refused as refused:
+                assert refused.code in NEW_ROUND
+                assert time.monotonic() < end, "no leader is ready"
 
     def close(self) -> None:
         for socket in (self._push, self._feed):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import struct
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 
 from logstore.cli.embedded import EmbeddedCluster
 from tests.cluster.one_cluster import run_cli, running_cluster
-from tests.cluster.raw_client import RawClient, RawProducer
+from tests.cluster.raw_client import CONTROL, RawClient, RawProducer
 from tests.cluster.raw_messages import Refused
 
 HERE = Path(__file__).parent
@@ -153,6 +154,24 @@ def test_a_group_above_256_kib_is_a_notice_on_the_tail_and_is_fetched(
     producer.close()
     assert list(tail.follow(row.first_lsn + 2))[-3:] == [b"", line, b""]
     assert tail.from_fetch >= 3
+
+
+def test_the_raw_client_appends_across_changes_of_leader_as_the_document_says(
+    cluster: EmbeddedCluster, raw: RawClient
+) -> None:
+    """Each append meets a node that has just handed over: refused or without news, then in a new
+    round; whatever became of it, it is there once."""
+    producer = raw.open_session()
+    rows = []
+    for number in range(3):
+        before = producer.round
+        raw.ask(raw.leader(), CONTROL, 70, struct.pack("<I", 0))
+        rows.append(producer.wait_acknowledged(producer.append([f"round {number}".encode()])))
+        assert producer.round > before
+    producer.close()
+    assert sorted({row.first_lsn for row in rows}) == [row.first_lsn for row in rows]
+    for number, row in enumerate(rows):
+        assert raw.read(1, row.first_lsn, row.first_lsn) == [f"round {number}".encode()]
 
 
 def test_a_follower_answers_reads_and_sends_writers_to_the_leader(
