@@ -2,7 +2,8 @@
 
 Owns the plan and the cursor. The lake says where an archive goes on; the named cursor in the log
 follows it, with a hold, so that nothing is trimmed that the lake does not have. A crash leaves the
-cursor at most one round behind its lake, never ahead.
+cursor at most one round behind its lake, never ahead. Before it moves, every file that the manifest
+names is seen to be there, as long as it was: behind a hole nothing is let go.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from logstore.errors import (
 )
 from logstore.limits import MIB
 from logstore.spark.jobs import run_tasks
-from logstore.spark.lake import LakeWriter, Written, make_durable
+from logstore.spark.lake import LakeWriter, Written, check_files_are_there, make_durable
 from logstore.spark.lake_file import write_lake_file
 from logstore.spark.lake_manifest import SUFFIX, LakeFile, Manifest
 from logstore.spark.lake_proof import check_same_log
@@ -86,6 +87,7 @@ class Archive:
         Raises:
           WrongCluster: the lake is another cluster's.
           CursorMoved: the cursor is ahead of the lake, or there is one and no lake.
+          CorruptData: a file of the lake is gone or cut; nothing was moved.
           OutOfRange: what comes next was trimmed, or the log ends before the lake does.
           NotReady: the replica that was asked does not show yet what the lake has.
           Unreachable, NoQuorum: no replica answered in time, or no majority.
@@ -107,6 +109,7 @@ class Archive:
             check_same_log(planner.client, self._writer.folder, manifest)
         self._refuse_cursor(next_lsn=manifest.next_lsn)
         self._refuse_gap(planner, bounds, manifest.next_lsn)
+        check_files_are_there(self._writer.folder, manifest.files)
         self._writer.remove_unnamed()
         self._move_cursor(planner.client, manifest.next_lsn)
         return manifest
@@ -146,6 +149,7 @@ class Archive:
 
         Raises:
           CursorMoved: somebody else moves the cursor; the lake is whole, and one round ahead.
+          CorruptData: a file of the lake is gone or cut; the cursor stands before this round.
           LogStoreError: the log cannot be read, or the lake not be written; begin again.
         """
         while (next_lsn := self._manifest.next_lsn) <= last_lsn:
@@ -154,6 +158,7 @@ class Archive:
             work = partial(archive_file, self._read, self._writer.incoming)
             written = run_tasks(self._spark, work, tasks)
             manifest = self._writer.add(self._manifest, written)
+            check_files_are_there(self._writer.folder, manifest.files)
             self._move_cursor(planner.client, manifest.next_lsn)
             yield list(manifest.files[-len(written) :])
 

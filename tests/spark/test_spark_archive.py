@@ -26,7 +26,7 @@ from logstore.errors import (
 )
 from logstore.spark import lake
 from logstore.spark.archive import Archive
-from logstore.spark.lake import MANIFEST, LakeWriter, read_manifest
+from logstore.spark.lake import MANIFEST, LakeWriter, data_path, read_manifest
 from logstore.spark.planning import Bounds, Planner
 from logstore.storage.disk import RealDisk
 from tests.spark.lakes import (
@@ -191,6 +191,44 @@ def test_a_cursor_ahead_of_its_lake_is_somebody_elses(
     assert cursor_lsn(log, "shared") == found.next_lsn
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_an_archive_into_a_lake_with_a_hole_is_refused_and_the_cursor_stays(
+    spark: SparkSession,
+    cluster: EmbeddedCluster,
+    log: logstore.LogClient,
+    tmp_path: Path,
+    is_cut: bool,
+) -> None:
+    name = f"hole {is_cut}"
+    append_some(log)
+    before = archive_once(spark, cluster, tmp_path, name)
+    path = Path(data_path(str(tmp_path), before.files[1]))
+    data = path.read_bytes()
+    path.write_bytes(data[:-1]) if is_cut else path.unlink()
+    append_some(log)
+    with pytest.raises(CorruptData, match="put it back from a copy of the lake"):
+        archive_once(spark, cluster, tmp_path, name)
+    assert read_manifest(str(tmp_path)) == before
+    assert cursor_lsn(log, name) == before.next_lsn
+    path.write_bytes(data)
+    assert archive_once(spark, cluster, tmp_path, name).next_lsn == cursor_lsn(log, name)
+
+
+def test_a_file_that_goes_while_an_archive_runs_ends_it_before_the_cursor_moves(
+    spark: SparkSession, cluster: EmbeddedCluster, log: logstore.LogClient, tmp_path: Path
+) -> None:
+    append_some(log)
+    with LakeWriter(str(tmp_path)) as writer:
+        work = Archive(spark, writer, options(cluster, "going", files_at_once=1))
+        work.begin()
+        rounds = work.rounds(work.head_lsn())
+        [file] = next(rounds)
+        Path(data_path(str(tmp_path), file)).unlink()
+        with pytest.raises(CorruptData, match="as the manifest says, got No such file"):
+            next(rounds)
+    assert cursor_lsn(log, "going") == file.last_lsn + 1
+
+
 def test_a_cursor_that_somebody_moves_meanwhile_ends_the_archive(
     spark: SparkSession, cluster: EmbeddedCluster, log: logstore.LogClient, tmp_path: Path
 ) -> None:
@@ -261,7 +299,7 @@ def test_the_command_follows_the_log_until_it_is_told_to_end(
             _, said = process.communicate(timeout=WAIT_S)
         finally:
             process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 143
     assert b"archived: " in said
     assert b"Traceback" not in said
     assert digest_of(tmp_path).hexdigest() == log.digest(1, last, min_lsn=last).hexdigest()
