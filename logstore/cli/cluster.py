@@ -8,12 +8,20 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from logstore.cli.cluster_folder import bring_down, bring_up, read_state, wait_for_leader
+from logstore.cli.cluster_folder import (
+    NOT_FORMED,
+    bring_down,
+    bring_up,
+    foreign_ports,
+    initialize,
+    read_state,
+    wait_for_leader,
+)
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import first_lsn_option, json_option
-from logstore.cli.output import STDOUT, Terminal, write_json
+from logstore.cli.output import STDOUT, Terminal, say, write_json
+from logstore.cli.port_users import describe
 from logstore.cli.replica_process import is_alive
-from logstore.client.client import connect
 from logstore.errors import InvalidRequest
 
 DEFAULT_FOLDER = Path("logstore-cluster")
@@ -52,23 +60,33 @@ def cluster() -> None:
 )
 @first_lsn_option
 def up(config_path: Path | None, folder: Path, timeout_s: float, first_lsn: int | None) -> None:
-    """Start every replica that does not run, and return when a leader serves."""
+    """Start every replica that does not run, and return when a leader serves.
+
+    Where the config has auto_init = false and the cluster is not formed yet, return when every
+    replica waits for `logstore init`.
+    """
     state = bring_up(folder.resolve(), config_path, first_lsn=first_lsn)
     if first_lsn is not None:
-        with connect(state.endpoints) as client:
-            client.admin.initialize(first_lsn=first_lsn, timeout_s=timeout_s)
+        initialize(state, first_lsn, timeout_s)
     leader = wait_for_leader(state, timeout_s)
     for row in state.nodes:
         role = "leads" if row.node == leader else "follows"
+        role = "waits for `logstore init`" if leader == NOT_FORMED else role
         click.echo(f"node {row.node} {role}, pid {row.pid}, {row.dir}")
-    click.echo(f"endpoints: {','.join(state.endpoints)}")
+    endpoints = ",".join(state.endpoints)
+    click.echo(f"endpoints: {endpoints}")
+    if leader == NOT_FORMED:
+        say(
+            "all replicas run and none is part of a cluster: with auto_init = false, "
+            f"`logstore init --endpoint {endpoints}` forms it, once"
+        )
 
 
 @cluster.command("down")
 @_folder
 def down(folder: Path) -> None:
     """Stop every replica in order; kill what does not stop."""
-    for row, outcome in bring_down(folder.resolve()):
+    for row, outcome in bring_down(folder.resolve(), say=say):
         click.echo(f"node {row.node} (pid {row.pid}): {outcome}")
 
 
@@ -76,12 +94,20 @@ def down(folder: Path) -> None:
 @_folder
 @json_option
 def status(folder: Path, json_path: str | None) -> None:
-    """Which replicas of the folder run. Exit status 1 if not all do."""
+    """Which replicas of the folder run. Exit status 1 if not all do, or if another process has a
+    port of theirs."""
     state = read_state(folder.resolve())
     if state is None:
         raise InvalidRequest(f"no cluster was started in {folder}: name its folder with --dir")
+    foreign = foreign_ports(state)
     rows = [
-        {"node": row.node, "pid": row.pid, "dir": row.dir, "is_running": is_alive(row)}
+        {
+            "node": row.node,
+            "pid": row.pid,
+            "dir": row.dir,
+            "is_running": is_alive(row),
+            "ports_in_use": foreign.get(row.node, []),
+        }
         for row in state.nodes
     ]
     document = {"endpoints": state.endpoints, "config": state.config, "nodes": rows}
@@ -93,5 +119,7 @@ def status(folder: Path, json_path: str | None) -> None:
             state_word = "running" if row["is_running"] else "gone"
             table.add_row(str(row["node"]), str(row["pid"]), state_word, str(row["dir"]))
         Terminal().print(table)
-    if not all(row["is_running"] for row in rows):
+        for users in filter(None, foreign.values()):
+            say(f"{describe(users)}: the replica cannot listen there")
+    if any(foreign.values()) or not all(row["is_running"] for row in rows):
         sys.exit(ExitStatus.NO)

@@ -4,20 +4,23 @@ does.
 Owns `DIR/cluster.json` (who runs where), `DIR/cluster.toml` (the generated config, where none was
 given) and `DIR/lock`, which `up` and `down` hold while they work. Must not know how commands print.
 Invariants: cluster.json appears whole or not at all; a process is signalled only if it is the one
-we started.
+we started, and a cluster is taken for the folder's only if the processes that answer are.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+import select
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
 import logstore
+from logstore.cli.port_users import PortUser, describe, port_users
 from logstore.cli.replica_process import (
     ReplicaProcess,
     finish_stop,
@@ -25,10 +28,19 @@ from logstore.cli.replica_process import (
     log_tail,
     send_stop,
     start_replica,
+    wait_gone,
 )
+from logstore.client.client import LogClient
 from logstore.client.clock import monotonic_ns, seconds_from_now
 from logstore.config import Config, load_config, render_config
-from logstore.errors import InvalidRequest, LogStoreError, Overloaded, Unreachable
+from logstore.errors import (
+    ConfigError,
+    InvalidRequest,
+    LogStoreError,
+    NotReady,
+    Overloaded,
+    Unreachable,
+)
 from logstore.settings import ClusterSettings, NodeSettings
 
 STATE_NAME = "cluster.json"
@@ -37,8 +49,16 @@ LOCK_NAME = "lock"
 # An orderly stop hands leadership over first: two election timeouts and the children's last
 # flushes.
 STOP_TIMEOUT_S = 20.0
+# A stop usually takes less: who needs longer is named.
+STOP_NOTICE_S = 2.0
 # How often a wait for a leader looks whether a replica has given up meanwhile.
 LOOK_S = 2.0
+# The children of a replica that was killed a moment ago still have its ports.
+PORTS_TIMEOUT_S = 2.0
+LOOK_MS = 50
+# What `wait_for_leader` answers where nobody is to lead before `logstore init`.
+NOT_FORMED = 0
+_T = TypeVar("_T")
 
 
 class ClusterState(msgspec.Struct, frozen=True):
@@ -110,7 +130,8 @@ def bring_up(folder: Path, config_path: Path | None, *, first_lsn: int | None) -
 
     Raises:
         ConfigError: the config does not hold.
-        InvalidRequest: replicas of another config run in this folder.
+        InvalidRequest: replicas of another config run in this folder, or a port that a replica
+            needs is in use.
         Overloaded: another command is at work there.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -129,6 +150,7 @@ def bring_up(folder: Path, config_path: Path | None, *, first_lsn: int | None) -
                 f"a cluster of {path} forms itself, with a log that begins at LSN 1: set "
                 "`auto_init = false` there, or name a new folder"
             )
+        _require_free_ports(config, [node for node in config.node_ids() if node not in running])
         rows = [
             running.get(node)
             or start_replica(path, node, folder / f"node-{node}", dies_with_us=False)
@@ -139,30 +161,110 @@ def bring_up(folder: Path, config_path: Path | None, *, first_lsn: int | None) -
         return state
 
 
+def initialize(state: ClusterState, first_lsn: int, timeout_s: float) -> None:
+    """Form the cluster, once every replica of the folder answers.
+
+    Raises: as `wait_for_leader`, and `Admin.initialize`.
+    """
+
+    def form(client: LogClient, status: dict[str, Any]) -> None:
+        silent = [row["node"] for row in status["nodes"] if not row["pid"]]
+        if silent:
+            raise NotReady(f"nodes {silent} do not answer yet")
+        client.admin.initialize(first_lsn=first_lsn)
+
+    _ask(state, timeout_s, form)
+
+
 def wait_for_leader(state: ClusterState, timeout_s: float) -> int:
-    """Node id of a leader that a majority follows; the wait ends early if a replica gives up.
+    """Node id of a leader that a majority follows; NOT_FORMED where all replicas wait for
+    `logstore init`. The wait ends early if a replica gives up.
 
     Raises:
         Unreachable: a replica ended, with what it said; or nobody answered in time.
         NoQuorum: replicas answer, but none leads in time.
+        InvalidRequest: who answers is none of the replicas of this folder.
     """
+    is_formed_by_hand = not load_config(state.config).cluster.auto_init
+
+    def find_leader(client: LogClient, status: dict[str, Any]) -> int:
+        if is_formed_by_hand and all(row.get("state") == "empty" for row in status["nodes"]):
+            return NOT_FORMED
+        return client.admin.watermarks(linearizable=True).node
+
+    return _ask(state, timeout_s, find_leader)
+
+
+def _ask(
+    state: ClusterState, timeout_s: float, question: Callable[[LogClient, dict[str, Any]], _T]
+) -> _T:
+    """What the folder's own replicas answer, asked until they do or the time is over."""
     deadline_ns = seconds_from_now(timeout_s)
     while True:
         left_s = max(0.1, (deadline_ns - monotonic_ns()) / 1e9)
         try:
             with logstore.connect(state.endpoints, timeout=min(LOOK_S, left_s)) as client:
-                node: int = client.admin.watermarks(linearizable=True).node
-                return node
+                status = client.admin.status()
+                refuse_strangers(state, status)
+                return question(client, status)
         except LogStoreError as error:
             ended = [row for row in state.nodes if not is_alive(row)]
             if ended:
                 raise Unreachable(_describe_end(ended[0])) from error
-            if monotonic_ns() >= deadline_ns:
+            if isinstance(error, InvalidRequest) or monotonic_ns() >= deadline_ns:
                 raise
 
 
-def bring_down(folder: Path, timeout_s: float = STOP_TIMEOUT_S) -> list[tuple[ReplicaProcess, str]]:
+def refuse_strangers(state: ClusterState, status: dict[str, Any]) -> None:
+    """Whether the replicas that answer are those of the folder, by their supervisors' pids.
+
+    Raises:
+        InvalidRequest: another cluster's replica has a port of ours.
+    """
+    pids = {row.node: row.pid for row in state.nodes}
+    for row in status["nodes"]:
+        if row["pid"] and row["pid"] != pids.get(row["node"]):
+            raise InvalidRequest(
+                f"process {row['pid']} answers at {row['host']}:{row['port']}, not the replica of "
+                f"node {row['node']} that was started: another cluster uses these ports, name a "
+                "config with others"
+            )
+
+
+def foreign_ports(state: ClusterState) -> dict[int, list[PortUser]]:
+    """The ports of each node that a process listens on which is none of its replica's.
+
+    Empty where the config cannot be read any more: which ports they have is not known then.
+    """
+    try:
+        config = load_config(state.config)
+    except ConfigError:
+        return {}
+    return {
+        row.node: port_users(
+            [config.node(row.node)],
+            has_metrics=config.process.metrics,
+            except_sessions=[row.pid] if is_alive(row) else [],
+        )
+        for row in state.nodes
+        if row.node in config.node_ids()
+    }
+
+
+def bring_down(
+    folder: Path,
+    timeout_s: float = STOP_TIMEOUT_S,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    notice_s: float = STOP_NOTICE_S,
+) -> list[tuple[ReplicaProcess, str]]:
     """Stop every replica of the folder; what became of each: "stopped", "killed" or "was gone".
+
+    Args:
+        folder: of the cluster.
+        timeout_s: how long all have; who still runs then is killed.
+        say: told what takes long, a line at a time.
+        notice_s: from when on it is told.
 
     Raises:
         InvalidRequest: no cluster was started there.
@@ -173,19 +275,40 @@ def bring_down(folder: Path, timeout_s: float = STOP_TIMEOUT_S) -> list[tuple[Re
         raise InvalidRequest(f"no cluster was started in {folder}: name its folder with --dir")
     with locked(folder):
         alive = [row for row in state.nodes if is_alive(row)]
-        for (
-            row
-        ) in alive:  # all at once: the last ones have nobody to hand over to, and need not wait
+        for row in alive:
+            # all at once: the last ones have nobody to hand over to, and need not wait
             send_stop(row)
         deadline_ns = seconds_from_now(timeout_s)
-        outcome = []
-        for row in state.nodes:
-            if row not in alive:
-                outcome.append((row, "was gone"))
-                continue
-            left_s = max(0.0, (deadline_ns - monotonic_ns()) / 1e9)
-            outcome.append((row, "stopped" if finish_stop(row, left_s) else "killed"))
-        return outcome
+        notice_ns = seconds_from_now(min(notice_s, timeout_s))
+        for row in alive:
+            if not wait_gone(row, _seconds_until(notice_ns)):
+                say(
+                    f"node {row.node} (pid {row.pid}) does not stop: it is killed if it has not "
+                    f"within {_seconds_until(deadline_ns):.0f} s"
+                )
+        return [
+            (row, _finish(row, deadline_ns) if row in alive else "was gone") for row in state.nodes
+        ]
+
+
+def _finish(row: ReplicaProcess, deadline_ns: int) -> str:
+    return "stopped" if finish_stop(row, _seconds_until(deadline_ns)) else "killed"
+
+
+def _seconds_until(deadline_ns: int) -> float:
+    return max(0.0, (deadline_ns - monotonic_ns()) / 1e9)
+
+
+def _require_free_ports(config: Config, nodes: list[int]) -> None:
+    """Raises: InvalidRequest: somebody listens on a port of a node that is to be started."""
+    chosen = [config.node(node) for node in nodes]
+    deadline_ns = seconds_from_now(PORTS_TIMEOUT_S)
+    while users := port_users(chosen, has_metrics=config.process.metrics):
+        if monotonic_ns() >= deadline_ns:
+            raise InvalidRequest(
+                f"{describe(users)}: stop it, or name a config with other ports; nothing is started"
+            )
+        select.poll().poll(LOOK_MS)
 
 
 def _choose_config(

@@ -44,7 +44,7 @@ class StartType(click.ParamType[int | str | AtTime]):
             return text
         if text.isascii() and text.isdigit():
             if len(text) > len(str(LSN_LIMIT)) or not 1 <= int(text) <= LSN_LIMIT:
-                self.fail(f"LSNs are 1 to {LSN_LIMIT}", param, ctx)
+                self.fail(f"LSNs begin at 1 and end at {LSN_LIMIT}", param, ctx)
             return int(text)
         try:
             time = datetime.fromisoformat(text)

@@ -119,7 +119,12 @@ def _print_status(found: dict[str, Any]) -> None:
 def _trouble(row: dict[str, Any]) -> str:
     """Why a replica takes no part, or takes no appends; empty if it does."""
     full = "its disk is full: free some space" if row.get("is_disk_full") else ""
-    return "; ".join(filter(None, (row.get("damage"), row.get("refusal"), full)))
+    empty = ""
+    if row.get("state") == "empty" and not row.get("refusal"):
+        empty = (
+            "runs, and is part of no cluster yet: `logstore init` forms it where auto_init = false"
+        )
+    return "; ".join(filter(None, (row.get("damage"), row.get("refusal"), full, empty)))
 
 
 def _print_verification(found: Verification) -> None:

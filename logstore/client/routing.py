@@ -151,6 +151,11 @@ class Routing:
             if metadata.leader == metadata.node and metadata.term >= self._term:
                 self._leader = metadata.node
                 return metadata.node, self._nodes.get(metadata.node, endpoint)
+        if has_answer and self._cluster_id == NO_CLUSTER:
+            raise NoQuorum(
+                f"replicas answer at {self._names()}, but none is part of a cluster yet: with "
+                "auto_init = false `logstore init` forms it, else it forms once every node answers"
+            )
         if has_answer:
             raise NoQuorum(f"replicas answer at {self._names()}, but none of them leads")
         raise self._no_answer()

@@ -137,7 +137,7 @@ def test_follow_goes_on_until_it_is_told_to_stop(cluster: EmbeddedCluster) -> No
         assert read_until(follower.stdout.fileno(), b"comes later\nand later still\n")
         follower.send_signal(signal.SIGTERM)
         rest, errors = follower.communicate(timeout=CLI_PATIENCE_S)
-        assert (follower.returncode, rest, errors) == (0, b"", b"")
+        assert (follower.returncode, rest, errors) == (143, b"", b"")
     finally:
         follower.kill()
         follower.communicate()

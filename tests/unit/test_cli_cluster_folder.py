@@ -1,0 +1,172 @@
+"""`cluster up`, `down` and `status`: who answers is compared with what was started, taken ports are
+named, a replica that does not stop is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logstore.cli import cluster_folder
+from logstore.cli.cluster_folder import (
+    NOT_FORMED,
+    ClusterState,
+    bring_down,
+    bring_up,
+    foreign_ports,
+    read_state,
+    wait_for_leader,
+    write_state,
+)
+from logstore.cli.main import main
+from logstore.cli.port_users import describe, port_users
+from logstore.cli.replica_process import ReplicaProcess, start_tick
+from logstore.config import Config, NodeSettings, render_config
+from logstore.errors import InvalidRequest, NoQuorum
+from logstore.format.client_messages import MetadataRequest, StatusReply, StatusRequest
+from logstore.settings import ClusterSettings
+from tests.unit.client_stage import Cluster, free_base_ports
+
+STUBBORN = (
+    "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "sys.stdout.write('up\\n'); sys.stdout.flush(); sys.stdin.read()"
+)
+
+
+@pytest.fixture(autouse=True)
+def _process_settings() -> Iterator[None]:
+    """Commands own their process; here they share it."""
+    handler, interval = signal.getsignal(signal.SIGTERM), sys.getswitchinterval()
+    yield
+    signal.signal(signal.SIGTERM, handler)
+    sys.setswitchinterval(interval)
+
+
+def me() -> ReplicaProcess:
+    """This process, as if it were a supervisor."""
+    return ReplicaProcess(1, os.getpid(), "nowhere", start_tick(os.getpid()) or 0)
+
+
+def config_at(port: int, folder: Path, *, auto_init: bool = True) -> Path:
+    path = folder / "my.toml"
+    config = Config(
+        cluster=ClusterSettings(name="mine", auto_init=auto_init),
+        nodes=[NodeSettings(node=1, port=port)],
+    )
+    path.write_text(render_config(config), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A base port whose fetch port, 4 above, this process listens on."""
+    (port,) = free_base_ports(1)
+    with socket.create_server(("127.0.0.1", port + 4)):
+        yield port
+
+
+@pytest.fixture
+def other() -> Iterator[Cluster]:
+    """A cluster of one node, whose supervisor has the pid that a test gives it."""
+    with Cluster(nodes=1) as cluster:
+        yield cluster
+
+
+def play_status(cluster: Cluster, **facts: object) -> None:
+    document = {"role": "leader", "term": 1, "state": "voter", **facts}
+    cluster.replicas[1].on[StatusRequest] = lambda _: StatusReply(json.dumps(document).encode())
+
+
+def test_a_port_in_use_is_named_and_nothing_is_started(
+    taken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_folder, "PORTS_TIMEOUT_S", 0.0)
+    config = config_at(taken, tmp_path)
+    with pytest.raises(InvalidRequest, match=f"port {taken + 4} of node 1 is in use by process"):
+        bring_up(tmp_path / "cluster", config, first_lsn=None)
+    assert read_state(tmp_path / "cluster") is None
+
+
+def test_the_process_that_has_a_port_is_named_but_for_the_replicas_own(taken: int) -> None:
+    nodes = [NodeSettings(node=1, port=taken), NodeSettings(node=2, host="127.0.0.2", port=taken)]
+    (found,) = port_users(nodes, has_metrics=True)
+    assert (found.node, found.port, found.pid) == (1, taken + 4, os.getpid())
+    assert describe([found]).startswith(f"port {taken + 4} of node 1 is in use by process ")
+    assert describe([found] * 5).endswith(", and 2 ports more")
+    assert port_users(nodes, has_metrics=True, except_sessions=[os.getsid(0)]) == []
+
+
+def test_a_metrics_port_that_no_node_listens_on_may_be_in_use(taken: int) -> None:
+    node = NodeSettings(node=1, port=taken - 3)
+    assert len(port_users([node], has_metrics=True)) == 1
+    assert port_users([node], has_metrics=False) == []
+
+
+def test_status_names_the_port_that_a_replica_of_the_folder_cannot_listen_on(
+    taken: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = config_at(taken, tmp_path)
+    gone = ReplicaProcess(1, 2**22 + 1, str(tmp_path), 1)
+    write_state(tmp_path, ClusterState([f"127.0.0.1:{taken}"], str(config), [gone]))
+    assert main(["cluster", "status", "--dir", str(tmp_path)]) == 1
+    said = capfd.readouterr()
+    assert "gone" in said.out
+    assert f"port {taken + 4} of node 1 is in use by process {os.getpid()}" in said.err
+    assert main(["cluster", "status", "--dir", str(tmp_path), "--json", "-"]) == 1
+    (row,) = json.loads(capfd.readouterr().out)["nodes"]
+    assert row["ports_in_use"][0]["port"] == taken + 4
+    config.unlink()
+    assert foreign_ports(ClusterState([], str(config), [gone])) == {}
+
+
+def test_another_cluster_that_answers_is_not_taken_for_what_was_started(
+    other: Cluster, tmp_path: Path
+) -> None:
+    config = config_at(other.ports[1], tmp_path)
+    state = ClusterState([other.endpoint], str(config), [me()])
+    play_status(other, pid=os.getpid())
+    assert wait_for_leader(state, 10.0) == 1
+    play_status(other, pid=os.getpid() + 1)
+    with pytest.raises(InvalidRequest, match="another cluster uses these ports"):
+        wait_for_leader(state, 10.0)
+
+
+def test_up_says_that_init_is_missing_where_auto_init_is_off(
+    other: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other.cluster_id, other.leader = bytes(16), 0
+    play_status(other, role="none", state="empty", pid=os.getpid())
+    by_hand = config_at(other.ports[1], tmp_path, auto_init=False)
+    assert wait_for_leader(ClusterState([other.endpoint], str(by_hand), [me()]), 10.0) == NOT_FORMED
+    by_itself = config_at(other.ports[1], tmp_path)
+    with pytest.raises(NoQuorum, match="`logstore init` forms it"):
+        wait_for_leader(ClusterState([other.endpoint], str(by_itself), [me()]), 0.1)
+    assert main(["status", "--endpoint", other.endpoint]) == 3
+    assert "node 1: runs, and is part of no cluster yet: `logstore init`" in capfd.readouterr().err
+    for command in (["consume"], ["cursor", "list"], ["produce", os.devnull]):
+        assert main([*command, "--endpoint", other.endpoint, "--timeout", "0.1"]) == 3
+        assert "none is part of a cluster yet" in capfd.readouterr().err
+    assert MetadataRequest in {type(each) for each in other.replicas[1].requests.queue}
+
+
+def test_down_says_at_once_who_does_not_stop_and_how_long_it_waits(tmp_path: Path) -> None:
+    said: list[str] = []
+    with subprocess.Popen(
+        [sys.executable, "-c", STUBBORN],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        row = ReplicaProcess(1, child.pid, str(tmp_path), start_tick(child.pid) or 0)
+        write_state(tmp_path, ClusterState([], "c.toml", [row]))
+        assert bring_down(tmp_path, 0.1, say=said.append, notice_s=0.01) == [(row, "killed")]
+    assert said == [f"node 1 (pid {row.pid}) does not stop: it is killed if it has not within 0 s"]
