@@ -63,6 +63,7 @@ class EgressActor:
             self._slots,
             node=node,
             batch_max_bytes=config.limits.batch_max_bytes,
+            fetch_max_bytes=config.limits.fetch_max_bytes,
             ask_read_index=self._to_raft.send,
             report_rot=self._report_rot,
         )

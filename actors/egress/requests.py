@@ -30,7 +30,7 @@ from logstore.format.client_messages import (
 )
 from logstore.format.client_request import BadRequest, RequestPort, Silence, read_request
 from logstore.format.message import Envelope, encode_message
-from logstore.limits import FETCH_MAX_BYTES, FETCH_WAIT_MAX_MS
+from logstore.limits import FETCH_WAIT_MAX_MS
 from logstore.model import NO_NODE, Index, Lsn, NodeId
 from logstore.raft.effects import ReadIndexAnswered
 from logstore.raft.events import ReadIndexRequested
@@ -69,6 +69,7 @@ class Requests:
         *,
         node: NodeId,
         batch_max_bytes: int,
+        fetch_max_bytes: int,
         ask_read_index: Callable[[ReadIndexRequested], None],
         report_rot: Callable[[Index], None],
     ) -> None:
@@ -76,6 +77,7 @@ class Requests:
         self._slots = slots
         self._node = node
         self._batch_max_bytes = batch_max_bytes
+        self._fetch_max_bytes = fetch_max_bytes
         self._ask_read_index = ask_read_index
         self._report_rot = report_rot
         self._waiting: list[Waiting] = []
@@ -207,7 +209,7 @@ class Requests:
             bounds,
             first_lsn=request.first_lsn,
             last_lsn=request.last_lsn,
-            max_bytes=min(request.max_bytes, FETCH_MAX_BYTES),
+            max_bytes=min(request.max_bytes, self._fetch_max_bytes),
         )
         self._slots[Counter.FETCHES] += 1
         self._slots[Counter.FETCH_BYTES] += pieces.size_bytes
@@ -240,7 +242,7 @@ class Requests:
             log,
             bounds,
             first_index=Index(max(1, request.first_index)),
-            max_bytes=min(request.max_bytes, FETCH_MAX_BYTES),
+            max_bytes=min(request.max_bytes, self._fetch_max_bytes),
             batch_max_bytes=self._batch_max_bytes,
         )
         for row in found.faulty:

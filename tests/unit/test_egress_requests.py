@@ -84,6 +84,19 @@ def test_a_cut_entry_ends_the_answer_though_a_smaller_one_behind_it_would_fit(eg
     assert pieces_of(answer) == [(2, 1, 1)]
 
 
+def test_an_answer_has_no_more_bytes_than_the_replica_is_configured_to_give(egress):
+    limits = msgspec.structs.replace(egress.stage.config.limits, fetch_max="4KiB")
+    egress.stage.config = msgspec.structs.replace(egress.stage.config, limits=limits)
+    egress.egress.on_close()
+    egress.restart()
+    egress.append(3_000, 3_000, 3_000)
+    egress.show()
+    assert pieces_of(egress.client().ask(fetch(1))) == [(1, 1, 1)]
+    egress.append(10_000)
+    egress.show()
+    assert pieces_of(egress.client().ask(fetch(4))) == [(4, 4, 1)]  # one batch, at least
+
+
 def test_what_waits_for_an_lsn_is_answered_when_it_shows_or_refused_at_the_deadline(egress):
     egress.append(8, 8)
     egress.show(1)
