@@ -90,6 +90,16 @@ READS_WAITING_MAX = 1_024
 # A transfer is refused for a target this many entries behind: 1,024 x 1 MiB would outlast any
 # timeout.
 TRANSFER_LAG_MAX = 1_024
+# A leader under which nothing is committed gives up after this many election timeouts (V6).
+# Whatever moves, moves within one: a stream without an answer for an election timeout begins anew.
+# Four leave room for a lane that is opened again, a flush of two or three, and a slow link.
+STALL_ELECTION_TIMEOUTS = 4
+# Twice as long each time until something is committed: up to 64 election timeouts. Where nobody can
+# commit, that is one election a minute at the default of a second.
+STALL_DOUBLINGS_MAX = 4
+# For so long it begins no election then. The others need up to two to notice, and one or two more
+# each time their votes split.
+QUIET_ELECTION_TIMEOUTS = 6
 # Descriptors a replicator keeps per stream: 4,096 x about 300 B; older entries are read from the
 # files.
 DESCRIPTORS_KEPT = 4_096

@@ -7,8 +7,10 @@ come twice or overtake each other. Invariants:
 - one scheduler and one `Random`, one history: nothing here iterates over a set or asks a machine;
 - a connection that ended never delivers again: what its sender had queued or sent is lost, what had
   arrived at a living receiver stays there;
+- faults of one lane leave the other lane of the same pair alone;
 - who connected tries again for ever; who is bound waits.
-Sizes of frames are checked; lanes make no difference; any address may be bound.
+Sizes of frames are checked; any address may be bound. A connection is of the lane of the socket
+that connects.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from random import Random
 import zmq
 
 from transport.errors import LinkError, PortInUse
-from transport.link import RECONNECT_MAX_MS, RECONNECT_MIN_MS
+from transport.link import RECONNECT_MAX_MS, RECONNECT_MIN_MS, Lane
 from transport.virtual_links import VirtualLinks
 from transport.virtual_socket import Connection, VirtualSocket, subscription
 from transport.virtual_wire import (
@@ -69,7 +71,7 @@ class VirtualNetwork:
         self._random = random
         self._node_of = node_of
         self._default_delay_ns = default_delay_ns
-        self._conditions: dict[tuple[int, int], Conditions] = {}
+        self._conditions: dict[tuple[int, int, Lane], Conditions] = {}
         self._listeners: dict[str, VirtualSocket] = {}
         self._sockets: dict[VirtualSocket, None] = {}  # living ones, in order of their making
         self._connections: dict[Connection, None] = {}  # those with an end that is still there
@@ -84,7 +86,8 @@ class VirtualNetwork:
     def set_default_delay(self, links: Pairs, delay_ns: tuple[int, int]) -> None:
         """Lowest and highest delay of these pairs while no quality says otherwise."""
         for pair in links:
-            self._between(*pair).set_default_delay(delay_ns)
+            for conditions in self._of(pair):
+                conditions.set_default_delay(delay_ns)
 
     def set_quality(
         self,
@@ -93,6 +96,7 @@ class VirtualNetwork:
         loss: int = 0,
         duplication: int = 0,
         reordering: int = 0,
+        lane: Lane | None = None,
     ) -> None:
         """From now on, messages of these pairs meet this; without arguments, nothing.
 
@@ -102,14 +106,16 @@ class VirtualNetwork:
             loss: Of 1,000 messages, so many vanish; so many
             duplication: arrive again, half of them 0.1 to 10 s later; so many
             reordering: take longer and are overtaken.
+            lane: Of this lane only; None is both.
         """
         for pair in links:
-            self._between(*pair).set_quality(
-                delay_ns, loss=loss, duplication=duplication, reordering=reordering
-            )
+            for conditions in self._of(pair, lane):
+                conditions.set_quality(
+                    delay_ns, loss=loss, duplication=duplication, reordering=reordering
+                )
 
-    def cut(self, links: Pairs, mode: str) -> None:
-        """Let nothing through over these pairs until they are healed.
+    def cut(self, links: Pairs, mode: str, lane: Lane | None = None) -> None:
+        """Let nothing through over these pairs, or one lane of them, until they are healed.
 
         "drop" loses it and breaks every connection over a pair, whichever direction it is: each end
         notices after a time of its own, the other direction delivers until one does. "hold" keeps
@@ -119,34 +125,33 @@ class VirtualNetwork:
         if mode not in ("drop", "hold"):
             raise ValueError(f"a cut that drops or holds, not {mode!r}")
         for pair in links:
-            conditions = self._between(*pair)
-            conditions.is_dropping = mode == "drop"
-            conditions.is_holding = mode == "hold"
-            if mode == "drop":
-                for connection in tuple(self._connections):
-                    self._break(connection, conditions)
+            for conditions in self._of(pair, lane):
+                conditions.is_dropping = mode == "drop"
+                conditions.is_holding = mode == "hold"
+                if mode == "drop":
+                    for connection in tuple(self._connections):
+                        self._break(connection, conditions)
 
-    def heal(self, links: Pairs) -> None:
-        """End every cut of these pairs; what was held back arrives now."""
+    def heal(self, links: Pairs, lane: Lane | None = None) -> None:
+        """End every cut of these pairs, or of one lane of them; what was held back arrives now."""
         for pair in links:
-            conditions = self._between(*pair)
-            conditions.is_dropping = conditions.is_holding = False
-            for connection in tuple(self._connections):
-                for flow in (connection.there, connection.back):
-                    if flow.conditions is conditions:
-                        flow.release()
+            for conditions in self._of(pair, lane):
+                self._release(conditions)
 
     def heal_all(self) -> None:
         """End every cut and give every pair its default quality."""
-        pairs = tuple(self._conditions)
-        self.set_quality(pairs)
-        self.heal(pairs)
+        for conditions in self._conditions.values():
+            conditions.set_quality(None, loss=0, duplication=0, reordering=0)
+        for conditions in tuple(self._conditions.values()):
+            self._release(conditions)
 
-    def disconnect(self, links: Pairs) -> None:
+    def disconnect(self, links: Pairs, lane: Lane | None = None) -> None:
         """End all connections between these nodes, whoever made them, at both ends at once."""
         nodes = {frozenset(pair) for pair in links}
         for connection in tuple(self._connections):
             connecting, binding = connection.connecting, connection.binding
+            if lane not in (None, connecting.lane):
+                continue
             if frozenset((connecting.owner.node, binding.owner.node)) in nodes:
                 self._count_end(connection)
                 self._part(connection, connecting)
@@ -278,17 +283,28 @@ class VirtualNetwork:
 
     # --- parts ---
 
-    def _between(self, sender: int, receiver: int) -> Conditions:
-        conditions = self._conditions.get((sender, receiver))
+    def _between(self, sender: int, receiver: int, lane: Lane) -> Conditions:
+        conditions = self._conditions.get((sender, receiver, lane))
         if conditions is None:
             conditions = Conditions(self._default_delay_ns)
-            self._conditions[sender, receiver] = conditions
+            self._conditions[sender, receiver, lane] = conditions
         return conditions
+
+    def _of(self, pair: tuple[int, int], lane: Lane | None = None) -> list[Conditions]:
+        """Those of one lane of the pair, or of both."""
+        return [self._between(*pair, each) for each in (Lane if lane is None else (lane,))]
+
+    def _release(self, conditions: Conditions) -> None:
+        conditions.is_dropping = conditions.is_holding = False
+        for connection in tuple(self._connections):
+            for flow in (connection.there, connection.back):
+                if flow.conditions is conditions:
+                    flow.release()
 
     def _ways(self, socket: VirtualSocket) -> tuple[Conditions, Conditions]:
         """From a connecting socket to its listener's node, and back."""
-        here, there = socket.owner.node, self._node_of(socket.endpoint)
-        return self._between(here, there), self._between(there, here)
+        here, there, lane = socket.owner.node, self._node_of(socket.endpoint), socket.lane
+        return self._between(here, there, lane), self._between(there, here, lane)
 
     def _flow(self, conditions: Conditions, deliver: Callable[[Flow, list[bytes]], None]) -> Flow:
         return Flow(

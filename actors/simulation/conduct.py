@@ -16,6 +16,7 @@ from actors.simulation.disk_faults import EVERYWHERE, RotKind
 from actors.simulation.faults import Fault, FaultKind, RotPlace
 from actors.simulation.random_streams import stream
 from actors.simulation.replica import Replica
+from transport.link import Lane
 
 _ROT_KINDS = {
     "flip": RotKind.FLIPPED_BIT,
@@ -143,7 +144,7 @@ class Conductor:
         """Overlapping ones are as bad as the worst of them in each way."""
         network, low_ns = self._cluster.network, self._cluster.script.ground.link_delay_ns[0]
 
-        def apply(link: tuple[int, int], under_way: list[Fault]) -> None:
+        def apply(link: tuple[int, int], lane: Lane, under_way: list[Fault]) -> None:
             delay_ns = max((each.delay_ns for each in under_way), default=0)
             network.set_quality(
                 (link,),
@@ -151,26 +152,29 @@ class Conductor:
                 loss=max((each.loss for each in under_way), default=0),
                 duplication=max((each.duplication for each in under_way), default=0),
                 reordering=max((each.reordering for each in under_way), default=0),
+                lane=lane,
             )
 
         for link in fault.links:
-            self._while(fault, link, partial(apply, link))
+            for lane in _lanes(fault):
+                self._while(fault, (link, lane), partial(apply, link, lane))
 
     def _partition(self, fault: Fault) -> None:
         """A "reset" is noticed at its end only: both ends connect anew, and what one of them still
         meant to send is gone."""
         network = self._cluster.network
 
-        def apply(link: tuple[int, int], under_way: list[Fault]) -> None:
+        def apply(link: tuple[int, int], lane: Lane, under_way: list[Fault]) -> None:
             if under_way:
-                network.cut((link,), "drop" if under_way[-1].mode == "drop" else "hold")
+                network.cut((link,), "drop" if under_way[-1].mode == "drop" else "hold", lane)
                 return
             if fault.mode == "reset":
-                network.disconnect((link,))
-            network.heal((link,))
+                network.disconnect((link,), lane)
+            network.heal((link,), lane)
 
         for link in fault.links:
-            self._while(fault, link, partial(apply, link))
+            for lane in _lanes(fault):
+                self._while(fault, (link, lane), partial(apply, link, lane))
 
     def _disconnect(self, fault: Fault) -> None:
         self._cluster.network.disconnect(fault.links)
@@ -330,6 +334,10 @@ class Conductor:
             return
         if node in cluster.excused and cluster.facts.places(node).is_forgetful():
             cluster.forgive(node)
+
+
+def _lanes(fault: Fault) -> tuple[Lane, ...]:
+    return (Lane[fault.lane.upper()],) if fault.lane else tuple(Lane)
 
 
 def _ends(end: str) -> Callable[[str], bool]:

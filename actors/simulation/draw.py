@@ -19,6 +19,7 @@ import msgspec
 from actors.simulation.draw_birth import draw_birth
 from actors.simulation.draw_episodes import EPISODES, Scene
 from actors.simulation.draw_ground import MILLISECOND, SECOND, draw_ground
+from actors.simulation.draw_lanes import on_one_lane
 from actors.simulation.draw_rot import draw_rot
 from actors.simulation.draw_sequences import SEQUENCES, Sequence
 from actors.simulation.faults import Fault, FaultClass, FaultKind, Ground, Script
@@ -38,6 +39,10 @@ FAULTS_MIN = 10
 FAULTS_MAX = 60
 EPISODES_MAX = 4  # of one class, at full hardness
 CLASS_EPISODES = EPISODES | {FaultClass.ROT: draw_rot}
+_OF_LINKS = frozenset({
+    FaultClass.DELAY, FaultClass.LOSS, FaultClass.DUPLICATION, FaultClass.REORDERING,
+    FaultClass.PARTITION, FaultClass.CLOG,
+})  # fmt: skip
 _PLACES_TRIED = 8  # for an exact sequence beside another one
 _UNDISTURBING = (FaultKind.LINK_QUALITY, FaultKind.WALL_JUMP, FaultKind.ROT, FaultKind.FLOOD)
 
@@ -122,7 +127,11 @@ def _class_episodes(
     number = max(1 + int(hardness * EPISODES_MAX), least)
     hard = msgspec.structs.replace(scene, hardness=hardness)
     draw = CLASS_EPISODES[fault_class]
-    return [(random.random(), draw(random, hard)) for _ in range(number)]
+    episodes = [(random.random(), draw(random, hard)) for _ in range(number)]
+    if fault_class not in _OF_LINKS:
+        return episodes
+    lanes = stream(seed, f"lanes.{fault_class}")
+    return [(rank, on_one_lane(lanes, faults)) for rank, faults in episodes]
 
 
 def _sequence_episodes(

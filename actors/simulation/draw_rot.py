@@ -105,6 +105,31 @@ def rotten_leader(random: Random, scene: Scene) -> list[Fault]:
     return faults
 
 
+def lone_rot(random: Random, scene: Scene) -> list[Fault]:
+    """The last thing of a run. One leads, and all others die: what it takes then, it alone has, and
+    that rots. Those of a bare majority who come back first have shorter logs and elect it, the rest
+    comes back at the end: damaged as it is, it must not keep them from electing another one (Q3).
+    """
+    if not scene.vulnerable:
+        return []
+    node = random.choice(scene.vulnerable)
+    first_ns, length_ns = SECOND + 3 * scene.election_ns, scene.elections(random, 10.0, 11.0)
+    asked_ns = max(first_ns, scene.safety_ns - length_ns)
+    again_ns = asked_ns + scene.elections(random, 0.3, 0.6)
+    at_ns = again_ns + scene.elections(random, 0.3, 0.8)
+    rot_ns = at_ns + scene.elections(random, 0.3, 0.8)
+    others = [other for other in scene.nodes if other != node]
+    random.shuffle(others)
+    few = scene.replicas // 2
+    faults = [Fault(each, FaultKind.TRANSFER, node=node) for each in (asked_ns, again_ns)]
+    for place, other in enumerate(others):
+        back_ns = rot_ns + _short_ns(random) if place < few else scene.safety_ns
+        faults.append(_kill(at_ns, other, max(0, back_ns - at_ns)))
+    faults.append(_rot(random, rot_ns, node, RotPlace.FRAME, 1))
+    faults.append(_kill(rot_ns, node, _short_ns(random)))
+    return faults
+
+
 def lost_disk(random: Random, scene: Scene) -> list[Fault]:
     """A disk is replaced by an empty one, late: its replica is out for the rest (SAFETY L1)."""
     if not scene.vulnerable:

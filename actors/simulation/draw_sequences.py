@@ -36,6 +36,7 @@ from actors.simulation.draw_episodes import (
     stall,
 )
 from actors.simulation.draw_ground import MILLISECOND, SECOND, percent, spread
+from actors.simulation.draw_lanes import lost_appends
 from actors.simulation.draw_processes import (
     asked_asleep,
     lost_replicators,
@@ -43,7 +44,7 @@ from actors.simulation.draw_processes import (
     slow_leader,
     slow_replicator,
 )
-from actors.simulation.draw_rot import lost_disk, rotten_leader, rotten_voter
+from actors.simulation.draw_rot import lone_rot, lost_disk, rotten_leader, rotten_voter
 from actors.simulation.draw_slow_log import rewritten_in_flight
 from actors.simulation.faults import Fault, FaultClass, FaultKind
 
@@ -234,6 +235,7 @@ SEQUENCES: tuple[Sequence, ...] = (
     Sequence("longer-log", (FaultClass.PARTITION,), longer_log, True),
     Sequence("led-again", (FaultClass.PARTITION,), led_again, True),
     Sequence("late-vote", (FaultClass.DISK_STALL, FaultClass.PARTITION), late_vote, True),
+    Sequence("lost-appends", (FaultClass.PARTITION,), lost_appends, True),
     Sequence("dead-target", (FaultClass.OPERATOR,), dead_target),
     Sequence(
         "accepted-and-lost", (FaultClass.DISK_STALL, FaultClass.KILL_REPLICA), accepted_and_lost
@@ -246,6 +248,7 @@ SEQUENCES: tuple[Sequence, ...] = (
     Sequence("torn-groups", (FaultClass.POWER_CUT,), _torn_groups),
     Sequence("rotten-voter", (FaultClass.ROT,), rotten_voter, True),
     Sequence("rotten-leader", (FaultClass.ROT,), rotten_leader, True),
+    Sequence("lone-rot", (FaultClass.ROT,), lone_rot, True),
     Sequence("lost-disk", (FaultClass.ROT,), lost_disk),
     Sequence("slow-replicator", (FaultClass.PAUSE,), slow_replicator),
     Sequence(

@@ -39,8 +39,9 @@ class FaultClass(StrEnum):
 class FaultKind(StrEnum):
     """What a `Fault` does; in parentheses the fields it uses besides `at_ns`."""
 
-    LINK_QUALITY = "link-quality"  # (links, for_ns, delay_ns, loss, duplication, reordering)
-    # (links, for_ns, mode: "drop" | "hold" | "reset": held, in the end lost with its connections)
+    LINK_QUALITY = "link-quality"  # (links, lane, for_ns, delay_ns, loss, duplication, reordering)
+    # (links, for_ns, lane, mode: "drop" | "hold" | "reset": held, in the end lost with its
+    # connections)
     PARTITION = "partition"
     DISCONNECT = "disconnect"  # (links)
     KILL_PROCESS = "kill-process"  # (node, process, calls)
@@ -101,6 +102,7 @@ class Fault(msgspec.Struct, frozen=True):
     pick: int = 0  # seed of the fault's own choices
     mode: str = ""
     group: int = 0
+    lane: str = ""  # of the links between replicas: "control" or "bulk"; "": both
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -115,9 +117,13 @@ class Fault(msgspec.Struct, frozen=True):
                     "reordering": self.reordering,
                 }  # fmt: skip
                 yield from (name for name, value in parts.items() if value)
+                if self.lane:
+                    yield self.lane
             case FaultKind.PARTITION:
                 is_both = all((to, start) in self.links for start, to in self.links)
                 yield self.mode
+                if self.lane:
+                    yield self.lane
                 yield "both ways" if is_both else "one way"
             case FaultKind.ROT | FaultKind.DISK_ERROR:
                 yield self.mode

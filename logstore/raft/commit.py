@@ -23,7 +23,9 @@ def follow_commit(state: State, leader_commit: Index) -> None:
 
 def raise_commit(state: State, index: Index) -> None:
     """Commit up to `index`, if that is news, and show what has become visible."""
-    state.commit = max(state.commit, index)
+    if index > state.commit:
+        state.commit = index
+        state.stalls = 0
     show(state)
     state.log.drop_rows(min(state.commit, state.persists.persisted))
 

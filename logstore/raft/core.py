@@ -27,7 +27,17 @@ from logstore.format.peer_messages import (
 )
 from logstore.limits import TERM_JUMP_MAX
 from logstore.model import Index, Lsn, NodeId, Role, Term
-from logstore.raft import commit, election, following, gate, read_index, replication, role, transfer
+from logstore.raft import (
+    commit,
+    election,
+    following,
+    gate,
+    read_index,
+    replication,
+    role,
+    stall,
+    transfer,
+)
 from logstore.raft.effects import Effect, Log
 from logstore.raft.events import (
     AppendReceived,
@@ -244,7 +254,7 @@ def _on_tick(state: State, now_ns: int) -> None:
     if was_paused:
         read_index.on_pause(leading)
     if was_paused or now_ns >= leading.heartbeat_deadline_ns:
-        if replication.step_down_without_quorum(state, leading):
+        if replication.step_down_without_quorum(state, leading) or stall.give_up(state, leading):
             return
         transfer.seek(state, leading)
         replication.beat(state, leading)

@@ -41,10 +41,7 @@ class Progress:
         known, self.boot = self.boot, max(boot, self.boot or 0)
         return known is not None and boot > known
 
-    def on_match(self, index: Index, now_ns: int) -> bool:
-        """The peer has everything up to `index` verified and flushed; True if that is news."""
-        if index <= self.match:
-            return False
+    def on_match(self, index: Index, now_ns: int) -> None:
+        """The peer has everything up to `index`, which is above its match, verified and flushed."""
         self.match = index
         self.advanced_ns = now_ns
-        return True

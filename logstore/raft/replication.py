@@ -17,7 +17,7 @@ from logstore.format.peer_messages import (
     HeartbeatReply,
 )
 from logstore.model import EntryKind, Index, NodeId, Role
-from logstore.raft import commit, gate, read_index, role
+from logstore.raft import commit, gate, read_index, role, stall
 from logstore.raft.effects import Accepted, Committed, Describe, Lead, Log, Persist, Rewind
 from logstore.raft.events import Proposed
 from logstore.raft.progress import Progress
@@ -36,7 +36,7 @@ def begin_leading(state: State) -> None:
         for peer in config.peers
     }
     noop_index = Index(log.last_index + 1)
-    state.leading = leading = Leading(noop_index, progress, now_ns, now_ns)
+    state.leading = leading = Leading(noop_index, progress, now_ns, now_ns, moved_ns=now_ns)
     for peer in config.peers:
         _begin_stream(state, peer, noop_index)
     append_entry(
@@ -99,6 +99,8 @@ def append_entry(
         header.index, ring_start=ring_start, ring_end=ring_end, now_ns=state.now_ns
     )
     state.emit(Persist(seq, header, row.chain, ring_start, ring_end, state.commit))
+    if state.leading is not None:
+        stall.on_appended(state, state.leading)
     if state.config.peers:
         state.emit(Describe(state.term, header, ring_start, ring_end, seq, state.commit))
     return header
@@ -115,7 +117,9 @@ def on_stream_answer(state: State, sender: NodeId, boot: int, answer: BulkAnswer
         case AppendPersisted(index=index):
             if index > state.log.last_index:
                 raise InvariantViolated(f"node {sender} claims entry {index} of a shorter log")
-            if progress.on_match(index, state.now_ns):
+            if index > progress.match:
+                stall.on_moved(state, leading, progress)
+                progress.on_match(index, state.now_ns)
                 commit_by_counting(state)
                 _tell_commit(state, progress)
         case AppendReject():
@@ -133,7 +137,9 @@ def on_heartbeat_reply(state: State, sender: NodeId, boot: int, reply: Heartbeat
     _hear(state, progress, boot)
     progress.has_replied = True
     progress.round_answered = max(progress.round_answered, min(reply.round, leading.round))
-    progress.last_index = reply.last_index
+    if reply.last_index != progress.last_index:
+        stall.on_moved(state, leading, progress)  # it has accepted something, or truncated
+        progress.last_index = reply.last_index
     progress.faulty_first, progress.faulty_last = reply.faulty_first, reply.faulty_last
     read_index.on_round_answered(state, leading)
     begin_round_if_wanted(state, leading)
@@ -159,6 +165,7 @@ def commit_by_counting(state: State) -> None:
     if candidate <= state.commit or state.log.term_at(candidate) != state.term:
         return
     state.shown.is_ready = True
+    leading.moved_ns = state.now_ns
     commit.raise_commit(state, candidate)
     state.emit(Committed(state.term, candidate))
     for progress in peers:

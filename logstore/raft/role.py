@@ -5,6 +5,7 @@ Owns the order in which a leadership is taken down (E3, E4, V5). Must not know h
 
 from __future__ import annotations
 
+from logstore.limits import QUIET_ELECTION_TIMEOUTS
 from logstore.model import NO_NODE, Role, Term
 from logstore.raft import gate, read_index
 from logstore.raft.effects import Log, StopLeading, TermEnded, TransferAnswered
@@ -26,6 +27,16 @@ def step_down(state: State, leading: Leading, why: str) -> None:
     state.role = Role.FOLLOWER
     state.set_leader(NO_NODE)
     state.reset_election_timer()
+
+
+def step_down_quietly(state: State, leading: Leading, why: str) -> None:
+    """Stop leading because nothing can be committed from here, and let the others elect one of
+    themselves: for some election timeouts this node votes and follows, and begins no election. If
+    nobody else can win, because this log is ahead of theirs, it leads again after that (V6, Q3)."""
+    state.stalls += 1
+    quiet_ns = QUIET_ELECTION_TIMEOUTS * state.config.election_timeout_ns
+    state.campaign.quiet_until_ns = state.now_ns + quiet_ns
+    step_down(state, leading, why)
 
 
 def answer_transfer(state: State, request_id: int | None, *, is_done: bool, reason: str) -> None:

@@ -55,6 +55,8 @@ class Leading:
     heartbeat_deadline_ns: int
     seek_after_ns: int
     round: int = 0
+    moved_ns: int = 0  # when something last brought a commit nearer, or nothing was uncommitted
+    has_tried_level: bool = False  # a handover because nothing moved
     reads: deque[Read] = field(default_factory=deque)
     transfer: Transfer | None = None
 
@@ -68,6 +70,7 @@ class Campaign:
     awaited_meta_seq: int | None = None
     is_transfer: bool = False
     leader_heard_ns: int | None = None
+    quiet_until_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -95,7 +98,8 @@ class State:
     __slots__ = (
         "admission", "alarmed_ns", "campaign", "commit", "config", "deferred", "dropped", "faulty",
         "following", "handed_over", "is_disk_full", "lead_count", "leader", "leading", "log",
-        "meta", "now_ns", "out", "persists", "random", "role", "shown", "started", "verified",
+        "meta", "now_ns", "out", "persists", "random", "role", "shown", "stalls", "started",
+        "verified",
     )  # fmt: skip
 
     def __init__(
@@ -128,6 +132,7 @@ class State:
         self.now_ns = 0
         self.alarmed_ns: int | None = None
         self.dropped = 0
+        self.stalls = 0  # leaderships given up since something was committed
         self.out: list[Effect] = []
 
     @property
@@ -186,12 +191,13 @@ class State:
         self.out.append(LeaderChanged(term, NO_NODE))
 
     def reset_election_timer(self) -> None:
-        """Draw the next silence. A damaged or full replica lets the others go first (Q3)."""
+        """Draw the next silence. A damaged or full replica lets the others go first (Q3), and so
+        does one that gave up leading (V6)."""
         timeout_ns = self.config.election_timeout_ns
         wait_ns = timeout_ns + self.random.randrange(timeout_ns)
         if self.faulty or self.is_disk_full:
             wait_ns += 3 * timeout_ns
-        self.campaign.deadline_ns = self.now_ns + wait_ns
+        self.campaign.deadline_ns = max(self.now_ns + wait_ns, self.campaign.quiet_until_ns)
 
     def _emit_durable(self, effect: Effect) -> None:
         if self.meta.is_durable:

@@ -47,9 +47,9 @@ def seek(state: State, leading: Leading) -> None:
     if leading.transfer is not None or state.now_ns < leading.seek_after_ns:
         return
     fit = [progress for progress in leading.progress.values() if _is_fit(state, progress)]
-    stalled_since_ns = _stalled_since_ns(state)
-    if stalled_since_ns is not None:
-        fit = [progress for progress in fit if progress.advanced_ns > stalled_since_ns]
+    since_ns = stalled_since_ns(state)
+    if since_ns is not None:
+        fit = [progress for progress in fit if progress.advanced_ns > since_ns]
     elif state.is_disk_full or state.faulty:
         fit = [progress for progress in fit if progress.is_whole]
     else:
@@ -61,6 +61,18 @@ def seek(state: State, leading: Leading) -> None:
         _begin(state, leading, _best(fit), None)
 
 
+def begin_to_level(state: State, leading: Leading) -> bool:
+    """Hand over to a voter that has all of this log, if there is one (V6)."""
+    fit = [
+        progress
+        for progress in leading.progress.values()
+        if progress.match == state.log.last_index and _is_fit(state, progress)
+    ]
+    if fit:
+        _begin(state, leading, _best(fit), None)
+    return bool(fit)
+
+
 def advance(state: State, leading: Leading) -> None:
     """TimeoutNow once the target is level, again each heartbeat: it may be lost."""
     transfer = leading.transfer
@@ -70,6 +82,10 @@ def advance(state: State, leading: Leading) -> None:
         leading.transfer = None
         reason = f"node {transfer.target} did not take over within an election timeout"
         role.answer_transfer(state, transfer.request_id, is_done=False, reason=reason)
+        if _is_in_vain(state, transfer):
+            why = "a damaged entry of its log may be uncommitted, and nobody got level"
+            role.step_down_quietly(state, leading, why)
+            return
         gate.open_admission_if_allowed(state)
     elif leading.progress[transfer.target].match == state.log.last_index:
         sent_ns = transfer.timeout_sent_ns
@@ -113,7 +129,14 @@ def _best(fit: list[Progress]) -> Progress:
     return max(fit, key=lambda progress: (progress.is_whole, progress.match, -progress.peer))
 
 
-def _stalled_since_ns(state: State) -> int | None:
+def _is_in_vain(state: State, transfer: Transfer) -> bool:
+    """Nothing after a damaged entry can be replicated from here: a whole replica that lacks the
+    entry never gets level, and follows as long as it is sent heartbeats (Q3)."""
+    is_own_idea = transfer.request_id is None
+    return is_own_idea and state.has_uncommitted_fault and transfer.timeout_sent_ns is None
+
+
+def stalled_since_ns(state: State) -> int | None:
     """When the oldest flush was ordered, if that is more than two election timeouts ago (V6)."""
     ordered_ns = state.persists.oldest_ordered_ns
     limit_ns = state.now_ns - 2 * state.config.election_timeout_ns

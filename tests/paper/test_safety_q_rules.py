@@ -13,8 +13,8 @@ from logstore.format.peer_messages import (
     VoteReply,
     VoteRequest,
 )
-from logstore.model import Index, Term
-from logstore.raft.effects import AdmissionClosed, Admit, Log, Truncate
+from logstore.model import Index, Role, Term
+from logstore.raft.effects import AdmissionClosed, Admit, Effect, Log, StopLeading, Truncate
 from logstore.raft.events import EntryRotted
 from tests.paper.one_node import OneNode, of_type, rows_of, sent
 
@@ -142,6 +142,56 @@ def test_q3_a_leader_with_an_uncommitted_faulty_entry_admits_nothing_and_hands_o
     effects = node.tick(50)
     assert not sent(effects, TimeoutNow), "the whole one is not level yet"
     assert [peer for peer, _ in sent(node.hear_match(3, 3), TimeoutNow)] == [3]
+
+
+def lone_holder() -> OneNode:
+    """Entry 2 is damaged, this leader alone has it, and it may be uncommitted."""
+    node = OneNode(rows=rows_of([1, 1]), term=1, faulty=((Index(2), Index(2)),))
+    node.lead()
+    return node
+
+
+def lead_in_vain(node: OneNode, milliseconds: int) -> list[Effect]:
+    """The others answer, have entry 1, and get no further."""
+    effects: list[Effect] = []
+    for _ in range(milliseconds // 50):
+        for peer in (2, 3):
+            if node.core.role == Role.LEADER:
+                node.hear_reply(peer, 1)
+                node.hear_match(peer, 1)
+        effects += node.tick(50)
+    return effects
+
+
+def test_q3_a_leader_whose_damage_lets_nobody_get_level_steps_down() -> None:
+    node = lone_holder()
+    effects = lead_in_vain(node, 700)
+    assert of_type(effects, StopLeading)
+    assert not sent(effects, TimeoutNow)
+    assert (node.core.role, node.core.term, node.core.vote) == (Role.FOLLOWER, 2, 1)
+
+
+def test_q3_who_stepped_down_for_damage_lets_the_others_elect_one_of_themselves() -> None:
+    node = lone_holder()
+    lead_in_vain(node, 700)
+    quiet_ns = node.core.deadline_ns - node.now_ns
+    assert quiet_ns >= 5 * node.config.election_timeout_ns
+    node.hear_heartbeat(2, term=3)
+    assert node.core.deadline_ns - node.now_ns >= quiet_ns, "nor while it hears another leader"
+
+
+def test_q3_who_stepped_down_for_damage_still_votes() -> None:
+    node = lone_holder()
+    lead_in_vain(node, 700)
+    node.hear(2, VoteRequest(Term(3), Index(9), Term(2), False))
+    assert sent(node.flush_meta(), VoteReply) == [(2, VoteReply(Term(3), True))]
+
+
+def test_q3_a_leader_with_damage_that_is_committed_stays() -> None:
+    node = OneNode(rows=rows_of([1, 1]), term=1, faulty=((Index(1), Index(1)),), commit_floor=2)
+    node.lead()
+    node.hear_reply(2, 1, faulty=1)
+    assert not of_type(lead_in_vain(node, 700), StopLeading)
 
 
 def test_q3_once_the_damaged_entry_is_committed_by_others_admission_opens() -> None:

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from actors.simulation.conduct import Conductor
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.faults import Fault, FaultKind
 from actors.simulation.world import World
 from logstore.errors import DiskFull
+from transport.link import Lane
 from transport.virtual_network import VirtualNetwork
 
 LINK = (1, 2)
@@ -51,11 +53,14 @@ class Stage:
 
     @property
     def link(self) -> Any:
-        return self.network._between(*LINK)
+        return self.lane(Lane.CONTROL)
+
+    def lane(self, lane: Lane) -> Any:
+        return self.network._between(*LINK, lane)
 
     def cut_links(self) -> list[tuple[int, int]]:
         conditions = self.network._conditions
-        return sorted(link for link, each in conditions.items() if each.is_cut)
+        return sorted({(a, b) for (a, b, _), each in conditions.items() if each.is_cut})
 
     def pass_to(self, at_ns: int) -> None:
         self.world.run_until(at_ns)
@@ -86,14 +91,26 @@ def test_a_cut_that_goes_on_is_of_its_own_mode_again() -> None:
 def test_a_reset_holds_until_its_end_and_takes_the_connections_with_it() -> None:
     stage = Stage(cut(10, 100, "reset"))
     ended: list[tuple[Any, bool]] = []
-    stage.network.disconnect = lambda links: ended.append(  # type: ignore[method-assign]
-        (links, stage.link.is_holding)
+    stage.network.disconnect = lambda links, lane: ended.append(  # type: ignore[method-assign]
+        (lane, stage.lane(lane).is_holding)
     )
     stage.pass_to(50)
     assert (stage.link.is_holding, ended) == (True, [])
     stage.pass_to(120)
-    assert ended == [((LINK,), True)]
+    assert dict(ended) == dict.fromkeys(Lane, True)
     assert not stage.link.is_cut
+
+
+def test_a_fault_of_one_lane_leaves_the_other_alone() -> None:
+    stage = Stage(
+        replace(cut(10, 100, "drop"), lane="bulk"),
+        Fault(10, FaultKind.LINK_QUALITY, links=(LINK,), for_ns=100, loss=7, lane="control"),
+    )
+    stage.pass_to(60)
+    bulk, control = stage.lane(Lane.BULK), stage.lane(Lane.CONTROL)
+    assert [(each.is_cut, each.loss) for each in (bulk, control)] == [(True, 0), (False, 7)]
+    stage.pass_to(120)
+    assert [(each.is_cut, each.loss) for each in (bulk, control)] == [(False, 0), (False, 0)]
 
 
 def test_overlapping_qualities_are_as_bad_as_the_worst_and_end_one_by_one() -> None:

@@ -16,7 +16,7 @@ from tests.simulation.network_stage import (
     received_numbers,
     send_numbers,
 )
-from transport.link import try_send
+from transport.link import Lane, try_send
 
 MARK = 4
 THERE, BACK = (2, 1), (1, 2)  # from who connects to who is bound, and back
@@ -26,6 +26,28 @@ NOTICED_MS = 4_001
 @pytest.fixture
 def stage() -> NetworkStage:
     return NetworkStage()
+
+
+# --- lanes ---
+
+
+def test_a_cut_of_one_lane_leaves_the_other_lane_of_the_same_pair_alone(
+    stage: NetworkStage,
+) -> None:
+    router = stage.bind("router", endpoint="tcp://1:2")
+    dealer = stage.connect("dealer", endpoint="tcp://1:2")
+    push, pull = stage.push_and_pull()
+    stage.network.cut([THERE, BACK], "drop", Lane.BULK)
+    send_numbers(push, range(3))
+    assert try_send(dealer, [b"beat"])
+    stage.run(10)
+    assert received_numbers(pull) == []
+    assert router.oldest is not None
+    stage.network.heal([THERE, BACK], Lane.BULK)
+    stage.run(NOTICED_MS + 3_000)
+    send_numbers(push, range(3))
+    stage.run(10)
+    assert received_numbers(pull) == [0, 1, 2]
 
 
 # --- single messages ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from itertools import combinations
 
 import msgspec
@@ -245,7 +246,7 @@ def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
         FaultClass.ROT: {FaultKind.KILL_REPLICA, FaultKind.TRANSFER, FaultKind.LOST_DISK},
         FaultClass.PAUSE: {FaultKind.FLOOD},
         FaultClass.DISK_STALL: {FaultKind.FLOOD},
-        FaultClass.PARTITION: {FaultKind.FLOOD},
+        FaultClass.PARTITION: {FaultKind.FLOOD, FaultKind.LINK_QUALITY},
     }
     own = {
         FaultClass.DELAY: {FaultKind.LINK_QUALITY},
@@ -284,7 +285,7 @@ def faults_of(kind: FaultKind, *classes: FaultClass, replicas: int = 3) -> list[
 
 def test_partitions_are_symmetric_one_way_and_partial_short_and_long() -> None:
     every = faults_of(FaultKind.PARTITION, FaultClass.PARTITION)
-    cuts = [cut for cut in every if cut.mode == "drop"]
+    cuts = [cut for cut in every if cut.mode == "drop" and not cut.lane]
     symmetric = [cut for cut in cuts if all((b, a) in cut.links for a, b in cut.links)]
     one_way = [cut for cut in cuts if not any((b, a) in cut.links for a, b in cut.links)]
     assert len(symmetric) > len(one_way) > len(cuts) // 20
@@ -293,7 +294,16 @@ def test_partitions_are_symmetric_one_way_and_partial_short_and_long() -> None:
     lengths = sorted(cut.for_ns for cut in cuts)
     assert lengths[len(lengths) // 10] < SECOND
     assert 8 * SECOND < lengths[-1] <= 12 * SECOND
-    assert {cut.mode for cut in every} == {"drop", "reset"}
+    assert {cut.mode for cut in every} == {"drop", "reset", "hold"}
+
+
+def test_some_faults_of_links_strike_one_lane_only() -> None:
+    every = faults_of(FaultKind.PARTITION, FaultClass.PARTITION)
+    lanes = Counter(cut.lane for cut in every)
+    assert set(lanes) == {"", "bulk", "control"}
+    assert lanes[""] > lanes["bulk"] > lanes["control"]
+    lossy = faults_of(FaultKind.LINK_QUALITY, FaultClass.PARTITION)
+    assert {(fault.lane, fault.loss) for fault in lossy} == {("bulk", 1_000)}
 
 
 def test_a_partial_mesh_of_five_leaves_two_that_see_one_each() -> None:

@@ -72,6 +72,11 @@ class Replica:
     office_ns: int = 0  # since when it leads, by its own clock
     heard_ns: dict[int, int] = field(default_factory=dict)  # peer -> when it spoke to this leader
     lonely_ns: int = NEVER_NS  # from when on it has to have heard more; a leader's
+    stall_look_ns: int = NEVER_NS  # when to look again whether its entries get anywhere; a leader's
+    stall_seen: tuple[int, int, int] = (0, 0, 0)  # then: commit, flushed, last index
+    moved_ns: int = 0  # when something last moved, by its own clock
+    places: dict[tuple[int, int], int] = field(default_factory=dict)  # of its followers
+    commit_left: int = -1  # where commit was when it last stopped leading
     heeded_term: int = 0  # its term, if it has heard the leader of that
     heeded_ns: int = 0  # when, by its own clock
     admits: dict[int, tuple[int, int]] = field(default_factory=dict)  # gen -> (index, chain)
@@ -89,6 +94,8 @@ class Replica:
         self.visible_index = self.visible_lsn = self.gen = -1
         self.clock_ns, self.handover_ns, self.is_full = 0, NEVER_NS, False
         self.office_ns, self.heard_ns, self.lonely_ns = 0, {}, NEVER_NS
+        self.stall_look_ns, self.stall_seen = NEVER_NS, (0, 0, 0)
+        self.moved_ns, self.places, self.commit_left = 0, {}, -1
         self.heeded_term = self.heeded_ns = 0
         self.admits, self.ordered, self.faulty = {}, deque(), []
         self.saves, self.saved_term = deque(), 0

@@ -1,7 +1,7 @@
 """What leaders and followers say to each other within a term: which rule reads which message.
 
 Owns nothing but the rules beside it: `verified`, `read_rounds`, `peer_streams`, `handovers`,
-`contacts`. Each is told of a step's event first, then of its effects in their order.
+`contacts`, `stalls`. Each is told of a step's event first, then of its effects in their order.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from actors.simulation.checkers.peer_streams import PeerStreams
 from actors.simulation.checkers.ports import Core
 from actors.simulation.checkers.read_rounds import ReadRounds
 from actors.simulation.checkers.replica import NEVER_NS, Replica
+from actors.simulation.checkers.stalls import Stalls
 from actors.simulation.checkers.verified import Verified
 from logstore.format.peer_messages import (
     NO_ROUND,
@@ -54,7 +55,9 @@ _HANDED_OVER = frozenset((AdmissionClosed, Admit, StopLeading))
 class TermTalk:
     """All replicas'. `election_timeout_ns`: their patience."""
 
-    __slots__ = ("_committed", "_contacts", "_handovers", "_reads", "_streams", "_verified")
+    __slots__ = (
+        "_committed", "_contacts", "_handovers", "_reads", "_stalls", "_streams", "_verified",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class TermTalk:
         self._reads = ReadRounds(findings, voters=voters)
         self._streams = PeerStreams(findings)
         self._handovers = Handovers(findings, election_timeout_ns=election_timeout_ns)
+        self._stalls = Stalls(findings, election_timeout_ns=election_timeout_ns)
         self._contacts = Contacts(
             findings, majority=voters // 2 + 1, election_timeout_ns=election_timeout_ns
         )
@@ -77,6 +81,7 @@ class TermTalk:
         """The replica leads `term` from now on; its last entry is the term's no-op."""
         self._streams.on_leader(term, replica.log.last_index)
         self._contacts.on_leader(replica, term)
+        self._stalls.on_leader(replica)
 
     def sent(self, node: int, peer: int, append: Append, at_ns: int) -> None:
         """A replicator of `node` handed an entry for `peer` to the network."""
@@ -105,6 +110,8 @@ class TermTalk:
             replica.clock_ns = now_ns = event.now_ns  # type: ignore[union-attr]
             if now_ns > replica.lonely_ns:
                 self._contacts.on_ticked(replica, core, at_ns)
+            if now_ns > replica.stall_look_ns:
+                self._stalls.on_look(replica, core, at_ns)
             if not effects and replica.handover_ns == NEVER_NS:
                 return
         elif kind is ControlReceived:
@@ -117,6 +124,9 @@ class TermTalk:
         elif kind is StreamAnswer:
             if event.message.term == core.term and core.role is Role.LEADER:  # type: ignore[union-attr]
                 replica.heard_ns[event.sender] = replica.clock_ns  # type: ignore[union-attr]
+                if isinstance(event.message, AppendPersisted):  # type: ignore[union-attr]
+                    match = event.message.index  # type: ignore[union-attr]
+                    self._stalls.on_moved(replica, event.sender, (0, match))  # type: ignore[union-attr]
                 self._streams.on_heard(replica, core.term, event, effects, at_ns)  # type: ignore[arg-type]
         elif kind is ReadIndexRequested:
             if core.role is Role.LEADER:
@@ -140,6 +150,7 @@ class TermTalk:
                 self._handovers.on_effect(replica, effect)
                 if kind is StopLeading:
                     self._contacts.on_end(replica)
+                    self._stalls.on_end(replica)
             elif kind is SaveMeta:
                 if effect.term > replica.heeded_term:  # type: ignore[union-attr]
                     replica.heeded_term = 0
@@ -167,6 +178,7 @@ class TermTalk:
             self._verified.on_shown(replica, term, message.prev_index)
         elif isinstance(message, HeartbeatReply) and core.role is Role.LEADER:
             replica.heard_ns[event.sender] = replica.clock_ns
+            self._stalls.on_moved(replica, event.sender, (1, message.last_index))
             self._reads.on_replied(replica, term, event.sender, message.round)
             self._streams.on_heard(replica, term, event, effects, at_ns)
 

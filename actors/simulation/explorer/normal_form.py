@@ -48,7 +48,7 @@ def normalise_state(state: State, *, has_restarted: bool) -> None:
     state.admission.gen = state.admission.accepted = 0
     # Streams are numbered where they begin (`Replica`), for each peer by itself.
     state.lead_count = 0
-    state.dropped = 0
+    state.dropped = state.stalls = 0
     if state.leading is not None:
         _settle_leading(state, state.leading)
 
@@ -64,7 +64,8 @@ def _stop_clock(state: State) -> None:
     """Each replica has a clock of its own that only timeouts move; then all ages begin anew.
 
     Ages matter in three places. Stickiness ends with the timeout event itself (it forgets the
-    leader). Check-quorum is an event of its own. Flushes never count as stalled.
+    leader). Check-quorum is an event of its own. Neither flushes nor a leader's entries ever count
+    as stalled: a leader that gives up does what the event of losing its majority makes it do.
     """
     state.now_ns = NOW_NS
     state.alarmed_ns = None
@@ -89,7 +90,7 @@ def _settle_role(state: State) -> None:
 def _settle_leading(state: State, leading: Leading) -> None:
     """Rounds serve reads only. Every peer counts as just heard until the isolation event."""
     leading.heartbeat_deadline_ns = NOW_NS + state.config.heartbeat_ns
-    leading.seek_after_ns = NOW_NS
+    leading.seek_after_ns = leading.moved_ns = NOW_NS
     leading.round = 0
     for progress in leading.progress.values():
         progress.heard_ns = progress.advanced_ns = NOW_NS

@@ -193,6 +193,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         "whoever was cut off is helped into an election that the cluster does not need",
     ),
+    mutant(
+        "leader-without-progress-leads-on",
+        "SAFETY V6",
+        "logstore.raft.stall:give_up",
+        "if state.now_ns - leading.moved_ns <= patience_ns:",
+        "if state.now_ns >= 0:",
+        "its entries are lost, its heartbeats keep everybody else a follower",
+    ),
+    mutant(
+        "damaged-leader-keeps-its-place",
+        "SAFETY Q3",
+        f"{TRANSFER}:advance",
+        "if _is_in_vain(state, transfer):",
+        "if state.now_ns < 0:",
+        "whole replicas that lack its damaged entry follow it for ever",
+        Edit(
+            "logstore.raft.stall:give_up",
+            "    doublings =",
+            "    if state.has_uncommitted_fault:\n        return False\n    doublings =",
+        ),
+    ),
     # --- transfer ---
     mutant(
         "transfer-never-ends",

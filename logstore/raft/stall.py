@@ -1,0 +1,51 @@
+"""A leader under which nothing is committed gives its place up (SAFETY V6).
+
+Owns when that is so. Must not know how entries travel. The leader's appends are lost while its
+heartbeats arrive (a path MTU, a blocked bulk port), and the heartbeats keep everybody else a
+follower for ever.
+
+Invariant: until something is committed, each time takes twice as long as the one before, so that a
+cluster that cannot commit whoever leads it has few elections.
+"""
+
+from __future__ import annotations
+
+from logstore.limits import STALL_DOUBLINGS_MAX, STALL_ELECTION_TIMEOUTS
+from logstore.raft import role, transfer
+from logstore.raft.progress import Progress
+from logstore.raft.state import Leading, State
+
+
+def on_appended(state: State, leading: Leading) -> None:
+    """An entry was added to the leader's log: if it is the only uncommitted one, its age begins."""
+    if state.commit + 1 == state.log.last_index:
+        leading.moved_ns = state.now_ns
+
+
+def on_moved(state: State, leading: Leading, progress: Progress) -> None:
+    """The peer accepted or persisted more. It counts while the peer lacks the oldest uncommitted
+    entry: after that it brings no commit nearer. The caller has not updated its match yet."""
+    if progress.match <= state.commit:
+        leading.moved_ns = state.now_ns
+
+
+def give_up(state: State, leading: Leading) -> bool:
+    """Hand over or step down if nothing moves; True if this node leads no more.
+
+    The caller has checked that a majority answers heartbeats. A leader whose own flush is late is
+    left to `transfer.seek`, which knows better successors for it.
+    """
+    if leading.transfer is not None or transfer.stalled_since_ns(state) is not None:
+        return False
+    if not state.config.peers or state.commit >= state.log.last_index:
+        return False
+    doublings = min(state.stalls, STALL_DOUBLINGS_MAX)
+    patience_ns = (STALL_ELECTION_TIMEOUTS << doublings) * state.config.election_timeout_ns
+    if state.now_ns - leading.moved_ns <= patience_ns:
+        return False
+    if not leading.has_tried_level:
+        leading.has_tried_level = True
+        if transfer.begin_to_level(state, leading):
+            return False
+    role.step_down_quietly(state, leading, f"entry {state.commit + 1} reaches no majority")
+    return True

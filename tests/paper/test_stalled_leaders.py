@@ -1,0 +1,146 @@
+"""SAFETY V6: a leader whose entries reach no majority, though its heartbeats do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logstore.format.peer_messages import HeartbeatReply, TimeoutNow
+from logstore.limits import STALL_ELECTION_TIMEOUTS
+from logstore.model import Index, Role
+from logstore.raft.effects import AdmissionClosed, Effect, StopLeading
+from logstore.raft.events import DiskFullChanged
+from tests.paper.one_node import OneNode, of_type, sent
+
+TIMEOUT_MS = 500
+STALLED_MS = STALL_ELECTION_TIMEOUTS * TIMEOUT_MS
+STEP_MS = 50
+
+
+def leader(voters: Sequence[int] = (1, 2, 3)) -> OneNode:
+    """Its no-op is committed, entry 2 is flushed here and nowhere else."""
+    node = OneNode(voters=voters)
+    node.lead_and_commit()
+    node.propose(0)
+    node.flush()
+    return node
+
+
+def answer_heartbeats(
+    node: OneNode, milliseconds: int, *, last: int = 1, grows_every_ms: int = 0
+) -> list[Effect]:
+    """Every follower answers; node 2's log ends at `last`, and grows now and then."""
+    effects: list[Effect] = []
+    for passed_ms in range(0, milliseconds, STEP_MS):
+        if grows_every_ms and passed_ms and passed_ms % grows_every_ms == 0:
+            last += 1
+        for peer in node.config.peers:
+            if node.core.role == Role.LEADER:
+                end = Index(last if peer == 2 else 1)
+                reply = HeartbeatReply(node.core.term, 1, end, Index(0), Index(0))
+                effects += node.hear(peer, reply)
+        effects += node.tick(STEP_MS)
+    return effects
+
+
+def test_v6_a_leader_whose_appends_are_lost_steps_down() -> None:
+    node = leader()
+    answer_heartbeats(node, STALLED_MS - 2 * STEP_MS)
+    assert node.core.role == Role.LEADER
+    effects = answer_heartbeats(node, 4 * STEP_MS)
+    assert of_type(effects, StopLeading)
+    assert node.core.deadline_ns - node.now_ns > 5 * node.config.election_timeout_ns
+
+
+def test_v6_a_new_leader_whose_no_op_is_lost_steps_down() -> None:
+    node = OneNode()
+    node.lead()
+    node.flush()
+    answer_heartbeats(node, STALLED_MS + 3 * STEP_MS, last=0)
+    assert node.core.role == Role.FOLLOWER
+
+
+def test_v6_an_idle_leader_stays() -> None:
+    node = OneNode()
+    node.lead_and_commit()
+    answer_heartbeats(node, 10 * STALLED_MS)
+    assert node.core.role == Role.LEADER
+    node.propose(0)
+    node.flush()
+    answer_heartbeats(node, STALLED_MS // 2)
+    assert node.core.role == Role.LEADER, "the age of an entry begins with it"
+
+
+def test_v6_a_slow_link_that_moves_is_left_alone() -> None:
+    node = OneNode()
+    node.lead_and_commit()
+    for prop in range(40):
+        node.propose(prop)
+    node.flush()
+    answer_heartbeats(node, 5 * STALLED_MS, grows_every_ms=2 * TIMEOUT_MS)
+    assert node.core.role == Role.LEADER
+
+
+def test_v6_a_follower_that_has_the_oldest_entry_already_brings_no_commit_nearer() -> None:
+    node = leader(voters=(1, 2, 3, 4, 5))
+    for prop in range(1, 20):
+        node.propose(prop)
+    node.flush()
+    node.hear_match(2, 2)
+    answer_heartbeats(node, STALLED_MS + 3 * STEP_MS, last=2, grows_every_ms=TIMEOUT_MS)
+    assert node.core.role == Role.FOLLOWER
+
+
+def test_v6_a_follower_that_has_everything_is_handed_the_term_first() -> None:
+    node = leader(voters=(1, 2, 3, 4, 5))
+    node.hear_match(2, 2)
+    effects = answer_heartbeats(node, STALLED_MS + 3 * STEP_MS, last=2)
+    assert {peer for peer, _ in sent(effects, TimeoutNow)} == {2}
+    assert [each.reason for each in of_type(effects, AdmissionClosed)] == ["transfer"]
+    answer_heartbeats(node, TIMEOUT_MS + 3 * STEP_MS, last=2)
+    assert node.core.role == Role.FOLLOWER, "it did not take over"
+
+
+def test_v6_a_leader_whose_own_flush_is_late_too_is_judged_by_that() -> None:
+    node = OneNode()
+    node.lead_and_commit()
+    node.propose(0)
+    answer_heartbeats(node, 4 * STALLED_MS)
+    assert node.core.role == Role.LEADER
+
+
+def test_v6_a_full_leader_that_nobody_can_take_over_from_steps_down() -> None:
+    """Its handovers end without a level target, again and again, with admission closed."""
+    node = leader()
+    node.step(DiskFullChanged(True))
+    effects = answer_heartbeats(node, STALLED_MS + TIMEOUT_MS + 3 * STEP_MS)
+    assert of_type(effects, StopLeading)
+    assert not sent(effects, TimeoutNow)
+
+
+def test_v6_a_cluster_of_one_has_nobody_to_step_down_for() -> None:
+    node = OneNode(voters=(1,))
+    node.campaign()
+    node.flush_meta()
+    answer_heartbeats(node, 4 * STALLED_MS)
+    assert node.core.role == Role.LEADER
+
+
+def test_v6_each_time_takes_twice_as_long_until_something_is_committed() -> None:
+    node = leader()
+    answer_heartbeats(node, STALLED_MS + 2 * STEP_MS)
+    lead_again(node)
+    answer_heartbeats(node, 2 * STALLED_MS - 2 * STEP_MS)
+    assert node.core.role == Role.LEADER
+    answer_heartbeats(node, 4 * STEP_MS)
+    assert node.core.role == Role.FOLLOWER
+    lead_again(node)
+    node.hear_match(2, node.core.last_index)
+    node.propose(0)
+    node.flush()
+    answer_heartbeats(node, STALLED_MS + 3 * STEP_MS, last=node.core.commit)
+    assert node.core.role == Role.FOLLOWER
+
+
+def lead_again(node: OneNode) -> None:
+    node.lead()
+    node.flush()
