@@ -17,7 +17,7 @@ from actors.actor import Actor
 from actors.child import EXIT_REFUSED, LIFELINE, ChildSpec, die_with_parent, open_station, read_spec
 from actors.runner import StopFlag, prepare_process, run
 from actors.station import Station
-from logstore.errors import ConfigError, FolderInUse, FolderRefused
+from logstore.errors import ConfigError, FolderRefused
 
 
 def make_actor(station: Station) -> Actor:
@@ -79,8 +79,6 @@ def main() -> None:
         raise SystemExit(f"started as {process}, but the spec is of {spec.process}")
     try:
         run_child(spec)
-    except FolderInUse as error:
-        raise SystemExit(str(error)) from error
     except (ConfigError, FolderRefused) as error:
         logging.critical("%s", error)
         sys.exit(EXIT_REFUSED)

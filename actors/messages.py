@@ -150,12 +150,18 @@ class Part(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=194):
     piece: bytes
 
 
+class RecoveryDelayed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=195):
+    """writer to raft: recovery waits, for space or for the folder's lock, and is tried again."""
+
+    reason: str
+
+
 ToRaft = (
     events.Proposed | events.AppendReceived | events.ControlReceived | events.StreamAnswer
     | events.Persisted | events.MetaPersisted | events.TransferRequested
     | events.ReadIndexRequested | events.DiskFullChanged | RotReported
     | InitReceived | InitRequested | InitSaved | LogRecovered | ProcessGone | StopRequested
-    | StatusRequested | Watching
+    | StatusRequested | Watching | RecoveryDelayed
 )  # fmt: skip
 ToWriter = effects.WriterEffect | SaveInit | CreateLog
 ToReplicator = effects.ReplicatorEffect | SendInit | Identity

@@ -161,11 +161,17 @@ class Requests:
             elif waiting.read_index:
                 self._refuse(waiting, ErrorCode.NO_QUORUM, "no majority confirmed leadership")
             elif log is None or bounds is None:
-                self._refuse(waiting, ErrorCode.NOT_READY, "no commit index heard yet")
+                self._refuse(waiting, ErrorCode.NOT_READY, self._why_not_ready())
             else:
                 self._serve(waiting, log, bounds)
         self._waiting = kept
         return served
+
+    def _why_not_ready(self) -> str:
+        if self._slots[Counter.DISK_FULL]:
+            # Where all disks are full nobody can commit what makes a leader ready (S9).
+            return "no commit index heard yet, and this replica's disk is full: free some space"
+        return "no commit index heard yet"
 
     def _is_foreign(self, envelope: Envelope) -> bool:
         """Of another cluster; a replica that has not heard of its own yet is only not ready."""

@@ -21,6 +21,7 @@ from actors.messages import (
     InitSaved,
     LogRecovered,
     ProcessGone,
+    RecoveryDelayed,
     RotReported,
     StatusRequested,
     StopReady,
@@ -98,6 +99,7 @@ class RaftActor:
         self._ingress_seen = (0, 0)
         self._ingress_patience_ns = 2 * station.config.raft.election_timeout_ns
         self._is_disk_full = False  # as the writer said before there was a core
+        self._delay = ""  # why the writer's recovery, or its bootstrap, is not done yet
         self._now_ns = 0
         self._house_due_ns = 0
         self._shown_role: Role | None = None
@@ -146,7 +148,11 @@ class RaftActor:
                     self._step(self._core, message)
             case LogRecovered():
                 self._on_recovered(message)
+            case RecoveryDelayed():
+                self._delay = message.reason
             case InitReceived() | InitRequested() | InitSaved():
+                if isinstance(message, InitSaved):
+                    self._delay = ""
                 if self._birth is not None:
                     self._birth.take(message)
                 elif isinstance(message, InitRequested):
@@ -160,7 +166,7 @@ class RaftActor:
             case StopRequested():
                 self._on_stop_requested()
             case StatusRequested():
-                refusal = self._birth.refusal if self._birth is not None else ""
+                refusal = (self._birth.refusal if self._birth is not None else "") or self._delay
                 self._routes.ingress.send(
                     status_document(
                         message,
@@ -218,6 +224,7 @@ class RaftActor:
         """The writer has recovered: run the core, or the bootstrap when there is no log yet."""
         self._recovered = recovered
         self._faulty_lsns.take_recovered(recovered)
+        self._delay = ""
         self._announce(recovered)
         if recovered.damage:
             log.error("this replica may not vote or acknowledge: %s", recovered.damage)
@@ -291,7 +298,7 @@ class RaftActor:
         damage = self._recovered.damage if self._recovered is not None else ""
         answer = InitAnswered(request.request_id, ErrorCode.INVALID_REQUEST, damage)
         if not damage:
-            reason = "the log is being recovered: ask again"
+            reason = self._delay or "the log is being recovered: ask again"
             answer = InitAnswered(request.request_id, ErrorCode.NOT_READY, reason)
         self._routes.ingress.send(answer)
 

@@ -46,7 +46,7 @@ from actors.simulation.draw_processes import (
 )
 from actors.simulation.draw_rot import lone_rot, lost_disk, rotten_leader, rotten_voter
 from actors.simulation.draw_slow_log import rewritten_in_flight
-from actors.simulation.faults import Fault, FaultClass, FaultKind
+from actors.simulation.faults import FIRST_GROUP, Fault, FaultClass, FaultKind
 
 
 class Sequence(msgspec.Struct, frozen=True):
@@ -177,6 +177,24 @@ def _full_then_kill(random: Random, scene: Scene) -> list[Fault]:
     ]
 
 
+def _full_and_torn(random: Random, scene: Scene) -> list[Fault]:
+    """The power goes amid the first frames of a segment, and there is no space for another one: the
+    next start finds a torn tail, and no spare. Everybody's at once, or each one's in its time."""
+    at_ns = scene.moment(random)
+    faults = []
+    for _ in range(3):
+        for_ns = scene.elections(random, 3.0, 6.0)
+        faults += [
+            Fault(at_ns, FaultKind.DISK_FULL, node=each, for_ns=for_ns) for each in scene.nodes
+        ]
+        for nodes in [scene.nodes] if percent(random, 40) else [[each] for each in scene.nodes]:
+            down_ns = spread(random, 10 * MILLISECOND, SECOND // 2)
+            fault = power_cut(at_ns + MILLISECOND, nodes, random, for_ns=down_ns, calls=1)
+            faults.append(msgspec.structs.replace(fault, process=FIRST_GROUP, mode="garble"))
+        at_ns += for_ns + scene.elections(random, 1.0, 2.0)
+    return faults
+
+
 def _writer_dies_while_alone(random: Random, scene: Scene) -> list[Fault]:
     """The writer of a node with a forked log dies at a disk call around its truncation."""
     node, at_ns = scene.node(random), scene.moment(random)
@@ -271,6 +289,7 @@ SEQUENCES: tuple[Sequence, ...] = (
         _transfer_while_stalled,
     ),
     Sequence("full-then-kill", (FaultClass.DISK_FULL, FaultClass.KILL_REPLICA), _full_then_kill),
+    Sequence("full-and-torn", (FaultClass.DISK_FULL, FaultClass.POWER_CUT), _full_and_torn, True),
     Sequence(
         "writer-dies-while-alone",
         (FaultClass.PARTITION, FaultClass.KILL_PROCESS),

@@ -102,6 +102,7 @@ class Ledger:
         self._tables = SessionTables(findings, known, self._committed)
         self._steps.on_expire = self._tables.expired
         self._processes = Processes(findings)
+        self.out_for_space = self._processes.out_for_space  # a process, of a full disk
         self._liveness = Liveness(findings)
         self._final = FinalLogs(
             findings,

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from actors.simulation.world import World
-from logstore.errors import DiskFull, FolderInUse, WriteFailed
+from logstore.errors import DiskFull, WriteFailed
 
 # The least park of a process without timers: far above the runner's 100 ms, so that a lost wake-up
 # shows. A replica's is an election timeout: half of what makes a leader's ingress seem dead (V6).
@@ -52,7 +52,8 @@ class Life(Protocol):
     def on_death(self, process: Process, reason: str) -> None: ...
 
     def on_broken(self, process: Process, error: BaseException) -> None:
-        """An error that no operating condition explains."""
+        """An error that no operating condition explains; a full disk is none that may end a
+        process (SAFETY S9)."""
         ...
 
 
@@ -219,10 +220,10 @@ class Process:
         except ProcessKilled:
             self.die("killed in a disk call")
             return
-        except (WriteFailed, DiskFull, FolderInUse) as error:
-            self.die(f"{type(error).__name__}: {error}")
-            return
         except Exception as error:
+            if isinstance(error, WriteFailed) and not isinstance(error.__cause__, DiskFull):
+                self.die(f"{type(error).__name__}: {error}")
+                return
             self.busy_ns = 0
             self._life.on_broken(self, error)
             return

@@ -28,7 +28,7 @@ from actors.simulation.world import World
 from actors.station import DRAIN_MAX
 from actors.supervisor.restarts import VITAL, RestartPolicy
 from logstore.config import Config
-from logstore.errors import ReplicaLost
+from logstore.errors import DiskFull, ReplicaLost
 from logstore.model import NodeId
 from logstore.storage.meta_store import META_NAMES
 
@@ -247,7 +247,9 @@ class Replica:
         self._world.at(self._world.now_ns + wait_ns, self._respawn, name, self.incarnation)
 
     def on_broken(self, process: Process, error: BaseException) -> None:
-        if not (isinstance(error, ReplicaLost) and self.disk.rotten()):
+        if isinstance(error, DiskFull) or isinstance(error.__cause__, DiskFull):
+            self._watch.out_for_space(process.name, str(error))
+        elif not (isinstance(error, ReplicaLost) and self.disk.rotten()):
             self._watch.broken(process.name, error)
         self.on_death(process, f"{type(error).__name__}: {error}")
 

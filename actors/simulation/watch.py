@@ -23,6 +23,7 @@ from actors.simulation.rings import SharedSlots
 from actors.simulation.station import SimulatedRegions
 from actors.simulation.world import World
 from actors.topology import EGRESS, Counter
+from actors.writer.actor import WriterActor
 from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE
 from logstore.limits import SECTOR_BYTES
@@ -93,6 +94,10 @@ class Watch:
         """What its bounded things hold now."""
         for what, length, bound in holdings(actor):
             self._ledger.queue(f"{process}/{what}", length, bound, self._world.now_ns)
+        if isinstance(actor, WriterActor) and actor.delay:
+            node = int(process.partition(".")[0])
+            if node in self.born and not self._facts.is_excused(node):
+                self.out_for_space(process, actor.delay)
 
     def liveness_lost(self, text: str) -> None:
         self._complain(Invariant.I13, text)
@@ -155,6 +160,11 @@ class Watch:
 
     def meta_written(self, node: int, copy: int) -> None:
         self._ledger.meta_written(node, copy, self._world.now_ns)
+
+    def out_for_space(self, process: str, error: str) -> None:
+        """It ended of a full disk, or cannot begin on one that has lost nothing."""
+        self._world.note(f"{process}: {error}")
+        self._ledger.out_for_space(process, error, self._world.now_ns)
 
     def broken(self, process: str, error: BaseException) -> None:
         """An error that no operating condition explains."""

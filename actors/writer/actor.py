@@ -12,6 +12,7 @@ Step 4 runs in a thread when more waits, so that 1 and 2 of the next group overl
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -19,11 +20,11 @@ from threading import Lock
 from typing import Any
 
 from actors import topology
-from actors.messages import CreateLog, InitSaved, RingMessage
+from actors.messages import CreateLog, InitSaved, RecoveryDelayed, RingMessage
 from actors.station import Station
 from actors.topology import Counter
 from actors.writer.folder import Folder
-from logstore.errors import DiskFull
+from logstore.errors import DiskFull, FolderInUse
 from logstore.format.group import frame_size
 from logstore.limits import FLUSH_MAX_BYTES
 from logstore.model import NO_INDEX
@@ -40,6 +41,11 @@ RING_RETRY_NS = 1_000_000
 GROUP_SEGMENT_SHARE = 4
 GROUP_ENTRIES_MAX = 256
 NEVER_NS = 1 << 62
+# Recovery and the bootstrap are tried again this often, and the reason is logged this often.
+RETRY_NS = 1_000_000_000
+SAY_AGAIN_NS = 60_000_000_000
+
+_log = logging.getLogger("logstore.writer")
 
 
 class WriterActor:
@@ -65,12 +71,21 @@ class WriterActor:
         self._is_full = False
         self._now_ns = 0
         self._commit = NO_INDEX  # highest commit index raft has told us of (F8)
+        self._is_recovered = False
+        self._inits: deque[SaveInit] = deque()  # steps of the bootstrap that are not saved yet
+        self.delay = ""  # why recovery, or the bootstrap, is to be tried again
+        self._retry_due_ns = 0
+        self._said_ns = -SAY_AGAIN_NS
 
     def on_start(self) -> None:
-        self._answer(self._folder.recover())
+        self._try_recover()
 
     def do_work(self, now_ns: int) -> int:
         self._now_ns = now_ns
+        if self.delay and now_ns >= self._retry_due_ns and not self._meta_lane.is_busy:
+            self._try_again(now_ns)
+        if not self._is_recovered:
+            return 0
         work = self._take_commands()
         for lane in (self._records_lane, self._meta_lane, self._spare_lane):
             lane.check()
@@ -86,17 +101,48 @@ class WriterActor:
         return ()
 
     def next_timer_ns(self) -> int:
-        timer_ns = self._spare_retry_ns
+        timers = [self._spare_retry_ns]
         if self._queue:
-            timer_ns = min(timer_ns, self._full_until_ns)
+            timers.append(self._full_until_ns)
         if self._to_raft.is_congested:
-            timer_ns = min(timer_ns, self._now_ns + RING_RETRY_NS)
-        return timer_ns
+            timers.append(self._now_ns + RING_RETRY_NS)
+        if self.delay and not self._meta_lane.is_busy:  # the lane's end brings the writer back
+            timers.append(self._retry_due_ns)
+        return min(timers)
 
     def on_close(self) -> None:
         for lane in (self._records_lane, self._meta_lane, self._spare_lane):
             lane.close()
         self._folder.close()
+
+    # --- the start ---
+
+    def _try_recover(self) -> None:
+        """Open the folder, unless another process still holds it (a writer of an earlier start that
+        hangs in the kernel, FAULTS P17) or there is no space for what recovery must write (S9)."""
+        try:
+            recovered = self._folder.recover()
+        except (DiskFull, FolderInUse) as error:
+            self._wait_for(error)
+            return
+        self._is_recovered = True
+        self._answer(recovered)
+
+    def _wait_for(self, error: DiskFull | FolderInUse) -> None:
+        self.delay = str(error)
+        self._answer(RecoveryDelayed(self.delay))
+
+    def _try_again(self, now_ns: int) -> None:
+        """What an operator must mend is said at once, then every minute."""
+        if now_ns >= self._said_ns + SAY_AGAIN_NS:
+            self._said_ns = now_ns
+            _log.warning("this replica waits: %s", self.delay)
+        self._retry_due_ns = now_ns + RETRY_NS
+        self.delay = ""
+        if self._is_recovered:
+            self._meta_lane.start(self._save_inits)
+        else:
+            self._try_recover()
 
     # --- commands ---
 
@@ -109,7 +155,8 @@ class WriterActor:
                 case SaveMeta():
                     self._meta_lane.start(partial(self._save_meta, command))
                 case SaveInit():
-                    self._meta_lane.start(partial(self._save_init, command))
+                    self._inits.append(command)
+                    self._meta_lane.start(self._save_inits)
                 case CreateLog():
                     self._meta_lane.wait()
                     self._answer(self._folder.newborn())
@@ -119,9 +166,15 @@ class WriterActor:
         self._folder.save_vote(term=command.term, vote=command.vote)
         self._answer(MetaPersisted(command.seq))
 
-    def _save_init(self, command: SaveInit) -> None:
-        self._folder.save_init(command)
-        self._answer(InitSaved(command.seq))
+    def _save_inits(self) -> None:
+        """Steps of the bootstrap, in order; without space for the first segment they wait (S9)."""
+        while self._inits:
+            try:
+                self._folder.save_init(self._inits[0])
+            except DiskFull as error:
+                self._wait_for(error)
+                return
+            self._answer(InitSaved(self._inits.popleft().seq))
 
     def _answer(self, message: RingMessage) -> None:
         """Tell raft, from any thread; raft's bell rings at once."""
@@ -146,7 +199,7 @@ class WriterActor:
         """One flush group: everything that waits, as far as the bounds of a group allow.
 
         Raises:
-          DiskFull: a roll found no space; nothing was written, the entries still wait.
+          DiskFull: a roll found no space; nothing was written, the entries wait.
         """
         log, ring = self._folder.log, self._ring
         entries: list[EntryToWrite] = []
@@ -163,9 +216,7 @@ class WriterActor:
             size += frame_size(command.header)
             last_seq, self._commit = command.seq, command.commit
         if log.needs_roll(entries):
-            self._settle_flushes()
-            log.roll()
-            self._slots[Counter.MAP_GENERATION] += 1
+            self._roll()
         group = log.append(entries)
         for _ in entries:
             self._queue.popleft()
@@ -186,6 +237,16 @@ class WriterActor:
     def _finish_group(self, group: AppendedGroup, last_seq: int) -> None:
         self._folder.log.flush_records(group)
         self._answer(Persisted(last_seq))
+
+    def _roll(self) -> None:
+        """Behind every earlier flush (F6).
+
+        Raises:
+          DiskFull: there is no space for the next segment; nothing was written.
+        """
+        self._settle_flushes()
+        self._folder.log.roll()
+        self._slots[Counter.MAP_GENERATION] += 1
 
     def _truncate(self, command: Truncate) -> None:
         """Every earlier flush has ended, then the new pair's durable headers are the truncation
@@ -214,6 +275,8 @@ class WriterActor:
             self._slots[Counter.DISK_FULL] = int(self._is_full)
             self._answer(DiskFullChanged(self._is_full))
         self._spare_retry_ns = NEVER_NS
+        if log.has_torn_tail and not log.needs_spare:
+            self._roll()  # what a start without space left undone
         if not log.needs_spare:
             self._full_until_ns = 0
         elif now_ns < self._spare_due_ns:

@@ -70,7 +70,8 @@ class AppendedGroup:
 
 class LogState(msgspec.Struct, frozen=True):
     """What a LogWriter needs to know of the log it goes on with. `data_end`: end of the last live
-    frame in the newest segment, bytes; `live`: headers of the live segments, the newest last."""
+    frame in the newest segment, bytes; `live`: headers of the live segments, the newest last;
+    `has_torn_tail`: bytes that are no entry stand behind the last one."""
 
     cluster_id: bytes
     replica_uuid: bytes
@@ -80,6 +81,7 @@ class LogState(msgspec.Struct, frozen=True):
     commit_floor: Index
     data_end: int
     next_number: int
+    has_torn_tail: bool = False
 
 
 class LogWriter:
@@ -108,6 +110,7 @@ class LogWriter:
         self._data_end = state.data_end
         self._released = 0
         self._next_number = state.next_number
+        self._has_torn_tail = state.has_torn_tail
         self._pair = self._open_pair(state.live[-1]) if state.live else None
         self._spare: tuple[int, int, int] | None = None
         self._unfinished: deque[AppendedGroup] = deque()
@@ -119,7 +122,10 @@ class LogWriter:
     # --- append ---
 
     def needs_roll(self, entries: Sequence[EntryToWrite]) -> bool:
-        """Whether this flush group does not fit into what is left of the segment."""
+        """Whether this flush group does not fit into what is left of the segment. Nothing is ever
+        appended behind a torn tail."""
+        if self._has_torn_tail:
+            return True
         pair = self._current()
         end = aligned(self._data_end, self._options.sector_bytes)
         end += sum(frame_size(entry[0]) for entry in entries)
@@ -198,14 +204,15 @@ class LogWriter:
     # --- roll and truncate ---
 
     def roll(self) -> None:
-        """Open the next segment behind the last entry. Every flush must have ended (F6).
+        """Open the next segment behind the last entry. Every flush must have ended (F6). Where a
+        torn tail stands behind that entry, this is its truncation.
 
         Raises:
           DiskFull: no spare and no space for one; nothing has changed, try again when there is
           space.
         """
-        header = self._current().header
-        self._open_segment(self.last, log_epoch=header.log_epoch, valid_end=self._last_end())
+        log_epoch = self._current().header.log_epoch + self._has_torn_tail
+        self._open_segment(self.last, log_epoch=log_epoch, valid_end=self._last_end())
 
     def truncate(self, first_index: Index, commit: Index = NO_INDEX) -> None:
         """Drop every entry from `first_index` on, durably: open a segment there (S7). `commit` is
@@ -229,12 +236,11 @@ class LogWriter:
         log_epoch = self._current().header.log_epoch + 1
         self._open_segment(before, log_epoch=log_epoch, valid_end=valid_end)
 
-    def discard_tail(self) -> None:
-        """Leave whatever torn bytes stand behind the last entry: a segment there, as a
-        truncation."""
-        header = self._current().header
-        valid_end = self._last_end()
-        self._open_segment(self.last, log_epoch=header.log_epoch + 1, valid_end=valid_end)
+    @property
+    def has_torn_tail(self) -> bool:
+        """Whether the discard of what a crash left behind the last entry is still to come: until a
+        roll or truncation nothing is appended, and another start finds the same tail."""
+        return self._has_torn_tail
 
     # --- the spare ---
 
@@ -317,7 +323,7 @@ class LogWriter:
         self.data_bytes_written += SECTOR_BYTES
         write_headers_durable(self._disk, self._folder, header, data=data, raft=raft)
         # The new headers are durable: what they make dead goes, and spare allocation is given back.
-        self._spare = None
+        self._spare, self._has_torn_tail = None, False
         if self._pair is not None:
             self._pair.close(self._disk)
         self._pair = Pair(self._disk, header, data, raft)

@@ -16,7 +16,14 @@ import os.path
 
 import msgspec
 
-from logstore.errors import CorruptData, FolderRefused, FormatError, MetaLost, UnsupportedVersion
+from logstore.errors import (
+    CorruptData,
+    DiskFull,
+    FolderRefused,
+    FormatError,
+    MetaLost,
+    UnsupportedVersion,
+)
 from logstore.format.meta import META_SIZE, Meta, unpack_meta
 from logstore.storage.disk import Disk
 from logstore.storage.segment import is_segment_name
@@ -58,14 +65,19 @@ def create_meta(disk: Disk, folder: str, meta: Meta) -> MetaStore:
 
     Leftovers of a creation that did not get this far are removed; `load_meta` said there is no
     META.
+
+    Raises:
+      DiskFull: there is no space.
     """
-    handles = []
     for name in META_NAMES:
-        path = os.path.join(folder, name)
-        disk.unlink(path)
-        handle = disk.create(path)
-        disk.allocate(handle, META_SIZE)
-        handles.append(handle)
+        disk.unlink(os.path.join(folder, name))
+    handles: list[int] = []
+    try:
+        for name in META_NAMES:
+            handles.append(_create_copy(disk, folder, name))
+    except DiskFull:
+        _close_all(disk, handles)
+        raise
     disk.sync_folder(folder)
     store = MetaStore(disk, (handles[0], handles[1]), meta)
     store.save(meta)
@@ -81,6 +93,7 @@ def load_meta(disk: Disk, folder: str) -> MetaStore | None:
     Raises:
       MetaLost: no whole copy, but there are segments.
       FolderRefused: written by a newer version (L3).
+      DiskFull: no space for a copy that is missing.
     """
     copies = [_read_copy(disk, os.path.join(folder, name)) for name in META_NAMES]
     whole = [meta for meta in copies if meta is not None]
@@ -93,13 +106,17 @@ def load_meta(disk: Disk, folder: str) -> MetaStore | None:
             )
         return None
     newest = max(whole, key=lambda meta: meta.generation)
-    handles = []
-    for name, copy in zip(META_NAMES, copies, strict=True):
-        handle = _open_copy(disk, folder, name)
-        if copy != newest:
-            disk.write(handle, 0, [newest.pack()])
-        disk.flush(handle)
-        handles.append(handle)
+    handles: list[int] = []
+    try:
+        for name, copy in zip(META_NAMES, copies, strict=True):
+            handle = _open_copy(disk, folder, name)
+            handles.append(handle)
+            if copy != newest:
+                disk.write(handle, 0, [newest.pack()])
+            disk.flush(handle)
+    except DiskFull:
+        _close_all(disk, handles)
+        raise
     disk.sync_folder(folder)
     store = MetaStore(disk, (handles[0], handles[1]), newest)
     store.copies_whole = len(whole)
@@ -140,8 +157,29 @@ def _read_copy(disk: Disk, path: str) -> Meta | None:
 def _open_copy(disk: Disk, folder: str, name: str) -> int:
     path = os.path.join(folder, name)
     try:
-        return disk.open_write(path)
+        handle = disk.open_write(path)
     except FileNotFoundError:
-        handle = disk.create(path)
+        return _create_copy(disk, folder, name)
+    if disk.size(handle) < META_SIZE:
+        disk.close(handle)
+        disk.unlink(path)
+        return _create_copy(disk, folder, name)
+    return handle
+
+
+def _create_copy(disk: Disk, folder: str, name: str) -> int:
+    """With its space; without, nothing is left behind."""
+    path = os.path.join(folder, name)
+    handle = disk.create(path)
+    try:
         disk.allocate(handle, META_SIZE)
-        return handle
+    except DiskFull:
+        disk.close(handle)
+        disk.unlink(path)
+        raise
+    return handle
+
+
+def _close_all(disk: Disk, handles: list[int]) -> None:
+    for handle in handles:
+        disk.close(handle)

@@ -16,9 +16,10 @@ from itertools import pairwise
 
 import msgspec
 
-from logstore.errors import CorruptData, FolderRefused
+from logstore.errors import CorruptData, DiskFull, FolderRefused
 from logstore.format.entry import Row, chain_start
 from logstore.format.meta import LogStart, Meta
+from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import FileRole, SegmentHeader
 from logstore.model import (
     FIRST_LSN,
@@ -92,13 +93,36 @@ def recover(
       FolderRefused: in use, of another node, cluster or newer version (M2, L3).
       MetaLost: the log is there without META (L1).
       CorruptData: damage that no rule covers; replace the replica.
-      DiskFull: no space for META or for the segment behind a torn tail.
+      DiskFull: no space for META, or for a file that was lost; the folder is let go of, try again.
       WriteFailed: the device refused a write or flush.
     """
     disk.make_folder(folder)
     disk.lock_folder(folder)
     tick()
-    store = _load_or_create_meta(disk, folder, node, new_uuid)
+    try:
+        store = _load_or_create_meta(disk, folder, node, new_uuid)
+    except DiskFull:
+        disk.unlock_folder(folder)
+        raise
+    try:
+        return _recover_under(disk, folder, options, store, node=node, new_uuid=new_uuid, tick=tick)
+    except DiskFull:
+        store.close()
+        disk.unlock_folder(folder)
+        raise
+
+
+def _recover_under(
+    disk: Disk,
+    folder: str,
+    options: SegmentOptions,
+    store: MetaStore,
+    *,
+    node: NodeId,
+    new_uuid: Callable[[], bytes],
+    tick: Callable[[], None],
+) -> Recovered:
+    """With the folder's lock and its META."""
     meta = store.meta
     if meta.node != node:
         raise FolderRefused(
@@ -211,10 +235,11 @@ def _recover_log(
     writer = LogWriter(
         disk, folder, options, _log_state(store.meta, seen, found), new_uuid=new_uuid
     )
-    if found.has_torn_tail:
-        # Discarded is everything behind the last entry, and the new segment's headers say so (S7).
-        writer.discard_tail()
     _remove_dead(disk, folder, seen)
+    if found.has_torn_tail and writer.prepare_spare():
+        # Discarded is everything behind the last entry, and the new segment's headers say so (S7).
+        # Without space for it the replica starts all the same, and the writer does it later (S9).
+        writer.roll()
     return _recovered(store, writer, found)
 
 
@@ -229,6 +254,7 @@ def _log_state(meta: Meta, seen: Survey, found: Verdicts) -> LogState:
         commit_floor=_commit_floor(meta, found),
         data_end=found.data_end,
         next_number=seen.next_number,
+        has_torn_tail=found.has_torn_tail,
     )
 
 
@@ -240,13 +266,20 @@ def _write_records_durable(disk: Disk, folder: str, rebuilt: list[Rebuilt]) -> N
         by_number.setdefault(one.segment.number, []).append(one)
     for number, records in by_number.items():
         handle = disk.open_write(segment_path(folder, number, FileRole.RAFT))
-        for one in records:
-            disk.write(handle, record_position(one.segment, one.index), [one.record])
-        disk.flush(handle)
-        disk.close(handle)
+        try:
+            # It may be new, in the place of one that was lost: then this needs space.
+            end = max(record_position(one.segment, one.index) for one in records) + RECORD_SIZE
+            if disk.size(handle) < end:
+                disk.allocate(handle, end)
+            for one in records:
+                disk.write(handle, record_position(one.segment, one.index), [one.record])
+            disk.flush(handle)
+        finally:
+            disk.close(handle)
 
 
 def _remove_dead(disk: Disk, folder: str, seen: Survey) -> None:
+    """Before anything is allocated: on a full disk this is what makes room (S9)."""
     for number in seen.dead:
         for role in FileRole:
             disk.unlink(segment_path(folder, number, role))

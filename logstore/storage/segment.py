@@ -138,7 +138,8 @@ def pair_sizes(options: SegmentOptions) -> dict[FileRole, int]:
 
 
 def prepare_pair(disk: Disk, folder: str, number: int, options: SegmentOptions) -> tuple[int, int]:
-    """Both files of a pair without a header, their space reserved (S9): handles of data and raft.
+    """Both files of a pair without a header, their space reserved (S9) and their names durable, so
+    that a pair which was half opened needs no space to be completed: handles of data and raft.
 
     Raises:
       DiskFull: there is no space; nothing is left behind.
@@ -156,6 +157,7 @@ def prepare_pair(disk: Disk, folder: str, number: int, options: SegmentOptions) 
         for role in FileRole:
             disk.unlink(segment_path(folder, number, role))
         raise
+    disk.sync_folder(folder)
     return handles[0], handles[1]
 
 

@@ -10,7 +10,6 @@ shows what the device holds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 import msgspec
 
@@ -52,6 +51,7 @@ def survey(
     Raises:
       FolderRefused: another cluster's, another node's or a newer version's segments (L3).
       CorruptData: a pair that held entries and has no header left, or two headers that disagree.
+      DiskFull: no space for a file of a pair that is missing.
     """
     numbers = segment_numbers(disk.list_folder(folder))
     _flush_and_forget(disk, folder, numbers, tick=tick)
@@ -171,14 +171,23 @@ def _complete(
             handle = disk.create(path)
         except (FormatError, CorruptData):
             handle = disk.open_write(path)
-        if is_newest:
-            # Without space the segment counts as full, and the next one waits for space (S9).
-            with suppress(DiskFull):
-                disk.allocate(handle, size)
-        disk.write(handle, 0, [image.pack()])
-        disk.flush(handle)
-        disk.close(handle)
+        try:
+            _allocate(disk, handle, size if is_newest else SEGMENT_HEADER_SIZE)
+            disk.write(handle, 0, [image.pack()])
+            disk.flush(handle)
+        finally:
+            disk.close(handle)
         disk.sync_folder(folder)
+
+
+def _allocate(disk: Disk, handle: int, size: int) -> None:
+    """Without space for `size` bytes the segment counts as full, and the next one waits for space
+    (S9); without space for the header even recovery does."""
+    try:
+        disk.allocate(handle, size)
+    except DiskFull:
+        if disk.size(handle) < SEGMENT_HEADER_SIZE:
+            disk.allocate(handle, SEGMENT_HEADER_SIZE)
 
 
 def read_salvaged(disk: Disk, handle: int, offset: int, size: int) -> bytes:

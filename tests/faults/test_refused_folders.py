@@ -12,12 +12,14 @@ from random import Random
 import msgspec
 import pytest
 
-from logstore.cli.embedded import EmbeddedCluster, make_config
+import logstore
+from logstore.cli.embedded import LEADER_TIMEOUT_S, EmbeddedCluster, make_config, poll_until
 from logstore.config import render_config
 from logstore.errors import UnsupportedVersion
 from logstore.format.fields import seal
 from logstore.format.meta import Meta, unpack_meta
 from logstore.model import NodeId
+from logstore.storage.disk import RealDisk
 from tests.cluster.one_cluster import run_cli
 from tests.faults.damage import META_NAMES
 
@@ -111,3 +113,22 @@ def test_a_folder_that_is_not_ours_is_refused_and_left_as_it_is(
     assert reason in said
     assert "Traceback" not in said
     assert {path.name: path.read_bytes() for path in folder.glob("*.raft")} == segments
+
+
+def test_p17_a_folder_whose_last_writer_hangs_is_waited_for_and_status_says_so(
+    cluster: EmbeddedCluster, formed: Path
+) -> None:
+    """A live supervisor holds a lock of its own, so this one can only be an orphan's."""
+    orphan = RealDisk()
+    orphan.lock_folder(str(formed))
+    cluster.start(1)
+    with logstore.connect(cluster.endpoints, timeout=2) as log:
+
+        def refusal() -> str:
+            return str(log.admin.status()["nodes"][0].get("refusal", ""))
+
+        assert poll_until(lambda: "in use" in refusal(), LEADER_TIMEOUT_S)
+        orphan.unlock_folder(str(formed))
+        assert cluster.wait_for_leader() == 1
+        assert refusal() == ""
+    assert cluster.counters(1)["replica_restarts"] == 0

@@ -358,6 +358,14 @@ def test_a_verification_is_cut_into_slices_of_bounded_work(egress, monkeypatch):
     assert last.chain == egress.log.rows[3].chain
 
 
+def test_a_replica_that_is_not_ready_says_when_its_disk_is_full(egress):
+    """SAFETY S9: where all are full, nobody commits what would make a leader ready."""
+    egress.slots[Counter.DISK_FULL] = 1
+    [refused] = egress.client().ask(fetch(1))
+    assert refused.code == ErrorCode.NOT_READY
+    assert b"free some space" in refused.text
+
+
 def test_watermarks_say_where_the_log_begins_and_ends(egress):
     client = egress.client()
     assert client.ask(WatermarksRequest(0, 0, False))[0].code == ErrorCode.NOT_READY

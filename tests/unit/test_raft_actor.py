@@ -13,6 +13,7 @@ from actors.messages import (
     InitRequested,
     InitSaved,
     ProcessGone,
+    RecoveryDelayed,
     StatusReported,
     StatusRequested,
     StopReady,
@@ -92,6 +93,17 @@ def test_before_recovery_our_own_processes_are_told_that_there_is_no_leader_here
     assert isinstance(transfer, TransferAnswered)
     assert not transfer.is_done
     assert init == InitAnswered(7, ErrorCode.NOT_READY, "the log is being recovered: ask again")
+
+
+def test_a_recovery_that_waits_says_for_what_until_it_is_done(raft):
+    raft.say(topology.WRITER, RecoveryDelayed("no space: free some"))
+    raft.say(topology.INGRESS, InitRequested(7, 1), lane=topology.CONTROL)
+    assert raft.heard(topology.INGRESS) == [
+        InitAnswered(7, ErrorCode.NOT_READY, "no space: free some")
+    ]
+    assert status(raft)["refusal"] == "no space: free some"
+    raft.recover()
+    assert status(raft)["refusal"] == ""
 
 
 def test_a_damaged_replica_says_why_and_takes_no_part(raft):

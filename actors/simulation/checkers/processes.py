@@ -1,4 +1,5 @@
-"""The dead say nothing (I15), queues keep their bounds (I14), and in the end all is well (I13).
+"""The dead say nothing (I15), queues keep their bounds (I14), a full disk keeps nobody out, and in
+the end all is well (I13).
 
 Owns who is dead and the two deadlines of the liveness phase.
 """
@@ -41,6 +42,11 @@ class Processes:
         ):
             text = f"{process} of node {node}, incarnation {incarnation}, acts after its end"
             self._findings.report(Invariant.I15, text, at_ns)
+
+    def out_for_space(self, process: str, error: str, at_ns: int) -> None:
+        """A full disk is a state (S9): it ends no process, and keeps no replica from voting."""
+        text = f"{process} takes no part while its disk is full: {error}"
+        self._findings.report(Invariant.I13, text, at_ns)
 
     def queue(self, name: str, length: int, bound: int, at_ns: int) -> None:
         if not 0 <= length <= bound:

@@ -169,7 +169,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "self._slots[Counter.MAP_GENERATION] += 1",
         "pass",
         "readers are not told of a truncation",
-        Edit(f"{WRITER}._persist_group", "self._slots[Counter.MAP_GENERATION] += 1", "pass"),
+        Edit(f"{WRITER}._roll", "self._slots[Counter.MAP_GENERATION] += 1", "pass"),
         unreachable="dead segments are unlinked and kept ones cut before what replaces them can be"
         " visible, so a stale map leads to a short read, and that to a second look",
     ),

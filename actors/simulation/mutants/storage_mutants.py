@@ -114,8 +114,8 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "roll-while-a-flush-is-under-way",
         "SAFETY F6",
-        f"{WRITER}._persist_group",
-        "        self._settle_flushes()\n",
+        f"{WRITER}._roll",
+        "    self._settle_flushes()\n",
         "",
         "a roll does not wait for the flushes before it",
     ),

@@ -46,7 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "boot-counter-stands-still",
         "SAFETY S8, W1",
-        "logstore.storage.recovery:recover",
+        "logstore.storage.recovery:_recover_under",
         "boot_counter=meta.boot_counter + 1",
         "boot_counter=meta.boot_counter",
         "answers of two incarnations of a peer look alike",

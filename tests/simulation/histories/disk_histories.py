@@ -150,3 +150,11 @@ def a_follower_says_it_has_what_its_leader_has_not(stage: Stage, is_broken: bool
     stage.elect(3, 2, voters=[1])
     stage.save_meta(2, 2, 0)
     stage.claim(2, 3, 2 if is_broken else 1)
+
+
+@breaks("I13", says="2.writer takes no part while its disk is full")
+def a_full_disk_keeps_a_replica_out(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    if is_broken:
+        stage.ledger.out_for_space("2.writer", "no space for the next segment", stage.tick())
+    stage.boot(2)

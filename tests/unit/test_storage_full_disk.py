@@ -1,0 +1,113 @@
+"""Recovery on a full disk: nothing that a power cut leaves needs space to start (SAFETY S9)."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.simulation.disk import SimulatedDisk
+from actors.simulation.storage_trial import FOLDER, StorageTrial
+from logstore.errors import DiskFull, InvariantViolated
+from logstore.format.segment_header import FileRole
+from logstore.limits import SECTOR_BYTES
+from logstore.model import Index, Lsn
+from logstore.storage.log_reader import LogReader
+from logstore.storage.segment import read_header, segment_path
+
+DATA = segment_path(FOLDER, 1, FileRole.DATA)
+RAFT = segment_path(FOLDER, 1, FileRole.RAFT)
+FIRST = 4096 // SECTOR_BYTES
+
+
+def with_a_torn_tail(*, has_spare: bool) -> StorageTrial:
+    """One entry, the bytes of another behind it, and no space on the disk."""
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log()
+    trial.commit(1, [8])
+    if has_spare:
+        trial.writer.prepare_spare()
+    trial.append(1, [800])
+    trial.disk.damage(DATA, FIRST + 2, b"")
+    trial.disk.fill()
+    return trial
+
+
+def log_epoch(trial: StorageTrial, number: int) -> int:
+    return read_header(trial.disk, segment_path(FOLDER, number, FileRole.RAFT)).log_epoch
+
+
+def test_a_spare_without_entries_makes_room_for_the_discard_of_a_torn_tail() -> None:
+    """SAFETY S10: what is lifeless goes before anything is allocated."""
+    trial = with_a_torn_tail(has_spare=True)
+    trial.restart()
+    assert not trial.writer.has_torn_tail
+    trial.commit(1, [8])
+    trial.restart()
+    assert trial.recovered.last.header.index == 2
+
+
+def test_without_any_room_a_replica_starts_and_discards_its_torn_tail_later() -> None:
+    trial = with_a_torn_tail(has_spare=False)
+    for _ in range(2):  # another start finds the same, and claims the same
+        trial.restart()
+        assert trial.writer.has_torn_tail
+        assert trial.writer.is_disk_full
+        assert (trial.recovered.last.header.index, trial.recovered.persisted) == (1, 1)
+    entries = trial.group(1, [8])
+    assert trial.writer.needs_roll(entries)
+    with pytest.raises(InvariantViolated):
+        trial.writer.append(entries)
+    with pytest.raises(DiskFull):
+        trial.writer.roll()
+    trial.vote(3, 2)
+    trial.disk.free()
+    assert trial.writer.prepare_spare()
+    trial.writer.roll()
+    assert log_epoch(trial, 2) == 1  # a truncation, not a roll (S7)
+    trial.commit(3, [800])
+    trial.restart()
+    assert not trial.writer.has_torn_tail
+    assert trial.recovered.last.header.index == 2
+    assert LogReader(trial.disk, FOLDER).row(Index(2)).header.term == 3
+
+
+def test_a_truncation_discards_the_torn_tail_too() -> None:
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log()
+    trial.commit(1, [8, 8])
+    trial.append(1, [800])
+    trial.disk.damage(DATA, FIRST + 2, b"")
+    trial.disk.fill()
+    trial.restart()
+    assert trial.writer.has_torn_tail
+    trial.disk.free()
+    trial.truncate(2)
+    assert not trial.writer.has_torn_tail
+    trial.commit(2, [8])
+    trial.restart()
+    assert trial.recovered.term_runs == ((1, 1), (2, 2))
+
+
+def test_a_new_folder_without_space_is_let_go_of_and_nothing_stays_behind() -> None:
+    disk = SimulatedDisk(capacity_bytes=SECTOR_BYTES)  # the first copy of META fits, no second one
+    with pytest.raises(DiskFull):
+        StorageTrial(disk)
+    assert disk.used_bytes <= SECTOR_BYTES
+    disk.free()
+    assert StorageTrial(disk).recovered.boot_counter == 1
+
+
+@pytest.mark.parametrize("path", [DATA, RAFT, f"{FOLDER}/meta.b"])
+def test_a_file_that_was_lost_is_made_again_once_there_is_space(path: str) -> None:
+    """Never WriteFailed: that would end the replica at every start."""
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log(Lsn(5))
+    trial.commit(1, [8])
+    trial.disk.kill_process()
+    trial.disk.remove(path)
+    trial.disk.fill()
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            trial.recovered = trial.recover()
+    trial.disk.free()
+    trial.recovered = trial.recover()
+    assert trial.recovered.last.header.index == 1
