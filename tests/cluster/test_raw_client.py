@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import struct
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -187,3 +188,15 @@ def test_a_follower_answers_reads_and_sends_writers_to_the_leader(
         raw.fetch(follower, 1, is_linearizable=True)
     assert refused.value.code == 1
     assert raw.fetch(leader, 1, is_linearizable=True).visible_lsn >= 1
+
+
+def test_the_python_of_the_readme_runs_as_it_stands_and_again(
+    cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also after the commands above it, which set a cursor."""
+    text = (HERE.parents[1] / "README.md").read_text()
+    (code,) = re.findall(r"## In Python\n\n```python\n(.*?)```", text, re.DOTALL)
+    assert run_cli(cluster, "cursor", "set", "archive", "1", "--hold").returncode == 0
+    for _ in range(2):
+        exec(code.replace("127.0.0.1:7100", cluster.endpoints[0]), {})
+        assert "b'together'" in capsys.readouterr().out
