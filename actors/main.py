@@ -10,13 +10,14 @@ import logging
 import sys
 
 import psutil
-import setproctitle
 
 from actors import topology
 from actors.actor import Actor
 from actors.child import EXIT_REFUSED, LIFELINE, ChildSpec, die_with_parent, open_station, read_spec
+from actors.naming import name_process
 from actors.runner import StopFlag, prepare_process, run
 from actors.station import Station
+from logstore.config import parse_config
 from logstore.errors import ConfigError, FolderRefused
 
 
@@ -46,11 +47,7 @@ def make_actor(station: Station) -> Actor:
 
 
 def run_child(spec: ChildSpec) -> None:
-    setproctitle.setproctitle(f"logstore node {spec.node} {spec.process}")
-    logging.basicConfig(
-        level=logging.INFO,
-        format=f"%(asctime)s %(levelname)s node {spec.node} {spec.process}: %(message)s",
-    )
+    name_process(parse_config(spec.config_text).cluster.name, spec.node, spec.process)
     if spec.cpus:
         psutil.Process().cpu_affinity(spec.cpus)
     stop = StopFlag()

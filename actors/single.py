@@ -12,14 +12,14 @@ import signal
 import time
 from pathlib import Path
 
-import setproctitle
-
 from actors import topology
 from actors.main import make_actor
 from actors.messages import StopReady, StopRequested
+from actors.naming import name_process
 from actors.runner import StopFlag, refuse_optimised_python, run
 from actors.station import Regions, Station
 from actors.supervisor.regions import create_nameless_counters, publish_counters
+from actors.supervisor.sampler import SAMPLE_NS, ProcessSampler
 from actors.supervisor.serve import sole_supervisor
 from logstore.config import Config
 from logstore.limits import COMMAND_RING_BYTES
@@ -67,7 +67,7 @@ def serve_single(config: Config, node: int, folder: str | Path) -> int:
     config.node(node)
     path = Path(folder)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    setproctitle.setproctitle(f"logstore node {node} single")
+    name_process(config.cluster.name, node, "single")
     with sole_supervisor(path):
         _run_actors(config, NodeId(node), path.resolve())
     return 0
@@ -94,9 +94,18 @@ def _run_actors(config: Config, node: NodeId, folder: Path) -> None:
     for process in (topology.SUPERVISOR, *processes):
         first.slots[first.slot(f"{process}.pid")] = os.getpid()
 
+    sampler = ProcessSampler(first)
+    sample_ns = 0
+
     def count_loops() -> None:
+        nonlocal sample_ns
         for slot in loops:
             first.slots[slot] += 1
+        if (now_ns := time.monotonic_ns()) >= sample_ns:
+            sample_ns = now_ns + SAMPLE_NS
+            # One process: what it takes is told once, of the supervisor, whom status adds up with
+            # the others.
+            sampler.sample({topology.SUPERVISOR: os.getpid()}, now_ns=now_ns)
 
     run(
         [make_actor(station(process)) for process in processes],

@@ -10,6 +10,7 @@ import psutil
 from actors.station import Station
 
 _SECOND_NS = 1_000_000_000
+SAMPLE_NS = _SECOND_NS
 
 
 class ProcessSampler:

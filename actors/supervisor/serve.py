@@ -11,9 +11,9 @@ from pathlib import Path
 from random import Random
 
 import psutil
-import setproctitle
 
 from actors import topology
+from actors.naming import name_process
 from actors.runner import refuse_optimised_python
 from actors.supervisor.child_process import CHILD_COMMAND
 from actors.supervisor.http_listener import HttpListener
@@ -32,8 +32,7 @@ LOCK_NAME = "supervisor.lock"
 def serve_processes(config: Config, node: int, folder: str | Path) -> int:
     """Run replica `node` with its data in `folder` until SIGTERM, SIGINT or a crash loop.
 
-    Must be called in the main thread of a process that has no other (SAFETY M3). The caller has
-    set up `logging`.
+    Must be called in the main thread of a process that has no other (SAFETY M3).
 
     Returns:
         The exit status: 0 after an orderly stop, 70 crash loop, 78 when starting again cannot help.
@@ -49,7 +48,7 @@ def serve_processes(config: Config, node: int, folder: str | Path) -> int:
     path = _prepare_folder(Path(folder))
     _lead_own_group()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    setproctitle.setproctitle(f"logstore node {node} {topology.SUPERVISOR}")
+    name_process(config.cluster.name, node, topology.SUPERVISOR)
     if cpus := cpus_of(config, node_id, topology.SUPERVISOR):
         psutil.Process().cpu_affinity(cpus)
     with sole_supervisor(path), StopSignals() as signals:

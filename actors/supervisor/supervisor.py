@@ -23,13 +23,12 @@ from actors.supervisor.http_listener import HttpListener
 from actors.supervisor.liveness import LivenessWatch
 from actors.supervisor.replica import Replica
 from actors.supervisor.restarts import EXIT_CRASH_LOOP, VITAL, RestartPolicy
-from actors.supervisor.sampler import ProcessSampler
+from actors.supervisor.sampler import SAMPLE_NS, ProcessSampler
 from actors.supervisor.signals import StopSignals
 from logstore.config import Config
 from logstore.model import NodeId
 
 _SECOND_NS = 1_000_000_000
-SAMPLE_NS = _SECOND_NS
 # Children close sockets and files and go; a writer's last flush is the slowest of it.
 TERMINATE_NS = 5 * _SECOND_NS
 # Handing over takes a round trip, and an election timeout when the first target does not answer.
@@ -148,7 +147,7 @@ class Supervisor:
         if process in VITAL:
             self._on_vital_death(replica, reason, status, now_ns)
         elif self._phase is Phase.RUNNING:
-            _log.warning("node %d: %s; it is started again", self._node, reason)
+            _log.warning("%s; it is started again", reason)
             replica.tell_gone(process)
             self._child_restarts[process] = self._policy.child_restart_at(
                 process, now_ns=now_ns, lived_ns=lived_ns
@@ -157,20 +156,18 @@ class Supervisor:
     def _on_vital_death(self, replica: Replica, reason: str, status: int, now_ns: int) -> None:
         """The incarnation ends; whether another begins is decided here, when is the policy's."""
         if self._phase is Phase.HANDING_OVER:
-            _log.warning("node %d: %s during the stop", self._node, reason)
+            _log.warning("%s during the stop", reason)
             self._kill(replica)
             return
         restart_ns = self._policy.try_replica_restart_at(now_ns=now_ns)
         if status == EXIT_REFUSED:
-            _log.critical("node %d: %s: starting it again cannot help", self._node, reason)
+            _log.critical("%s: starting it again cannot help", reason)
             self._exit_status = EXIT_REFUSED
         elif restart_ns is None:
-            _log.critical(
-                "node %d: %s; more than 5 restarts in 60 s, giving up", self._node, reason
-            )
+            _log.critical("%s; more than 5 restarts in 60 s, giving up", reason)
             self._exit_status = EXIT_CRASH_LOOP
         else:
-            _log.error("node %d: %s; the replica is restarted", self._node, reason)
+            _log.error("%s; the replica is restarted", reason)
             self._restart_ns = restart_ns
         self._kill(replica)
 
@@ -182,7 +179,7 @@ class Supervisor:
         if self._phase is Phase.HANDING_OVER and (is_stop_ready or is_overdue):
             self._terminate(replica, now_ns)
         elif self._phase is Phase.TERMINATING and is_overdue:
-            _log.warning("node %d: killing %s", self._node, ", ".join(replica.children))
+            _log.warning("killing %s", ", ".join(replica.children))
             self._kill(replica)
         if self._phase in (Phase.TERMINATING, Phase.KILLING) and not replica.children:
             self._end_incarnation(replica)
@@ -200,7 +197,7 @@ class Supervisor:
             self._exit_status = self._exit_status or 0
             self._phase = Phase.DONE
         elif self._phase is Phase.RUNNING:
-            _log.info("node %d: stopping", self._node)
+            _log.info("stopping")
             self._exit_status = 0
             self._child_restarts.clear()
             self._phase = Phase.HANDING_OVER
@@ -224,9 +221,9 @@ class Supervisor:
             return
         for process in self._liveness.stalled(replica.loops(), now_ns=now_ns):
             if process == topology.WRITER:
-                _log.warning("node %d: the writer stands still, maybe in the kernel", self._node)
+                _log.warning("the writer stands still, maybe in the kernel")
             else:
-                _log.error("node %d: %s stands still and is killed", self._node, process)
+                _log.error("%s stands still and is killed", process)
                 replica.children[process].kill()
 
     # --- acts ---

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 from pathlib import Path
@@ -51,7 +50,6 @@ def run_replica(config_path: Path, node: int, folder: Path) -> int:
     Raises:
         LogStoreError: before anything was started.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     config = load_config(config_path)
     run = serve_single if config.process.mode == "single" else serve_processes
     return run(config, node, folder)

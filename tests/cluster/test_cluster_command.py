@@ -85,9 +85,17 @@ def test_up_starts_what_is_missing_and_down_stops_everything(folder: Path) -> No
     # a replica that was started a moment ago may still be at it: a leader serves without it
     assert poll_until(lambda: len(children_of(second)) == 3 * 6, START_S)
     children = children_of(second)
+    # the cluster's name tells processes and log lines apart
+    assert poll_until(
+        lambda: all(each.cmdline()[0].startswith("logstore embedded node ") for each in children),
+        START_S,
+    )
     status, said = cluster_command(folder, "down")
     assert status == ExitStatus.DONE, said
     assert said.count(b"stopped") == 3
+    for row in second.nodes:
+        log = (Path(row.dir) / "log").read_text(encoding="utf-8")
+        assert f" INFO embedded node {row.node} supervisor: stopping\n" in log
     assert not [each for each in children if each.is_running()]
 
 

@@ -32,6 +32,10 @@ def test_what_is_appended_is_read_from_every_replica_of_one_process(cluster: Qui
     with logstore.connect(cluster.endpoints) as log:
         rows = log.admin.status()["nodes"]
     assert [row["pid"] for row in rows] == [cluster.session(node) for node in cluster.nodes]
+    for row in rows:  # one process: what it takes is told once
+        taken = {name: each["rss_mb"] > 0 for name, each in row["processes"].items()}
+        assert [name for name, is_told in taken.items() if is_told] == ["supervisor"]
+    assert sum(row["processes"]["supervisor"]["cpu_percent"] for row in rows) > 0
 
 
 def test_killing_the_leaders_process_loses_nothing(cluster: QuickCluster) -> None:

@@ -11,13 +11,16 @@ import pytest
 from logstore.cli.demo.board import result_path
 from logstore.cli.demo.compare import digests_of
 from logstore.cli.demo.report import (
+    _ROWS,
     ConsumerRecord,
     Facts,
     ProducerRecord,
     Report,
     complaints,
+    explain_p99,
     make_report,
     render_table,
+    verdict,
 )
 
 MS = 1_000_000
@@ -118,6 +121,36 @@ def test_the_json_has_the_promised_keys_and_the_table_a_row_for_each(folder: Pat
         "replicas", "processes", "payloads_acknowledged", "payloads_consumed", "lost",
         "duplicated", "gaps", "torn_batches", "order_violations", "chains_equal",
         "in_flight_at_kill", "failover_ms", "restart_ms", "payloads_per_s", "mb_per_s", "p50_ms",
-        "p99_ms", "disk_bytes_per_payload_byte",
+        "p99_ms", "disk_bytes_per_payload_byte", "appends_over_failover_percent",
+        "p99_without_failover_ms",
     ]  # fmt: skip
-    assert render_table(report).row_count == len(keys)
+    assert set(keys) - set(_ROWS) == {"appends_over_failover_percent"}
+    assert render_table(report).row_count == len(_ROWS)
+
+
+def test_figures_for_people_are_words_with_units(folder: Path) -> None:
+    report = msgspec.structs.replace(report_of(folder), failover_ms=1_323.4, restart_ms=None)
+    table = render_table(report)
+    shown = dict(zip(*(column.cells for column in table.columns), strict=True))
+    assert shown["failover"] == "1,323 ms"
+    assert shown["restart of the killed replica"] == "did not happen"
+    assert shown["acknowledged"] == "4 payloads"
+    assert shown["checksums equal on all replicas"] == "yes"
+    assert not [words for words in shown if "_" in words]
+
+
+def test_what_p99_comes_from_is_said(folder: Path) -> None:
+    """Two of three appends were on their way while nobody led."""
+    report = report_of(folder)
+    assert (report.appends_over_failover_percent, report.p99_without_failover_ms) == (66.667, 10.0)
+    said = explain_p99(report)
+    assert said.startswith("p99 is 541 ms because 66.7 % of the appends were on their way while")
+    assert "without them it is 10 ms, because each producer keeps its window full" in said
+    rare = msgspec.structs.replace(report, appends_over_failover_percent=0.2)
+    assert explain_p99(rare).startswith("p99 is 541 ms because each producer keeps its window full")
+
+
+def test_the_last_line_says_passed_or_failed(folder: Path) -> None:
+    report = report_of(folder)
+    assert verdict(report, []).startswith("passed: 4 payloads were acknowledged, and every")
+    assert verdict(report, ["lost: 1"]) == "failed: 1 of the promises did not hold, see above"

@@ -12,12 +12,19 @@ import click
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 
-from logstore.cli.demo.report import Report, complaints, render_table
+from logstore.cli.demo.report import (
+    Report,
+    complaints,
+    explain_p99,
+    render_table,
+    verdict,
+)
 from logstore.cli.demo.run import DemoSettings, Progress, run_demo
 from logstore.cli.demo.source import check_files, standard_library
-from logstore.cli.exit_status import ExitStatus
+from logstore.cli.exit_status import ExitStatus, exit_status_of
 from logstore.cli.options import json_option
-from logstore.cli.output import STDOUT, Terminal, write_json
+from logstore.cli.output import STDOUT, Terminal, say, write_json
+from logstore.errors import LogStoreError
 from logstore.limits import NODES_MAX
 
 # Below it there is no room for a kill, an election and a restart; above it the digests outgrow
@@ -47,12 +54,21 @@ def demo(files: tuple[Path, ...], replicas: int, seconds: float, json_path: str 
     console = Terminal(stderr=True)
     if not has_lines:
         console.print("There is no line in the input: the cluster runs, nothing is appended.")
-    with tempfile.TemporaryDirectory(prefix="logstore-demo-") as folder:
-        report = _run_with_progress(settings, Path(folder), console)
+    try:
+        with tempfile.TemporaryDirectory(prefix="logstore-demo-") as folder:
+            report = _run_with_progress(settings, Path(folder), console)
+    except LogStoreError as error:
+        say(f"error: {error}")
+        say("failed: the demo did not come to its end")
+        sys.exit(exit_status_of(error))
     wrong = complaints(report, has_input=has_lines)
     _print(report, json_path)
     for complaint in wrong:
         console.print(f"wrong: {complaint}", style="red", markup=False)
+    tell = say if json_path == STDOUT else click.echo
+    if has_lines:
+        tell(explain_p99(report))
+    tell(verdict(report, wrong))
     if wrong:
         sys.exit(ExitStatus.NO)
 
