@@ -109,7 +109,7 @@ class Rounds:
             timeout_s=TIMEOUT_S,
         )
         with LakeWriter(str(self._folder / name)) as writer:
-            work = Archive(self._spark, writer, options)
+            work = Archive(lambda: self._spark, writer, options)
             work.begin()
             for _ in work.rounds(self._rows):
                 pass

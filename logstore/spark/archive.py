@@ -15,7 +15,6 @@ from contextlib import suppress
 from functools import partial
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from logstore.client.client import LogClient
 from logstore.errors import (
@@ -28,7 +27,7 @@ from logstore.errors import (
     WrongCluster,
 )
 from logstore.limits import MIB
-from logstore.spark.jobs import run_tasks
+from logstore.spark.jobs import StartSpark, run_tasks
 from logstore.spark.lake import LakeWriter, Written, check_files_are_there, make_durable
 from logstore.spark.lake_file import write_lake_file
 from logstore.spark.lake_manifest import SUFFIX, LakeFile, Manifest
@@ -50,7 +49,8 @@ class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True):
       replica: whom to read: any (followers first), leader, follower or a node id.
       cursor: the name of the cursor in the log; one for each lake.
       file_bytes: of the log in one file, at least, but in the last one of a pass.
-      files_at_once: of one round; what is lost when a round fails, and what runs in parallel.
+      files_at_once: of one round; what is lost when a round fails, and what runs in parallel; None:
+        as many as Spark runs tasks.
       timeout_s: how long the log may not answer.
       adopts: go on with the lake of another cluster, if this one was restored from it.
     """
@@ -59,7 +59,7 @@ class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     replica: str = "any"
     cursor: str = DEFAULT_CURSOR
     file_bytes: int = FILE_BYTES
-    files_at_once: int
+    files_at_once: int | None = None
     timeout_s: float
     adopts: bool = False
 
@@ -67,7 +67,7 @@ class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Archive:
     """Adds to one lake. Used by one thread."""
 
-    def __init__(self, spark: SparkSession, writer: LakeWriter, options: ArchiveOptions) -> None:
+    def __init__(self, spark: StartSpark, writer: LakeWriter, options: ArchiveOptions) -> None:
         self._spark = spark
         self._writer = writer
         self._options = options
@@ -176,7 +176,7 @@ class Archive:
             first_lsn,
             last_lsn,
             size_bytes=self._options.file_bytes,
-            limit=self._options.files_at_once,
+            limit=self._options.files_at_once or self._spark().sparkContext.defaultParallelism,
         )
         return [
             LsnPartition(

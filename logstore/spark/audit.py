@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from logstore.client.refusal import TRANSIENT
 from logstore.errors import CorruptData, InvalidRequest, LogStoreError
@@ -33,7 +32,7 @@ from logstore.spark.audit_digests import (
     list_part,
 )
 from logstore.spark.audit_sources import Part, Source, Survey, survey
-from logstore.spark.jobs import run_tasks
+from logstore.spark.jobs import StartSpark, run_tasks
 
 # 4,096 buckets of 60 bytes a source; one of 1,000 LSNs or more is listed in a moment.
 BUCKETS = 4_096
@@ -73,7 +72,7 @@ class Audit(msgspec.Struct, frozen=True):
 
 
 def run_audit(
-    spark: SparkSession,
+    spark: StartSpark,
     sources: Sequence[Source],
     *,
     first_lsn: int | None,
@@ -148,11 +147,11 @@ def _bucket_for(ranges: Sequence[Range]) -> int:
 
 
 def _digest_all(
-    spark: SparkSession, surveys: Sequence[Survey], borders: list[int], on_tasks: OnTasks
+    spark: StartSpark, surveys: Sequence[Survey], borders: list[int], on_tasks: OnTasks
 ) -> list[Digest]:
     """In waves, so that somebody may watch."""
     parts = [part for each in surveys for part in each.parts]
-    wave = 4 * spark.sparkContext.defaultParallelism
+    wave = 4 * spark().sparkContext.defaultParallelism if parts else 1
     found: list[PartDigest] = []
     on_tasks(0, len(parts))
     for start in range(0, len(parts), wave):
@@ -179,7 +178,7 @@ def _bounded(ranges: Sequence[Range]) -> tuple[list[Range], list[Range]]:
 
 
 def _list_all(
-    spark: SparkSession, surveys: Sequence[Survey], ranges: list[Range]
+    spark: StartSpark, surveys: Sequence[Survey], ranges: list[Range]
 ) -> dict[str, list[LsnRow]]:
     """What each source has in these ranges."""
     parts: list[Part] = [

@@ -25,15 +25,22 @@ _R = TypeVar("_R")
 _OURS = re.compile(r"^logstore\.errors\.(\w+): (.*)$", re.MULTILINE)
 
 
-def run_tasks(spark: SparkSession, work: Callable[[_T], _R], tasks: Sequence[_T]) -> list[_R]:
+# Gives the session; one that is not there yet is started. So what is found to be nothing to do is
+# found out in no time.
+StartSpark = Callable[[], SparkSession]
+
+
+def run_tasks(spark: StartSpark, work: Callable[[_T], _R], tasks: Sequence[_T]) -> list[_R]:
     """`work` of every task, one Spark task each; it must pickle, and so must values and results.
+    Without tasks Spark is not started.
 
     Raises:
       LogStoreError: what the first failed one raised, once all have ended.
     """
     if not tasks:
         return []
-    rows = spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_guarded, work)).collect()
+    context = spark().sparkContext
+    rows = context.parallelize(tasks, len(tasks)).map(partial(_guarded, work)).collect()
     found: list[_R] = []
     for row in rows:
         if isinstance(row, LogStoreError):

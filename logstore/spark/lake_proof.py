@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from pyspark.sql import SparkSession
-
 from logstore.client.client import LogClient
 from logstore.client.digest import BatchDigest
 from logstore.errors import CorruptData, WrongCluster
-from logstore.spark.jobs import run_tasks
+from logstore.spark.jobs import StartSpark, run_tasks
 from logstore.spark.lake import data_path
 from logstore.spark.lake_file import read_lake_file
 from logstore.spark.lake_manifest import LakeFile, Manifest
@@ -41,7 +39,7 @@ def check_lake_file(folder: str, file: LakeFile) -> None:
         )
 
 
-def check_lake_files(spark: SparkSession, folder: str, files: list[LakeFile]) -> None:
+def check_lake_files(spark: StartSpark, folder: str, files: list[LakeFile]) -> None:
     """The same for many, a task each."""
     run_tasks(spark, partial(check_lake_file, folder), files)
 

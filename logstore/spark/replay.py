@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from logstore.client.client import LogClient
 from logstore.errors import (
@@ -30,7 +30,7 @@ from logstore.limits import MIB
 from logstore.spark.columns import PAYLOAD
 from logstore.spark.connections import connected
 from logstore.spark.data_source import register
-from logstore.spark.jobs import own_errors
+from logstore.spark.jobs import StartSpark, own_errors
 from logstore.spark.lake import read_manifest
 from logstore.spark.lake_manifest import Manifest
 from logstore.spark.options import parse_read_options
@@ -73,14 +73,13 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Replay:
     """Used by one thread."""
 
-    def __init__(self, spark: SparkSession, options: ReplayOptions) -> None:
+    def __init__(self, spark: StartSpark, options: ReplayOptions) -> None:
         """Raises:
         InvalidRequest: not one source, or the source is the target.
         Unreachable: a log does not answer.
         """
         if (options.lake is None) == (options.source is None):
             raise InvalidRequest("give either a lake or the endpoints of another log to replay")
-        register(spark)
         self._spark = spark
         self._options = options
         self._milliseconds = str(int(options.timeout_s * 1_000))
@@ -196,6 +195,7 @@ class Replay:
     def _append(self, chunk: Chunk) -> None:
         """The same rows in the same order whenever it is called, which is what parts rest on; and
         all of them, or none: without any the replay would come to the same chunk for ever."""
+        register(self._spark())
         sink = self._rows(chunk).write.format("logstore").option("endpoints", self._options.target)
         sink = sink.option("txnAppId", self.name).option("txnVersion", chunk.last_lsn)
         sink = sink.option("commitTimeoutMs", self._milliseconds).option("atomic", "false")
@@ -205,7 +205,7 @@ class Replay:
 
     def _rows(self, chunk: Chunk) -> DataFrame:
         return read_log(
-            self._spark,
+            self._spark(),
             lake=self._options.lake,
             endpoints=self._options.source,
             first_lsn=chunk.first_lsn,

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from logstore.client.client import connect
 from logstore.errors import CorruptData, InvariantViolated, OutOfRange
 from logstore.spark.connections import connected
-from logstore.spark.jobs import run_tasks
+from logstore.spark.jobs import StartSpark, run_tasks
 from logstore.spark.lake import data_path
 from logstore.spark.lake_file import read_lake_file
 from logstore.spark.lake_manifest import LakeFile, Manifest
@@ -62,7 +61,7 @@ class Restore:
         return sum(file.batch_bytes for file in self._files)
 
     def run(
-        self, spark: SparkSession, endpoints: str, *, timeout_s: float, on_bytes: OnBytes
+        self, spark: StartSpark, endpoints: str, *, timeout_s: float, on_bytes: OnBytes
     ) -> Restored:
         """Raises:
         CorruptData: a file of the lake is damaged, or a replica holds something else in the end.

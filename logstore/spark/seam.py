@@ -70,6 +70,44 @@ def plan_seam(
     return Seam(from_lake, (next_lsn, last))
 
 
+class LogRange(msgspec.Struct, frozen=True):
+    """A range that can be read: all questions about it are answered, without Spark."""
+
+    seam: Seam
+    lake: str
+    endpoints: str
+    columns: tuple[str, ...]
+    options: dict[str, Any]
+
+    @property
+    def is_empty(self) -> bool:
+        return self.seam.lake is None and self.seam.log is None
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        parts = []
+        if self.seam.lake is not None:
+            parts.append(self._from_lake(spark, self.seam.lake))
+        if self.seam.log is not None:
+            parts.append(self._from_log(spark, self.seam.log))
+        if not parts:
+            return spark.createDataFrame([], self._ddl())
+        return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+
+    def _from_lake(self, spark: SparkSession, wanted: Range) -> DataFrame:
+        spark.dataSource.register(LakeDataSource)
+        reader = spark.read.format(NAME).schema(self._ddl()).option("lake", self.lake)
+        return reader.option("first_lsn", wanted[0]).option("last_lsn", wanted[1]).load()
+
+    def _from_log(self, spark: SparkSession, wanted: Range) -> DataFrame:
+        register(spark)
+        reader = spark.read.format("logstore").schema(self._ddl()).options(**self.options)
+        reader = reader.option("endpoints", self.endpoints)
+        return reader.option("startingLsn", wanted[0]).option("endingLsn", wanted[1]).load()
+
+    def _ddl(self) -> str:
+        return ", ".join(f"{name} {COLUMNS[name].sql}" for name in self.columns)
+
+
 def read_log(
     spark: SparkSession,
     *,
@@ -80,7 +118,29 @@ def read_log(
     columns: Sequence[str] = tuple(COLUMNS),
     **options: Any,
 ) -> DataFrame:
-    """The records [first_lsn, last_lsn], with the columns of `format("logstore")`.
+    """The records [first_lsn, last_lsn], with the columns of `format("logstore")`. Arguments and
+    errors as `plan_log`."""
+    plan = plan_log(
+        lake=lake,
+        endpoints=endpoints,
+        first_lsn=first_lsn,
+        last_lsn=last_lsn,
+        columns=columns,
+        **options,
+    )
+    return plan.frame(spark)
+
+
+def plan_log(
+    *,
+    lake: str | None = None,
+    endpoints: str | None = None,
+    first_lsn: int | None = None,
+    last_lsn: int | None = None,
+    columns: Sequence[str] = tuple(COLUMNS),
+    **options: Any,
+) -> LogRange:
+    """The records [first_lsn, last_lsn].
 
     Args:
       lake: a lake's folder; None: the log alone.
@@ -90,12 +150,15 @@ def read_log(
       options: further ones of `format("logstore")`, `replica` for example, for the log's part.
 
     Raises:
-      InvalidRequest: no lake there, or no such range.
+      InvalidRequest: no lake there, no such range, or no such column.
       OutOfRange: some of the range is in neither.
       WrongCluster: the log does not hold what the lake ends with.
       CorruptData: the lake's manifest is damaged, or a file is gone. What damage of a file does to
         the frame: its query fails.
     """
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown or not columns:
+        raise InvalidRequest(f"columns {', '.join(unknown)}: give some of {', '.join(COLUMNS)}")
     manifest = read_manifest(lake) if lake is not None else None
     has = (manifest.first_lsn, manifest.next_lsn - 1) if manifest else None
     if has is not None and first_lsn is not None and last_lsn is not None:
@@ -110,42 +173,10 @@ def read_log(
         if lake is not None and manifest is not None:
             check_same_log(planner.client, lake, manifest)
     seam = plan_seam(has, shown, first_lsn, last_lsn)
-    parts = []
     if seam.lake is not None and lake is not None and manifest is not None:
         check_files_are_there(lake, manifest.overlapping(*seam.lake))
-        parts.append(_from_lake(spark, lake, seam.lake, columns))
-    if seam.log is not None:
-        parts.append(_from_log(spark, str(endpoints), seam.log, columns, options))
-    if not parts:
-        return spark.createDataFrame([], _ddl(columns))
-    return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
-
-
-def _from_lake(
-    spark: SparkSession, folder: str, wanted: Range, columns: Sequence[str]
-) -> DataFrame:
-    spark.dataSource.register(LakeDataSource)
-    reader = spark.read.format(NAME).schema(_ddl(columns)).option("lake", os.path.abspath(folder))
-    return reader.option("first_lsn", wanted[0]).option("last_lsn", wanted[1]).load()
-
-
-def _from_log(
-    spark: SparkSession,
-    endpoints: str,
-    wanted: Range,
-    columns: Sequence[str],
-    options: dict[str, Any],
-) -> DataFrame:
-    register(spark)
-    first_lsn, last_lsn = wanted
-    reader = spark.read.format("logstore").schema(_ddl(columns)).options(**options)
-    reader = reader.option("endpoints", endpoints)
-    return reader.option("startingLsn", first_lsn).option("endingLsn", last_lsn).load()
-
-
-def _ddl(columns: Sequence[str]) -> str:
-    """Raises: KeyError: there is no such column."""
-    return ", ".join(f"{name} {COLUMNS[name].sql}" for name in columns)
+    folder = os.path.abspath(lake) if lake is not None else ""
+    return LogRange(seam, folder, endpoints or "", tuple(columns), options)
 
 
 def _words(name: str, has: Range) -> str:

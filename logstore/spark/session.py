@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Mapping
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from logstore.spark.java import find_java
@@ -22,7 +24,11 @@ _SETTINGS = {"spark.task.maxDirectResultSize": "32m"}
 
 
 def start_session(
-    *, master: str = "local[*]", name: str = "logstore", settings: Mapping[str, str] | None = None
+    *,
+    master: str = "local[*]",
+    name: str = "logstore",
+    settings: Mapping[str, str] | None = None,
+    output: str | None = None,
 ) -> SparkSession:
     """A Spark session, started here or, if this process has one already, that one.
 
@@ -30,6 +36,8 @@ def start_session(
       master: Spark's master URL.
       name: the application's name.
       settings: further Spark settings, like {"spark.driver.memory": "2g"}; they come before ours.
+      output: a file to which Java, and the workers that it starts, write what they would print;
+        None: they print it. Of the first session of a process.
 
     Raises:
       ConfigError: no Java that is new enough; the message says what to install.
@@ -37,7 +45,10 @@ def start_session(
     find_java(os.environ)
     # Without it workers run `python3` from PATH, which need not be the one that has this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**_SETTINGS, **(settings or {})}.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    conf = SparkConf().setMaster(master).setAppName(name)
+    conf.setAll([*{**_SETTINGS, **(settings or {})}.items()])
+    if output is not None and SparkContext._gateway is None:
+        with open(output, "ab") as file:
+            gateway = launch_gateway(conf, {"stdout": file, "stderr": file})
+        SparkContext(conf=conf, gateway=gateway)
+    return SparkSession.builder.config(conf=conf).getOrCreate()

@@ -50,34 +50,46 @@ class UpTo(msgspec.Struct, frozen=True):
 class Stats(msgspec.Struct, frozen=True):
     """What a range of the log holds; steps and sizes without records are left out.
 
-    `producers` is how many there are, of which `by_producer` has the largest, the largest first.
+    `producers` is how many there are, of which `by_producer` has the largest, the largest first;
+    `steps` is how many steps of time there are, of which `by_time` has the first ROWS_MAX.
     """
 
     total: Traffic
     producers: int
+    steps: int
     by_time: list[At]
     by_producer: list[Of]
     by_size: list[UpTo]
+
+
+NOTHING = Stats(Traffic(0, 0, 0), 0, 0, [], [], [])
+
+
+def check_steps(*, step_us: int, top: int) -> None:
+    """Raises: InvalidRequest: a step below a millisecond, or no producers asked for."""
+    if step_us < _MICROSECONDS_MIN or not 1 <= top <= ROWS_MAX:
+        raise InvalidRequest(f"step {step_us} us, top {top}: give 1ms or more, 1 to {ROWS_MAX}")
 
 
 def gather_stats(frame: DataFrame, *, step_us: int, top: int) -> Stats:
     """The traffic of these records, in steps of `step_us`, with the `top` largest producers.
 
     Raises:
-      InvalidRequest: a step below a millisecond, or no producers asked for.
+      InvalidRequest: as `check_steps`.
     """
-    if step_us < _MICROSECONDS_MIN or not 1 <= top <= ROWS_MAX:
-        raise InvalidRequest(f"step {step_us} us, top {top}: give 1ms or more, 1 to {ROWS_MAX}")
+    check_steps(step_us=step_us, top=top)
     rows = _grouped(frame, step_us).cache()
     try:
         total = rows.where("time IS NULL AND producer_id IS NULL AND size IS NULL").first()
-        by_time = rows.where("time IS NOT NULL").orderBy("time").limit(ROWS_MAX).collect()
+        times = rows.where("time IS NOT NULL")
+        by_time = times.orderBy("time").limit(ROWS_MAX).collect()
         producers = rows.where("producer_id IS NOT NULL")
         largest = producers.orderBy(sql.desc("bytes"), "producer_id").limit(top).collect()
         by_size = rows.where("size IS NOT NULL").orderBy("size").collect()
         return Stats(
             Traffic(0, 0, 0) if total is None else _traffic(total),
             producers.count(),
+            times.count() if len(by_time) == ROWS_MAX else len(by_time),
             [At(row.time, _traffic(row)) for row in by_time],
             [Of(row.producer_id, _traffic(row)) for row in largest],
             [UpTo(row.size, _traffic(row)) for row in by_size],

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 import logstore
 from logstore.cli.embedded import EmbeddedCluster
 from logstore.spark.archive import Archive, ArchiveOptions
+from logstore.spark.jobs import StartSpark, own_errors
 from logstore.spark.lake import LakeWriter, data_path, read_manifest
 from logstore.spark.lake_file import read_lake_file
 from logstore.spark.lake_manifest import Manifest
@@ -38,7 +39,7 @@ def archive_once(
 ) -> Manifest:
     """Archive what there is; the manifest."""
     with LakeWriter(str(folder)) as writer:
-        work = Archive(spark, writer, options(cluster, cursor, **changes))
+        work = Archive(lambda: spark, writer, options(cluster, cursor, **changes))
         work.begin()
         for _ in work.rounds(work.head_lsn()):
             pass
@@ -77,8 +78,9 @@ def lend(monkeypatch: pytest.MonkeyPatch, spark: SparkSession, modules: Sequence
     """Let commands run in the session of the tests, which they must not stop."""
 
     @contextmanager
-    def lent(_name: str, _master: str, _conf: Sequence[str]) -> Iterator[SparkSession]:
-        yield spark
+    def lent(_name: str, _master: str, _conf: Sequence[str]) -> Iterator[StartSpark]:
+        with own_errors():
+            yield lambda: spark
 
     for module in modules:
         monkeypatch.setattr(f"logstore.cli.pipeline.{module}.spark_session", lent)

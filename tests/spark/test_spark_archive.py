@@ -219,7 +219,7 @@ def test_a_file_that_goes_while_an_archive_runs_ends_it_before_the_cursor_moves(
 ) -> None:
     append_some(log)
     with LakeWriter(str(tmp_path)) as writer:
-        work = Archive(spark, writer, options(cluster, "going", files_at_once=1))
+        work = Archive(lambda: spark, writer, options(cluster, "going", files_at_once=1))
         work.begin()
         rounds = work.rounds(work.head_lsn())
         [file] = next(rounds)
@@ -234,7 +234,7 @@ def test_a_cursor_that_somebody_moves_meanwhile_ends_the_archive(
 ) -> None:
     append_some(log)
     with LakeWriter(str(tmp_path)) as writer:
-        work = Archive(spark, writer, options(cluster, "moved", files_at_once=1))
+        work = Archive(lambda: spark, writer, options(cluster, "moved", files_at_once=1))
         work.begin()
         rounds = work.rounds(work.head_lsn())
         next(rounds)

@@ -87,7 +87,9 @@ def replicas(cluster: EmbeddedCluster) -> list[Source]:
 def audit(spark: SparkSession, *sources: Source, **changes: int | None) -> Audit:
     settings: dict[str, int | None] = {"first_lsn": None, "last_lsn": None, "bucket": 50}
     told: list[tuple[int, int]] = []
-    found = run_audit(spark, sources, **(settings | changes), on_tasks=lambda *of: told.append(of))  # type: ignore[arg-type]
+    found = run_audit(
+        lambda: spark, sources, **(settings | changes), on_tasks=lambda *of: told.append(of)
+    )  # type: ignore[arg-type]
     assert told[-1][0] == told[-1][1]
     return found
 

@@ -50,7 +50,7 @@ def audit(spark: SparkSession, kept: EmbeddedCluster, folder: Path) -> None:
     endpoints = ",".join(kept.endpoints)
     sources = [Lake(str(folder)), *(Replica(endpoints, node, TIMEOUT_S) for node in kept.nodes)]
     found = run_audit(
-        spark, sources, first_lsn=None, last_lsn=None, bucket=50, on_tasks=lambda *_: None
+        lambda: spark, sources, first_lsn=None, last_lsn=None, bucket=50, on_tasks=lambda *_: None
     )
     assert (found.findings, found.unanswered) == ([], {})
     assert found.verdicts[0].payloads == read_manifest(str(folder)).next_lsn - 1
@@ -97,7 +97,9 @@ def test_it_is_restored(
         fresh.start_all()
         manifest = read_manifest(str(folder))
         work = Restore(str(folder), manifest, 1)
-        found = work.run(spark, fresh.endpoints[0], timeout_s=TIMEOUT_S, on_bytes=lambda _: None)
+        found = work.run(
+            lambda: spark, fresh.endpoints[0], timeout_s=TIMEOUT_S, on_bytes=lambda _: None
+        )
     assert (found.first_lsn, found.last_lsn) == (1, manifest.next_lsn - 1)
     assert found.imported_batches == sum(file.batches for file in manifest.files)
 
@@ -114,7 +116,7 @@ def test_it_is_replayed(
         lake=str(folder), source=None, target=",".join(cluster.endpoints), name="kept",
         first_lsn=None, timeout_s=TIMEOUT_S,
     )  # fmt: skip
-    work = Replay(spark, options)
+    work = Replay(lambda: spark, options)
     chunks = list(work.chunks(work.last_lsn))
     assert chunks[-1].last_lsn == work.last_lsn
     wanted = [row[1] for row in expected(kept_log, 1, work.last_lsn)]

@@ -52,7 +52,7 @@ def payloads(log: logstore.LogClient, first: int, last: int) -> list[bytes]:
 def make(spark: SparkSession, target: EmbeddedCluster, **changes: object) -> Replay:
     settings = {"lake": None, "source": None, "name": None, "first_lsn": None} | changes
     endpoints = ",".join(target.endpoints)
-    return Replay(spark, ReplayOptions(target=endpoints, timeout_s=60.0, **settings))  # type: ignore[arg-type]
+    return Replay(lambda: spark, ReplayOptions(target=endpoints, timeout_s=60.0, **settings))  # type: ignore[arg-type]
 
 
 @pytest.fixture

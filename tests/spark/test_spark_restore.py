@@ -83,7 +83,7 @@ def test_a_damaged_lake_is_found_before_anything_is_sent(
             damage_payloads(copy)
     work = Restore(str(tmp_path), manifest, 1)
     with pytest.raises(CorruptData, match=manifest.files[-1].name):
-        work.run(spark, fresh.endpoints[0], timeout_s=TIMEOUT_S, on_bytes=lambda _: None)
+        work.run(lambda: spark, fresh.endpoints[0], timeout_s=TIMEOUT_S, on_bytes=lambda _: None)
 
 
 def test_a_restore_that_is_broken_off_goes_on_and_all_replicas_are_equal_to_the_lake(
@@ -104,10 +104,10 @@ def test_a_restore_that_is_broken_off_goes_on_and_all_replicas_are_equal_to_the_
 
     endpoints = ",".join(fresh.endpoints)
     with pytest.raises(KeyboardInterrupt):
-        work.run(spark, endpoints, timeout_s=TIMEOUT_S, on_bytes=broken)
+        work.run(lambda: spark, endpoints, timeout_s=TIMEOUT_S, on_bytes=broken)
     told: list[int] = []
     again = Restore(str(folder), manifest, first_lsn)
-    found = again.run(spark, endpoints, timeout_s=TIMEOUT_S, on_bytes=told.append)
+    found = again.run(lambda: spark, endpoints, timeout_s=TIMEOUT_S, on_bytes=told.append)
     last = manifest.next_lsn - 1
     assert (found.first_lsn, found.last_lsn, found.nodes) == (first_lsn - 1, last, (1, 2, 3))
     assert told[-1] == work.size_bytes
@@ -154,7 +154,7 @@ def test_a_replica_that_differs_is_named(
     work = Restore(str(folder), msgspec.structs.replace(manifest, files=tuple(files)), first_lsn)
     monkeypatch.setattr(restore, "check_lake_files", lambda *_: None)
     with pytest.raises(CorruptData, match=r"node 1, LSNs .* digest 0f0f"):
-        work.run(spark, fresh.endpoints[0], timeout_s=TIMEOUT_S, on_bytes=lambda _: None)
+        work.run(lambda: spark, fresh.endpoints[0], timeout_s=TIMEOUT_S, on_bytes=lambda _: None)
 
 
 def test_a_range_across_the_seam_begins_below_the_restored_log(
@@ -203,4 +203,4 @@ def test_a_log_with_producers_of_its_own_is_no_place_to_restore_to(
     manifest = read_manifest(str(folder))
     work = Restore(str(folder), manifest, first_lsn)
     with pytest.raises(InvalidRequest):
-        work.run(spark, cluster.endpoints[0], timeout_s=TIMEOUT_S, on_bytes=lambda _: None)
+        work.run(lambda: spark, cluster.endpoints[0], timeout_s=TIMEOUT_S, on_bytes=lambda _: None)

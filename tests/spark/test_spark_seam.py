@@ -87,6 +87,13 @@ def test_rows_across_the_seam_are_those_of_the_log(
     assert lsns_of(unreachable) == [seam - 3, seam - 2, seam - 1]
     assert lsns_of(read_log(spark, endpoints=endpoints, first_lsn=last)) == [last]
     assert read_log(spark, endpoints=endpoints, first_lsn=last + 1).count() == 0
+    two = read_log(spark, lake=str(tmp_path), endpoints=endpoints, columns=["payload", "lsn"])
+    assert two.columns == ["payload", "lsn"]
+    assert rows_of(two.where(f"lsn > {seam - 3}")) == [
+        (row[1], row[0]) for row in wanted if row[0] > seam - 3
+    ]
+    with pytest.raises(InvalidRequest, match="columns size: give some of lsn, payload"):
+        read_log(spark, lake=str(tmp_path), columns=["lsn", "size"])
     with pytest.raises(OutOfRange):
         read_log(spark, lake=str(tmp_path), last_lsn=last)
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from logstore.cli.main import main
 from logstore.errors import ConfigError
 from logstore.spark import start_session
+from tests.kept.kept import LAKE, unpack
 from tests.tidy.repository import text_of
 
 
@@ -55,7 +56,7 @@ def test_a_pipeline_without_java_ends_with_that_line_and_status_2(
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["pipeline", "stats", "--lake", str(tmp_path)]) == 2
+    assert main(["pipeline", "stats", "--lake", str(unpack(LAKE, tmp_path / "lake"))]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "install Java 17 or newer" in line
 

@@ -14,8 +14,8 @@ import logstore
 from logstore.cli.embedded import EmbeddedCluster
 from logstore.cli.main import main
 from logstore.errors import InvalidRequest
-from logstore.spark import read_log
-from logstore.spark.stats import Stats, Traffic, gather_stats
+from logstore.spark import read_log, stats
+from logstore.spark.stats import NOTHING, Stats, Traffic, gather_stats
 from tests.spark.lakes import archive_once, lend
 from tests.spark.rows import append, expected
 
@@ -72,7 +72,7 @@ def test_traffic_by_time_producer_and_size_is_what_a_count_gives(
 
 def test_nothing_is_nothing(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     frame = read_log(spark, endpoints=cluster.endpoints[0]).limit(0)
-    assert gather_stats(frame, step_us=1_000, top=1) == Stats(Traffic(0, 0, 0), 0, [], [], [])
+    assert gather_stats(frame, step_us=1_000, top=1) == NOTHING
 
 
 def test_the_command_tells_it_of_a_lake_as_tables_and_as_json(
@@ -94,3 +94,24 @@ def test_the_command_tells_it_of_a_lake_as_tables_and_as_json(
     assert main([*call, "--json", "-"]) == 0
     found = msgspec.json.decode(capsys.readouterr().out, type=Stats)
     check(found, expected(log, *span), 1_000_000)
+
+
+def test_steps_that_are_left_out_are_told(
+    spark: SparkSession,
+    cluster: EmbeddedCluster,
+    log: logstore.LogClient,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(stats, "ROWS_MAX", 3)
+    first, last = append(log, [b"1"])
+    while len(dumb(expected(log, first, last), 2, 1_000)) < 5:
+        _, last = append(log, [b"more"])
+    lend(monkeypatch, spark, ["stats"])
+    call = ["pipeline", "stats", "--endpoint", cluster.endpoints[0], "--step", "1ms", "--top", "2"]
+    call += ["--from", str(first), "--to", str(last), "--json", "-"]
+    assert main(call) == 0
+    said = capsys.readouterr()
+    found = msgspec.json.decode(said.out, type=Stats)
+    assert (found.steps, len(found.by_time)) == (5, 3)
+    assert "5 steps of time have records, and the last 2 of them are left out" in said.err

@@ -90,7 +90,6 @@ def archive(
             replica=replica,
             cursor=cursor,
             file_bytes=file_bytes,
-            files_at_once=spark.sparkContext.defaultParallelism,
             timeout_s=timeout_s,
             adopts=adopts,
         )

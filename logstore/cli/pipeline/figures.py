@@ -35,7 +35,7 @@ def figures(samples: tuple[str, ...], output: str, master: str, conf: tuple[str,
     """Make a table and plots of SAMPLES, the .jsonl files that the benchmarks leave."""
     check_names(samples)
     with spark_session("figures", master, conf) as spark:
-        runs = gather_runs(spark, samples)
+        runs = gather_runs(spark(), samples)
     os.makedirs(output, exist_ok=True)
     table = table_of(runs)
     with open(os.path.join(output, TABLE), "w", encoding="utf-8") as file:

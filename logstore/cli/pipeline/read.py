@@ -46,13 +46,13 @@ def read(
         _check_new(output)
     source = Source(lake, endpoints, first_lsn, last_lsn, replica, timeout_s)
     with spark_session("read", master, conf) as spark:
-        frame = source.frame(spark)
+        plan = source.plan()
         if output is not None:
-            frame.write.mode("overwrite").parquet(output)
-            say(f"{output} has {spark.read.parquet(output).count()} records")
-        else:
+            plan.frame(spark()).write.mode("overwrite").parquet(output)
+            say(f"{output} has {spark().read.parquet(output).count()} records")
+        elif not plan.is_empty:
             with open_output(STDOUT) as stdout:
-                _write_payloads(frame, stdout, b"" if raw else b"\n")
+                _write_payloads(plan.frame(spark()), stdout, b"" if raw else b"\n")
 
 
 def _write_payloads(frame: DataFrame, stdout: IO[bytes], end: bytes) -> None:

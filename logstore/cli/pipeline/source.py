@@ -7,10 +7,9 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
 
 from logstore.cli.options import DEFAULT_ENDPOINT
-from logstore.spark.seam import read_log
+from logstore.spark.seam import LogRange, plan_log
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -25,15 +24,14 @@ class Source(msgspec.Struct, frozen=True):
     replica: str
     timeout_s: float
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """Raises: as `read_log`."""
+    def plan(self) -> LogRange:
+        """Raises: as `plan_log`."""
         endpoints = self.endpoints or (DEFAULT_ENDPOINT if self.lake is None else None)
         options: dict[str, Any] = {
             "replica": self.replica,
             "fetchTimeoutMs": int(self.timeout_s * 1_000),
         }
-        return read_log(
-            spark,
+        return plan_log(
             lake=self.lake,
             endpoints=endpoints,
             first_lsn=self.first_lsn,

@@ -10,10 +10,10 @@ import msgspec
 from rich.table import Table
 
 from logstore.cli.options import json_option, timeout_option
-from logstore.cli.output import Terminal, write_json
+from logstore.cli.output import Terminal, say, write_json
 from logstore.cli.pipeline.session import spark_options, spark_session
 from logstore.cli.pipeline.source import Source, source_options
-from logstore.spark.stats import Stats, Traffic, gather_stats
+from logstore.spark.stats import NOTHING, Stats, Traffic, check_steps, gather_stats
 from logstore.units import parse_duration
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,8 +50,18 @@ def stats(
     """Tell how many records, batches and bytes a lake, a log, or a range across both, has."""
     step_ns = parse_duration(step, key="--step")
     source = Source(lake, endpoints, first_lsn, last_lsn, replica, timeout_s)
+    step_us = step_ns // 1_000
+    check_steps(step_us=step_us, top=top)
     with spark_session("stats", master, conf) as spark:
-        found = gather_stats(source.frame(spark), step_us=step_ns // 1_000, top=top)
+        plan, found = source.plan(), NOTHING
+        if not plan.is_empty:
+            found = gather_stats(plan.frame(spark()), step_us=step_us, top=top)
+    left_out = found.steps - len(found.by_time)
+    if left_out:
+        say(
+            f"{found.steps} steps of time have records, and the last {left_out} of them are left "
+            "out: give a longer --step, or a shorter range"
+        )
     if json_path is not None:
         write_json(msgspec.to_builtins(found), json_path)
     else:
