@@ -92,6 +92,7 @@ def decode_batches(batches: bytes, first_lsn: int) -> Iterator[tuple[int, bytes]
     """(LSN, payload) of whole batches, each checked."""
     while batches:
         magic, version, flags, body_size, count, _, _, _, _, _ = BATCH_HEADER.unpack_from(batches)
+        assert len(batches) >= 48 + body_size, "a batch is cut"
         batch, batches = batches[: 48 + body_size], batches[48 + body_size :]
         assert (magic, version, flags) == (b"LBAT", 1, 0)
         assert seal(batch, 28) == batch, "a batch's CRC does not fit"
@@ -104,8 +105,14 @@ def decode_batches(batches: bytes, first_lsn: int) -> Iterator[tuple[int, bytes]
 
 
 def decode_pieces(frame: bytes) -> Iterator[tuple[int, bytes]]:
-    """(LSN, payload) of everything in a second frame."""
+    """(LSN, payload) of everything in a second frame, checked as section 7 says."""
+    next_lsn = 0
     while frame:
-        first_lsn, _, _, _, _, size = PIECE.unpack_from(frame)
-        yield from decode_batches(frame[40 : 40 + size], first_lsn)
+        first_lsn, _, _, _, count, size = PIECE.unpack_from(frame)
+        assert next_lsn in (0, first_lsn), "a piece does not begin where the one before it ends"
+        assert len(frame) >= 40 + size, "a piece is cut"
+        payloads = list(decode_batches(frame[40 : 40 + size], first_lsn))
+        assert len(payloads) == count
+        yield from payloads
+        next_lsn = first_lsn + count
         frame = frame[40 + size :]
