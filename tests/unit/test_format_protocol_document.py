@@ -9,10 +9,27 @@ from typing import Any
 
 import pytest
 
+from actors.egress import requests as egress
+from actors.egress import spans, tail
+from actors.ingress import ports
 from actors.topology import Counter
+from logstore import limits
+from logstore.client import (
+    client,
+    consumer,
+    importing,
+    leader,
+    producer,
+    producer_loop,
+    replica,
+    requests,
+    routing,
+)
+from logstore.client import link as client_link
 from logstore.errors import ErrorCode
 from logstore.format import client_messages, message, peer_messages
 from logstore.settings import PortOffset
+from transport import link as zmq_link
 
 TEXT = (Path(__file__).parents[2] / "PROTOCOL.md").read_text()
 TYPES = {"Q": "u64", "I": "u32", "?": "u8"}
@@ -58,3 +75,56 @@ def test_every_magic_is_written_in_its_order(magic: str) -> None:
     assert f"magic '{magic}' │ version u16 = 1" in TEXT
     assert struct.pack("<I", message.MAGIC) == b"LMSG"
     assert struct.pack("<H", client_messages.APPEND_MAGIC) == b"LA"
+
+
+# What the document says of waits and queues, and what it is in the code.
+FIGURES = {
+    "| a connection that takes a request | handshake within 2 s | 1 s, then another": (
+        (zmq_link.HANDSHAKE_MS, 2_000), (requests.CONNECT_TIMEOUT_S, 1.0),
+    ),
+    "each again 25 ms after its answer or 1 s without": (
+        (routing.ASK_AGAIN_MS, 25), (requests.RESEND_NS, 1_000_000_000),
+    ),
+    "| a leader, before a round | | 250 ms,": ((producer_loop.LEADER_TIMEOUT_S, 0.25),),
+    "SessionState | at once | 1 s each,": ((producer_loop.STEP_TIMEOUT_S, 1.0),),
+    "pause of 10 ms, doubled each time that nothing was settled in\nbetween, up to 100 ms": (
+        (producer_loop.BACKOFF_MIN_S, 0.01), (producer_loop.BACKOFF_MAX_S, 0.1),
+    ),
+    "| TIMED_OUT after 10 s | 2 s a try, tries for 10 s |": (
+        (limits.REQUEST_TIMEOUT_NS, 10_000_000_000), (leader.ANSWER_TIMEOUT_S, 2.0),
+        (client.DEFAULT_TIMEOUT_S, 10.0),
+    ),
+    "| none is promised | 1 s; an import 2 s |": (
+        (producer.ProducerOptions().ack_timeout_s, 1.0), (importing.ACK_TIMEOUT_S, 2.0),
+    ),
+    "| the outcome that a caller is told | | 30 s,": (
+        (producer.ProducerOptions().delivery_timeout_s, 30.0),
+    ),
+    "is_linearizable at least 5 s, then NO_QUORUM | 3 s a replica, a range 10 s; in all 10 s": (
+        (egress.READ_INDEX_WAIT_NS, 5_000_000_000), (replica.ANSWER_TIMEOUT_S, 3.0),
+    ),
+    "| the tail | a Tip every second | 3.5 s of silence |": (
+        (tail.TIP_EVERY_NS, 1_000_000_000), (consumer.SILENCE_S, 3.5),
+    ),
+    "PING every 200 ms": (
+        (zmq_link.HEARTBEAT_MS, 200), (zmq_link.HEARTBEAT_TIMEOUT_MS, 1_000),
+        (client_link.HEARTBEAT_INTERVAL_MS, 200), (client_link.HEARTBEAT_TIMEOUT_MS, 1_000),
+    ),
+    "a client that leaves 256 of them unread (base + 4: 16)": (
+        (zmq_link.HIGH_WATER_MARK, 256), (egress.ANSWERS_QUEUED_MAX, 16),
+    ),
+    "a subscriber that leaves 1,024 messages unread (tail: 256)": (
+        (ports.ACKS_HIGH_WATER_MARK, 1_024),
+    ),
+    "at base + 0, 3, 4 or 5 has at most 4,096 bytes, one at base + 2 1,024": (
+        (limits.CONTROL_MESSAGE_MAX_BYTES, 4_096), (ports.SUBSCRIPTION_MAX_BYTES, 1_024),
+    ),
+    "`wait_ms` down to 60,000": ((limits.FETCH_WAIT_MAX_MS, 60_000),),
+    "`limit` of\nSpans down to 64": ((spans.SPANS_MAX, 64),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", FIGURES)
+def test_waits_and_queues_are_as_the_document_says(sentence: str) -> None:
+    assert sentence in TEXT
+    assert all(actual == said for actual, said in FIGURES[sentence])
