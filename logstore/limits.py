@@ -112,5 +112,7 @@ REQUESTS_PENDING_MAX = 1_024
 STATUS_FAULTY_MAX = 64
 FAULTY_LSNS_KEPT = 4_096
 REQUEST_TIMEOUT_NS = 10_000_000_000
+# What an operator must mend is said at once, and again this often: 1,440 lines a day.
+SAY_AGAIN_NS = 60_000_000_000
 # Answers that wait for a commit, each with a window of up to 4,096 rows: 64 x about 0.4 MB.
 HELD_ANSWERS_MAX = 64

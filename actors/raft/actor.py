@@ -295,9 +295,14 @@ class RaftActor:
             self._routes.stop_leading(peer, core.term)
 
     def _refuse_init(self, request: InitRequested) -> None:
-        damage = self._recovered.damage if self._recovered is not None else ""
-        answer = InitAnswered(request.request_id, ErrorCode.INVALID_REQUEST, damage)
-        if not damage:
+        recovered = self._recovered
+        if recovered is not None and recovered.damage:
+            reason = (
+                f"the folder of node {self._station.node}, {self._station.folder}, is damaged: "
+            )
+            reason += recovered.damage
+            answer = InitAnswered(request.request_id, ErrorCode.INVALID_REQUEST, reason)
+        else:
             reason = self._delay or "the log is being recovered: ask again"
             answer = InitAnswered(request.request_id, ErrorCode.NOT_READY, reason)
         self._routes.ingress.send(answer)

@@ -33,11 +33,25 @@ NEVER_NS = 1 << 62
 
 log = logging.getLogger("logstore.raft")
 
+# What a folder is, by its META, to whom forms a cluster.
+_FOLDER_WORDS = {
+    ReplicaState.EMPTY: "holds no log",
+    ReplicaState.STARTING: "was prepared for a cluster that is not formed yet",
+    ReplicaState.VOTER: "holds the log of a cluster",
+}
+
+
+def refusal_words(station: Station, state: int, reason: str) -> str:
+    """Why `logstore init` is refused: which folder it is about, what that is, and what is wrong."""
+    words = _FOLDER_WORDS.get(ReplicaState(state), "cannot be used")
+    return f"the folder of node {station.node}, {station.folder}, {words}: {reason}"
+
 
 class Birth:
     """Drives one `Bootstrap`. A voter's goes on answering those that missed the word."""
 
     def __init__(self, station: Station, routes: Routes, recovered: LogRecovered) -> None:
+        self._station = station
         self._routes = routes
         self._bootstrap = Bootstrap(
             node=station.node,
@@ -79,18 +93,24 @@ class Birth:
             case _:
                 assert_never(message)
         self._carry_out(effects)
+        self._refuse_if_refused()
 
     def _on_requested(self, request: InitRequested) -> Sequence[InitEffect]:
         """`logstore init` is answered once this node is a voter."""
         if self._bootstrap.state == ReplicaState.VOTER:
             self._tell_born(request)
             return ()
-        if self.refusal:
-            refused = InitAnswered(request.request_id, ErrorCode.INVALID_REQUEST, self.refusal)
-            self._routes.ingress.send(refused)
-            return ()
         self._asked.append(request)
-        return self._bootstrap.on_init_requested(request.first_lsn)
+        self._refuse_if_refused()
+        return self._bootstrap.on_init_requested(request.first_lsn) if self._asked else ()
+
+    def _refuse_if_refused(self) -> None:
+        """Who waits is told why nothing will come of it, and which folder it is about."""
+        while self.refusal and self._asked:
+            request = self._asked.popleft()
+            reason = refusal_words(self._station, self._bootstrap.state, self.refusal)
+            refused = InitAnswered(request.request_id, ErrorCode.INVALID_REQUEST, reason)
+            self._routes.ingress.send(refused)
 
     def _tell_born(self, request: InitRequested) -> None:
         """The cluster is there, whoever's attempt it was: is it the one that was asked for?"""

@@ -26,7 +26,7 @@ from actors.topology import Counter
 from actors.writer.folder import Folder
 from logstore.errors import DiskFull, FolderInUse
 from logstore.format.group import frame_size
-from logstore.limits import FLUSH_MAX_BYTES
+from logstore.limits import FLUSH_MAX_BYTES, SAY_AGAIN_NS
 from logstore.model import NO_INDEX
 from logstore.raft.bootstrap import SaveInit
 from logstore.raft.effects import Persist, SaveMeta, Truncate
@@ -43,9 +43,13 @@ GROUP_ENTRIES_MAX = 256
 NEVER_NS = 1 << 62
 # Recovery and the bootstrap are tried again this often, and the reason is logged this often.
 RETRY_NS = 1_000_000_000
-SAY_AGAIN_NS = 60_000_000_000
 
 _log = logging.getLogger("logstore.writer")
+FULL = (
+    "the disk is full, there is no space for the next segment: this replica takes no appends until "
+    "there is, as a leader or as a follower; free some space"
+)
+NO_LONGER_FULL = "the disk has space for the next segment again: this replica takes appends"
 
 
 class WriterActor:
@@ -274,6 +278,7 @@ class WriterActor:
             self._is_full = log.is_disk_full
             self._slots[Counter.DISK_FULL] = int(self._is_full)
             self._answer(DiskFullChanged(self._is_full))
+            _log.warning("%s", FULL if self._is_full else NO_LONGER_FULL)
         self._spare_retry_ns = NEVER_NS
         if log.has_torn_tail and not log.needs_spare:
             self._roll()  # what a start without space left undone

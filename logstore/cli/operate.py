@@ -17,8 +17,9 @@ from logstore.cli.options import (
     timeout_option,
 )
 from logstore.cli.output import Terminal, say, write_json
-from logstore.client.client import connect
+from logstore.client.client import LogClient, connect
 from logstore.client.verification import Verification
+from logstore.errors import LogStoreError
 from logstore.model import FIRST_LSN
 
 RANGES_SHOWN = 4  # damaged ranges in a row of a table
@@ -49,13 +50,16 @@ def transfer(target: int, endpoints: str, timeout_s: float, json_path: str | Non
     """Hand leadership to NODE, or to whichever replica is most up to date."""
     with connect(endpoints, timeout=timeout_s) as client:
         leader = client.admin.transfer(target)
+        why = _why_not_lead(client, target) if target else ""
     if json_path is not None:
         write_json({"leader": leader}, json_path)
     else:
         say(f"node {leader} leads")
     if target and leader != target:
-        say(f"error: node {target} does not lead; try again")
+        say(f"error: node {target} does not lead: {why or 'another was elected first'}; try again")
         sys.exit(ExitStatus.REFUSED)
+    if why:
+        say(f"node {target} will not lead for long: {why}")
 
 
 @click.command()
@@ -90,6 +94,21 @@ def init(first_lsn: int | None, endpoints: str, timeout_s: float) -> None:
     with connect(endpoints, timeout=timeout_s) as client:
         client.admin.initialize(first_lsn=first_lsn or FIRST_LSN)
     say("the cluster is formed")
+
+
+def _why_not_lead(client: LogClient, node: int) -> str:
+    """What keeps a replica from leading, as it says of itself: it hands leadership on, or never
+    gets it. Empty: nothing, or it does not say."""
+    try:
+        rows = client.admin.status()["nodes"]
+    except LogStoreError:
+        return ""
+    for row in rows:
+        if row["node"] == node:
+            faulty = row["faulty"]
+            damaged = f"damaged: {_faulty_words(faulty, row.get('faulty_count', len(faulty)))}"
+            return "; ".join(filter(None, (_trouble(row), damaged if faulty else "")))
+    return ""
 
 
 def _print_status(found: dict[str, Any]) -> None:

@@ -38,6 +38,7 @@ from logstore.format.peer_messages import (
     InitStatus,
     InitStatusRequest,
 )
+from logstore.limits import SAY_AGAIN_NS
 from logstore.model import Lsn, NodeId, ReplicaState
 from logstore.raft.effects import Log
 
@@ -141,6 +142,9 @@ class Bootstrap:
         self._out: list[InitEffect] = []
         self.deadline_ns = NEVER_NS if state == ReplicaState.VOTER else 0
         self.refusal = ""
+        self._refusal_kind = ""
+        self._now_ns = 0
+        self._said_ns: dict[str, int] = {}  # by kind of refusal
 
     @property
     def state(self) -> ReplicaState:
@@ -159,6 +163,7 @@ class Bootstrap:
 
     def on_tick(self, now_ns: int) -> list[InitEffect]:
         """Ask again what has not been answered, and begin an attempt when all have answered."""
+        self._now_ns = now_ns
         if now_ns < self.deadline_ns:
             return []
         self.deadline_ns = now_ns + RETRY_NS
@@ -281,12 +286,13 @@ class Bootstrap:
     def _on_voter_seen(self, sender: NodeId, voter: _Known) -> None:
         if self.state == ReplicaState.EMPTY:
             self._refuse(
+                "lost",
                 f"node {sender} votes in a cluster already, and this node has no log: its disk "
-                "was lost or is new; it stays out until it is added as a new replica"
+                "was lost or is new; it stays out until it is added as a new replica",
             )
         elif self.state == ReplicaState.VOTER:
             if voter.cluster_id != self._durable.cluster_id:
-                self._refuse(f"node {sender} belongs to another cluster")
+                self._refuse("foreign", f"node {sender} belongs to another cluster")
         elif self._saving is None or self._saving.state != ReplicaState.VOTER:
             self._attempt = None
             self._save(voter)
@@ -310,8 +316,9 @@ class Bootstrap:
         for node, known in self._uuids.items():
             if node != sender and known == uuid:
                 self._refuse(
+                    "copy",
                     f"nodes {node} and {sender} have the same replica uuid: one data folder is a "
-                    "copy of the other's; start one of them with an empty folder"
+                    "copy of the other's; start one of them with an empty folder",
                 )
                 self._told.pop(sender, None)
                 self._prepared.discard(sender)
@@ -333,10 +340,15 @@ class Bootstrap:
             SaveInit(self._seq, known.state, known.nonce, known.cluster_id, known.first_lsn)
         )
 
-    def _refuse(self, reason: str) -> None:
-        if reason != self.refusal:
-            self.refusal = reason
-            self._out.append(Log(reason))
+    def _refuse(self, kind: str, reason: str) -> None:
+        """Take no part. Every peer gives the reason at every round: it is said once, then every
+        minute, in the words of whoever gave it first."""
+        if kind != self._refusal_kind:
+            self._refusal_kind, self.refusal = kind, reason
+        said_ns = self._said_ns.get(kind)
+        if said_ns is None or self._now_ns - said_ns >= SAY_AGAIN_NS:
+            self._said_ns[kind] = self._now_ns
+            self._out.append(Log(self.refusal))
 
     def _send(self, peer: NodeId, message: InitMessage) -> None:
         self._out.append(SendInit(peer, message))

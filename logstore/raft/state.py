@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from logstore.format.peer_messages import BulkAnswer, ControlMessage
+from logstore.limits import SAY_AGAIN_NS
 from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId, Role, Term
 from logstore.raft.admission import Admission
 from logstore.raft.effects import Answer, Effect, LeaderChanged, Log, Send, Settle
@@ -96,10 +97,10 @@ class State:
     """Everything the core knows. `now_ns` is the last tick's time."""
 
     __slots__ = (
-        "admission", "alarmed_ns", "campaign", "commit", "config", "deferred", "dropped", "faulty",
-        "following", "handed_over", "is_disk_full", "lead_count", "leader", "leading", "log",
-        "meta", "now_ns", "out", "persists", "random", "role", "shown", "stalls", "started",
-        "verified",
+        "admission", "alarmed_ns", "alarmed_text", "campaign", "commit", "config", "deferred",
+        "dropped", "faulty", "following", "handed_over", "is_disk_full", "lead_count", "leader",
+        "leading", "log", "meta", "now_ns", "out", "persists", "random", "role", "shown", "stalls",
+        "started", "verified",
     )  # fmt: skip
 
     def __init__(
@@ -131,6 +132,7 @@ class State:
         self.started = False
         self.now_ns = 0
         self.alarmed_ns: int | None = None
+        self.alarmed_text: str | None = None
         self.dropped = 0
         self.stalls = 0  # leaderships given up since something was committed
         self.out: list[Effect] = []
@@ -170,11 +172,11 @@ class State:
             self.out.append(Settle(ring_start, ring_end))
 
     def alarm(self, text: str) -> None:
-        """Tell the operator of something a peer can cause at will: once an election timeout
-        (C1)."""
-        timeout_ns = self.config.election_timeout_ns
-        if self.alarmed_ns is None or self.now_ns - self.alarmed_ns >= timeout_ns:
-            self.alarmed_ns = self.now_ns
+        """Tell the operator of something a peer can cause at will: once an election timeout, and
+        the same again once a minute (C1)."""
+        wait_ns = SAY_AGAIN_NS if text == self.alarmed_text else self.config.election_timeout_ns
+        if self.alarmed_ns is None or self.now_ns - self.alarmed_ns >= wait_ns:
+            self.alarmed_ns, self.alarmed_text = self.now_ns, text
             self.out.append(Log(text))
 
     def set_leader(self, leader: NodeId) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from logstore.format.peer_messages import TimeoutNow
 from logstore.limits import TRANSFER_LAG_MAX
-from logstore.model import NO_NODE
+from logstore.model import NO_INDEX, NO_NODE
 from logstore.raft import gate, role
 from logstore.raft.effects import Log
 from logstore.raft.events import TransferRequested
@@ -38,7 +38,12 @@ def on_requested(state: State, event: TransferRequested) -> None:
         if fit:
             _begin(state, leading, _best(fit), event.request_id)
         else:
-            _refuse(state, event, "the target is silent or too far behind")
+            unfit = (
+                _why_unfit(state, progress)
+                for progress in leading.progress.values()
+                if target in (NO_NODE, progress.peer)
+            )
+            _refuse(state, event, "; ".join(unfit) or "there is no other voter")
 
 
 def seek(state: State, leading: Leading) -> None:
@@ -56,7 +61,8 @@ def seek(state: State, leading: Leading) -> None:
         return
     if fit:
         node = state.config.node
-        state.emit(Log(f"node {node} hands term {state.term} over: its disk cannot lead"))
+        why = _why_not_lead(state)
+        state.emit(Log(f"node {node} hands term {state.term} over: its disk cannot lead, {why}"))
         leading.seek_after_ns = state.now_ns + 2 * state.config.election_timeout_ns
         _begin(state, leading, _best(fit), None)
 
@@ -80,7 +86,10 @@ def advance(state: State, leading: Leading) -> None:
         return
     if state.now_ns >= transfer.deadline_ns:
         leading.transfer = None
-        reason = f"node {transfer.target} did not take over within an election timeout"
+        reason = (
+            f"node {transfer.target} did not take over within an election timeout"
+            f"{_what_it_lacks(state, leading.progress[transfer.target])}"
+        )
         role.answer_transfer(state, transfer.request_id, is_done=False, reason=reason)
         if _is_in_vain(state, transfer):
             why = "a damaged entry of its log may be uncommitted, and nobody got level"
@@ -122,6 +131,31 @@ def _is_fit(state: State, progress: Progress) -> bool:
     since_ns = state.now_ns - state.config.election_timeout_ns
     lag = state.log.last_index - progress.match
     return progress.was_heard_since(since_ns) and lag <= TRANSFER_LAG_MAX
+
+
+def _why_unfit(state: State, progress: Progress) -> str:
+    """Of a voter that is not fit, in words."""
+    if not progress.was_heard_since(state.now_ns - state.config.election_timeout_ns):
+        return f"node {progress.peer} has not answered within an election timeout"
+    return (
+        f"node {progress.peer} is {state.log.last_index - progress.match} entries behind, and a "
+        f"transfer waits for {TRANSFER_LAG_MAX} at most"
+    )
+
+
+def _what_it_lacks(state: State, progress: Progress) -> str:
+    """What keeps a target from taking over, as far as a leader knows."""
+    lag = state.log.last_index - progress.match
+    lacking = [f"it lacks {lag} entries"] if lag else []
+    if progress.faulty_first != NO_INDEX:
+        lacking.append("entries of its log are damaged")
+    return f": {' and '.join(lacking)}" if lacking else ""
+
+
+def _why_not_lead(state: State) -> str:
+    if stalled_since_ns(state) is not None:
+        return "a flush does not end"
+    return "it is full" if state.is_disk_full else "entries of the log are damaged"
 
 
 def _best(fit: list[Progress]) -> Progress:

@@ -246,6 +246,15 @@ def test_r19_a_term_far_above_ours_is_dropped_and_alarmed_once() -> None:
     assert of_type(node.hear_heartbeat(2, term=2**63), Log)
 
 
+def test_r19_the_same_alarm_is_raised_again_once_a_minute() -> None:
+    node = OneNode(term=7)
+    said_ms = []
+    for now_ms in range(0, 125_000, 100):
+        said_ms += [now_ms for _ in of_type(node.hear_heartbeat(2, term=2**63), Log)]
+        node.tick(100)
+    assert said_ms == [0, 60_000, 120_000]
+
+
 def test_r19_a_jump_within_the_bound_is_followed() -> None:
     node = OneNode(term=7)
     node.hear_heartbeat(2, term=7 + TERM_JUMP_MAX)

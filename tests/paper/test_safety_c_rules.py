@@ -20,6 +20,7 @@ from logstore.format.peer_messages import (
 )
 from logstore.limits import ROWS_KEPT
 from logstore.model import Index, NodeId, Role, Term
+from logstore.raft import transfer
 from logstore.raft.effects import (
     AdmissionClosed,
     Admit,
@@ -170,6 +171,40 @@ def test_c2_answers_say_what_became_of_the_transfer() -> None:
     assert [(each.request_id, each.is_done) for each in answers] == [
         (1, False), (2, True), (3, False),
     ]  # fmt: skip
+
+
+def test_c2_a_refused_transfer_says_what_keeps_each_voter_from_taking_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transfer, "TRANSFER_LAG_MAX", 0)
+    node = OneNode(voters=(1, 2, 3))
+    node.lead_and_commit()
+    node.propose(0)
+    for number in range(2, 60):
+        node.hear_reply(3, number)
+        node.tick(10)
+    silent = "node 2 has not answered within an election timeout"
+    lags = "node 3 is 1 entries behind, and a transfer waits for 0 at most"
+    for target, reason in [(2, silent), (3, lags), (0, f"{silent}; {lags}")]:
+        (answer,) = of_type(node.step(TransferRequested(1, NodeId(target))), TransferAnswered)
+        assert (answer.is_done, answer.reason) == (False, reason)
+
+
+@pytest.mark.parametrize(
+    ("has_entry", "faulty", "what"),
+    [(True, 0, ": it lacks 1 entries"), (False, 1, ": entries of its log are damaged")],
+)
+def test_c2_a_transfer_that_ran_out_of_time_says_what_the_target_lacks(
+    has_entry: bool, faulty: int, what: str
+) -> None:
+    node = OneNode()
+    node.lead_and_commit()
+    if has_entry:
+        node.propose(0)
+    node.hear_reply(2, 2, faulty=faulty)
+    node.step(TransferRequested(1, NodeId(2)))
+    (answer,) = of_type(node.tick(500), TransferAnswered)
+    assert answer.reason == f"node 2 did not take over within an election timeout{what}"
 
 
 def test_c2_leadership_lost_before_timeout_now_or_for_long_is_a_failed_transfer() -> None:

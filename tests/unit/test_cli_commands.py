@@ -275,7 +275,24 @@ def test_a_refused_transfer_has_status_4(replica: FakeReplica) -> None:
     refusal = ErrorReply(ErrorCode.TRANSFER_FAILED, 0, 0, 0, b"no other voter")
     replica.on[TransferRequest] = lambda _: refusal
     assert run("transfer") == 4
+    replica.on[StatusRequest] = lambda _: StatusReply(b'{"role": "leader"}')
     assert run("transfer", "1") == 0
+
+
+def test_a_transfer_that_cannot_hold_says_why(
+    replica: FakeReplica, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for facts, words in [
+        ({"is_disk_full": True}, "its disk is full: free some space"),
+        ({"faulty": [{"first_lsn": 3, "last_lsn": 4}]}, "damaged: LSN 3 to 4"),
+        ({}, ""),
+    ]:
+        document = json.dumps({"role": "leader", **facts}).encode()
+        replica.on[StatusRequest] = lambda _, document=document: StatusReply(document)
+        assert run("transfer", "1") == 0
+        said = capfd.readouterr().err
+        assert said.startswith("node 1 leads\n")
+        assert (f"node 1 will not lead for long: {words}" in said) == bool(words)
 
 
 def test_damaged_files_have_status_5(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,7 @@ from actors import topology
 from actors.messages import (
     Identity,
     InitAnswered,
-    InitReceived,
     InitRequested,
-    InitSaved,
     ProcessGone,
     RecoveryDelayed,
     StatusReported,
@@ -22,9 +20,8 @@ from actors.messages import (
 from actors.topology import Counter
 from logstore.errors import ErrorCode, InvariantViolated
 from logstore.format.entry import EntryHeader
-from logstore.format.peer_messages import Heartbeat, InitStatus, PreVoteRequest
+from logstore.format.peer_messages import Heartbeat, PreVoteRequest
 from logstore.model import EntryKind, ReplicaState
-from logstore.raft.bootstrap import SaveInit, SendInit
 from logstore.raft.effects import (
     Accepted,
     AdmissionClosed,
@@ -43,7 +40,7 @@ from logstore.raft.events import (
     ReadIndexRequested,
     TransferRequested,
 )
-from tests.unit.actor_stage import CLUSTER, OUR_UUID, PEER_UUID, RING_BYTES
+from tests.unit.actor_stage import CLUSTER, OUR_UUID, RING_BYTES
 from tests.unit.raft_stage import START_CHAIN, RaftStage
 from transport.payload_ring import PayloadRingReader
 
@@ -113,7 +110,12 @@ def test_a_damaged_replica_says_why_and_takes_no_part(raft):
     raft.say(topology.INGRESS, InitRequested(7, 1), lane=topology.CONTROL)
     heard = raft.heard(topology.INGRESS)
     assert of(InitAnswered, heard) == [
-        InitAnswered(7, ErrorCode.INVALID_REQUEST, "meta.a and meta.b are both damaged")
+        InitAnswered(
+            7,
+            ErrorCode.INVALID_REQUEST,
+            f"the folder of node 1, {raft.stage.station(topology.RAFT).folder}, is damaged: "
+            "meta.a and meta.b are both damaged",
+        )
     ]
     assert status(raft)["damage"] == "meta.a and meta.b are both damaged"
     assert raft.heard(topology.WRITER) == []
@@ -128,52 +130,6 @@ def test_a_disk_that_was_full_before_there_was_a_core_keeps_admission_closed(raf
     assert of(Admit, raft.heard(topology.INGRESS)) == []
     raft.say(topology.WRITER, DiskFullChanged(False))
     assert len(of(Admit, raft.heard(topology.INGRESS))) == 1
-
-
-# --- bootstrap ---
-
-
-def test_who_is_refused_by_the_bootstrap_says_so_in_status_and_to_init(raft):
-    """SAFETY L1, L2: an empty disk among voters stays out."""
-    raft.recover(ReplicaState.EMPTY)
-    told = InitStatus(ReplicaState.VOTER, 9, CLUSTER)
-    raft.say(topology.INGRESS, InitReceived(2, PEER_UUID, told), lane=topology.CONTROL)
-    assert "its disk was lost or is new" in status(raft)["refusal"]
-    raft.say(topology.INGRESS, InitRequested(7, 1), lane=topology.CONTROL)
-    [answer] = of(InitAnswered, raft.heard(topology.INGRESS))
-    assert answer.code == ErrorCode.INVALID_REQUEST
-    assert "its disk was lost" in answer.reason
-
-
-def test_p1_who_asks_for_another_first_lsn_than_the_log_has_is_told_so(raft):
-    """A voter's word on how the bootstrap ended, whoever coordinated it."""
-    raft.recover()
-    raft.say(topology.INGRESS, InitRequested(7, 1), InitRequested(8, 50), lane=topology.CONTROL)
-    same, other = of(InitAnswered, raft.heard(topology.INGRESS))
-    assert same == InitAnswered(7, ErrorCode.OK, "")
-    assert other.code == ErrorCode.INVALID_REQUEST
-    assert "begins at LSN 1, not at 50" in other.reason
-
-
-def test_two_nodes_with_one_uuid_are_named(raft):
-    """SAFETY L3: a copied data folder."""
-    raft.recover(ReplicaState.EMPTY)
-    told = InitStatus(ReplicaState.EMPTY, 0, bytes(16))
-    raft.say(topology.INGRESS, InitReceived(2, OUR_UUID, told), lane=topology.CONTROL)
-    assert "nodes 1 and 2 have the same replica uuid" in status(raft)["refusal"]
-
-
-def test_a_bootstrap_saves_before_it_answers_and_asks_on_its_own_lanes(raft):
-    raft.recover(ReplicaState.EMPTY)
-    raft.time_out()
-    assert len(of(SendInit, raft.heard(REPLICATOR))) >= 1
-    told = InitStatus(ReplicaState.EMPTY, 0, bytes(16))
-    for peer, uuid in ((2, PEER_UUID), (3, b"q" * 16)):
-        raft.say(topology.INGRESS, InitReceived(peer, uuid, told), lane=topology.CONTROL)
-    [save] = of(SaveInit, raft.heard(topology.WRITER))
-    assert of(SendInit, raft.heard(REPLICATOR)) == []
-    raft.say(topology.WRITER, InitSaved(save.seq))
-    assert len(of(SendInit, raft.heard(REPLICATOR))) == 1
 
 
 # --- admission and the ring ---

@@ -8,6 +8,7 @@ import pytest
 
 from actors.messages import FaultyRange, InitSaved, LogRecovered
 from actors.topology import Counter
+from actors.writer.actor import FULL, NO_LONGER_FULL
 from logstore.errors import DiskFull, WriteFailed
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole
 from logstore.limits import SECTOR_BYTES
@@ -146,7 +147,7 @@ def empty(stage):
     stage.stage.now_ns = stage.writer.next_timer_ns()
 
 
-def test_a_full_disk_keeps_the_queue_is_reported_and_ends_when_space_appears(born):
+def test_a_full_disk_keeps_the_queue_is_reported_and_ends_when_space_appears(born, caplog):
     """SAFETY S9: a state, not a failure. A roll takes the spare, the next one finds no space."""
     fill(born)
     born.persist(*[60 << 10] * 5)
@@ -162,10 +163,12 @@ def test_a_full_disk_keeps_the_queue_is_reported_and_ends_when_space_appears(bor
     assert sorted_by_lane(born) == [Persisted(7), MetaPersisted(1)]
     assert born.counter(Counter.DISK_FULL) == 1
     assert not born.stage.is_busy_loop(born.writer)
+    assert [each.message for each in caplog.records] == [FULL], "a follower says so, too"
     empty(born)
     born.settle()
     assert sorted_by_lane(born) == [Persisted(9), DiskFullChanged(False)]
     assert born.counter(Counter.DISK_FULL) == 0
+    assert [each.message for each in caplog.records] == [FULL, NO_LONGER_FULL]
     reader = LogReader(born.disk, born.writer._folder._station.folder)
     assert [reader.row(index) for index in range(1, 10)] == born.rows[1:]
 

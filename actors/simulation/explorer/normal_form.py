@@ -68,7 +68,7 @@ def _stop_clock(state: State) -> None:
     as stalled: a leader that gives up does what the event of losing its majority makes it do.
     """
     state.now_ns = NOW_NS
-    state.alarmed_ns = None
+    state.alarmed_ns = state.alarmed_text = None
     state.campaign.deadline_ns = NOW_NS + state.config.election_timeout_ns
     heard = state.role == Role.FOLLOWER and state.leader != NO_NODE
     state.campaign.leader_heard_ns = NOW_NS if heard else None

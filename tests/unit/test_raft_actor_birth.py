@@ -1,0 +1,96 @@
+"""The raft actor before its cluster is formed: who is refused says why, who waits is answered."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from actors import topology
+from actors.messages import (
+    InitAnswered,
+    InitReceived,
+    InitRequested,
+    InitSaved,
+    StatusReported,
+    StatusRequested,
+)
+from logstore.errors import ErrorCode
+from logstore.format.peer_messages import InitStatus
+from logstore.model import ReplicaState
+from logstore.raft.bootstrap import SaveInit, SendInit
+from tests.unit.actor_stage import CLUSTER, OUR_UUID, PEER_UUID
+from tests.unit.raft_stage import RaftStage
+
+REPLICATOR = topology.replicator(2)
+
+
+@pytest.fixture
+def raft(tmp_path):
+    return RaftStage(tmp_path)
+
+
+def of(kind, messages):
+    return [message for message in messages if isinstance(message, kind)]
+
+
+def status(raft):
+    raft.say(topology.INGRESS, StatusRequested(9), lane=topology.CONTROL)
+    [reported] = of(StatusReported, raft.heard(topology.INGRESS))
+    return msgspec.json.decode(reported.document)
+
+
+def test_who_is_refused_by_the_bootstrap_says_so_in_status_and_to_init(raft):
+    """SAFETY L1, L2: an empty disk among voters stays out."""
+    raft.recover(ReplicaState.EMPTY)
+    told = InitStatus(ReplicaState.VOTER, 9, CLUSTER)
+    raft.say(topology.INGRESS, InitReceived(2, PEER_UUID, told), lane=topology.CONTROL)
+    assert "its disk was lost or is new" in status(raft)["refusal"]
+    raft.say(topology.INGRESS, InitRequested(7, 1), lane=topology.CONTROL)
+    [answer] = of(InitAnswered, raft.heard(topology.INGRESS))
+    assert answer.code == ErrorCode.INVALID_REQUEST
+    folder = raft.stage.station(topology.RAFT).folder
+    assert answer.reason.startswith(f"the folder of node 1, {folder}, holds no log: node 2 votes")
+    assert "its disk was lost" in answer.reason
+
+
+def test_an_init_that_waits_is_answered_once_its_node_is_refused(raft):
+    """It would have waited for its timeout, and not known why."""
+    raft.recover(ReplicaState.EMPTY)
+    raft.say(topology.INGRESS, InitRequested(7, 1), lane=topology.CONTROL)
+    assert of(InitAnswered, raft.heard(topology.INGRESS)) == []
+    told = InitStatus(ReplicaState.VOTER, 9, CLUSTER)
+    raft.say(topology.INGRESS, InitReceived(2, PEER_UUID, told), lane=topology.CONTROL)
+    [answer] = of(InitAnswered, raft.heard(topology.INGRESS))
+    assert (answer.request_id, answer.code) == (7, ErrorCode.INVALID_REQUEST)
+    assert "its disk was lost" in answer.reason
+
+
+def test_p1_who_asks_for_another_first_lsn_than_the_log_has_is_told_so(raft):
+    """A voter's word on how the bootstrap ended, whoever coordinated it."""
+    raft.recover()
+    raft.say(topology.INGRESS, InitRequested(7, 1), InitRequested(8, 50), lane=topology.CONTROL)
+    same, other = of(InitAnswered, raft.heard(topology.INGRESS))
+    assert same == InitAnswered(7, ErrorCode.OK, "")
+    assert other.code == ErrorCode.INVALID_REQUEST
+    assert "begins at LSN 1, not at 50" in other.reason
+
+
+def test_two_nodes_with_one_uuid_are_named(raft):
+    """SAFETY L3: a copied data folder."""
+    raft.recover(ReplicaState.EMPTY)
+    told = InitStatus(ReplicaState.EMPTY, 0, bytes(16))
+    raft.say(topology.INGRESS, InitReceived(2, OUR_UUID, told), lane=topology.CONTROL)
+    assert "nodes 1 and 2 have the same replica uuid" in status(raft)["refusal"]
+
+
+def test_a_bootstrap_saves_before_it_answers_and_asks_on_its_own_lanes(raft):
+    raft.recover(ReplicaState.EMPTY)
+    raft.time_out()
+    assert len(of(SendInit, raft.heard(REPLICATOR))) >= 1
+    told = InitStatus(ReplicaState.EMPTY, 0, bytes(16))
+    for peer, uuid in ((2, PEER_UUID), (3, b"q" * 16)):
+        raft.say(topology.INGRESS, InitReceived(peer, uuid, told), lane=topology.CONTROL)
+    [save] = of(SaveInit, raft.heard(topology.WRITER))
+    assert of(SendInit, raft.heard(REPLICATOR)) == []
+    raft.say(topology.WRITER, InitSaved(save.seq))
+    assert len(of(SendInit, raft.heard(REPLICATOR))) == 1
