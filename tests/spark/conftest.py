@@ -93,5 +93,4 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneS
 def _closed_clients() -> Iterator[None]:
     """Readers that tests ask without Spark keep their clients in this process."""
     yield
-    for client in connections._clients.values():
-        client.close()
+    connections.close_all()
