@@ -8,13 +8,19 @@ replays of one name, or one after the crash of another, never disagree about a c
     cursor − 1 = what the sink has       nothing is under way: agree on the next chunk
     cursor − 1 > what the sink has       the chunk in between is agreed: write it, maybe again
 
+Of two at the same time one goes on and the other stands by: whoever opens the sink's sessions later
+has fenced the one before, which then only looks on, as long as there is progress. Once there is
+none for a while it takes over, and what is half done it finishes.
+
 The cursor's LSN is one of the source. Batches and LSNs of the target are its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from random import Random
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -22,6 +28,7 @@ from pyspark.sql import DataFrame
 from logstore.client.client import LogClient
 from logstore.errors import (
     CursorMoved,
+    Fenced,
     InvalidRequest,
     OutcomeUnknown,
     OutOfRange,
@@ -41,6 +48,12 @@ from logstore.spark.sink_commit import PARTS_MAX, PARTS_SUFFIX
 
 # What the driver holds, a few times over, and about a second of work: little to do again.
 CHUNK_BYTES = 32 * MIB
+# Who stands by looks every second. A chunk shows progress with each of its parts, but not while its
+# rows are read, which takes a second or two. Each time that the other one takes over again the
+# patience doubles, so two that are slow do not end each other's work for ever.
+PAUSE_S = 1.0
+PATIENCE_PAUSES = 10
+TAKEOVERS_MAX = 6
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -73,14 +86,24 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Replay:
     """Used by one thread."""
 
-    def __init__(self, spark: StartSpark, options: ReplayOptions) -> None:
-        """Raises:
+    def __init__(
+        self,
+        spark: StartSpark,
+        options: ReplayOptions,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`pause`: waits so many seconds, while another replay of this name goes on.
+
+        Raises:
         InvalidRequest: not one source, or the source is the target.
         Unreachable: a log does not answer.
         """
         if (options.lake is None) == (options.source is None):
             raise InvalidRequest("give either a lake or the endpoints of another log to replay")
         self._spark = spark
+        self._pause = pause
+        self._random = Random()
         self._options = options
         self._milliseconds = str(int(options.timeout_s * 1_000))
         self._manifest: Manifest | None = None
@@ -120,16 +143,19 @@ class Replay:
         return sum(file.batch_bytes for file in self._manifest.overlapping(first_lsn, last_lsn))
 
     def chunks(self, last_lsn: int) -> Iterator[Chunk]:
-        """Append up to `last_lsn` of the source; each chunk once it is committed.
+        """Append up to `last_lsn` of the source; each chunk that this replay has written, once it
+        is committed.
 
         Raises:
           OutOfRange: the source does not have what comes next.
           CursorMoved: the replay's cursor stands where no replay has put it.
           CorruptData: the lake is damaged where the next chunk lies; nothing of it was written.
-          Fenced: another replay of this name goes on at the same time.
+          Fenced: somebody else opens the sessions of this name, again and again, and writes
+            nothing.
           LogStoreError: the source or the target cannot be reached; begin again.
         """
         before = 0
+        patience = PATIENCE_PAUSES
         while True:
             # The cursor first: what is done is then never older than what it tells.
             cursor_lsn = self._cursor_lsn()
@@ -149,10 +175,36 @@ class Replay:
                 self._agree(cursor_lsn, self._begun(done) or self._choose(done + 1, last_lsn))
             else:
                 chunk = Chunk(done + 1, cursor_lsn - 1)
-                self._append(chunk)
-                yield chunk
+                try:
+                    self._append(chunk)
+                except Fenced:
+                    if patience >= PATIENCE_PAUSES << TAKEOVERS_MAX:
+                        raise
+                    has_gone_on = self._stand_by(last_lsn, patience)
+                    patience = PATIENCE_PAUSES if has_gone_on else 2 * patience
+                else:
+                    yield chunk
 
     # --- inside ---
+
+    def _stand_by(self, last_lsn: int, patience: int) -> bool:
+        """Return once the other replay is through, or shows no progress for `patience` pauses, a
+        few more or less; whether it has shown any."""
+        seen, still, has_gone_on = self._progress(), 0, False
+        # Two that were fenced by each other at the same time shall not take over at the same time.
+        patience += self._random.randrange(patience)
+        while still < patience and self.done_lsn() < last_lsn:
+            self._pause(PAUSE_S)
+            now = self._progress()
+            still = still + 1 if now == seen else 0
+            has_gone_on = has_gone_on or now != seen
+            seen = now
+        return has_gone_on
+
+    def _progress(self) -> tuple[int, int]:
+        """Chunks and parts that are in the target; both only ever rise."""
+        parts = self._client().admin.session_commits(self.name + PARTS_SUFFIX)
+        return self.done_lsn(), 0 if parts is None else parts.next_sequence
 
     def _cursor_lsn(self) -> int:
         cursors = self._client().admin.cursors()

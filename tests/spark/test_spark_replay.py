@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -14,7 +15,14 @@ import logstore
 from logstore.cli.embedded import EmbeddedCluster, make_small_config
 from logstore.cli.main import main
 from logstore.client.producer import ProducerOptions
-from logstore.errors import CorruptData, CursorMoved, InvalidRequest, OutOfRange, WrongCluster
+from logstore.errors import (
+    CorruptData,
+    CursorMoved,
+    Fenced,
+    InvalidRequest,
+    OutOfRange,
+    WrongCluster,
+)
 from logstore.model import SequenceMode
 from logstore.spark import replay
 from logstore.spark.jobs import error_in
@@ -194,6 +202,108 @@ def test_two_replays_of_one_name_agree_on_their_chunks(
     assert payloads(log, before + 1, log.admin.commit_lsn()) == payloads(
         others_log, 1, one.last_lsn
     )
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_two_replays_of_one_name_at_the_same_time_both_end_and_every_record_is_there_once(
+    spark: SparkSession,
+    cluster: EmbeddedCluster,
+    log: logstore.LogClient,
+    other: EmbeddedCluster,
+    others_log: logstore.LogClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each chunk that one of them writes fences what the other has under way."""
+    monkeypatch.setattr(replay, "PAUSE_S", 0.1)
+    before = log.admin.commit_lsn()
+    works = [make(spark, cluster, source=other.endpoints[0], name="race") for _ in range(2)]
+
+    def run(work: Replay) -> list[replay.Chunk]:
+        spark.createDataFrame([], "none INT")  # makes this the session of the thread
+        return list(work.chunks(work.last_lsn))
+
+    with ThreadPoolExecutor(2) as threads:
+        ends = [threads.submit(run, work) for work in works]
+        written = [end.result(timeout=200) for end in ends]
+    assert sum(map(len, written)) >= 3
+    wanted = payloads(others_log, 1, works[0].last_lsn)
+    assert payloads(log, before + 1, log.admin.commit_lsn()) == wanted
+
+
+class OneAndTheOther:
+    """A replay whose first appends are fenced, and what happens in its pauses."""
+
+    def __init__(self, work: Replay, monkeypatch: pytest.MonkeyPatch, fenced: int) -> None:
+        self.work = work
+        self.fenced = fenced
+        self.appends = self.pauses = 0
+        self.each_pause: Callable[[], object] = lambda: None
+        append_chunk = work._append
+
+        def fence(chunk: replay.Chunk) -> None:
+            self.appends += 1
+            if self.appends <= self.fenced:
+                raise Fenced("another driver")
+            append_chunk(chunk)
+
+        def pause(_seconds: float) -> None:
+            self.pauses += 1
+            self.each_pause()
+
+        monkeypatch.setattr(work, "_append", fence)
+        monkeypatch.setattr(work, "_pause", pause)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_fenced_replay_stands_by_as_long_as_the_other_goes_on(
+    spark: SparkSession,
+    cluster: EmbeddedCluster,
+    other: EmbeddedCluster,
+    others_log: logstore.LogClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = make(spark, cluster, source=other.endpoints[0], name="by")
+    two = make(spark, cluster, source=other.endpoints[0], name="by")
+    chunks = two.chunks(two.last_lsn)
+    staged = OneAndTheOther(one, monkeypatch, fenced=1)
+    staged.each_pause = lambda: next(chunks)
+    assert list(one.chunks(one.last_lsn)) == []
+    assert staged.appends == 1
+    assert two.done_lsn() == one.last_lsn
+
+
+def test_a_fenced_replay_takes_over_from_one_that_stands_still(
+    spark: SparkSession,
+    cluster: EmbeddedCluster,
+    log: logstore.LogClient,
+    other: EmbeddedCluster,
+    others_log: logstore.LogClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = log.admin.commit_lsn()
+    staged = OneAndTheOther(
+        make(spark, cluster, source=other.endpoints[0], name="still"), monkeypatch, fenced=2
+    )
+    assert [chunk.last_lsn for chunk in staged.work.chunks(9)] == [9]
+    least = 3 * replay.PATIENCE_PAUSES
+    assert least <= staged.pauses < 2 * least
+    assert payloads(log, before + 1, log.admin.commit_lsn()) == payloads(others_log, 1, 9)
+
+
+def test_a_replay_that_is_fenced_for_ever_says_so(
+    spark: SparkSession,
+    cluster: EmbeddedCluster,
+    other: EmbeddedCluster,
+    others_log: logstore.LogClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replay, "PATIENCE_PAUSES", 1)
+    staged = OneAndTheOther(
+        make(spark, cluster, source=other.endpoints[0], name="ever"), monkeypatch, fenced=99
+    )
+    with pytest.raises(Fenced):
+        list(staged.work.chunks(9))
+    assert staged.appends == replay.TAKEOVERS_MAX + 1
 
 
 def test_a_cursor_that_no_replay_has_put_there_ends_it(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from functools import cache, partial
+
 import click
 
 from logstore.cli.interrupts import Interrupts
@@ -55,15 +59,14 @@ def replay(
         timeout_s=timeout_s,
     )
     with spark_session("replay", master, conf) as spark, Interrupts() as interrupts:
-        work = Replay(spark, options)
+        work = Replay(spark, options, pause=partial(_stand_by, interrupts, cache(say)))
         end_lsn = work.last_lsn if last_lsn is None else min(last_lsn, work.last_lsn)
         first = work.done_lsn() + 1
-        last = first - 1
         with Bar("replay", total := work.pending_bytes(end_lsn)) as bar:
             for chunk in work.chunks(end_lsn):
-                last = chunk.last_lsn
-                bar.set(total * (last - first + 1) // max(1, end_lsn - first + 1))
+                bar.set(total * (chunk.last_lsn - first + 1) // max(1, end_lsn - first + 1))
                 interrupts.look()
+        last = work.done_lsn()
     if json_path is not None:
         document = {"name": work.name, "first_lsn": first, "last_lsn": last}
         write_json(document, json_path)
@@ -71,3 +74,10 @@ def replay(
         say(f"nothing to replay after LSN {last} of the source")
     else:
         say(f"LSN {first} to {last} of the source are replayed as {work.name}")
+
+
+def _stand_by(interrupts: Interrupts, say_once: Callable[[str], None], seconds: float) -> None:
+    """While another replay of the same name goes on."""
+    say_once("another replay of this name goes on: this one stands by")
+    with interrupts.allowed():
+        time.sleep(seconds)
