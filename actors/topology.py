@@ -91,6 +91,9 @@ class Counter(IntEnum):
     CHILD_RESTARTS = 27  # replicators and egress started again
     FRAMES_DAMAGED = 28  # messages of peers and clients whose envelope's CRC failed
     REQUESTS_INVALID = 29  # whole requests of clients answered INVALID_REQUEST or newer version
+    # Entries that this replica had flushed and acknowledged and does not have: its folder is an
+    # older copy, or its device forgot
+    FLUSHED_LOST = 30
 
 
 def counter_of(why: FormatError | Silence) -> Counter:
@@ -102,9 +105,21 @@ def counter_of(why: FormatError | Silence) -> Counter:
 FACTS = ("pid", "loops", "cpu_permille", "rss_bytes")
 
 
+CLOCK = "clock"
+SKEW_ZERO_MS = 1 << 62
+
+
+def clock_slot(node: NodeId) -> str:
+    """How far a replica's clock is ahead of a majority's, in ms above `SKEW_ZERO_MS`; 0: not known.
+    Only a leader knows (G2)."""
+    return f"{CLOCK}.{node}"
+
+
 def counter_names(node: NodeId, nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
-    """Names of all slots: the counters, then pid, loops, cpu and memory of each process."""
+    """Names of all slots: the counters, pid, loops, cpu and memory of each process, the clock of
+    each replica."""
     names = [counter.name.lower() for counter in Counter]
     for process in (SUPERVISOR, *processes(node, nodes)):
         names += [f"{process}.{fact}" for fact in FACTS]
+    names += map(clock_slot, nodes)
     return tuple(names)

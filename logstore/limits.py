@@ -100,6 +100,9 @@ STALL_DOUBLINGS_MAX = 4
 # For so long it begins no election then. The others need up to two to notice, and one or two more
 # each time their votes split.
 QUIET_ELECTION_TIMEOUTS = 6
+# How far a leader's wall clock counts beyond a majority's (G2): far above what NTP leaves, and what
+# a heartbeat answer takes to arrive. A clock that is off by more is named.
+CLOCK_AHEAD_MAX_NS = 1_000_000_000
 # Descriptors a replicator keeps per stream: 4,096 x about 300 B; older entries are read from the
 # files.
 DESCRIPTORS_KEPT = 4_096

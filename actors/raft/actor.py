@@ -66,6 +66,7 @@ from logstore.storage.log_reader import LogReader
 STOP_TRANSFER_ID = 0
 HOUSE_EVERY_NS = 10_000_000
 NEVER_NS = 1 << 62
+NS_PER_MS = 1_000_000
 
 CoreType = Callable[[RaftConfig, RecoveredLog, LogView, Random], RaftCore]
 
@@ -97,6 +98,9 @@ class RaftActor:
         self._faulty_lsns = FaultyLsns()
         self._ingress_loops = station.slot(f"{topology.INGRESS}.loops")
         self._ingress_seen = (0, 0)
+        self._clock_slots = [
+            (node, station.slot(topology.clock_slot(node))) for node in station.nodes
+        ]
         self._ingress_patience_ns = 2 * station.config.raft.election_timeout_ns
         self._is_disk_full = False  # as the writer said before there was a core
         self._delay = ""  # why the writer's recovery, or its bootstrap, is not done yet
@@ -115,7 +119,7 @@ class RaftActor:
         core = self._core
         if core is not None:
             if received or now_ns >= core.deadline_ns:
-                self._step(core, Tick(now_ns))
+                self._tick(core)
         elif self._birth is not None and now_ns >= self._birth.deadline_ns:
             self._birth.tick(now_ns)
         for message in received:
@@ -199,6 +203,9 @@ class RaftActor:
                 reason = "this replica is not ready"
                 self._send(TransferAnswered(message.request_id, False, reason))
 
+    def _tick(self, core: RaftCore) -> None:
+        self._step(core, Tick(self._now_ns, self._station.host.clock.wall_ns()))
+
     def _step(self, core: RaftCore, event: Event) -> None:
         for effect in core.step(event):
             match effect:
@@ -235,7 +242,7 @@ class RaftActor:
             return
         self._slots[Counter.LOG_START_LSN] = recovered.start_next_lsn
         self._core = core = self._make_core(recovered)
-        self._step(core, Tick(self._now_ns))
+        self._tick(core)
         if self._is_disk_full:
             self._step(core, DiskFullChanged(True))
 
@@ -355,6 +362,12 @@ class RaftActor:
         slots[Counter.TERM] = core.term
         slots[Counter.COMMIT_INDEX] = core.commit
         slots[Counter.LAST_INDEX] = core.last_index
+        if core.lost is not None:
+            slots[Counter.FLUSHED_LOST] = core.lost.acknowledged - core.lost.last_index
+        skews_ns = core.clock_skews_ns
+        for node, slot in self._clock_slots:
+            skew_ns = skews_ns.get(node)
+            slots[slot] = 0 if skew_ns is None else topology.SKEW_ZERO_MS + skew_ns // NS_PER_MS
 
     # --- the payload ring's account ---
 

@@ -13,6 +13,8 @@ from logstore.limits import FAULTY_LSNS_KEPT, STATUS_FAULTY_MAX
 from logstore.model import Index, Lsn, ReplicaState
 from logstore.raft.core import RaftCore
 
+NS_PER_MS = 1_000_000
+
 
 class FaultyLsns:
     """What was told of the LSNs of damaged entries. A status looks them up here: to read them from
@@ -85,7 +87,19 @@ def status_document(
             "persisted_index": core.persisted,
             "is_admitting": core.open_gen is not None,
             "match": {str(peer): match for peer, match in core.match.items()},
+            "lost_flushed": _lost_row(core),
+            "clock_skew_ms": {
+                str(node): skew_ns // NS_PER_MS for node, skew_ns in core.clock_skews_ns.items()
+            },
             "faulty": [faulty_lsns.row(*each) for each in core.faulty[:STATUS_FAULTY_MAX]],
             "faulty_count": len(core.faulty),
         }
     return StatusReported(request.request_id, msgspec.json.encode(facts))
+
+
+def _lost_row(core: RaftCore) -> dict[str, int] | None:
+    """Entries that this replica acknowledged and does not have."""
+    lost = core.lost
+    if lost is None:
+        return None
+    return {"first_index": lost.last_index + 1, "last_index": lost.acknowledged, "term": lost.term}

@@ -86,6 +86,8 @@ class SimulatedCluster:
             )
             for node in self.nodes
         }
+        clocks = [replica.clock for replica in self.replicas.values()]
+        self.ledger.stamps.read_clocks = lambda: [clock.wall_ns() for clock in clocks]
         self.watch.on_news = lambda node: self.replicas[node].expect(EGRESS)
         self.clients: dict[str, Process] = {}
 

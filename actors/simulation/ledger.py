@@ -64,7 +64,7 @@ class Ledger:
         known = KnownEntries(findings)
         self._claims = claims = DiskClaims(findings, replicas, durability)
         holders = Holders(majority=majority, count=claims.count_holders)
-        self._sessions = Sessions()
+        self._sessions, self.stamps = Sessions(), known.stamps
         self._committed = CommittedLog(findings, known, ProducerOrder(self._sessions), holders)
         self._elections = Elections(findings, self._committed, durability, majority=majority)
         self._rings = RingRanges(findings, known, self._sessions, read_ring, ring_bytes)

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from actors.topology import FACTS, Counter
+from actors.topology import CLOCK, FACTS, SKEW_ZERO_MS, Counter
 
 # What may fall or stand for a state; the rest only grows within an incarnation.
 GAUGES = frozenset(
@@ -26,6 +26,7 @@ GAUGES = frozenset(
         Counter.COMMIT_INDEX,
         Counter.LAST_INDEX,
         Counter.DISK_FULL,
+        Counter.FLUSHED_LOST,
     }
 )
 _CPU_PER_PERMILLE = 0.001
@@ -55,6 +56,19 @@ class CounterCollector(Collector):
             family.add_metric([self._node], value)
             yield family
         yield from self._process_facts(values)
+        yield self._clocks(values)
+
+    def _clocks(self, values: Mapping[str, int]) -> Metric:
+        family = GaugeMetricFamily(
+            "logstore_clock_skew_seconds",
+            "how far the clock of node `of` is ahead of a majority's, by its leader",
+            labels=["node", "of"],
+        )
+        for key, value in values.items():
+            kind, _, node = key.partition(".")
+            if kind == CLOCK and value:
+                family.add_metric([self._node, node], (value - SKEW_ZERO_MS) / 1_000)
+        return family
 
     def _process_facts(self, values: Mapping[str, int]) -> Iterator[Metric]:
         for fact in FACTS:

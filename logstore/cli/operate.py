@@ -20,6 +20,7 @@ from logstore.cli.output import Terminal, say, write_json
 from logstore.client.client import LogClient, connect
 from logstore.client.verification import Verification
 from logstore.errors import LogStoreError
+from logstore.limits import CLOCK_AHEAD_MAX_NS
 from logstore.model import FIRST_LSN
 
 RANGES_SHOWN = 4  # damaged ranges in a row of a table
@@ -136,14 +137,45 @@ def _print_status(found: dict[str, Any]) -> None:
 
 
 def _trouble(row: dict[str, Any]) -> str:
-    """Why a replica takes no part, or takes no appends; empty if it does."""
+    """Why a replica takes no part, or takes no appends, or what else is wrong; empty if nothing
+    is."""
     full = "its disk is full: free some space" if row.get("is_disk_full") else ""
     empty = ""
     if row.get("state") == "empty" and not row.get("refusal"):
         empty = (
             "runs, and is part of no cluster yet: `logstore init` forms it where auto_init = false"
         )
-    return "; ".join(filter(None, (row.get("damage"), row.get("refusal"), full, empty)))
+    parts = (
+        row.get("damage"),
+        row.get("refusal"),
+        _lost_words(row),
+        full,
+        empty,
+        _clock_words(row),
+    )
+    return "; ".join(filter(None, parts))
+
+
+def _lost_words(row: dict[str, Any]) -> str:
+    """What a replica acknowledged and does not have."""
+    lost = row.get("lost_flushed")
+    if not lost:
+        return ""
+    return (
+        f"has LOST entries {lost['first_index']} to {lost['last_index']}, which it had flushed and "
+        "acknowledged: its data folder is an older copy, or its device forgot what it had flushed"
+    )
+
+
+def _clock_words(row: dict[str, Any]) -> str:
+    """Whose clocks are off by more than a second, as the leader knows."""
+    skews = row.get("clock_skew_ms") or {}
+    off = [
+        f"node {node} by {skew_ms / 1_000:+.1f} s"
+        for node, skew_ms in skews.items()
+        if abs(skew_ms) > CLOCK_AHEAD_MAX_NS // 1_000_000
+    ]
+    return f"clocks are off (set them right): {', '.join(off)}" if off else ""
 
 
 def _print_verification(found: Verification) -> None:

@@ -59,13 +59,17 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """How the fields of one message type lie in its body: fixed fields, then the tail, if any.
+    """How the fields of one message type lie in its body: fixed fields, then the tail, if any, or
+    fields that were added later.
 
-    The tail is a whole number of `tail_unit` bytes. `is_lossy`: packing can change a value.
+    The tail is a whole number of `tail_unit` bytes. `later`: integers that are left out where all
+    of them are 0, so that a message without them has the bytes that it had before there were any.
+    `is_lossy`: packing can change a value.
     `bounded`: fields of at most POSITION_MAX. `frame_max_bytes`: of the whole first frame."""
 
     cls: type[Any]
     fixed: struct.Struct
+    later: struct.Struct
     has_tail: bool
     tail_unit: int
     is_lossy: bool
@@ -79,9 +83,16 @@ _M = TypeVar("_M")
 
 
 def register(
-    type_number: int, cls: type[Any], fixed: str, *, has_tail: bool = False, tail_unit: int = 1
+    type_number: int,
+    cls: type[Any],
+    fixed: str,
+    *,
+    later: str = "",
+    has_tail: bool = False,
+    tail_unit: int = 1,
 ) -> None:
-    """Declare a message: its number, class and the struct format of its fields but a bytes tail."""
+    """Declare a message: its number, class and the struct format of its fields but a bytes tail.
+    `later`: of its last fields, which older versions neither send nor know."""
     if type_number in _BY_TYPE or cls in _BY_CLASS:
         raise ValueError(f"message {type_number} {cls.__name__} is registered twice")
     names = cls.__struct_fields__
@@ -92,6 +103,7 @@ def register(
     layout = Layout(
         cls=cls,
         fixed=struct.Struct("<" + fixed),
+        later=struct.Struct("<" + later),
         has_tail=has_tail,
         tail_unit=tail_unit,
         is_lossy="?" in fixed or "s" in fixed,
@@ -143,6 +155,8 @@ def _encode_body(layout: Layout, message: msgspec.Struct) -> bytes:
         if len(tail) % layout.tail_unit:
             name = layout.cls.__name__
             raise InvalidRequest(f"{name}: {len(tail)} bytes of rows of {layout.tail_unit}")
+    elif layout.later.size:
+        values, tail = _split_later(layout, values)
     try:
         fixed = layout.fixed.pack(*values)
     except struct.error as error:
@@ -155,6 +169,16 @@ def _encode_body(layout: Layout, message: msgspec.Struct) -> bytes:
         name = layout.cls.__name__
         raise InvalidRequest(f"{name} of {size} bytes, at most {layout.frame_max_bytes}")
     return body
+
+
+def _split_later(layout: Layout, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], bytes]:
+    """The fields that were there from the first version, and the bytes of the others."""
+    first = len(layout.fixed.format) - 1  # a letter each, behind the order of bytes
+    later = values[first:]
+    try:
+        return values[:first], layout.later.pack(*later) if any(later) else b""
+    except struct.error as error:
+        raise InvalidRequest(f"{layout.cls.__name__}: {error}") from error
 
 
 def decode_message(frame: bytes | memoryview) -> tuple[Envelope, Any]:
@@ -199,11 +223,17 @@ def decode_message(frame: bytes | memoryview) -> tuple[Envelope, Any]:
 def _decode_body(layout: Layout, body: memoryview) -> Any:
     """Hot."""
     size, tail_size = layout.fixed.size, len(body) - layout.fixed.size
-    if tail_size and (tail_size < 0 or not layout.has_tail):
+    later_size = layout.later.size
+    if (tail_size and not layout.has_tail and tail_size != later_size) or tail_size < 0:
         raise FormatError(f"{layout.cls.__name__} body of {len(body)} bytes, fixed part is {size}")
     if tail_size and tail_size % layout.tail_unit:
         raise FormatError(f"{layout.cls.__name__}: its rows are {layout.tail_unit} bytes each")
     values = layout.fixed.unpack_from(body)
+    if later_size:
+        later = layout.later.unpack(body[size:] if tail_size else bytes(later_size))
+        if tail_size and not any(later):
+            raise FormatError(f"{layout.cls.__name__}: later fields that say nothing")
+        values += later
     for position in layout.bounded:
         if values[position] > POSITION_MAX:
             raise FormatError(f"{layout.cls.__name__}: {values[position]} is above {POSITION_MAX}")

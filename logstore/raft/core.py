@@ -28,6 +28,7 @@ from logstore.format.peer_messages import (
 from logstore.limits import TERM_JUMP_MAX
 from logstore.model import Index, Lsn, NodeId, Role, Term
 from logstore.raft import (
+    clocks,
     commit,
     election,
     following,
@@ -57,7 +58,7 @@ from logstore.raft.events import (
 )
 from logstore.raft.log_view import LogView, RecoveredLog
 from logstore.raft.settings import RaftConfig
-from logstore.raft.state import State
+from logstore.raft.state import Lost, State
 
 
 class RaftCore:
@@ -183,6 +184,17 @@ class RaftCore:
         }
 
     @property
+    def lost(self) -> Lost | None:
+        """What this replica had acknowledged and does not have, if it was told so."""
+        return self._state.lost
+
+    @property
+    def clock_skews_ns(self) -> dict[NodeId, int]:
+        """How far each clock is ahead of a majority's, as its leader knows; empty elsewhere."""
+        state, leading = self._state, self._state.leading
+        return {} if leading is None else clocks.skews_ns(state, leading)
+
+    @property
     def open_gen(self) -> int | None:
         """The gen that is admitted now, if any."""
         admission = self._state.admission
@@ -202,6 +214,7 @@ class RaftCore:
 def _dispatch(state: State, event: Event) -> None:
     match event:
         case Tick():
+            state.wall_ns = event.wall_ns
             _on_tick(state, event.now_ns)
         case Proposed():
             replication.on_proposed(state, event)
@@ -284,10 +297,7 @@ def _on_control(state: State, sender: NodeId, boot: int, message: ControlMessage
         case Heartbeat():
             _follow_newer(state, message.term)
             if message.term < state.term:
-                first, last = state.faulty.first_range
-                last_index = state.log.last_index
-                reply = HeartbeatReply(state.term, message.round, last_index, first, last)
-                state.answer(sender, reply)
+                following.answer_heartbeat(state, sender, message.round)
             else:
                 following.on_heartbeat(state, sender, message)
         case HeartbeatReply():

@@ -15,9 +15,10 @@ from logstore.model import Index, NodeId, Term
 
 class Tick(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=100):
     """Time passes: `now_ns` of the monotonic clock. Every other event happens at the last Tick's
-    time."""
+    time. `wall_ns`: the wall clock then; 0: not known. It decides nothing but stamps (G2)."""
 
     now_ns: int
+    wall_ns: int = 0
 
 
 class Proposed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=101):

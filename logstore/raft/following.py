@@ -19,7 +19,7 @@ from logstore.format.peer_messages import (
 )
 from logstore.limits import DEFERRED_EVENTS_MAX
 from logstore.model import NO_INDEX, Index, NodeId, Role, Term
-from logstore.raft import commit
+from logstore.raft import amnesia, commit
 from logstore.raft.effects import Persist, StreamAccepted, Truncate
 from logstore.raft.events import AppendReceived
 from logstore.raft.log_view import Position
@@ -40,17 +40,23 @@ def on_heartbeat(state: State, sender: NodeId, beat: Heartbeat) -> None:
     """Leadership, commit news and a quorum round; it verifies the prev tuple it carries, no more
     (V2)."""
     hear_leader(state, sender)
+    amnesia.look(state, sender, beat.prev_index)
     prev = Position(beat.prev_index, beat.prev_term, beat.prev_next_lsn, beat.prev_chain)
     if prev.index > state.verified and _matches(state, prev):
         state.verified = prev.index
     commit.follow_commit(state, beat.commit)
     if beat.round == NO_ROUND:
         return
-    first, last = state.faulty.first_range
-    reply = HeartbeatReply(beat.term, beat.round, state.log.last_index, first, last)
-    state.answer(sender, reply)
+    answer_heartbeat(state, sender, beat.round)
     if state.claimed_match > max(beat.prev_index, state.log.start.index):
         commit.repeat_match(state, state.claimed_match)
+
+
+def answer_heartbeat(state: State, sender: NodeId, round_: int) -> None:
+    """That we live, in which term, how our log is and what time it is here."""
+    first, last = state.faulty.first_range
+    facts = (state.log.last_index, first, last, state.wall_ns)
+    state.answer(sender, HeartbeatReply(state.term, round_, *facts))
 
 
 def answer_stale(state: State, sender: NodeId, term: Term, stream: int) -> None:

@@ -27,6 +27,8 @@ class Progress:
     last_index: Index = NO_INDEX
     faulty_first: Index = NO_INDEX
     faulty_last: Index = NO_INDEX
+    clock_ahead_ns: int = 0  # its wall clock, less our monotonic clock when we heard of it
+    clock_heard_ns: int | None = None  # when that was
 
     @property
     def is_whole(self) -> bool:

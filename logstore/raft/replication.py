@@ -17,7 +17,7 @@ from logstore.format.peer_messages import (
     HeartbeatReply,
 )
 from logstore.model import EntryKind, Index, NodeId, Role
-from logstore.raft import commit, gate, read_index, role, stall
+from logstore.raft import clocks, commit, gate, read_index, role, stall
 from logstore.raft.effects import Accepted, Committed, Describe, Lead, Log, Persist, Rewind
 from logstore.raft.events import Proposed
 from logstore.raft.progress import Progress
@@ -77,8 +77,9 @@ def append_entry(
     ring_end: int,
     wall_ns: int,
 ) -> EntryHeader:
-    """Put one entry at the end of the leader's log. Times never go back (G2)."""
+    """Put one entry at the end of the leader's log."""
     last, before = state.log.last, state.log.last_header
+    previous_ns = 0 if before is None else before.timestamp_ns
     body_size = ring_end - ring_start
     header = EntryHeader(
         kind=int(kind),
@@ -87,7 +88,7 @@ def append_entry(
         index=Index(last.index + 1),
         prev_term=last.term,
         first_lsn=last.next_lsn,
-        timestamp_ns=wall_ns if before is None else max(before.timestamp_ns, wall_ns),
+        timestamp_ns=clocks.stamp_ns(state, previous_ns=previous_ns, wall_ns=wall_ns),
         cumulative_bytes=body_size + (0 if before is None else before.cumulative_bytes),
         prev_chain=last.chain,
         body_size=body_size,
@@ -136,6 +137,8 @@ def on_heartbeat_reply(state: State, sender: NodeId, boot: int, reply: Heartbeat
     progress = leading.progress[sender]
     _hear(state, progress, boot)
     progress.has_replied = True
+    if reply.round > progress.round_answered:
+        clocks.hear(state, progress, reply.clock_ns)
     progress.round_answered = max(progress.round_answered, min(reply.round, leading.round))
     if reply.last_index != progress.last_index:
         stall.on_moved(state, leading, progress)  # it has accepted something, or truncated
@@ -185,6 +188,7 @@ def beat(state: State, leading: Leading) -> None:
     """One heartbeat to every peer, and with it a new round (W8)."""
     leading.heartbeat_deadline_ns = state.now_ns + state.config.heartbeat_ns
     leading.round += 1
+    clocks.tell(state, leading)
     read_index.on_round_begun(state, leading)
     for progress in leading.progress.values():
         _send_heartbeat(state, progress, round_=leading.round)

@@ -58,6 +58,7 @@ class Leading:
     round: int = 0
     moved_ns: int = 0  # when something last brought a commit nearer, or nothing was uncommitted
     has_tried_level: bool = False  # a handover because nothing moved
+    skew_told_ns: dict[NodeId, int] = field(default_factory=dict)  # when its clock was named last
     reads: deque[Read] = field(default_factory=deque)
     transfer: Transfer | None = None
 
@@ -85,6 +86,17 @@ class Following:
 
 
 @dataclass(slots=True)
+class Lost:
+    """Entries that this replica had acknowledged in `term` and does not have. `told_ns`: when the
+    log named it last."""
+
+    acknowledged: Index
+    last_index: Index
+    term: Term
+    told_ns: int | None
+
+
+@dataclass(slots=True)
 class Shown:
     """What readers may see (V3, V4)."""
 
@@ -94,13 +106,13 @@ class Shown:
 
 
 class State:
-    """Everything the core knows. `now_ns` is the last tick's time."""
+    """Everything the core knows. `now_ns` and `wall_ns` are the last tick's times."""
 
     __slots__ = (
         "admission", "alarmed_ns", "alarmed_text", "campaign", "commit", "config", "deferred",
         "dropped", "faulty", "following", "handed_over", "is_disk_full", "lead_count", "leader",
-        "leading", "log", "meta", "now_ns", "out", "persists", "random", "role", "shown", "stalls",
-        "started", "verified",
+        "leading", "log", "lost", "meta", "now_ns", "out", "persists", "random", "role", "shown",
+        "stalls", "started", "verified", "wall_ns",
     )  # fmt: skip
 
     def __init__(
@@ -127,10 +139,12 @@ class State:
         self.admission = Admission()
         self.deferred: list[AppendReceived] = []
         self.shown = Shown()
+        self.lost: Lost | None = None
         self.lead_count = 0
         self.is_disk_full = False
         self.started = False
         self.now_ns = 0
+        self.wall_ns = 0
         self.alarmed_ns: int | None = None
         self.alarmed_text: str | None = None
         self.dropped = 0

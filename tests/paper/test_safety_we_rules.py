@@ -354,6 +354,7 @@ def test_g2_timestamps_never_go_back_and_sizes_add_up() -> None:
     node = OneNode(rows=rows_of([1, 1]), term=1)
     (noop,) = of_type(node.lead(), Persist)
     headers = [noop.header]
+    node.hear(2, HeartbeatReply(Term(2), 1, Index(2), Index(0), Index(0), 60))
     for prop, wall in enumerate((50, 40, 60)):
         (persist,) = of_type(node.propose(prop, wall_ns=wall, size=7), Persist)
         headers.append(persist.header)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from actors import topology
-from actors.messages import LogRecovered
+from actors.messages import LogRecovered, StatusReported, StatusRequested
 from actors.raft import RaftActor
 from actors.topology import Counter
 from logstore.format.entry import EntryHeader, chain_start
@@ -124,6 +126,13 @@ class RaftStage:
         while some := self.stage.heard(topology.RAFT, target):
             found += some
         return found
+
+    def status(self) -> dict:
+        """Raft's part of what `logstore status` shows."""
+        self.say(topology.INGRESS, StatusRequested(9), lane=topology.CONTROL)
+        heard = self.heard(topology.INGRESS)
+        [reported] = [each for each in heard if isinstance(each, StatusReported)]
+        return msgspec.json.decode(reported.document)
 
     def free(self) -> int:
         """FREE after the next housekeeping."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from logstore.errors import (
     DamagedMessage,
@@ -39,6 +40,7 @@ from logstore.format.message import (
 from logstore.format.peer_messages import (
     Append,
     AppendFrame,
+    HeartbeatReply,
     InitStatus,
     PreVoteReply,
     PreVoteRequest,
@@ -111,6 +113,23 @@ def test_a_body_of_another_size_is_refused_even_with_a_good_crc() -> None:
         frame = bytearray(encoded(DoneReply(1)))[:ENVELOPE_SIZE] + bytes(size)
         with pytest.raises(FormatError, match="fixed part is 8"):
             decode_message(resealed(frame))
+
+
+def test_a_field_that_came_later_is_left_out_where_it_says_nothing() -> None:
+    without = HeartbeatReply(1, 2, 3, 4, 5)
+    plain, told = encoded(without), encoded(replace(without, clock_ns=6))
+    assert len(plain) == len(told) - 8 == ENVELOPE_SIZE + 40
+    assert [decode_message(each)[1].clock_ns for each in (plain, told)] == [0, 6]
+    with pytest.raises(FormatError, match="later fields that say nothing"):
+        decode_message(altered(replace(without, clock_ns=6), ENVELOPE_SIZE + 40, bytes(8)))
+    for size in (1, 7, 9, 16):
+        frame = bytearray(plain) + b"\1" * size
+        with pytest.raises(FormatError, match="fixed part is 40"):
+            decode_message(resealed(frame))
+    with pytest.raises(FormatError, match="is above"):
+        decode_message(altered(replace(without, clock_ns=6), ENVELOPE_SIZE + 40, b"\xff" * 8))
+    with pytest.raises(InvalidRequest):
+        encoded(replace(without, clock_ns=1 << 64))
 
 
 def test_a_fact_is_zero_or_one() -> None:

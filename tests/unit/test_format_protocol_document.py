@@ -38,7 +38,7 @@ TYPES = {"Q": "u64", "I": "u32", "?": "u8"}
 def row_of(number: int, cls: type[Any]) -> str:
     """The line of a message's table, from its registration."""
     layout = message._BY_TYPE[number]
-    codes = re.findall(r"\d+s|[A-Z?]", layout.fixed.format)
+    codes = re.findall(r"\d+s|[A-Z?]", layout.fixed.format + layout.later.format)
     types = [f"bytes[{code[:-1]}]" if code.endswith("s") else TYPES[code] for code in codes]
     types += ["tail"] * layout.has_tail
     fields = zip(cls.__struct_fields__, types, strict=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from actors import topology
@@ -12,8 +11,6 @@ from actors.messages import (
     InitRequested,
     ProcessGone,
     RecoveryDelayed,
-    StatusReported,
-    StatusRequested,
     StopReady,
     StopRequested,
 )
@@ -57,9 +54,7 @@ def of(kind, messages):
 
 
 def status(raft):
-    raft.say(topology.INGRESS, StatusRequested(9), lane=topology.CONTROL)
-    [reported] = of(StatusReported, raft.heard(topology.INGRESS))
-    return msgspec.json.decode(reported.document)
+    return raft.status()
 
 
 def entry(term, index=1, body=b""):

@@ -124,7 +124,7 @@ def test_the_log_refuses_what_does_not_follow_and_what_is_not_there() -> None:
 
 
 def test_texts_name_fields_messages_times_and_chains() -> None:
-    assert describe(Tick(1_500_000)) == "Tick now=1.5ms"
+    assert describe(Tick(1_500_000)) == "Tick now=1.5ms wall=0ms"
     assert describe(EntryRotted(Index(3))) == "EntryRotted index=3"
     reply = VoteReply(Term(2), True)
     assert describe(Send(NodeId(2), reply)) == "Send to 2: VoteReply term=2 is_granted=yes"

@@ -15,12 +15,13 @@ from actors.supervisor.http_listener import (
     HttpListener,
 )
 from actors.supervisor.metrics import make_renderer
-from actors.topology import counter_names
+from actors.topology import SKEW_ZERO_MS, clock_slot, counter_names
 from logstore.errors import InvalidRequest
 from logstore.model import NodeId
 
 VALUES = dict.fromkeys(counter_names(NodeId(1), (NodeId(1), NodeId(2))), 0)
 VALUES |= {"visible": 8, "fetches": 3, "raft.cpu_permille": 250, "raft.pid": 77}
+VALUES |= {"flushed_lost": 4, clock_slot(NodeId(2)): SKEW_ZERO_MS - 1_500}
 
 
 @pytest.fixture
@@ -58,6 +59,9 @@ def test_a_scrape_shows_counters_gauges_and_processes(listener: HttpListener) ->
     assert 'logstore_visible{node="1"} 7.0' in answer
     assert 'logstore_fetches_total{node="1"} 3.0' in answer
     assert 'logstore_process_cpu_cores{node="1",process="raft"} 0.25' in answer
+    assert 'logstore_flushed_lost{node="1"} 4.0' in answer
+    assert 'logstore_clock_skew_seconds{node="1",of="2"} -1.5' in answer
+    assert 'of="1"' not in answer, "not known"
     assert 'logstore_process_pid{node="1",process="raft"} 77.0' in answer
 
 

@@ -8,6 +8,7 @@ names an entry together with everything before it.
 from __future__ import annotations
 
 from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers.stamps import Stamps
 from logstore.format.entry import EntryHeader
 from logstore.raft.log_view import Position, RecoveredLog
 
@@ -15,10 +16,11 @@ from logstore.raft.log_view import Position, RecoveredLog
 class KnownEntries:
     """Every entry that some replica ordered written in this run."""
 
-    __slots__ = ("_chain_by_place", "_findings", "bodies", "headers")
+    __slots__ = ("_chain_by_place", "_findings", "bodies", "headers", "stamps")
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
+        self.stamps = Stamps(findings)
         self.headers: dict[int, EntryHeader] = {}  # by chain
         self.bodies: dict[int, bytes] = {}  # by chain; those whose bytes the harness could read
         self._chain_by_place: dict[tuple[int, int], int] = {}  # by (term, index)
@@ -28,6 +30,7 @@ class KnownEntries:
         if chain in self.headers:
             return
         self.headers[chain] = header
+        self.stamps.on_entry(header, self.headers.get(header.prev_chain), at_ns)
         if header.chain() != chain:
             self._findings.report(
                 Invariant.I3, f"{header} is stored with the chain {chain:#x}", at_ns

@@ -67,10 +67,18 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "time-goes-back-with-the-clock",
         "SAFETY G2",
-        f"{REPLICATION}:append_entry",
-        "wall_ns if before is None else max(before.timestamp_ns, wall_ns)",
-        "wall_ns",
+        "logstore.raft.clocks:stamp_ns",
+        "max(previous_ns, min(wall_ns, counted_ns + CLOCK_AHEAD_MAX_NS))",
+        "min(wall_ns, counted_ns + CLOCK_AHEAD_MAX_NS)",
         "stamps follow the leader's clock wherever it goes",
+    ),
+    mutant(
+        "leaders-clock-counts-whatever-it-says",
+        "SAFETY G2",
+        "logstore.raft.clocks:stamp_ns",
+        "min(wall_ns, counted_ns + CLOCK_AHEAD_MAX_NS)",
+        "wall_ns",
+        "one clock that is hours ahead is in every later stamp",
     ),
     # --- the follower matches ---
     mutant(

@@ -38,6 +38,8 @@ from logstore.raft.events import (
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.stage import ELECTION_NS, Stage, batch_of
 
+SECOND_NS = 1_000_000_000
+
 TERMS = Collection()
 breaks = TERMS.breaks
 
@@ -340,6 +342,32 @@ def a_leader_waits_longer_once_it_gave_up_in_vain(stage: Stage, is_broken: bool)
     for half in range(1, 16):
         stage.step(1, Tick(in_office_ns + half * (ELECTION_NS // 2 + 1_000)))
         stage.step(1, replied(2, half, term=3))
+
+
+# --- times ---
+
+
+@breaks("I6", says="entry 2 of term 1 has a time 5.0 s beyond what a majority's clocks say")
+def an_entry_has_the_time_of_one_clock_that_is_ahead(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    clocks = [0, -SECOND_NS, -6 * SECOND_NS]
+    if is_broken:
+        clocks[1] = -5 * SECOND_NS
+    stage.ledger.stamps.read_clocks = lambda: [stage.now_ns + each for each in clocks]
+    stage.data(1, batch_of(0))
+
+
+@breaks("I6", says="entry 4 of term 1 has a time")
+def what_a_majority_said_long_ago_is_no_excuse(stage: Stage, is_broken: bool) -> None:
+    """Its clocks went back, which the leader may have heard late, or not at all."""
+    stage.elect_first()
+    clocks = [0, 0, 0]
+    stage.ledger.stamps.read_clocks = lambda: [stage.now_ns + each for each in clocks]
+    stage.data(1, batch_of(0))
+    clocks[1:] = [-60 * SECOND_NS, -60 * SECOND_NS]
+    stage.data(1, batch_of(1))
+    stage.now_ns += (30 if is_broken else 10) * SECOND_NS
+    stage.data(1, batch_of(2))
 
 
 # --- acts ---
