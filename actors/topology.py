@@ -94,6 +94,9 @@ class Counter(IntEnum):
     # Entries that this replica had flushed and acknowledged and does not have: its folder is an
     # older copy, or its device forgot
     FLUSHED_LOST = 30
+    SESSIONS = 31  # open sessions; this and the next two are 0 on a replica that does not lead
+    SESSION_NAMES_KEPT = 32  # names of monotone sessions that were idle for too long (E8)
+    CLIENT_BYTES_LENT = 33  # bytes of batches read and not committed yet (W6)
 
 
 def counter_of(why: FormatError | Silence) -> Counter:

@@ -21,6 +21,9 @@ HEARTBEAT_MAX_NS = 10_000_000_000
 # One lost heartbeat and a flush that takes long must not look like a death.
 ELECTION_PER_HEARTBEAT_MIN = 5
 SEGMENT_RECORDS_MIN = 256
+# Below, a pause of a producer ends its session; above, no time of the log gets there.
+SESSION_EXPIRY_MIN_NS = 60_000_000_000
+SESSION_EXPIRY_MAX_NS = 36_500 * 86_400_000_000_000
 BATCHES_PER_SEGMENT_MIN = 4
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -143,6 +146,11 @@ def _check_limits(config: Config) -> None:
         "limits.client_memory",
         f"is {bounds.client_memory}, less than one session_window of "
         f"{bounds.session_window}; raise it",
+    )
+    _require(
+        SESSION_EXPIRY_MIN_NS <= bounds.session_expiry_ns <= SESSION_EXPIRY_MAX_NS,
+        "limits.session_expiry",
+        f"is {bounds.session_expiry}; it must be between 1min and 36500d",
     )
     _check_ring(config)
 

@@ -40,21 +40,31 @@ COMMAND_RING_BYTES = 1 * MIB
 ROWS_KEPT = 8_192
 # Appends held by raft while the term they need is being flushed.
 DEFERRED_EVENTS_MAX = 1_024
-# Session table (E1): 131,072 window rows x about 100 B = 13 MB.
+# Session table (E1): every session has the least window, and larger ones share what is extra:
+# 12,288 x 16 + 131,072 window rows x about 250 B = 82 MB, on a leader whose windows are all full.
+SESSIONS_MAX = 12_288
 SESSION_WINDOW_MIN = 16
 SESSION_WINDOW_MAX = 4_096
-SESSION_WINDOW_SUM_MAX = 131_072
+SESSION_WINDOW_EXTRA_MAX = 131_072
 SESSION_NAME_MAX_BYTES = 255
 # Named cursors: 256 x 272 B = 68 KiB in every SESSION snapshot and in every list of them. Far above
 # what archives and pipelines of one log need; above it, each snapshot and list would grow.
 CURSORS_MAX = 256
 CURSOR_NAME_MAX_BYTES = 255
-# Unacknowledged bytes granted to one session, and to all (W6).
+# Names of monotone sessions that were idle for too long: 16,384 x at most 280 B in each snapshot.
+# With so many, none expires any more: forgetting one would let its name begin anew.
+KEPT_NAMES_MAX = 16_384
+# Unacknowledged bytes of one session at most, and of all that a leader has read (W6).
 SESSION_WINDOW_BYTES = 32 * MIB
 CLIENT_MEMORY_BYTES = 1024 * MIB
 # SESSION snapshots (E6): at most this much is folded when admission opens.
 SNAPSHOT_EVERY_BYTES = 256 * MIB
 SNAPSHOT_EVERY_BATCHES = 131_072
+# One part of a snapshot, if group_max is not below: 10 ms of encoding in ingress' loop.
+SNAPSHOT_PART_MAX_BYTES = 256 * KIB
+# OPENs and changes of cursors that are taken before appends must have had their turn. Each is a
+# group of its own; without a bound a client that asks for ever would hold up every append.
+REQUESTS_BEFORE_APPENDS_MAX = 16
 # Rebuilding the session table yields after this long (E5).
 REBUILD_SLICE_NS = 2_000_000
 # Tail groups above this are a notice (V8).

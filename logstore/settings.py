@@ -111,7 +111,7 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bounds, in bytes. The same on every node: a batch that one takes, all must.
+    """Bounds, most of them in bytes. The same on every node: a batch that one takes, all must.
 
     Attributes:
         batch_max: The largest batch, whole. A size, 4 KiB to 16 MiB. One above
@@ -123,8 +123,12 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         bulk_window: What a leader has in flight to one follower. A size.
         groups_in_flight: Groups a leader has between acceptance and commit; small, so that groups
             grow under load instead of queues.
-        client_memory: Unacknowledged bytes granted to all sessions of a node together. A size.
-        session_window: Unacknowledged bytes granted to one session. A size.
+        client_memory: What a leader has read of all producers together and not committed yet; what
+            they send beyond waits in their sockets. A size.
+        session_window: Unacknowledged bytes of one session at most; new sessions get less where
+            there are more than 32, `client_memory` shared by all, but at least `batch_max`. A size.
+        session_expiry: A session that was not used for so long of committed time, the timestamps of
+            entries, ends. What its name has committed stays known. A duration, a minute or more.
         fetch_max: The largest answer to one fetch, one whole batch excepted. A size.
     """
 
@@ -135,6 +139,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     groups_in_flight: int = limits.GROUPS_IN_FLIGHT_MAX
     client_memory: str = "1GiB"
     session_window: str = "32MiB"
+    session_expiry: str = "7d"
     fetch_max: str = "4MiB"
 
     @property
@@ -166,6 +171,10 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def session_window_bytes(self) -> int:
         return parse_size(self.session_window, key="limits.session_window")
+
+    @property
+    def session_expiry_ns(self) -> int:
+        return parse_duration(self.session_expiry, key="limits.session_expiry")
 
     @property
     def fetch_max_bytes(self) -> int:

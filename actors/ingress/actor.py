@@ -63,6 +63,8 @@ class IngressActor:
             ports.clock,
             group_max_bytes=limits.group_max_bytes,
             in_flight_max=limits.groups_in_flight,
+            batch_max_bytes=limits.batch_max_bytes,
+            lend_max_bytes=limits.client_memory_bytes,
         )
         self.admission = Admission(
             self._proposals,
@@ -72,6 +74,8 @@ class IngressActor:
                 client_memory_bytes=limits.client_memory_bytes,
                 session_window_bytes=limits.session_window_bytes,
             ),
+            session_expiry_ns=limits.session_expiry_ns,
+            snapshot_part_max_bytes=limits.group_max_bytes,
             open_log=ports.open_log,
             clock=ports.clock,
             slots=slots,
@@ -120,6 +124,7 @@ class IngressActor:
         work += self.admission.rebuild(now_ns, is_up_to_date=is_up_to_date)
         work += self._appends.do_work(now_ns)
         work += self.admission.propose()
+        self.admission.tell_counters()
         self._acks.flush()
         ports.to_raft.flush()
         ports.to_raft_bulk.flush()

@@ -17,24 +17,31 @@ import msgspec
 
 from actors.host import Clock
 from actors.ingress.acks import AckFeed
+from actors.ingress.expiry import Expiry
 from actors.ingress.groups import Group
 from actors.ingress.ports import Log, ToRaft
 from actors.ingress.proposals import Proposals
 from actors.ingress.rebuild import Rebuild
+from actors.ingress.snapshots import Snapshots
 from actors.messages import RotReported
 from actors.topology import Counter
 from logstore import limits
 from logstore.errors import CorruptData
 from logstore.format.cursor_entries import Cursor, encode_cursor
 from logstore.format.session_entries import ExpireEntry, OpenEntry, encode_expire, encode_open
+from logstore.limits import POSITION_MAX
 from logstore.model import NO_INDEX, NO_TERM, EntryKind
 from logstore.raft.effects import Accepted, AdmissionClosed, Admit, Committed, TermEnded
-from logstore.session.fold import encode_snapshot
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Session, WindowRow
 from logstore.session.table import SessionTable
 
 _log = logging.getLogger(__name__)
+
+# A log this close to the last LSN takes nothing any more. None gets there: a log begins in the
+# lower half of all LSNs, and a gen of 10**9 payloads/s would need two years for this rest.
+_LSNS_KEPT = 1 << 56
+_EXPIRED_AT_A_TIME = 4
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +61,8 @@ class Admission:
         acks: AckFeed,
         *,
         session_limits: SessionLimits,
+        session_expiry_ns: int,
+        snapshot_part_max_bytes: int,
         open_log: Callable[[], Log],
         clock: Clock,
         slots: memoryview,
@@ -74,14 +83,20 @@ class Admission:
         self._commit = NO_INDEX  # by Committed of self._term
         self._heard = Committed(NO_TERM, NO_INDEX)
         self._ready_index = NO_INDEX
-        self._batches_since_snapshot = 0
-        self._bytes_since_snapshot = 0
+        self._snapshots = Snapshots(part_max_bytes=snapshot_part_max_bytes)
+        self._expiry = Expiry(session_expiry_ns)
+        self._committed_ns = 0  # the stamp of the newest entry that is known to be committed
+        self._requests_taken = 0  # since appends had their turn
         self._waiting: dict[tuple[int, int], Waiting] = {}
         self._held: deque[tuple[int, Callable[[bool], None]]] = deque()  # by groups committed
         self.table: SessionTable | None = None
         self.on_open: Callable[[int, SessionTable], None] | None = None  # an observer's
         self.gapped: dict[int, tuple[int, int]] = {}  # E9: producer → (epoch, round) told of a gap
-        self.used_ns: dict[int, int] = {}  # producer → when it last sent; for expiry
+
+    @property
+    def used_ns(self) -> dict[int, int]:
+        """Producer → when it last sent, by the monotonic clock."""
+        return self._expiry.used_ns
 
     @property
     def is_rebuilding(self) -> bool:
@@ -112,7 +127,17 @@ class Admission:
         )
 
     def accept(self, accepted: Accepted) -> None:
-        self.proposals.accept(accepted)
+        group = self.proposals.accept(accepted)
+        table = self.table
+        if table is None:
+            return
+        last_id = 0
+        for producer_id, _, _, _ in group.origins:
+            if producer_id != last_id:
+                last_id = producer_id
+                _used(table, producer_id, group.timestamp_ns)
+        if group.producer_id:
+            _used(table, group.producer_id, group.timestamp_ns)
 
     def commit(self, committed: Committed) -> None:
         """Acknowledge what was accepted in this term up to the index."""
@@ -122,6 +147,7 @@ class Admission:
         self._commit = committed.index
         slots = self._slots
         for group in self.proposals.commit(committed.index):
+            self._committed_ns = group.timestamp_ns
             if group.origins:
                 self._acks.acknowledge(group.origins)
                 slots[Counter.GROUPS_COMMITTED] += 1
@@ -162,7 +188,8 @@ class Admission:
         while self._held:
             self._held.popleft()[1](False)
         self.gapped.clear()
-        self.used_ns.clear()
+        self._expiry.clear()
+        self._snapshots.forget()
 
     # --- the work of a loop ---
 
@@ -178,7 +205,7 @@ class Admission:
         rebuild = self._rebuild
         if rebuild is None:
             return 0
-        before = rebuild.next_index
+        before = rebuild.progress
         try:
             is_done = rebuild.step()
         except CorruptData as damage:
@@ -193,43 +220,75 @@ class Admission:
             return 1
         if is_done:
             self._open(rebuild, now_ns)
-        return int(is_done or rebuild.next_index != before)
+        return int(is_done or rebuild.progress != before)
 
     def _open(self, rebuild: Rebuild, now_ns: int) -> None:
         rebuild.close()
         self._rebuild = None
+        if rebuild.next_lsn > POSITION_MAX - _LSNS_KEPT:
+            _log.error("admission stays closed: the log ends at LSN %d", rebuild.next_lsn - 1)
+            return
         self._ready_index = rebuild.admit.last_index
-        self._batches_since_snapshot = rebuild.batches
-        self._bytes_since_snapshot = rebuild.body_bytes
+        self._snapshots.begin_at(batches=rebuild.batches, size_bytes=rebuild.body_bytes)
+        self._committed_ns = rebuild.timestamp_ns  # once this gen is ready
+        self._requests_taken = 0
         self.proposals.begin_at(rebuild.next_lsn)
         self.table = rebuild.table
         self.table.commit = self._commit
-        self.used_ns = {each.producer_id: now_ns for each in self.table.sessions()}
+        self._expiry.begin(self.table, now_ns)
         if self.on_open is not None:
             self.on_open(rebuild.admit.gen, self.table)
         _log.info("admission is open in term %d with %d sessions", self._term, len(self.table))
 
+    def tell_counters(self) -> None:
+        """How many sessions there are, and what is lent; called once in a do_work."""
+        table, slots = self.table, self._slots
+        slots[Counter.SESSIONS] = 0 if table is None else len(table)
+        slots[Counter.SESSION_NAMES_KEPT] = 0 if table is None else table.kept_count
+        slots[Counter.CLIENT_BYTES_LENT] = self.proposals.lent_bytes
+
     def propose(self) -> int:
-        """Take a snapshot if one is due and possible, then hand groups to raft."""
+        """Take the next part of a snapshot if one is due and possible, then hand groups to raft."""
         if self.table is None:
             return 0
-        if self.is_snapshot_due and self.proposals.has_all_lsns:
-            self.proposals.add_entry(EntryKind.SESSION, encode_snapshot(self.table))
-            self._batches_since_snapshot = self._bytes_since_snapshot = 0
-        return self.proposals.propose()
+        snapshots, proposals = self._snapshots, self.proposals
+        if snapshots.is_due and not proposals.is_held_back:
+            # The first part waits until every batch has its LSNs, the others for room only.
+            if snapshots.is_under_way or proposals.has_all_lsns:
+                part = snapshots.next_part(self.table, self._term)
+                if part is None:
+                    return 1  # put off: batches are read again
+                proposals.add_entry(EntryKind.SESSION, part)
+        elif self.is_ready and self.may_take_request:
+            self._expire(self.table)
+        return proposals.propose()
 
     @property
     def is_snapshot_due(self) -> bool:
-        """E6: no batch is read until the snapshot has its place in the stream."""
-        return (
-            self._batches_since_snapshot >= limits.SNAPSHOT_EVERY_BATCHES
-            or self._bytes_since_snapshot >= limits.SNAPSHOT_EVERY_BYTES
-        )
+        """E6: nothing that changes the table is taken until the snapshot is in the stream."""
+        return self._snapshots.is_due
 
     def count_batch(self, size_bytes: int) -> None:
-        """A new batch was joined, or a cursor changed: counts towards the next snapshot. Hot."""
-        self._batches_since_snapshot += 1
-        self._bytes_since_snapshot += size_bytes
+        """A new batch was joined, or the table was changed by a request: counts towards the next
+        snapshot. Hot."""
+        self._snapshots.count(size_bytes)
+
+    @property
+    def may_take_request(self) -> bool:
+        """Whether a request may change the table now: no snapshot is due, and appends had their
+        turn not long ago. So no request, however often it is made, holds up appends."""
+        return (
+            not self._snapshots.is_due and self._requests_taken < limits.REQUESTS_BEFORE_APPENDS_MAX
+        )
+
+    def appends_had_their_turn(self) -> None:
+        """There was room for a batch, whether or not one was there. Hot."""
+        self._requests_taken = 0
+
+    def _take(self, kind: EntryKind, body: bytes, request_id: int, *, producer_id: int = 0) -> None:
+        self.proposals.add_entry(kind, body, request_id, producer_id=producer_id)
+        self._requests_taken += 1
+        self._snapshots.count(len(body))
 
     # --- sessions ---
 
@@ -238,7 +297,7 @@ class Admission:
     ) -> Session:
         """An OPEN takes its place in the stream; answered at commit (E8)."""
         session = table.apply_open(entry)
-        self.proposals.add_entry(EntryKind.OPEN, encode_open(entry), request_id)
+        self._take(EntryKind.OPEN, encode_open(entry), request_id, producer_id=entry.producer_id)
         self.gapped.pop(entry.producer_id, None)
         self.used_ns[entry.producer_id] = now_ns
         return session
@@ -246,34 +305,27 @@ class Admission:
     def take_cursor(self, table: SessionTable, cursor: Cursor, request_id: int) -> None:
         """A cursor's change takes its place in the stream; answered at commit."""
         table.cursors.apply(cursor)
-        body = encode_cursor(cursor)
-        self.proposals.add_entry(EntryKind.CURSOR, body, request_id)
-        self.count_batch(len(body))
+        self._take(EntryKind.CURSOR, encode_cursor(cursor), request_id)
+
+    def take_expire(self, table: SessionTable, entry: ExpireEntry, request_id: int = 0) -> None:
+        """An EXPIRE takes its place in the stream; an operator's is answered at commit."""
+        table.apply_expire(entry)
+        self._take(EntryKind.EXPIRE, encode_expire(entry), request_id)
+        self.used_ns.pop(entry.producer_id, None)
+        self.gapped.pop(entry.producer_id, None)
 
     def expire_idlest(self, table: SessionTable, now_ns: int) -> bool:
-        """Give up the nameless session that was idle longest, at least a minute; False: there is
-        none.
+        """Give up a nameless session to make room for another; False: none can be."""
+        entry = self._expiry.idlest_nameless(table, now_ns)
+        if entry is not None:
+            self.take_expire(table, entry)
+        return entry is not None
 
-        A name promises that the session can be asked for again; without one it belongs to one run
-        of a producer.
-        """
-        oldest_ns = now_ns - limits.SESSION_IDLE_MIN_NS
-        idle = [
-            (self.used_ns[each.producer_id], each)
-            for each in table.sessions()
-            if not each.name
-            and self.used_ns[each.producer_id] <= oldest_ns
-            and all(row.is_committed(table.commit) for row in each.rows.values())
-        ]
-        if not idle:
-            return False
-        session = min(idle, key=lambda pair: pair[0])[1]
-        entry = ExpireEntry(session.producer_id, session.producer_epoch)
-        table.apply_expire(entry)
-        self.proposals.add_entry(EntryKind.EXPIRE, encode_expire(entry))
-        del self.used_ns[session.producer_id]
-        self.gapped.pop(session.producer_id, None)
-        return True
+    def _expire(self, table: SessionTable) -> None:
+        """Give up some of those that were idle for too long."""
+        for entry in self._expiry.due(table, self._committed_ns, _EXPIRED_AT_A_TIME):
+            _log.info("producer %d was idle for too long: its session ends", entry.producer_id)
+            self.take_expire(table, entry)
 
     def acknowledge_when_committed(
         self, producer_id: int, producer_epoch: int, round_: int, row: WindowRow
@@ -306,3 +358,9 @@ class Admission:
         for key in done:
             each = self._waiting.pop(key)
             self._acks.acknowledge(((key[0], each.producer_epoch, each.round, each.row),))
+
+
+def _used(table: SessionTable, producer_id: int, timestamp_ns: int) -> None:
+    session = table.get(producer_id)
+    if session is not None:
+        session.last_used_ns = timestamp_ns

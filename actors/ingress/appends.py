@@ -69,6 +69,8 @@ class Appends:
         for _ in range(_GROUPS_PER_WORK):
             room_bytes = 0 if admission.is_snapshot_due else self._proposals.room_bytes
             read = 0
+            if room_bytes > 0:
+                admission.appends_had_their_turn()
             while room_bytes > 0 and (frame := self._receive()) is not None:
                 read += 1
                 room_bytes -= max(len(frame), _CHARGE_MIN_BYTES)

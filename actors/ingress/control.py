@@ -141,6 +141,10 @@ class ControlPort:
         if table is None:
             self._requests.refuse_as_not_leading(caller)
             return
+        if not admission.may_take_request:
+            # Openings without an end would hold up every append (E6).
+            self._requests.refuse(caller, ErrorCode.OVERLOADED, "appends come first: ask again")
+            return
         wish = OpenWish(
             request.producer_id, request.mode, request.ack_level, request.window, request.name
         )

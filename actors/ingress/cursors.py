@@ -65,9 +65,9 @@ class CursorRequests:
         refused = table.cursors.refusal_of(_wish(request))
         if refused is not None and refused.code is ErrorCode.INVALID_REQUEST:
             self._requests.refuse(caller, refused.code, refused.text)
-        elif admission.is_snapshot_due:
-            # Changes without an end would put it off for ever, and every append with it (E6).
-            self._requests.refuse(caller, ErrorCode.OVERLOADED, "a snapshot is due: ask again")
+        elif not admission.may_take_request:
+            # Changes without an end would hold up every append (E6).
+            self._requests.refuse(caller, ErrorCode.OVERLOADED, "appends come first: ask again")
         elif request_id := self._requests.add(caller, now_ns):
             if refused is None:
                 self._propose(admission, table, request_id, request)

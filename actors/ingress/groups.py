@@ -20,7 +20,8 @@ Origin: TypeAlias = tuple[int, int, int, WindowRow]
 class Group(msgspec.Struct, gc=False):
     """`parts` are let go once they are in the ring. `count` and `payload_bytes` are of payloads.
 
-    `request_id`: the client request that is answered at commit; 0: none.
+    `request_id`: the client request that is answered at commit; 0: none. `producer_id`: whose
+    session an OPEN begins; 0: it is none. `timestamp_ns` is known once raft has accepted it.
     """
 
     kind: EntryKind
@@ -30,5 +31,7 @@ class Group(msgspec.Struct, gc=False):
     count: int = 0
     payload_bytes: int = 0
     request_id: int = 0
+    producer_id: int = 0
+    timestamp_ns: int = 0
     prop: int = -1
     index: Index = NO_INDEX

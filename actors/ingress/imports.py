@@ -66,7 +66,7 @@ class Imports:
             header = self._read(request.batch)
         except LogStoreError as error:
             return error.code, 0
-        if len(table):
+        if table.is_used:
             return ErrorCode.IMPORT_REFUSED, 0
         proposals = self._admission.proposals
         if request.first_lsn != proposals.end_lsn:

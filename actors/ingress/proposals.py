@@ -4,7 +4,9 @@ Owns the groups and their order, which is the order in which the session table t
 not know sessions or sockets. Invariants:
   * a group's bytes enter the payload ring and its Proposed the bulk ring at once, in order (M4);
   * groups are accepted in the order of their props, and committed in the order of their indexes;
-  * only a Committed of the term of its Accepted lets a group go (E4).
+  * only a Committed of the term of its Accepted lets a group go (E4);
+  * what is lent to clients, the bytes of batches that were read and are not committed, is at most
+    `lend_max_bytes` (W6): batches beyond stay where they are, in sockets and at their producers.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from actors.host import Clock
 from actors.ingress.groups import Group, Origin
 from actors.ingress.ports import ToRaft
 from logstore.errors import InvariantViolated
+from logstore.limits import POSITION_MAX
 from logstore.model import NO_TERM, EntryKind, Index, Lsn, Term
 from logstore.raft.effects import Accepted, AdmissionClosed
 from logstore.raft.events import Proposed
@@ -30,7 +33,9 @@ _JOIN_FROM_PARTS = 32
 
 
 class Proposals:
-    """`group_max_bytes` bounds what is joined; a single larger batch is a group of its own."""
+    """`group_max_bytes` bounds what is joined; a single larger batch is a group of its own. Of
+    `lend_max_bytes`, at least `batch_max_bytes`, one batch at a time is always left.
+    """
 
     def __init__(
         self,
@@ -40,12 +45,16 @@ class Proposals:
         *,
         group_max_bytes: int,
         in_flight_max: int,
+        batch_max_bytes: int,
+        lend_max_bytes: int,
     ) -> None:
         self._ring = ring
         self._to_raft_bulk = to_raft_bulk
         self._clock = clock
         self._group_max_bytes = group_max_bytes
         self._in_flight_max = in_flight_max
+        self._lend_max_bytes = max(0, lend_max_bytes - batch_max_bytes)  # before another batch
+        self.lent_bytes = 0
         self._term = NO_TERM
         self._gen = 0
         self._next_prop = 0
@@ -64,10 +73,15 @@ class Proposals:
         """
         if len(self._proposed) + len(self._accepted) >= self._in_flight_max:
             return 0
+        lendable_bytes = self._lend_max_bytes - self.lent_bytes + 1
         formed = self._formed
         if not formed:
-            return self._group_max_bytes
-        return max(0, self._group_max_bytes - formed[0].size_bytes) if len(formed) == 1 else 0
+            room_bytes = self._group_max_bytes
+        elif len(formed) == 1:
+            room_bytes = self._group_max_bytes - formed[0].size_bytes
+        else:
+            return 0
+        return max(0, min(room_bytes, lendable_bytes))
 
     @property
     def is_held_back(self) -> bool:
@@ -115,12 +129,24 @@ class Proposals:
         group.parts.append(view)
         group.origins.append(origin)
         group.size_bytes += size
+        self.lent_bytes += size
         group.count += origin[3].count
         group.payload_bytes += payload_bytes
 
-    def add_entry(self, kind: EntryKind, body: bytes, request_id: int = 0) -> None:
-        """Take in an entry without batches, a group of its own."""
-        self._formed.append(Group(kind, [body], [], size_bytes=len(body), request_id=request_id))
+    def add_entry(
+        self, kind: EntryKind, body: bytes, request_id: int = 0, *, producer_id: int = 0
+    ) -> None:
+        """Take in an entry without batches, a group of its own. `producer_id`: of an OPEN."""
+        self._formed.append(
+            Group(
+                kind,
+                [body],
+                [],
+                size_bytes=len(body),
+                request_id=request_id,
+                producer_id=producer_id,
+            )
+        )
 
     # --- proposing ---
 
@@ -163,7 +189,7 @@ class Proposals:
                 body_crc=crc,
                 ring_start=written[0],
                 ring_end=written[1],
-                wall_ns=self._clock.wall_ns(),
+                wall_ns=min(max(0, self._clock.wall_ns()), POSITION_MAX),
             )
         )
         return True
@@ -176,14 +202,15 @@ class Proposals:
             raise InvariantViolated(f"gen {gen} opens while groups of gen {self._gen} are pending")
         if term != self._term:
             self._accepted.clear()
+            self.lent_bytes = 0
         self._term, self._gen, self._next_prop = term, gen, 0
 
     def begin_at(self, next_lsn: Lsn) -> None:
         """Where the log ends as this gen begins."""
         self._next_lsn = next_lsn
 
-    def accept(self, accepted: Accepted) -> None:
-        """The oldest proposed group has its index; its batches get their LSNs.
+    def accept(self, accepted: Accepted) -> Group:
+        """The oldest proposed group has its index, and its batches get their LSNs; returns it.
 
         Raises:
           InvariantViolated: another prop than the oldest, or of another gen; an import elsewhere
@@ -197,6 +224,7 @@ class Proposals:
         ):
             raise InvariantViolated(f"{accepted} does not answer {group} of gen {self._gen}")
         group.index = accepted.index
+        group.timestamp_ns = accepted.timestamp_ns
         next_lsn = assign_lsns(
             (row for _, _, _, row in group.origins), accepted.index, accepted.first_lsn
         )
@@ -206,6 +234,7 @@ class Proposals:
             raise InvariantViolated(f"{accepted}, but the log ended at LSN {self._next_lsn}")
         self._next_lsn = next_lsn
         self._accepted.append(group)
+        return group
 
     def commit(self, index: Index) -> list[Group]:
         """Groups of this term that a Committed up to `index` lets go, in order."""
@@ -214,6 +243,7 @@ class Proposals:
         while accepted and accepted[0].index <= index:
             done.append(accepted.popleft())
         self._committed += len(done)
+        self._get_back(done)
         return done
 
     def close(self, closed: AdmissionClosed) -> list[Group]:
@@ -229,6 +259,7 @@ class Proposals:
         dropped = [*self._proposed, *self._formed]
         self._proposed.clear()
         self._formed.clear()
+        self._get_back(dropped)
         return dropped
 
     def end_term(self) -> list[Group]:
@@ -238,4 +269,8 @@ class Proposals:
         self._proposed.clear()
         self._formed.clear()
         self._term = NO_TERM
+        self.lent_bytes = 0
         return forgotten
+
+    def _get_back(self, groups: list[Group]) -> None:
+        self.lent_bytes -= sum(group.size_bytes for group in groups if group.count)

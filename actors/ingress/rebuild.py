@@ -1,8 +1,13 @@
 """Rebuilding the session table when admission opens, a slice at a time (SAFETY E5).
 
-Owns the walk over the log: the newest SESSION entry, then every entry after it up to the Admit's
-last index, uncommitted tail included. It starts once WRITTEN has reached the Admit's persist
-sequence, so that the files hold what raft has accepted. Must not know proposals or clients.
+Owns the walk over the log: the newest whole SESSION snapshot, then every entry after it up to the
+Admit's last index, uncommitted tail included. It starts once WRITTEN has reached the Admit's
+persist sequence, so that the files hold what raft has accepted. Must not know proposals or clients.
+
+A snapshot is whole if its last part is there: a leader proposes the parts in order, and of what
+it proposes a log holds a prefix (E3). The search goes back from one SESSION entry to the next, and
+over all parts of a snapshot without a last one in one step; there is at most one such snapshot for
+each change of leader since the newest whole one.
 """
 
 from __future__ import annotations
@@ -12,12 +17,13 @@ from collections.abc import Callable
 from actors.host import Clock
 from actors.ingress.ports import Log
 from actors.topology import Counter
-from logstore.errors import CorruptData
+from logstore.errors import CorruptData, InvariantViolated
 from logstore.format.entry import EntryHeader
+from logstore.format.session_snapshot import PartHead, read_part_head
 from logstore.limits import REBUILD_SLICE_NS
 from logstore.model import NO_INDEX, EntryKind, Index, Lsn
 from logstore.raft.effects import Admit
-from logstore.session.fold import FOLDED_KINDS, fold_entry
+from logstore.session.fold import FOLDED_KINDS, Fold
 from logstore.session.table import SessionTable
 from logstore.storage.damaged_lsns import UNKNOWN_LSNS, damaged_lsns
 
@@ -38,13 +44,19 @@ class Rebuild:
         self.table = table
         self.next_index = NO_INDEX
         self.next_lsn = Lsn(0)  # behind the entries walked over
-        self.began_at_snapshot = False
+        self.timestamp_ns = 0  # of the newest of them
+        self.snapshot_parts = 0  # of the one that the walk began at
+        self.passed_over = 0  # snapshots without an end, newer than that one
         self.batches = 0
         self.body_bytes = 0
         self._open_log = open_log
         self._clock = clock
         self._slots = slots
+        self._fold = Fold(table)
         self._log: Log | None = None
+        self._search_last = admit.last_index
+        self._sought: PartHead | None = None  # the last part of the snapshot whose first is sought
+        self._is_searching = True
         self._chain: int | None = None
 
     def step(self) -> bool:
@@ -56,27 +68,74 @@ class Rebuild:
         """
         if self._slots[Counter.WRITTEN] < self.admit.persist_seq:
             return False
-        if self._log is None:
-            self._begin(self._open_log())
-        deadline_ns = self._clock.monotonic_ns() + REBUILD_SLICE_NS
         log = self._log
-        while log is not None and self.next_index <= self.admit.last_index:
-            self._fold(log, self.next_index)
+        if log is None:
+            log = self._log = self._open_log()
+        deadline_ns = self._clock.monotonic_ns() + REBUILD_SLICE_NS
+        while self._is_searching:
+            self._search(log)
+            if self._clock.monotonic_ns() >= deadline_ns:
+                return False
+        while self.next_index <= self.admit.last_index:
+            self._fold_entry(log, self.next_index)
             self.next_index = Index(self.next_index + 1)
             if self._clock.monotonic_ns() >= deadline_ns:
                 break
-        return self.next_index > self.admit.last_index
+        if self.next_index <= self.admit.last_index:
+            return False
+        if self.snapshot_parts and not self._fold.snapshots:
+            raise InvariantViolated(f"the parts of snapshot {self._sought} do not make one")
+        return True
 
-    def _begin(self, log: Log) -> None:
-        """Find where the walk begins; without that there is no walk."""
+    @property
+    def progress(self) -> tuple[Index, Index]:
+        """Another one after each step that did something."""
+        return self._search_last, self.next_index
+
+    def _search(self, log: Log) -> None:
+        """Look at one SESSION entry further back: where does the newest whole snapshot begin?
+
+        Raises:
+          CorruptData: the entry at `next_index` is damaged, or a segment is gone.
+        """
+        if self._sought is not None:
+            self._search_first_part(log, self._sought)
+            return
         try:
-            newest = log.newest_of_kind(EntryKind.SESSION, self.admit.last_index)
+            index = log.newest_of_kind(EntryKind.SESSION, self._search_last)
         except CorruptData:
-            log.close()
+            self.close()  # a segment went under the search: the next step opens the log anew
             raise
-        self.began_at_snapshot = bool(newest)
-        self.next_index = newest or Index(log.start.index + 1)
-        self._log = log
+        if index is None:
+            self._begin_at(Index(log.start.index + 1))
+            return
+        self.next_index = index
+        head = read_part_head(log.read_body(index))
+        if head.is_last:
+            self._sought = head
+            self._search_last = Index(index - head.part)
+        else:
+            self.passed_over += 1
+            self._search_last = Index(max(0, index - head.part - 1))
+
+    def _search_first_part(self, log: Log, sought: PartHead) -> None:
+        """The entry at `_search_last` is the first part, or raft has put entries of its own between
+        the parts, and it is further back. What is damaged there is not passed over."""
+        index = self.next_index = self._search_last
+        if log.row(index).header.kind != EntryKind.SESSION:
+            self._search_last = Index(index - 1)
+            return
+        head = read_part_head(log.read_body(index))
+        if (head.term, head.number) != (sought.term, sought.number):
+            raise InvariantViolated(f"snapshot {sought} has no first part, entry {index} is {head}")
+        self._search_last = Index(index - head.part)
+        if not head.part:
+            self.snapshot_parts = sought.part + 1
+            self._begin_at(index)
+
+    def _begin_at(self, index: Index) -> None:
+        self.next_index = index
+        self._is_searching = False
 
     def damaged_lsns(self) -> tuple[Lsn, Lsn]:
         """Of the entry that the walk stopped at, as far as its neighbours say."""
@@ -89,7 +148,7 @@ class Rebuild:
             self._log.close()
             self._log = None
 
-    def _fold(self, log: Log, index: Index) -> None:
+    def _fold_entry(self, log: Log, index: Index) -> None:
         row = log.row(index)
         header = row.header
         if self._chain not in (None, header.prev_chain):
@@ -106,11 +165,18 @@ class Rebuild:
         """Imports are not read: they belong to no session. They count, so that a snapshot comes in
         time to spare the next walk."""
         self.next_lsn = header.next_lsn
-        if header.kind == EntryKind.SESSION:
-            self.batches = self.body_bytes = 0
+        self.timestamp_ns = header.timestamp_ns
         self.body_bytes += header.body_size
         if header.kind not in FOLDED_KINDS:
             return
-        index = header.index
-        body = log.read_body(index)
-        self.batches += fold_entry(self.table, header.kind, index, header.first_lsn, body)
+        index, fold = header.index, self._fold
+        snapshots = fold.snapshots
+        self.batches += fold.apply(
+            header.kind,
+            index,
+            header.first_lsn,
+            log.read_body(index),
+            timestamp_ns=header.timestamp_ns,
+        )
+        if fold.snapshots > snapshots:
+            self.batches = self.body_bytes = 0

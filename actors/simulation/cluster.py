@@ -68,6 +68,7 @@ class SimulatedCluster:
             read_ring=self._read_ring,
             ring_bytes=ground.ring_bytes,
             election_timeout_ns=self.config.raft.election_timeout_ns,
+            session_expiry_ns=self.config.limits.session_expiry_ns,
         )
         self.network.on_send = Heard(self.world, self.ledger, _place_of_endpoint).sent
         self.reach = ReachObserver(self.nodes)
@@ -185,6 +186,7 @@ def make_config(ground: Ground) -> Config:
             groups_in_flight=ground.groups_in_flight,
             client_memory=f"{ground.client_memory_bytes}B",
             session_window="64KiB",
+            session_expiry=f"{ground.session_expiry_ms}ms",
             fetch_max="64KiB",
         ),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from random import Random
+from typing import Any
 
 from actors.simulation.faults import FaultClass, Ground
 from actors.simulation.random_streams import stream
@@ -26,6 +27,7 @@ SAFETY_MAX_NS = 45 * SECOND
 FIVE_REPLICAS_PERCENT = 26
 IMPORTED_PERCENT = 15
 CROWDED_PERCENT = 20
+EXPIRING_PERCENT = 30
 STRUCK_AT_BIRTH_PERCENT = 12
 RING_STEP_BYTES = 4 * KIB
 
@@ -81,7 +83,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
     )
 
 
-def _sizes(seed: int, nodes: int) -> dict[str, int]:
+def _sizes(seed: int, nodes: int) -> dict[str, Any]:
     """SAFETY W7 holds: a ring takes four of the largest piece and a window a peer."""
     random = stream(seed, "ground.bounds")
     batch_max = random.choice((4, 4, 4, 6, 8)) * KIB
@@ -110,7 +112,7 @@ def _sizes(seed: int, nodes: int) -> dict[str, int]:
     }
 
 
-def _workload(seed: int) -> dict[str, int]:
+def _workload(seed: int) -> dict[str, Any]:
     """At least 20 appends a second in all, though for a quarter of the time nobody leads. The
     largest batch of the largest payloads fits."""
     random = stream(seed, "ground.workload")
@@ -131,7 +133,7 @@ def _workload(seed: int) -> dict[str, int]:
     }
 
 
-def _import(seed: int) -> dict[str, int]:
+def _import(seed: int) -> dict[str, Any]:
     """A restored log begins anywhere."""
     random = stream(seed, "ground.import")
     if not percent(random, IMPORTED_PERCENT):
@@ -140,16 +142,23 @@ def _import(seed: int) -> dict[str, int]:
     return {"first_lsn": first_lsn, "imports": spread(random, 8, 120)}
 
 
-def _sessions(seed: int, producers: int, batch_max_bytes: int) -> dict[str, int]:
-    """A crowded cluster has room for its producers' sessions, an opener's and one more, of a batch
-    each: who comes takes the place of whoever was quiet for a while, and that one comes back."""
+def _sessions(seed: int, producers: int, batch_max_bytes: int) -> dict[str, Any]:
+    """A crowded cluster has room for its producers' sessions, three named ones and one more: who
+    comes takes the place of whoever was quiet for a while, and that one comes back. Snapshots are
+    mostly in several parts."""
     random = stream(seed, "ground.sessions")
-    if not percent(random, CROWDED_PERCENT):
-        return {}
-    return {
-        "client_memory_bytes": (producers + 2) * batch_max_bytes,
-        "session_idle_ms": spread(random, 300, 2_000),
-    }
+    found: dict[str, Any] = {"snapshot_part_bytes": spread(random, 512, 4 * KIB)}
+    if percent(random, 25):
+        found["client_memory_bytes"] = spread(random, batch_max_bytes, 64 * KIB)
+    if percent(random, EXPIRING_PERCENT):
+        found["session_expiry_ms"] = spread(random, 1_000, 15_000)
+        found["kept_names_max"] = random.choice((1, 2, 64))
+    found["has_brink"] = percent(random, 20)
+    found["has_flooder"] = percent(random, 20)
+    if percent(random, CROWDED_PERCENT):
+        found["sessions_max"] = producers + 4
+        found["session_idle_ms"] = spread(random, 300, 2_000)
+    return found
 
 
 def _clocks(seed: int, nodes: int, *, is_on: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -169,7 +169,13 @@ class Ground(msgspec.Struct, frozen=True):
     imports: int = 0  # batches of another log, before anybody appends
     client_memory_bytes: int = 1 << 20
     is_struck_at_birth: bool = False  # faults do not wait until it is born
+    sessions_max: int = 64
     session_idle_ms: int = 0  # after which a nameless session may be given up; 0: the product's
+    session_expiry_ms: int = 604_800_000
+    kept_names_max: int = 64
+    snapshot_part_bytes: int = 4_096
+    has_brink: bool = False  # a producer at the end of all sequences
+    has_flooder: bool = False  # somebody who opens a name in bursts
 
     @property
     def faults(self) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from actors.simulation.checkers.producers import ProducerOrder, Sessions
 from actors.simulation.checkers.replica import Replica
 from actors.simulation.checkers.replicas import ReplicaSteps
 from actors.simulation.checkers.ring_ranges import RingRanges
-from actors.simulation.checkers.session_fold import SessionLike, SessionTables
+from actors.simulation.checkers.session_fold import SessionTables, TableLike
 from actors.simulation.checkers.shadow import KnownEntries
 from actors.simulation.checkers.surveys import Surveys
 from actors.simulation.checkers.term_talk import TermTalk
@@ -57,6 +57,7 @@ class Ledger:
         read_ring: ReadRing | None = None,
         ring_bytes: int = 0,
         election_timeout_ns: int,
+        session_expiry_ns: int = 0,
     ) -> None:
         self._findings = findings = Findings()
         replicas = [Replica(node) for node in voters]
@@ -99,7 +100,9 @@ class Ledger:
         self.time_told, self.spans_told = surveys.time_told, surveys.spans_told
         self._answers = Answers(findings, self._committed)
         self._deliveries = Deliveries(findings, self._committed)
-        self._tables = SessionTables(findings, known, self._committed)
+        self._tables = SessionTables(
+            findings, known, self._committed, session_expiry_ns=session_expiry_ns
+        )
         self._steps.on_expire = self._tables.expired
         self._processes = Processes(findings)
         self.out_for_space = self._processes.out_for_space  # a process, of a full disk
@@ -110,6 +113,7 @@ class Ledger:
             committed=self._committed,
             operations=self._operations,
             deliveries=self._deliveries,
+            session_expiry_ns=session_expiry_ns,
         )
         self._is_replica_known = False
 
@@ -330,16 +334,9 @@ class Ledger:
         """`node` publishes a Tip."""
         self._answers.on_tip(node)
 
-    def table_rebuilt(
-        self,
-        node: int,
-        gen: int,
-        sessions: Iterable[SessionLike],
-        cursors: Iterable[Cursor],
-        at_ns: int,
-    ) -> None:
-        """Ingress begins `gen` with this table of sessions, and of cursors."""
-        self._tables.rebuilt(self._steps[node], gen, (sessions, cursors), at_ns)
+    def table_rebuilt(self, node: int, gen: int, table: TableLike, at_ns: int) -> None:
+        """Ingress begins `gen` with this table of sessions, of cursors, and of names kept."""
+        self._tables.rebuilt(self._steps[node], gen, table, at_ns)
 
     def misplaced(self, node: int, how: str, at_ns: int) -> None:
         """The replica wrote frames over others (S7), or into the sector of flushed ones (S6)."""

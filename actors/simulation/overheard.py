@@ -115,7 +115,7 @@ def _rebuilding(reach: ReachObserver) -> Wrap:
         def told(rebuild: Rebuild) -> bool:
             is_done = function(rebuild)
             if is_done:
-                reach.table_rebuilt(from_snapshot=rebuild.began_at_snapshot)
+                reach.table_rebuilt(parts=rebuild.snapshot_parts, passed_over=rebuild.passed_over)
             return is_done
 
         return told

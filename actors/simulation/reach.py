@@ -61,6 +61,8 @@ class Reach(StrEnum):
     SPARE_ROLLED = "a roll into a segment pair prepared beforehand"  # rolled
     LYING_FLUSH_RECOVERED = "a start after a power cut of a device that lied"  # lied
     SNAPSHOT_USED = "a session table rebuilt from a SESSION entry"  # table_rebuilt
+    SNAPSHOT_IN_PARTS = "a session table rebuilt from several SESSION entries"  # table_rebuilt
+    SNAPSHOT_WITHOUT_END = "a snapshot whose leader ended amid its parts"  # table_rebuilt
     DEDUP_UNCOMMITTED = "a retry that met its first copy before that was committed"  # retried
     DEDUP_COMMITTED = "a retry answered with the LSNs of its first copy"  # retried
     FENCED = "a producer told of a newer epoch"  # refused
@@ -254,10 +256,15 @@ class ReachObserver:
 
     # --- sessions and clients ---
 
-    def table_rebuilt(self, *, from_snapshot: bool) -> None:
-        """Admission opened; whether the walk began at a SESSION entry."""
-        if from_snapshot:
+    def table_rebuilt(self, *, parts: int, passed_over: int) -> None:
+        """Admission opened. `parts` of the snapshot that the walk began at; `passed_over`: newer
+        ones without an end."""
+        if parts:
             self._counts.add(Reach.SNAPSHOT_USED)
+        if parts > 1:
+            self._counts.add(Reach.SNAPSHOT_IN_PARTS)
+        if passed_over:
+            self._counts.add(Reach.SNAPSHOT_WITHOUT_END)
 
     def retried(self, *, is_committed: bool) -> None:
         """`SessionTable.offer` knew the batch; whether its row was committed."""

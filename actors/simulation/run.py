@@ -38,6 +38,7 @@ from logstore import limits
 from logstore.raft import log_view
 
 _MS = 1_000_000
+_REQUESTS_BEFORE_APPENDS = 4
 _SECOND = 1_000_000_000
 # How much of the world's time passes between two looks at whether a phase is over.
 LOOK_NS = 50 * _MS
@@ -269,6 +270,10 @@ def _small_limits(ground: Ground) -> Iterator[None]:
         (log_view, "ROWS_KEPT", ground.rows_kept),
         (log_view, "_ROWS_SLICE", max(1, ground.rows_kept // 4)),
         (writer, "GROUP_ENTRIES_MAX", ground.flush_entries_max),
+        (limits, "SNAPSHOT_PART_MAX_BYTES", ground.snapshot_part_bytes),
+        (limits, "REQUESTS_BEFORE_APPENDS_MAX", _REQUESTS_BEFORE_APPENDS),
+        (limits, "SESSIONS_MAX", ground.sessions_max),
+        (limits, "KEPT_NAMES_MAX", ground.kept_names_max),
         (limits, "SESSION_IDLE_MIN_NS", ground.session_idle_ms * _MS or limits.SESSION_IDLE_MIN_NS),
     )
     kept = [(module, name, getattr(module, name)) for module, name, _ in small]

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from actors.ingress.actor import IngressActor
 from actors.simulation.bounds import holdings
 from actors.simulation.checkers.bells import Giver
 from actors.simulation.checkers.invariant import Invariant, Violation
 from actors.simulation.checkers.lanes import ControlLanes
+from actors.simulation.checkers.turns import AppendTurns
 from actors.simulation.facts import DiskFacts
 from actors.simulation.ledger import Ledger
 from actors.simulation.process import Process
@@ -27,10 +29,10 @@ from actors.writer.actor import WriterActor
 from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE
 from logstore.limits import SECTOR_BYTES
-from logstore.model import Role
+from logstore.model import EntryKind, Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import Effect, Truncate, Visible
-from logstore.raft.events import Event, Tick
+from logstore.raft.events import Event, Proposed, Tick
 from logstore.raft.log_view import LogView, RecoveredLog
 from logstore.raft.settings import RaftConfig
 from logstore.session.table import SessionTable
@@ -39,6 +41,10 @@ from transport.payload_ring import PayloadRingReader
 from transport.virtual_socket import VirtualSocket
 
 _NO_RECORD = bytes(RECORD_SIZE)
+_REQUESTS = frozenset((EntryKind.OPEN, EntryKind.EXPIRE, EntryKind.CURSOR))
+# Taken while one batch waits: those of a turn before it came and of one after it, with what expires
+# then, and the groups that were under way.
+_REQUESTS_MAX = 2 * (4 + 4) + 16
 
 
 class Watch:
@@ -62,6 +68,7 @@ class Watch:
         self._slots: dict[int, Any] = {}
         self._counters: dict[int, SharedSlots] = {}
         self._control_lanes = ControlLanes()
+        self._turns = AppendTurns(_REQUESTS_MAX)
         self._written: dict[int, int] = {}  # WRITTEN as it was seen last
         self._watching: dict[int, None] = {}  # nodes whose egress waits for what becomes visible
         self.on_news: Callable[[int], None] = _nobody  # there is some for the egress of a node
@@ -114,10 +121,19 @@ class Watch:
         """Hot. A do_work of it is over."""
         if self._bells_owed.get(giver):
             self._ledger.worked(giver, self._world.now_ns)
+        if type(process.actor) is IngressActor:
+            self._look_at_turns(process.node, process.actor)
         if process.unread and process.actor is not None:
             for socket in process.actor.wait_on():
                 if socket.lane is Lane.CONTROL and socket.oldest is not None:
                     self._left_unread(process.name, socket)
+
+    def _look_at_turns(self, node: int, ingress: IngressActor) -> None:
+        """Hot. A leader that has closed admission reads no batch, and takes no request either."""
+        oldest = None if ingress.admission.table is None else ingress._ports.append.oldest  # type: ignore[attr-defined]
+        if taken := self._turns.passed_over(node, oldest):
+            text = f"node {node} took {taken} requests while a batch waited to be read"
+            self._complain(Invariant.I13, text)
 
     def _left_unread(self, process: str, socket: VirtualSocket) -> None:
         if self._control_lanes.is_passed_over(process, socket.endpoint, socket.oldest):
@@ -226,6 +242,8 @@ class Watch:
             if seq != self._written[node]:
                 self._written[node] = seq
                 self._ledger.written(node, seq, self._world.now_ns)
+            if type(event) is Proposed and event.kind in _REQUESTS and effects:
+                self._turns.taken(node)
             self._reach.stepped(node, incarnation, core, event, effects)
 
     def watch_ingress(self, node: int, ingress: Any) -> None:
@@ -233,8 +251,8 @@ class Watch:
 
         def look(gen: int, table: SessionTable) -> None:
             now_ns = self._world.now_ns
-            sessions, cursors = table.sessions(), table.cursors.rows()
-            self._ledger.table_rebuilt(node, gen, sessions, cursors, now_ns)
+            parts = (table.sessions(), table.cursors.rows(), table.kept())
+            self._ledger.table_rebuilt(node, gen, parts, now_ns)
 
         ingress.admission.on_open = look
 

@@ -12,8 +12,10 @@ from actors.simulation.clients import importer as importers
 from actors.simulation.clients import producer as producers
 from actors.simulation.clients import reader as readers
 from actors.simulation.clients.auditor import Auditor
+from actors.simulation.clients.brink import Brink
 from actors.simulation.clients.bungler import Bungler
 from actors.simulation.clients.consumer import Consumer
+from actors.simulation.clients.flooder import Flooder
 from actors.simulation.clients.founder import Founder
 from actors.simulation.clients.host import ClientHost
 from actors.simulation.clients.importer import Importer
@@ -34,7 +36,7 @@ from logstore.model import FIRST_LSN, Lsn
 # Numbers of clients: each kind has its own hundred, so that none is given twice.
 _PRODUCERS, _CONSUMERS, _READERS, _OPERATORS, _KEEPERS, _AUDITORS = range(0, 600, 100)
 _FOUNDERS, _IMPORTERS, _OPENERS, _SESSION_READERS, _SURVEYORS = range(600, 1_100, 100)
-_BUNGLERS = 1_100
+_BUNGLERS, _BRINKS, _FLOODERS = range(1_100, 1_400, 100)
 # An import has so much of the time in which faults strike: appends come after it.
 _IMPORT_SHARE = 3
 
@@ -46,7 +48,8 @@ class Workload:
         self._cluster = cluster
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
-        self._inquirers: dict[str, Inquirer | Bungler] = {}  # who asks one thing after the other
+        # who asks one thing after the other, or without an end
+        self._inquirers: dict[str, Inquirer | Bungler | Brink | Flooder] = {}
         self._probes: list[Probe] = []
         self._auditors: list[Auditor] = []
         self._operator: Operator | None = None
@@ -77,6 +80,10 @@ class Workload:
         self._cluster.add_client("opener-1", self._make_opener)
         if self._cluster.script.ground.session_idle_ms:
             self._cluster.add_client("opener-2", self._make_passer_by)
+        if self._cluster.script.ground.has_brink:
+            self._cluster.add_client("brink-1", self._make_brink)
+        if self._cluster.script.ground.has_flooder:
+            self._cluster.add_client("flooder-1", self._make_flooder)
         self._cluster.add_client("session-reader-1", self._make_session_reader)
 
     def transfer(self, target: int) -> None:
@@ -195,6 +202,15 @@ class Workload:
 
     def _make_passer_by(self, process: Process) -> Inquirer:
         return self._inquire(process, Opener(self._host(process, _OPENERS), b""))
+
+    def _make_brink(self, process: Process) -> Brink:
+        brink = self._inquirers[process.name] = Brink(self._host(process, _BRINKS))
+        return brink
+
+    def _make_flooder(self, process: Process) -> Flooder:
+        host = self._host(process, _FLOODERS)
+        flooder = self._inquirers[process.name] = Flooder(host, session_name(process.name))
+        return flooder
 
     def _make_session_reader(self, process: Process) -> Inquirer:
         numbers = range(1, self._cluster.script.ground.producers + 1)

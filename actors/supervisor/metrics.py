@@ -27,6 +27,9 @@ GAUGES = frozenset(
         Counter.LAST_INDEX,
         Counter.DISK_FULL,
         Counter.FLUSHED_LOST,
+        Counter.SESSIONS,
+        Counter.SESSION_NAMES_KEPT,
+        Counter.CLIENT_BYTES_LENT,
     }
 )
 _CPU_PER_PERMILLE = 0.001

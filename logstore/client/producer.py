@@ -23,6 +23,7 @@ from logstore.errors import InvalidRequest, NotCommitted, OutcomeUnknown
 from logstore.format.client_messages import OpenSessionRequest
 from logstore.limits import (
     KIB,
+    POSITION_MAX,
     SESSION_NAME_MAX_BYTES,
     SESSION_WINDOW_BYTES,
     SESSION_WINDOW_MAX,
@@ -210,6 +211,8 @@ class Producer:
     def _append_numbered(self, payloads: Sequence[bytes], sequence: int | None) -> AppendFuture:
         if sequence is None or sequence < 0:
             raise InvalidRequest(f"a monotone producer gives each batch a sequence, not {sequence}")
+        if sequence >= POSITION_MAX:
+            raise InvalidRequest(f"sequence {sequence}: sequences end at {POSITION_MAX - 1}")
         if sequence <= self._last_sequence:
             raise InvalidRequest(f"sequence {sequence} after {self._last_sequence}: they must rise")
         future = self._queue.append_batch(payloads, sequence=sequence)

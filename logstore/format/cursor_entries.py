@@ -20,12 +20,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from logstore.errors import FormatError, InvalidRequest
+from logstore.errors import FormatError
 from logstore.format.entry_body import (
     ENTRY_BODY_VERSION,
     check_body,
     padded_name,
     read_name,
+    refuse,
+    refuse_read,
     seal_body,
 )
 from logstore.format.fields import Buffer, check_room, magic_number, padding_size
@@ -77,7 +79,7 @@ def encode_cursor(cursor: Cursor) -> bytes:
     Raises:
       InvalidRequest: a cursor that no decoder would take.
     """
-    _refuse(cursor_fault(cursor))
+    refuse(cursor_fault(cursor))
     name, is_held = cursor.name, cursor.is_held
     head = _ENTRY.pack(CURSOR_MAGIC, ENTRY_BODY_VERSION, is_held, len(name), cursor.lsn, 0, 0)
     return seal_body(head + padded_name(name), _ENTRY_CRC)
@@ -104,12 +106,17 @@ def encode_cursors(cursors: Sequence[Cursor]) -> bytes:
     Raises:
       InvalidRequest: cursors that no decoder would take.
     """
-    _refuse(_list_fault(cursors))
+    refuse(_list_fault(cursors))
     rows = []
     for cursor in cursors:
         rows.append(_ROW.pack(cursor.lsn, cursor.is_held, len(cursor.name), 0, 0))
         rows.append(padded_name(cursor.name))
     return b"".join(rows)
+
+
+def cursor_size(cursor: Cursor) -> int:
+    """Bytes of its row."""
+    return _ROW.size + len(cursor.name) + padding_size(len(cursor.name))
 
 
 def decode_cursors(rows: Buffer) -> tuple[Cursor, ...]:
@@ -123,16 +130,34 @@ def decode_cursors(rows: Buffer) -> tuple[Cursor, ...]:
     while offset < len(rows):
         if len(cursors) == CURSORS_MAX:
             raise FormatError(f"more than {CURSORS_MAX} cursors")
-        check_room(rows, offset, _ROW.size, "cursor")
-        lsn, is_held, name_size, *reserved = _ROW.unpack_from(rows, offset)
-        if any(reserved):
-            raise FormatError(f"reserved bytes of a cursor are {reserved}")
-        name, offset = read_name(rows, offset + _ROW.size, name_size, _NAME)
-        cursors.append(_cursor_read(name, lsn, is_held))
-    fault = _list_fault(cursors)
-    if fault:
-        raise FormatError(fault)
+        cursor, offset = _read_row(rows, offset)
+        cursors.append(cursor)
+    refuse_read(_list_fault(cursors))
     return tuple(cursors)
+
+
+def decode_cursors_from(body: Buffer, offset: int, count: int) -> tuple[tuple[Cursor, ...], int]:
+    """`count` cursors whose rows begin at `offset`, and where they end.
+
+    Raises:
+      FormatError: there are none.
+    """
+    refuse_read(f"{count} cursors, at most {CURSORS_MAX}" if count > CURSORS_MAX else None)
+    cursors: list[Cursor] = []
+    for _ in range(count):
+        cursor, offset = _read_row(body, offset)
+        cursors.append(cursor)
+    refuse_read(_list_fault(cursors))
+    return tuple(cursors), offset
+
+
+def _read_row(rows: Buffer, offset: int) -> tuple[Cursor, int]:
+    check_room(rows, offset, _ROW.size, "cursor")
+    lsn, is_held, name_size, *reserved = _ROW.unpack_from(rows, offset)
+    if any(reserved):
+        raise FormatError(f"reserved bytes of a cursor are {reserved}")
+    name, end = read_name(rows, offset + _ROW.size, name_size, _NAME)
+    return _cursor_read(name, lsn, is_held), end
 
 
 def _cursor_read(name: bytes, lsn: int, is_held: int) -> Cursor:
@@ -159,8 +184,3 @@ def _list_fault(cursors: Sequence[Cursor]) -> str | None:
             return f"cursor {cursor.name!r} follows {before!r}"
         before = cursor.name
     return None
-
-
-def _refuse(fault: str | None) -> None:
-    if fault:
-        raise InvalidRequest(fault)

@@ -10,7 +10,7 @@ import struct
 
 from crc32c import crc32c
 
-from logstore.errors import FormatError, UnsupportedVersion
+from logstore.errors import FormatError, InvalidRequest, UnsupportedVersion
 from logstore.format.fields import U32, Buffer, check_room, padding_size
 from logstore.limits import BATCH_MAX_BYTES
 
@@ -25,8 +25,17 @@ def seal_body(body: bytes, position: int) -> bytes:
     return b"".join((body[:position], U32.pack(crc), body[position + 4 :]))
 
 
-def check_body(body: Buffer, magic: int, size: int, position: int, what: str) -> None:
-    """A whole, undamaged body of at least `size` bytes whose CRC lies at `position`.
+def check_body(
+    body: Buffer,
+    magic: int,
+    size: int,
+    position: int,
+    what: str,
+    *,
+    newest: int = ENTRY_BODY_VERSION,
+) -> int:
+    """The version of a whole, undamaged body of at least `size` bytes whose CRC lies at `position`;
+    `newest` is the newest one that this side reads.
 
     Raises:
       UnsupportedVersion: an undamaged body of a newer version.
@@ -35,6 +44,7 @@ def check_body(body: Buffer, magic: int, size: int, position: int, what: str) ->
     check_room(body, 0, size, f"{what} body")
     if len(body) > ENTRY_BODY_MAX_BYTES:
         raise FormatError(f"{what} body of {len(body)} bytes, at most {ENTRY_BODY_MAX_BYTES}")
+    version: int
     got_magic, version = _MAGIC_VERSION.unpack_from(body)
     if got_magic != magic:
         raise FormatError(f"{what} body: magic {got_magic:#010x}, expected {magic:#010x}")
@@ -42,10 +52,9 @@ def check_body(body: Buffer, magic: int, size: int, position: int, what: str) ->
     (stored,) = U32.unpack_from(body, position)
     if crc32c(view[position + 4 :], crc32c(view[:position])) != stored:
         raise FormatError(f"{what} body: CRC mismatch")
-    if version != ENTRY_BODY_VERSION:
-        raise UnsupportedVersion(
-            f"{what} body: version {version}, this side reads {ENTRY_BODY_VERSION}"
-        )
+    if not ENTRY_BODY_VERSION <= version <= newest:
+        raise UnsupportedVersion(f"{what} body: version {version}, this side reads 1 to {newest}")
+    return version
 
 
 def padded_name(name: bytes) -> bytes:
@@ -65,3 +74,23 @@ def read_name(body: Buffer, offset: int, size: int, what: str) -> tuple[bytes, i
     if any(padded[size:]):
         raise FormatError(f"the padding of a {what} is not zero")
     return padded[:size], offset + padded_size
+
+
+def refuse(fault: str | None) -> None:
+    """Nothing that no decoder would take is encoded.
+
+    Raises:
+      InvalidRequest: there is a fault.
+    """
+    if fault:
+        raise InvalidRequest(fault)
+
+
+def refuse_read(fault: str | None) -> None:
+    """What was read has no fault.
+
+    Raises:
+      FormatError: it has one.
+    """
+    if fault:
+        raise FormatError(fault)

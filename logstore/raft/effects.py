@@ -129,6 +129,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=141):
     prop: int
     index: Index
     first_lsn: Lsn
+    timestamp_ns: int = 0  # of the entry: committed time, by which sessions expire
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=142):

@@ -64,7 +64,16 @@ def on_proposed(state: State, event: Proposed) -> None:
         ring_end=event.ring_end,
         wall_ns=event.wall_ns,
     )
-    state.emit(Accepted(state.term, event.gen, event.prop, header.index, header.first_lsn))
+    state.emit(
+        Accepted(
+            state.term,
+            event.gen,
+            event.prop,
+            header.index,
+            header.first_lsn,
+            header.timestamp_ns,
+        )
+    )
 
 
 def append_entry(

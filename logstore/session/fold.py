@@ -1,21 +1,24 @@
-"""From log entries to a session table and back to a SESSION entry (SAFETY E5, E6).
+"""From log entries to a session table and back to SESSION entries (SAFETY E5, E6).
 
 Owns the fold: the same entries give the same table on every leader (FAULTS I17). It obeys the
 entries and decides nothing; an entry that does not follow from the table is a broken invariant of
-whoever proposed it.
+whoever proposed it. The parts of a snapshot replace the table once the last one is there; those of
+a leader that ended amid them change nothing.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from logstore.errors import InvariantViolated
-from logstore.format import session_entries
+from logstore.format import session_entries, session_snapshot
 from logstore.format.batch import iterate_batches
-from logstore.format.cursor_entries import decode_cursor
+from logstore.format.cursor_entries import Cursor, decode_cursor
 from logstore.format.fields import Buffer
-from logstore.model import EntryKind, Index, Lsn, SequenceMode
-from logstore.session.session import Session, WindowRow
+from logstore.format.session_snapshot import KeptName, PartHead
+from logstore.model import NO_TERM, EntryKind, Index, Lsn, SequenceMode
+from logstore.session.session import SEQUENCE_MAX, Session, WindowRow
 from logstore.session.table import SessionTable
 
 FOLDED_KINDS = frozenset(
@@ -23,35 +26,121 @@ FOLDED_KINDS = frozenset(
 )
 
 
-def fold_entry(table: SessionTable, kind: int, index: Index, first_lsn: Lsn, body: Buffer) -> int:
-    """Apply one entry to `table`; its body's CRC is verified.
+class Fold:
+    """Folds entries into `table`, one after the other. `snapshots`: how many were complete."""
 
-    Returns:
-      Batches in the entry, which count towards the next snapshot (E6); a cursor's change counts
-      as one, so that a rebuild is bounded by snapshots however often cursors move.
+    def __init__(self, table: SessionTable) -> None:
+        self.table = table
+        self.snapshots = 0
+        self._parts: _Parts | None = None
 
-    Raises:
-      FormatError: the body does not decode.
-      InvariantViolated: the entry does not follow from the table.
-    """
-    match kind:
-        case EntryKind.DATA:
-            return _fold_batches(table, index, first_lsn, body)
-        case EntryKind.OPEN:
-            table.apply_open(session_entries.decode_open(body))
-        case EntryKind.EXPIRE:
-            table.apply_expire(session_entries.decode_expire(body))
-        case EntryKind.CURSOR:
-            table.cursors.apply(decode_cursor(body))
-            return 1
-        case EntryKind.SESSION:
-            load_snapshot(table, index, body)
-        case _:
-            pass
-    return 0
+    def apply(
+        self, kind: int, index: Index, first_lsn: Lsn, body: Buffer, *, timestamp_ns: int
+    ) -> int:
+        """Apply one entry; its body's CRC is verified.
+
+        Returns:
+          What counts towards the next snapshot (E6), so that a rebuild is bounded by snapshots
+          whatever was asked for: batches, an OPEN, an EXPIRE or a cursor's change as one.
+
+        Raises:
+          FormatError: the body does not decode.
+          InvariantViolated: the entry does not follow from the table.
+        """
+        table = self.table
+        match kind:
+            case EntryKind.DATA:
+                return _fold_batches(table, index, first_lsn, body, timestamp_ns)
+            case EntryKind.OPEN:
+                table.apply_open(session_entries.decode_open(body), timestamp_ns)
+            case EntryKind.EXPIRE:
+                table.apply_expire(session_entries.decode_expire(body))
+            case EntryKind.CURSOR:
+                table.cursors.apply(decode_cursor(body))
+            case EntryKind.SESSION:
+                self._take_part(index, body, timestamp_ns)
+                return 0
+            case _:
+                return 0
+        return 1
+
+    def _take_part(self, index: Index, body: Buffer, timestamp_ns: int) -> None:
+        part = session_snapshot.decode_session_part(body)
+        if part.head.part == 0:
+            self._parts = _Parts(part.head)
+        elif self._parts is None or not self._parts.is_followed_by(part.head):
+            self._parts = None  # its first parts are not in this log
+            return
+        self._parts.add(part, index, timestamp_ns)
+        if part.head.is_last:
+            self._parts.load_into(self.table)
+            self._parts = None
+            self.snapshots += 1
 
 
-def _fold_batches(table: SessionTable, index: Index, first_lsn: Lsn, body: Buffer) -> int:
+class _Parts:
+    """The parts of one snapshot, up to the newest one seen."""
+
+    def __init__(self, first: PartHead) -> None:
+        self._next = first
+        self._sessions: dict[int, Session] = {}
+        self._cursors: list[Cursor] = []
+        self._kept: list[KeptName] = []
+
+    def is_followed_by(self, head: PartHead) -> bool:
+        expected = self._next
+        return (head.term, head.number, head.part) == (
+            expected.term,
+            expected.number,
+            expected.part,
+        )
+
+    def add(self, part: session_snapshot.SessionPart, index: Index, timestamp_ns: int) -> None:
+        head = part.head
+        self._next = PartHead(head.term, head.number, head.part + 1, False)
+        for stored in part.sessions:
+            session = self._sessions.get(stored.producer_id)
+            if session is None:
+                session = _session_of(stored)
+                if head.term == NO_TERM:  # version 1 does not say when it was used
+                    session.last_used_ns = timestamp_ns
+                self._sessions[stored.producer_id] = session
+            for row in stored.rows:
+                session.rows[row.sequence] = WindowRow(
+                    row.sequence, row.count, row.crc, row.first_lsn, index
+                )
+        self._cursors.extend(part.cursors)
+        self._kept.extend(part.kept)
+
+    def load_into(self, table: SessionTable) -> None:
+        """Replace what `table` holds."""
+        table.clear()
+        for cursor in self._cursors:
+            table.cursors.apply(cursor)
+        for kept in self._kept:
+            table.keep(kept)
+        for session in self._sessions.values():
+            table.put(session)
+
+
+def _session_of(stored: session_snapshot.SessionRow) -> Session:
+    return Session(
+        producer_id=stored.producer_id,
+        producer_epoch=stored.producer_epoch,
+        mode=SequenceMode(stored.mode),
+        ack_level=stored.ack_level,
+        window_max=stored.window,
+        window_bytes=stored.window_bytes,
+        name=stored.name,
+        next_sequence=stored.next_sequence,
+        rows=OrderedDict(),
+        last_used_ns=stored.last_used_ns,
+    )
+
+
+def _fold_batches(
+    table: SessionTable, index: Index, first_lsn: Lsn, body: Buffer, timestamp_ns: int
+) -> int:
     lsn = first_lsn
     batches = 0
     get = table.get
@@ -67,27 +156,40 @@ def _fold_batches(table: SessionTable, index: Index, first_lsn: Lsn, body: Buffe
             raise InvariantViolated(
                 f"entry {index} holds {header}, which does not follow {session}"
             )
-        session.add(WindowRow(sequence, header.count, header.crc, lsn, index))
+        if sequence <= SEQUENCE_MAX:
+            session.add(WindowRow(sequence, header.count, header.crc, lsn, index))
+        else:  # of a version without this bound: nothing but a snapshot's encoder refused it
+            session.use_up()
+        session.last_used_ns = timestamp_ns
         lsn = Lsn(lsn + header.count)
         batches += 1
     return batches
 
 
-def encode_snapshot(table: SessionTable) -> bytes:
-    """The body of a SESSION entry that holds the whole table.
+def snapshot_parts(
+    table: SessionTable, *, term: int, number: int, part_max_bytes: int
+) -> Iterator[bytes]:
+    """The bodies of the SESSION entries that hold the whole table, each made when it is asked for:
+    the table must not change before the last one.
 
     Raises:
       InvariantViolated: a row has no LSN yet; take the snapshot once every proposal is accepted.
+      InvalidRequest: a row that no decoder would take.
     """
-    sessions = tuple(_session_row(session) for session in table.sessions())
-    snapshot = session_entries.SessionSnapshot(sessions, table.cursors.rows())
-    return session_entries.encode_session_snapshot(snapshot)
+    return session_snapshot.encode_session_parts(
+        (_session_row(session) for session in table.sessions()),
+        table.cursors.rows(),
+        table.kept(),
+        term=term,
+        number=number,
+        part_max_bytes=part_max_bytes,
+    )
 
 
-def _session_row(session: Session) -> session_entries.SessionRow:
+def _session_row(session: Session) -> session_snapshot.SessionRow:
     if any(row.first_lsn == 0 for row in session.rows.values()):
         raise InvariantViolated(f"a batch of producer {session.producer_id} has no LSN yet")
-    return session_entries.SessionRow(
+    return session_snapshot.SessionRow(
         producer_id=session.producer_id,
         producer_epoch=session.producer_epoch,
         mode=session.mode,
@@ -95,35 +197,10 @@ def _session_row(session: Session) -> session_entries.SessionRow:
         window=session.window_max,
         window_bytes=session.window_bytes,
         next_sequence=session.next_sequence,
+        last_used_ns=session.last_used_ns,
         name=session.name,
         rows=tuple(
-            session_entries.WindowRow(row.sequence, row.first_lsn, row.count, row.crc)
+            session_snapshot.WindowRow(row.sequence, row.first_lsn, row.count, row.crc)
             for row in session.rows.values()
         ),
     )
-
-
-def load_snapshot(table: SessionTable, index: Index, body: Buffer) -> None:
-    """Replace what `table` holds by the SESSION entry at `index`."""
-    table.clear()
-    snapshot = session_entries.decode_session_snapshot(body)
-    for cursor in snapshot.cursors:
-        table.cursors.apply(cursor)
-    for stored in snapshot.sessions:
-        rows = OrderedDict(
-            (row.sequence, WindowRow(row.sequence, row.count, row.crc, row.first_lsn, index))
-            for row in stored.rows
-        )
-        table.put(
-            Session(
-                producer_id=stored.producer_id,
-                producer_epoch=stored.producer_epoch,
-                mode=SequenceMode(stored.mode),
-                ack_level=stored.ack_level,
-                window_max=stored.window,
-                window_bytes=stored.window_bytes,
-                name=stored.name,
-                next_sequence=stored.next_sequence,
-                rows=rows,
-            )
-        )

@@ -1,26 +1,22 @@
-"""How much window and memory a session may have (SAFETY E1, W6).
+"""How large a window a new session gets (SAFETY E1, W6).
 
 Decided once, by the leader, and written into the OPEN entry: whoever folds the log only obeys.
-Knows how much the other sessions have, not how a window works.
+Knows how many other sessions there are and what they have, not how a window works.
 
-Both shrink as they are given away, a 32nd of what is left, but at least 16 batches and one batch's
-bytes: the first sessions get full windows and a hundred fit, instead of 32 and then none.
+Every session gets the least window. What is extra shrinks as it is given away, a 32nd of what is
+left: the first sessions get full windows, and there is a least one for the last that may be. Bytes
+are no gift: `window_bytes` says what one client may have unacknowledged, and shrinks as sessions
+grow in number, down to one largest batch. What all of them may have is bounded where batches are
+read (`Proposals.room_bytes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from logstore import limits
-from logstore.format.cursor_entries import CURSOR_ROWS_MAX_BYTES
-from logstore.format.session_entries import SESSION_SNAPSHOT_MAX_BYTES, session_size_max
-from logstore.session.session import Session
 
 _SHARE = 32
-# What a snapshot needs beside its sessions: its head, and room for as many cursors as there may be.
-_SNAPSHOT_HEAD_BYTES = 24 + CURSOR_ROWS_MAX_BYTES
 
 
 class SessionLimits(msgspec.Struct, frozen=True):
@@ -39,36 +35,27 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 def grant(
-    limits_: SessionLimits,
-    others: Iterable[Session],
-    *,
-    wished: int,
-    floor: int,
-    name_size_bytes: int,
+    limits_: SessionLimits, *, others: int, extra_rows: int, wished: int, floor: int
 ) -> Grant | None:
     """What one more session beside `others` gets; None when there is no room for it.
 
     Args:
+      others: how many other sessions there are.
+      extra_rows: what their windows have above the least one, in sum.
       wished: rows asked for; 0: as many as there are.
       floor: rows that a reopened monotone session has already and must not lose.
     """
-    rows = bytes_ = snapshot_bytes = 0
-    for other in others:
-        rows += other.window_max
-        bytes_ += other.window_bytes
-        snapshot_bytes += session_size_max(other.window_max, len(other.name))
-    rows_left = limits.SESSION_WINDOW_SUM_MAX - rows
-    wish = min(wished or limits.SESSION_WINDOW_MAX, limits.SESSION_WINDOW_MAX, rows_left // _SHARE)
-    window = max(wish, limits.SESSION_WINDOW_MIN, floor)
-    bytes_left = limits_.client_memory_bytes - bytes_
-    window_bytes = max(
-        min(bytes_left // _SHARE, limits_.session_window_bytes), limits_.batch_max_bytes
-    )
-    snapshot_bytes += _SNAPSHOT_HEAD_BYTES + session_size_max(window, name_size_bytes)
-    if (
-        window > rows_left
-        or window_bytes > bytes_left
-        or snapshot_bytes > SESSION_SNAPSHOT_MAX_BYTES
-    ):
+    if others >= limits.SESSIONS_MAX:
         return None
-    return Grant(window, window_bytes)
+    share = max(0, limits.SESSION_WINDOW_EXTRA_MAX - extra_rows) // _SHARE
+    window = min(
+        wished or limits.SESSION_WINDOW_MAX,
+        limits.SESSION_WINDOW_MAX,
+        limits.SESSION_WINDOW_MIN + share,
+    )
+    window_bytes = min(
+        limits_.session_window_bytes, limits_.client_memory_bytes // max(_SHARE, others + 1)
+    )
+    return Grant(
+        max(window, limits.SESSION_WINDOW_MIN, floor), max(window_bytes, limits_.batch_max_bytes)
+    )

@@ -13,7 +13,11 @@ from collections import OrderedDict
 import msgspec
 
 from logstore.errors import ErrorCode
+from logstore.limits import POSITION_MAX
 from logstore.model import NO_INDEX, Index, Lsn, SequenceMode
+
+# The highest sequence, so that the one after it fits every format.
+SEQUENCE_MAX = POSITION_MAX - 1
 
 
 class WindowRow(msgspec.Struct, gc=False):
@@ -34,7 +38,8 @@ class WindowRow(msgspec.Struct, gc=False):
 
 
 class Session(msgspec.Struct):
-    """A row of the table. `next_sequence` is the lowest sequence that is new.
+    """A row of the table. `next_sequence` is the lowest sequence that is new; `last_used_ns` the
+    timestamp of the newest accepted entry with a batch or an OPEN of it, 0: none is known.
 
     `rows` is an OrderedDict because the oldest leaves all the time: a plain dict finds its first
     key only behind the places of those that left (1.8 µs against 0.1 µs at 4,096 rows, 2026-11-20).
@@ -49,6 +54,7 @@ class Session(msgspec.Struct):
     name: bytes
     next_sequence: int
     rows: OrderedDict[int, WindowRow]
+    last_used_ns: int = 0
 
     @property
     def is_dense(self) -> bool:
@@ -61,6 +67,11 @@ class Session(msgspec.Struct):
             rows.popitem(last=False)
         rows[row.sequence] = row
         self.next_sequence = row.sequence + 1
+
+    def use_up(self) -> None:
+        """A log of an earlier version holds a sequence above SEQUENCE_MAX: from then on none is
+        new. No row is kept of it, for no snapshot could hold one."""
+        self.next_sequence = POSITION_MAX
 
 
 class Duplicate(msgspec.Struct, frozen=True, gc=False):

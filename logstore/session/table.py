@@ -7,7 +7,10 @@ time, randomness or where bytes come from.
 
 Invariants:
   * the table equals the fold of the log up to the last accepted proposal (FAULTS I17);
-  * a row leaves a window only once it is committed, so "below the window" always means committed.
+  * a row leaves a window only once it is committed, so "below the window" always means committed;
+  * a snapshot can hold whatever is in it: no sequence is above SEQUENCE_MAX;
+  * what a name must not do again outlives its session: of a monotone one that was idle for too
+    long, its numbers are kept, and whoever opens the name goes on behind them.
 """
 
 from __future__ import annotations
@@ -17,15 +20,16 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from logstore import limits
 from logstore.errors import ErrorCode, InvariantViolated
 from logstore.format.session_entries import ExpireEntry, OpenEntry
-from logstore.limits import POSITION_MAX, SESSION_NAME_MAX_BYTES
+from logstore.format.session_snapshot import KeptName
+from logstore.limits import SESSION_NAME_MAX_BYTES, SESSION_WINDOW_MIN
 from logstore.model import NO_INDEX, AckLevel, Index, Lsn, SequenceMode
 from logstore.session.cursors import CursorTable
 from logstore.session.grants import SessionLimits, grant
-from logstore.session.session import Duplicate, Refused, Session, WindowRow
+from logstore.session.session import SEQUENCE_MAX, Duplicate, Refused, Session, WindowRow
 
-SEQUENCE_MAX = POSITION_MAX - 1
 EPOCH_MAX = (1 << 32) - 1
 
 
@@ -44,10 +48,12 @@ class OpenWish(msgspec.Struct, frozen=True):
 class SessionTable:
     """Sessions by producer id. `commit` is the highest index known to be committed in this term."""
 
-    def __init__(self, limits: SessionLimits) -> None:
-        self._limits = limits
+    def __init__(self, session_limits: SessionLimits) -> None:
+        self._limits = session_limits
         self._sessions: dict[int, Session] = {}
-        self._ids_by_name: dict[bytes, int] = {}
+        self._ids_by_name: dict[bytes, int] = {}  # of sessions, and of names kept
+        self._kept: dict[int, KeptName] = {}  # by producer id
+        self._extra_rows = 0  # of all windows, above the least one
         self.cursors = CursorTable()
         self.commit = NO_INDEX
 
@@ -60,6 +66,19 @@ class SessionTable:
 
     def get(self, producer_id: int) -> Session | None:
         return self._sessions.get(producer_id)
+
+    def kept(self) -> tuple[KeptName, ...]:
+        """What is kept of sessions that were idle for too long, by producer id."""
+        return tuple(self._kept[key] for key in sorted(self._kept))
+
+    @property
+    def kept_count(self) -> int:
+        return len(self._kept)
+
+    @property
+    def is_used(self) -> bool:
+        """Somebody has a session, or a name that is kept."""
+        return bool(self._sessions or self._kept)
 
     # --- batches ---
 
@@ -80,6 +99,7 @@ class SessionTable:
             session is None
             or session.producer_epoch != producer_epoch
             or session.next_sequence != sequence
+            or sequence > SEQUENCE_MAX
             or (
                 len(session.rows) >= session.window_max
                 and not 0 < next(iter(session.rows.values())).index <= self.commit
@@ -123,13 +143,18 @@ class SessionTable:
         return self._fenced(producer_id, producer_epoch)
 
     def named(self, name: bytes) -> Session | None:
-        """The session of this name; it is not to be changed."""
-        return self._sessions.get(self._ids_by_name.get(name, 0))
+        """The session of this name, which is not to be changed; of a name that is kept, one without
+        a window."""
+        return self._session_or_kept(self._ids_by_name.get(name, 0))
 
     def _fenced(self, producer_id: int, producer_epoch: int) -> Session | Refused:
         session = self._sessions.get(producer_id)
         if session is None:
-            return Refused(ErrorCode.UNKNOWN_PRODUCER, 0, "no such session: open one")
+            return Refused(
+                ErrorCode.UNKNOWN_PRODUCER,
+                0,
+                "no such session, or it was idle for too long: open one",
+            )
         if producer_epoch < session.producer_epoch:
             text = f"producer epoch {session.producer_epoch} of this producer exists"
             return Refused(ErrorCode.FENCED, session.producer_epoch, text)
@@ -152,11 +177,11 @@ class SessionTable:
         producer_id = self._ids_by_name.get(wish.name, 0) if wish.name else wish.producer_id
         if wish.producer_id and producer_id not in (0, wish.producer_id):
             return _invalid("this name belongs to another producer id: send one of the two")
-        session = self._sessions.get(producer_id or wish.producer_id)
+        session = self._session_or_kept(producer_id or wish.producer_id)
         if session is None:
             if wish.producer_id:
                 return Refused(ErrorCode.UNKNOWN_PRODUCER, 0, "no such producer id: open without")
-            if new_producer_id in self._sessions or not new_producer_id:
+            if not new_producer_id or self._session_or_kept(new_producer_id) is not None:
                 return Refused(ErrorCode.OVERLOADED, 0, "the new producer id is taken: ask again")
         elif wish.mode != session.mode:
             return _invalid(f"this producer's mode is {session.mode.name}, and stays so")
@@ -167,16 +192,16 @@ class SessionTable:
     def _open_entry(
         self, wish: OpenWish, session: Session | None, new_producer_id: int
     ) -> OpenEntry | Refused:
-        name = session.name if session is not None else wish.name
+        others, extra_rows, floor = len(self._sessions), self._extra_rows, 0
+        if session is not None and session.producer_id in self._sessions:
+            others, extra_rows = others - 1, extra_rows - _extra_rows_of(session)
+            floor = 0 if session.is_dense else session.window_max
         granted = grant(
-            self._limits,
-            (each for each in self._sessions.values() if each is not session),
-            wished=wish.window,
-            floor=session.window_max if session is not None and not session.is_dense else 0,
-            name_size_bytes=len(name),
+            self._limits, others=others, extra_rows=extra_rows, wished=wish.window, floor=floor
         )
         if granted is None:
-            return Refused(ErrorCode.OVERLOADED, 0, "no memory for one more session: ask later")
+            text = f"the log has {others} sessions, as many as it may: end one, or ask later"
+            return Refused(ErrorCode.OVERLOADED, 0, text)
         return OpenEntry(
             producer_id=session.producer_id if session is not None else new_producer_id,
             producer_epoch=session.producer_epoch + 1 if session is not None else 1,
@@ -184,16 +209,24 @@ class SessionTable:
             ack_level=wish.ack_level,
             window=granted.window,
             window_bytes=granted.window_bytes,
-            name=name,
+            name=session.name if session is not None else wish.name,
         )
 
-    def apply_open(self, entry: OpenEntry) -> Session:
+    def _session_or_kept(self, producer_id: int) -> Session | None:
+        """The session of this id, or what is kept of it as one without a window."""
+        kept = self._kept.get(producer_id)
+        return self._sessions.get(producer_id) if kept is None else _session_of(kept)
+
+    def apply_open(self, entry: OpenEntry, timestamp_ns: int = 0) -> Session:
         """An OPEN entry takes its place in the stream: the session begins, or its next epoch does.
+
+        Args:
+          timestamp_ns: the entry's; 0: it has none yet.
 
         Raises:
           InvariantViolated: the entry does not follow from the table.
         """
-        old = self._sessions.get(entry.producer_id)
+        old = self._session_or_kept(entry.producer_id)
         if entry.producer_epoch != (old.producer_epoch if old is not None else 0) + 1:
             raise InvariantViolated(f"OPEN of epoch {entry.producer_epoch} follows {old}")
         mode = SequenceMode(entry.mode)
@@ -208,9 +241,29 @@ class SessionTable:
             name=entry.name,
             next_sequence=old.next_sequence if old is not None and keeps_history else 0,
             rows=old.rows if old is not None and keeps_history else OrderedDict(),
+            last_used_ns=timestamp_ns,
         )
+        self._kept.pop(entry.producer_id, None)
         self.put(session)
         return session
+
+    def can_expire(self, session: Session) -> bool:
+        """Whether it may be given up: all of it is committed, and there is room to keep what its
+        name must not do again."""
+        is_kept = _is_kept(session)
+        has_room = not is_kept or len(self._kept) < limits.KEPT_NAMES_MAX
+        return has_room and all(row.is_committed(self.commit) for row in session.rows.values())
+
+    def decide_end(self, name: bytes) -> ExpireEntry | Refused:
+        """The EXPIRE entry with which an operator ends the session of `name`, or forgets the name
+        if it is only kept: whoever opens it then begins anew. Changes nothing."""
+        session = self.named(name)
+        if session is None:
+            return Refused(ErrorCode.UNKNOWN_PRODUCER, 0, "no session has this name")
+        if not all(row.is_committed(self.commit) for row in session.rows.values()):
+            text = "batches of this session are not committed yet: stop its producer, ask again"
+            return Refused(ErrorCode.OVERLOADED, 0, text)
+        return ExpireEntry(session.producer_id, session.producer_epoch)
 
     def apply_expire(self, entry: ExpireEntry) -> None:
         """An EXPIRE entry takes its place in the stream.
@@ -218,16 +271,34 @@ class SessionTable:
         Raises:
           InvariantViolated: there is no such session.
         """
-        session = self._sessions.pop(entry.producer_id, None)
+        session = self._session_or_kept(entry.producer_id)
         if session is None or session.producer_epoch != entry.producer_epoch:
             raise InvariantViolated(f"{entry} does not follow {session}")
+        if self._sessions.pop(entry.producer_id, None) is not None:
+            self._extra_rows -= _extra_rows_of(session)
+        self._kept.pop(entry.producer_id, None)
         if session.name:
             del self._ids_by_name[session.name]
+        if entry.is_kept and _is_kept(session):
+            self.keep(
+                KeptName(
+                    session.producer_id, session.producer_epoch, session.next_sequence, session.name
+                )
+            )
+
+    def keep(self, kept: KeptName) -> None:
+        """Store what stays of a session; only for expiry and for reading a snapshot back."""
+        self._kept[kept.producer_id] = kept
+        self._ids_by_name[kept.name] = kept.producer_id
 
     def put(self, session: Session) -> None:
         """Store a whole session; only for opening and for reading a snapshot back."""
         if len(session.rows) > session.window_max:
             raise InvariantViolated(f"a window of {session.window_max} holds {len(session.rows)}")
+        old = self._sessions.get(session.producer_id)
+        if old is not None:
+            self._extra_rows -= _extra_rows_of(old)
+        self._extra_rows += _extra_rows_of(session)
         self._sessions[session.producer_id] = session
         if session.name:
             self._ids_by_name[session.name] = session.producer_id
@@ -235,7 +306,32 @@ class SessionTable:
     def clear(self) -> None:
         self._sessions.clear()
         self._ids_by_name.clear()
+        self._kept.clear()
+        self._extra_rows = 0
         self.cursors.clear()
+
+
+def _is_kept(session: Session) -> bool:
+    """Dense sequences begin anew with each epoch, and who has no name cannot come back."""
+    return bool(session.name) and not session.is_dense
+
+
+def _extra_rows_of(session: Session) -> int:
+    return max(0, session.window_max - SESSION_WINDOW_MIN)
+
+
+def _session_of(kept: KeptName) -> Session:
+    return Session(
+        producer_id=kept.producer_id,
+        producer_epoch=kept.producer_epoch,
+        mode=SequenceMode.MONOTONE,
+        ack_level=AckLevel.QUORUM,
+        window_max=SESSION_WINDOW_MIN,
+        window_bytes=0,
+        name=kept.name,
+        next_sequence=kept.next_sequence,
+        rows=OrderedDict(),
+    )
 
 
 def assign_lsns(rows: Iterable[WindowRow], index: Index, first_lsn: Lsn) -> Lsn:

@@ -37,11 +37,11 @@ from logstore.format.segment_header import unpack_segment_header
 from logstore.format.session_entries import (
     decode_expire,
     decode_open,
-    decode_session_snapshot,
     encode_expire,
     encode_open,
-    encode_session_snapshot,
 )
+from logstore.format.session_snapshot import decode_session_part
+from tests.unit.session_logs import encode_part
 
 UNIT = Path(__file__).parents[1] / "unit"
 GOLDEN = {
@@ -105,8 +105,10 @@ FORMATS = {
     "meta": Format(unpack_meta, lambda meta: meta.pack(), 508),
     "open body": Format(decode_open, encode_open, 28),
     "expire body": Format(decode_expire, encode_expire, 20),
-    "session body": Format(decode_session_snapshot, encode_session_snapshot, 20),
-    "session body with cursors": Format(decode_session_snapshot, encode_session_snapshot, 20),
+    "expire body 2": Format(decode_expire, encode_expire, 20),
+    "session body": Format(decode_session_part, encode_part, 20),
+    "session body with cursors": Format(decode_session_part, encode_part, 20),
+    "session body 2": Format(decode_session_part, encode_part, 20),
     "cursor body": Format(decode_cursor, encode_cursor, 16),
     **{name: Format(decode_message, encode_again, 12) for name in MESSAGES},
 }  # fmt: skip

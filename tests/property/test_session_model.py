@@ -18,10 +18,10 @@ from logstore.format.session_entries import (
 from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import EntryKind, Index, Lsn, SequenceMode
 from logstore.session.cursors import CursorWish
-from logstore.session.fold import encode_snapshot, fold_entry
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Duplicate, Refused
 from logstore.session.table import OpenWish, SessionTable, assign_lsns
+from tests.unit.session_logs import encode_snapshot, fold_entry
 
 MODES = {1: SequenceMode.DENSE, 2: SequenceMode.MONOTONE, 3: SequenceMode.DENSE}
 

@@ -28,6 +28,9 @@ def quiet_script(*faults: Fault, **ground: Any) -> Script:
         link_delay_ns=(100_000, 200_000),
         flush_ns=(100_000, 400_000),
         write_ns=5_000,
+        has_brink=False,
+        has_flooder=False,
+        segment_records=256,  # a flush group, which is not made smaller here, fits
     )
     return Script(1, (), msgspec.structs.replace(plain, **ground), faults)
 

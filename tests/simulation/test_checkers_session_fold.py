@@ -11,9 +11,9 @@ from actors.simulation.checkers.session_fold import FoldFault, PlainFold, plain_
 from logstore.format.entry import EntryHeader
 from logstore.format.session_entries import ExpireEntry, encode_expire
 from logstore.model import EntryKind, Index, Lsn, Term
-from logstore.session.fold import encode_snapshot
 from tests.property.test_session_model import World, steps
 from tests.simulation.histories.stage import batch_of
+from tests.unit.session_logs import encode_snapshot
 
 
 def header_of(kind: int, index: int, first_lsn: int) -> EntryHeader:
@@ -28,7 +28,7 @@ def test_the_plain_fold_is_the_table_of_the_product(script: list[Any]) -> None:
     world.open(1)
     for step in script:
         getattr(world, step[0])(*step[1:])
-    fold = PlainFold()
+    fold = PlainFold(1)
     for index, (kind, first_lsn, body) in enumerate(world.log, start=1):
         fold.apply(header_of(kind, index, first_lsn), body)
     table = {each.producer_id: plain_session(each) for each in world.table.sessions()}
@@ -48,4 +48,4 @@ def test_the_plain_fold_is_the_table_of_the_product(script: list[Any]) -> None:
 )
 def test_an_entry_of_a_session_that_nobody_opened_does_not_fold(kind: int, body: bytes) -> None:
     with pytest.raises(FoldFault):
-        PlainFold().apply(header_of(kind, 1, 1), body)
+        PlainFold(1).apply(header_of(kind, 1, 1), body)

@@ -319,18 +319,19 @@ def test_what_storage_and_rings_tell(stage: Stage) -> None:
     observer.meta_loaded(whole_copies=2)
     observer.meta_loaded(whole_copies=0)
     observer.rolled(had_spare=False)
-    observer.table_rebuilt(from_snapshot=False)
+    observer.table_rebuilt(parts=0, passed_over=0)
     observer.refused(ErrorCode.NOT_LEADER)
     assert stage.met() == set()
     observer.judged(FakeVerdicts(rebuilt=[object()]))
     observer.judged(FakeVerdicts(has_torn_tail=True))
     observer.meta_loaded(whole_copies=1)
     observer.rolled(had_spare=True)
-    observer.table_rebuilt(from_snapshot=True)
+    observer.table_rebuilt(parts=2, passed_over=1)
     observer.ring_overwritten()
     assert stage.met() == {
         Reach.ORPHAN_ADOPTED, Reach.TORN_TAIL, Reach.META_COPY_BAD, Reach.SPARE_ROLLED,
-        Reach.SNAPSHOT_USED, Reach.RING_OVERWRITTEN,
+        Reach.SNAPSHOT_USED, Reach.SNAPSHOT_IN_PARTS, Reach.SNAPSHOT_WITHOUT_END,
+        Reach.RING_OVERWRITTEN,
     }  # fmt: skip
 
 

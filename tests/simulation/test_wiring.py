@@ -52,7 +52,7 @@ def test_what_is_held_beyond_a_bound_is_a_violation(monkeypatch: pytest.MonkeyPa
     [
         (RAFT, {"patient messages", "deferred appends", "withheld answers", "reads"}),
         (WRITER, {"groups in flight"}),
-        (INGRESS, {"requests", "held answers"}),
+        (INGRESS, {"requests", "held answers", "bytes lent"}),
         (EGRESS, {"requests", "damaged entries"}),
     ],
 )

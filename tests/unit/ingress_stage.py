@@ -90,13 +90,14 @@ class StageClock:
     def __init__(self):
         self.now_ns = 1_000_000_000
         self.step_ns = 0
+        self.wall = 42
 
     def monotonic_ns(self):
         self.now_ns += self.step_ns
         return self.now_ns
 
     def wall_ns(self):
-        return 42
+        return self.wall
 
 
 class StageLog:
@@ -115,7 +116,8 @@ class StageLog:
     def read_body(self, index):
         if index in self._damaged:
             raise CorruptData("00.data", 0, expected="a frame", got="rot")
-        self.reads.append(index)
+        if index not in self.reads:
+            self.reads.append(index)
         return self._entries[index - 1][1]
 
     def newest_of_kind(self, kind, last_index):
@@ -221,7 +223,7 @@ class Stage:
         index = len(self.entries) + 1
         header = EntryHeader(
             kind=kind, count=count, term=self.term, index=index, prev_term=0,
-            first_lsn=self.next_lsn, timestamp_ns=0, cumulative_bytes=0, prev_chain=0,
+            first_lsn=self.next_lsn, timestamp_ns=self.clock.wall, cumulative_bytes=0, prev_chain=0,
             body_size=len(body), body_crc=crc32c(body),
         )  # fmt: skip
         self.entries.append((header, body))
@@ -241,16 +243,22 @@ class Stage:
             found.append((message, body))
         return found
 
-    def accept(self):
-        """Accept everything proposed; returns the entries' headers."""
+    def accept(self, most=None):
+        """Accept everything proposed, or the first `most` and forget the rest; returns the
+        entries' headers."""
         headers = []
-        for proposed, body in self.take_proposals():
+        for proposed, body in itertools.islice(self.take_proposals(), most):
             header = self.append_entry(proposed.kind, body, proposed.count)
             self.freer.set_free(proposed.ring_end)
             headers.append(header)
             self.tell(
                 effects.Accepted(
-                    proposed.term, proposed.gen, proposed.prop, header.index, header.first_lsn
+                    proposed.term,
+                    proposed.gen,
+                    proposed.prop,
+                    header.index,
+                    header.first_lsn,
+                    header.timestamp_ns,
                 )
             )
         return headers

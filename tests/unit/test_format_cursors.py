@@ -13,13 +13,10 @@ from logstore.format.cursor_entries import (
     encode_cursor,
     encode_cursors,
 )
-from logstore.format.session_entries import (
-    SessionSnapshot,
-    decode_session_snapshot,
-    encode_session_snapshot,
-)
+from logstore.format.session_snapshot import PartHead, SessionPart, decode_session_part
 from logstore.limits import CURSOR_NAME_MAX_BYTES, CURSORS_MAX, POSITION_MAX
 from logstore.model import Lsn
+from tests.unit.session_logs import encode_part
 from tests.unit.test_format_sessions import ROW, resealed
 
 CURSOR = Cursor(b"abc", Lsn(7), True)
@@ -100,9 +97,9 @@ def test_a_row_with_one_bad_field_is_refused(at: int, data: bytes) -> None:
 
 
 def test_a_snapshot_says_how_many_cursors_it_has() -> None:
-    snapshot = SessionSnapshot((ROW,), (CURSOR,))
-    body = encode_session_snapshot(snapshot)
-    assert decode_session_snapshot(body) == snapshot
+    snapshot = SessionPart(PartHead(3, 1, 0, True), (ROW,), (CURSOR,), ())
+    body = encode_part(snapshot)
+    assert decode_session_part(body) == snapshot
     for count in (b"\0", b"\2", b"\xff\xff"):
         with pytest.raises(FormatError):
-            decode_session_snapshot(resealed(body, 20, at=6, data=count))
+            decode_session_part(resealed(body, 20, at=6, data=count))

@@ -35,17 +35,21 @@ from logstore.format.segment_header import FileRole, SegmentHeader, unpack_segme
 from logstore.format.session_entries import (
     ExpireEntry,
     OpenEntry,
-    SessionRow,
-    SessionSnapshot,
-    WindowRow,
     decode_expire,
     decode_open,
-    decode_session_snapshot,
     encode_expire,
     encode_open,
-    encode_session_snapshot,
+)
+from logstore.format.session_snapshot import (
+    KeptName,
+    PartHead,
+    SessionPart,
+    SessionRow,
+    WindowRow,
+    decode_session_part,
 )
 from logstore.model import EntryKind, ReplicaState
+from tests.unit.session_logs import encode_part, encode_version_1
 
 GOLDEN = json.loads(Path(__file__).with_name("format_golden.json").read_text())
 CLUSTER = bytes(range(16))
@@ -79,18 +83,28 @@ OPEN = OpenEntry(
     name="Prüfung".encode(),
 )  # fmt: skip
 EXPIRE = ExpireEntry(producer_id=0x1122, producer_epoch=3)
-SNAPSHOT = SessionSnapshot(
+EXPIRE_KEPT = ExpireEntry(producer_id=0x1122, producer_epoch=3, is_kept=True)
+SNAPSHOT = SessionPart(
+    PartHead(0, 0, 0, True),
     (
         SessionRow(
-            0x1122, 3, 2, 1, 64, 1 << 25, 9, b"query-1",
+            0x1122, 3, 2, 1, 64, 1 << 25, 9, 0, b"query-1",
             (WindowRow(4, 11, 10, 0xAABBCCDD), WindowRow(8, 21, 3, 0x01020304)),
         ),
-        SessionRow(0x3344, 1, 1, 1, 16, 1 << 20, 0, b"", ()),
-    )
+        SessionRow(0x3344, 1, 1, 1, 16, 1 << 20, 0, 0, b"", ()),
+    ),
+    (),
+    (),
 )  # fmt: skip
 CURSOR = Cursor("Archiv für 2026".encode(), 0x0102030405060708, True)
 CURSORS = (Cursor(b"archive", 21, True), Cursor(b"replay-1", 1, False))
-WITH_CURSORS = SessionSnapshot(SNAPSHOT.sessions[1:], CURSORS)
+WITH_CURSORS = SessionPart(SNAPSHOT.head, SNAPSHOT.sessions[1:], CURSORS, ())
+PART = SessionPart(
+    PartHead(5, 3, 0, True),
+    tuple(msgspec.structs.replace(each, last_used_ns=10**18 + 7) for each in SNAPSHOT.sessions),
+    CURSORS,
+    (KeptName(0x5566, 7, 1 << 40, "früher".encode()),),
+)
 
 
 def check_batch(data: bytes) -> bytes:
@@ -113,10 +127,12 @@ BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
     "meta": (META, META.pack(), unpack_meta),
     "open body": (OPEN, encode_open(OPEN), decode_open),
     "expire body": (EXPIRE, encode_expire(EXPIRE), decode_expire),
-    "session body": (SNAPSHOT, encode_session_snapshot(SNAPSHOT), decode_session_snapshot),
+    "expire body 2": (EXPIRE_KEPT, encode_expire(EXPIRE_KEPT), decode_expire),
+    "session body": (SNAPSHOT, encode_version_1(SNAPSHOT), decode_session_part),
     "session body with cursors": (
-        WITH_CURSORS, encode_session_snapshot(WITH_CURSORS), decode_session_snapshot
+        WITH_CURSORS, encode_version_1(WITH_CURSORS), decode_session_part
     ),
+    "session body 2": (PART, encode_part(PART), decode_session_part),
     "cursor body": (CURSOR, encode_cursor(CURSOR), decode_cursor),
     "cursor rows": (CURSORS, encode_cursors(CURSORS), decode_cursors),
 }  # fmt: skip
@@ -127,7 +143,10 @@ SEALS: dict[str, tuple[int, bytes]] = {
     "client batch": (28, b""), "group frame header": (124, SEGMENT), "raft record": (124, SEGMENT),
     "segment header": (508, b""), "meta": (508, b""), "open body": (28, b""),
     "expire body": (20, b""), "session body": (20, b""), "session body with cursors": (20, b""),
-    "cursor body": (16, b""),
+    "cursor body": (16, b""), "expire body 2": (20, b""), "session body 2": (20, b""),
+}  # fmt: skip
+NEWEST = {"expire body": 2, "session body": 2, "session body with cursors": 2} | {
+    "expire body 2": 2, "session body 2": 2,
 }  # fmt: skip
 
 
@@ -214,9 +233,11 @@ def with_version(name: str, version: int) -> bytes:
 
 @pytest.mark.parametrize("name", SEALS)
 def test_the_next_version_of_a_block_is_refused_as_such(name: str) -> None:
-    assert with_version(name, 1) == BLOCKS[name][1]
-    with pytest.raises(UnsupportedVersion, match="version 2"):
-        BLOCKS[name][2](with_version(name, 2))
+    version = 2 if name.endswith(" 2") else 1
+    assert with_version(name, version) == BLOCKS[name][1]
+    newer = NEWEST.get(name, 1) + 1
+    with pytest.raises(UnsupportedVersion, match=f"version {newer}"):
+        BLOCKS[name][2](with_version(name, newer))
 
 
 # A batch's header is read before its CRC; on disk the group's body_crc comes first.

@@ -17,8 +17,8 @@ from logstore.format.client_messages import (
 )
 from logstore.model import EntryKind
 from logstore.raft import effects
-from logstore.session.fold import encode_snapshot
 from tests.unit.ingress_stage import Stage, ack_rows, open_request
+from tests.unit.session_logs import encode_snapshot
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_segment_that_goes_under_the_search_makes_the_rebuild_begin_again(stag
 
 def test_session_snapshots_enter_the_stream_and_shorten_the_next_rebuild(stage, monkeypatch):
     """SAFETY E6."""
-    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 3)
+    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 4)  # the OPEN counts
     producer = stage.producer()
     for sequence in range(3):
         producer.push(sequence)
@@ -200,7 +200,9 @@ def test_session_snapshots_enter_the_stream_and_shorten_the_next_rebuild(stage, 
     acked = [row[0] for _, rows in producer.acks() for row in rows]
     assert acked == [0, 1, 2, 3]
     kept = encode_snapshot(stage.ingress.admission.table)
-    stage.tell(effects.AdmissionClosed(1, 6, "step_down"), effects.TermEnded(1))
+    stage.tell(
+        effects.AdmissionClosed(1, len(stage.entries) - 1, "step_down"), effects.TermEnded(1)
+    )
     reopen(stage, term=2, gen=2)
     assert stage.logs[-1].reads == [6, 7]
     assert encode_snapshot(stage.ingress.admission.table) == kept
@@ -315,7 +317,7 @@ def test_session_state_tells_what_is_committed_and_promises_the_rest_in_the_new_
 
 
 def test_idle_nameless_sessions_make_room_for_new_ones(stage, monkeypatch):
-    monkeypatch.setattr(limits, "SESSION_WINDOW_SUM_MAX", 48)
+    monkeypatch.setattr(limits, "SESSIONS_MAX", 3)
     named = stage.producer(window=16, name=b"kept")
     idle = stage.producer(window=16)
     stage.clock.now_ns += limits.SESSION_IDLE_MIN_NS

@@ -21,7 +21,7 @@ from logstore.format.cursor_entries import (
     decode_cursors,
     encode_cursor,
 )
-from logstore.format.session_entries import decode_session_snapshot
+from logstore.format.session_snapshot import decode_session_part
 from logstore.model import EntryKind
 from logstore.raft.effects import AdmissionClosed, Admit, ReadIndexAnswered, TermEnded
 from logstore.raft.events import ReadIndexRequested
@@ -155,7 +155,7 @@ def test_changes_wait_for_a_snapshot_that_is_due_and_count_towards_it(stage, mon
     stage.accept_and_commit()
     kind, body = stage.entries[-1][0].kind, stage.entries[-1][1]
     assert kind == EntryKind.SESSION
-    assert decode_session_snapshot(body).cursors == (Cursor(b"a", 9, False),)
+    assert decode_session_part(body).cursors == (Cursor(b"a", 9, False),)
     assert set_cursor(stage, lsn=11) == DoneReply(9)
 
 

@@ -6,13 +6,12 @@ import pytest
 
 from logstore.errors import ErrorCode, FormatError, InvariantViolated
 from logstore.format.cursor_entries import ANY_LSN, Cursor, encode_cursor
-from logstore.format.session_entries import SESSION_SNAPSHOT_MAX_BYTES, session_size_max
 from logstore.limits import CURSOR_NAME_MAX_BYTES, CURSORS_MAX, POSITION_MAX
-from logstore.model import EntryKind, Index, Lsn, SequenceMode
+from logstore.model import EntryKind, Index, Lsn
 from logstore.session.cursors import CursorTable, CursorWish
-from logstore.session.fold import encode_snapshot, fold_entry
 from logstore.session.grants import SessionLimits
-from logstore.session.table import OpenWish, SessionTable
+from logstore.session.table import SessionTable
+from tests.unit.session_logs import encode_snapshot, fold_entry
 
 
 def cursor(name, lsn, is_held=False):
@@ -117,23 +116,3 @@ def test_one_cursor_too_many_in_the_log_breaks_an_invariant():
 def test_a_cursor_entry_that_does_not_decode_is_told_as_such():
     with pytest.raises(FormatError):
         fold_entry(SessionTable(SessionLimits()), EntryKind.CURSOR, Index(1), Lsn(1), b"\0" * 32)
-
-
-def test_sessions_leave_room_for_every_cursor_in_the_snapshot():
-    """Names make sessions large: the bytes of the snapshot run out before the windows do."""
-    table = SessionTable(SessionLimits(batch_max_bytes=1, client_memory_bytes=1 << 40))
-    opened = 0
-    while True:
-        asked = OpenWish(0, SequenceMode.DENSE, 1, 16, b"%0255d" % opened)
-        entry = table.decide_open(asked, opened + 1)
-        if not hasattr(entry, "window"):
-            break
-        table.apply_open(entry)
-        opened += 1
-    assert entry.code is ErrorCode.OVERLOADED
-    table.cursors = full_table()
-    sizes = sum(session_size_max(each.window_max, len(each.name)) for each in table.sessions())
-    rows = sum(each.window_max for each in table.sessions())
-    unused = 24 * (rows - sum(len(each.rows) for each in table.sessions()))
-    assert len(encode_snapshot(table)) + unused <= SESSION_SNAPSHOT_MAX_BYTES
-    assert sizes > SESSION_SNAPSHOT_MAX_BYTES // 2

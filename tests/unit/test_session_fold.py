@@ -13,10 +13,10 @@ from logstore.format.session_entries import (
     encode_open,
 )
 from logstore.model import EntryKind, Index, Lsn, SequenceMode
-from logstore.session.fold import encode_snapshot, fold_entry
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Duplicate
 from logstore.session.table import SessionTable
+from tests.unit.session_logs import encode_snapshot, fold_entry
 
 
 def open_body(producer_id=7, epoch=1, mode=SequenceMode.DENSE, name=b""):

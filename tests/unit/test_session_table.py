@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from logstore import limits
 from logstore.errors import ErrorCode, InvariantViolated
 from logstore.format.session_entries import ExpireEntry, OpenEntry
-from logstore.limits import MIB, SESSION_WINDOW_SUM_MAX
+from logstore.limits import MIB, POSITION_MAX
 from logstore.model import AckLevel, Index, Lsn, SequenceMode
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Duplicate, Refused, WindowRow
@@ -177,23 +178,122 @@ def test_open_requests_that_make_no_sense_are_refused(changes, code):
     assert code_of(table.decide_open(wish(**changes), 99)) is code
 
 
-def test_windows_and_grants_stay_within_their_sums():
-    """SAFETY E1 (ΣW) and W6 (window_bytes add up to at most client_memory)."""
-    limits = SessionLimits(client_memory_bytes=256 * MIB)
-    table = SessionTable(limits)
-    granted = 0
-    for producer_id in range(1, 10_000):
-        entry = table.decide_open(wish(window=0), producer_id)
+def test_windows_stay_within_their_sum_and_the_last_session_gets_one_too():
+    """SAFETY E1: 10,000 named sessions on one log; W shrinks for new ones only."""
+    table = SessionTable(SessionLimits())
+    granted = []
+    for producer_id in range(1, limits.SESSIONS_MAX + 2):
+        entry = table.decide_open(wish(window=0, name=b"n%d" % producer_id), producer_id)
         if isinstance(entry, Refused):
             assert entry.code is ErrorCode.OVERLOADED
             break
+        granted.append(entry.window)
         table.apply_open(entry)
-        granted += 1
-    sessions = list(table.sessions())
-    assert granted == len(sessions) >= 32
-    assert sum(each.window_max for each in sessions) <= SESSION_WINDOW_SUM_MAX
-    assert sum(each.window_bytes for each in sessions) <= limits.client_memory_bytes
-    assert all(16 <= each.window_max <= 4096 for each in sessions)
+    assert len(granted) == limits.SESSIONS_MAX >= 10_000
+    assert granted == sorted(granted, reverse=True)
+    assert (granted[0], granted[-1]) == (4_096, 16)
+    assert [each.window_max for each in table.sessions()] == granted
+    extra = limits.SESSION_WINDOW_EXTRA_MAX
+    assert sum(granted) <= limits.SESSIONS_MAX * limits.SESSION_WINDOW_MIN + extra
+
+
+def test_a_window_in_bytes_is_a_share_of_the_memory_and_one_batch_at_least():
+    """SAFETY W6."""
+    table = SessionTable(SessionLimits(client_memory_bytes=256 * MIB))
+    granted = [
+        reopen(table, new_producer_id=producer_id).window_bytes for producer_id in range(1, 100)
+    ]
+    assert granted[:32] == [8 * MIB] * 32
+    assert granted[63] == granted[-1] == 4 * MIB
+
+
+def test_an_expired_session_gives_its_window_back(monkeypatch):
+    monkeypatch.setattr(limits, "SESSIONS_MAX", 1)
+    table = opened(window=4_096)
+    assert code_of(table.decide_open(wish(), 5)) is ErrorCode.OVERLOADED
+    table.apply_expire(ExpireEntry(PRODUCER, 1))
+    assert reopen(table, new_producer_id=5, window=4_096).window_max == 4_096
+
+
+# --- bounds ---
+
+
+@pytest.mark.parametrize("beyond", [POSITION_MAX, POSITION_MAX + 1, (1 << 64) - 1])
+def test_no_sequence_is_taken_that_a_snapshot_could_not_hold(beyond):
+    """The one after the last, too: it is the next one, and the hot path looks at little else."""
+    table = opened(SequenceMode.MONOTONE, name=b"m")
+    for sequence in (POSITION_MAX - 2, POSITION_MAX - 1):
+        assert isinstance(offer(table, sequence), WindowRow)
+    assert code_of(offer(table, beyond)) is ErrorCode.INVALID_BATCH
+    assert isinstance(offer(table, POSITION_MAX - 1), Duplicate)
+    assert table.get(PRODUCER).next_sequence == POSITION_MAX
+
+
+# --- sessions that were idle for too long ---
+
+
+def expired(next_sequence=8, mode=SequenceMode.MONOTONE):
+    table = opened(mode, name=b"query")
+    table.get(PRODUCER).next_sequence = next_sequence
+    table.apply_expire(ExpireEntry(PRODUCER, 1, is_kept=True))
+    return table
+
+
+def test_a_monotone_name_goes_on_behind_what_it_had_when_it_expired():
+    table = expired()
+    assert table.get(PRODUCER) is None
+    assert code_of(offer(table, 9)) is ErrorCode.UNKNOWN_PRODUCER
+    session = reopen(table, mode=SequenceMode.MONOTONE, name=b"query", new_producer_id=5)
+    assert (session.producer_id, session.producer_epoch, session.next_sequence) == (PRODUCER, 2, 8)
+    assert code_of(offer(table, 7, epoch=2)) is ErrorCode.COMMITTED_LSN_UNKNOWN
+    assert isinstance(offer(table, 8, epoch=2), WindowRow)
+    assert table.kept() == ()
+
+
+def test_what_is_kept_of_a_name_is_told_and_keeps_its_id_and_mode():
+    table = expired()
+    assert table.named(b"query").next_sequence == 8
+    assert table.is_used
+    assert code_of(table.decide_open(wish(name=b"query"), 5)) is ErrorCode.INVALID_REQUEST
+    assert code_of(table.decide_open(wish(), PRODUCER)) is ErrorCode.OVERLOADED
+    by_id = wish(producer_id=PRODUCER, mode=SequenceMode.MONOTONE)
+    assert table.decide_open(by_id, 5).producer_epoch == 2
+
+
+def test_a_dense_name_leaves_nothing_behind():
+    table = expired(mode=SequenceMode.DENSE)
+    assert table.named(b"query") is None
+    assert not table.is_used
+
+
+def test_nothing_expires_for_which_there_is_no_room_to_be_kept(monkeypatch):
+    monkeypatch.setattr(limits, "KEPT_NAMES_MAX", 1)
+    table = expired()
+    session = reopen(table, mode=SequenceMode.MONOTONE, name=b"other", new_producer_id=5)
+    assert not table.can_expire(session)
+    dense = reopen(table, name=b"dense", new_producer_id=6)
+    assert table.can_expire(dense)
+
+
+def test_a_session_with_a_batch_under_way_does_not_expire():
+    table = opened(name=b"dense")
+    row = offer(table, 0)
+    assert not table.can_expire(table.get(PRODUCER))
+    assert code_of(table.decide_end(b"dense")) is ErrorCode.OVERLOADED
+    assign_lsns([row], Index(3), Lsn(1))
+    table.commit = Index(3)
+    assert table.can_expire(table.get(PRODUCER))
+
+
+def test_an_operator_ends_a_session_or_what_is_kept_of_it_for_good():
+    for table in (opened(SequenceMode.MONOTONE, name=b"query"), expired()):
+        entry = table.decide_end(b"query")
+        assert entry == ExpireEntry(PRODUCER, 1)
+        table.apply_expire(entry)
+        assert not table.is_used
+        session = reopen(table, mode=SequenceMode.MONOTONE, name=b"query", new_producer_id=5)
+        assert (session.producer_id, session.next_sequence) == (5, 0)
+    assert code_of(table.decide_end(b"nobody")) is ErrorCode.UNKNOWN_PRODUCER
 
 
 def test_a_reopened_monotone_window_does_not_shrink():

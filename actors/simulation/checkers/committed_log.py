@@ -32,9 +32,24 @@ class CommittedLog:
     """Entries from `start_index` + 1 on."""
 
     __slots__ = (
-        "_by_sequence", "_commit_terms", "_findings", "_holders", "_known", "_order", "batches",
-        "chains", "expired", "has_every_open", "next_lsn", "on_batch", "on_cursor", "on_open",
-        "opened", "start_index", "start_lsn",
+        "_by_sequence",
+        "_commit_terms",
+        "_findings",
+        "_holders",
+        "_known",
+        "_order",
+        "batches",
+        "chains",
+        "expired",
+        "has_every_open",
+        "next_lsn",
+        "on_batch",
+        "on_cursor",
+        "on_end",
+        "on_open",
+        "opened",
+        "start_index",
+        "start_lsn",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +71,7 @@ class CommittedLog:
         self.on_batch: Callable[[StoredBatch, int], None] = _ignore
         self.on_cursor: Callable[[bytes | None, int], None] = _ignore_cursor
         self.on_open: Callable[[OpenEntry], None] = _ignore_open
+        self.on_end: Callable[[int], None] = _ignore_end
 
     @property
     def last_index(self) -> int:
@@ -170,13 +186,16 @@ class CommittedLog:
             self.has_every_open = False
             return
         entry = decode_open(body)
+        self.expired.pop(entry.producer_id, None)  # whose name was kept
         self.opened.add((entry.producer_id, entry.producer_epoch))
         self.on_open(entry)
 
     def _add_expire(self, index: int, chain: int) -> None:
         body = self._known.bodies.get(chain)
         if body is not None:
-            self.expired[decode_expire(body).producer_id] = index
+            producer_id = decode_expire(body).producer_id
+            self.expired[producer_id] = index
+            self.on_end(producer_id)
 
     def _add_batches(self, header: EntryHeader, chain: int, at_ns: int) -> None:
         body = self._known.bodies.get(chain)
@@ -219,3 +238,7 @@ def _ignore_cursor(_body: bytes | None, _at_ns: int) -> None:
 
 def _ignore_open(_entry: OpenEntry) -> None:
     """Nobody listens to OPENs yet."""
+
+
+def _ignore_end(_producer_id: int) -> None:
+    """Nobody listens to EXPIREs yet."""

@@ -40,7 +40,8 @@ class FinalLogs:
     """All replicas' logs after convergence."""
 
     __slots__ = (
-        "_committed", "_deliveries", "_findings", "_logs", "_operations", "_reads", "_sessions",
+        "_committed", "_deliveries", "_findings", "_logs", "_operations", "_reads",
+        "_session_expiry_ns", "_sessions",
     )  # fmt: skip
 
     def __init__(
@@ -51,7 +52,9 @@ class FinalLogs:
         committed: CommittedLog,
         operations: Operations,
         deliveries: Deliveries,
+        session_expiry_ns: int,
     ) -> None:
+        self._session_expiry_ns = session_expiry_ns
         self._findings = findings
         self._sessions = sessions
         self._committed = committed
@@ -133,7 +136,7 @@ class FinalLogs:
         """The log is one that a session table follows from (I17); without sessions, any is."""
         if not any(header.kind == EntryKind.OPEN for header, _ in log.folded):
             return
-        fold = PlainFold()
+        fold = PlainFold(self._session_expiry_ns)
         try:
             for header, body in log.folded:
                 fold.apply(header, body)

@@ -32,7 +32,7 @@ class _Question:
 class Lookups:
     """Names and questions, by number."""
 
-    __slots__ = ("_committed", "_findings", "_opened", "_questions", "_sessions")
+    __slots__ = ("_committed", "_ended", "_findings", "_opened", "_questions", "_sessions")
 
     def __init__(self, findings: Findings, sessions: Sessions, committed: CommittedLog) -> None:
         self._findings = findings
@@ -40,12 +40,24 @@ class Lookups:
         self._committed = committed
         self._opened: dict[bytes, tuple[int, int]] = {}  # (producer id, epoch), committed
         self._questions: dict[int, _Question] = {}
+        # By producer: its last batch as a session of it ended, whose window is gone.
+        self._ended: dict[int, tuple[int, int]] = {}
         committed.on_open = self.on_open
+        committed.on_end = self.on_end
 
     def on_open(self, entry: OpenEntry) -> None:
         """An OPEN entry is committed."""
         if entry.name:
             self._opened[entry.name] = entry.producer_id, entry.producer_epoch
+
+    def on_end(self, producer_id: int) -> None:
+        """An EXPIRE entry is committed: of a monotone session the numbers stay, of others
+        nothing."""
+        self._ended[producer_id] = self._committed.last_batch_of(producer_id)
+        if self._sessions.modes.get(producer_id) is not SequenceMode.MONOTONE:
+            for name, opened in list(self._opened.items()):
+                if opened[0] == producer_id:
+                    del self._opened[name]
 
     def asked(self, number: int, name: bytes, at_ns: int) -> None:
         """A client asks what the session of this name has committed."""
@@ -65,6 +77,8 @@ class Lookups:
         told = reply.producer_id, reply.producer_epoch
         text = f"whoever asked for {question.name!r} at {question.asked_ns} is told of {told}"
         producer_id, newest = self._opened.get(question.name, (0, 0))
+        if question.opened[0] != producer_id and question.opened[0] in self._ended:
+            return  # it ended meanwhile: both what was and what is are right
         if reply.producer_id and (reply.producer_id != producer_id or told[1] > newest):
             self._findings.report(Invariant.I10, f"{text}, not committed", at_ns)
         elif told < question.opened:
@@ -93,6 +107,8 @@ class Lookups:
         epoch, sequence = question.last
         if epoch != reply.producer_epoch and not self._is_monotone(reply):
             return ""
+        if question.last <= self._ended.get(reply.producer_id, (0, -1)):
+            return "" if reply.next_sequence > sequence else f"batch {sequence}, committed"
         told = [row[0] for row in ACK_ROW.iter_unpack(reply.rows)]
         if reply.next_sequence <= sequence or min(told, default=0) <= sequence not in told:
             return f"batch {sequence}, which was committed"

@@ -22,14 +22,11 @@ from logstore.errors import FormatError
 from logstore.format.batch import iterate_batches
 from logstore.format.cursor_entries import Cursor, decode_cursor
 from logstore.format.entry import EntryHeader
-from logstore.format.session_entries import (
-    SessionSnapshot,
-    decode_expire,
-    decode_open,
-    decode_session_snapshot,
-)
+from logstore.format.session_entries import decode_expire, decode_open
+from logstore.format.session_snapshot import KeptName, SessionPart, decode_session_part
 from logstore.model import EntryKind, SequenceMode
 
+SEQUENCE_MAX = (1 << 63) - 2
 Rows = tuple[tuple[int, int, int, int], ...]  # sequence, first LSN, count, crc
 FOLDED = (
     EntryKind.DATA, EntryKind.OPEN, EntryKind.EXPIRE, EntryKind.CURSOR, EntryKind.SESSION
@@ -45,6 +42,7 @@ class PlainSession(msgspec.Struct, frozen=True):
     name: bytes
     window: int
     next_sequence: int
+    last_used_ns: int
     rows: Rows
 
 
@@ -67,6 +65,7 @@ class SessionLike(Protocol):
     name: bytes
     window_max: int
     next_sequence: int
+    last_used_ns: int
 
     @property
     def mode(self) -> int: ...
@@ -75,21 +74,30 @@ class SessionLike(Protocol):
     def rows(self) -> Mapping[int, _Row]: ...
 
 
+TableLike = tuple[Iterable[SessionLike], Iterable[Cursor], Iterable[KeptName]]
+
+
 class FoldFault(Exception):
     """An entry that does not follow from the log before it."""
 
 
 class PlainFold:
-    """Sessions by producer id and cursors by name, as the entries up to here leave them."""
+    """Sessions by producer id and cursors by name, as the entries up to here leave them. `kept`:
+    what monotone sessions left behind that were idle for `expiry_ns`."""
 
-    def __init__(self) -> None:
+    def __init__(self, expiry_ns: int) -> None:
+        self.expiry_ns = expiry_ns
         self.sessions: dict[int, PlainSession] = {}
+        self.kept: dict[int, KeptName] = {}
         self.cursors: State = {}
+        self.parts: list[SessionPart] = []  # of a snapshot that has no last part yet
 
     def copy(self) -> PlainFold:
-        other = PlainFold()
+        other = PlainFold(self.expiry_ns)
         other.sessions = dict(self.sessions)
+        other.kept = dict(self.kept)
         other.cursors = self.cursors
+        other.parts = list(self.parts)
         return other
 
     def apply(self, header: EntryHeader, body: bytes) -> None:
@@ -100,38 +108,76 @@ class PlainFold:
         """
         match header.kind:
             case EntryKind.OPEN:
-                self._open(body)
+                self._open(header, body)
             case EntryKind.EXPIRE:
-                expired = decode_expire(body)
-                old = self.sessions.pop(expired.producer_id, None)
-                if old is None or old.producer_epoch != expired.producer_epoch or old.name:
-                    raise FoldFault(f"entry {header.index}: {expired} follows {old}")
+                self._expire(header, body)
             case EntryKind.CURSOR:
                 self.cursors = state_after(self.cursors, decode_cursor(body))
             case EntryKind.SESSION:
-                snapshot = decode_session_snapshot(body)
-                stored = {each.producer_id: each for each in _sessions_of(snapshot)}
-                cursors = {each.name: each for each in snapshot.cursors}
-                if stored != self.sessions or cursors != self.cursors:
-                    raise FoldFault(f"snapshot {header.index} is not the fold of what precedes it")
+                self._compare(header, decode_session_part(body))
             case EntryKind.DATA:
                 self._append(header, body)
             case _:
                 pass
 
-    def _open(self, body: bytes) -> None:
+    def _expire(self, header: EntryHeader, body: bytes) -> None:
+        expired = decode_expire(body)
+        old = self.sessions.pop(expired.producer_id, None)
+        if old is None or old.producer_epoch != expired.producer_epoch:
+            raise FoldFault(f"entry {header.index}: {expired} follows {old}")
+        if not old.name:
+            return
+        if header.timestamp_ns - old.last_used_ns < self.expiry_ns or not expired.is_kept:
+            raise FoldFault(f"entry {header.index} of {header.timestamp_ns} ns ends {old}")
+        if old.mode == SequenceMode.MONOTONE:
+            self.kept[old.producer_id] = KeptName(
+                old.producer_id, old.producer_epoch, old.next_sequence, old.name
+            )
+
+    def _compare(self, header: EntryHeader, part: SessionPart) -> None:
+        """A snapshot is compared as a whole; one without an end says nothing."""
+        head = part.head
+        if head.part == 0:
+            self.parts = []
+        elif [each.head.part for each in self.parts] != list(range(head.part)) or (
+            (self.parts[0].head.term, self.parts[0].head.number) != (head.term, head.number)
+        ):
+            raise FoldFault(f"entry {header.index}: {head} follows {len(self.parts)} parts")
+        self.parts.append(part)
+        if not head.is_last:
+            return
+        stored = _sessions_of(self.parts)
+        cursors = {each.name: each for part in self.parts for each in part.cursors}
+        kept = {each.producer_id: each for part in self.parts for each in part.kept}
+        if (stored, cursors, kept) != (self.sessions, self.cursors, self.kept):
+            raise FoldFault(f"snapshot {header.index} is not the fold of what precedes it")
+        self.parts = []
+
+    def _open(self, header: EntryHeader, body: bytes) -> None:
         entry = decode_open(body)
         old = self.sessions.get(entry.producer_id)
-        if entry.producer_epoch != (1 if old is None else old.producer_epoch + 1):
-            raise FoldFault(f"{entry} follows {old}")
-        keeps = old is not None and entry.mode == SequenceMode.MONOTONE
+        kept = self.kept.pop(entry.producer_id, None)
+        if any(each.name == entry.name for each in self.kept.values()) and entry.name:
+            raise FoldFault(f"entry {header.index}: {entry} begins anew what it left behind")
+        last_epoch = 0
+        if old is not None or kept is not None:
+            last_epoch = (old or kept).producer_epoch  # type: ignore[union-attr]  # one of them is
+        if entry.producer_epoch != last_epoch + 1:
+            raise FoldFault(f"{entry} follows {old or kept}")
+        keeps = entry.mode == SequenceMode.MONOTONE
+        next_sequence = 0
+        if keeps and old is not None:
+            next_sequence = old.next_sequence
+        elif kept is not None:
+            next_sequence = kept.next_sequence
         self.sessions[entry.producer_id] = PlainSession(
             producer_id=entry.producer_id,
             producer_epoch=entry.producer_epoch,
             mode=entry.mode,
             name=entry.name,
             window=entry.window,
-            next_sequence=old.next_sequence if old is not None and keeps else 0,
+            next_sequence=next_sequence,
+            last_used_ns=header.timestamp_ns,
             rows=old.rows if old is not None and keeps else (),
         )
 
@@ -145,6 +191,8 @@ class PlainFold:
                 raise FoldFault(f"entry {header.index}: {batch} follows {session}")
             expected = next_sequences.get(batch.producer_id, session.next_sequence)
             is_next = batch.sequence == expected
+            if batch.sequence > SEQUENCE_MAX:
+                raise FoldFault(f"entry {header.index}: {batch}: no snapshot can hold it")
             if not is_next and (session.mode == SequenceMode.DENSE or batch.sequence < expected):
                 raise FoldFault(f"entry {header.index}: {batch}, {expected} is next")
             row = (batch.sequence, lsn, batch.count, batch.crc)
@@ -156,6 +204,7 @@ class PlainFold:
             self.sessions[producer_id] = msgspec.structs.replace(
                 session,
                 next_sequence=next_sequences[producer_id],
+                last_used_ns=header.timestamp_ns,
                 rows=(session.rows + tuple(rows))[-session.window :],
             )
 
@@ -163,10 +212,18 @@ class PlainFold:
 class SessionTables:
     """Compares every rebuilt table with the fold of its log, as far as bodies are known."""
 
-    __slots__ = ("_base", "_base_index", "_committed", "_findings", "_known")
+    __slots__ = ("_base", "_base_index", "_committed", "_expiry_ns", "_findings", "_known")
 
-    def __init__(self, findings: Findings, known: KnownEntries, committed: CommittedLog) -> None:
+    def __init__(
+        self,
+        findings: Findings,
+        known: KnownEntries,
+        committed: CommittedLog,
+        *,
+        session_expiry_ns: int,
+    ) -> None:
         self._findings = findings
+        self._expiry_ns = session_expiry_ns
         self._known = known
         self._committed = committed
         self._base: PlainFold | None = None  # up to _base_index, all of it committed
@@ -176,10 +233,11 @@ class SessionTables:
         self,
         replica: Replica,
         gen: int,
-        table: tuple[Iterable[SessionLike], Iterable[Cursor]],
+        table: TableLike,
         at_ns: int,
     ) -> None:
-        """`table` is what the replica's ingress begins this gen with: sessions and cursors."""
+        """`table` is what the replica's ingress begins this gen with: sessions, cursors, and the
+        names that it keeps."""
         node = replica.node
         admit = replica.admits.get(gen)
         if admit is None:
@@ -193,7 +251,10 @@ class SessionTables:
             return
         if fold is None:
             return
-        sessions, cursors = table
+        sessions, cursors, kept = table
+        if (found_kept := {each.producer_id: each for each in kept}) != fold.kept:
+            text = f"node {node}, gen {gen}: kept names {found_kept} are not the fold of the log"
+            self._findings.report(Invariant.I17, f"{text}: {fold.kept}", at_ns)
         found_cursors = {each.name: each for each in cursors}
         if found_cursors != fold.cursors:
             text = f"node {node}, gen {gen}: cursors {found_cursors} are not the fold of the log"
@@ -231,7 +292,8 @@ class SessionTables:
         """The fold of the log that ends with this chain; None: a body on the way is unknown."""
         committed = self._committed
         if self._base is None or last_index < self._base_index:
-            self._base, self._base_index = PlainFold(), committed.start_index
+            self._base = PlainFold(self._expiry_ns)
+            self._base_index = committed.start_index
         tail: list[int] = []
         index = last_index
         while index > self._base_index:
@@ -270,25 +332,31 @@ def plain_session(session: SessionLike) -> PlainSession:
         name=session.name,
         window=session.window_max,
         next_sequence=session.next_sequence,
+        last_used_ns=session.last_used_ns,
         rows=tuple(
             (row.sequence, int(row.first_lsn), row.count, row.crc) for row in session.rows.values()
         ),
     )
 
 
-def _sessions_of(snapshot: SessionSnapshot) -> list[PlainSession]:
-    return [
-        PlainSession(
-            producer_id=row.producer_id,
-            producer_epoch=row.producer_epoch,
-            mode=row.mode,
-            name=row.name,
-            window=row.window,
-            next_sequence=row.next_sequence,
-            rows=tuple((each.sequence, each.first_lsn, each.count, each.crc) for each in row.rows),
-        )
-        for row in snapshot.sessions
-    ]
+def _sessions_of(parts: Iterable[SessionPart]) -> dict[int, PlainSession]:
+    """Sessions by producer; the window of one goes on where the next part begins."""
+    found: dict[int, PlainSession] = {}
+    for part in parts:
+        for row in part.sessions:
+            before = found.get(row.producer_id)
+            rows = tuple((each.sequence, each.first_lsn, each.count, each.crc) for each in row.rows)
+            found[row.producer_id] = PlainSession(
+                producer_id=row.producer_id,
+                producer_epoch=row.producer_epoch,
+                mode=row.mode,
+                name=row.name,
+                window=row.window,
+                next_sequence=row.next_sequence,
+                last_used_ns=row.last_used_ns,
+                rows=rows if before is None else before.rows + rows,
+            )
+    return found
 
 
 def _brief(session: PlainSession | None) -> str:

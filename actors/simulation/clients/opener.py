@@ -33,7 +33,7 @@ class Opener:
         self.ask_every_ns = host.random.randrange(*_ASK_EVERY_NS)
         mode = host.random.choice((SequenceMode.DENSE, SequenceMode.MONOTONE))
         self._wish = Wish(mode, SESSION_WINDOW_MIN, name)
-        self._epoch = 0
+        self._producer_id = self._epoch = 0
 
     def question(self) -> tuple[msgspec.Struct, type[Any]]:
         return self._wish.request(), OpenSessionReply
@@ -47,8 +47,9 @@ class Opener:
         wire.count("opened")
         if not self._wish.is_granted_by(message):
             wire.violated(Invariant.I17, f"{self._wish} was answered by node {node}: {message}")
-        if not self._wish.name:
-            self._epoch = 0
+        is_new = message.producer_id != self._producer_id  # the last one was idle for too long
+        if is_new or not self._wish.name:
+            self._producer_id, self._epoch = message.producer_id, 0
         if message.producer_epoch <= self._epoch:
             text = f"epoch {message.producer_epoch} is told as new after epoch {self._epoch}"
             wire.violated(Invariant.I7, text)

@@ -13,6 +13,7 @@ from actors.simulation.mutants import (
     session_mutants,
     storage_mutants,
     stream_mutants,
+    table_mutants,
 )
 from actors.simulation.mutants.mutant import Mutant
 
@@ -24,6 +25,7 @@ CATALOGUE: tuple[Mutant, ...] = (
     *storage_mutants.MUTANTS,
     *recovery_mutants.MUTANTS,
     *session_mutants.MUTANTS,
+    *table_mutants.MUTANTS,
     *cursor_mutants.MUTANTS,
     *request_mutants.MUTANTS,
     *ring_mutants.MUTANTS,

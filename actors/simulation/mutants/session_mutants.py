@@ -7,13 +7,10 @@ from actors.simulation.mutants.mutant import Edit, Mutant, mutant
 ADMISSION = "actors.ingress.admission:Admission"
 APPENDS = "actors.ingress.appends:Appends"
 CONTROL = "actors.ingress.control"
-FOLD = "logstore.session.fold"
-GATE = "logstore.raft.gate"
 IMPORTS = "actors.ingress.imports:Imports"
 LOOKUPS = "actors.ingress.lookups:SessionLookups"
 PROPOSALS = "actors.ingress.proposals:Proposals"
 RAFT_ADMISSION = "logstore.raft.admission:Admission"
-REBUILD = "actors.ingress.rebuild:Rebuild"
 ROLE = "logstore.raft.role"
 SESSION = "logstore.session.session"
 TABLE = "logstore.session.table"
@@ -93,6 +90,30 @@ MUTANTS: tuple[Mutant, ...] = (
         "next_sequence=0",
         "the next epoch of a monotone session stores old sequences again",
     ),
+    mutant(
+        "sequence-behind-the-last-one-taken",
+        "SAFETY E1",
+        f"{TABLE}:SessionTable.offer",
+        "        or sequence > SEQUENCE_MAX\n",
+        "",
+        "the next sequence is taken whatever it is, also where no snapshot could hold it",
+    ),
+    mutant(
+        "requests-go-before-appends",
+        "SAFETY E6",
+        f"{ADMISSION}.may_take_request",
+        "not self._snapshots.is_due and ",
+        "self._requests_taken >= 0 or ",
+        "openings and changes of cursors are taken as they come, while a snapshot is due, too",
+    ),
+    mutant(
+        "lent-without-a-bound",
+        "SAFETY W6",
+        f"{PROPOSALS}.room_bytes",
+        "min(room_bytes, lendable_bytes)",
+        "min(room_bytes, lendable_bytes + (1 << 40))",
+        "batches are read as long as a group has room",
+    ),
     # --- imports ---
     mutant(
         "imports-taken-anywhere",
@@ -109,106 +130,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "sum(group.count for group in pending)",
         "sum(group.count for group in pending if group.index)",
         "the log ends, for imports, where raft has given LSNs",
-    ),
-    # --- the table is the fold of the log ---
-    mutant(
-        "table-without-the-uncommitted-tail",
-        "SAFETY E5, FAULTS K2",
-        f"{GATE}:open_admission_if_allowed",
-        "state.emit(Admit(state.term, gen, state.log.last_index, state.persists.last_seq))",
-        "state.emit(Admit(state.term, gen, state.commit, state.persists.last_seq))",
-        "a new leader's table ends at the commit index",
-    ),
-    mutant(
-        "rebuilding-before-it-is-written",
-        "SAFETY E5",
-        f"{REBUILD}.step",
-        "if self._slots[Counter.WRITTEN] < self.admit.persist_seq:",
-        "if self._slots[Counter.WRITTEN] < 0:",
-        "the table is read from files that do not hold the log yet",
-    ),
-    mutant(
-        "rebuilding-steps-over-the-last-entry",
-        "SAFETY E5",
-        f"{REBUILD}.step",
-        "while log is not None and self.next_index <= self.admit.last_index:",
-        "while log is not None and self.next_index < self.admit.last_index:",
-        "the newest entry is not folded",
-        Edit(
-            f"{REBUILD}.step",
-            "return self.next_index > self.admit.last_index",
-            "return self.next_index >= self.admit.last_index",
-        ),
-    ),
-    mutant(
-        "rebuilt-rows-share-an-lsn",
-        "SAFETY E5",
-        f"{FOLD}:_fold_batches",
-        "        lsn = Lsn(lsn + header.count)\n",
-        "",
-        "duplicates are answered with the LSN of their group's first batch",
-    ),
-    mutant(
-        "snapshot-without-its-windows",
-        "SAFETY E6",
-        f"{FOLD}:_session_row",
-        "            for row in session.rows.values()\n        ),",
-        "            for row in ()\n        ),",
-        "a SESSION entry forgets which batches are known",
-    ),
-    mutant(
-        "snapshot-of-batches-in-flight",
-        "SAFETY E6",
-        f"{ADMISSION}.propose",
-        "if self.is_snapshot_due and self.proposals.has_all_lsns:",
-        "if self.is_snapshot_due:",
-        "a SESSION entry is taken while batches have no LSNs",
-    ),
-    mutant(
-        "table-outlives-its-gen",
-        "SAFETY E5",
-        f"{ADMISSION}.close",
-        "    self._drop_table()\n",
-        "",
-        "batches are taken in while admission is closed",
-    ),
-    # --- expiry ---
-    mutant(
-        "session-expired-without-an-entry",
-        "SAFETY E8, FAULTS K3",
-        f"{ADMISSION}.expire_idlest",
-        "    self.proposals.add_entry(EntryKind.EXPIRE, encode_expire(entry))\n",
-        "",
-        "a leader gives a session up by its own clock, and the log does not hear of it",
-    ),
-    mutant(
-        "expired-session-stays-in-the-fold",
-        "SAFETY E5, E8",
-        f"{FOLD}:fold_entry",
-        "table.apply_expire(session_entries.decode_expire(body))",
-        "session_entries.decode_expire(body)",
-        "the next leader knows a session that was given up",
-    ),
-    mutant(
-        "expired-session-goes-on",
-        "SAFETY E2, E8, FAULTS K3",
-        f"{ADMISSION}.expire_idlest",
-        "    table.apply_expire(entry)\n",
-        "    session.window_bytes = 0\n",
-        "what its producer sends after the EXPIRE is taken as new until the gen ends",
-        Edit(
-            f"{ADMISSION}.expire_idlest",
-            "    del self.used_ns[session.producer_id]\n",
-            "    self.used_ns[session.producer_id] = 1 << 62\n",
-        ),
-    ),
-    mutant(
-        "named-session-expired",
-        "SAFETY E8",
-        f"{ADMISSION}.expire_idlest",
-        "if not each.name\n        and self",
-        "if self",
-        "a session that may be asked for by its name is given up",
     ),
     # --- gens ---
     mutant(
@@ -254,8 +175,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "acknowledged-when-accepted",
         "SAFETY E4",
         f"{ADMISSION}.accept",
-        "    self.proposals.accept(accepted)\n",
-        "    self.proposals.accept(accepted)\n"
+        "    group = self.proposals.accept(accepted)\n",
+        "    group = self.proposals.accept(accepted)\n"
         "    self._acks.acknowledge(self.proposals._accepted[-1].origins)\n",
         "a batch is acknowledged when it has its index",
     ),
@@ -268,7 +189,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a Committed of a later term acknowledges batches that were truncated",
         Edit(
             f"{PROPOSALS}.open",
-            "    if term != self._term:\n        self._accepted.clear()\n",
+            "    if term != self._term:\n        self._accepted.clear()\n"
+            "        self.lent_bytes = 0\n",
             "",
         ),
     ),

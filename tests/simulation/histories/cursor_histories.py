@@ -7,11 +7,11 @@ from logstore.format.cursor_entries import ANY_LSN, Cursor, encode_cursor
 from logstore.model import EntryKind, Lsn
 from logstore.raft.effects import ReadIndexAnswered
 from logstore.raft.events import ReadIndexRequested
-from logstore.session.fold import encode_snapshot
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.session_histories import begin, rebuild, sessions_of, table_of
 from tests.simulation.histories.stage import Stage
 from tests.simulation.histories.term_histories import reply, round_of
+from tests.unit.session_logs import encode_snapshot
 
 CURSORS = Collection()
 breaks = CURSORS.breaks

@@ -1,0 +1,72 @@
+"""Which sessions are given up: for their age, or to make room for a new one (SAFETY E8).
+
+Age is counted in committed time, the stamps of committed entries: no local clock has a say. Room is
+made by the leader's own clock, and of sessions without a name only. Both become EXPIRE entries; who
+proposes them is `admission`'s.
+"""
+
+from __future__ import annotations
+
+from logstore import limits
+from logstore.format.session_entries import ExpireEntry
+from logstore.session.session import Session
+from logstore.session.table import SessionTable
+
+# All sessions are looked at after each such part of session_expiry: of 7 days, 40 minutes.
+_LOOKS = 256
+
+
+class Expiry:
+    """Of one gen. `used_ns`: producer → when it last sent, by the leader's monotonic clock."""
+
+    def __init__(self, expiry_ns: int) -> None:
+        self._expiry_ns = expiry_ns
+        self._look_ns = 0  # committed time
+        self._found: list[int] = []  # producers that were idle when all were looked at
+        self.used_ns: dict[int, int] = {}
+
+    def begin(self, table: SessionTable, now_ns: int) -> None:
+        self.used_ns = {each.producer_id: now_ns for each in table.sessions()}
+        self._look_ns = 0
+
+    def clear(self) -> None:
+        self.used_ns.clear()
+        self._found.clear()
+
+    def due(self, table: SessionTable, committed_ns: int, count_max: int) -> list[ExpireEntry]:
+        """At most so many sessions that were idle for too long by now, named ones or not."""
+        before_ns = committed_ns - self._expiry_ns
+        if not self._found and committed_ns >= self._look_ns:
+            self._look_ns = committed_ns + max(1, self._expiry_ns // _LOOKS)
+            self._found = [
+                each.producer_id for each in table.sessions() if _is_idle(each, before_ns)
+            ]
+        due: list[ExpireEntry] = []
+        while self._found and len(due) < count_max:
+            session = table.get(self._found.pop())
+            if session is not None and _is_idle(session, before_ns) and table.can_expire(session):
+                due.append(_entry_of(session))
+        return due
+
+    def idlest_nameless(self, table: SessionTable, now_ns: int) -> ExpireEntry | None:
+        """The nameless session that was idle longest, at least a minute.
+
+        A name promises that the session can be asked for again; without one it belongs to one run
+        of a producer.
+        """
+        oldest_ns = now_ns - limits.SESSION_IDLE_MIN_NS
+        used_ns = self.used_ns
+        idle = [
+            (used_ns[each.producer_id], each)
+            for each in table.sessions()
+            if not each.name and used_ns[each.producer_id] <= oldest_ns and table.can_expire(each)
+        ]
+        return _entry_of(min(idle, key=lambda pair: pair[0])[1]) if idle else None
+
+
+def _is_idle(session: Session, before_ns: int) -> bool:
+    return 0 < session.last_used_ns <= before_ns
+
+
+def _entry_of(session: Session) -> ExpireEntry:
+    return ExpireEntry(session.producer_id, session.producer_epoch, bool(session.name))

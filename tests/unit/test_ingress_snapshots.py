@@ -1,0 +1,221 @@
+"""SESSION snapshots in the stream: in parts, ended amid them, what waits for them (SAFETY E6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from logstore import limits
+from logstore.errors import ErrorCode, InvalidRequest
+from logstore.format.client_messages import OpenSessionReply
+from logstore.format.session_snapshot import decode_session_part
+from logstore.model import EntryKind, SequenceMode
+from logstore.raft import effects
+from logstore.session import fold
+from tests.unit.ingress_stage import Stage, make_batch, open_request
+from tests.unit.session_logs import encode_snapshot
+
+MONOTONE = SequenceMode.MONOTONE
+
+
+@pytest.fixture
+def stage():
+    stage = Stage()
+    stage.lead()
+    return stage
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(limits, "SNAPSHOT_PART_MAX_BYTES", 512)
+
+
+def with_sessions(stage, count):
+    """So many sessions with two batches each; all of it committed."""
+    producers = [stage.producer(name=b"producer %d" % number) for number in range(count)]
+    for producer in producers:
+        for sequence in (0, 1):
+            producer.push(sequence)
+            stage.accept_and_commit()
+    return producers
+
+
+def make_due(stage, monkeypatch, *, after=0):
+    monkeypatch.setattr(
+        limits, "SNAPSHOT_EVERY_BATCHES", stage.ingress.admission._snapshots._batches + after
+    )
+
+
+def settle(stage):
+    """Accept and commit until nothing is proposed; the kinds of the entries."""
+    kinds = []
+    while headers := stage.accept_and_commit():
+        kinds += [header.kind for header in headers]
+    return kinds
+
+
+def lead_again(stage, *, accepted):
+    """The gen ends with so many of its proposals accepted, and the next term begins."""
+    term = stage.term + 1
+    stage.tell(
+        effects.AdmissionClosed(stage.term, accepted, "step_down"), effects.TermEnded(stage.term)
+    )
+    stage.take_proposals()
+    stage.term = term
+    stage.tell(effects.LeaderChanged(term, 1), effects.Admit(term, term, len(stage.entries), 0))
+    stage.commit()
+
+
+def test_a_snapshot_is_written_in_parts_and_read_back(stage, monkeypatch, small_parts):
+    with_sessions(stage, 24)
+    make_due(stage, monkeypatch)
+    stage.work()
+    kinds = settle(stage)
+    assert set(kinds) == {EntryKind.SESSION}
+    assert len(kinds) > stage.config.limits.groups_in_flight
+    assert all(header.body_size <= 512 for header, _ in stage.entries[-len(kinds) :])
+    kept = encode_snapshot(stage.ingress.admission.table)
+    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 1_000)
+    first = len(stage.entries) - len(kinds) + 1
+    lead_again(stage, accepted=len(stage.entries) - 1)
+    assert sorted(stage.logs[-1].reads) == list(range(first, len(stage.entries) + 1))
+    assert encode_snapshot(stage.ingress.admission.table) == kept
+
+
+def test_a_snapshot_whose_leader_ended_amid_its_parts_is_nothing(stage, monkeypatch, small_parts):
+    producers = with_sessions(stage, 8)
+    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 24)
+    producers[0].push(2)  # is one too many, and behind it the snapshot
+    settle(stage)
+    whole = len(stage.entries)
+    producers[0].push(3)
+    stage.accept_and_commit()
+    make_due(stage, monkeypatch)
+    for _ in range(3):  # three leaders in a row
+        before = len(stage.entries)
+        stage.work()
+        stage.accept(most=2)
+        stage.commit()
+        assert [header.kind for header, _ in stage.entries[before:]] == [EntryKind.SESSION] * 2
+        kept = encode_snapshot(stage.ingress.admission.table)
+        gen_began = getattr(stage, "gen_began", 1)
+        stage.gen_began = len(stage.entries)
+        lead_again(stage, accepted=len(stage.entries) - gen_began)
+        assert encode_snapshot(stage.ingress.admission.table) == kept
+    assert min(stage.logs[-1].reads) <= whole
+    assert stage.ingress.admission.table.get(producers[0].id).next_sequence == 4
+
+
+def test_appends_go_on_behind_a_snapshot_and_nothing_is_between_its_parts(
+    stage, monkeypatch, small_parts
+):
+    producers = with_sessions(stage, 8)
+    make_due(stage, monkeypatch, after=1)
+    producers[0].push(2)
+    producers[1].push(2)
+    client = stage.client()
+    client.ask(open_request(name=b"late"))
+    assert client.answer().code == ErrorCode.OVERLOADED
+    kinds = settle(stage)
+    first = kinds.index(EntryKind.SESSION)
+    last = len(kinds) - 1 - kinds[::-1].index(EntryKind.SESSION)
+    assert kinds == [EntryKind.DATA] + [EntryKind.SESSION] * last + [EntryKind.DATA]
+    assert first == 1
+    assert [row[0] for _, rows in producers[1].acks() for row in rows][-1] == 2
+
+
+def test_openings_count_towards_a_snapshot(stage, monkeypatch):
+    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 3)
+    kinds = []
+    for _ in range(4):
+        client = stage.client()
+        while True:
+            client.ask(open_request(name=b"again and again"))
+            kinds += settle(stage)
+            if isinstance(client.answer(), OpenSessionReply):
+                break
+    assert kinds.count(EntryKind.OPEN) == 4
+    assert kinds.count(EntryKind.SESSION) == 1
+
+
+@pytest.mark.parametrize("is_due", [False, True])
+def test_appends_have_their_turn_however_many_openings_are_asked_for(stage, monkeypatch, is_due):
+    """One client that opens its name without waiting would fill every place in the stream."""
+    producer = stage.producer(name=b"patient")
+    if is_due:
+        make_due(stage, monkeypatch, after=1)
+    clients = [stage.client() for _ in range(20)]
+    producer.queue(0)
+    opened = 0
+    for _ in range(20):
+        for client in clients:
+            client.ask(open_request(name=b"impatient"))
+        opened += sum(header.kind == EntryKind.OPEN for header in stage.accept_and_commit())
+        if producer.acks():
+            break
+    else:
+        raise AssertionError("no append was taken")
+    assert opened <= 2 * limits.REQUESTS_BEFORE_APPENDS_MAX
+
+
+def test_a_sequence_at_the_last_bound_is_no_reason_to_end(stage, monkeypatch):
+    """2**63 - 2 is the last one; the one behind it was taken once, and ended every leader."""
+    producer = stage.producer(mode=MONOTONE, name=b"brink")
+    producer.push(limits.POSITION_MAX - 1)
+    producer.push(limits.POSITION_MAX)
+    make_due(stage, monkeypatch)
+    stage.work()
+    assert settle(stage) == [EntryKind.DATA, EntryKind.SESSION]
+    codes = [row[3] for _, rows in producer.acks() for row in rows]
+    assert sorted(codes) == [ErrorCode.OK, ErrorCode.INVALID_BATCH]
+
+
+@pytest.mark.parametrize("beyond", [1, 3])
+def test_a_log_that_has_sequences_beyond_the_last_bound_goes_on(stage, monkeypatch, beyond):
+    """As 5f87717 wrote them: each was the next one, and nothing else was looked at."""
+    producer = stage.producer(mode=MONOTONE, name=b"brink")
+    for sequence in range(limits.POSITION_MAX - 1, limits.POSITION_MAX + beyond):
+        body = make_batch(sequence, producer_id=producer.id)
+        stage.append_entry(EntryKind.DATA, body, 2)
+    lead_again(stage, accepted=1)
+    other = stage.producer()
+    make_due(stage, monkeypatch)
+    stage.work()
+    assert settle(stage) == [EntryKind.SESSION]
+    (session, _) = sorted(
+        decode_session_part(stage.entries[-1][1]).sessions, key=lambda each: not each.name
+    )
+    assert session.next_sequence == limits.POSITION_MAX
+    assert [row.sequence for row in session.rows] == [limits.POSITION_MAX - 1]
+    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 1_000)
+    for sequence in (limits.POSITION_MAX - 1, limits.POSITION_MAX, limits.POSITION_MAX + beyond):
+        producer.push(sequence)
+    other.push(0)
+    settle(stage)
+    codes = [row[3] for _, rows in producer.acks() for row in rows]
+    assert codes == [ErrorCode.OK, ErrorCode.INVALID_BATCH, ErrorCode.INVALID_BATCH]
+    assert [row[3] for _, rows in other.acks() for row in rows] == [ErrorCode.OK]
+
+
+def test_a_snapshot_that_cannot_be_encoded_is_put_off(stage, monkeypatch):
+    """A mistake of ours must not end one leader after the other at the same place."""
+
+    def fails(*_, **__):
+        raise InvalidRequest("a row that no decoder would take")
+        yield
+
+    producer = stage.producer()
+    monkeypatch.setattr(fold.session_snapshot, "encode_session_parts", fails)
+    make_due(stage, monkeypatch, after=1)
+    for sequence in range(3):
+        producer.push(sequence)
+    assert set(settle(stage)) == {EntryKind.DATA}
+    assert [row[0] for _, rows in producer.acks() for row in rows] == [0, 1, 2]
+
+
+def test_a_log_at_its_end_of_lsns_is_not_admitted_to(stage):
+    stage.next_lsn = limits.POSITION_MAX - 100
+    stage.append_entry(EntryKind.NOOP, b"", 0)
+    lead_again(stage, accepted=0)
+    client = stage.client()
+    client.ask(open_request())
+    assert client.answer().code == ErrorCode.NOT_READY
