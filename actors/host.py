@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from actors.clock import RealClock
-from actors.lanes import ThreadLane
+from actors.lanes import AttendedLane, Bell, Job, ThreadLane
 from logstore.storage.disk import Disk, RealDisk
 from transport import link
 from transport.link import Lane
@@ -74,7 +74,7 @@ class FlushLane(Protocol):
     @property
     def is_busy(self) -> bool: ...
 
-    def start(self, job: Callable[[], None]) -> None: ...
+    def start(self, job: Job) -> None: ...
 
     def wait(self) -> None: ...
 
@@ -101,11 +101,17 @@ class Host(Protocol):
         """`wake` is called after each job, so that the owner looks at how it ended."""
         ...
 
+    def own_lane(self, name: str, bell: Bell, attend: Callable[[], int]) -> FlushLane:
+        """A lane for what is best done in the owner's thread: its `start` may return when the job
+        is over. What comes for the owner, with its `bell`, during a job is given to `attend`."""
+        ...
+
 
 class RealHost:
-    """This machine."""
+    """This machine. `has_own_thread`: nobody but the actor runs in this thread, so it may flush."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_own_thread: bool = True) -> None:
+        self._has_own_thread = has_own_thread
         self.disk: Disk = RealDisk()
         self.clock = RealClock()
         # a module plays the part of an object here, which only a cast can say
@@ -116,3 +122,8 @@ class RealHost:
 
     def lane(self, name: str, wake: Callable[[], None]) -> FlushLane:
         return ThreadLane(name, wake)
+
+    def own_lane(self, name: str, bell: Bell, attend: Callable[[], int]) -> FlushLane:
+        if self._has_own_thread:
+            return AttendedLane(name, bell, attend)
+        return ThreadLane(name, bell.ring)

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from actors import topology
+from actors.host import RealHost
 from actors.main import make_actor
 from actors.messages import StopReady, StopRequested
 from actors.naming import name_process
@@ -80,7 +81,14 @@ def _run_actors(config: Config, node: NodeId, folder: Path) -> None:
     regions = _make_regions(config, node, nodes, counters)
 
     def station(process: str) -> Station:
-        return Station(process, node=node, config=config, folder=str(folder), regions=regions)
+        return Station(
+            process,
+            node=node,
+            config=config,
+            folder=str(folder),
+            regions=regions,
+            host=RealHost(has_own_thread=False),
+        )
 
     stop = OrderlyStop(
         station(topology.SUPERVISOR),

@@ -19,6 +19,7 @@ from actors.simulation.process import Process, Runnable
 from actors.simulation.random_streams import stream
 from actors.simulation.reach import ReachObserver
 from actors.simulation.replica import Replica
+from actors.simulation.rings import PREEMPTED_MAX_NS
 from actors.simulation.watch import Watch
 from actors.simulation.world import World
 from actors.topology import EGRESS
@@ -69,6 +70,7 @@ class SimulatedCluster:
             ring_bytes=ground.ring_bytes,
             election_timeout_ns=self.config.raft.election_timeout_ns,
             session_expiry_ns=self.config.limits.session_expiry_ns,
+            save_within_ns=_save_within_ns(ground),
         )
         self.network.on_send = Heard(self.world, self.ledger, _place_of_endpoint).sent
         self.reach = ReachObserver(self.nodes)
@@ -214,3 +216,10 @@ def _place_of_endpoint(endpoint: str) -> tuple[int, int]:
 
 def _node_of_endpoint(endpoint: str) -> int:
     return _place_of_endpoint(endpoint)[0]
+
+
+def _save_within_ns(ground: Ground) -> int:
+    """Two copies, each written and flushed; to the writer and back, past others at work."""
+    copy_ns = ground.write_ns + ground.flush_ns[1]
+    way_ns = ground.wake_ns + ground.ring_delay_ns + 2 * PREEMPTED_MAX_NS
+    return 2 * copy_ns + 4 * way_ns

@@ -16,6 +16,7 @@ from actors.simulation.disk_faults import EVERYWHERE, RotKind
 from actors.simulation.faults import Fault, FaultKind, RotPlace
 from actors.simulation.random_streams import stream
 from actors.simulation.replica import Replica
+from actors.topology import RAFT, WRITER
 from transport.link import Lane
 
 _ROT_KINDS = {
@@ -27,6 +28,7 @@ _ROT_KINDS = {
     "unreadable": RotKind.UNREADABLE,
 }
 _ROT_PLACES = frozenset(RotPlace)
+_LOG_FILES = (".data", ".raft")
 
 
 class Conductor:
@@ -226,6 +228,8 @@ class Conductor:
             replica.doom("", fault.calls + 1, act)
 
     def _pause(self, fault: Fault) -> None:
+        if fault.process in ("", RAFT, WRITER):
+            self._cluster.ledger.excuse_saves(fault.node, self._world.now_ns + fault.for_ns)
         self._replica(fault).pause(fault.process, fault.for_ns)
 
     def _restart(self, fault: Fault) -> None:
@@ -254,6 +258,8 @@ class Conductor:
         replica = self._replica(fault)
         until_ns = self._world.now_ns + fault.for_ns
         replica.stalled_until_ns = max(replica.stalled_until_ns, until_ns)
+        if not fault.process.endswith(_LOG_FILES):
+            self._cluster.ledger.excuse_saves(fault.node, until_ns)
 
         def apply(under_way: list[Fault]) -> None:
             worst_ns = max((each.delay_ns for each in under_way), default=0)

@@ -28,13 +28,14 @@ from actors.simulation.checkers.orders import Orders
 from actors.simulation.checkers.ports import Core, Durability, ReadRing
 from actors.simulation.checkers.processes import EGRESS, WHOLE_REPLICA, Liveness, Processes
 from actors.simulation.checkers.producers import ProducerOrder, Sessions
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica import NEVER_NS, Replica
 from actors.simulation.checkers.replicas import ReplicaSteps
 from actors.simulation.checkers.ring_ranges import RingRanges
 from actors.simulation.checkers.session_fold import SessionTables, TableLike
 from actors.simulation.checkers.shadow import KnownEntries
 from actors.simulation.checkers.surveys import Surveys
 from actors.simulation.checkers.term_talk import TermTalk
+from actors.simulation.checkers.votes import VoteDelays
 from logstore.format.client_messages import SessionStateReply
 from logstore.format.cursor_entries import Cursor
 from logstore.format.entry import EntryHeader
@@ -58,6 +59,7 @@ class Ledger:
         ring_bytes: int = 0,
         election_timeout_ns: int,
         session_expiry_ns: int = 0,
+        save_within_ns: int = NEVER_NS,
     ) -> None:
         self._findings = findings = Findings()
         replicas = [Replica(node) for node in voters]
@@ -79,6 +81,7 @@ class Ledger:
             findings, self._committed, voters=len(voters), election_timeout_ns=election_timeout_ns
         )
         self._damage = Damage(findings, self._committed, durability)
+        self.excuse_saves = (votes := VoteDelays(findings, save_within_ns)).excuse
         self._steps = ReplicaSteps(
             findings,
             known,
@@ -90,6 +93,7 @@ class Ledger:
             rings=self._rings,
             orders=self._orders,
             talk=self._talk,
+            votes=votes,
         )
         self._operations = Operations(findings, self._sessions, self._committed)
         self._cursors = Cursors(findings, self._committed)
@@ -153,11 +157,8 @@ class Ledger:
         payloads: Sequence[bytes],
         at_ns: int,
     ) -> None:
-        """An append began. Resending the same bytes under the same numbers is the same one.
-
-        Raises:
-          ValueError: the number `operation` was used before.
-        """
+        """An append began, `operation` is a new number (ValueError). Resending the same bytes under
+        the same numbers is the same one."""
         self._operations.invoked(operation, producer_id, producer_epoch, sequence, payloads, at_ns)
 
     def acknowledged(self, operation: int, first_lsn: int, count: int, at_ns: int) -> None:
@@ -189,8 +190,7 @@ class Ledger:
         """The consumer handed on a batch that `node` had served.
 
         Args:
-          first_lsn: of the whole batch.
-          batch: its bytes, header included, as they came.
+          first_lsn: of the whole batch; `batch` is its bytes, header included, as they came.
           handed: [first, last] LSN that were handed on; None: all of it.
           is_whole: what the consumer was told; False: the limits it gave cut the batch.
         """
@@ -314,8 +314,7 @@ class Ledger:
     def told_committed(
         self, node: int, producer_id: int, sequence: int, place: tuple[int, int], at_ns: int
     ) -> None:
-        """`node` sends word, whoever listens, that this batch is committed. `place`: its first LSN
-        and how many it has."""
+        """`node` says, whoever listens, that this batch is committed; `place`: first LSN, count."""
         self._answers.on_committed(node, producer_id, sequence, place, at_ns)
 
     def told_imported(self, node: int, place: tuple[int, int], at_ns: int) -> None:

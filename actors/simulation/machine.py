@@ -6,10 +6,11 @@ Plays `actors.host.Host`. Owns a node's clocks. Must not know which actor stands
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
+from actors.lanes import Job
 from actors.simulation.process import Process, ProcessKilled
 from actors.simulation.world import World
 from logstore.storage.disk import Disk
@@ -45,31 +46,34 @@ class NodeClock:
 
 
 class SimulatedLane:
-    """As `ThreadLane`: jobs in order, each whole at one moment, beside the actor's own work."""
+    """As `ThreadLane`: jobs in order, beside the actor's own work. What a job does up to where it
+    yields is whole at one moment; the rest comes when that has taken its time."""
 
     def __init__(self, name: str, process: Process, wake: Callable[[], None]) -> None:
         self.name = name
         self._process = process
         self._wake = wake
-        self._jobs: deque[tuple[int, Callable[[], None]]] = deque()  # with its earliest start
+        self._jobs: deque[tuple[int, Job]] = deque()  # with its earliest start
+        self._running: Iterator[None] | None = None
         self._busy_until_ns = 0
         self._planned_ns = -1
         self._error: BaseException | None = None
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._jobs) or self._busy_until_ns > self._process.local_now_ns
+        return self._has_work or self._busy_until_ns > self._process.local_now_ns
 
-    def start(self, job: Callable[[], None]) -> None:
+    def start(self, job: Job) -> None:
+        had_work = self._has_work
         self._jobs.append((self._process.local_now_ns + LANE_START_NS, job))
-        if len(self._jobs) == 1:
+        if not had_work:
             self._plan(self._next_start_ns)
 
     def wait(self) -> None:
         """The jobs run when they would have; the actor goes on behind them."""
         process = self._process
         now_ns, own_ns = process.world.now_ns, process.local_now_ns
-        while self._jobs:
+        while self._has_work:
             process.busy_ns = max(0, self._next_start_ns - now_ns)
             self._run()
         process.busy_ns = max(own_ns, self._busy_until_ns) - now_ns
@@ -84,7 +88,13 @@ class SimulatedLane:
         """Jobs die with their process."""
 
     @property
+    def _has_work(self) -> bool:
+        return self._running is not None or bool(self._jobs)
+
+    @property
     def _next_start_ns(self) -> int:
+        if self._running is not None:
+            return self._busy_until_ns
         return max(self._jobs[0][0], self._busy_until_ns)
 
     def _plan(self, at_ns: int) -> None:
@@ -93,7 +103,7 @@ class SimulatedLane:
 
     def _run_next(self, at_ns: int) -> None:
         process = self._process
-        if not self._jobs or at_ns != self._planned_ns or not process.is_alive:
+        if not self._has_work or at_ns != self._planned_ns or not process.is_alive:
             return
         if process.is_paused:
             self._plan(process.paused_until_ns)
@@ -104,16 +114,23 @@ class SimulatedLane:
             process.die("killed in a flush thread")
             return
         process.busy_ns = 0
-        process.world.at(self._busy_until_ns, self._wake)
-        if self._jobs:
+        if self._running is None:
+            process.world.at(self._busy_until_ns, self._wake)
+        if self._has_work:
             self._plan(self._next_start_ns)
 
     def _run(self) -> None:
-        _, job = self._jobs.popleft()
+        """One job up to where it yields, or its end."""
+        job, self._running = self._running, None
+        if job is None:
+            job = self._jobs.popleft()[1]()
         if self._error is not None:
             return
         try:
-            job()
+            next(job)
+            self._running = job
+        except StopIteration:
+            pass
         except (Exception, ProcessKilled) as error:
             self._error = error
         self._busy_until_ns = self._process.local_now_ns
@@ -136,3 +153,7 @@ class SimulatedHost:
 
     def lane(self, name: str, wake: Callable[[], None]) -> SimulatedLane:
         return SimulatedLane(name, self._process, wake)
+
+    def own_lane(self, name: str, bell: Any, _attend: Callable[[], int]) -> SimulatedLane:
+        """The process attends to its bell by itself."""
+        return SimulatedLane(name, self._process, bell.ring)

@@ -33,7 +33,7 @@ from actors.simulation.overheard import overheard
 from actors.simulation.random_streams import stream
 from actors.simulation.result import SeedResult
 from actors.simulation.workload import Workload
-from actors.writer import actor as writer
+from actors.writer import log_work
 from logstore import limits
 from logstore.raft import log_view
 
@@ -269,7 +269,7 @@ def _small_limits(ground: Ground) -> Iterator[None]:
         (limits, "SNAPSHOT_EVERY_BATCHES", ground.snapshot_every_batches),
         (log_view, "ROWS_KEPT", ground.rows_kept),
         (log_view, "_ROWS_SLICE", max(1, ground.rows_kept // 4)),
-        (writer, "GROUP_ENTRIES_MAX", ground.flush_entries_max),
+        (log_work, "GROUP_ENTRIES_MAX", ground.flush_entries_max),
         (limits, "SNAPSHOT_PART_MAX_BYTES", ground.snapshot_part_bytes),
         (limits, "REQUESTS_BEFORE_APPENDS_MAX", _REQUESTS_BEFORE_APPENDS),
         (limits, "SESSIONS_MAX", ground.sessions_max),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
+from actors.lanes import Job
 from actors.simulation.process import Process
 from actors.simulation.world import World
 
@@ -95,3 +96,13 @@ class Clocked:
 
     def wake_at(self, at_ns: int) -> None:
         self.woken_at.append(at_ns)
+
+
+def as_job(act: Callable[[], object]) -> Job:
+    """A lane's job of one piece."""
+
+    def job() -> Iterator[None]:
+        act()
+        yield
+
+    return job

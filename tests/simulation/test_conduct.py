@@ -30,6 +30,7 @@ class Stage:
         script = SimpleNamespace(
             ground=SimpleNamespace(link_delay_ns=(1_000, 2_000)), faults=faults
         )
+        self.excused: list[tuple[int, int]] = []  # whose votes may be late, and until when
         self.told: list[str] = []  # of node 1, what was done to it
         replica = SimpleNamespace(
             disk=self.disk,
@@ -46,6 +47,7 @@ class Stage:
             script=script,
             replicas={1: replica},
             excuse=lambda _: None,
+            ledger=SimpleNamespace(excuse_saves=lambda *excuse: self.excused.append(excuse)),
             lost={},
             lose=lambda _: self.told.append("lost"),
         )
@@ -159,6 +161,7 @@ def test_stalls_of_some_files_and_of_all_go_on_beside_each_other() -> None:
         stage.pass_to(at_ns)
         costs.append([stage.disk.flush_cost_ns(path) for path in ("/1.raft", "/1.data")])
     assert costs == [[5_000, 0], [5_000, 1_000], [5_000, 0], [0, 0]]
+    assert stage.excused == [(1, 100)]  # slow records are no reason for a late vote
 
 
 def test_faults_of_a_group_count_their_nodes_from_whoever_leads_when_the_first_one_strikes() -> (

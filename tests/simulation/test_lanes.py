@@ -7,7 +7,7 @@ import pytest
 from actors.simulation.machine import LANE_START_NS, SimulatedLane
 from actors.simulation.process import WORK_NS
 from logstore.errors import WriteFailed
-from tests.simulation.process_stage import MILLISECOND_NS, OneProcess
+from tests.simulation.process_stage import MILLISECOND_NS, OneProcess, as_job
 
 
 class LaneStage(OneProcess):
@@ -26,7 +26,7 @@ class LaneStage(OneProcess):
             self.began.append((name, self.process.local_now_ns))
             self.process.charge(MILLISECOND_NS)
 
-        self.lane.start(job)
+        self.lane.start(as_job(job))
 
 
 def test_jobs_run_one_after_the_other_and_wake_the_process() -> None:
@@ -80,7 +80,7 @@ def test_a_job_that_fails_says_so_to_whoever_waits_and_ends_those_behind_it() ->
     def fail() -> None:
         raise WriteFailed("no")
 
-    stage.lane.start(fail)
+    stage.lane.start(as_job(fail))
     stage.start("b")
     with pytest.raises(WriteFailed):
         stage.lane.wait()

@@ -20,7 +20,7 @@ from actors.simulation.rings import (
     SimulatedCommandRing,
 )
 from actors.simulation.world import World
-from tests.simulation.process_stage import MILLISECOND_NS, Clocked, OneProcess
+from tests.simulation.process_stage import MILLISECOND_NS, Clocked, OneProcess, as_job
 from transport.command_ring import record_bytes
 from transport.errors import MessageTooLarge
 
@@ -223,8 +223,8 @@ def test_jobs_of_a_lane_run_in_order_beside_their_process() -> None:
         stage.process.charge(cost_ns)
 
     start_ns = stage.world.now_ns
-    lane.start(lambda: job("first", 3 * MILLISECOND_NS))
-    lane.start(lambda: job("second", MILLISECOND_NS))
+    lane.start(as_job(lambda: job("first", 3 * MILLISECOND_NS)))
+    lane.start(as_job(lambda: job("second", MILLISECOND_NS)))
     assert lane.is_busy
     stage.world.run_until(start_ns + 2 * MILLISECOND_NS)
     assert lane.is_busy
@@ -238,7 +238,7 @@ def test_jobs_of_a_lane_run_in_order_beside_their_process() -> None:
 def test_the_end_of_a_job_wakes_its_process() -> None:
     stage = OneProcess()
     start_ns = stage.world.now_ns
-    lane_of(stage).start(lambda: stage.process.charge(MILLISECOND_NS))
+    lane_of(stage).start(as_job(lambda: stage.process.charge(MILLISECOND_NS)))
     stage.world.run_until(start_ns + 5 * MILLISECOND_NS)
     assert stage.runs == [start_ns + LANE_START_NS + MILLISECOND_NS]
 
@@ -246,7 +246,7 @@ def test_the_end_of_a_job_wakes_its_process() -> None:
 def test_waiting_for_a_lane_takes_as_long_as_its_jobs() -> None:
     stage = OneProcess()
     lane = lane_of(stage)
-    lane.start(lambda: stage.process.charge(MILLISECOND_NS))
+    lane.start(as_job(lambda: stage.process.charge(MILLISECOND_NS)))
     lane.wait()
     assert stage.process.busy_ns == LANE_START_NS + MILLISECOND_NS
 
@@ -259,8 +259,8 @@ def test_an_error_of_a_job_is_raised_once_and_no_job_follows_it() -> None:
     def fail() -> None:
         raise OSError("flush failed")
 
-    lane.start(fail)
-    lane.start(lambda: ran.append("after"))
+    lane.start(as_job(fail))
+    lane.start(as_job(lambda: ran.append("after")))
     stage.world.run_until(stage.world.now_ns + MILLISECOND_NS)
     with pytest.raises(OSError, match="flush failed"):
         lane.check()
@@ -276,8 +276,8 @@ def test_killed_in_a_flush_thread_the_whole_process_dies() -> None:
         raise ProcessKilled("before flush")
 
     lane = lane_of(stage)
-    lane.start(die)
-    lane.start(lambda: ran.append("after"))
+    lane.start(as_job(die))
+    lane.start(as_job(lambda: ran.append("after")))
     stage.world.run_until(stage.world.now_ns + MILLISECOND_NS)
     assert stage.life.deaths == ["killed in a flush thread"]
     assert ran == []
@@ -288,7 +288,7 @@ def test_a_paused_process_flushes_nothing() -> None:
     ran = []
     start_ns = stage.world.now_ns
     stage.process.pause(10 * MILLISECOND_NS)
-    lane_of(stage).start(lambda: ran.append(stage.world.now_ns))
+    lane_of(stage).start(as_job(lambda: ran.append(stage.world.now_ns)))
     stage.world.run_until(start_ns + 20 * MILLISECOND_NS)
     assert ran == [start_ns + 10 * MILLISECOND_NS]
 

@@ -8,7 +8,7 @@ import pytest
 
 from actors.messages import FaultyRange, InitSaved, LogRecovered
 from actors.topology import Counter
-from actors.writer.actor import FULL, NO_LONGER_FULL
+from actors.writer.log_work import FULL, NO_LONGER_FULL
 from logstore.errors import DiskFull, WriteFailed
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole
 from logstore.limits import SECTOR_BYTES
@@ -73,7 +73,7 @@ def test_f1_one_entry_is_framed_flushed_recorded_flushed_and_then_answered(born)
     born.disk.on_call = lambda what, path: calls.append(f"{what} {path[-4:]}")
     seen = watch(born)
     born.persist(96)
-    born.work()
+    born.settle()
     assert calls == ["write data", "flush data", "write raft", "flush raft"]
     assert seen == [(Persisted(1), 1, born.counter(Counter.MAP_GENERATION))]
 
@@ -82,7 +82,7 @@ def test_everything_that_waits_is_one_group_with_one_answer(born):
     calls = []
     born.disk.on_call = lambda what, path: calls.append(f"{what} {path[-4:]}")
     born.persist(*[200] * 50)
-    born.work()
+    born.settle()
     assert len(calls) == 4
     assert born.heard() == [Persisted(50)]
 
@@ -188,7 +188,7 @@ def test_a_truncation_without_space_stays_queued_before_what_follows_it(born):
 
 
 def save_to_the_end(stage):
-    meta_lane = stage.lanes()[1]
+    meta_lane = stage.writer._meta_lane
     stage.writer.do_work(stage.stage.now_ns)
     meta_lane.close()
     meta_lane.check()
@@ -222,6 +222,43 @@ def test_a_vote_that_comes_while_another_is_saved_holds_up_nothing(born):
     go.set()
     born.settle()
     assert born.heard() == [MetaPersisted(1), MetaPersisted(2)]
+
+
+@pytest.mark.parametrize("slow", [".data", ".raft"])
+def test_s8_a_vote_that_comes_during_a_flush_of_the_log_waits_for_none(born, slow):
+    go, begun = Event(), Event()
+
+    def hold(what, path):
+        if what == "flush" and path.endswith(slow):
+            begun.set()
+            go.wait(5)
+
+    born.disk.on_call = hold
+    born.persist(96)
+    born.writer.do_work(born.stage.now_ns)
+    assert begun.wait(5)
+    born.tell(SaveMeta(1, 2, 1))
+    born.writer.do_work(born.stage.now_ns)
+    born.writer._meta_lane.wait()
+    assert born.heard() == [MetaPersisted(1)]
+    go.set()
+    born.settle()
+    assert born.heard() == [Persisted(1)]
+
+
+def test_s8_a_vote_that_comes_during_a_truncation_does_not_wait_for_it(born):
+    born.persist(8, 8)
+    born.settle()
+    go = Event()
+    born.disk.on_call = lambda what, path: path.endswith((".data", ".raft")) and go.wait(5)
+    born.truncate(2)
+    born.tell(SaveMeta(1, 2, 1))
+    born.writer.do_work(born.stage.now_ns)
+    born.writer._meta_lane.wait()
+    assert born.heard() == [Persisted(2), MetaPersisted(1)]
+    go.set()
+    born.settle()
+    assert born.heard() == [Persisted(3)]
 
 
 def test_a_spare_that_takes_long_to_allocate_makes_no_busy_loop(born):

@@ -10,7 +10,7 @@ from actors.messages import InitSaved, LogRecovered, RecoveryDelayed
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.disk_acts import StillClock
 from actors.topology import Counter
-from actors.writer.actor import NEVER_NS
+from actors.writer.log_work import NEVER_NS
 from logstore.limits import SECTOR_BYTES
 from logstore.model import FIRST_LSN, ReplicaState
 from logstore.raft.bootstrap import SaveInit

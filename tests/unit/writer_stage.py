@@ -28,7 +28,7 @@ class WriterStage:
         self.stage = ActorStage(folder)
         self.slots = self.stage.slots
         self.disk = disk or SimulatedDisk()
-        host = RealHost()
+        host = RealHost(has_own_thread=False)
         host.disk = self.disk
         self.writer = WriterActor(self.stage.station(topology.WRITER, host))
         self.rows = [row_at_start(START)]
@@ -84,13 +84,13 @@ class WriterStage:
     def settle(self) -> None:
         """Work until neither the actor nor a lane has anything left to do now."""
         self.work()
-        for lane in self.lanes():
-            lane.wait()
-        self.work()
+        while any(lane.is_busy for lane in self.lanes()):
+            for lane in self.lanes():
+                lane.wait()
+            self.work()
 
     def lanes(self) -> tuple:
-        writer = self.writer
-        return writer._records_lane, writer._meta_lane, writer._spare_lane
+        return *self.writer._work.lanes, self.writer._meta_lane
 
     def counter(self, counter: Counter) -> int:
         return self.slots[counter]

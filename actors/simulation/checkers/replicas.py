@@ -20,6 +20,7 @@ from actors.simulation.checkers.replica import Replica
 from actors.simulation.checkers.ring_ranges import RingRanges
 from actors.simulation.checkers.shadow import KnownEntries
 from actors.simulation.checkers.term_talk import TermTalk
+from actors.simulation.checkers.votes import VoteDelays
 from logstore.format.entry import EntryHeader
 from logstore.format.peer_messages import (
     AppendAccepted,
@@ -62,7 +63,7 @@ class ReplicaSteps:
 
     __slots__ = (
         "_claims", "_committed", "_damage", "_elections", "_findings", "_handlers", "_known",
-        "_orders", "_replicas", "_rings", "_talk", "on_expire",
+        "_orders", "_replicas", "_rings", "_talk", "_votes", "on_expire",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +79,7 @@ class ReplicaSteps:
         rings: RingRanges,
         orders: Orders,
         talk: TermTalk,
+        votes: VoteDelays,
     ) -> None:
         self._findings = findings
         self._known = known
@@ -89,6 +91,7 @@ class ReplicaSteps:
         self._rings = rings
         self._orders = orders
         self._talk = talk
+        self._votes = votes
         self.on_expire: Callable[[Replica, EntryHeader, int, int], None] = _ignore_expire
         self._handlers: dict[type, Callable[[Replica, Core, Any, int], None]] = {
             Persist: self._on_persist,
@@ -164,6 +167,7 @@ class ReplicaSteps:
         elif kind is Proposed or kind is AppendReceived:
             self._rings.on_range(replica, event, at_ns)  # type: ignore[arg-type]
         elif kind is MetaPersisted:
+            self._votes.on_saved(replica, at_ns)
             self._elections.on_saved(replica, event.seq)  # type: ignore[union-attr]
         elif kind is EntryRotted:
             self._claims.on_rotted(replica, event.index)  # type: ignore[union-attr]
@@ -240,6 +244,7 @@ class ReplicaSteps:
         replica.log.truncate(first)
 
     def _on_save(self, replica: Replica, _core: Core, effect: SaveMeta, at_ns: int) -> None:
+        self._votes.on_save(replica, at_ns)
         self._elections.on_save(replica, effect, at_ns)
 
     def _on_answer(self, replica: Replica, core: Core, effect: Answer, at_ns: int) -> None:

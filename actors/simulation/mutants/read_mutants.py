@@ -10,7 +10,7 @@ READS = "actors.egress.reads"
 READ_INDEX = "logstore.raft.read_index"
 REQUESTS = "actors.egress.requests"
 TAIL = "actors.egress.tail:Tail"
-WRITER = "actors.writer.actor:WriterActor"
+LOG_WORK = "actors.writer.log_work:LogWork"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- what is visible ---
@@ -165,11 +165,11 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "map-generation-not-counted",
         "SAFETY V7",
-        f"{WRITER}._truncate",
+        f"{LOG_WORK}._truncate",
         "self._slots[Counter.MAP_GENERATION] += 1",
         "pass",
         "readers are not told of a truncation",
-        Edit(f"{WRITER}._roll", "self._slots[Counter.MAP_GENERATION] += 1", "pass"),
+        Edit(f"{LOG_WORK}._roll", "self._slots[Counter.MAP_GENERATION] += 1", "pass"),
         unreachable="dead segments are unlinked and kept ones cut before what replaces them can be"
         " visible, so a stale map leads to a short read, and that to a second look",
     ),

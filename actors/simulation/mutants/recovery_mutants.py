@@ -182,9 +182,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         "while the discard waits for space, entries are written over what was torn",
         Edit(
-            "actors.writer.actor:WriterActor._care_for_spare",
-            "if log.has_torn_tail and not log.needs_spare:",
-            "if log.has_torn_tail and not log.needs_spare and now_ns < 0:",
+            "actors.writer.log_work:LogWork._care_for_spare",
+            "if log.has_torn_tail and",
+            "if log.has_torn_tail and now_ns < 0 and",
         ),
     ),
     mutant(

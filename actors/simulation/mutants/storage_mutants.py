@@ -8,6 +8,7 @@ LOG_WRITER = "logstore.storage.log_writer:LogWriter"
 META_STORE = "logstore.storage.meta_store:MetaStore"
 SEGMENT = "logstore.storage.segment"
 WRITER = "actors.writer.actor:WriterActor"
+LOG_WORK = "actors.writer.log_work:LogWork"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- appending ---
@@ -22,9 +23,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "records-before-their-data",
         "SAFETY F1, FAULTS D4",
-        f"{WRITER}._persist_group",
-        "    log.flush_data(group)\n    self._records_lane.wait()\n    log.write_records(group)\n",
-        "    self._records_lane.wait()\n    log.write_records(group)\n    log.flush_data(group)\n",
+        f"{LOG_WORK}._write_group",
+        "    log.flush_data(group)\n",
+        "    log.write_records(group)\n    log.flush_data(group)\n",
         "a record may be durable before its frame is",
     ),
     mutant(
@@ -38,25 +39,23 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "answered-before-the-records-are-flushed",
         "SAFETY F1",
-        f"{WRITER}._finish_group",
-        "    self._folder.log.flush_records(group)\n    self._answer(Persisted(last_seq))\n",
-        "    self._answer(Persisted(last_seq))\n    self._folder.log.flush_records(group)\n",
+        f"{LOG_WORK}._finish_group",
+        "    log.flush_records(group)\n    yield\n    self._answer(Persisted(last_seq))\n",
+        "    self._answer(Persisted(last_seq))\n    log.flush_records(group)\n    yield\n",
         "Persisted leaves, then the flush begins",
     ),
     mutant(
         "answer-names-what-only-waits",
         "SAFETY F1, F4",
-        f"{WRITER}._persist_group",
-        "finish = partial(self._finish_group, group, last_seq)",
-        "finish = partial(\n"
-        "        self._finish_group, group, self._queue[-1].seq if self._queue else last_seq\n"
-        "    )",
+        f"{LOG_WORK}._finish_group",
+        "self._answer(Persisted(last_seq))",
+        "self._answer(Persisted(self._queue[-1].seq if self._queue else last_seq))",
         "Persisted carries the newest sequence number the writer has heard",
     ),
     mutant(
         "written-names-what-only-waits",
         "SAFETY W4, E5",
-        f"{WRITER}._persist_group",
+        f"{LOG_WORK}._finish_group",
         "self._slots[Counter.WRITTEN] = last_seq",
         "self._slots[Counter.WRITTEN] = self._queue[-1].seq if self._queue else last_seq",
         "readers are sent to entries that are still queued",
@@ -106,17 +105,18 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "truncation-while-a-flush-is-under-way",
         "SAFETY F6",
-        f"{WRITER}._truncate",
-        "    self._settle_flushes()\n",
-        "",
+        f"{LOG_WORK}._begin",
+        "        return self._open_segment(partial(self._truncate, command, self._commit))\n",
+        "        self._data_lane.start(partial(self._truncate, command, self._commit))\n"
+        "        return 1\n",
         "a truncation does not wait for the flushes before it",
     ),
     mutant(
         "roll-while-a-flush-is-under-way",
         "SAFETY F6",
-        f"{WRITER}._roll",
-        "    self._settle_flushes()\n",
-        "",
+        f"{LOG_WORK}._begin",
+        "        return self._open_segment(self._roll)\n",
+        "        self._data_lane.start(self._roll)\n        return 1\n",
         "a roll does not wait for the flushes before it",
     ),
     mutant(
@@ -191,6 +191,14 @@ MUTANTS: tuple[Mutant, ...] = (
         unreachable="it only speaks when raft's guard has failed, too",
     ),
     # --- META ---
+    mutant(
+        "votes-wait-for-the-flushes-of-the-log",
+        "SAFETY S8, F9",
+        f"{WRITER}._take_commands",
+        "self._meta_lane.start(partial(self._save_meta, command))",
+        "self._work.lanes[0].start(partial(self._save_meta, command))",
+        "META is saved in the lane that flushes the log's data",
+    ),
     mutant(
         "meta-not-flushed",
         "SAFETY S8",

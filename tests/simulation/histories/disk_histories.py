@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from logstore.model import Index
-from logstore.raft.events import EntryRotted
+from logstore.raft.events import EntryRotted, MetaPersisted
 from tests.simulation.histories.case import Collection
-from tests.simulation.histories.stage import Stage, batch_of
+from tests.simulation.histories.stage import ELECTION_NS, SAVE_NS, Stage, batch_of
 
 DISKS = Collection()
 breaks = DISKS.breaks
@@ -158,3 +158,13 @@ def a_full_disk_keeps_a_replica_out(stage: Stage, is_broken: bool) -> None:
     if is_broken:
         stage.ledger.out_for_space("2.writer", "no space for the next segment", stage.tick())
     stage.boot(2)
+
+
+@breaks("I13", says="its META takes")
+def a_vote_waits_behind_a_flush_of_the_log(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.save_meta(2, 2, 3)
+    if not is_broken:
+        stage.ledger.excuse_saves(2, stage.now_ns + SAVE_NS)  # its META is slow by itself
+    stage.now_ns += SAVE_NS + ELECTION_NS
+    stage.step(2, MetaPersisted(1))

@@ -74,6 +74,9 @@ def batch_of(sequence: int, *payloads: bytes, producer: int = PRODUCER, epoch: i
     )
 
 
+SAVE_NS = 100 * ELECTION_NS  # no history is so long by itself
+
+
 class Stage:
     """Nodes 1 to 3."""
 
@@ -87,6 +90,7 @@ class Stage:
             read_ring=self.read_ring,
             election_timeout_ns=ELECTION_NS,
             ring_bytes=RING_BYTES,
+            save_within_ns=SAVE_NS,
         )
         self.operations = 0
 
