@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from logstore.client.clock import monotonic_ns
-from logstore.client.future import PAYLOAD_OVERHEAD_BYTES, AppendFuture, Pack
+from logstore.client.future import PAYLOAD_OVERHEAD_BYTES, AppendFuture, Pack, fresh
 from logstore.errors import BatchTooLarge, InvalidBatch, InvalidRequest, LogStoreError, Overloaded
 from logstore.format.batch import PackedPayloads
 from logstore.limits import BATCH_MAX_PAYLOADS
@@ -194,7 +194,7 @@ class AppendQueue:
         deadline_ns = monotonic_ns() + int(self._limits.append_timeout_s * 1e9)
         while True:
             if self._refusal is not None:
-                raise self._refusal
+                raise fresh(self._refusal)
             if not self._size_bytes or self._size_bytes + size <= self._limits.window_bytes:
                 return
             if self._open is not None:  # what fills the window must not linger

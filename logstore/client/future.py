@@ -129,8 +129,14 @@ class Pack:
         for callback in callbacks:
             try:
                 callback()
-            except Exception:
+            except BaseException:  # a sys.exit, too: who else waits must hear of the outcome
                 _LOG.exception("a callback of an append raised")
+
+
+def fresh(error: LogStoreError) -> LogStoreError:
+    """One error is raised for every payload of a batch, and for every append after the end. Each
+    raise would add to its traceback, which keeps the frames and with them the payloads."""
+    return error.with_traceback(None)
 
 
 class AppendFuture:
@@ -156,7 +162,7 @@ class AppendFuture:
         """
         error = self.exception(timeout)
         if error is not None:
-            raise error
+            raise fresh(error)
         lsns = self._pack.lsns
         if self._is_whole:
             return lsns

@@ -359,6 +359,9 @@ class ProducerLoop:
         for pack in self._queue.drain():
             pack.fail(_outcome_of_unsent(ending, pack.sequence))
             size_bytes += self._forget(pack)
+        for pack in self._queue.snapshot():  # in neither: it was amid its settlement
+            pack.fail(_outcome_of_sent(ending))
+            size_bytes += self._forget(pack)
         self._queue.release(size_bytes)
 
 

@@ -90,7 +90,7 @@ class RaftCore:
             if state.handed_over is not None:
                 deadlines.append(state.handed_over.deadline_ns)
         else:
-            deadlines = [leading.heartbeat_deadline_ns]
+            deadlines = [leading.heartbeat_deadline_ns, leading.look_ns]
             if leading.transfer is not None:
                 deadlines.append(leading.transfer.deadline_ns)
         return min(deadlines)
@@ -266,10 +266,13 @@ def _on_tick(state: State, now_ns: int) -> None:
     was_paused = gap_ns > state.config.pause_ns
     if was_paused:
         read_index.on_pause(leading)
-    if was_paused or now_ns >= leading.heartbeat_deadline_ns:
+    # Not with the heartbeats: rounds for reads put those off, for as long as there are reads.
+    if was_paused or now_ns >= leading.look_ns:
+        leading.look_ns = now_ns + state.config.heartbeat_ns
         if replication.step_down_without_quorum(state, leading) or stall.give_up(state, leading):
             return
         transfer.seek(state, leading)
+    if was_paused or now_ns >= leading.heartbeat_deadline_ns:
         replication.beat(state, leading)
     transfer.advance(state, leading)
 

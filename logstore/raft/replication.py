@@ -36,7 +36,9 @@ def begin_leading(state: State) -> None:
         for peer in config.peers
     }
     noop_index = Index(log.last_index + 1)
-    state.leading = leading = Leading(noop_index, progress, now_ns, now_ns, moved_ns=now_ns)
+    state.leading = leading = Leading(
+        noop_index, progress, now_ns, now_ns, look_ns=now_ns + config.heartbeat_ns, moved_ns=now_ns
+    )
     for peer in config.peers:
         _begin_stream(state, peer, noop_index)
     append_entry(

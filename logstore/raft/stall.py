@@ -23,9 +23,10 @@ def on_appended(state: State, leading: Leading) -> None:
 
 
 def on_moved(state: State, leading: Leading, progress: Progress) -> None:
-    """The peer accepted or persisted more. It counts while the peer lacks the oldest uncommitted
-    entry: after that it brings no commit nearer. The caller has not updated its match yet."""
-    if progress.match <= state.commit:
+    """The peer accepted or persisted more. It counts while the peer lacks the first entry that can
+    be committed by counting, which is of this term (V1): after that it brings no commit nearer. The
+    caller has not updated its match yet."""
+    if progress.match < max(state.commit + 1, leading.noop_index):
         leading.moved_ns = state.now_ns
 
 

@@ -55,6 +55,7 @@ class Leading:
     progress: dict[NodeId, Progress]
     heartbeat_deadline_ns: int
     seek_after_ns: int
+    look_ns: int  # when to ask again whether this node should go on leading
     round: int = 0
     moved_ns: int = 0  # when something last brought a commit nearer, or nothing was uncommitted
     has_tried_level: bool = False  # a handover because nothing moved

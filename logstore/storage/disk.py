@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from logstore.errors import CorruptData, DiskFull, FolderInUse, WriteFailed
+from logstore.errors import CorruptData, DiskFull, FolderInUse, FolderRefused, WriteFailed
 
 Buffer = bytes | bytearray | memoryview
 
@@ -29,6 +29,7 @@ LOCK_NAME = "lock"
 # struct flock of x86-64 Linux: type, whence, start, length, pid. OFD locks want pid 0.
 _FLOCK = struct.Struct("@hhqqi4x")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_LOCK_HELD = (errno.EAGAIN, errno.EACCES)
 
 
 class Disk(Protocol):
@@ -53,7 +54,8 @@ class Disk(Protocol):
 
     def lock_folder(self, folder: str) -> None:
         """Hold the folder until `unlock_folder` or the end of the process (M2). `FolderInUse` if
-        in use."""
+        in use, `FolderRefused` where its file system has no locks, `DiskFull` if the lock's file is
+        not there and there is no space for it."""
         ...
 
     def unlock_folder(self, folder: str) -> None: ...
@@ -127,12 +129,20 @@ class RealDisk:
 
     def lock_folder(self, folder: str) -> None:
         path = os.path.join(folder, LOCK_NAME)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _write_error("creating", path, error) from error
         try:
             request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
         except OSError as error:
             os.close(descriptor)
+            if error.errno not in _LOCK_HELD:
+                # Whoever waited for this lock would wait for ever.
+                raise FolderRefused(
+                    f"{folder} cannot be locked: {error.strerror}; take a folder on a local disk"
+                ) from error
             raise FolderInUse(
                 f"{folder} is in use by another process: stop it, or take another folder"
             ) from error

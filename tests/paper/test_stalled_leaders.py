@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logstore.format.peer_messages import HeartbeatReply, TimeoutNow
+from logstore.format.peer_messages import Heartbeat, HeartbeatReply, TimeoutNow
 from logstore.limits import STALL_ELECTION_TIMEOUTS
 from logstore.model import Index, Role
 from logstore.raft.effects import AdmissionClosed, Effect, StopLeading
-from logstore.raft.events import DiskFullChanged
-from tests.paper.one_node import OneNode, of_type, sent
+from logstore.raft.events import DiskFullChanged, ReadIndexRequested
+from tests.paper.one_node import OneNode, of_type, rows_of, sent
 
 TIMEOUT_MS = 500
 STALLED_MS = STALL_ELECTION_TIMEOUTS * TIMEOUT_MS
@@ -78,6 +78,47 @@ def test_v6_a_slow_link_that_moves_is_left_alone() -> None:
     node.flush()
     answer_heartbeats(node, 5 * STALLED_MS, grows_every_ms=2 * TIMEOUT_MS)
     assert node.core.role == Role.LEADER
+
+
+def test_v6_a_slow_link_that_moves_below_the_no_op_is_left_alone() -> None:
+    """Only an entry of this term is committed by counting (V1): what brings the no-op nearer
+    counts, however far it is behind the commit index known."""
+    node = OneNode(rows=rows_of([1] * 40), term=1)
+    node.lead()
+    node.flush()
+    for match in range(1, 40):
+        node.hear_match(2, match)
+        answer_heartbeats(node, 2 * TIMEOUT_MS, last=match)
+    assert node.core.role == Role.LEADER
+    assert node.core.commit == 0
+
+
+def test_v6_a_leader_that_is_read_from_all_the_time_is_judged_too() -> None:
+    """Each read begins a round, and a round puts the next heartbeat off."""
+    node = leader()
+    for request_id in range(STALLED_MS // 20 + 20):
+        if node.core.role != Role.LEADER:
+            break
+        for peer, beat in sent(node.step(ReadIndexRequested(request_id)), Heartbeat):
+            reply = HeartbeatReply(node.core.term, beat.round, Index(1), Index(0), Index(0))
+            node.hear(peer, reply)
+        node.tick(20)
+    assert node.core.role == Role.FOLLOWER
+
+
+def test_s9_a_full_leader_that_is_read_from_all_the_time_hands_over() -> None:
+    """Whoever is whole is found at a later look, not at the news of the full disk."""
+    node = OneNode()
+    node.lead_and_commit()
+    node.step(DiskFullChanged(True))
+    told: list[tuple[int, TimeoutNow]] = []
+    for request_id in range(50):
+        effects = node.step(ReadIndexRequested(request_id))
+        for peer, beat in sent(effects, Heartbeat):
+            reply = HeartbeatReply(node.core.term, beat.round, Index(1), Index(0), Index(0))
+            node.hear(peer, reply)
+        told += sent(node.tick(20), TimeoutNow)
+    assert told
 
 
 def test_v6_a_follower_that_has_the_oldest_entry_already_brings_no_commit_nearer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from logstore.client import append_queue
 from logstore.client.append_queue import AppendQueue, QueueLimits
 from logstore.client.future import AppendFuture, Pack
+from logstore.errors import NotCommitted
 from logstore.limits import BATCH_WALL_BYTES
 
 
@@ -42,6 +44,37 @@ def test_everybody_who_waits_hears_of_the_outcome() -> None:
     for thread in waiting:
         thread.join()
     assert found == [7] * 4
+
+
+def _traceback_length(error: BaseException | None) -> int:
+    length, traceback = 0, error.__traceback__ if error else None
+    while traceback is not None:
+        length, traceback = length + 1, traceback.tb_next
+    return length
+
+
+def test_an_error_that_is_raised_again_and_again_keeps_no_frames() -> None:
+    """A failed batch has one error for all of its payloads."""
+    pack = Pack([b"x"] * 50, opened_ns=0, deadline_ns=1)
+    error = NotCommitted("too late")
+    pack.fail(error)
+    queue = _queue(1_000)
+    queue.refuse(error)
+    for position in range(50):
+        with pytest.raises(NotCommitted):
+            AppendFuture(pack, position, False).result(0)
+        with pytest.raises(NotCommitted):
+            queue.append(b"y")
+    assert _traceback_length(error) < 10
+
+
+def test_a_callback_that_exits_keeps_no_outcome_from_the_others() -> None:
+    pack = Pack([b"x", b"y"], opened_ns=0, deadline_ns=1)
+    heard: list[AppendFuture] = []
+    AppendFuture(pack, 0, False).add_done_callback(lambda _: sys.exit(1))
+    AppendFuture(pack, 1, False).add_done_callback(heard.append)
+    pack.resolve(1, 2)
+    assert len(heard) == 1
 
 
 def _queue(pack_bytes: int) -> AppendQueue:

@@ -18,6 +18,7 @@ from logstore.errors import (
     Gap,
     InvalidBatch,
     InvalidRequest,
+    InvariantViolated,
     NoQuorum,
     NotCommitted,
     OutcomeUnknown,
@@ -258,6 +259,21 @@ def test_a_final_refusal_fails_every_later_append(
             producer.append(b"x").result(WAIT_S)
         with pytest.raises(error):
             producer.append(b"y").result(WAIT_S)
+
+
+def test_a_batch_whose_acknowledgement_cannot_be_gets_an_outcome_too(
+    client: logstore.LogClient, leader: FakeReplica
+) -> None:
+    """It is answered for, and so in no list any more, when the answer turns out to be nonsense."""
+    leader.on_push = silent
+    producer = client.producer(ProducerOptions(ack_timeout_s=60))
+    future = producer.append_batch([b"one"])
+    round_number, sequence = leader.pushed.get(timeout=WAIT_S)[:2]
+    row = (sequence, 1, 2, int(ErrorCode.OK), 0)
+    leader.call(lambda: leader.send_acks(round_number, [row]))
+    with pytest.raises(InvariantViolated, match="acknowledged with 2"):
+        future.result(WAIT_S)
+    producer.flush(WAIT_S)
 
 
 def test_a_forgotten_duplicate_fails_alone(client: logstore.LogClient, leader: FakeReplica) -> None:

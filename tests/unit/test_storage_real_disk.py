@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from actors.simulation.storage_trial import CLUSTER, next_header
-from logstore.errors import CorruptData, DiskFull, WriteFailed
+from logstore.errors import CorruptData, DiskFull, FolderInUse, FolderRefused, WriteFailed
 from logstore.format.entry import Row
 from logstore.model import FIRST_LSN, Index, NodeId, Term
 from logstore.storage.disk import RealDisk
@@ -42,6 +42,30 @@ def test_no_space_is_disk_full(
     with pytest.raises(DiskFull, match="free some space"):
         disk.allocate(handle, 4096)
     disk.close(handle)
+
+
+def test_no_space_for_the_lock_is_disk_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "open", failing(errno.ENOSPC))
+    with pytest.raises(DiskFull, match="free some space"):
+        RealDisk().lock_folder(str(tmp_path))
+
+
+def test_a_lock_that_another_holds_is_waited_for_and_one_that_cannot_be_had_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer tries again after FolderInUse (FAULTS P17): without locks that would be for ever,
+    and its reason wrong."""
+    holder = RealDisk()
+    holder.lock_folder(str(tmp_path))
+    with pytest.raises(FolderInUse):
+        RealDisk().lock_folder(str(tmp_path))
+    holder.unlock_folder(str(tmp_path))
+    monkeypatch.setattr(fcntl, "fcntl", failing(errno.ENOLCK))
+    with pytest.raises(FolderRefused, match="No locks available") as refused:
+        RealDisk().lock_folder(str(tmp_path))
+    assert not isinstance(refused.value, FolderInUse)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS])

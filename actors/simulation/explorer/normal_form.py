@@ -90,6 +90,7 @@ def _settle_role(state: State) -> None:
 def _settle_leading(state: State, leading: Leading) -> None:
     """Rounds serve reads only. Every peer counts as just heard until the isolation event."""
     leading.heartbeat_deadline_ns = NOW_NS + state.config.heartbeat_ns
+    leading.look_ns = leading.heartbeat_deadline_ns
     leading.seek_after_ns = leading.moved_ns = NOW_NS
     leading.round = 0
     for progress in leading.progress.values():
