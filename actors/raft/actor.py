@@ -91,7 +91,10 @@ class RaftActor:
             station.inbox(topology.EGRESS),
             station.inbox(topology.INGRESS, topology.BULK),
         ]
-        self._rows = FileLogView(LogReader(station.host.disk, station.folder))
+        self._rows = FileLogView(
+            LogReader(station.host.disk, station.folder),
+            lambda: self._slots[Counter.MAP_GENERATION],
+        )
         self._core: RaftCore | None = None
         self._birth: Birth | None = None
         self._recovered: LogRecovered | None = None
@@ -341,6 +344,7 @@ class RaftActor:
         self._house_due_ns = now_ns + HOUSE_EVERY_NS
         self._shown_role = role
         self._free_ring()
+        self._rows.let_go()
         if core is not None:
             self._watch_ingress(core)
             self._show_metrics(core)

@@ -96,6 +96,11 @@ class LogReader:
         self._chunks.clear()
         return True
 
+    @property
+    def pairs_open(self) -> int:
+        """Pairs of files that it keeps open, whoever has removed them since."""
+        return len(self._pairs)
+
     def close(self) -> None:
         while self._pairs:
             self._close_pair(self._pairs.popitem()[1])
