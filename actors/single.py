@@ -29,6 +29,7 @@ from transport.command_ring import command_region_bytes, format_command_ring
 from transport.counters import open_counters
 from transport.doorbell import Doorbell
 from transport.payload_ring import format_payload_ring, payload_region_bytes
+from transport.process_memory import raise_descriptor_limit
 from transport.shm import map_anonymous, require_total_store_order
 
 _NS = 1_000_000_000
@@ -64,6 +65,7 @@ def serve_single(config: Config, node: int, folder: str | Path) -> int:
         ConfigError, InvalidRequest, FolderRefused: nothing was served; the message says why.
     """
     refuse_optimised_python()
+    raise_descriptor_limit()
     require_total_store_order()
     config.node(node)
     path = Path(folder)

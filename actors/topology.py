@@ -97,6 +97,14 @@ class Counter(IntEnum):
     SESSIONS = 31  # open sessions; this and the next two are 0 on a replica that does not lead
     SESSION_NAMES_KEPT = 32  # names of monotone sessions that were idle for too long (E8)
     CLIENT_BYTES_LENT = 33  # bytes of batches read and not committed yet (W6)
+    INGRESS_CONNECTIONS = 34  # of clients, to the control, append and acknowledgement ports
+    INGRESS_CONNECTIONS_MAX = 35  # … that ingress takes: by limits and descriptors
+    EGRESS_CONNECTIONS = 36  # of clients, to the fetch and tail ports
+    EGRESS_CONNECTIONS_MAX = 37
+    INGRESS_CONNECTIONS_REFUSED = 38  # beyond the number that is taken
+    EGRESS_CONNECTIONS_REFUSED = 39
+    INGRESS_CONNECTIONS_ENDED = 40  # for what they cost: unread bytes, subscriptions, memory
+    EGRESS_CONNECTIONS_ENDED = 41
 
 
 def counter_of(why: FormatError | Silence) -> Counter:

@@ -129,3 +129,25 @@ REQUEST_TIMEOUT_NS = 10_000_000_000
 SAY_AGAIN_NS = 60_000_000_000
 # Answers that wait for a commit, each with a window of up to 4,096 rows: 64 x about 0.4 MB.
 HELD_ANSWERS_MAX = 64
+# Connections of clients that one process takes, where its descriptors allow it: 4,096 x about 30 KB
+# of libzmq's buffers. A client has three to ingress of the leader and two to egress of a replica.
+CONNECTIONS_MAX = 4_096
+# Connections to one port for peers; a cluster of nine needs eight.
+PEER_CONNECTIONS_MAX = 64
+# Descriptors that are left for files (a reader of the log has up to 128) and whoever is just being
+# refused.
+DESCRIPTORS_RESERVED = 256
+# Topics are producer ids. Of one connection: 1,024 x 8 nodes x about 40 B; of a process: 21 MB.
+TOPIC_MAX_BYTES = 8
+TOPICS_PER_CONNECTION_MAX = 1_024
+TOPICS_MAX = 65_536
+# A frame on a port that only takes subscriptions: a handshake is the longest, with room for its
+# properties.
+SUBSCRIPTION_MAX_BYTES = 64
+# Answers to one client, and to all of a process, that have not arrived yet; beyond it no more are
+# made. A client has two of 4 MiB under way.
+ANSWERS_PER_CLIENT_BYTES = 16 * MIB
+ANSWERS_BYTES_MAX = 256 * MIB
+# Memory of a process' own beyond which connections are ended; ingress has what clients are granted
+# besides.
+CONNECTION_MEMORY_BYTES = 512 * MIB

@@ -143,6 +143,24 @@ class FakeSocket:
         frame = self._receiving.popleft()
         return frame if copy else FakeFrame(memoryview(frame), bool(self._receiving))
 
+    def asked_by(self, routing_id: bytes) -> None:
+        """As `AnsweringSocket.asked_by`; queues tell all."""
+
+    def answered(self, routing_id: bytes, size_bytes: int) -> None:
+        """As `AnsweringSocket.answered`; queues tell all."""
+
+    def unacknowledged_bytes(self, routing_id: bytes) -> int:
+        """As `AnsweringSocket.unacknowledged_bytes`: what is queued for it."""
+        pipe = self._pipe_for(routing_id)
+        queue = () if pipe is None else pipe.to_connecting
+        return sum(len(frame) for message in queue for frame in message)
+
+    def end_connection(self, routing_id: bytes) -> None:
+        """As `AnsweringSocket.end_connection`."""
+        pipe = self._pipe_for(routing_id)
+        if pipe is not None:
+            self._network.part(pipe.connecting)
+
     def fileno(self) -> int:
         """There is none: only `FakePoller` can wait for it."""
         return -1
@@ -243,7 +261,7 @@ class FakeNetwork:
         self._cut.add(endpoint)
         for socket in self._connecting:
             if socket.endpoint == endpoint:
-                self._part(socket)
+                self.part(socket)
 
     def heal(self, endpoint: str) -> None:
         """Let them connect again; subscriptions are told anew."""
@@ -253,7 +271,7 @@ class FakeNetwork:
     def forget(self, socket: FakeSocket) -> None:
         """A socket was closed: its connections end with it."""
         for pipe in tuple(socket.pipes):
-            self._part(pipe.connecting)
+            self.part(pipe.connecting)
         if self._bound.get(socket.endpoint) is socket:
             del self._bound[socket.endpoint]
         elif socket in self._connecting:
@@ -268,7 +286,7 @@ class FakeNetwork:
                 continue
             for pipe in tuple(binding.pipes):  # ROUTER_HANDOVER: the newcomer takes the id over
                 if pipe.connecting.name == socket.name:
-                    self._part(pipe.connecting)
+                    self.part(pipe.connecting)
             pipe = _Pipe(socket, binding)
             socket.pipes.append(pipe)
             binding.pipes.append(pipe)
@@ -277,7 +295,8 @@ class FakeNetwork:
                     pipe.to_connecting.append([binding.welcome])
                 binding.notices.extend([b"\1" + topic] for topic in socket.topics)
 
-    def _part(self, socket: FakeSocket) -> None:
+    def part(self, socket: FakeSocket) -> None:
+        """Its connection breaks; what is queued is lost."""
         for pipe in socket.pipes:
             pipe.binding.pipes.remove(pipe)
             if pipe.binding.kind == zmq.XPUB:

@@ -57,5 +57,25 @@ class Socket(Protocol):
     def close(self, linger: int | None = ...) -> None: ...
 
 
+class AnsweringSocket(Socket, Protocol):
+    """A bound ROUTER that knows how much of its answers has not arrived, by routing id."""
+
+    def asked_by(self, routing_id: bytes) -> None:
+        """The message that was just received is of this client."""
+        ...
+
+    def answered(self, routing_id: bytes, size_bytes: int) -> None:
+        """A message of this size was sent to it."""
+        ...
+
+    def unacknowledged_bytes(self, routing_id: bytes) -> int:
+        """What was sent to it and has not arrived, about; 0 for one that is gone."""
+        ...
+
+    def end_connection(self, routing_id: bytes) -> None:
+        """Drop the connection, and what is queued on it."""
+        ...
+
+
 # What `Poller.wait` takes and gives back: a ZeroMQ socket, a bell, a descriptor.
 Pollable: TypeAlias = HasFileno | int

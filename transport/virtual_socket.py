@@ -29,6 +29,8 @@ _POLLIN = int(zmq.POLLIN)
 _ROUTER = int(zmq.ROUTER)
 _XPUB = int(zmq.XPUB)
 _SENDERS = frozenset(int(kind) for kind in (zmq.ROUTER, zmq.DEALER, zmq.PUSH, zmq.XPUB))
+# What `unacknowledged_bytes` takes a message for.
+MESSAGE_BYTES = 1_024
 _SUBSCRIBE, _UNSUBSCRIBE = b"\1", b"\0"
 # Made once: pyzmq asks libzmq for the text of each, which costs more than the refusal.
 _AGAIN = zmq.Again()
@@ -187,6 +189,23 @@ class VirtualSocket:
         if option == _RCVMORE:
             return 1 if self._receiving else 0
         raise ValueError("a virtual socket knows its EVENTS and RCVMORE only")
+
+    def asked_by(self, routing_id: bytes) -> None:
+        """As `AnsweringSocket.asked_by`; flows tell all."""
+
+    def answered(self, routing_id: bytes, size_bytes: int) -> None:
+        """As `AnsweringSocket.answered`; flows tell all."""
+
+    def unacknowledged_bytes(self, routing_id: bytes) -> int:
+        """As `AnsweringSocket.unacknowledged_bytes`, as if each message had `MESSAGE_BYTES`."""
+        connection = self.peers.get(routing_id)
+        return 0 if connection is None else connection.back.outstanding * MESSAGE_BYTES
+
+    def end_connection(self, routing_id: bytes) -> None:
+        """As `AnsweringSocket.end_connection`."""
+        connection = self.peers.get(routing_id)
+        if connection is not None:
+            self._switchboard.hang_up(connection, self)
 
     @property
     def is_readable(self) -> bool:

@@ -13,10 +13,15 @@ from actors import topology
 from actors.egress.reads import Bounds
 from actors.egress.requests import ANSWERS_QUEUED_MAX, Requests
 from actors.egress.tail import Tail
+from actors.guard import ConnectionGuard, CounterSlots, Guarded
 from actors.messages import Identity, RotReported, Watching
 from actors.station import Station
 from actors.topology import Counter
-from logstore.limits import CONTROL_MESSAGE_MAX_BYTES
+from logstore.limits import (
+    CONNECTION_MEMORY_BYTES,
+    CONTROL_MESSAGE_MAX_BYTES,
+    SUBSCRIPTION_MAX_BYTES,
+)
 from logstore.model import Index, Lsn
 from logstore.raft.effects import ReadIndexAnswered
 from logstore.settings import PortOffset
@@ -44,20 +49,35 @@ class EgressActor:
 
     def on_start(self) -> None:
         config, node = self._station.config, self._station.node
+        small = CONTROL_MESSAGE_MAX_BYTES
         links = self._station.host.links
         self._fetch_socket = links.router_bind(
             config.endpoint(node, PortOffset.FETCH),
             lane=link.Lane.BULK,
-            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
+            message_size_max=small,
             high_water_mark=ANSWERS_QUEUED_MAX,
             insecure=config.cluster.insecure,
         )
         self._tail_socket = links.xpub_bind(
             config.endpoint(node, PortOffset.TAIL),
-            message_size_max=CONTROL_MESSAGE_MAX_BYTES,
+            message_size_max=SUBSCRIPTION_MAX_BYTES,
             insecure=config.cluster.insecure,
         )
-        self._tail = Tail(self._tail_socket, self._slots)
+        self._guard = ConnectionGuard(
+            [
+                Guarded("fetch", self._fetch_socket, small, ANSWERS_QUEUED_MAX * small),
+                Guarded("tail", self._tail_socket, small, ANSWERS_QUEUED_MAX * small),
+            ],
+            self._slots,
+            CounterSlots(
+                open=Counter.EGRESS_CONNECTIONS,
+                most=Counter.EGRESS_CONNECTIONS_MAX,
+                refused=Counter.EGRESS_CONNECTIONS_REFUSED,
+                ended=Counter.EGRESS_CONNECTIONS_ENDED,
+            ),
+            memory_max_bytes=CONNECTION_MEMORY_BYTES,
+        )
+        self._tail = Tail(self._tail_socket, self._slots, self._guard)
         self._requests = Requests(
             self._fetch_socket,
             self._slots,
@@ -69,6 +89,7 @@ class EgressActor:
         )
 
     def do_work(self, now_ns: int) -> int:
+        self._guard.do_work(now_ns)
         work = 0
         for message in self._from_raft.receive():
             work += 1
@@ -90,7 +111,9 @@ class EgressActor:
         return (self._fetch_socket, self._tail_socket)
 
     def next_timer_ns(self) -> int:
-        return min(self._tail.next_timer_ns, self._requests.next_timer_ns)
+        return min(
+            self._tail.next_timer_ns, self._requests.next_timer_ns, self._guard.next_timer_ns
+        )
 
     def on_close(self) -> None:
         self._fetch_socket.close()

@@ -6,11 +6,13 @@ bounded, until its deadline. Every refusal is an `ErrorReply` with a code.
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from actors.egress.credit import AnswerCredit
 from actors.egress.reads import Bounds, DamagedEntry, read_pieces, verify_slice
 from actors.egress.spans import read_spans
 from actors.messages import Identity
@@ -30,21 +32,30 @@ from logstore.format.client_messages import (
 )
 from logstore.format.client_request import BadRequest, RequestPort, Silence, read_request
 from logstore.format.message import Envelope, encode_message
-from logstore.limits import FETCH_WAIT_MAX_MS
+from logstore.limits import FETCH_WAIT_MAX_MS, KIB
 from logstore.model import NO_NODE, Index, Lsn, NodeId
 from logstore.raft.effects import ReadIndexAnswered
 from logstore.raft.events import ReadIndexRequested
 from logstore.storage.log_reader import LogReader
 from transport import link
+from transport.ports import AnsweringSocket
 
 # Requests that wait at once; beyond it the newest is refused as Overloaded.
 WAITING_MAX = 1_024
+# … of one client, which could otherwise take every place: it has two or three under way.
+WAITING_PER_CLIENT_MAX = 64
 # Requests read, and answered, per do_work: 16 x 4 MiB from the page cache are about 20 ms.
 SERVED_MAX = 16
 # Answers queued for one client that does not read: 16 x 4 MiB, then they are dropped and counted.
 ANSWERS_QUEUED_MAX = 16
 READ_INDEX_WAIT_NS = 5_000_000_000
 _MS_NS = 1_000_000
+# A request whose client has too much under way is looked at again this soon, and refused after so
+# long.
+HELD_LOOK_NS = 5_000_000
+HELD_MAX_NS = 10_000_000_000
+# What an answer takes that is no fetch: up to 64 spans or damaged entries.
+SMALL_ANSWER_BYTES = 32 * KIB
 NEVER_NS = 1 << 62
 
 
@@ -57,6 +68,7 @@ class Waiting(msgspec.Struct):
     min_lsn: Lsn
     deadline_ns: int
     read_index: int  # request id of the ReadIndex round still awaited; 0: none
+    held_since_ns: int = 0  # since when its client has no room for the answer; 0: it has
 
 
 class Requests:
@@ -64,7 +76,7 @@ class Requests:
 
     def __init__(
         self,
-        socket: Any,
+        socket: AnsweringSocket,
         slots: memoryview,
         *,
         node: NodeId,
@@ -74,6 +86,9 @@ class Requests:
         report_rot: Callable[[Index], None],
     ) -> None:
         self._socket = socket
+        self._credit = AnswerCredit(socket)
+        self._waiting_of: Counts[bytes] = Counts()
+        self._now_ns = 0
         self._slots = slots
         self._node = node
         self._batch_max_bytes = batch_max_bytes
@@ -91,9 +106,12 @@ class Requests:
 
     @property
     def next_timer_ns(self) -> int:
-        return min((each.deadline_ns for each in self._waiting), default=NEVER_NS)
+        look_ns = self._now_ns + HELD_LOOK_NS
+        timers = (look_ns if each.held_since_ns else each.deadline_ns for each in self._waiting)
+        return min(timers, default=NEVER_NS)
 
     def do_work(self, now_ns: int, log: LogReader | None, bounds: Bounds | None) -> int:
+        self._now_ns = now_ns
         work = 0
         while work < SERVED_MAX and (frames := link.try_receive(self._socket)) is not None:
             work += 1
@@ -109,6 +127,7 @@ class Requests:
                 waiting.min_lsn = max(waiting.min_lsn, answer.lsn)
                 if not answer.is_leader:
                     self._waiting.remove(waiting)
+                    self._done(waiting)
                     self._refuse(
                         waiting, ErrorCode.NOT_LEADER, "only the leader reads linearizably"
                     )
@@ -117,6 +136,7 @@ class Requests:
     def _take(self, frames: list[Any], now_ns: int) -> None:
         """Read one request and queue it; serving happens from the queue, in order."""
         client = bytes(frames[0])
+        self._credit.asked_by(client)
         found = read_request(frames[1:], RequestPort.FETCH)
         if isinstance(found, Silence):
             self._slots[counter_of(found)] += 1
@@ -130,7 +150,7 @@ class Requests:
             self._slots[Counter.REQUESTS_INVALID] += 1
             self._refuse(waiting, found.code, found.text)
             return
-        if len(self._waiting) >= WAITING_MAX:
+        if len(self._waiting) >= WAITING_MAX or self._waiting_of[client] >= WAITING_PER_CLIENT_MAX:
             self._refuse(waiting, ErrorCode.OVERLOADED, "too many requests wait here; retry later")
             return
         if isinstance(request, FetchRequest | WatermarksRequest):
@@ -144,6 +164,7 @@ class Requests:
                 waiting.deadline_ns = max(waiting.deadline_ns, now_ns + READ_INDEX_WAIT_NS)
                 self._ask_read_index(ReadIndexRequested(self._last_read_index))
         self._waiting.append(waiting)
+        self._waiting_of[client] += 1
 
     def _serve_waiting(self, now_ns: int, log: LogReader | None, bounds: Bounds | None) -> int:
         """Answer what can be answered, refuse what has waited too long; a bounded number."""
@@ -152,12 +173,16 @@ class Requests:
         for waiting in self._waiting:
             is_foreign = self._is_foreign(waiting.envelope)
             must_wait = not is_foreign and _must_wait(waiting, now_ns, bounds)
-            if must_wait or served == SERVED_MAX:
+            if must_wait or served == SERVED_MAX or self._is_held(waiting, now_ns):
                 kept.append(waiting)
                 continue
             served += 1
+            self._done(waiting)
             if is_foreign:
                 self._refuse_foreign(waiting)
+            elif waiting.held_since_ns:
+                text = f"what you asked before waits for {HELD_MAX_NS // 10**9} s: read it first"
+                self._refuse(waiting, ErrorCode.OVERLOADED, text)
             elif waiting.read_index:
                 self._refuse(waiting, ErrorCode.NO_QUORUM, "no majority confirmed leadership")
             elif log is None or bounds is None:
@@ -172,6 +197,24 @@ class Requests:
             # Where all disks are full nobody can commit what makes a leader ready (S9).
             return "no commit index heard yet, and this replica's disk is full: free some space"
         return "no commit index heard yet"
+
+    def _is_held(self, waiting: Waiting, now_ns: int) -> bool:
+        """Whether the client must first read what it got; after a while it is told so."""
+        request = waiting.request
+        size_bytes = SMALL_ANSWER_BYTES
+        if isinstance(request, FetchRequest):
+            size_bytes = min(request.max_bytes, self._fetch_max_bytes)
+        if self._credit.has_room(waiting.client, size_bytes, now_ns):
+            waiting.held_since_ns = 0
+            return False
+        waiting.held_since_ns = waiting.held_since_ns or now_ns
+        return now_ns - waiting.held_since_ns < HELD_MAX_NS
+
+    def _done(self, waiting: Waiting) -> None:
+        """It waits no more."""
+        self._waiting_of[waiting.client] -= 1
+        if not self._waiting_of[waiting.client]:
+            del self._waiting_of[waiting.client]
 
     def _is_foreign(self, envelope: Envelope) -> bool:
         """Of another cluster; a replica that has not heard of its own yet is only not ready."""
@@ -281,6 +324,9 @@ class Requests:
         )
         if not link.try_send(self._socket, [waiting.client, frame, *more]):
             self._slots[Counter.SENDS_DROPPED] += 1
+            return
+        size_bytes = len(frame) + sum(map(len, more))
+        self._credit.answered(waiting.client, size_bytes, self._now_ns)
 
 
 def _must_wait(waiting: Waiting, now_ns: int, bounds: Bounds | None) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from actors.egress.reads import Bounds, whole_group
+from actors.guard import ConnectionGuard
 from actors.messages import Identity
 from actors.topology import Counter
 from logstore.errors import CorruptData
@@ -36,8 +37,9 @@ NEVER_NS = 1 << 62
 class Tail:
     """The XPUB side of the tail; unwatched it costs a Tip a burst, never watched nothing."""
 
-    def __init__(self, socket: Any, slots: memoryview) -> None:
+    def __init__(self, socket: Any, slots: memoryview, guard: ConnectionGuard) -> None:
         self._socket = socket
+        self._guard = guard
         self._slots = slots
         self._identity: Identity | None = None
         self._node = NO_NODE
@@ -85,6 +87,8 @@ class Tail:
         work, is_welcome_due = 0, False
         while work < SUBSCRIPTIONS_MAX and (frames := link.try_receive(self._socket)) is not None:
             work += 1
+            if not self._guard.subscribed(self._socket, frames[0], now_ns):
+                continue
             if frames[0][:1] == b"\x01":
                 self.was_subscribed = self._is_watched = is_welcome_due = True
             elif frames[0] == b"\x00":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from actors.guard import ConnectionGuard
 from actors.ingress.facts import Facts
 from actors.ingress.groups import Origin
 from actors.topology import Counter
@@ -27,8 +28,11 @@ _OK = ErrorCode.OK
 class AckFeed:
     """Collects rows; `flush` publishes them."""
 
-    def __init__(self, socket: Socket, facts: Facts, slots: memoryview) -> None:
+    def __init__(
+        self, socket: Socket, facts: Facts, slots: memoryview, guard: ConnectionGuard
+    ) -> None:
         self._socket = socket
+        self._guard = guard
         self._facts = facts
         self._slots = slots
         self._rows: dict[tuple[int, int, int], list[bytes]] = {}
@@ -59,12 +63,13 @@ class AckFeed:
         rows = self._rows.setdefault((producer_id, producer_epoch, round_), [])
         rows.append(ACK_ROW.pack(sequence, 0, count, code, detail))
 
-    def take_subscriptions(self) -> int:
+    def take_subscriptions(self, now_ns: int) -> int:
         """Welcome every new subscription under its topic: from here on nothing is missed."""
         taken = 0
         while taken < _SUBSCRIPTIONS_MAX and (frames := link.try_receive(self._socket)) is not None:
             taken += 1
-            if frames[0][:1] == bytes((_SUBSCRIBED,)):
+            is_taken = self._guard.subscribed(self._socket, frames[0], now_ns)
+            if is_taken and frames[0][:1] == bytes((_SUBSCRIBED,)):
                 visible = max(0, self._slots[Counter.VISIBLE] - 1)
                 self._publish(frames[0][1:], self._facts.encode(Welcome(Lsn(visible))))
         return taken

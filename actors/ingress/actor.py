@@ -17,7 +17,7 @@ from actors.ingress.bulk import PeerBulk
 from actors.ingress.control import ControlPort
 from actors.ingress.facts import Facts
 from actors.ingress.peers import PeerControl, Peers
-from actors.ingress.ports import Ports, open_ports
+from actors.ingress.ports import Ports, guard_of, open_ports
 from actors.ingress.proposals import Proposals
 from actors.ingress.requests import Requests
 from actors.messages import Identity, InitAnswered, StatusReported
@@ -46,7 +46,8 @@ class IngressActor:
         slots, limits = station.slots, station.config.limits
         ports = self._ports = self._open_ports(station)
         facts = self._facts = Facts(station.node)
-        self._acks = AckFeed(ports.acks, facts, slots)
+        self._guard = guard_of(ports, station)
+        self._acks = AckFeed(ports.acks, facts, slots, self._guard)
         self._requests = Requests(ports.control, facts, slots)
         self._control = ControlPort(
             ports.control,
@@ -105,6 +106,7 @@ class IngressActor:
 
     def do_work(self, now_ns: int) -> int:
         self._now_ns = now_ns
+        self._guard.do_work(now_ns)
         ports = self._ports
         work = 0
         for message in ports.from_raft.receive():
@@ -120,7 +122,7 @@ class IngressActor:
             ports.to_raft.flush()
             ports.to_raft_bulk.flush()
         work += self._control.do_work(self.admission, now_ns)
-        work += self._acks.take_subscriptions()
+        work += self._acks.take_subscriptions(now_ns)
         work += self.admission.rebuild(now_ns, is_up_to_date=is_up_to_date)
         work += self._appends.do_work(now_ns)
         work += self.admission.propose()
@@ -151,7 +153,7 @@ class IngressActor:
             or self._ports.to_raft_bulk.is_congested
         )
         retry_ns = self._now_ns + _RETRY_NS if waits_for_room else self._requests.next_timer_ns
-        return min(retry_ns, self._requests.next_timer_ns)
+        return min(retry_ns, self._requests.next_timer_ns, self._guard.next_timer_ns)
 
     def on_close(self) -> None:
         self._ports.close()

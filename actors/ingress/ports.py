@@ -12,12 +12,18 @@ from typing import Any, Protocol
 import msgspec
 
 from actors import topology
+from actors.guard import ConnectionGuard, CounterSlots, Guarded
 from actors.host import Clock
 from actors.messages import RingMessage
 from actors.station import Station
+from actors.topology import Counter
 from logstore.format.entry import Row
 from logstore.format.meta import LogStart
-from logstore.limits import CONTROL_MESSAGE_MAX_BYTES
+from logstore.limits import (
+    CONNECTION_MEMORY_BYTES,
+    CONTROL_MESSAGE_MAX_BYTES,
+    SUBSCRIPTION_MAX_BYTES,
+)
 from logstore.model import Index
 from logstore.settings import PortOffset
 from logstore.storage.log_reader import LogReader
@@ -28,7 +34,6 @@ from transport.ports import Socket
 # Messages queued for one subscriber of the ack feed: one Acks per producer and do_work, so a second
 # of a reader's absence; what is dropped beyond is asked for by SessionState (E9).
 ACKS_HIGH_WATER_MARK = 1_024
-SUBSCRIPTION_MAX_BYTES = 1_024
 
 
 class ToRaft(Protocol):
@@ -82,6 +87,33 @@ class Ports(msgspec.Struct, frozen=True):
         for socket in (self.control, self.append, self.acks, self.peer_control, self.peer_bulk):
             socket.close(linger=0)
         self.ring.close()
+
+
+def guard_of(ports: Ports, station: Station) -> ConnectionGuard:
+    """What bounds the connections to these ports."""
+    limits = station.config.limits
+    small = CONTROL_MESSAGE_MAX_BYTES
+    queue = link.HIGH_WATER_MARK
+    # a window that is sent again in another round may wait behind its first copy
+    bulk = 4 * max(limits.session_window_bytes, limits.bulk_window_bytes)
+    large = limits.message_max_bytes
+    return ConnectionGuard(
+        [
+            Guarded("control", ports.control, small, queue * small),
+            Guarded("append", ports.append, large, bulk + 2 * large),
+            Guarded("acknowledgement", ports.acks, small, queue * small),
+            Guarded("peers' control", ports.peer_control, small, queue * small, is_for_peers=True),
+            Guarded("peers' bulk", ports.peer_bulk, large + small, bulk + 2 * large, True),
+        ],
+        station.slots,
+        CounterSlots(
+            open=Counter.INGRESS_CONNECTIONS,
+            most=Counter.INGRESS_CONNECTIONS_MAX,
+            refused=Counter.INGRESS_CONNECTIONS_REFUSED,
+            ended=Counter.INGRESS_CONNECTIONS_ENDED,
+        ),
+        memory_max_bytes=limits.client_memory_bytes + CONNECTION_MEMORY_BYTES,
+    )
 
 
 def open_ports(station: Station) -> Ports:

@@ -36,6 +36,7 @@ from actors.simulation.workload import Workload
 from actors.writer import log_work
 from logstore import limits
 from logstore.raft import log_view
+from transport.virtual_socket import MESSAGE_BYTES
 
 _MS = 1_000_000
 _REQUESTS_BEFORE_APPENDS = 4
@@ -274,6 +275,9 @@ def _small_limits(ground: Ground) -> Iterator[None]:
         (limits, "REQUESTS_BEFORE_APPENDS_MAX", _REQUESTS_BEFORE_APPENDS),
         (limits, "SESSIONS_MAX", ground.sessions_max),
         (limits, "KEPT_NAMES_MAX", ground.kept_names_max),
+        # an answer to a client at a time, and a few to all
+        (limits, "ANSWERS_PER_CLIENT_BYTES", MESSAGE_BYTES),
+        (limits, "ANSWERS_BYTES_MAX", 128 * limits.KIB),
         (limits, "SESSION_IDLE_MIN_NS", ground.session_idle_ms * _MS or limits.SESSION_IDLE_MIN_NS),
     )
     kept = [(module, name, getattr(module, name)) for module, name, _ in small]

@@ -30,6 +30,10 @@ GAUGES = frozenset(
         Counter.SESSIONS,
         Counter.SESSION_NAMES_KEPT,
         Counter.CLIENT_BYTES_LENT,
+        Counter.INGRESS_CONNECTIONS,
+        Counter.INGRESS_CONNECTIONS_MAX,
+        Counter.EGRESS_CONNECTIONS,
+        Counter.EGRESS_CONNECTIONS_MAX,
     }
 )
 _CPU_PER_PERMILLE = 0.001

@@ -24,6 +24,7 @@ from actors.supervisor.supervisor import Supervisor
 from logstore.config import Config, PortOffset
 from logstore.errors import FolderInUse, FolderRefused
 from logstore.model import NodeId
+from transport.process_memory import raise_descriptor_limit
 from transport.shm import require_total_store_order
 
 LOCK_NAME = "supervisor.lock"
@@ -41,6 +42,7 @@ def serve_processes(config: Config, node: int, folder: str | Path) -> int:
         ConfigError, InvalidRequest, FolderRefused, UnsupportedMachine: before anything was started.
     """
     refuse_optimised_python()
+    raise_descriptor_limit()
     require_total_store_order()
     settings = config.node(node)
     node_id = NodeId(node)

@@ -152,6 +152,7 @@ def _trouble(row: dict[str, Any]) -> str:
         full,
         empty,
         _clock_words(row),
+        _crowd(row),
     )
     return "; ".join(filter(None, parts))
 
@@ -176,6 +177,16 @@ def _clock_words(row: dict[str, Any]) -> str:
         if abs(skew_ms) > CLOCK_AHEAD_MAX_NS // 1_000_000
     ]
     return f"clocks are off (set them right): {', '.join(off)}" if off else ""
+
+
+def _crowd(row: dict[str, Any]) -> str:
+    """Whether one of its processes takes no more connections, and how many it takes."""
+    counters = row.get("counters", {})
+    for process in ("ingress", "egress"):
+        most = counters.get(f"{process}_connections_max", 0)
+        if most and counters.get(f"{process}_connections", 0) >= most:
+            return f"{process} has {most} connections and takes no more: raise its limit of files"
+    return ""
 
 
 def _print_verification(found: Verification) -> None:

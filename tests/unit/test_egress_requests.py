@@ -5,7 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actors.egress.requests import ANSWERS_QUEUED_MAX, SERVED_MAX, WAITING_MAX
+from actors.egress.requests import (
+    ANSWERS_QUEUED_MAX,
+    SERVED_MAX,
+    WAITING_MAX,
+    WAITING_PER_CLIENT_MAX,
+)
 from actors.messages import RotReported
 from actors.topology import Counter
 from logstore.errors import ErrorCode
@@ -129,13 +134,28 @@ def test_many_waiting_requests_are_answered_in_bounded_steps(egress):
 def test_beyond_the_bound_of_waiting_requests_the_newest_is_refused(egress):
     egress.append(8)
     egress.show()
-    client = egress.client()
-    for _ in range(WAITING_MAX + 1):
-        client.send(WatermarksRequest(2, 1_000, False))
-        if client.socket.pipes[0].to_binding.__len__() > SERVED_MAX:
-            egress.work()
+    clients = [egress.client() for _ in range(WAITING_MAX // WAITING_PER_CLIENT_MAX)]
+    for client in clients:
+        for _ in range(WAITING_PER_CLIENT_MAX):
+            client.send(WatermarksRequest(2, 1_000, False))
+        egress.work()
+    assert [answer for client in clients for answer in client.answers()] == []
+    assert egress.client().ask(WatermarksRequest(2, 1_000, False))[0].code == ErrorCode.OVERLOADED
+
+
+def test_one_client_does_not_take_every_place_of_those_that_wait(egress):
+    egress.append(8)
+    egress.show()
+    greedy = egress.client()
+    for _ in range(WAITING_PER_CLIENT_MAX + 2):
+        greedy.send(WatermarksRequest(2, 1_000, False))
     egress.work()
-    assert [answer[0].code for answer in client.answers()] == [ErrorCode.OVERLOADED]
+    assert [answer[0].code for answer in greedy.answers()] == [ErrorCode.OVERLOADED] * 2
+    assert egress.client().ask(WatermarksRequest(1, 0, False)) is not None
+    egress.stage.now_ns += 1_000_000_000
+    egress.work()
+    greedy.answers()
+    assert greedy.ask(WatermarksRequest(1, 0, False))[0] == WatermarksReply(1, 1)
 
 
 def test_answers_to_a_client_that_does_not_read_are_dropped_and_counted(egress):

@@ -1,0 +1,261 @@
+"""How many connections a process takes, and how much memory any of them may cost (SAFETY W6).
+
+Owns the bounds on the connections of a process' listening sockets and the ends of those beyond
+them. Must not know what messages say. What it does to whom:
+
+- beyond the number that the process takes, the newest is ended at once: old ones go on, and libzmq
+  never runs out of descriptors, in which state it would spin, accepting in vain;
+- one that sent more than the largest message without ending one, or more than a client may have
+  under way, is ended: what libzmq keeps of a message without an end shows nowhere else;
+- a subscriber of more, or longer, topics than there are is ended;
+- when the process' own memory has grown beyond its bound all the same, whoever has most unread, or
+  longest left unread what is sent to it, is ended.
+
+Looking costs 1.2 µs a connection, so it is done only after memory has grown. A connection that is
+ended loses what is queued on it, as with any broken one; an honest client makes another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from logstore.limits import (
+    CONNECTIONS_MAX,
+    DESCRIPTORS_RESERVED,
+    KIB,
+    MIB,
+    PEER_CONNECTIONS_MAX,
+    TOPIC_MAX_BYTES,
+    TOPICS_MAX,
+    TOPICS_PER_CONNECTION_MAX,
+)
+from transport.listening import Connection, ListeningSocket
+from transport.process_memory import (
+    descriptor_limit,
+    give_back_memory,
+    open_descriptors,
+    private_bytes,
+)
+
+LOOK_EVERY_NS = 20_000_000
+LOOK_AGAIN_NS = 5_000_000  # while memory grows
+LOG_EVERY_NS = 10_000_000_000
+# Memory that grows by less is nobody's concern.
+GROWTH_BYTES = 8 * MIB
+# A message that is being received may be larger than the largest by what libzmq read at once.
+INCOMPLETE_SLACK_BYTES = 256 * KIB
+# Of those that are ended because memory is short.
+UNREAD_WORTH_BYTES = 1 * MIB
+STALLED_NS = 2_000_000_000
+CONNECTIONS_MIN = 16
+NEVER_NS = 1 << 62
+SUBSCRIBED, CANCELLED = 1, 0
+
+_log = logging.getLogger(__name__)
+
+
+class Guarded(msgspec.Struct, frozen=True):
+    """A listening socket. `message_max_bytes`: of its largest message, all frames together;
+    `unread_max_bytes`: what one connection may have sent ahead of being read; `is_for_peers`: it is
+    not counted among the clients'."""
+
+    name: str
+    socket: Any
+    message_max_bytes: int
+    unread_max_bytes: int
+    is_for_peers: bool = False
+
+
+class CounterSlots(msgspec.Struct, frozen=True):
+    """Where the numbers are shown."""
+
+    open: int
+    most: int
+    refused: int
+    ended: int
+
+
+class ConnectionGuard:
+    """Guards the sockets of one process; those of a virtual world need none."""
+
+    def __init__(
+        self,
+        guarded: Sequence[Guarded],
+        slots: memoryview,
+        counters: CounterSlots,
+        *,
+        memory_max_bytes: int,
+    ) -> None:
+        self._guarded = [each for each in guarded if isinstance(each.socket, ListeningSocket)]
+        self._slots = slots
+        self._counters = counters
+        self._memory_max_bytes = memory_max_bytes
+        self._due_ns = 0
+        self._log_ns = 0
+        self._topics = 0
+        self._is_giving_back = False
+        if not self._guarded:
+            self._due_ns = NEVER_NS
+            return
+        self._base_bytes = self._seen_bytes = private_bytes()
+        free = descriptor_limit() - open_descriptors() - DESCRIPTORS_RESERVED
+        self.connections_max = max(CONNECTIONS_MIN, min(CONNECTIONS_MAX, free))
+        slots[counters.most] = self.connections_max
+
+    @property
+    def next_timer_ns(self) -> int:
+        """Nobody wakes up for a guard that has nothing to watch: the loop turns every 100 ms."""
+        return self._due_ns if self._is_giving_back else NEVER_NS
+
+    def do_work(self, now_ns: int) -> None:
+        """Every 20 ms: learn of connections, and of what they cost if memory has grown."""
+        if now_ns < self._due_ns:
+            return
+        self._due_ns = now_ns + LOOK_EVERY_NS
+        self._count(now_ns)
+        if self._is_giving_back:
+            self._is_giving_back = False
+            give_back_memory()
+        memory_bytes = private_bytes()
+        if memory_bytes < self._seen_bytes:
+            self._seen_bytes = memory_bytes
+        elif memory_bytes - self._seen_bytes >= GROWTH_BYTES:
+            self._seen_bytes = memory_bytes
+            self._look(now_ns, memory_bytes)
+            self._due_ns = now_ns + LOOK_AGAIN_NS
+
+    def subscribed(self, socket: Any, frame: bytes, now_ns: int) -> bool:
+        """What a subscriber sent, of a socket from which it was just received. False: it asks for
+        what there is not, or for too much, and was ended."""
+        if not isinstance(socket, ListeningSocket):
+            return True
+        connection = self._source(socket, now_ns)
+        if connection is None:
+            return True
+        topic = frame[1:]
+        if frame[:1] == bytes((CANCELLED,)):
+            self._topics -= topic in connection.topics
+            connection.topics.discard(topic)
+            return True
+        if frame[:1] != bytes((SUBSCRIBED,)) or topic in connection.topics:
+            return True
+        if self._topics >= TOPICS_MAX:
+            every = [each for guarded in self._guarded for each in _connections(guarded)]
+            self._topics = sum(len(each.topics) for each in every)
+        if (
+            len(topic) > TOPIC_MAX_BYTES
+            or len(connection.topics) >= TOPICS_PER_CONNECTION_MAX
+            or self._topics >= TOPICS_MAX
+        ):
+            self._end(connection, "of its subscriptions", now_ns)
+            return False
+        connection.topics.add(topic)
+        self._topics += 1
+        return True
+
+    # --- numbers ---
+
+    def _count(self, now_ns: int) -> None:
+        clients: list[Connection] = []
+        fresh: list[Connection] = []
+        for guarded in self._guarded:
+            if guarded.is_for_peers:
+                self._count_peers(guarded, now_ns)
+                continue
+            fresh += guarded.socket.refresh(now_ns)
+            clients += _connections(guarded)
+        self._slots[self._counters.open] = len(clients)
+        beyond = len(clients) - self.connections_max
+        if beyond <= 0:
+            return
+        for connection in fresh[-beyond:]:
+            connection.end()
+            self._slots[self._counters.refused] += 1
+        self._warn(
+            now_ns,
+            f"{len(clients)} connections, and {self.connections_max} are taken (at most "
+            f"{CONNECTIONS_MAX}, and {descriptor_limit()} descriptors): the newest are refused",
+        )
+
+    def _count_peers(self, guarded: Guarded, now_ns: int) -> None:
+        """Strangers on a peers' port do not keep peers out: who has been silent longest goes."""
+        guarded.socket.refresh(now_ns)
+        found = _connections(guarded)
+        beyond = len(found) - PEER_CONNECTIONS_MAX
+        if beyond <= 0:
+            return
+        found.sort(key=lambda each: (each.taken > 0, each.accepted_ns))
+        for connection in found[:beyond]:
+            connection.end()
+            self._slots[self._counters.refused] += 1
+        self._warn(now_ns, f"{len(found)} connections to the {guarded.name} port: some were ended")
+
+    # --- memory ---
+
+    def _look(self, now_ns: int, memory_bytes: int) -> None:
+        """What each connection has unread. Whoever keeps within its bound may go on, until all of
+        them together are too much."""
+        most: tuple[int, Connection | None] = (UNREAD_WORTH_BYTES, None)
+        stalled: tuple[int, Connection | None] = (STALLED_NS, None)
+        is_ended = False
+        for guarded in self._guarded:
+            for connection in _connections(guarded):
+                unread_bytes = connection.unread_bytes(now_ns)
+                if self._is_too_much(guarded, connection, unread_bytes):
+                    text = f"of {unread_bytes >> 20} MiB unread on the {guarded.name} port"
+                    self._end(connection, text, now_ns)
+                    is_ended = True
+                    continue
+                if unread_bytes > most[0]:
+                    most = unread_bytes, connection
+                stalled_ns = connection.stalled_ns(now_ns)
+                if stalled_ns > stalled[0]:
+                    stalled = stalled_ns, connection
+        if is_ended or memory_bytes - self._base_bytes <= self._memory_max_bytes:
+            return
+        costly = most[1] or stalled[1]
+        if costly is not None:
+            self._end(costly, f"of the process' memory, {memory_bytes >> 20} MiB", now_ns)
+
+    def _is_too_much(self, guarded: Guarded, connection: Connection, unread_bytes: int) -> bool:
+        if unread_bytes > guarded.unread_max_bytes:
+            return True
+        whole_max = guarded.message_max_bytes + INCOMPLETE_SLACK_BYTES
+        if unread_bytes <= whole_max:
+            return False
+        # Nothing is there to be taken, so what libzmq has of this one is a message without an end.
+        # What came meanwhile only makes it look shorter.
+        return unread_bytes - connection.kernel_bytes() > whole_max and not (
+            guarded.socket.is_readable
+        )
+
+    def _end(self, connection: Connection, why: str, now_ns: int) -> None:
+        connection.end()
+        self._topics -= len(connection.topics)
+        connection.topics.clear()
+        self._slots[self._counters.ended] += 1
+        self._is_giving_back = True
+        self._due_ns = now_ns + LOOK_AGAIN_NS
+        self._warn(now_ns, f"a connection was ended because {why}")
+
+    def _source(self, socket: ListeningSocket, now_ns: int) -> Connection | None:
+        """The connection of the message that was just taken."""
+        account = socket.account
+        found = account.connections.get(account.source)
+        if found is None:
+            self._count(now_ns)
+            found = account.connections.get(account.source)
+        return found
+
+    def _warn(self, now_ns: int, text: str) -> None:
+        if now_ns >= self._log_ns:
+            self._log_ns = now_ns + LOG_EVERY_NS
+            _log.warning("%s", text)
+
+
+def _connections(guarded: Guarded) -> list[Connection]:
+    return list(guarded.socket.account.connections.values())

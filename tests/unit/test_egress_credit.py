@@ -1,0 +1,82 @@
+"""How much of its answers may be under way to a client, and to all (SAFETY W6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.egress import credit as credit_module
+from actors.egress.credit import BUSY_MAX_NS, AnswerCredit
+from logstore import limits
+
+
+class Clients:
+    """Answers that nobody has received, by client."""
+
+    def __init__(self) -> None:
+        self.under_way: dict[bytes, int] = {}
+        self.ended: list[bytes] = []
+
+    def asked_by(self, routing_id):
+        """Known already."""
+
+    def answered(self, routing_id, size_bytes):
+        self.under_way[routing_id] = self.under_way.get(routing_id, 0) + size_bytes
+
+    def unacknowledged_bytes(self, routing_id):
+        return self.under_way.get(routing_id, 0)
+
+    def end_connection(self, routing_id):
+        self.ended.append(routing_id)
+        self.under_way.pop(routing_id)
+
+
+@pytest.fixture
+def clients(monkeypatch):
+    monkeypatch.setattr(limits, "ANSWERS_PER_CLIENT_BYTES", 100)
+    monkeypatch.setattr(limits, "ANSWERS_BYTES_MAX", 250)
+    return Clients()
+
+
+def serve(credit, client, size_bytes, now_ns=0) -> bool:
+    if not credit.has_room(client, size_bytes, now_ns):
+        return False
+    credit.answered(client, size_bytes, now_ns)
+    return True
+
+
+def test_a_client_is_answered_again_when_what_it_got_has_arrived(clients):
+    credit = AnswerCredit(clients)
+    assert [serve(credit, b"a", 40) for _ in range(3)] == [True, True, False]
+    clients.under_way[b"a"] = 40
+    assert serve(credit, b"a", 40)
+
+
+def test_one_answer_is_made_whatever_its_size(clients):
+    credit = AnswerCredit(clients)
+    assert serve(credit, b"a", 1_000)
+    assert not serve(credit, b"a", 1)
+    clients.under_way.clear()
+    assert serve(credit, b"a", 1)
+
+
+def test_all_clients_together_have_a_bound_and_the_slowest_is_left_for_the_others(clients):
+    credit = AnswerCredit(clients)
+    assert all(serve(credit, client, 80) for client in (b"a", b"b", b"c"))
+    assert not serve(credit, b"d", 80, 1)
+    assert clients.ended == []
+    assert not serve(credit, b"d", 80, BUSY_MAX_NS)
+    assert clients.ended == [b"a"]
+    assert serve(credit, b"d", 80, BUSY_MAX_NS + 1)
+    assert sum(clients.under_way.values()) <= limits.ANSWERS_BYTES_MAX
+
+
+def test_a_client_that_reads_is_never_the_slowest(clients):
+    credit = AnswerCredit(clients)
+    serve(credit, b"a", 80)
+    clients.under_way.clear()
+    assert serve(credit, b"a", 80, BUSY_MAX_NS - 1)
+    assert all(serve(credit, client, 80) for client in (b"b", b"c"))
+    clients.under_way[b"a"] = 80
+    assert not serve(credit, b"d", 80, BUSY_MAX_NS)
+    assert clients.ended == [b"b"]
+    assert credit_module.limits is limits
