@@ -118,9 +118,17 @@ FIGURES = {
     "a subscriber that leaves 1,024 messages unread (tail: 256)": (
         (ports.ACKS_HIGH_WATER_MARK, 1_024),
     ),
-    "at base + 0, 3, 4 or 5 has at most 4,096 bytes, one at base + 2 1,024": (
-        (limits.CONTROL_MESSAGE_MAX_BYTES, 4_096), (ports.SUBSCRIPTION_MAX_BYTES, 1_024),
+    "at base + 0, 4 or 5 has at most 4,096 bytes, one at base + 2 or 3 64": (
+        (limits.CONTROL_MESSAGE_MAX_BYTES, 4_096), (limits.SUBSCRIPTION_MAX_BYTES, 64),
     ),
+    "up to 1,024 topics of at most 8 bytes": (
+        (limits.TOPICS_PER_CONNECTION_MAX, 1_024), (limits.TOPIC_MAX_BYTES, 8),
+    ),
+    "a client with 16 MiB of answers under way waits for the next one, for 10 s": (
+        (limits.ANSWERS_PER_CLIENT_BYTES, 16 << 20), (egress.HELD_MAX_NS, 10_000_000_000),
+    ),
+    "so does the 65th request that waits": ((egress.WAITING_PER_CLIENT_MAX, 64),),
+    "beyond those a replica takes (4,096 a process": ((limits.CONNECTIONS_MAX, 4_096),),
     "`wait_ms` down to 60,000": ((limits.FETCH_WAIT_MAX_MS, 60_000),),
     "`limit` of\nSpans down to 64": ((spans.SPANS_MAX, 64),),
 }  # fmt: skip
