@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from actors import topology
+from actors.host import RealHost
 from actors.messages import FaultyRange, StatusReported, StatusRequested
 from actors.raft import RaftActor
 from actors.topology import Counter
@@ -34,7 +35,9 @@ class Replica:
     def __init__(self, folder, report, monkeypatch) -> None:
         self.stage = ActorStage(folder, command_ring_bytes=COMMAND_RING_BYTES)
         (folder / "data").mkdir()
-        self.writer = WriterActor(self.stage.station(topology.WRITER))
+        self.writer = WriterActor(
+            self.stage.station(topology.WRITER, RealHost(has_own_thread=False))
+        )
         self.raft = RaftActor(self.stage.station(topology.RAFT))
         monkeypatch.setattr(self.writer._folder, "recover", lambda: report)
         self.raft._rows = NoDisk()
