@@ -175,6 +175,13 @@ class Workload:
         host = self._host(process, _READERS)
         return Reader(host, readers.draw_options(host))
 
+    def read_without_a_pause(self) -> None:
+        """One reader more, which asks the leader several times a heartbeat."""
+        self._cluster.add_client("reader-3", self._make_hasty_reader)
+
+    def _make_hasty_reader(self, process: Process) -> Reader:
+        return Reader(self._host(process, _READERS), readers.HASTY)
+
     def _make_roaming_reader(self, process: Process) -> Reader:
         host = self._host(process, _READERS)
         return Reader(host, readers.draw_roaming(host))

@@ -37,6 +37,20 @@ def test_another_replica_takes_over_from_a_leader_whose_appends_are_lost() -> No
     assert stage.problems == []
 
 
+def test_reads_without_a_pause_do_not_keep_such_a_leader() -> None:
+    """Each linearizable read begins a round, and so puts the next heartbeat off (V5, W8)."""
+    stage = QuietCluster(has_clients=True)
+    (leader,) = stage.leaders
+    others = [node for node in stage.cluster.nodes if node != leader]
+    stage.workload.read_without_a_pause()
+    stage.run_for(SECOND_NS)
+    lose_appends(stage, tuple((leader, node) for node in others))
+    stage.run_for((STALL_ELECTION_TIMEOUTS + 4) * ELECTION_NS)
+    assert stage.leaders
+    assert leader not in stage.leaders
+    assert stage.problems == []
+
+
 def test_leaders_that_fare_no_better_make_few_elections() -> None:
     """Nobody's appends arrive for 120 election timeouts. Two take turns, more and more slowly."""
     stage = QuietCluster(has_clients=True)
