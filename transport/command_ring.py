@@ -15,6 +15,7 @@ size.
 from __future__ import annotations
 
 import mmap
+import os
 
 from transport.errors import LayoutMismatch, MessageTooLarge, RingInvariantViolated
 from transport.layout import (
@@ -58,8 +59,12 @@ def create_command_ring(
     """
     size_bytes = command_region_bytes(ring_bytes)
     fd = create_region(size_bytes, folder)
-    with map_region(fd, size_bytes) as region:
-        format_command_ring(region, incarnation=incarnation)
+    try:
+        with map_region(fd, size_bytes) as region:
+            format_command_ring(region, incarnation=incarnation)
+    except BaseException:
+        os.close(fd)
+        raise
     return fd
 
 

@@ -18,6 +18,7 @@ read from files, never a wrong byte, because `copy_out` checks RESERVED after it
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterable, Sequence
 
 from transport.errors import MessageTooLarge, RingInvariantViolated
@@ -49,8 +50,12 @@ def create_payload_ring(
     """
     size_bytes = payload_region_bytes(ring_bytes)
     fd = create_region(size_bytes, folder)
-    with map_region(fd, size_bytes) as region:
-        format_payload_ring(region, incarnation=incarnation)
+    try:
+        with map_region(fd, size_bytes) as region:
+            format_payload_ring(region, incarnation=incarnation)
+    except BaseException:
+        os.close(fd)
+        raise
     return fd
 
 

@@ -84,6 +84,12 @@ def map_region(fd: int, size_bytes: int) -> mmap.mmap:
     return mmap.mmap(fd, size_bytes)
 
 
+def room_bytes(folder: str = SHARED_MEMORY_FOLDER) -> int | None:
+    """What regions can still be made of in `folder`; None: its tmpfs has no bound of its own."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize if found.f_blocks else None
+
+
 def region_size_bytes(fd: int) -> int:
     """Size of the region behind `fd`, for a process that was given the descriptor only."""
     return os.fstat(fd).st_size

@@ -17,13 +17,15 @@ from actors.station import Regions
 from logstore import limits
 from logstore.config import Config
 from logstore.model import NodeId
-from transport.command_ring import create_command_ring
+from transport.command_ring import command_region_bytes, create_command_ring
 from transport.counters import create_counters, open_counters
 from transport.doorbell import Doorbell
-from transport.payload_ring import create_payload_ring
-from transport.shm import SHARED_MEMORY_FOLDER, map_region, region_size_bytes
+from transport.errors import RegionUnavailable
+from transport.payload_ring import create_payload_ring, payload_region_bytes
+from transport.shm import SHARED_MEMORY_FOLDER, map_region, region_size_bytes, room_bytes
 
 COUNTERS_LINK = "counters"
+_COUNTERS_BYTES = 64 * limits.KIB  # some pages, whatever their names
 
 
 class ReplicaRegions:
@@ -31,21 +33,34 @@ class ReplicaRegions:
     gone.
     """
 
-    def __init__(self, config: Config, node: NodeId, *, incarnation: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        node: NodeId,
+        *,
+        incarnation: int,
+        folder: str = SHARED_MEMORY_FOLDER,
+    ) -> None:
         """
         Raises:
-            RegionUnavailable: no room on the tmpfs; says what to do.
+            RegionUnavailable: no room on the tmpfs; says how much is needed and what to do. Nothing
+            stays behind.
         """
         self.incarnation = incarnation
         self._nodes = tuple(NodeId(each) for each in config.node_ids())
+        _check_room(config, node, folder)
         self._processes = (topology.SUPERVISOR, *topology.processes(node, self._nodes))
         with ExitStack() as undo:
             self.rings: dict[str, int] = {}
             for name in topology.rings(node, self._nodes):
-                fd = create_command_ring(limits.COMMAND_RING_BYTES, incarnation=incarnation)
+                fd = create_command_ring(
+                    limits.COMMAND_RING_BYTES, incarnation=incarnation, folder=folder
+                )
                 undo.callback(os.close, fd)
                 self.rings[name] = fd
-            self.payload = create_payload_ring(config.limits.ring_bytes, incarnation=incarnation)
+            self.payload = create_payload_ring(
+                config.limits.ring_bytes, incarnation=incarnation, folder=folder
+            )
             undo.callback(os.close, self.payload)
             self.counters = create_nameless_counters(
                 topology.counter_names(node, self._nodes), incarnation
@@ -89,6 +104,25 @@ class ReplicaRegions:
 
     def close(self) -> None:
         self._owned.close()
+
+
+def shared_memory_bytes(config: Config, node: NodeId) -> int:
+    """What the rings of one incarnation of `node` take; the counters take a page or two more."""
+    rings = topology.rings(node, tuple(NodeId(each) for each in config.node_ids()))
+    return len(rings) * command_region_bytes(limits.COMMAND_RING_BYTES) + payload_region_bytes(
+        config.limits.ring_bytes
+    )
+
+
+def _check_room(config: Config, node: NodeId, folder: str) -> None:
+    """All of it or none: the first ring that finds no room would say how much that ring needs."""
+    needed, room = shared_memory_bytes(config, node) + _COUNTERS_BYTES, room_bytes(folder)
+    if room is not None and room < needed:
+        raise RegionUnavailable(
+            f"{folder} has {room / limits.MIB:.1f} MiB of shared memory left, node {node} needs "
+            f"{needed / limits.MIB:.1f} MiB: enlarge that tmpfs (mount -o remount,size=...), or "
+            "lower `ring` under [limits]"
+        )
 
 
 def create_nameless_counters(names: tuple[str, ...], incarnation: int) -> int:

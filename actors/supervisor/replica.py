@@ -36,12 +36,13 @@ class Replica:
         self._folder = folder
         self._child_command = child_command
         self.regions = ReplicaRegions(config, node, incarnation=incarnation)
+        try:
+            regions = self.regions.attach(topology.SUPERVISOR)
+        except BaseException:
+            self.regions.close()
+            raise
         self.station = Station(
-            topology.SUPERVISOR,
-            node=node,
-            config=config,
-            folder=folder,
-            regions=self.regions.attach(topology.SUPERVISOR),
+            topology.SUPERVISOR, node=node, config=config, folder=folder, regions=regions
         )
         self._to_raft = self.station.outbox(topology.RAFT)
         self._from_raft = self.station.inbox(topology.RAFT)
@@ -125,7 +126,9 @@ class Replica:
         return [name for name, child in self.children.items() if child.pidfd in wanted]
 
     def close(self) -> None:
-        """Free the shared memory; every child must have been reaped."""
+        """Free the shared memory, our own mappings of it included: the next incarnation needs the
+        room. Every child must have been reaped, and nobody else may keep the station."""
+        del self.station, self._to_raft, self._from_raft
         self.regions.close()
 
     def _store_fact(self, process: str, fact: str, value: int) -> None:

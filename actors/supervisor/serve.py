@@ -22,8 +22,9 @@ from actors.supervisor.placement import check_cpus, cpus_of
 from actors.supervisor.signals import StopSignals
 from actors.supervisor.supervisor import Supervisor
 from logstore.config import Config, PortOffset
-from logstore.errors import FolderInUse, FolderRefused
+from logstore.errors import ConfigError, FolderInUse, FolderRefused
 from logstore.model import NodeId
+from transport.errors import RegionUnavailable
 from transport.process_memory import raise_descriptor_limit
 from transport.shm import require_total_store_order
 
@@ -74,6 +75,8 @@ def serve_processes(config: Config, node: int, folder: str | Path) -> int:
                 child_command=CHILD_COMMAND,
             )
             return supervisor.run()
+        except RegionUnavailable as error:
+            raise ConfigError(str(error)) from error
         finally:
             if metrics is not None:
                 metrics.close()

@@ -27,6 +27,7 @@ from actors.supervisor.sampler import SAMPLE_NS, ProcessSampler
 from actors.supervisor.signals import StopSignals
 from logstore.config import Config
 from logstore.model import NodeId
+from transport.errors import RegionUnavailable
 
 _SECOND_NS = 1_000_000_000
 # Children close sockets and files and go; a writer's last flush is the slowest of it.
@@ -80,6 +81,7 @@ class Supervisor:
         self._replica_restart_count = 0
         self._child_restart_count = 0
         self._liveness = LivenessWatch()
+        self._sampler: ProcessSampler | None = None
 
     def run(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> int:
         """Run until done; returns the exit status: 0 stopped, 70 crash loop, 78 refused."""
@@ -133,7 +135,7 @@ class Supervisor:
         for _ in range(self._signals.count()):
             self._on_stop_signal(now_ns)
         if self._phase is Phase.WAITING and now_ns >= self._restart_ns:
-            self._start_incarnation(now_ns)
+            self._start_again(now_ns)
         if now_ns >= self._sample_ns:
             self._on_sample(now_ns)
 
@@ -211,12 +213,12 @@ class Supervisor:
 
     def _on_sample(self, now_ns: int) -> None:
         self._sample_ns = now_ns + SAMPLE_NS
-        replica = self._replica
-        if replica is None:
+        replica, sampler = self._replica, self._sampler
+        if replica is None or sampler is None:
             return
         slots = replica.station.slots
         slots[replica.station.slot(f"{topology.SUPERVISOR}.loops")] += 1
-        self._sampler.sample({topology.SUPERVISOR: os.getpid(), **replica.pids()}, now_ns=now_ns)
+        sampler.sample({topology.SUPERVISOR: os.getpid(), **replica.pids()}, now_ns=now_ns)
         if self._phase is not Phase.RUNNING:
             return
         for process in self._liveness.stalled(replica.loops(), now_ns=now_ns):
@@ -228,7 +230,24 @@ class Supervisor:
 
     # --- acts ---
 
+    def _start_again(self, now_ns: int) -> None:
+        """Somebody else may have taken the shared memory that the last incarnation gave back."""
+        try:
+            self._start_incarnation(now_ns)
+        except RegionUnavailable as error:
+            restart_ns = self._policy.try_replica_restart_at(now_ns=now_ns)
+            if restart_ns is None:
+                _log.critical("%s; more than 5 restarts in 60 s, giving up", error)
+                self._exit_status, self._phase = EXIT_CRASH_LOOP, Phase.DONE
+                return
+            _log.error("%s; the replica is restarted later", error)
+            self._restart_ns = restart_ns
+
     def _start_incarnation(self, now_ns: int) -> None:
+        """
+        Raises:
+            RegionUnavailable: too little shared memory; nothing was started.
+        """
         self._incarnation += 1
         replica = Replica(
             self._config,
@@ -258,6 +277,7 @@ class Supervisor:
         replica.kill_all()
 
     def _end_incarnation(self, replica: Replica) -> None:
+        self._sampler = None  # it has the station, and with it the shared memory
         replica.close()
         self._replica = None
         if self._exit_status is not None:
@@ -268,7 +288,7 @@ class Supervisor:
 
     def _abandon(self) -> None:
         """Whatever ends the loop, no child outlives it."""
-        replica, self._replica = self._replica, None
+        replica, self._replica, self._sampler = self._replica, None, None
         if replica is None:
             return
         replica.kill_all()

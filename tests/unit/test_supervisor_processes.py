@@ -26,10 +26,10 @@ pytestmark = pytest.mark.slow
 class Stage:
     """A running supervisor whose children tell what they see, one line an event."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, inside: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, supervisor_stage.__file__, "supervise", str(folder)],
+            [*inside, sys.executable, supervisor_stage.__file__, "supervise", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -130,6 +130,20 @@ def test_death_of_a_vital_process_begins_a_new_incarnation(stage: Stage) -> None
         assert counters["replica_restarts"] == restarts
         assert counters["raft.pid"] == after["raft"][0]
         before = after
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small /dev/shm of its own needs root")
+def test_a_new_incarnation_takes_its_memory_after_the_old_one_gave_it_back(tmp_path: Path) -> None:
+    """A shared memory of 30 MiB holds the rings of this replica once, not twice."""
+    small = 'mount -t tmpfs -o size=30m tmpfs /dev/shm && exec "$@"'
+    running = Stage(tmp_path, inside=("unshare", "-m", "sh", "-c", small, "sh"))
+    try:
+        before = running.wait_started()
+        os.kill(before["writer"][0], signal.SIGKILL)
+        after = running.wait_started()
+        assert after["writer"][1] == before["writer"][1] + 1
+    finally:
+        running.close()
 
 
 def test_replicators_and_egress_come_back_alone_after_raft_was_told(stage: Stage) -> None:
