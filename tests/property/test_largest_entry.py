@@ -7,7 +7,7 @@ from collections import OrderedDict
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from actors.writer.actor import GROUP_ENTRIES_MAX, GROUP_SEGMENT_SHARE
+from actors.writer.log_work import GROUP_ENTRIES_MAX, GROUP_SEGMENT_SHARE
 from logstore import limits
 from logstore.config import Config, parse_config
 from logstore.errors import ConfigError

@@ -28,6 +28,9 @@ class NoDisk:
     def row(self, index):
         raise AssertionError(f"entry {index} was read from the disk")
 
+    def let_go(self):
+        """It keeps no file open."""
+
 
 class Replica:
     """The writer, whose folder has recovered `report`, and raft."""
