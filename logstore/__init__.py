@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from logstore.client.producer import Producer, ProducerOptions
     from logstore.client.reader import RangeReader
     from logstore.client.records import RawBatch, Record, RecordBatch
+    from logstore.client.session_admin import SessionInfo
     from logstore.client.verification import Verification
     from logstore.errors import LogStoreError
     from logstore.model import SequenceMode
@@ -43,6 +44,7 @@ _HOME = {
     "BatchDigest": "logstore.client.digest",
     "Admin": "logstore.client.admin",
     "Watermarks": "logstore.client.admin",
+    "SessionInfo": "logstore.client.session_admin",
     "Verification": "logstore.client.verification",
     "Endpoint": "logstore.client.endpoint",
     "LogStoreError": "logstore.errors",
@@ -66,6 +68,7 @@ __all__ = [
     "BatchDigest",
     "Admin",
     "Watermarks",
+    "SessionInfo",
     "Verification",
     "Endpoint",
     "LogStoreError",

@@ -47,6 +47,9 @@ SESSION_WINDOW_MIN = 16
 SESSION_WINDOW_MAX = 4_096
 SESSION_WINDOW_EXTRA_MAX = 131_072
 SESSION_NAME_MAX_BYTES = 255
+# Sessions of one page of a list: 256 x 304 B = 76 KiB, 64 of which may wait for a commit
+# (HELD_ANSWERS_MAX); 10,000 sessions are 40 pages, each a quorum round.
+SESSIONS_PAGE_MAX = 256
 # Named cursors: 256 x 272 B = 68 KiB in every SESSION snapshot and in every list of them. Far above
 # what archives and pipelines of one log need; above it, each snapshot and list would grow.
 CURSORS_MAX = 256

@@ -17,6 +17,7 @@ from actors.ingress.groups import Group
 from actors.ingress.lookups import SessionLookups, state_reply
 from actors.ingress.ports import ToRaft
 from actors.ingress.requests import Caller, Requests
+from actors.ingress.sessions import SessionRequests
 from actors.messages import InitAnswered, InitRequested, StatusReported, StatusRequested
 from actors.topology import Counter, counter_of
 from logstore.config import Config
@@ -24,12 +25,14 @@ from logstore.errors import ErrorCode, FormatError
 from logstore.format.client_messages import (
     CursorsRequest,
     DoneReply,
+    EndSessionRequest,
     InitializeRequest,
     MetadataReply,
     MetadataRequest,
     OpenSessionReply,
     OpenSessionRequest,
     SessionLookupRequest,
+    SessionsRequest,
     SessionStateRequest,
     SetCursorRequest,
     StatusReply,
@@ -75,6 +78,7 @@ class ControlPort:
         self._random_u64 = random_u64
         self._cursors = CursorRequests(requests, to_raft)
         self._lookups = SessionLookups(requests, to_raft)
+        self._sessions = SessionRequests(requests, to_raft)
         self._opening: dict[int, OpenSessionReply] = {}  # by request, until the OPEN is committed
 
     def do_work(self, admission: Admission, now_ns: int) -> int:
@@ -124,6 +128,10 @@ class ControlPort:
                 self._cursors.change(admission, caller, message, now_ns)
             case CursorsRequest():
                 self._cursors.list(admission, caller, message, now_ns)
+            case SessionsRequest():
+                self._sessions.list(admission, caller, message, now_ns)
+            case EndSessionRequest():
+                self._sessions.end(admission, caller, message, now_ns)
             case StatusRequest():
                 if request_id := self._requests.add(caller, now_ns):
                     self._to_raft.send(StatusRequested(request_id))
@@ -174,6 +182,9 @@ class ControlPort:
         if group.kind is EntryKind.CURSOR:
             self._cursors.on_group_done(group, is_committed=is_committed)
             return
+        if group.kind is EntryKind.EXPIRE:
+            self._sessions.on_group_done(group, is_committed=is_committed)
+            return
         reply = self._opening.pop(group.request_id, None)
         caller = self._requests.take(group.request_id)
         if reply is None or caller is None:
@@ -207,6 +218,8 @@ class ControlPort:
     def on_read_index(self, admission: Admission, answered: ReadIndexAnswered) -> None:
         if self._lookups.owns(answered):
             self._lookups.on_read_index(admission, answered)
+        elif self._sessions.owns(answered):
+            self._sessions.on_read_index(admission, answered)
         else:
             self._cursors.on_read_index(admission, answered)
 

@@ -32,6 +32,7 @@ from actors.simulation.checkers.replica import NEVER_NS, Replica
 from actors.simulation.checkers.replicas import ReplicaSteps
 from actors.simulation.checkers.ring_ranges import RingRanges
 from actors.simulation.checkers.session_fold import SessionTables, TableLike
+from actors.simulation.checkers.session_lists import SessionLists
 from actors.simulation.checkers.shadow import KnownEntries
 from actors.simulation.checkers.surveys import Surveys
 from actors.simulation.checkers.term_talk import TermTalk
@@ -75,8 +76,7 @@ class Ledger:
         self._bells = Bells(findings)
         # Hot: a process put a message into a ring; it rang the receiver's bell; whom it owes one.
         self.offered = self._bells.on_offered
-        self.rung = self._bells.on_rung
-        self.bells_owed = self._bells.owed
+        self.rung, self.bells_owed = self._bells.on_rung, self._bells.owed
         self._talk = TermTalk(
             findings, self._committed, voters=len(voters), election_timeout_ns=election_timeout_ns
         )
@@ -102,6 +102,7 @@ class Ledger:
         # Somebody asks, one thing at a time; what a node tells of a time, and of the bytes.
         self.survey_asked = surveys.asked
         self.time_told, self.spans_told = surveys.time_told, surveys.spans_told
+        self.session_lists = SessionLists(findings, self._committed, self._talk)
         self._answers = Answers(findings, self._committed)
         self._deliveries = Deliveries(findings, self._committed)
         self._tables = SessionTables(

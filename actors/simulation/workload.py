@@ -25,6 +25,7 @@ from actors.simulation.clients.opener import Opener
 from actors.simulation.clients.operator import Operator
 from actors.simulation.clients.producer import Probe, Producer
 from actors.simulation.clients.reader import Reader
+from actors.simulation.clients.session_lister import SessionLister
 from actors.simulation.clients.session_reader import SessionReader
 from actors.simulation.clients.surveyor import Surveyor
 from actors.simulation.clients.wish import session_name
@@ -36,7 +37,7 @@ from logstore.model import FIRST_LSN, Lsn
 # Numbers of clients: each kind has its own hundred, so that none is given twice.
 _PRODUCERS, _CONSUMERS, _READERS, _OPERATORS, _KEEPERS, _AUDITORS = range(0, 600, 100)
 _FOUNDERS, _IMPORTERS, _OPENERS, _SESSION_READERS, _SURVEYORS = range(600, 1_100, 100)
-_BUNGLERS, _BRINKS, _FLOODERS = range(1_100, 1_400, 100)
+_BUNGLERS, _BRINKS, _FLOODERS, _LISTERS = range(1_100, 1_500, 100)
 # An import has so much of the time in which faults strike: appends come after it.
 _IMPORT_SHARE = 3
 
@@ -85,6 +86,8 @@ class Workload:
         if self._cluster.script.ground.has_flooder:
             self._cluster.add_client("flooder-1", self._make_flooder)
         self._cluster.add_client("session-reader-1", self._make_session_reader)
+        for number in (1, 2):  # who ends the same session as another one
+            self._cluster.add_client(f"session-lister-{number}", self._make_session_lister)
 
     def transfer(self, target: int) -> None:
         """The operator wants `target` to lead; 0: whoever fits best."""
@@ -224,6 +227,11 @@ class Workload:
         clients = (*(f"producer-{number}" for number in numbers), "opener-1", "nobody")
         names = tuple(session_name(each) for each in clients)
         return self._inquire(process, SessionReader(self._host(process, _SESSION_READERS), names))
+
+    def _make_session_lister(self, process: Process) -> Inquirer:
+        numbers = range(1, self._cluster.script.ground.producers + 1)
+        appenders = frozenset(session_name(f"producer-{number}") for number in numbers)
+        return self._inquire(process, SessionLister(self._host(process, _LISTERS), appenders))
 
     def _make_surveyor(self, process: Process) -> Inquirer:
         return self._inquire(process, Surveyor(self._host(process, _SURVEYORS)))

@@ -28,6 +28,7 @@ COMMANDS: CommandTable = {
     "status": ("logstore.cli.operate", "status", "Who leads, and how each replica is doing."),
     "transfer": ("logstore.cli.operate", "transfer", "Hand leadership to another replica."),
     "cursor": ("logstore.cli.cursor", "cursor", "Named cursors: set, list, delete."),
+    "session": ("logstore.cli.session", "session", "Producer sessions: list, end."),
     "verify": ("logstore.cli.operate", "verify", "Compare the replicas, byte for byte."),
     "digest": ("logstore.cli.digest", "digest", "What equal logs have in common, in a line."),
     "pipeline": (

@@ -1,4 +1,4 @@
-"""What an operator asks of a cluster: status, watermarks, cursors, transfer, initialisation.
+"""What an operator asks of a cluster: status, watermarks, cursors, sessions, transfer and more.
 
 Owns no state. Answers come from whoever has them; a replica that does not answer is part of the
 answer.
@@ -6,7 +6,7 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from logstore.client.refusal import TRANSIENT
 from logstore.client.replica import PAUSE_MS, ReplicaReader, replica_wait_ms
 from logstore.client.requests import Port, Survey
 from logstore.client.routing import Routing
+from logstore.client.session_admin import SessionAdmin, SessionInfo
 from logstore.client.spans import Spans, read_spans
 from logstore.client.status import merge_status
 from logstore.client.verification import Verification, verify_replicas
@@ -66,6 +67,7 @@ class Admin:
         self._routing = routing
         self._timeout_s = timeout_s
         self._cursors = Cursors(context, routing, timeout_s=timeout_s)
+        self._sessions = SessionAdmin(context, routing, timeout_s=timeout_s)
 
     def status(self) -> dict[str, Any]:
         """The cluster as JSON-ready data.
@@ -236,6 +238,30 @@ class Admin:
           Unreachable, NoQuorum: nobody answered, or nobody led, in time.
         """
         return look_up(self._context, self._routing, name, timeout_s=self._timeout_s)
+
+    def sessions(self) -> Iterator[SessionInfo]:
+        """Every producer session, by producer id, a page at a time: each page is linearizable. A
+        session that is there all the time comes once; one that comes or goes meanwhile may.
+
+        Raises:
+          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+        """
+        return self._sessions.list()
+
+    def end_session(self, session: str | int) -> int:
+        """End the session of this name, or of this producer id; its producer id. Returns once a
+        majority has it on disk.
+
+        Its producer is told `UnknownProducer` from then on. Whoever opens the name again begins a
+        new session: what the log knew of its sequences is forgotten, those of a monotone one, too.
+
+        Raises:
+          UnknownProducer: there is no such session.
+          Overloaded: it had batches under way all the time: stop its producer first.
+          OutcomeUnknown: it may be ended or not; ask again.
+          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+        """
+        return self._sessions.end(session)
 
     def leader(self, *, timeout: float | None = None) -> int:
         """Node id of the leader; waits for one, `timeout` seconds instead of the client's.

@@ -48,7 +48,8 @@ def look_up(
       InvalidRequest: no session can have this name.
       Unreachable, NoQuorum: no replica, or no leader, answered in time.
     """
-    encoded = name.encode()
+    # Bytes of a command line that are no UTF-8 come as surrogates; no session has such a name.
+    encoded = name.encode(errors="surrogateescape")
     if not 0 < len(encoded) <= SESSION_NAME_MAX_BYTES:
         raise InvalidRequest(f"a producer's name has 1..{SESSION_NAME_MAX_BYTES} bytes")
     leader = LeaderRequest(context, routing, timeout_s=timeout_s)

@@ -343,10 +343,12 @@ class ProducerLoop:
             self._queue.release(size_bytes)
         if expired and not self._options.is_dense:
             first = expired[0].sequence
+            # What was sent, and is not answered, comes first: it is not known to be stored.
+            again = min((pack.sequence for pack in self._unresolved.packs()), default=first)
             raise NotCommitted(
                 f"this monotone producer ended, since its sequence {first} was not sent within "
                 f"{self._options.delivery_timeout_s} s ({self._trouble}): open it again and append "
-                f"from sequence {first} on"
+                f"from sequence {again} on"
             )
 
     def _settle_rest(self, ending: LogStoreError | None) -> None:

@@ -156,7 +156,8 @@ class StatusReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class DoneReply(msgspec.Struct, frozen=True, gc=False):
-    """`value`: where a cursor that was set stood before, 0: nowhere; else 0."""
+    """`value`: where a cursor that was set stood before, 0: nowhere; the producer id of a session
+    that was ended; else 0."""
 
     value: int
 
@@ -199,6 +200,29 @@ class CursorsReply(msgspec.Struct, frozen=True, gc=False):
     """Rows of cursor_entries, rising by name."""
 
     cursors: bytes
+
+
+class SessionsRequest(msgspec.Struct, frozen=True, gc=False):
+    """A page of the sessions, linearizably: those of the lowest producer ids above `after`, at most
+    `limit`, 0: as many as a page holds."""
+
+    after: int
+    limit: int
+
+
+class SessionsReply(msgspec.Struct, frozen=True, gc=False):
+    """Rows of session_list, rising by producer id. `next_after`: ask for the next page with it; 0:
+    this one is the last."""
+
+    next_after: int
+    sessions: bytes
+
+
+class EndSessionRequest(msgspec.Struct, frozen=True, gc=False):
+    """End the session of this producer id, or forget what is kept of it. DoneReply with the id,
+    once the EXPIRE entry is committed, or ErrorReply."""
+
+    producer_id: int
 
 
 class ImportRequest(msgspec.Struct, frozen=True, gc=False):
@@ -350,6 +374,9 @@ register(76, SetCursorRequest, "QQ?", has_tail=True)
 register(77, CursorsRequest, "")
 register(78, CursorsReply, "", has_tail=True)
 register(79, SessionLookupRequest, "", has_tail=True)
+register(80, SessionsRequest, "QI")
+register(81, SessionsReply, "Q", has_tail=True)
+register(82, EndSessionRequest, "Q")
 register(96, ImportRequest, "QQ", has_tail=True)
 register(128, Acks, "QII", has_tail=True, tail_unit=ACK_ROW.size)
 register(129, Welcome, "Q")

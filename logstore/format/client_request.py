@@ -15,12 +15,14 @@ import msgspec
 from logstore.errors import DamagedMessage, ErrorCode, InvalidRequest, LogStoreError
 from logstore.format.client_messages import (
     CursorsRequest,
+    EndSessionRequest,
     FetchRequest,
     ImportRequest,
     InitializeRequest,
     MetadataRequest,
     OpenSessionRequest,
     SessionLookupRequest,
+    SessionsRequest,
     SessionStateRequest,
     SetCursorRequest,
     SpansRequest,
@@ -53,6 +55,8 @@ class RequestPort(Enum):
             InitializeRequest,
             SetCursorRequest,
             CursorsRequest,
+            SessionsRequest,
+            EndSessionRequest,
         }
     )
     FETCH = frozenset(

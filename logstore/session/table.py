@@ -15,8 +15,10 @@ Invariants:
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -66,6 +68,17 @@ class SessionTable:
 
     def get(self, producer_id: int) -> Session | None:
         return self._sessions.get(producer_id)
+
+    def known(self, producer_id: int) -> Session | None:
+        """The session of this id, or what is kept of it as one without a window; not to be
+        changed."""
+        kept = self._kept.get(producer_id)
+        return self._sessions.get(producer_id) if kept is None else _session_of(kept)
+
+    def ids_above(self, producer_id: int, count: int) -> list[int]:
+        """The lowest producer ids above this one, rising, of sessions and of what is kept."""
+        ids = chain(self._sessions, self._kept)
+        return heapq.nsmallest(count, (each for each in ids if each > producer_id))
 
     def kept(self) -> tuple[KeptName, ...]:
         """What is kept of sessions that were idle for too long, by producer id."""
@@ -145,7 +158,7 @@ class SessionTable:
     def named(self, name: bytes) -> Session | None:
         """The session of this name, which is not to be changed; of a name that is kept, one without
         a window."""
-        return self._session_or_kept(self._ids_by_name.get(name, 0))
+        return self.known(self._ids_by_name.get(name, 0))
 
     def _fenced(self, producer_id: int, producer_epoch: int) -> Session | Refused:
         session = self._sessions.get(producer_id)
@@ -177,11 +190,11 @@ class SessionTable:
         producer_id = self._ids_by_name.get(wish.name, 0) if wish.name else wish.producer_id
         if wish.producer_id and producer_id not in (0, wish.producer_id):
             return _invalid("this name belongs to another producer id: send one of the two")
-        session = self._session_or_kept(producer_id or wish.producer_id)
+        session = self.known(producer_id or wish.producer_id)
         if session is None:
             if wish.producer_id:
                 return Refused(ErrorCode.UNKNOWN_PRODUCER, 0, "no such producer id: open without")
-            if not new_producer_id or self._session_or_kept(new_producer_id) is not None:
+            if not new_producer_id or self.known(new_producer_id) is not None:
                 return Refused(ErrorCode.OVERLOADED, 0, "the new producer id is taken: ask again")
         elif wish.mode != session.mode:
             return _invalid(f"this producer's mode is {session.mode.name}, and stays so")
@@ -212,11 +225,6 @@ class SessionTable:
             name=session.name if session is not None else wish.name,
         )
 
-    def _session_or_kept(self, producer_id: int) -> Session | None:
-        """The session of this id, or what is kept of it as one without a window."""
-        kept = self._kept.get(producer_id)
-        return self._sessions.get(producer_id) if kept is None else _session_of(kept)
-
     def apply_open(self, entry: OpenEntry, timestamp_ns: int = 0) -> Session:
         """An OPEN entry takes its place in the stream: the session begins, or its next epoch does.
 
@@ -226,7 +234,7 @@ class SessionTable:
         Raises:
           InvariantViolated: the entry does not follow from the table.
         """
-        old = self._session_or_kept(entry.producer_id)
+        old = self.known(entry.producer_id)
         if entry.producer_epoch != (old.producer_epoch if old is not None else 0) + 1:
             raise InvariantViolated(f"OPEN of epoch {entry.producer_epoch} follows {old}")
         mode = SequenceMode(entry.mode)
@@ -254,12 +262,12 @@ class SessionTable:
         has_room = not is_kept or len(self._kept) < limits.KEPT_NAMES_MAX
         return has_room and all(row.is_committed(self.commit) for row in session.rows.values())
 
-    def decide_end(self, name: bytes) -> ExpireEntry | Refused:
-        """The EXPIRE entry with which an operator ends the session of `name`, or forgets the name
-        if it is only kept: whoever opens it then begins anew. Changes nothing."""
-        session = self.named(name)
+    def decide_end(self, producer_id: int) -> ExpireEntry | Refused:
+        """The EXPIRE entry with which an operator ends a session, or forgets what is kept of it:
+        whoever opens its name then begins anew. Changes nothing."""
+        session = self.known(producer_id)
         if session is None:
-            return Refused(ErrorCode.UNKNOWN_PRODUCER, 0, "no session has this name")
+            return Refused(ErrorCode.UNKNOWN_PRODUCER, 0, "no session has this producer id")
         if not all(row.is_committed(self.commit) for row in session.rows.values()):
             text = "batches of this session are not committed yet: stop its producer, ask again"
             return Refused(ErrorCode.OVERLOADED, 0, text)
@@ -271,7 +279,7 @@ class SessionTable:
         Raises:
           InvariantViolated: there is no such session.
         """
-        session = self._session_or_kept(entry.producer_id)
+        session = self.known(entry.producer_id)
         if session is None or session.producer_epoch != entry.producer_epoch:
             raise InvariantViolated(f"{entry} does not follow {session}")
         if self._sessions.pop(entry.producer_id, None) is not None:

@@ -20,6 +20,7 @@ import pytest
 
 import logstore
 from logstore.cli.embedded import EmbeddedCluster
+from logstore.errors import UnknownProducer
 from logstore.limits import MIB
 from tests.cluster.one_cluster import CLI_PATIENCE_S, run_cli, running_cluster
 
@@ -206,6 +207,24 @@ def test_what_can_be_done_has_status_0(cluster: EmbeddedCluster) -> None:
     done = run_cli(cluster, "transfer", str(target), "--json", "-")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"leader": target}
+
+
+def test_sessions_are_listed_and_ended_whoever_leads(cluster: EmbeddedCluster) -> None:
+    options = logstore.ProducerOptions(name="query", mode=logstore.SequenceMode.MONOTONE)
+    with logstore.connect(cluster.endpoints) as client, client.producer(options) as producer:
+        producer.append_batch([b"x"], sequence=41).result(10)
+        client.admin.transfer()
+        listed = json.loads(run_cli(cluster, "session", "list", "--json", "-").stdout)["sessions"]
+        (found,) = [each for each in listed if each["name"] == "query"]
+        assert found["producer_id"] == str(producer.session.producer_id)
+        assert found["next_sequence"] == 42
+        assert abs(found["last_used_ns"] / 1e9 - time.time()) < 60
+        assert run_cli(cluster, "session", "end", "query").returncode == 0
+        with pytest.raises(UnknownProducer):
+            producer.append_batch([b"y"], sequence=42).result(10)
+        assert run_cli(cluster, "session", "end", "query").returncode == 1
+        with client.producer(options) as again:
+            assert again.session.next_sequence == 0
 
 
 def test_inspect_reads_the_files_of_a_stopped_node_and_sees_damage(

@@ -36,6 +36,7 @@ from logstore.format.cursor_entries import Cursor
 from logstore.format.message import decode_message, encode_message
 from logstore.model import Lsn, NodeId, SequenceMode
 from logstore.settings import PortOffset
+from tests.simulation.listening_lists import ListeningLists
 from transport import link
 from transport.inproc import FakeNetwork, FakeSocket
 
@@ -51,6 +52,7 @@ class ListeningLedger:
     def __init__(self) -> None:
         self.violations: list[Violation] = []
         self.told: list[tuple[Any, ...]] = []
+        self.session_lists = ListeningLists(self.told)
 
     def all(self, what: str) -> list[tuple[Any, ...]]:
         return [each[1:] for each in self.told if each[0] == what]

@@ -17,6 +17,7 @@ from tests.simulation.histories.promise_histories import PROMISES
 from tests.simulation.histories.replica_histories import REPLICAS
 from tests.simulation.histories.ring_histories import RINGS
 from tests.simulation.histories.session_histories import SESSIONS
+from tests.simulation.histories.session_list_histories import SESSION_LISTS
 from tests.simulation.histories.stage import Stage
 from tests.simulation.histories.survey_histories import SURVEYS
 from tests.simulation.histories.term_histories import TERMS
@@ -36,6 +37,7 @@ HISTORIES = [
         SESSIONS,
         CURSORS,
         LOOKUPS,
+        SESSION_LISTS,
         SURVEYS,
     )
     for history in each.histories

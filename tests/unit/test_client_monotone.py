@@ -76,7 +76,7 @@ def test_a_monotone_batch_that_expires_unsent_ends_all_behind_it_and_the_produce
         expired.result(WAIT_S)
     with pytest.raises(NotCommitted, match=r"sequence 11 was never sent: .*since its sequence 10"):
         later.result(WAIT_S)
-    with pytest.raises(NotCommitted, match=r"producer ended, .*append from sequence 10 on"):
+    with pytest.raises(NotCommitted, match=r"producer ended, .*append from sequence 9 on"):
         producer.append_batch([b"twelve"], sequence=12)
     assert leader.pushed.empty()
     leader.on_push = leader.acknowledge

@@ -40,6 +40,11 @@ from logstore.format.session_entries import (
     encode_expire,
     encode_open,
 )
+from logstore.format.session_list import (
+    ListedSession,
+    decode_sessions,
+    encode_sessions,
+)
 from logstore.format.session_snapshot import (
     KeptName,
     PartHead,
@@ -105,6 +110,10 @@ PART = SessionPart(
     CURSORS,
     (KeptName(0x5566, 7, 1 << 40, "früher".encode()),),
 )
+LISTED = (
+    ListedSession(0x1122, 3, 2, 1, 64, 1 << 25, 8, 10**18, "Prüfung".encode()),
+    ListedSession((1 << 64) - 1, 1, 1, 1, 16, 1 << 22, 0, 0, b""),
+)
 
 
 def check_batch(data: bytes) -> bytes:
@@ -135,9 +144,13 @@ BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
     "session body 2": (PART, encode_part(PART), decode_session_part),
     "cursor body": (CURSOR, encode_cursor(CURSOR), decode_cursor),
     "cursor rows": (CURSORS, encode_cursors(CURSORS), decode_cursors),
+    "session rows": (LISTED, encode_sessions(LISTED), decode_sessions),
 }  # fmt: skip
 # rows say nothing of how many there are: what holds them does
-ROW_ENDS = {len(encode_cursors(CURSORS[:count])): count for count in range(len(CURSORS))}
+ROW_ENDS = {
+    "cursor rows": {len(encode_cursors(CURSORS[:n])): n for n in range(len(CURSORS))},
+    "session rows": {len(encode_sessions(LISTED[:n])): n for n in range(len(LISTED))},
+}
 # where the CRC of each sealed block lies, and what seeds it
 SEALS: dict[str, tuple[int, bytes]] = {
     "client batch": (28, b""), "group frame header": (124, SEGMENT), "raft record": (124, SEGMENT),
@@ -256,8 +269,8 @@ def test_zero_bytes_and_every_shorter_block_are_refused(name: str) -> None:
     with pytest.raises(FormatError):
         decode(bytes(len(data)))
     for size in range(len(data)):
-        if name == "cursor rows" and size in ROW_ENDS:
-            assert decode(data[:size]) == value[: ROW_ENDS[size]]  # fewer rows, whole ones
+        if size in ROW_ENDS.get(name, ()):
+            assert decode(data[:size]) == value[: ROW_ENDS[name][size]]  # fewer rows, whole ones
             continue
         with pytest.raises((FormatError, InvalidBatch)):
             decode(data[:size])

@@ -279,7 +279,7 @@ def test_a_session_with_a_batch_under_way_does_not_expire():
     table = opened(name=b"dense")
     row = offer(table, 0)
     assert not table.can_expire(table.get(PRODUCER))
-    assert code_of(table.decide_end(b"dense")) is ErrorCode.OVERLOADED
+    assert code_of(table.decide_end(PRODUCER)) is ErrorCode.OVERLOADED
     assign_lsns([row], Index(3), Lsn(1))
     table.commit = Index(3)
     assert table.can_expire(table.get(PRODUCER))
@@ -287,13 +287,13 @@ def test_a_session_with_a_batch_under_way_does_not_expire():
 
 def test_an_operator_ends_a_session_or_what_is_kept_of_it_for_good():
     for table in (opened(SequenceMode.MONOTONE, name=b"query"), expired()):
-        entry = table.decide_end(b"query")
+        entry = table.decide_end(PRODUCER)
         assert entry == ExpireEntry(PRODUCER, 1)
         table.apply_expire(entry)
         assert not table.is_used
         session = reopen(table, mode=SequenceMode.MONOTONE, name=b"query", new_producer_id=5)
         assert (session.producer_id, session.next_sequence) == (5, 0)
-    assert code_of(table.decide_end(b"nobody")) is ErrorCode.UNKNOWN_PRODUCER
+    assert code_of(table.decide_end(PRODUCER + 1)) is ErrorCode.UNKNOWN_PRODUCER
 
 
 def test_a_reopened_monotone_window_does_not_shrink():

@@ -17,7 +17,7 @@ from actors.simulation.checkers.producers import ProducerOrder
 from actors.simulation.checkers.shadow import KnownEntries
 from logstore.errors import FormatError
 from logstore.format.entry import EntryHeader, takes_lsns
-from logstore.format.session_entries import OpenEntry, decode_expire, decode_open
+from logstore.format.session_entries import ExpireEntry, OpenEntry, decode_expire, decode_open
 from logstore.model import FIRST_LSN, EntryKind
 
 
@@ -32,24 +32,9 @@ class CommittedLog:
     """Entries from `start_index` + 1 on."""
 
     __slots__ = (
-        "_by_sequence",
-        "_commit_terms",
-        "_findings",
-        "_holders",
-        "_known",
-        "_order",
-        "batches",
-        "chains",
-        "expired",
-        "has_every_open",
-        "next_lsn",
-        "on_batch",
-        "on_cursor",
-        "on_end",
-        "on_open",
-        "opened",
-        "start_index",
-        "start_lsn",
+        "_by_sequence", "_commit_terms", "_findings", "_holders", "_known", "_order", "batches",
+        "chains", "expired", "has_every_open", "next_lsn", "on_batch", "on_cursor", "on_session",
+        "opened", "start_index", "start_lsn",
     )  # fmt: skip
 
     def __init__(
@@ -70,8 +55,7 @@ class CommittedLog:
         self._by_sequence: dict[tuple[int, int], list[StoredBatch]] = {}
         self.on_batch: Callable[[StoredBatch, int], None] = _ignore
         self.on_cursor: Callable[[bytes | None, int], None] = _ignore_cursor
-        self.on_open: Callable[[OpenEntry], None] = _ignore_open
-        self.on_end: Callable[[int], None] = _ignore_end
+        self.on_session: list[Callable[[OpenEntry | ExpireEntry, int], None]] = []
 
     @property
     def last_index(self) -> int:
@@ -174,13 +158,13 @@ class CommittedLog:
         if takes_lsns(header.kind):
             self._add_batches(header, chain, at_ns)
         elif header.kind == EntryKind.OPEN:
-            self._add_open(chain)
+            self._add_open(chain, at_ns)
         elif header.kind == EntryKind.EXPIRE:
-            self._add_expire(index, chain)
+            self._add_expire(index, chain, at_ns)
         elif header.kind == EntryKind.CURSOR:
             self.on_cursor(self._known.bodies.get(chain), at_ns)
 
-    def _add_open(self, chain: int) -> None:
+    def _add_open(self, chain: int, at_ns: int) -> None:
         body = self._known.bodies.get(chain)
         if body is None:
             self.has_every_open = False
@@ -188,14 +172,18 @@ class CommittedLog:
         entry = decode_open(body)
         self.expired.pop(entry.producer_id, None)  # whose name was kept
         self.opened.add((entry.producer_id, entry.producer_epoch))
-        self.on_open(entry)
+        for hear in self.on_session:
+            hear(entry, at_ns)
 
-    def _add_expire(self, index: int, chain: int) -> None:
+    def _add_expire(self, index: int, chain: int, at_ns: int) -> None:
         body = self._known.bodies.get(chain)
-        if body is not None:
-            producer_id = decode_expire(body).producer_id
-            self.expired[producer_id] = index
-            self.on_end(producer_id)
+        if body is None:
+            self.has_every_open = False  # nor who is left
+            return
+        entry = decode_expire(body)
+        self.expired[entry.producer_id] = index
+        for hear in self.on_session:
+            hear(entry, at_ns)
 
     def _add_batches(self, header: EntryHeader, chain: int, at_ns: int) -> None:
         body = self._known.bodies.get(chain)
@@ -234,11 +222,3 @@ def _ignore(_batch: StoredBatch, _at_ns: int) -> None:
 
 def _ignore_cursor(_body: bytes | None, _at_ns: int) -> None:
     """Nobody listens to cursors yet."""
-
-
-def _ignore_open(_entry: OpenEntry) -> None:
-    """Nobody listens to OPENs yet."""
-
-
-def _ignore_end(_producer_id: int) -> None:
-    """Nobody listens to EXPIREs yet."""

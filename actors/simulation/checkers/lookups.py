@@ -14,7 +14,7 @@ from actors.simulation.checkers.invariant import Findings, Invariant
 from actors.simulation.checkers.producers import Sessions
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ACK_ROW, SessionStateReply
-from logstore.format.session_entries import OpenEntry
+from logstore.format.session_entries import ExpireEntry, OpenEntry
 from logstore.model import SequenceMode
 
 
@@ -32,32 +32,39 @@ class _Question:
 class Lookups:
     """Names and questions, by number."""
 
-    __slots__ = ("_committed", "_ended", "_findings", "_opened", "_questions", "_sessions")
+    __slots__ = (
+        "_committed", "_ended", "_findings", "_gone", "_names", "_opened", "_questions",
+        "_sessions",
+    )  # fmt: skip
 
     def __init__(self, findings: Findings, sessions: Sessions, committed: CommittedLog) -> None:
         self._findings = findings
         self._sessions = sessions
         self._committed = committed
         self._opened: dict[bytes, tuple[int, int]] = {}  # (producer id, epoch), committed
+        self._names: dict[tuple[int, int], bytes] = {}  # of all that were ever committed
         self._questions: dict[int, _Question] = {}
         # By producer: its last batch as a session of it ended, whose window is gone.
         self._ended: dict[int, tuple[int, int]] = {}
-        committed.on_open = self.on_open
-        committed.on_end = self.on_end
+        self._gone: set[int] = set()  # of whom nothing is kept
+        committed.on_session.append(self.on_session)
 
-    def on_open(self, entry: OpenEntry) -> None:
-        """An OPEN entry is committed."""
-        if entry.name:
-            self._opened[entry.name] = entry.producer_id, entry.producer_epoch
-
-    def on_end(self, producer_id: int) -> None:
-        """An EXPIRE entry is committed: of a monotone session the numbers stay, of others
-        nothing."""
+    def on_session(self, entry: OpenEntry | ExpireEntry, _at_ns: int) -> None:
+        """An OPEN or EXPIRE entry is committed. Of a monotone session that was idle for too long
+        the numbers stay, of others nothing."""
+        if isinstance(entry, OpenEntry):
+            if entry.name:
+                opened = entry.producer_id, entry.producer_epoch
+                self._opened[entry.name] = opened
+                self._names[opened] = entry.name
+            return
+        producer_id = entry.producer_id
         self._ended[producer_id] = self._committed.last_batch_of(producer_id)
-        if self._sessions.modes.get(producer_id) is not SequenceMode.MONOTONE:
-            for name, opened in list(self._opened.items()):
-                if opened[0] == producer_id:
-                    del self._opened[name]
+        is_monotone = self._sessions.modes.get(producer_id) is SequenceMode.MONOTONE
+        if not (entry.is_kept and is_monotone):
+            self._gone.add(producer_id)
+            for name in [name for name, each in self._opened.items() if each[0] == producer_id]:
+                del self._opened[name]
 
     def asked(self, number: int, name: bytes, at_ns: int) -> None:
         """A client asks what the session of this name has committed."""
@@ -76,18 +83,24 @@ class Lookups:
             return
         told = reply.producer_id, reply.producer_epoch
         text = f"whoever asked for {question.name!r} at {question.asked_ns} is told of {told}"
-        producer_id, newest = self._opened.get(question.name, (0, 0))
-        if question.opened[0] != producer_id and question.opened[0] in self._ended:
-            return  # it ended meanwhile: both what was and what is are right
-        if reply.producer_id and (reply.producer_id != producer_id or told[1] > newest):
+        if reply.producer_id and self._names.get(told) != question.name:
             self._findings.report(Invariant.I10, f"{text}, not committed", at_ns)
-        elif told < question.opened:
+        elif self._is_older(told, question.opened):
             self._findings.report(Invariant.I6, f"{text}, after {question.opened}", at_ns)
         elif reply.producer_id and committed.has_batches:
             if open_ := self._open(reply):
                 self._findings.report(Invariant.I10, f"{text} and of {open_}", at_ns)
+            elif told[0] != question.opened[0]:
+                pass  # nobody had the name, or the one who had it ended meanwhile
             elif missing := self._missing(question, reply):
                 self._findings.report(Invariant.I6, f"{text}, but not of {missing}", at_ns)
+
+    def _is_older(self, told: tuple[int, int], opened: tuple[int, int]) -> bool:
+        """Whether this was over when the question came: an earlier epoch, or nobody, or somebody of
+        another producer id, though the session has not ended since."""
+        if told[0] == opened[0]:
+            return told[1] < opened[1]
+        return opened[0] != 0 and opened[0] not in self._gone
 
     def _open(self, reply: SessionStateReply) -> str:
         """What is told, and is not known to be committed; "": nothing. Rows that are called

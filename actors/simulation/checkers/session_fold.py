@@ -121,13 +121,17 @@ class PlainFold:
                 pass
 
     def _expire(self, header: EntryHeader, body: bytes) -> None:
+        """A session with a name ends by its age, and of a monotone one the numbers are kept; or
+        because an operator ended it, and what was kept of it."""
         expired = decode_expire(body)
+        kept = None if expired.is_kept else self.kept.pop(expired.producer_id, None)
         old = self.sessions.pop(expired.producer_id, None)
-        if old is None or old.producer_epoch != expired.producer_epoch:
-            raise FoldFault(f"entry {header.index}: {expired} follows {old}")
-        if not old.name:
+        known = old or kept
+        if known is None or known.producer_epoch != expired.producer_epoch:
+            raise FoldFault(f"entry {header.index}: {expired} follows {known}")
+        if old is None or not expired.is_kept:
             return
-        if header.timestamp_ns - old.last_used_ns < self.expiry_ns or not expired.is_kept:
+        if header.timestamp_ns - old.last_used_ns < self.expiry_ns or not old.name:
             raise FoldFault(f"entry {header.index} of {header.timestamp_ns} ns ends {old}")
         if old.mode == SequenceMode.MONOTONE:
             self.kept[old.producer_id] = KeptName(

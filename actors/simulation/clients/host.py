@@ -15,6 +15,7 @@ import msgspec
 from actors.simulation.checkers.invariant import Violation
 from logstore.format.client_messages import SessionStateReply, SpansReply, SpansRequest
 from logstore.format.cursor_entries import Cursor
+from logstore.format.session_list import ListedSession
 from logstore.model import FIRST_LSN, Lsn, SequenceMode
 from logstore.settings import PortOffset
 from transport.link import Lane
@@ -35,6 +36,28 @@ class ClientLinks(Protocol):
     def sub_connect(
         self, endpoint: str, *, topics: Sequence[bytes], message_size_max: int
     ) -> Any: ...
+
+
+class ListsLedger(Protocol):
+    """The client side of `actors.simulation.checkers.session_lists.SessionLists`."""
+
+    def asked(
+        self, number: int, page: tuple[int, int] | None, producer_id: int, at_ns: int
+    ) -> None: ...
+
+    def ended(self, number: int, at_ns: int) -> None: ...
+
+    def unknown(self, number: int, at_ns: int, *, node: int) -> None: ...
+
+    def listed(
+        self,
+        number: int,
+        rows: Sequence[ListedSession],
+        next_after: int,
+        at_ns: int,
+        *,
+        node: int,
+    ) -> None: ...
 
 
 class ClientLedger(Protocol):
@@ -102,6 +125,9 @@ class ClientLedger(Protocol):
     def session_told(
         self, number: int, reply: SessionStateReply, at_ns: int, *, node: int
     ) -> None: ...
+
+    @property
+    def session_lists(self) -> ListsLedger: ...
 
     def survey_asked(self) -> None: ...
 

@@ -47,8 +47,8 @@ class Opener:
         wire.count("opened")
         if not self._wish.is_granted_by(message):
             wire.violated(Invariant.I17, f"{self._wish} was answered by node {node}: {message}")
-        is_new = message.producer_id != self._producer_id  # the last one was idle for too long
-        if is_new or not self._wish.name:
+        # Somebody new each time; or the session of the name was ended meanwhile.
+        if not self._wish.name or message.producer_id != self._producer_id:
             self._producer_id, self._epoch = message.producer_id, 0
         if message.producer_epoch <= self._epoch:
             text = f"epoch {message.producer_epoch} is told as new after epoch {self._epoch}"

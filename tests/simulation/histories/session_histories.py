@@ -23,12 +23,17 @@ breaks = SESSIONS.breaks
 
 
 def open_session(
-    stage: Stage, *, epoch: int = 1, mode: SequenceMode = SequenceMode.DENSE, name: bytes = b""
+    stage: Stage,
+    *,
+    producer: int = PRODUCER,
+    epoch: int = 1,
+    mode: SequenceMode = SequenceMode.DENSE,
+    name: bytes = b"",
 ) -> None:
     """An OPEN entry, committed, and its client told."""
-    entry = OpenEntry(PRODUCER, epoch, mode, AckLevel.QUORUM, 16, 1 << 20, name)
+    entry = OpenEntry(producer, epoch, mode, AckLevel.QUORUM, 16, 1 << 20, name)
     stage.spread(1, stage.propose(1, EntryKind.OPEN, session_entries.encode_open(entry)))
-    stage.ledger.session_opened(PRODUCER, epoch, mode, stage.tick())
+    stage.ledger.session_opened(producer, epoch, mode, stage.tick())
 
 
 def table_of(stage: Stage, node: int = 1) -> SessionTable:
@@ -54,8 +59,8 @@ def rebuild(
     stage.ledger.table_rebuilt(1, gen, (sessions, cursors, ()), stage.tick())
 
 
-def expire(stage: Stage) -> None:
-    body = session_entries.encode_expire(ExpireEntry(PRODUCER, 1))
+def expire(stage: Stage, *, is_kept: bool = False) -> None:
+    body = session_entries.encode_expire(ExpireEntry(PRODUCER, 1, is_kept))
     stage.spread(1, stage.propose(1, EntryKind.EXPIRE, body))
 
 
@@ -187,7 +192,7 @@ def a_snapshot_that_nobody_has_read_lacks_a_session(stage: Stage, is_broken: boo
 def a_session_with_a_name_is_given_up(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     open_session(stage, name=b"asked for again" if is_broken else b"")
-    expire(stage)
+    expire(stage, is_kept=is_broken)
 
 
 @breaks("I17", says="follows None")

@@ -91,6 +91,7 @@ class Stage:
             election_timeout_ns=ELECTION_NS,
             ring_bytes=RING_BYTES,
             save_within_ns=SAVE_NS,
+            session_expiry_ns=1_000,
         )
         self.operations = 0
 

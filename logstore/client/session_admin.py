@@ -1,0 +1,130 @@
+"""The sessions of the log, asked of whoever leads: listed, and ended.
+
+Owns no state. A list comes in pages, each linearizable; an end whose answer was lost is asked for
+again, which is safe: a producer id is never given twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from logstore.client.commits import look_up
+from logstore.client.leader import LeaderRequest
+from logstore.client.link import Context
+from logstore.client.routing import Routing
+from logstore.errors import (
+    FormatError,
+    InvalidRequest,
+    OutcomeUnknown,
+    UnknownProducer,
+    Unreachable,
+)
+from logstore.format.client_messages import (
+    DoneReply,
+    EndSessionRequest,
+    SessionsReply,
+    SessionsRequest,
+)
+from logstore.format.session_list import ListedSession, SessionState, decode_sessions
+from logstore.model import SequenceMode
+
+_ID_MAX = (1 << 64) - 1
+
+
+class SessionInfo(msgspec.Struct, frozen=True):
+    """A producer session as a majority has it.
+
+    Attributes:
+      name: "" for a session without one.
+      mode: "dense" or "monotone".
+      next_sequence: the lowest that is new.
+      window, window_bytes: what its producer may have under way.
+      last_used_ns: when the log last took a batch or an opening of it, ns since the Unix epoch; 0:
+        not known.
+      is_kept: it was idle for too long, and only its name and its numbers are left, so that the
+        name does not begin anew unnoticed.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    name: str
+    mode: str
+    next_sequence: int
+    window: int
+    window_bytes: int
+    last_used_ns: int
+    is_kept: bool
+
+
+class SessionAdmin:
+    """The sessions of one cluster. Any thread may use it."""
+
+    def __init__(self, context: Context, routing: Routing, *, timeout_s: float) -> None:
+        self._context = context
+        self._routing = routing
+        self._timeout_s = timeout_s
+
+    def list(self) -> Iterator[SessionInfo]:
+        """Every session, by producer id, fetched as they are asked for. The timeout is that of each
+        page."""
+        after = 0
+        while True:
+            reply = self._leader().ask(SessionsRequest(after, 0), SessionsReply)
+            yield from (_info(row) for row in decode_sessions(reply.sessions))
+            if not reply.next_after:
+                return
+            if reply.next_after <= after:
+                raise FormatError(f"the page after {after} leads to {reply.next_after}")
+            after = reply.next_after
+
+    def end(self, session: str | int) -> int:
+        """End the session of this name or producer id; its producer id.
+
+        Raises:
+          UnknownProducer: there is none.
+          Overloaded: it had batches under way all the time.
+          OutcomeUnknown: no answer in time; it may be ended, or be ended yet.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
+        """
+        producer_id = session if isinstance(session, int) else self._id_of(session)
+        if not 0 < producer_id <= _ID_MAX:
+            raise InvalidRequest(f"a producer id is 1 to {_ID_MAX}, not {producer_id}")
+        leader = self._leader()
+        try:
+            leader.ask(EndSessionRequest(producer_id), DoneReply)
+        except UnknownProducer:
+            if not leader.is_in_doubt:
+                raise  # else a try without an answer has ended it
+        except Unreachable as error:
+            if not leader.is_in_doubt:
+                raise
+            raise OutcomeUnknown(
+                f"the session of producer {producer_id} may be ended, or be ended yet: no answer in"
+                " time; ask again"
+            ) from error
+        return producer_id
+
+    def _id_of(self, name: str) -> int:
+        found = look_up(self._context, self._routing, name, timeout_s=self._timeout_s)
+        if found is None:
+            raise UnknownProducer(f"no session is named {name!r}: list the sessions")
+        return found.producer_id
+
+    def _leader(self) -> LeaderRequest:
+        return LeaderRequest(self._context, self._routing, timeout_s=self._timeout_s)
+
+
+def _info(row: ListedSession) -> SessionInfo:
+    return SessionInfo(
+        producer_id=row.producer_id,
+        producer_epoch=row.producer_epoch,
+        name=row.name.decode(),
+        mode=SequenceMode(row.mode).name.lower(),
+        next_sequence=row.next_sequence,
+        window=row.window,
+        window_bytes=row.window_bytes,
+        last_used_ns=row.last_used_ns,
+        is_kept=row.state == SessionState.KEPT,
+    )
