@@ -26,7 +26,7 @@ from actors.ingress.snapshots import Snapshots
 from actors.messages import RotReported
 from actors.topology import Counter
 from logstore import limits
-from logstore.errors import CorruptData
+from logstore.errors import CorruptData, InvariantViolated
 from logstore.format.cursor_entries import Cursor, encode_cursor
 from logstore.format.session_entries import ExpireEntry, OpenEntry, encode_expire, encode_open
 from logstore.limits import POSITION_MAX
@@ -286,6 +286,8 @@ class Admission:
         self._requests_taken = 0
 
     def _take(self, kind: EntryKind, body: bytes, request_id: int, *, producer_id: int = 0) -> None:
+        if self._snapshots.is_under_way:
+            raise InvariantViolated(f"{kind} between the parts of a snapshot would be lost with it")
         self.proposals.add_entry(kind, body, request_id, producer_id=producer_id)
         self._requests_taken += 1
         self._snapshots.count(len(body))

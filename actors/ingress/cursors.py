@@ -37,6 +37,8 @@ from logstore.session.cursors import CursorWish
 from logstore.session.session import Refused
 from logstore.session.table import SessionTable
 
+_APPENDS_COME_FIRST = Refused(ErrorCode.OVERLOADED, 0, "appends come first: ask again")
+
 
 class _Change(msgspec.Struct):
     """A change on its way; `waiting` are answers that depend on it, with their request numbers."""
@@ -67,7 +69,8 @@ class CursorRequests:
             self._requests.refuse(caller, refused.code, refused.text)
         elif not admission.may_take_request:
             # Changes without an end would hold up every append (E6).
-            self._requests.refuse(caller, ErrorCode.OVERLOADED, "appends come first: ask again")
+            refused = _APPENDS_COME_FIRST
+            self._requests.refuse(caller, refused.code, refused.text)
         elif request_id := self._requests.add(caller, now_ns):
             if refused is None:
                 self._propose(admission, table, request_id, request)
@@ -99,7 +102,10 @@ class CursorRequests:
         else:
             refused = table.cursors.refusal_of(_wish(request))
             if refused is None:  # somebody has moved the cursor to where it is expected
-                self._propose(admission, table, request_id, request)
+                if admission.may_take_request:
+                    self._propose(admission, table, request_id, request)
+                else:
+                    self._reply(request_id, _refusal(_APPENDS_COME_FIRST))
                 return
             reply = _refusal(refused)
         if self._changes:

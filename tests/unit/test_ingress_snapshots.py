@@ -6,13 +6,14 @@ import pytest
 
 from logstore import limits
 from logstore.errors import ErrorCode, InvalidRequest
-from logstore.format.client_messages import OpenSessionReply
+from logstore.format.client_messages import DoneReply, OpenSessionReply
 from logstore.format.session_snapshot import decode_session_part
 from logstore.model import EntryKind, SequenceMode
 from logstore.raft import effects
 from logstore.session import fold
 from tests.unit.ingress_stage import Stage, make_batch, open_request
 from tests.unit.session_logs import encode_snapshot
+from tests.unit.test_ingress_cursors import confirm, set_request
 
 MONOTONE = SequenceMode.MONOTONE
 
@@ -121,6 +122,28 @@ def test_appends_go_on_behind_a_snapshot_and_nothing_is_between_its_parts(
     assert kinds == [EntryKind.DATA] + [EntryKind.SESSION] * last + [EntryKind.DATA]
     assert first == 1
     assert [row[0] for _, rows in producers[1].acks() for row in rows][-1] == 2
+
+
+def test_a_change_of_a_cursor_that_was_confirmed_late_is_not_between_the_parts(
+    stage, monkeypatch, small_parts
+):
+    """The fold would replace it by what the first part knew, and a committed change were lost."""
+    with_sessions(stage, 24)
+    stage.heard()
+    first, late = stage.client(), stage.client()
+    late.ask(set_request(lsn=9, expected=7))
+    first.ask(set_request(lsn=7, expected=0))
+    stage.accept_and_commit()
+    make_due(stage, monkeypatch)
+    stage.work()
+    confirm(stage)  # by now the cursor stands where `late` expects it
+    assert settle(stage).count(EntryKind.CURSOR) == 0
+    assert first.answer() == DoneReply(0)
+    assert late.answer().code == ErrorCode.OVERLOADED
+    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 1_000)
+    kept = encode_snapshot(stage.ingress.admission.table)
+    lead_again(stage, accepted=len(stage.entries) - 1)
+    assert encode_snapshot(stage.ingress.admission.table) == kept
 
 
 def test_openings_count_towards_a_snapshot(stage, monkeypatch):
