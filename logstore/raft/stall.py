@@ -34,9 +34,13 @@ def give_up(state: State, leading: Leading) -> bool:
     """Hand over or step down if nothing moves; True if this node leads no more.
 
     The caller has checked that a majority answers heartbeats. A leader whose own flush is late is
-    left to `transfer.seek`, which knows better successors for it.
+    left to `transfer.seek`, which knows better successors for it. A handover of its own idea may
+    end; one that was asked for may be followed by the next for ever.
     """
-    if leading.transfer is not None or transfer.stalled_since_ns(state) is not None:
+    is_handing_over = leading.transfer is not None
+    if leading.transfer is not None and leading.transfer.request_id is None:
+        return False
+    if transfer.stalled_since_ns(state) is not None:
         return False
     if not state.config.peers or state.commit >= state.log.last_index:
         return False
@@ -44,7 +48,7 @@ def give_up(state: State, leading: Leading) -> bool:
     patience_ns = (STALL_ELECTION_TIMEOUTS << doublings) * state.config.election_timeout_ns
     if state.now_ns - leading.moved_ns <= patience_ns:
         return False
-    if not leading.has_tried_level:
+    if not leading.has_tried_level and not is_handing_over:
         leading.has_tried_level = True
         if transfer.begin_to_level(state, leading):
             return False

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from logstore.format.peer_messages import Heartbeat, HeartbeatReply, TimeoutNow
 from logstore.limits import STALL_ELECTION_TIMEOUTS
-from logstore.model import Index, Role
+from logstore.model import Index, NodeId, Role
 from logstore.raft.effects import AdmissionClosed, Effect, StopLeading
-from logstore.raft.events import DiskFullChanged, ReadIndexRequested
+from logstore.raft.events import DiskFullChanged, ReadIndexRequested, TransferRequested
 from tests.paper.one_node import OneNode, of_type, rows_of, sent
 
 TIMEOUT_MS = 500
@@ -103,6 +103,17 @@ def test_v6_a_leader_that_is_read_from_all_the_time_is_judged_too() -> None:
             reply = HeartbeatReply(node.core.term, beat.round, Index(1), Index(0), Index(0))
             node.hear(peer, reply)
         node.tick(20)
+    assert node.core.role == Role.FOLLOWER
+
+
+def test_v6_an_operator_who_asks_for_transfers_again_and_again_keeps_no_such_leader() -> None:
+    """None of them can end, since nobody gets level; each begins as the one before ends."""
+    node = leader()
+    for request_id in range(2 * STALLED_MS // STEP_MS):
+        if node.core.role != Role.LEADER:
+            break
+        node.step(TransferRequested(request_id, NodeId(2)))
+        answer_heartbeats(node, STEP_MS)
     assert node.core.role == Role.FOLLOWER
 
 
