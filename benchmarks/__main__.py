@@ -1,4 +1,4 @@
-"""`python -m benchmarks saturate|compare|idle|spark`: arguments in, a result file out."""
+"""`python -m benchmarks saturate|compare|idle|sessions|spark`: arguments in, a result file out."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from benchmarks.idle import measure_idle
 from benchmarks.results import Result, write_result
 from benchmarks.saturate import Settings
 from benchmarks.saturate import saturate as saturate_once
+from benchmarks.session_rebuild import measure_sessions
 from logstore.errors import InvalidRequest, LogStoreError
 from logstore.limits import BATCH_MAX_BYTES, BATCH_MAX_PAYLOADS, KIB
 
@@ -81,6 +82,13 @@ def idle(seconds: float, folder: Path, json_path: str) -> None:
     row = measure_idle(seconds, folder)
     result = Result("idle", describe_environment(folder), [row], {"core_share": row.core_share})
     write_result(json_path, result, [row])
+
+
+@benchmarks.command("sessions")
+@click.option("--sessions", type=click.IntRange(1), default=10_000, show_default=True)
+def sessions(sessions: int) -> None:
+    """Writing down and rebuilding the table of so many sessions, in memory."""
+    measure_sessions(sessions)
 
 
 @benchmarks.command("compare")

@@ -18,6 +18,7 @@ from logstore.format.session_entries import (
 from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import EntryKind, Index, Lsn, SequenceMode
 from logstore.session.cursors import CursorWish
+from logstore.session.fold import Fold, snapshot_parts
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Duplicate, Refused
 from logstore.session.table import OpenWish, SessionTable, assign_lsns
@@ -177,8 +178,15 @@ def fold(log, snapshot_after):
     table = SessionTable(SessionLimits())
     for index, (kind, first_lsn, body) in enumerate(log, start=1):
         if index == snapshot_after:
-            image = encode_snapshot(table)
+            # A whole snapshot in parts, then two parts of a leader that ended amid its own.
+            parts = list(snapshot_parts(table, term=1, number=1, part_max_bytes=400))
             table = SessionTable(SessionLimits())
-            fold_entry(table, EntryKind.SESSION, Index(index), Lsn(first_lsn), image)
+            into = Fold(table)
+            for part in (
+                *parts,
+                *list(snapshot_parts(table, term=2, number=1, part_max_bytes=400))[:-1],
+            ):
+                into.apply(EntryKind.SESSION, Index(index), Lsn(first_lsn), part, timestamp_ns=0)
+            assert into.snapshots == 1
         fold_entry(table, kind, Index(index), Lsn(first_lsn), body)
     return table
