@@ -82,7 +82,6 @@ class EgressActor:
             self._fetch_socket,
             self._slots,
             node=node,
-            batch_max_bytes=config.limits.batch_max_bytes,
             fetch_max_bytes=config.limits.fetch_max_bytes,
             ask_read_index=self._to_raft.send,
             report_rot=self._report_rot,

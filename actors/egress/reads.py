@@ -15,6 +15,7 @@ from logstore.format.batch import BATCH_HEADER_SIZE, iterate_batches, verify_bat
 from logstore.format.client_messages import PIECE
 from logstore.format.entry import EntryHeader, takes_lsns
 from logstore.format.raft_record import RaftRecord
+from logstore.limits import MESSAGE_MAX_BYTES
 from logstore.model import Index, Lsn
 from logstore.storage.log_reader import LogReader
 
@@ -165,9 +166,7 @@ class Verified(msgspec.Struct):
     faulty: list[dict[str, int | str]]
 
 
-def verify_slice(
-    log: LogReader, bounds: Bounds, *, first_index: Index, max_bytes: int, batch_max_bytes: int
-) -> Verified:
+def verify_slice(log: LogReader, bounds: Bounds, *, first_index: Index, max_bytes: int) -> Verified:
     """Recompute the chain over [first_index, …] from every frame and every batch's own CRC.
 
     A slice ends after `max_bytes`, VERIFY_ENTRIES_MAX entries or VERIFY_FAULTS_MAX faults. The
@@ -185,7 +184,7 @@ def verify_slice(
             _add_fault(found, index, Lsn(found.last_lsn + 1), found.last_lsn, damage)
             found.chain = 0
         else:
-            _verify_entry(log, header, found, batch_max_bytes)
+            _verify_entry(log, header, found)
             found.chain = header.chain()
             found.last_lsn = Lsn(header.next_lsn - 1)
         found.last_index = index
@@ -215,27 +214,24 @@ def _add_fault(
     )
 
 
-def _verify_entry(
-    log: LogReader, header: EntryHeader, found: Verified, batch_max_bytes: int
-) -> None:
+def _verify_entry(log: LogReader, header: EntryHeader, found: Verified) -> None:
     try:
-        _check_entry(log, header, found, batch_max_bytes)
+        _check_entry(log, header, found)
         if found.chain not in (0, header.prev_chain):
             raise FormatError(f"prev_chain {header.prev_chain} is not the chain {found.chain}")
     except _DAMAGE as damage:
         _add_fault(found, header.index, header.first_lsn, Lsn(header.next_lsn - 1), damage)
 
 
-def _check_entry(
-    log: LogReader, header: EntryHeader, found: Verified, batch_max_bytes: int
-) -> None:
+def _check_entry(log: LogReader, header: EntryHeader, found: Verified) -> None:
     body = log.read_body(header.index)
     found.size_bytes += len(body) + 128
     if not takes_lsns(header.kind):
         return
     count = 0
     for offset, batch in iterate_batches(body):
-        verify_batch(body, offset, batch, batch_max_bytes=batch_max_bytes)
+        # Not today's `batch_max`: the batch was within the limit of the day it was appended.
+        verify_batch(body, offset, batch, batch_max_bytes=MESSAGE_MAX_BYTES)
         count += batch.count
     if count != header.count:
         raise FormatError(f"entry {header.index} says {header.count} payloads, has {count}")

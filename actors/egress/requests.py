@@ -80,7 +80,6 @@ class Requests:
         slots: memoryview,
         *,
         node: NodeId,
-        batch_max_bytes: int,
         fetch_max_bytes: int,
         ask_read_index: Callable[[ReadIndexRequested], None],
         report_rot: Callable[[Index], None],
@@ -91,7 +90,6 @@ class Requests:
         self._now_ns = 0
         self._slots = slots
         self._node = node
-        self._batch_max_bytes = batch_max_bytes
         self._fetch_max_bytes = fetch_max_bytes
         self._ask_read_index = ask_read_index
         self._report_rot = report_rot
@@ -292,7 +290,6 @@ class Requests:
             bounds,
             first_index=Index(max(1, request.first_index)),
             max_bytes=min(request.max_bytes, self._fetch_max_bytes),
-            batch_max_bytes=self._batch_max_bytes,
         )
         for row in found.faulty:
             self._report_rot(Index(int(row["first_index"])))

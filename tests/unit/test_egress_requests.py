@@ -367,6 +367,20 @@ def test_verify_names_a_batch_that_was_damaged_before_its_entry_was_written(egre
     assert reply.last_index == 3
 
 
+def test_a_batch_above_a_limit_that_was_lowered_is_no_damage(egress):
+    """It was within the limit when it was committed."""
+    stage = egress.stage
+    lowered = msgspec.structs.replace(stage.config.limits, batch_max="4KiB")
+    stage.config = msgspec.structs.replace(stage.config, limits=lowered)
+    egress.egress.on_close()
+    egress.restart()
+    egress.append(8_000)
+    egress.show()
+    [reply] = egress.client().ask(VerifyRequest(1, 1 << 20))
+    assert (msgspec.json.decode(reply.document), reply.payloads) == ([], 1)
+    assert egress.heard() == []
+
+
 def test_a_verification_is_cut_into_slices_of_bounded_work(egress, monkeypatch):
     monkeypatch.setattr("actors.egress.reads.VERIFY_ENTRIES_MAX", 2)
     egress.append(8, 8, 8)
