@@ -30,6 +30,7 @@ from logstore.cli.replica_process import (
     start_replica,
     wait_gone,
 )
+from logstore.cli.trouble import trouble_of
 from logstore.client.client import LogClient
 from logstore.client.clock import monotonic_ns, seconds_from_now
 from logstore.config import Config, load_config, render_config
@@ -37,6 +38,7 @@ from logstore.errors import (
     ConfigError,
     InvalidRequest,
     LogStoreError,
+    NoQuorum,
     NotReady,
     Overloaded,
     Unreachable,
@@ -200,6 +202,7 @@ def _ask(
 ) -> _T:
     """What the folder's own replicas answer, asked until they do or the time is over."""
     deadline_ns = seconds_from_now(timeout_s)
+    status: dict[str, Any] = {"nodes": []}
     while True:
         left_s = max(0.1, (deadline_ns - monotonic_ns()) / 1e9)
         try:
@@ -211,8 +214,17 @@ def _ask(
             ended = [row for row in state.nodes if not is_alive(row)]
             if ended:
                 raise Unreachable(_describe_end(ended[0])) from error
-            if isinstance(error, InvalidRequest) or monotonic_ns() >= deadline_ns:
+            if isinstance(error, InvalidRequest):
                 raise
+            if monotonic_ns() >= deadline_ns:
+                if isinstance(error, NoQuorum) and (why := _troubles(status)):
+                    raise NoQuorum(f"{error}: {why}") from error
+                raise
+
+
+def _troubles(status: dict[str, Any]) -> str:
+    rows = ((row["node"], trouble_of(row)) for row in status["nodes"])
+    return "; ".join(f"node {node}: {trouble}" for node, trouble in rows if trouble)
 
 
 def refuse_strangers(state: ClusterState, status: dict[str, Any]) -> None:

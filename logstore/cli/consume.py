@@ -112,6 +112,8 @@ def consume(
     signal.signal(signal.SIGTERM, terminate)
     if to_lsn is not None and isinstance(start, int) and to_lsn < start:
         raise click.UsageError(f"--to {to_lsn} lies before --from {start}")
+    if raw and json_path is not None:
+        raise click.UsageError("--raw and --json are two forms of one output: name one of them")
     write: Write = _write_raw if raw else _write_lines
     if json_path is not None:
         write = _write_json_lines

@@ -6,6 +6,7 @@ import click
 
 from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import write_json
+from logstore.client.admin import Watermarks
 from logstore.client.client import connect
 from logstore.errors import OutOfRange
 from logstore.limits import POSITION_MAX
@@ -33,14 +34,15 @@ def digest(
     Two clusters that hold the same batches at the same LSNs give the same line, a restored one and
     its source for example; terms and indexes have no part in it.
     """
+    if first_lsn is not None and last_lsn is not None and last_lsn < first_lsn:
+        raise click.UsageError(f"--to {last_lsn} lies before --from {first_lsn}")
     with connect(endpoints, timeout=timeout_s) as client:
         marks = client.admin.watermarks(linearizable=True)
         first = marks.log_start_lsn if first_lsn is None else first_lsn
         last = marks.visible_lsn if last_lsn is None else last_lsn
         if last < first:
             raise OutOfRange(
-                f"LSNs {first} to {last} are none, [{marks.log_start_lsn}, {marks.visible_lsn}] "
-                "are here",
+                _nothing_there(first, last, marks),
                 first=marks.log_start_lsn,
                 last=marks.visible_lsn,
             )
@@ -60,3 +62,13 @@ def digest(
             f"{document['digest']} LSN {found.first_lsn} to {found.last_lsn}, "
             f"{found.batches} batches, {found.payloads} payloads, {found.size_bytes} bytes"
         )
+
+
+def _nothing_there(first_lsn: int, last_lsn: int, marks: Watermarks) -> str:
+    """Why [first_lsn, last_lsn], of which one was named at most, holds no batch."""
+    start, end = marks.log_start_lsn, marks.visible_lsn
+    if end < start:
+        return f"the log is empty: its first batch gets LSN {start}"
+    if first_lsn > end:
+        return f"LSN {first_lsn} is not committed: the log holds LSN {start} to {end}"
+    return f"LSN {last_lsn} lies before the log: it holds LSN {start} to {end}"

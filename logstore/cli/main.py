@@ -124,7 +124,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _discard_output() -> None:
     """What stdout still holds goes nowhere: the interpreter would fail on it once more at its
     end."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, AttributeError):  # closed, or not there
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -17,10 +17,10 @@ from logstore.cli.options import (
     timeout_option,
 )
 from logstore.cli.output import Terminal, say, write_json
+from logstore.cli.trouble import trouble_of
 from logstore.client.client import LogClient, connect
 from logstore.client.verification import Verification
 from logstore.errors import LogStoreError
-from logstore.limits import CLOCK_AHEAD_MAX_NS
 from logstore.model import FIRST_LSN
 
 RANGES_SHOWN = 4  # damaged ranges in a row of a table
@@ -108,7 +108,7 @@ def _why_not_lead(client: LogClient, node: int) -> str:
         if row["node"] == node:
             faulty = row["faulty"]
             damaged = f"damaged: {_faulty_words(faulty, row.get('faulty_count', len(faulty)))}"
-            return "; ".join(filter(None, (_trouble(row), damaged if faulty else "")))
+            return "; ".join(filter(None, (trouble_of(row), damaged if faulty else "")))
     return ""
 
 
@@ -122,8 +122,8 @@ def _print_status(found: dict[str, Any]) -> None:
             str(row["pid"] or "-"),
             str(row.get("visible_lsn", "-")),
             str("-" if row["lag_lsn"] is None else row["lag_lsn"]),
-            f"{sum(each['cpu_percent'] for each in processes):.0f}",
-            f"{sum(each['rss_mb'] for each in processes):.0f}",
+            f"{sum(each['cpu_percent'] for each in processes):.0f}" if processes else "-",
+            f"{sum(each['rss_mb'] for each in processes):.0f}" if processes else "-",
             _faulty_words(row["faulty"], row.get("faulty_count", len(row["faulty"]))),
         )
     leader = f"node {found['leader']} leads" if found["leader"] else "nobody leads"
@@ -132,72 +132,24 @@ def _print_status(found: dict[str, Any]) -> None:
                   f"{found['commit_lsn']} committed")  # fmt: skip
     console.print(table)
     for row in found["nodes"]:
-        if trouble := _trouble(row):
+        if trouble := trouble_of(row):
             say(f"node {row['node']}: {trouble}")
-
-
-def _trouble(row: dict[str, Any]) -> str:
-    """Why a replica takes no part, or takes no appends, or what else is wrong; empty if nothing
-    is."""
-    full = "its disk is full: free some space" if row.get("is_disk_full") else ""
-    empty = ""
-    if row.get("state") == "empty" and not row.get("refusal"):
-        empty = (
-            "runs, and is part of no cluster yet: `logstore init` forms it where auto_init = false"
-        )
-    parts = (
-        row.get("damage"),
-        row.get("refusal"),
-        _lost_words(row),
-        full,
-        empty,
-        _clock_words(row),
-        _crowd(row),
-    )
-    return "; ".join(filter(None, parts))
-
-
-def _lost_words(row: dict[str, Any]) -> str:
-    """What a replica acknowledged and does not have."""
-    lost = row.get("lost_flushed")
-    if not lost:
-        return ""
-    return (
-        f"has LOST entries {lost['first_index']} to {lost['last_index']}, which it had flushed and "
-        "acknowledged: its data folder is an older copy, or its device forgot what it had flushed"
-    )
-
-
-def _clock_words(row: dict[str, Any]) -> str:
-    """Whose clocks are off by more than a second, as the leader knows."""
-    skews = row.get("clock_skew_ms") or {}
-    off = [
-        f"node {node} by {skew_ms / 1_000:+.1f} s"
-        for node, skew_ms in skews.items()
-        if abs(skew_ms) > CLOCK_AHEAD_MAX_NS // 1_000_000
-    ]
-    return f"clocks are off (set them right): {', '.join(off)}" if off else ""
-
-
-def _crowd(row: dict[str, Any]) -> str:
-    """Whether one of its processes takes no more connections, and how many it takes."""
-    counters = row.get("counters", {})
-    for process in ("ingress", "egress"):
-        most = counters.get(f"{process}_connections_max", 0)
-        if most and counters.get(f"{process}_connections", 0) >= most:
-            return f"{process} has {most} connections and takes no more: raise its limit of files"
-    return ""
 
 
 def _print_verification(found: Verification) -> None:
     table = Table("node", "payloads", "last LSN", "chain", "damage")
     for row in found.replicas:
+        cells = (str(row.payloads), str(row.last_lsn), row.chain)
         damage = row.error or _faulty_words(row.faulty, len(row.faulty))
-        table.add_row(str(row.node), str(row.payloads), str(row.last_lsn), row.chain, damage)
+        table.add_row(str(row.node), *("---" if row.error else cells), damage)
     console = Terminal()
     console.print(table)
+    missing = [str(row.node) for row in found.replicas if row.error]
     verdict = "equal" if found.chains_equal else "NOT equal"
-    console.print(f"chains are {verdict} up to LSN {found.compared_lsn}")
+    words = f"chains are {verdict} up to LSN {found.compared_lsn}"
+    if len(missing) == len(found.replicas):
+        words = "no chain was compared"
+    console.print(f"{words}; not compared: node {', '.join(missing)}" if missing else words)
 
 
 def _faulty_words(faulty: list[dict[str, Any]], count: int) -> str:

@@ -5,6 +5,7 @@ Data goes to stdout, everything said about it to stderr.
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,8 +31,9 @@ def write_json(document: Any, path: str) -> None:
     """One JSON document, indented, to a file or stdout."""
     text = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     if path == STDOUT:
-        sys.stdout.buffer.write(text)
-        sys.stdout.buffer.flush()
+        output = _stdout()
+        output.write(text)
+        output.flush()
     else:
         Path(path).write_bytes(text)
 
@@ -40,11 +42,19 @@ def write_json(document: Any, path: str) -> None:
 def open_output(path: str) -> Iterator[IO[bytes]]:
     """Stdout, or a file that is created anew."""
     if path == STDOUT:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        output = _stdout()
+        yield output
+        output.flush()
     else:
         with open(path, "wb") as file:
             yield file
+
+
+def _stdout() -> IO[bytes]:
+    """Python has none where the command was started with `>&-`."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "stdout is closed")
+    return sys.stdout.buffer
 
 
 def say(text: str) -> None:

@@ -145,19 +145,20 @@ class Routing:
           WrongCluster: the listed endpoints belong to more than one cluster.
         """
         self.check_endpoints(deadline_ns=deadline_ns)
-        has_answer = False
+        answered: dict[Endpoint, None] = {}
         for metadata, endpoint in self._watch(deadline_ns):
-            has_answer = True
+            answered[endpoint] = None
             if metadata.leader == metadata.node and metadata.term >= self._term:
                 self._leader = metadata.node
                 return metadata.node, self._nodes.get(metadata.node, endpoint)
-        if has_answer and self._cluster_id == NO_CLUSTER:
+        names = ", ".join(map(str, answered))
+        if answered and self._cluster_id == NO_CLUSTER:
             raise NoQuorum(
-                f"replicas answer at {self._names()}, but none is part of a cluster yet: with "
+                f"replicas answer at {names}, but none is part of a cluster yet: with "
                 "auto_init = false `logstore init` forms it, else it forms once every node answers"
             )
-        if has_answer:
-            raise NoQuorum(f"replicas answer at {self._names()}, but none of them leads")
+        if answered:
+            raise NoQuorum(f"replicas answer at {names}, but none of them leads")
         raise self._no_answer()
 
     def _watch(self, deadline_ns: int) -> Iterator[tuple[Metadata, Endpoint]]:

@@ -156,6 +156,14 @@ def test_up_says_that_init_is_missing_where_auto_init_is_off(
     assert MetadataRequest in {type(each) for each in other.replicas[1].requests.queue}
 
 
+def test_up_says_why_nobody_leads(other: Cluster, tmp_path: Path) -> None:
+    other.leader = 0
+    play_status(other, role="follower", is_disk_full=True, pid=os.getpid())
+    state = ClusterState([other.endpoint], str(config_at(other.ports[1], tmp_path)), [me()])
+    with pytest.raises(NoQuorum, match="node 1: its disk is full: free some space"):
+        wait_for_leader(state, 0.1)
+
+
 def test_down_says_at_once_who_does_not_stop_and_how_long_it_waits(tmp_path: Path) -> None:
     said: list[str] = []
     with subprocess.Popen(

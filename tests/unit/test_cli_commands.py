@@ -193,6 +193,7 @@ def test_json_lines_carry_lsn_time_and_payload(replica: FakeReplica, tmp_path: P
         (["consume", "--from", "0"], 2),
         (["consume", "--from", "5", "--to", "4"], 2),
         (["consume", "--replica", "9"], 2),
+        (["consume", "--raw", "--json", "-"], 2),
         (["consume", "--from", "9"], 4),
         (["produce", "/no/such/file"], 2),
         (["status", "--endpoint", "nowhere"], 2),
@@ -253,6 +254,16 @@ def test_verify_fails_on_damage(replica: FakeReplica, capfd: pytest.CaptureFixtu
     assert "LSN 2 to 2 (bad CRC)" in capfd.readouterr().out
 
 
+def test_verify_counts_nothing_of_a_replica_that_could_not_be_read(
+    replica: FakeReplica, capfd: pytest.CaptureFixture[str]
+) -> None:
+    replica.on[VerifyRequest] = lambda _: ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b"not yet")
+    assert run("verify", "--timeout", "0.1") == 3
+    said = capfd.readouterr().out
+    assert "no chain was compared; not compared: node 1" in said
+    assert "0000" not in said
+
+
 def test_a_digest_is_a_line_that_equal_logs_share(
     replica: FakeReplica, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -268,6 +279,8 @@ def test_a_digest_is_a_line_that_equal_logs_share(
     assert (found["first_lsn"], found["last_lsn"], found["batches"]) == (3, 6, 2)
     assert found["digest"] != first
     assert run("digest", "--from", "9") == 4
+    assert "LSN 9 is not committed: the log holds LSN 1 to 8" in capfd.readouterr().err
+    assert run("digest", "--from", "3", "--to", "2") == 2
     assert run("digest", "--to", "0") == 2
 
 

@@ -82,6 +82,19 @@ def test_output_that_cannot_be_written_is_an_error_and_status_1(
     assert said == b"error: [Errno 28] No space left on device\n"
 
 
+@pytest.mark.parametrize("command", [["status", "--json", "-"], ["consume"]])
+def test_a_closed_stdout_is_an_error_in_a_line_and_status_1(
+    replica: FakeReplica,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+) -> None:
+    replica.call(lambda: replica.append_to_log([b"x"]))
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(command) == 1
+    assert capsys.readouterr().err.endswith("stdout is closed\n")
+
+
 @pytest.mark.parametrize("options", [[], ["--follow"]])
 def test_sigterm_ends_consume_with_143(replica: FakeReplica, options: list[str]) -> None:
     replica.call(lambda: replica.append_to_log([b"x"]))

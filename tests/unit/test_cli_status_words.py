@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from logstore.cli import operate
+from logstore.cli.trouble import trouble_of
 
 ROW = {"node": 2, "state": "voter", "lost_flushed": None, "clock_skew_ms": {}}
 
 
 def test_a_replica_without_trouble_is_not_mentioned() -> None:
-    assert operate._trouble(ROW) == ""
-    assert operate._trouble({"node": 2, "role": "unreachable"}) == ""
+    assert trouble_of(ROW) == ""
+    assert trouble_of({"node": 2, "role": "unreachable"}) == ""
 
 
 def test_entries_that_were_acknowledged_and_are_gone_are_named() -> None:
     row = ROW | {"lost_flushed": {"first_index": 3, "last_index": 5, "term": 2}}
-    assert operate._trouble(row).startswith("has LOST entries 3 to 5, which it had flushed")
+    assert trouble_of(row).startswith("has LOST entries 3 to 5, which it had flushed")
 
 
 def test_clocks_that_are_off_by_more_than_a_second_are_named() -> None:
     row = ROW | {"clock_skew_ms": {"1": 0, "2": 10_800_000, "3": -1_000, "4": -1_600}}
-    words = operate._trouble(row)
+    words = trouble_of(row)
     assert words == "clocks are off (set them right): node 2 by +10800.0 s, node 4 by -1.6 s"

@@ -85,6 +85,19 @@ def test_a_leader_of_an_older_term_is_not_believed(
     assert stale.requests.qsize() > asked
 
 
+def test_who_does_not_answer_is_not_named_among_those_that_do(
+    client: logstore.LogClient, cluster: Cluster
+) -> None:
+    assert client.admin.leader() == 1
+    cluster.leader, cluster.term = 0, 2
+    cluster.replicas[2].stop()
+    client.admin._timeout_s = 0.2
+    with pytest.raises(NoQuorum, match="none of them leads") as refused:
+        client.admin.leader()
+    assert f":{cluster.ports[1]}" in str(refused.value)
+    assert f":{cluster.ports[2]}" not in str(refused.value)
+
+
 @pytest.mark.slow
 def test_a_consumer_moves_to_another_replica_and_goes_on_where_it_was(
     client: logstore.LogClient, cluster: Cluster

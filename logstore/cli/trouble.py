@@ -1,0 +1,63 @@
+"""What a replica says in its status that an operator must mend, in words.
+
+Must not know who prints them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logstore.limits import CLOCK_AHEAD_MAX_NS
+
+
+def trouble_of(row: dict[str, Any]) -> str:
+    """Why a replica takes no part, or takes no appends, or what else is wrong; empty if nothing
+    is."""
+    full = "its disk is full: free some space" if row.get("is_disk_full") else ""
+    empty = ""
+    if row.get("state") == "empty" and not row.get("refusal"):
+        empty = (
+            "runs, and is part of no cluster yet: `logstore init` forms it where auto_init = false"
+        )
+    parts = (
+        row.get("damage"),
+        row.get("refusal"),
+        _lost_words(row),
+        full,
+        empty,
+        _clock_words(row),
+        _crowd(row),
+    )
+    return "; ".join(filter(None, parts))
+
+
+def _lost_words(row: dict[str, Any]) -> str:
+    """What a replica acknowledged and does not have."""
+    lost = row.get("lost_flushed")
+    if not lost:
+        return ""
+    return (
+        f"has LOST entries {lost['first_index']} to {lost['last_index']}, which it had flushed and "
+        "acknowledged: its data folder is an older copy, or its device forgot what it had flushed"
+    )
+
+
+def _clock_words(row: dict[str, Any]) -> str:
+    """Whose clocks are off by more than a second, as the leader knows."""
+    skews = row.get("clock_skew_ms") or {}
+    off = [
+        f"node {node} by {skew_ms / 1_000:+.1f} s"
+        for node, skew_ms in skews.items()
+        if abs(skew_ms) > CLOCK_AHEAD_MAX_NS // 1_000_000
+    ]
+    return f"clocks are off (set them right): {', '.join(off)}" if off else ""
+
+
+def _crowd(row: dict[str, Any]) -> str:
+    """Whether one of its processes takes no more connections, and how many it takes."""
+    counters = row.get("counters", {})
+    for process in ("ingress", "egress"):
+        most = counters.get(f"{process}_connections_max", 0)
+        if most and counters.get(f"{process}_connections", 0) >= most:
+            return f"{process} has {most} connections and takes no more: raise its limit of files"
+    return ""
