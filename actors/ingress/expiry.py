@@ -7,6 +7,8 @@ proposes them is `admission`'s.
 
 from __future__ import annotations
 
+import heapq
+
 from logstore import limits
 from logstore.format.session_entries import ExpireEntry
 from logstore.session.session import Session
@@ -14,6 +16,10 @@ from logstore.session.table import SessionTable
 
 # All sessions are looked at after each such part of session_expiry: of 7 days, 40 minutes.
 _LOOKS = 256
+# All sessions are looked at for idle ones without a name once for so many of them; and after none
+# was left not for a second (this part of SESSION_IDLE_MIN_NS), or each of many OPENs that are
+# refused would take milliseconds.
+_NAMELESS_FOUND = 64
 
 
 class Expiry:
@@ -23,15 +29,18 @@ class Expiry:
         self._expiry_ns = expiry_ns
         self._look_ns = 0  # committed time
         self._found: list[int] = []  # producers that were idle when all were looked at
+        self._nameless: list[int] = []  # those without a name, the idlest last
+        self._nameless_look_ns = 0  # the leader's monotonic clock
         self.used_ns: dict[int, int] = {}
 
     def begin(self, table: SessionTable, now_ns: int) -> None:
         self.used_ns = {each.producer_id: now_ns for each in table.sessions()}
-        self._look_ns = 0
+        self._look_ns = self._nameless_look_ns = 0
 
     def clear(self) -> None:
         self.used_ns.clear()
         self._found.clear()
+        self._nameless.clear()
 
     def due(self, table: SessionTable, committed_ns: int, count_max: int) -> list[ExpireEntry]:
         """At most so many sessions that were idle for too long by now, named ones or not."""
@@ -55,13 +64,24 @@ class Expiry:
         of a producer.
         """
         oldest_ns = now_ns - limits.SESSION_IDLE_MIN_NS
-        used_ns = self.used_ns
-        idle = [
-            (used_ns[each.producer_id], each)
-            for each in table.sessions()
-            if not each.name and used_ns[each.producer_id] <= oldest_ns and table.can_expire(each)
-        ]
-        return _entry_of(min(idle, key=lambda pair: pair[0])[1]) if idle else None
+        used_ns, found = self.used_ns, self._nameless
+        if not found and now_ns >= self._nameless_look_ns:
+            idle = (
+                (used_ns[each.producer_id], each.producer_id)
+                for each in table.sessions()
+                if not each.name and used_ns[each.producer_id] <= oldest_ns
+            )
+            idlest = heapq.nsmallest(_NAMELESS_FOUND, idle)
+            found.extend(producer_id for _, producer_id in reversed(idlest))
+            if len(found) < _NAMELESS_FOUND:
+                self._nameless_look_ns = now_ns + limits.SESSION_IDLE_MIN_NS // _NAMELESS_FOUND
+        while found:
+            session = table.get(found.pop())
+            if session is None or used_ns[session.producer_id] > oldest_ns:
+                continue
+            if table.can_expire(session):
+                return _entry_of(session)
+        return None
 
 
 def _is_idle(session: Session, before_ns: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.topology import Counter
+from logstore import limits
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import SessionLookupRequest
 from logstore.format.session_entries import decode_expire
@@ -90,6 +91,22 @@ def test_a_session_that_is_being_opened_again_is_not_given_up(stage):
     client.ask(open_request(mode=MONOTONE, name=b"query"))
     assert EntryKind.EXPIRE not in settle(stage)
     assert client.answer().producer_epoch == 2
+
+
+def test_openings_that_are_refused_do_not_look_at_every_session_each(stage, monkeypatch):
+    """At 12,288 sessions a look takes milliseconds, and 64 requests are answered in a row."""
+    monkeypatch.setattr(limits, "SESSIONS_MAX", 3)
+    for number in range(3):
+        stage.producer(name=b"named %d" % number)
+    table = stage.ingress.admission.table
+    looks = []
+    sessions = table.sessions
+    monkeypatch.setattr(table, "sessions", lambda: looks.append(1) or sessions())
+    client = stage.client()
+    for _ in range(50):
+        client.ask(open_request())
+        assert client.answer().code == ErrorCode.OVERLOADED
+    assert len(looks) <= 2
 
 
 def test_what_is_kept_of_a_name_is_told_to_who_looks_it_up(stage):
