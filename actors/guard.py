@@ -61,13 +61,14 @@ _log = logging.getLogger(__name__)
 class Guarded(msgspec.Struct, frozen=True):
     """A listening socket. `message_max_bytes`: of its largest message, all frames together;
     `unread_max_bytes`: what one connection may have sent ahead of being read; `is_for_peers`: it is
-    not counted among the clients'."""
+    not counted among the clients'; `spare`: what it takes beyond the process' number."""
 
     name: str
     socket: Any
     message_max_bytes: int
     unread_max_bytes: int
     is_for_peers: bool = False
+    spare: int = 0
 
 
 class CounterSlots(msgspec.Struct, frozen=True):
@@ -160,24 +161,27 @@ class ConnectionGuard:
     # --- numbers ---
 
     def _count(self, now_ns: int) -> None:
-        clients: list[Connection] = []
-        fresh: list[Connection] = []
+        count = 0
+        fresh: list[tuple[int, Connection]] = []  # and how many may be there for it to stay
         for guarded in self._guarded:
             if guarded.is_for_peers:
                 self._count_peers(guarded, now_ns)
                 continue
-            fresh += guarded.socket.refresh(now_ns)
-            clients += _connections(guarded)
-        self._slots[self._counters.open] = len(clients)
-        beyond = len(clients) - self.connections_max
-        if beyond <= 0:
+            most = self.connections_max + guarded.spare
+            fresh += [(most, each) for each in guarded.socket.refresh(now_ns)]
+            count += len(guarded.socket.account.connections)
+        self._slots[self._counters.open] = count
+        if count <= self.connections_max:
             return
-        for connection in fresh[-beyond:]:
-            connection.end()
-            self._slots[self._counters.refused] += 1
+        left = count
+        for most, connection in reversed(fresh):
+            if left > most:
+                connection.end()
+                self._slots[self._counters.refused] += 1
+                left -= 1
         self._warn(
             now_ns,
-            f"{len(clients)} connections, and {self.connections_max} are taken (at most "
+            f"{count} connections, and {self.connections_max} are taken (at most "
             f"{CONNECTIONS_MAX}, and {descriptor_limit()} descriptors): the newest are refused",
         )
 

@@ -62,6 +62,12 @@ class Connection:
         self._acknowledged = 0
         self._moved_ns = accepted_ns  # when what we send moved last, or nothing was to be sent
 
+    def forgive(self) -> None:
+        """What has come by now counts as taken."""
+        state = self._state()
+        if state is not None:
+            self.taken = max(self.taken, state.received)
+
     def unread_bytes(self, now_ns: int) -> int:
         """What came and was not taken, about: in the kernel, in messages that wait, and of one
         that has no end yet."""
@@ -162,14 +168,19 @@ class ListeningSocket(zmq.Socket[Any]):
         """Read what the monitor says; the connections that are new and still there."""
         end, account = self.monitor_end, self.account
         fresh: dict[int, Connection] = {}
+        gone: set[int] = set()
         for _ in range(EVENTS_MAX):
             if end is None or not end.getsockopt(_EVENTS) & _POLLIN:
                 break
             event, fd = _EVENT.unpack(end.recv(_DONTWAIT))
             end.recv(_DONTWAIT)  # the endpoint
             if event == _ACCEPTED:
-                fresh[fd] = account.accepted(fd, now_ns)
+                fresh[fd] = connection = account.accepted(fd, now_ns)
+                if fd in gone:
+                    # What was taken from it so far was counted for the one before it.
+                    connection.forgive()
             else:
+                gone.add(fd)
                 account.disconnected(fd)
                 fresh.pop(fd, None)
         return list(fresh.values())

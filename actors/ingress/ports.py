@@ -36,6 +36,10 @@ from transport.ports import Socket
 ACKS_HIGH_WATER_MARK = 1_024
 
 
+# Connections to the control port beyond those that ingress takes.
+CONTROL_SPARE = 32
+
+
 class ToRaft(Protocol):
     """One of the two rings to raft (W7)."""
 
@@ -99,7 +103,8 @@ def guard_of(ports: Ports, station: Station) -> ConnectionGuard:
     large = limits.message_max_bytes
     return ConnectionGuard(
         [
-            Guarded("control", ports.control, small, queue * small),
+            # whoever asks for the status of a crowded replica is answered
+            Guarded("control", ports.control, small, queue * small, spare=CONTROL_SPARE),
             Guarded("append", ports.append, large, bulk + 2 * large),
             Guarded("acknowledgement", ports.acks, small, queue * small),
             Guarded("peers' control", ports.peer_control, small, queue * small, is_for_peers=True),

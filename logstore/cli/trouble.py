@@ -59,5 +59,5 @@ def _crowd(row: dict[str, Any]) -> str:
     for process in ("ingress", "egress"):
         most = counters.get(f"{process}_connections_max", 0)
         if most and counters.get(f"{process}_connections", 0) >= most:
-            return f"{process} has {most} connections and takes no more: raise its limit of files"
+            return f"{process} has {most} connections and takes no more: close some"
     return ""

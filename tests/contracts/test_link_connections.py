@@ -8,8 +8,9 @@ import resource
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
+import msgspec
 import pytest
 import zmq
 
@@ -93,6 +94,26 @@ def test_beyond_the_bound_the_newest_connection_is_refused_and_old_ones_go_on(st
         stage.until(lambda: stage.received[-1] == b"room again")
 
 
+def test_a_port_with_room_to_spare_takes_some_beyond_the_bound(stage):
+    """The status of a crowded replica is asked for there."""
+    stage.guard._guarded = [msgspec.structs.replace(stage.guard._guarded[0], spare=1)]
+    stage.guard.connections_max = 1
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(zmtp_connection(stage.address, 0))
+        stage.until(lambda: stage.slots[OPEN] == 2)
+        assert stage.slots[REFUSED] == 0
+        assert is_closed(stack.enter_context(_refused(stage)))
+        assert stage.slots[REFUSED] == 1
+
+
+@contextmanager
+def _refused(stage):
+    with zmtp_connection(stage.address, 0) as connection:
+        stage.until(lambda: stage.slots[REFUSED] == 1)
+        yield connection
+
+
 def test_strangers_on_a_peers_port_go_before_peers(monkeypatch):
     monkeypatch.setattr(guard_module, "PEER_CONNECTIONS_MAX", 3)
     stage = Stage(is_for_peers=True)
@@ -121,6 +142,24 @@ def test_what_is_unread_is_told_from_what_was_taken(stage):
         assert known.unread_bytes(now_ns) < 500
         connection.sendall(frame(1, b"x" * 4_000))  # the message goes on
         assert poll_until(lambda: known.unread_bytes(now_ns) >= 4_000, PATIENCE_S)
+
+
+def test_a_connection_that_takes_over_a_descriptor_is_not_charged_with_what_was_taken(stage):
+    """The monitor is read later than messages: they are counted for the connection before."""
+    with zmtp_connection(stage.address, 0):
+        stage.until(lambda: stage.slots[OPEN] == 1)
+    with zmtp_connection(stage.address, 0) as connection:
+        connection.sendall(frame(0, b"x" * 4_000) * 20)
+
+        def has_all() -> bool:
+            while (frames := link.try_receive(stage.socket)) is not None:
+                stage.received.append(frames[1])
+            return len(stage.received) == 20
+
+        assert poll_until(has_all, PATIENCE_S)
+        stage.until(lambda: stage.slots[OPEN] == 1)
+        [known] = stage.socket.account.connections.values()
+        assert known.unread_bytes(time.monotonic_ns()) < 500
 
 
 def test_what_a_client_has_not_received_is_counted_until_it_reads(stage):
