@@ -217,8 +217,8 @@ def _ask(
             if isinstance(error, InvalidRequest):
                 raise
             if monotonic_ns() >= deadline_ns:
-                if isinstance(error, NoQuorum) and (why := _troubles(status)):
-                    raise NoQuorum(f"{error}: {why}") from error
+                if why := _troubles(status):
+                    raise NoQuorum(f"the cluster did not serve in time: {why}") from error
                 raise
 
 

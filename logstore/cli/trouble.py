@@ -17,7 +17,8 @@ def trouble_of(row: dict[str, Any]) -> str:
     empty = ""
     if row.get("state") == "empty" and not row.get("refusal"):
         empty = (
-            "runs, and is part of no cluster yet: `logstore init` forms it where auto_init = false"
+            "runs, and is part of no cluster yet: `logstore init` forms it where auto_init = "
+            "false, else it forms once every node answers"
         )
     parts = (
         row.get("damage"),

@@ -145,13 +145,13 @@ class Routing:
           WrongCluster: the listed endpoints belong to more than one cluster.
         """
         self.check_endpoints(deadline_ns=deadline_ns)
-        answered: dict[Endpoint, None] = {}
+        answered: set[Endpoint] = set()
         for metadata, endpoint in self._watch(deadline_ns):
-            answered[endpoint] = None
+            answered.add(endpoint)
             if metadata.leader == metadata.node and metadata.term >= self._term:
                 self._leader = metadata.node
                 return metadata.node, self._nodes.get(metadata.node, endpoint)
-        names = ", ".join(map(str, answered))
+        names = ", ".join(str(each) for each in self.endpoints() if each in answered)
         if answered and self._cluster_id == NO_CLUSTER:
             raise NoQuorum(
                 f"replicas answer at {names}, but none is part of a cluster yet: with "

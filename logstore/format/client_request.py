@@ -104,8 +104,16 @@ def read_request(
         return envelope, message
     if envelope.type in _ANSWERS:
         return Silence.ANSWER
-    text = f"{type(message).__name__} is no request of the {port.name.lower()} port"
+    text = (
+        f"{type(message).__name__} is no request of the {port.name.lower()} port{_takers(message)}"
+    )
     return BadRequest(envelope, ErrorCode.INVALID_REQUEST, text)
+
+
+def _takers(message: Any) -> str:
+    """Which port takes it, for who mixed up a node's ports."""
+    names = [each.name.lower() for each in RequestPort if type(message) in each.value]
+    return f" but of the {names[0]} port: check the endpoint" if names else ""
 
 
 def _refusal(frames: Sequence[bytes], error: LogStoreError) -> BadRequest | Silence:

@@ -29,8 +29,14 @@ from logstore.cli.main import main
 from logstore.cli.port_users import describe, port_users
 from logstore.cli.replica_process import ReplicaProcess, start_tick
 from logstore.config import Config, NodeSettings, render_config
-from logstore.errors import InvalidRequest, NoQuorum
-from logstore.format.client_messages import MetadataRequest, StatusReply, StatusRequest
+from logstore.errors import ErrorCode, InvalidRequest, NoQuorum
+from logstore.format.client_messages import (
+    ErrorReply,
+    MetadataRequest,
+    StatusReply,
+    StatusRequest,
+    WatermarksRequest,
+)
 from logstore.settings import ClusterSettings
 from tests.unit.client_stage import Cluster, free_base_ports
 
@@ -160,6 +166,10 @@ def test_up_says_why_nobody_leads(other: Cluster, tmp_path: Path) -> None:
     other.leader = 0
     play_status(other, role="follower", is_disk_full=True, pid=os.getpid())
     state = ClusterState([other.endpoint], str(config_at(other.ports[1], tmp_path)), [me()])
+    with pytest.raises(NoQuorum, match="node 1: its disk is full: free some space"):
+        wait_for_leader(state, 0.1)
+    refusal = ErrorReply(ErrorCode.NOT_LEADER, 0, 0, 0, b"only the leader reads linearizably")
+    other.replicas[1].on[WatermarksRequest] = lambda _: refusal
     with pytest.raises(NoQuorum, match="node 1: its disk is full: free some space"):
         wait_for_leader(state, 0.1)
 

@@ -147,3 +147,9 @@ def test_every_client_message_is_a_request_of_one_port_or_an_answer() -> None:
     named = {cls for cls in clients if cls.__name__.endswith("Request")}
     assert not RequestPort.CONTROL.value & RequestPort.FETCH.value
     assert named == requests | {ImportRequest}
+
+
+def test_who_asks_the_wrong_port_of_a_node_is_told_the_right_one() -> None:
+    found = read_request([encoded(MetadataRequest())], RequestPort.FETCH)
+    assert isinstance(found, BadRequest)
+    assert found.text.endswith("the fetch port but of the control port: check the endpoint")
