@@ -36,7 +36,7 @@ _DEFAULT_TEXT: dict[int, str] = {
     ErrorCode.FENCED: "a newer producer epoch of this producer is open: this one must stop",
     ErrorCode.SEQUENCE_REUSED: "this sequence was used for other bytes: open a new producer",
     ErrorCode.COMMITTED_LSN_UNKNOWN: "committed, but too long ago for its LSNs to be known",
-    ErrorCode.UNKNOWN_PRODUCER: "the cluster does not know this producer: open a new one",
+    ErrorCode.UNKNOWN_PRODUCER: "unknown producer, or one idle for too long: open a new one",
     ErrorCode.IMPORT_REFUSED: "sessions were opened in this log: import into a new cluster",
     ErrorCode.BATCH_TOO_LARGE: "the batch is above the replicas' batch_max_bytes: split it",
 }
