@@ -105,6 +105,7 @@ class Counter(IntEnum):
     EGRESS_CONNECTIONS_REFUSED = 39
     INGRESS_CONNECTIONS_ENDED = 40  # for what they cost: unread bytes, subscriptions, memory
     EGRESS_CONNECTIONS_ENDED = 41
+    RING_TOO_SMALL = 42  # bytes of the largest entry of a peer that the payload ring cannot take
 
 
 def counter_of(why: FormatError | Silence) -> Counter:

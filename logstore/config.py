@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 
@@ -82,6 +83,20 @@ def render_config(config: Config) -> str:
             lines += [f"{key} = {_render_value(value)}" for key, value in row.items()]
             lines.append("")
     return "\n".join(lines)
+
+
+def limits_digest(config: Config) -> int:
+    """Equal for configurations whose limits are, however they are written; never 0."""
+    bounds, storage = config.limits, config.storage
+    sizes = (
+        bounds.batch_max_bytes,
+        bounds.group_max_bytes,
+        bounds.ring_bytes,
+        bounds.bulk_window_bytes,
+        storage.segment_bytes,
+        storage.segment_records,
+    )
+    return crc32(repr(sizes).encode()) | 1 << 32
 
 
 def _render_value(value: object) -> str:

@@ -101,7 +101,6 @@ class IngressActor:
             ports.ring,
             ports.to_raft_bulk,
             slots,
-            body_max_bytes=limits.message_max_bytes,
         )
 
     def do_work(self, now_ns: int) -> int:

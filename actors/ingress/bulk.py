@@ -48,15 +48,12 @@ class PeerBulk:
         ring: PayloadRingWriter,
         to_raft_bulk: ToRaft,
         slots: memoryview,
-        *,
-        body_max_bytes: int,
     ) -> None:
         self._socket = socket
         self._peers = peers
         self._ring = ring
         self._to_raft_bulk = to_raft_bulk
         self._slots = slots
-        self._body_max_bytes = body_max_bytes
         self._held: _Held | None = None
         self._accepted = StreamAccepted(NO_TERM, 0, NO_INDEX, False)
 
@@ -101,13 +98,15 @@ class PeerBulk:
         if (
             append is None
             or size_bytes != append.header.body_size
-            or size_bytes > self._body_max_bytes
             or append.header.term > append.term  # U2
         ):
             self._slots[Counter.FRAMES_DROPPED] += 1
             return None
         if self._is_stale(append):
             self._slots[Counter.BULK_STALE] += 1
+            return None
+        if size_bytes > self._ring.size_bytes:
+            self._refuse(envelope, append)
             return None
         if body is not None and crc32c(body) != append.header.body_crc:
             self._slots[Counter.BULK_CORRUPT] += 1
@@ -118,6 +117,20 @@ class PeerBulk:
             )
             return None
         return _Held(envelope, append, body)
+
+    def _refuse(self, envelope: Envelope, append: Append) -> None:
+        """Its leader takes larger entries, or once did. Nothing but another ring helps: say so."""
+        size_bytes = append.header.body_size
+        if size_bytes > self._slots[Counter.RING_TOO_SMALL]:
+            self._slots[Counter.RING_TOO_SMALL] = size_bytes
+            _log.error(
+                "entry %d of node %d has %d bytes, and the payload ring of this replica %d: it can"
+                " take no entry from here on; raise `ring` under [limits] and start it again",
+                append.header.index,
+                envelope.sender,
+                size_bytes,
+                self._ring.size_bytes,
+            )
 
     def _append_of(self, message: Any) -> Append | None:
         if not isinstance(message, AppendFrame):

@@ -22,6 +22,7 @@ from logstore.format.meta import LogStart
 from logstore.limits import (
     CONNECTION_MEMORY_BYTES,
     CONTROL_MESSAGE_MAX_BYTES,
+    MESSAGE_MAX_BYTES,
     SUBSCRIPTION_MAX_BYTES,
 )
 from logstore.model import Index
@@ -100,7 +101,7 @@ def guard_of(ports: Ports, station: Station) -> ConnectionGuard:
     queue = link.HIGH_WATER_MARK
     # a window that is sent again in another round may wait behind its first copy
     bulk = 4 * max(limits.session_window_bytes, limits.bulk_window_bytes)
-    large = limits.message_max_bytes
+    large, whole = limits.message_max_bytes, MESSAGE_MAX_BYTES
     return ConnectionGuard(
         [
             # whoever asks for the status of a crowded replica is answered
@@ -108,7 +109,7 @@ def guard_of(ports: Ports, station: Station) -> ConnectionGuard:
             Guarded("append", ports.append, large, bulk + 2 * large),
             Guarded("acknowledgement", ports.acks, small, queue * small),
             Guarded("peers' control", ports.peer_control, small, queue * small, is_for_peers=True),
-            Guarded("peers' bulk", ports.peer_bulk, large + small, bulk + 2 * large, True),
+            Guarded("peers' bulk", ports.peer_bulk, whole + small, bulk + 2 * whole, True),
         ],
         station.slots,
         CounterSlots(
@@ -158,7 +159,7 @@ def open_ports(station: Station) -> Ports:
         peer_bulk=host.links.router_bind(
             endpoint(PortOffset.PEER_BULK),
             lane=link.Lane.BULK,
-            message_size_max=message_max_bytes,
+            message_size_max=MESSAGE_MAX_BYTES,  # a peer's limits, or older ones, are its own
             **insecure,
         ),
         ring=station.payload_writer(),

@@ -35,6 +35,7 @@ from actors.raft.routes import Routes
 from actors.raft.status import FaultyLsns, status_document
 from actors.station import Inbox, Station
 from actors.topology import Counter
+from logstore.config import limits_digest
 from logstore.errors import ErrorCode
 from logstore.model import NO_NODE, Lsn, NodeId, ReplicaState, Role
 from logstore.raft.core import RaftCore
@@ -261,6 +262,7 @@ class RaftActor:
                 heartbeat_ns=settings.heartbeat_ns,
                 election_timeout_ns=settings.election_timeout_ns,
                 stream_mode=settings.stream_mode,
+                limits_digest=limits_digest(station.config),
             ),
             RecoveredLog(
                 start=Position(

@@ -91,6 +91,7 @@ def status_document(
             "clock_skew_ms": {
                 str(node): skew_ns // NS_PER_MS for node, skew_ns in core.clock_skews_ns.items()
             },
+            "other_limits": core.other_limits,
             "faulty": [faulty_lsns.row(*each) for each in core.faulty[:STATUS_FAULTY_MAX]],
             "faulty_count": len(core.faulty),
         }

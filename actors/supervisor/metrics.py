@@ -27,6 +27,7 @@ GAUGES = frozenset(
         Counter.LAST_INDEX,
         Counter.DISK_FULL,
         Counter.FLUSHED_LOST,
+        Counter.RING_TOO_SMALL,
         Counter.SESSIONS,
         Counter.SESSION_NAMES_KEPT,
         Counter.CLIENT_BYTES_LENT,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from actors.host import FlushLane
@@ -133,7 +133,7 @@ class LogWork:
             return 0
         entries, last_seq = self._next_group()
         if self._folder.log.needs_roll(entries):
-            return self._open_segment(self._roll)
+            return self._open_segment(partial(self._roll, entries))
         for _ in entries:
             self._queue.popleft()
         self._data_lane.start(partial(self._write_group, entries, last_seq))
@@ -196,13 +196,12 @@ class LogWork:
         self._data_lane.start(job)
         return 1
 
-    def _roll(self) -> Iterator[None]:
+    def _roll(self, entries: Sequence[EntryToWrite]) -> Iterator[None]:
         """In the data lane. What does not fit stays queued, without space too (S9)."""
         try:
-            self._folder.log.roll()
+            self._folder.log.make_room(entries)
         except DiskFull:
             self._found_no_space = True
-            return
         yield
         self._slots[Counter.MAP_GENERATION] += 1
 
@@ -235,7 +234,8 @@ class LogWork:
         if not log.needs_spare:
             self._full_until_ns = 0
             if log.has_torn_tail and not self._data_lane.is_busy:
-                return self._open_segment(self._roll)  # what a start without space left undone
+                # what a start without space left undone
+                return self._open_segment(partial(self._roll, ()))
         elif now_ns < self._spare_due_ns:
             self._spare_retry_ns = self._spare_due_ns
         else:

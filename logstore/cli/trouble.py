@@ -28,6 +28,7 @@ def trouble_of(row: dict[str, Any]) -> str:
         empty,
         _clock_words(row),
         _crowd(row),
+        _limits_words(row),
     )
     return "; ".join(filter(None, parts))
 
@@ -52,6 +53,19 @@ def _clock_words(row: dict[str, Any]) -> str:
         if abs(skew_ms) > CLOCK_AHEAD_MAX_NS // 1_000_000
     ]
     return f"clocks are off (set them right): {', '.join(off)}" if off else ""
+
+
+def _limits_words(row: dict[str, Any]) -> str:
+    """Limits that are not everybody's, and what comes of it."""
+    words = []
+    if needed := row.get("counters", {}).get("ring_too_small", 0):
+        words.append(
+            f"its payload ring takes no entry of {needed} bytes, so it stays behind: raise `ring`"
+        )
+    if others := row.get("other_limits"):
+        nodes = ", ".join(map(str, others))
+        words.append(f"its limits are not those of node {nodes}: compare their configurations")
+    return "; ".join(words)
 
 
 def _crowd(row: dict[str, Any]) -> str:

@@ -163,9 +163,7 @@ class RaftCore:
     @property
     def match(self) -> dict[NodeId, Index]:
         """What each peer has flushed, as its leader knows; empty elsewhere."""
-        leading = self._state.leading
-        peers = {} if leading is None else leading.progress
-        return {peer: progress.match for peer, progress in peers.items()}
+        return {peer: progress.match for peer, progress in self._state.peers.items()}
 
     @property
     def faulty(self) -> tuple[tuple[Index, Index], ...]:
@@ -175,11 +173,9 @@ class RaftCore:
     @property
     def peers_faulty(self) -> dict[NodeId, tuple[Index, Index]]:
         """The first damaged range of each peer that has one, as its leader knows."""
-        leading = self._state.leading
-        peers = {} if leading is None else leading.progress
         return {
             peer: (progress.faulty_first, progress.faulty_last)
-            for peer, progress in peers.items()
+            for peer, progress in self._state.peers.items()
             if progress.faulty_first
         }
 
@@ -193,6 +189,11 @@ class RaftCore:
         """How far each clock is ahead of a majority's, as its leader knows; empty elsewhere."""
         state, leading = self._state, self._state.leading
         return {} if leading is None else clocks.skews_ns(state, leading)
+
+    @property
+    def other_limits(self) -> list[NodeId]:
+        """Peers whose limits differ from this node's, as their leader knows."""
+        return replication.other_limits(self._state)
 
     @property
     def open_gen(self) -> int | None:

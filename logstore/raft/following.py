@@ -53,9 +53,9 @@ def on_heartbeat(state: State, sender: NodeId, beat: Heartbeat) -> None:
 
 
 def answer_heartbeat(state: State, sender: NodeId, round_: int) -> None:
-    """That we live, in which term, how our log is and what time it is here."""
+    """That we live, in which term, how our log is, what time it is here and what limits we have."""
     first, last = state.faulty.first_range
-    facts = (state.log.last_index, first, last, state.wall_ns)
+    facts = (state.log.last_index, first, last, state.wall_ns, state.config.limits_digest)
     state.answer(sender, HeartbeatReply(state.term, round_, *facts))
 
 

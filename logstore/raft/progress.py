@@ -27,6 +27,7 @@ class Progress:
     last_index: Index = NO_INDEX
     faulty_first: Index = NO_INDEX
     faulty_last: Index = NO_INDEX
+    limits_digest: int = 0  # as it tells of its limits
     clock_ahead_ns: int = 0  # its wall clock, less our monotonic clock when we heard of it
     clock_heard_ns: int | None = None  # when that was
 
@@ -34,6 +35,10 @@ class Progress:
     def is_whole(self) -> bool:
         """The peer has said that none of its entries is damaged."""
         return self.has_replied and self.faulty_first == NO_INDEX
+
+    def has_other_limits(self, digest: int) -> bool:
+        """It has told of limits, and they are not those of this digest."""
+        return self.limits_digest not in (0, digest)
 
     def was_heard_since(self, since_ns: int) -> bool:
         return self.heard_ns >= since_ns

@@ -140,6 +140,27 @@ def on_stream_answer(state: State, sender: NodeId, boot: int, answer: BulkAnswer
             pass  # AppendAccepted is the replicator's business; here it shows that the peer lives
 
 
+def other_limits(state: State) -> list[NodeId]:
+    """Peers that have told of limits, and of other ones."""
+    digest = state.config.limits_digest
+    return [peer for peer, each in state.peers.items() if each.has_other_limits(digest)]
+
+
+def _hear_limits(state: State, progress: Progress, digest: int) -> None:
+    """Nodes whose limits differ go on together, and an operator should know: what one admits
+    another may have no room for."""
+    if digest == progress.limits_digest:
+        return
+    progress.limits_digest = digest
+    if progress.has_other_limits(state.config.limits_digest):
+        state.emit(
+            Log(
+                f"the limits of node {progress.peer} are not those of node {state.config.node}: "
+                "compare [limits] and [storage] of their configurations"
+            )
+        )
+
+
 def on_heartbeat_reply(state: State, sender: NodeId, boot: int, reply: HeartbeatReply) -> None:
     """A follower lives, has answered a round, and says how its log is."""
     leading = state.leading
@@ -155,6 +176,7 @@ def on_heartbeat_reply(state: State, sender: NodeId, boot: int, reply: Heartbeat
         stall.on_moved(state, leading, progress)  # it has accepted something, or truncated
         progress.last_index = reply.last_index
     progress.faulty_first, progress.faulty_last = reply.faulty_first, reply.faulty_last
+    _hear_limits(state, progress, reply.limits_digest)
     read_index.on_round_answered(state, leading)
     begin_round_if_wanted(state, leading)
 

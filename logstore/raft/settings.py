@@ -26,6 +26,7 @@ class RaftConfig(msgspec.Struct, frozen=True):
     heartbeat_ns: int = 50_000_000
     election_timeout_ns: int = 500_000_000
     stream_mode: StreamMode = "streaming"
+    limits_digest: int = 0  # of the limits that all replicas should have alike; 0: not told
 
     def __post_init__(self) -> None:
         if self.node not in self.voters:

@@ -170,6 +170,11 @@ class State:
     def has_uncommitted_fault(self) -> bool:
         return self.faulty.first_above(self.commit) is not None
 
+    @property
+    def peers(self) -> dict[NodeId, Progress]:
+        """What this node knows of each peer as its leader; empty elsewhere."""
+        return {} if self.leading is None else self.leading.progress
+
     def emit(self, effect: Effect) -> None:
         self.out.append(effect)
 

@@ -40,6 +40,7 @@ from logstore.storage.segment import (
     SegmentOptions,
     aligned,
     give_back,
+    header_behind,
     prepare_pair,
     record_position,
     row_at_start,
@@ -127,10 +128,26 @@ class LogWriter:
         if self._has_torn_tail:
             return True
         pair = self._current()
-        end = aligned(self._data_end, self._options.sector_bytes)
-        end += sum(frame_size(entry[0]) for entry in entries)
         slots = self.last.header.index + 1 - pair.header.first_index + len(entries)
-        return end > pair.data_capacity or slots > pair.records_capacity
+        return self._end_with(entries) > pair.data_capacity or slots > pair.records_capacity
+
+    def make_room(self, entries: Sequence[EntryToWrite]) -> None:
+        """Where `needs_roll` says so: open the next segment, and make it larger than segments are
+        here if the group is, for limits say what is admitted, not what is replicated.
+
+        Raises:
+          DiskFull: there is no space; entries still do not fit, try again when there is.
+        """
+        if self._has_torn_tail or self.last.header.index >= self._current().header.first_index:
+            self.roll()
+        pair, end = self._current(), self._end_with(entries)
+        if end > pair.data_capacity:
+            self._disk.allocate(pair.data, end)
+            pair.data_capacity = end
+
+    def _end_with(self, entries: Sequence[EntryToWrite]) -> int:
+        start = aligned(self._data_end, self._options.sector_bytes)
+        return start + sum(frame_size(entry[0]) for entry in entries)
 
     def append(self, entries: Sequence[EntryToWrite]) -> AppendedGroup:
         """Write the frames of one flush group, at the next sector boundary. Not durable.
@@ -318,7 +335,14 @@ class LogWriter:
         number, data, raft = self._spare
         first_index = Index(before.header.index + 1)
         kept = [header for header in self._live if header.first_index < first_index]
-        header = self._next_header(number, before, kept, log_epoch=log_epoch, valid_end=valid_end)
+        header = header_behind(
+            before,
+            kept,
+            number=number,
+            log_epoch=log_epoch,
+            valid_end=valid_end,
+            ids=(self._cluster_id, self._replica_uuid, self._new_uuid()),
+        )
         self.raft_bytes_written += SECTOR_BYTES
         self.data_bytes_written += SECTOR_BYTES
         write_headers_durable(self._disk, self._folder, header, data=data, raft=raft)
@@ -338,39 +362,6 @@ class LogWriter:
         if kept and header.previous_valid_end:
             give_back(self._disk, self._folder, kept[-1], header)
         self.map_generation += 1
-
-    def _next_header(
-        self,
-        number: int,
-        before: Row,
-        kept: list[SegmentHeader],
-        *,
-        log_epoch: int,
-        valid_end: int,
-    ) -> SegmentHeader:
-        header = SegmentHeader(
-            role=FileRole.RAFT,
-            number=number,
-            log_epoch=log_epoch,
-            cluster_id=self._cluster_id,
-            replica_uuid=self._replica_uuid,
-            segment_uuid=self._new_uuid(),
-            first_index=Index(before.header.index + 1),
-            first_lsn=before.header.next_lsn,
-            base_term=before.header.term,
-            base_chain=before.chain,
-            base_timestamp_ns=before.header.timestamp_ns,
-            base_cumulative_bytes=before.header.cumulative_bytes,
-        )
-        if not kept:
-            return header
-        return msgspec.structs.replace(
-            header,
-            previous_number=kept[-1].number,
-            previous_uuid=kept[-1].segment_uuid,
-            previous_first_index=kept[-1].first_index,
-            previous_valid_end=valid_end,
-        )
 
     def _open_pair(self, header: SegmentHeader) -> Pair:
         data = self._disk.open_write(segment_path(self._folder, header.number, FileRole.DATA))

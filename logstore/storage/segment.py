@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os.path
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
@@ -91,6 +92,48 @@ def row_before(header: SegmentHeader) -> Row:
         next_lsn=header.first_lsn,
         timestamp_ns=header.base_timestamp_ns,
         cumulative_bytes=header.base_cumulative_bytes,
+    )
+
+
+def header_behind(
+    before: Row,
+    kept: Sequence[SegmentHeader],
+    *,
+    number: int,
+    log_epoch: int,
+    valid_end: int,
+    ids: tuple[bytes, bytes, bytes],
+) -> SegmentHeader:
+    """The header of a segment that begins behind the entry `before`, for its Raft file.
+
+    Args:
+      kept: the live segments before it, the newest last.
+      valid_end: the end of the last live frame in the newest of them.
+      ids: of the cluster, the replica and the new segment.
+    """
+    cluster_id, replica_uuid, segment_uuid = ids
+    header = SegmentHeader(
+        role=FileRole.RAFT,
+        number=number,
+        log_epoch=log_epoch,
+        cluster_id=cluster_id,
+        replica_uuid=replica_uuid,
+        segment_uuid=segment_uuid,
+        first_index=Index(before.header.index + 1),
+        first_lsn=before.header.next_lsn,
+        base_term=before.header.term,
+        base_chain=before.chain,
+        base_timestamp_ns=before.header.timestamp_ns,
+        base_cumulative_bytes=before.header.cumulative_bytes,
+    )
+    if not kept:
+        return header
+    return msgspec.structs.replace(
+        header,
+        previous_number=kept[-1].number,
+        previous_uuid=kept[-1].segment_uuid,
+        previous_first_index=kept[-1].first_index,
+        previous_valid_end=valid_end,
     )
 
 

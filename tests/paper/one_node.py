@@ -83,12 +83,17 @@ class OneNode:
         voters: Sequence[int] = (1, 2, 3),
         rows: Sequence[Row] = (),
         seed: int = 0,
+        limits_digest: int = 0,
         **state: Any,
     ) -> None:
         self.node = NodeId(node)
         self.files = Files()
         self.files.rows = list(rows)
-        self.config = RaftConfig(node=self.node, voters=tuple(NodeId(each) for each in voters))
+        self.config = RaftConfig(
+            node=self.node,
+            voters=tuple(NodeId(each) for each in voters),
+            limits_digest=limits_digest,
+        )
         self.core = RaftCore(self.config, recovered(list(rows), **state), self.files, Random(seed))
         self.now_ns = 0
         self.persist_seq = 0

@@ -21,3 +21,11 @@ def test_clocks_that_are_off_by_more_than_a_second_are_named() -> None:
     row = ROW | {"clock_skew_ms": {"1": 0, "2": 10_800_000, "3": -1_000, "4": -1_600}}
     words = trouble_of(row)
     assert words == "clocks are off (set them right): node 2 by +10800.0 s, node 4 by -1.6 s"
+
+
+def test_limits_that_differ_and_what_comes_of_it_are_named() -> None:
+    assert trouble_of(ROW | {"other_limits": [1, 3]}) == (
+        "its limits are not those of node 1, 3: compare their configurations"
+    )
+    words = trouble_of(ROW | {"other_limits": [], "counters": {"ring_too_small": 5_000_000}})
+    assert words.startswith("its payload ring takes no entry of 5000000 bytes")

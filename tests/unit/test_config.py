@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.config import Config, PortOffset, load_config, parse_config, render_config
+from logstore.config import (
+    Config,
+    PortOffset,
+    limits_digest,
+    load_config,
+    parse_config,
+    render_config,
+)
 from logstore.config_reference import render_reference
 from logstore.errors import ConfigError, InvalidRequest
 from logstore.units import parse_duration, parse_size
@@ -152,3 +159,11 @@ def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
         assert isinstance(parse_config(text), Config)
     except ConfigError as error:
         assert str(error)
+
+
+def test_limits_have_one_digest_however_they_are_written() -> None:
+    as_shipped = limits_digest(parse_config(THREE))
+    assert as_shipped == limits_digest(parse_config(THREE + '[limits]\nbatch_max = "4096KiB"\n'))
+    lower = limits_digest(parse_config(THREE + '[limits]\nbatch_max = "1MiB"\n'))
+    assert 0 not in (as_shipped, lower)
+    assert as_shipped != lower

@@ -170,7 +170,7 @@ def message_of(cls: type[Any]) -> Any:
         kind = cls.__annotations__[name]
         if name == "header":
             values.append(HEADER.pack())
-        elif (cls, name) == (peer_messages.HeartbeatReply, "clock_ns"):
+        elif cls is peer_messages.HeartbeatReply and name in ("clock_ns", "limits_digest"):
             values.append(0)
         elif name == "cluster_id":
             values.append(CLUSTER)
@@ -199,7 +199,9 @@ LATER = pack_first_lsn(0x0102030405060708)
 MESSAGES = {
     f"message {number} {cls.__name__}": message_of(cls) for number, cls in message_types().items()
 } | {
-    "message 6 HeartbeatReply with a clock": peer_messages.HeartbeatReply(1, 2, 3, 4, 5, 6),
+    "message 6 HeartbeatReply with a clock and limits": peer_messages.HeartbeatReply(
+        1, 2, 3, 4, 5, 6, 7
+    ),
     "message 9 InitStatus of a log that begins later": peer_messages.InitStatus(
         1, 2, CLUSTER, LATER
     ),

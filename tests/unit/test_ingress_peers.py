@@ -217,6 +217,22 @@ def test_a_full_ring_leaves_the_bulk_lane_unread_and_the_control_lane_goes_on():
     assert stage.ingress._ports.peer_bulk in stage.ingress.wait_on()
 
 
+def test_an_entry_that_the_ring_can_never_take_is_named_once_and_holds_up_nothing(caplog):
+    """Its leader has larger limits: silence would look like a follower that lags for ever."""
+    largest = 64 * 1024
+    stage = Stage(ring_bytes=largest)
+    stage.identify()
+    for _ in range(3):
+        stage.peer_send("peer_bulk", *append(index=1, body=bytes(largest + 8)))
+    stage.peer_send("peer_bulk", *append(index=2))
+    stage.work()
+    assert [message.append.header.index for message, _ in received(stage)] == [2]
+    assert stage.slots[Counter.RING_TOO_SMALL] == largest + 8
+    [line] = [each.getMessage() for each in caplog.records]
+    assert "raise `ring`" in line
+    assert "entry 1 of node 2" in line
+
+
 def test_a_congested_ring_to_raft_holds_the_bulk_lane(stage):
     while stage.bulk_ring.offer(bytes(50)):
         pass

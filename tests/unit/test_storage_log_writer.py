@@ -245,3 +245,33 @@ def test_cached_pages_far_behind_the_tail_are_released_in_steps(
     trial.writer.roll()
     trial.writer.release_cache()
     assert len(released) == 2
+
+
+def test_a_group_that_no_segment_here_holds_gets_a_larger_one() -> None:
+    """Entries are replicated whatever this replica's own limits say of what is admitted."""
+    trial = started()
+    trial.commit(1, [8])
+    entries = trial.group(1, [16 * SECTOR_BYTES])
+    assert trial.writer.needs_roll(entries)
+    allocated: list[str] = []
+
+    def fill_behind_the_next_pair(what: str, path: str) -> None:
+        if what == "allocate":
+            allocated.append(path)
+            if len(allocated) > len(FileRole):
+                raise DiskFull(f"{path}: no space left")
+
+    trial.disk.on_call = fill_behind_the_next_pair
+    for _ in range(3):  # a pair is opened, and it is this one that grows
+        with pytest.raises(DiskFull):
+            trial.writer.make_room(entries)
+    assert len(segment_files(trial)) == 4
+    trial.disk.on_call = None
+    trial.writer.make_room(entries)
+    assert not trial.writer.needs_roll(entries)
+    trial.finish(trial.writer.append(entries))
+    trial.commit(1, [8])
+    trial.restart()
+    assert trial.recovered.last.header.index == 3
+    assert trial.recovered.faulty == ()
+    assert LogReader(trial.disk, FOLDER).read_body(Index(2))

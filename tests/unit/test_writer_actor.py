@@ -100,6 +100,16 @@ def test_a_group_never_outgrows_a_segment_however_much_waits(born):
     ]
 
 
+def test_an_entry_of_a_peer_that_is_larger_than_a_segment_is_written_all_the_same(born):
+    """A batch_max that was lowered, or is another one there, is no limit of what is replicated."""
+    born.persist(8, 300 << 10, 8)
+    born.settle()
+    assert born.heard()[-1] == Persisted(3)
+    reader = LogReader(born.disk, born.writer._folder._station.folder)
+    assert [reader.row(index) for index in (1, 2, 3)] == born.rows[1:]
+    assert len(reader.read_body(2)) == 300 << 10
+
+
 def test_v7_the_map_generation_has_grown_before_a_roll_or_truncation_is_answered(born):
     born.persist(60 << 10, 60 << 10, 60 << 10)
     born.settle()

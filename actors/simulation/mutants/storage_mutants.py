@@ -115,8 +115,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "roll-while-a-flush-is-under-way",
         "SAFETY F6",
         f"{LOG_WORK}._begin",
-        "        return self._open_segment(self._roll)\n",
-        "        self._data_lane.start(self._roll)\n        return 1\n",
+        "        return self._open_segment(partial(self._roll, entries))\n",
+        "        self._data_lane.start(partial(self._roll, entries))\n        return 1\n",
         "a roll does not wait for the flushes before it",
     ),
     mutant(
