@@ -19,15 +19,17 @@ from actors.messages import StopReady, StopRequested
 from actors.naming import name_process
 from actors.runner import StopFlag, refuse_optimised_python, run
 from actors.station import Regions, Station
-from actors.supervisor.regions import create_nameless_counters, publish_counters
+from actors.supervisor.regions import publish_counters
 from actors.supervisor.sampler import SAMPLE_NS, ProcessSampler
 from actors.supervisor.serve import sole_supervisor
 from logstore.config import Config
+from logstore.errors import ConfigError
 from logstore.limits import COMMAND_RING_BYTES
 from logstore.model import NodeId
 from transport.command_ring import command_region_bytes, format_command_ring
-from transport.counters import open_counters
+from transport.counters import create_nameless_counters, open_counters
 from transport.doorbell import Doorbell
+from transport.errors import RegionUnavailable
 from transport.payload_ring import format_payload_ring, payload_region_bytes
 from transport.process_memory import raise_descriptor_limit
 from transport.shm import map_anonymous, require_total_store_order
@@ -72,7 +74,10 @@ def serve_single(config: Config, node: int, folder: str | Path) -> int:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     name_process(config.cluster.name, node, "single")
     with sole_supervisor(path):
-        _run_actors(config, NodeId(node), path.resolve())
+        try:
+            _run_actors(config, NodeId(node), path.resolve())
+        except RegionUnavailable as error:
+            raise ConfigError(f"no memory for the rings of node {node}: {error}") from error
     return 0
 
 

@@ -29,6 +29,7 @@ from pathlib import Path
 
 from transport.errors import CountersInvalid, RegionUnavailable
 from transport.layout import CACHE_LINE_BYTES
+from transport.shm import SHARED_MEMORY_FOLDER, create_region, map_region
 
 COUNTERS_MAGIC = int.from_bytes(b"LOGCNTR\x01", "little")
 COUNTERS_VERSION = 1
@@ -87,15 +88,8 @@ def create_counters(path: str | Path, names: Sequence[str], incarnation: int) ->
         CountersInvalid: The names cannot be told apart again, or are too many.
         RegionUnavailable: No room or no permission.
     """
-    table = "\n".join(names).encode()
-    if len(set(names)) != len(names) or any(not name or "\n" in name for name in names):
-        raise CountersInvalid("counter names must be unique, not empty and without line feeds")
-    if len(names) > COUNTERS_MAX or len(table) > NAMES_BYTES_MAX:
-        raise CountersInvalid(f"{len(names)} counters: at most {COUNTERS_MAX}, with shorter names")
-    if incarnation < 1:
-        raise CountersInvalid(f"an incarnation is at least 1, not {incarnation}")
-    start = -(-(CACHE_LINE_BYTES + len(table)) // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
-    size_bytes = start + 8 * max(len(names), 1)
+    _check_names(names, incarnation)
+    size_bytes = counters_bytes(names)
     final = Path(path)
     try:
         fd, temporary = tempfile.mkstemp(prefix=f".{final.name}-", dir=final.parent)
@@ -104,14 +98,7 @@ def create_counters(path: str | Path, names: Sequence[str], incarnation: int) ->
     try:
         os.posix_fallocate(fd, 0, size_bytes)
         region = mmap.mmap(fd, size_bytes)
-        region[CACHE_LINE_BYTES : CACHE_LINE_BYTES + len(table)] = table
-        with memoryview(region) as whole, whole.cast("Q") as slots:
-            slots[VERSION] = COUNTERS_VERSION
-            slots[INCARNATION] = incarnation
-            slots[COUNT] = len(names)
-            slots[NAMES_BYTES] = len(table)
-            slots[START] = start
-            slots[MAGIC] = COUNTERS_MAGIC
+        _format(region, names, incarnation)
         Path(temporary).replace(final)
     except OSError as error:
         Path(temporary).unlink(missing_ok=True)
@@ -122,6 +109,32 @@ def create_counters(path: str | Path, names: Sequence[str], incarnation: int) ->
     finally:
         os.close(fd)
     return CountersPage(region, str(final))
+
+
+def create_nameless_counters(
+    names: Sequence[str], incarnation: int, folder: str = SHARED_MEMORY_FOLDER
+) -> int:
+    """As `create_counters`, without a path at any time; the descriptor is the caller's.
+
+    Raises:
+        CountersInvalid: The names cannot be told apart again, or are too many.
+        RegionUnavailable: No room or no permission.
+    """
+    _check_names(names, incarnation)
+    size_bytes = counters_bytes(names)
+    fd = create_region(size_bytes, folder)
+    try:
+        with map_region(fd, size_bytes) as region:
+            _format(region, names, incarnation)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def counters_bytes(names: Sequence[str]) -> int:
+    """Size of the file that holds the counters `names`."""
+    return _start(_table(names)) + 8 * max(len(names), 1)
 
 
 def open_counters(source: str | Path | int) -> CountersPage:
@@ -146,6 +159,35 @@ def read_counters(path: str | Path) -> dict[str, int]:
         return page.values()
     finally:
         page.close()
+
+
+def _check_names(names: Sequence[str], incarnation: int) -> None:
+    if len(set(names)) != len(names) or any(not name or "\n" in name for name in names):
+        raise CountersInvalid("counter names must be unique, not empty and without line feeds")
+    if len(names) > COUNTERS_MAX or len(_table(names)) > NAMES_BYTES_MAX:
+        raise CountersInvalid(f"{len(names)} counters: at most {COUNTERS_MAX}, with shorter names")
+    if incarnation < 1:
+        raise CountersInvalid(f"an incarnation is at least 1, not {incarnation}")
+
+
+def _table(names: Sequence[str]) -> bytes:
+    return "\n".join(names).encode()
+
+
+def _start(table: bytes) -> int:
+    return -(-(CACHE_LINE_BYTES + len(table)) // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+
+
+def _format(region: mmap.mmap, names: Sequence[str], incarnation: int) -> None:
+    table = _table(names)
+    region[CACHE_LINE_BYTES : CACHE_LINE_BYTES + len(table)] = table
+    with memoryview(region) as whole, whole.cast("Q") as slots:
+        slots[VERSION] = COUNTERS_VERSION
+        slots[INCARNATION] = incarnation
+        slots[COUNT] = len(names)
+        slots[NAMES_BYTES] = len(table)
+        slots[START] = _start(table)
+        slots[MAGIC] = COUNTERS_MAGIC
 
 
 def _attach(source: str | Path | int, flags: int, access: int) -> CountersPage:

@@ -73,7 +73,8 @@ def map_region(fd: int, size_bytes: int) -> mmap.mmap:
     """Map a region made by `create_region`; the mapping outlives the descriptor.
 
     Raises:
-        RegionUnavailable: The file does not have exactly this size (touching it could be SIGBUS).
+        RegionUnavailable: The file does not have exactly this size (touching it could be SIGBUS),
+            or this process may map no more.
     """
     actual = os.fstat(fd).st_size
     if actual != size_bytes:
@@ -81,7 +82,7 @@ def map_region(fd: int, size_bytes: int) -> mmap.mmap:
             f"descriptor {fd} has {actual} bytes, {size_bytes} were expected: "
             "the processes do not agree on the settings; restart the replica"
         )
-    return mmap.mmap(fd, size_bytes)
+    return _map(fd, size_bytes)
 
 
 def room_bytes(folder: str = SHARED_MEMORY_FOLDER) -> int | None:
@@ -96,9 +97,26 @@ def region_size_bytes(fd: int) -> int:
 
 
 def map_anonymous(size_bytes: int) -> mmap.mmap:
-    """Memory of the same kind without a descriptor, for actors that share one process."""
+    """Memory of the same kind without a descriptor, for actors that share one process.
+
+    Pages are taken when they are touched: where the machine has too few, the kernel ends a process
+    then, as it does for any other memory.
+
+    Raises:
+        RegionUnavailable: This process may map no more.
+    """
     require_total_store_order()
-    return mmap.mmap(-1, size_bytes)
+    return _map(-1, size_bytes)
+
+
+def _map(fd: int, size_bytes: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(fd, size_bytes)
+    except OSError as error:
+        raise RegionUnavailable(
+            f"{size_bytes} bytes of memory cannot be mapped: {error.strerror}; raise the limit of "
+            "address space (ulimit -v), free memory, or lower ring_bytes"
+        ) from error
 
 
 def _why_not_allocated(error: OSError, size_bytes: int, folder: str) -> str:

@@ -8,8 +8,8 @@ leads to the owner's descriptor; it dangles once the owner is gone.
 from __future__ import annotations
 
 import os
-import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from actors import topology
@@ -18,7 +18,7 @@ from logstore import limits
 from logstore.config import Config
 from logstore.model import NodeId
 from transport.command_ring import command_region_bytes, create_command_ring
-from transport.counters import create_counters, open_counters
+from transport.counters import create_nameless_counters, open_counters
 from transport.doorbell import Doorbell
 from transport.errors import RegionUnavailable
 from transport.payload_ring import create_payload_ring, payload_region_bytes
@@ -50,7 +50,7 @@ class ReplicaRegions:
         self._nodes = tuple(NodeId(each) for each in config.node_ids())
         _check_room(config, node, folder)
         self._processes = (topology.SUPERVISOR, *topology.processes(node, self._nodes))
-        with ExitStack() as undo:
+        with _telling_need(config, node), ExitStack() as undo:
             self.rings: dict[str, int] = {}
             for name in topology.rings(node, self._nodes):
                 fd = create_command_ring(
@@ -63,7 +63,7 @@ class ReplicaRegions:
             )
             undo.callback(os.close, self.payload)
             self.counters = create_nameless_counters(
-                topology.counter_names(node, self._nodes), incarnation
+                topology.counter_names(node, self._nodes), incarnation, folder
             )
             undo.callback(os.close, self.counters)
             self.bells: dict[str, Doorbell] = {}
@@ -125,12 +125,17 @@ def _check_room(config: Config, node: NodeId, folder: str) -> None:
         )
 
 
-def create_nameless_counters(names: tuple[str, ...], incarnation: int) -> int:
-    """A descriptor of a counters file that has no name any more."""
-    with tempfile.TemporaryDirectory(prefix="logstore-", dir=SHARED_MEMORY_FOLDER) as folder:
-        path = Path(folder) / "counters"
-        create_counters(path, names, incarnation).close()
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+@contextmanager
+def _telling_need(config: Config, node: NodeId) -> Iterator[None]:
+    """There was room, and somebody else was faster: several replicas may start at once."""
+    try:
+        yield
+    except RegionUnavailable as error:
+        needed_mib = (shared_memory_bytes(config, node) + _COUNTERS_BYTES) / limits.MIB
+        raise RegionUnavailable(
+            f"node {node} needs {needed_mib:.1f} MiB of shared memory, and there was no more room "
+            f"amid that: {error}"
+        ) from error
 
 
 def publish_counters(folder: Path, counters: int) -> None:

@@ -85,8 +85,8 @@ class Supervisor:
 
     def run(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> int:
         """Run until done; returns the exit status: 0 stopped, 70 crash loop, 78 refused."""
-        self._start_incarnation(monotonic_ns())
         try:
+            self._start_incarnation(monotonic_ns())
             while self._phase is not Phase.DONE:
                 ready = self._wait(monotonic_ns())
                 self._on_wake(ready, monotonic_ns())

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from actors import single
 from actors.supervisor import regions as regions_module
 from actors.supervisor.regions import ReplicaRegions, shared_memory_bytes
 from actors.supervisor.replica import Replica
 from actors.supervisor.sampler import ProcessSampler
+from logstore.cli.exit_status import ExitStatus
 from logstore.config import parse_config
+from logstore.errors import ConfigError
 from logstore.limits import MIB
 from tests.unit.supervisor_stage import CONFIG, NODE
+from tests.unit.test_supervisor_processes import Stage
 from transport.errors import RegionUnavailable
+from transport.shm import SHARED_MEMORY_FOLDER
 
 CONFIGURED = parse_config(CONFIG)
+# One incarnation fits, and half of the next one.
+TMPFS_BYTES = shared_memory_bytes(CONFIGURED, NODE) * 3 // 2
 
 
 def descriptors() -> set[str]:
@@ -76,3 +89,88 @@ def test_what_fails_half_way_leaves_nothing_behind(
 def test_a_tmpfs_without_a_bound_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regions_module, "room_bytes", lambda _folder: None)
     ReplicaRegions(CONFIGURED, NODE, incarnation=1).close()
+
+
+@pytest.mark.parametrize("made", [0, 3, 12])  # 11 rings of commands, one of payloads, the counters
+def test_where_somebody_was_faster_the_need_is_told_and_no_name_was_ever_there(
+    made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocate, sizes = os.posix_fallocate, list[int]()
+
+    def allocate_some(fd: int, offset: int, size_bytes: int) -> None:
+        assert os.listdir(folder) == []
+        if len(sizes) == made:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sizes.append(size_bytes)
+        allocate(fd, offset, size_bytes)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate_some)
+    opened = descriptors()
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY_FOLDER) as folder:
+        with pytest.raises(RegionUnavailable, match=r"node 1 needs 2[0-9.]+ MiB .* has no room"):
+            ReplicaRegions(CONFIGURED, NODE, incarnation=1, folder=folder)
+        assert os.listdir(folder) == []
+    assert len(sizes) == made
+    assert descriptors() == opened
+
+
+def test_single_mode_names_the_memory_that_it_may_not_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more(_fd: int, _size_bytes: int) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("transport.shm.mmap.mmap", no_more)
+    monkeypatch.setattr(single, "name_process", lambda *_: None)
+    with pytest.raises(ConfigError, match=r"rings of node 1: .*Cannot allocate.* raise the limit"):
+        single.serve_single(CONFIGURED, NODE, tmp_path)
+
+
+@pytest.fixture
+def small_shm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is started has a small /dev/shm of its own, in a mount namespace."""
+    script = f'mount -t tmpfs -o size={TMPFS_BYTES} tmpfs {SHARED_MEMORY_FOLDER} && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", script, "sh"]
+    if os.geteuid() or subprocess.run([*command, "true"], capture_output=True).returncode:
+        pytest.skip("a small /dev/shm needs root and unshare(1)")
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda args, **rest: popen([*command, *args], **rest))
+
+
+@pytest.mark.slow
+def test_a_restart_takes_no_shared_memory_twice(tmp_path: Path, small_shm: None) -> None:
+    stage = Stage(tmp_path)
+    try:
+        before = stage.wait_started()
+        os.kill(before["raft"][0], signal.SIGKILL)
+        after = stage.wait_started()
+        assert after["raft"][1] == before["raft"][1] + 1
+        stage.process.send_signal(signal.SIGTERM)
+        status, log = stage.finish()
+    finally:
+        stage.close()
+    assert status == 0, log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_single", [False, True])
+def test_serve_names_too_little_shared_memory_in_one_line(
+    tmp_path: Path, small_shm: None, is_single: bool
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(CONFIG.replace("16MiB", "64MiB"))
+    serve = [sys.executable, "-m", "logstore.cli.main", "serve", "--config", str(path)]
+    filled: list[str] = []
+    if is_single:
+        path.write_text(path.read_text() + 'mode = "single"\n')
+        fill = f'head -c 99M /dev/zero > {SHARED_MEMORY_FOLDER}/full 2> /dev/null; exec "$@"'
+        filled = ["sh", "-c", fill, "sh"]
+    with subprocess.Popen(
+        [*filled, *serve, "--node", "1", "--dir", str(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == ExitStatus.USAGE, errors
+    assert re.fullmatch(r"error: [^\n]*/dev/shm[^\n]* enlarge that tmpfs[^\n]*\n", errors), errors
