@@ -231,7 +231,7 @@ class LogWork:
             self._slots[Counter.DISK_FULL] = int(self._is_full)
             self._answer(DiskFullChanged(self._is_full))
             _log.warning("%s", FULL if self._is_full else NO_LONGER_FULL)
-        if not log.needs_spare:
+        if not log.needs_spare and not log.is_disk_full:
             self._full_until_ns = 0
             if log.has_torn_tail and not self._data_lane.is_busy:
                 # what a start without space left undone

@@ -142,8 +142,9 @@ class LogWriter:
             self.roll()
         pair, end = self._current(), self._end_with(entries)
         if end > pair.data_capacity:
+            self.is_disk_full = True  # unless the next line returns
             self._disk.allocate(pair.data, end)
-            pair.data_capacity = end
+            pair.data_capacity, self.is_disk_full = end, False
 
     def _end_with(self, entries: Sequence[EntryToWrite]) -> int:
         start = aligned(self._data_end, self._options.sector_bytes)

@@ -183,6 +183,35 @@ def test_a_full_disk_keeps_the_queue_is_reported_and_ends_when_space_appears(bor
     assert [reader.row(index) for index in range(1, 10)] == born.rows[1:]
 
 
+def test_an_entry_larger_than_a_segment_waits_for_space_while_there_is_some_for_segments(born):
+    """A spare is no reason to try again at once: it does not hold the entry either."""
+    allocated, refused = [], []
+
+    def refuse_to_grow(what, path):
+        if what == "allocate" and path in allocated:
+            refused.append(path)
+            raise DiskFull(f"{path}: no space left")
+        if what == "allocate":
+            allocated.append(path)
+
+    born.persist(8)
+    born.settle()
+    folder = born.writer._folder._station.folder
+    allocated += [f"{folder}/{each}" for each in born.disk.list_folder(folder)]
+    born.disk.on_call = refuse_to_grow
+    born.persist(600 << 10, 8)
+    for _ in range(3):
+        born.settle()
+        born.stage.now_ns = born.writer.next_timer_ns()
+    born.settle()
+    assert not born.stage.is_busy_loop(born.writer)
+    assert len(refused) <= 4
+    assert sorted_by_lane(born)[-1] == DiskFullChanged(True)
+    empty(born)
+    born.settle()
+    assert sorted_by_lane(born) == [Persisted(2), Persisted(3), DiskFullChanged(False)]
+
+
 def test_a_truncation_without_space_stays_queued_before_what_follows_it(born):
     fill(born)
     born.persist(8, 8, 8)
