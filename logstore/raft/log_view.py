@@ -136,6 +136,11 @@ class EntryLog:
         row = self.row(index)
         return None if row is None else Position.after(row)
 
+    def position_in_memory(self, index: Index) -> Position | None:
+        """As `position`, without a look at the files; None: they have it, or nobody."""
+        is_known = index >= self._rows_first or index in (self.start.index, self.last.index)
+        return self.position(index) if is_known else None
+
     def recent_position(self, index: Index) -> Position:
         """The position after an `index` whose row must be in memory: one appended by this
         incarnation."""

@@ -17,7 +17,7 @@ class Progress:
 
     peer: NodeId
     match: Index
-    known: Position  # the newest readable position at or below match: what heartbeats carry
+    known: Position  # the newest position at or below match that was in memory: for heartbeats
     heard_ns: int
     advanced_ns: int
     boot: int | None = None

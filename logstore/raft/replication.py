@@ -259,9 +259,10 @@ def _begin_stream(state: State, peer: NodeId, next_index: Index) -> None:
 
 
 def _send_heartbeat(state: State, progress: Progress, *, round_: int) -> None:
-    """The prev tuple is the newest readable one that the peer is known to hold."""
+    """The prev tuple is the newest one in memory that the peer is known to hold: no heartbeat waits
+    for a disk. What a peer far behind holds, the appends of its stream verify."""
     if progress.known.index != progress.match:
-        progress.known = state.log.position(progress.match) or progress.known
+        progress.known = state.log.position_in_memory(progress.match) or progress.known
     known = progress.known
     progress.commit_told = state.commit
     prev = (known.index, known.term, known.next_lsn, known.chain)

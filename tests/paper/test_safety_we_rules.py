@@ -218,9 +218,9 @@ def test_w8_heartbeats_carry_the_prev_tuple_at_the_peers_match() -> None:
     rows = rows_of([1, 1, 1])
     node = OneNode(rows=rows, term=1)
     node.lead()
-    node.hear_match(2, 2)
+    node.hear_match(2, 3)
     beats = dict(sent(node.tick(50), Heartbeat))
-    assert (beats[2].prev_index, beats[2].prev_chain) == (2, rows[1].chain)
+    assert (beats[2].prev_index, beats[2].prev_chain) == (3, rows[2].chain)
     assert beats[3].prev_index == 0
 
 
