@@ -8,6 +8,7 @@ proposes them is `admission`'s.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 from logstore import limits
 from logstore.format.session_entries import ExpireEntry
@@ -42,20 +43,20 @@ class Expiry:
         self._found.clear()
         self._nameless.clear()
 
-    def due(self, table: SessionTable, committed_ns: int, count_max: int) -> list[ExpireEntry]:
-        """At most so many sessions that were idle for too long by now, named ones or not."""
+    def due(self, table: SessionTable, committed_ns: int, count_max: int) -> Iterator[ExpireEntry]:
+        """At most so many sessions that were idle for too long by now, named ones or not. Each is
+        found once the one before has been given up: its name may be the last that can be kept."""
         before_ns = committed_ns - self._expiry_ns
         if not self._found and committed_ns >= self._look_ns:
             self._look_ns = committed_ns + max(1, self._expiry_ns // _LOOKS)
             self._found = [
                 each.producer_id for each in table.sessions() if _is_idle(each, before_ns)
             ]
-        due: list[ExpireEntry] = []
-        while self._found and len(due) < count_max:
+        while self._found and count_max:
             session = table.get(self._found.pop())
             if session is not None and _is_idle(session, before_ns) and table.can_expire(session):
-                due.append(_entry_of(session))
-        return due
+                count_max -= 1
+                yield _entry_of(session)
 
     def idlest_nameless(self, table: SessionTable, now_ns: int) -> ExpireEntry | None:
         """The nameless session that was idle longest, at least a minute.

@@ -93,6 +93,15 @@ def test_a_session_that_is_being_opened_again_is_not_given_up(stage):
     assert client.answer().producer_epoch == 2
 
 
+def test_no_more_names_are_kept_than_may_be(stage, monkeypatch):
+    monkeypatch.setattr(limits, "KEPT_NAMES_MAX", 2)
+    busy = stage.producer()
+    for number in range(6):
+        stage.producer(mode=MONOTONE, name=b"idle %d" % number)
+    assert used_by(stage, busy, days=8).count(EntryKind.EXPIRE) == 2
+    assert stage.ingress.admission.table.kept_count == 2
+
+
 def test_openings_that_are_refused_do_not_look_at_every_session_each(stage, monkeypatch):
     """At 12,288 sessions a look takes milliseconds, and 64 requests are answered in a row."""
     monkeypatch.setattr(limits, "SESSIONS_MAX", 3)
