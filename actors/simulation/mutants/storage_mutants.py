@@ -146,6 +146,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    disk.sync_folder(folder)\n",
         "",
         "the names of a new segment vanish in a power cut",
+        Edit(f"{SEGMENT}:prepare_pair", "    disk.sync_folder(folder)\n", ""),
     ),
     mutant(
         "valid-end-of-an-empty-segment",
