@@ -21,7 +21,7 @@ from actors.runner import StopFlag, refuse_optimised_python, run
 from actors.station import Regions, Station
 from actors.supervisor.regions import publish_counters
 from actors.supervisor.sampler import SAMPLE_NS, ProcessSampler
-from actors.supervisor.serve import sole_supervisor
+from actors.supervisor.serve import prepare_folder, sole_supervisor
 from logstore.config import Config
 from logstore.errors import ConfigError
 from logstore.limits import COMMAND_RING_BYTES
@@ -70,12 +70,12 @@ def serve_single(config: Config, node: int, folder: str | Path) -> int:
     raise_descriptor_limit()
     require_total_store_order()
     config.node(node)
-    path = Path(folder)
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    is_new = not Path(folder).exists()
+    path = prepare_folder(Path(folder))
     name_process(config.cluster.name, node, "single")
-    with sole_supervisor(path):
+    with sole_supervisor(path, is_new=is_new):
         try:
-            _run_actors(config, NodeId(node), path.resolve())
+            _run_actors(config, NodeId(node), path)
         except RegionUnavailable as error:
             raise ConfigError(f"no memory for the rings of node {node}: {error}") from error
     return 0

@@ -27,6 +27,7 @@ from logstore.settings import (
     RaftSettings,
     StorageSettings,
 )
+from logstore.units import DURATION_UNITS, SIZE_UNITS
 
 __all__ = [
     "Config",
@@ -126,6 +127,9 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 }
 
 
+_WHOLLY_DEFAULTED = ("raft", "storage", "limits", "process")
+
+
 def _explain(message: str) -> str:
     """A decoder's message as `key: reason`, with the keys there are where one is unknown."""
     match = _MSGSPEC_MESSAGE.fullmatch(message)
@@ -136,4 +140,17 @@ def _explain(message: str) -> str:
         return f"{prefix}{unknown[1]}: unknown key; the keys here are {known}"
     if missing := _MISSING_FIELD.fullmatch(reason):
         return f"{prefix}{missing[1]}: is missing; add it"
+    if example := _example_of(path) if reason.startswith("Expected `str`") else "":
+        return f"{path}: {reason}; write it in quotes, {example}"
     return f"{path}: {reason}" if path else reason
+
+
+def _example_of(path: str) -> str:
+    """How a setting that is a text looks, by its default; empty if it has none."""
+    table, _, key = path.partition(".")
+    default = getattr(_TABLES[table](), key, None) if table in _WHOLLY_DEFAULTED else None
+    if not isinstance(default, str):
+        return ""
+    unit = default.lstrip("0123456789")
+    kind = "a size " if unit in SIZE_UNITS else "a duration " if unit in DURATION_UNITS else ""
+    return f'{kind}such as "{default}"'

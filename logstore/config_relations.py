@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from logstore import limits
 from logstore.errors import ConfigError
 from logstore.settings import PORTS_PER_NODE, PROCESS_NAMES, Config, NodeSettings
+from logstore.units import size_words
 
 RING_ALIGNMENT_BYTES = 64 << 10
 # Below this a heartbeat and its answer cost more than they tell; above it nobody notices a death.
@@ -48,6 +49,11 @@ def _require(holds: bool, key: str, reason: str) -> None:
 
 def _require_between(value: int, low: int, high: int, key: str) -> None:
     _require(low <= value <= high, key, f"is {value}; it must be between {low} and {high}")
+
+
+def _require_size(value: int, low: int, high: int, key: str) -> None:
+    reason = f"must be between {size_words(low)} and {size_words(high)}"
+    _require(low <= value <= high, key, f"is {size_words(value)}; it {reason}")
 
 
 def _check_nodes(config: Config) -> None:
@@ -128,17 +134,20 @@ def _check_raft(config: Config) -> None:
 
 def _check_limits(config: Config) -> None:
     bounds = config.limits
-    _require_between(bounds.batch_max_bytes, 4_096, limits.BATCH_WALL_BYTES, "limits.batch_max")
-    _require_between(bounds.group_max_bytes, 4_096, limits.FLUSH_MAX_BYTES, "limits.group_max")
-    _require_between(
-        bounds.bulk_window_bytes,
-        max(bounds.batch_max_bytes, bounds.group_max_bytes),
-        1 << 30,
+    _require_size(bounds.batch_max_bytes, 4_096, limits.BATCH_WALL_BYTES, "limits.batch_max")
+    _require_size(bounds.group_max_bytes, 4_096, limits.FLUSH_MAX_BYTES, "limits.group_max")
+    largest = max(bounds.batch_max_bytes, bounds.group_max_bytes)
+    _require(
+        bounds.bulk_window_bytes >= largest,
         "limits.bulk_window",
+        f"is {bounds.bulk_window}, less than the larger of batch_max ({bounds.batch_max}) and "
+        f"group_max ({bounds.group_max}); raise limits.bulk_window to at least "
+        f"{size_words(largest)}",
     )
+    _require_size(bounds.bulk_window_bytes, largest, 1 << 30, "limits.bulk_window")
     _require_between(bounds.groups_in_flight, 1, 1_024, "limits.groups_in_flight")
-    _require_between(bounds.fetch_max_bytes, 4_096, limits.FETCH_MAX_BYTES, "limits.fetch_max")
-    _require_between(
+    _require_size(bounds.fetch_max_bytes, 4_096, limits.FETCH_MAX_BYTES, "limits.fetch_max")
+    _require_size(
         bounds.session_window_bytes, bounds.batch_max_bytes, 1 << 30, "limits.session_window"
     )
     _require(
@@ -165,7 +174,7 @@ def _check_ring(config: Config) -> None:
     _require(
         bounds.ring_bytes >= needed,
         "limits.ring",
-        f"is {bounds.ring}; with {peers} peers it must be at least {needed} bytes "
+        f"is {bounds.ring}; with {peers} peers it must be at least {size_words(needed)} "
         "(4 of the larger of batch_max and group_max, a bulk_window a peer, a message); "
         "raise it or lower bulk_window",
     )
@@ -184,7 +193,7 @@ def _check_storage(config: Config) -> None:
     _require(
         smallest <= segment_bytes <= 64 << 30,
         "storage.segment",
-        f"is {config.storage.segment}; it must be at least {smallest} bytes, "
+        f"is {config.storage.segment}; it must be at least {size_words(smallest)}, "
         f"{BATCHES_PER_SEGMENT_MIN} of the larger of batch_max and group_max, and at most 64GiB",
     )
     _require_between(

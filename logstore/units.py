@@ -56,6 +56,13 @@ def parse_duration(text: str, *, key: str) -> int:
     return _parse(text, DURATION_UNITS, key=key, example="100ms")
 
 
+def size_words(size_bytes: int) -> str:
+    """A size as an operator writes it, exactly, in the largest binary unit that divides it."""
+    units = [name for name in ("GiB", "MiB", "KiB") if size_bytes % SIZE_UNITS[name] == 0]
+    unit = units[0] if size_bytes and units else "B"
+    return f"{size_bytes // SIZE_UNITS[unit]}{unit}"
+
+
 def _parse(text: str, units: dict[str, int], *, key: str, example: str) -> int:
     advice = f'write a number and one of {", ".join(units)}, such as "{example}"'
     match = _QUANTITY.fullmatch(text.strip())

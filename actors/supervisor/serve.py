@@ -22,7 +22,7 @@ from actors.supervisor.placement import check_cpus, cpus_of
 from actors.supervisor.signals import StopSignals
 from actors.supervisor.supervisor import Supervisor
 from logstore.config import Config, PortOffset
-from logstore.errors import ConfigError, FolderInUse, FolderRefused
+from logstore.errors import ConfigError, FolderInUse, FolderRefused, LogStoreError
 from logstore.model import NodeId
 from transport.errors import RegionUnavailable
 from transport.process_memory import raise_descriptor_limit
@@ -48,13 +48,14 @@ def serve_processes(config: Config, node: int, folder: str | Path) -> int:
     settings = config.node(node)
     node_id = NodeId(node)
     check_cpus(config, node_id, psutil.Process().cpu_affinity())
-    path = _prepare_folder(Path(folder))
+    is_new = not Path(folder).exists()
+    path = prepare_folder(Path(folder))
     _lead_own_group()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     name_process(config.cluster.name, node, topology.SUPERVISOR)
     if cpus := cpus_of(config, node_id, topology.SUPERVISOR):
         psutil.Process().cpu_affinity(cpus)
-    with sole_supervisor(path), StopSignals() as signals:
+    with sole_supervisor(path, is_new=is_new), StopSignals() as signals:
         metrics: HttpListener | None = None
         supervisor: Supervisor | None = None
         if config.process.metrics:
@@ -82,7 +83,7 @@ def serve_processes(config: Config, node: int, folder: str | Path) -> int:
                 metrics.close()
 
 
-def _prepare_folder(folder: Path) -> Path:
+def prepare_folder(folder: Path) -> Path:
     """The data folder, made for this user alone; absolute, since children may start elsewhere."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -94,16 +95,29 @@ def _prepare_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def sole_supervisor(folder: Path) -> Iterator[None]:
+def sole_supervisor(folder: Path, *, is_new: bool = False) -> Iterator[None]:
     """Hold `folder` against a second supervisor, which would only die of the writer's lock (M2)
     after it has pointed inspectors at itself.
 
+    Args:
+        folder: the data folder.
+        is_new: made by this call, so removed again if the replica is refused before it wrote there.
+
     Raises:
         FolderInUse: another supervisor runs this folder.
+        FolderRefused: the lock's file cannot be made.
     """
-    descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise FolderRefused(
+            f"{folder}: its {LOCK_NAME} cannot be made: {error.strerror}; free some space, make "
+            "the folder writable, or name another one"
+        ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(descriptor).st_nlink:  # removed by who held it, with the folder
+            raise BlockingIOError
     except BlockingIOError as error:
         os.close(descriptor)
         raise FolderInUse(
@@ -111,6 +125,11 @@ def sole_supervisor(folder: Path) -> Iterator[None]:
         ) from error
     try:
         yield
+    except LogStoreError:
+        if is_new and [path.name for path in folder.iterdir()] == [LOCK_NAME]:
+            (folder / LOCK_NAME).unlink()
+            folder.rmdir()
+        raise
     finally:
         os.close(descriptor)
 

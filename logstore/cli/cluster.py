@@ -15,6 +15,7 @@ from logstore.cli.cluster_folder import (
     foreign_ports,
     initialize,
     read_state,
+    standings,
     wait_for_leader,
 )
 from logstore.cli.exit_status import ExitStatus
@@ -42,7 +43,7 @@ def cluster() -> None:
     """Start, stop and look at a cluster whose replicas all run on this machine."""
 
 
-@cluster.command("up")
+@cluster.command("up", short_help="Start what does not run, and wait for a leader.")
 @click.option(
     "--config",
     "config_path",
@@ -69,10 +70,9 @@ def up(config_path: Path | None, folder: Path, timeout_s: float, first_lsn: int 
     if first_lsn is not None:
         initialize(state, first_lsn, timeout_s)
     leader = wait_for_leader(state, timeout_s)
+    words = standings(state, leader)
     for row in state.nodes:
-        role = "leads" if row.node == leader else "follows"
-        role = "waits for `logstore init`" if leader == NOT_FORMED else role
-        click.echo(f"node {row.node} {role}, pid {row.pid}, {row.dir}")
+        click.echo(f"node {row.node} {words[row.node]}, pid {row.pid}, {row.dir}")
     endpoints = ",".join(state.endpoints)
     click.echo(f"endpoints: {endpoints}")
     if leader == NOT_FORMED:

@@ -13,7 +13,7 @@ import fcntl
 import os
 import select
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,12 +30,14 @@ from logstore.cli.replica_process import (
     start_replica,
     wait_gone,
 )
-from logstore.cli.trouble import trouble_of
+from logstore.cli.trouble import standing_of, troubles_of
 from logstore.client.client import LogClient
 from logstore.client.clock import monotonic_ns, seconds_from_now
+from logstore.client.status import UNREACHABLE
 from logstore.config import Config, load_config, render_config
 from logstore.errors import (
     ConfigError,
+    FolderRefused,
     InvalidRequest,
     LogStoreError,
     NoQuorum,
@@ -55,6 +57,8 @@ STOP_TIMEOUT_S = 20.0
 STOP_NOTICE_S = 2.0
 # How often a wait for a leader looks whether a replica has given up meanwhile.
 LOOK_S = 2.0
+# How long the others may take to answer once a leader serves.
+OTHERS_S = 3.0
 # The children of a replica that was killed a moment ago still have its ports.
 PORTS_TIMEOUT_S = 2.0
 LOOK_MS = 50
@@ -117,6 +121,8 @@ def locked(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(descriptor).st_nlink:  # removed by who held it, with the folder
+            raise BlockingIOError
         yield
     except BlockingIOError as error:
         raise Overloaded(f"another cluster command works in {folder}: wait for it") from error
@@ -134,33 +140,61 @@ def bring_up(folder: Path, config_path: Path | None, *, first_lsn: int | None) -
         ConfigError: the config does not hold.
         InvalidRequest: replicas of another config run in this folder, or a port that a replica
             needs is in use.
+        FolderRefused: nothing can be written there.
         Overloaded: another command is at work there.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(folder):
-        before = read_state(folder)
-        running = {row.node: row for row in before.nodes if is_alive(row)} if before else {}
-        path = _choose_config(folder, config_path, before, auto_init=first_lsn is None)
-        if before and running and before.config != str(path):
-            raise InvalidRequest(
-                f"replicas of {before.config} run in {folder}: `logstore cluster down` first, or "
-                "name another folder"
-            )
-        config = load_config(path)
-        if first_lsn is not None and config.cluster.auto_init:
-            raise InvalidRequest(
-                f"a cluster of {path} forms itself, with a log that begins at LSN 1: set "
-                "`auto_init = false` there, or name a new folder"
-            )
-        _require_free_ports(config, [node for node in config.node_ids() if node not in running])
-        rows = [
-            running.get(node)
-            or start_replica(path, node, folder / f"node-{node}", dies_with_us=False)
-            for node in config.node_ids()
-        ]
-        state = ClusterState(endpoints_of(config), str(path), rows)
-        write_state(folder, state)
-        return state
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with locked(folder):
+            try:
+                return _start_missing(folder, config_path, first_lsn=first_lsn)
+            except (LogStoreError, OSError):
+                if is_new:
+                    _remove_unused(folder)
+                raise
+    except OSError as error:
+        raise FolderRefused(
+            f"{error.filename or folder}: {error.strerror}: free some space there, make it "
+            "writable, or name another folder with --dir"
+        ) from error
+
+
+def _remove_unused(folder: Path) -> None:
+    """Leave nothing of a folder that was made for replicas of which none was started."""
+    ours = {LOCK_NAME, CONFIG_NAME, Path(CONFIG_NAME).with_suffix(".new").name}
+    if {path.name for path in folder.iterdir()} <= ours:
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+
+
+def _start_missing(
+    folder: Path, config_path: Path | None, *, first_lsn: int | None
+) -> ClusterState:
+    """`bring_up`, under the folder's lock."""
+    before = read_state(folder)
+    running = {row.node: row for row in before.nodes if is_alive(row)} if before else {}
+    path = _choose_config(folder, config_path, before, auto_init=first_lsn is None)
+    if before and running and before.config != str(path):
+        raise InvalidRequest(
+            f"replicas of {before.config} run in {folder}: `logstore cluster down` first, or "
+            "name another folder"
+        )
+    config = load_config(path)
+    if first_lsn is not None and config.cluster.auto_init:
+        raise InvalidRequest(
+            f"a cluster of {path} forms itself, with a log that begins at LSN 1: set "
+            "`auto_init = false` there, or name a new folder"
+        )
+    _require_free_ports(config, [node for node in config.node_ids() if node not in running])
+    rows = [
+        running.get(node) or start_replica(path, node, folder / f"node-{node}", dies_with_us=False)
+        for node in config.node_ids()
+    ]
+    state = ClusterState(endpoints_of(config), str(path), rows)
+    write_state(folder, state)
+    return state
 
 
 def initialize(state: ClusterState, first_lsn: int, timeout_s: float) -> None:
@@ -217,14 +251,25 @@ def _ask(
             if isinstance(error, InvalidRequest):
                 raise
             if monotonic_ns() >= deadline_ns:
-                if why := _troubles(status):
+                if why := troubles_of(status):
                     raise NoQuorum(f"the cluster did not serve in time: {why}") from error
                 raise
 
 
-def _troubles(status: dict[str, Any]) -> str:
-    rows = ((row["node"], trouble_of(row)) for row in status["nodes"])
-    return "; ".join(f"node {node}: {trouble}" for node, trouble in rows if trouble)
+def standings(state: ClusterState, leader: int, *, timeout_s: float = OTHERS_S) -> dict[int, str]:
+    """What each replica of the folder does, in words that follow its name."""
+    if leader == NOT_FORMED:
+        return {row.node: "waits for `logstore init`" for row in state.nodes}
+    words = {row.node: "does not answer" for row in state.nodes}
+
+    def look(_: LogClient, status: dict[str, Any]) -> None:
+        words.update({row["node"]: standing_of(row, leader) for row in status["nodes"]})
+        if any(row["role"] == UNREACHABLE for row in status["nodes"]):
+            raise NotReady("not all replicas answer yet")
+
+    with suppress(LogStoreError):
+        _ask(state, timeout_s, look)
+    return words
 
 
 def refuse_strangers(state: ClusterState, status: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from logstore.client.admin import Watermarks
 from logstore.client.client import LogClient, connect
 from logstore.client.consumer import TIMESTAMP_MAX_NS, AtTime
 from logstore.client.records import RecordBatch
-from logstore.errors import OutOfRange, Unreachable
+from logstore.errors import NoQuorum, OutOfRange, Unreachable
 
 Write = Callable[[IO[bytes], RecordBatch], None]
 LSN_LIMIT = (1 << 64) - 2
@@ -139,7 +139,7 @@ def _consume_bounded(
     write: Write,
 ) -> None:
     """Read from the start to `to_lsn`, or to the leader's commit LSN of now."""
-    end_lsn = client.admin.commit_lsn() if to_lsn is None else to_lsn
+    end_lsn = _end_of_log(client) if to_lsn is None else to_lsn
     try:
         marks = client.admin.watermarks(replica=replica, min_lsn=end_lsn)
     except Unreachable as error:
@@ -164,6 +164,16 @@ def _consume_bounded(
     batches = client.read(first_lsn, end_lsn, replica=replica, min_lsn=end_lsn)
     with Bar("reading", None) as bar:
         _copy(batches, path, write, is_live=False, bar=bar)
+
+
+def _end_of_log(client: LogClient) -> int:
+    try:
+        return client.admin.commit_lsn()
+    except NoQuorum as error:
+        raise NoQuorum(
+            f"{error}; only a leader knows where the log ends: --to LSN reads up to there from any "
+            "replica"
+        ) from error
 
 
 def _first_lsn(

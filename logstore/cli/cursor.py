@@ -7,11 +7,16 @@ import sys
 import click
 import msgspec
 from rich.table import Table
+from rich.text import Text
 
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import endpoint_option, json_option, timeout_option
-from logstore.cli.output import Terminal, say, write_json
-from logstore.client.client import connect
+from logstore.cli.output import Terminal, printable, say, write_json
+from logstore.client.client import LogClient, connect
+from logstore.errors import LogStoreError
+
+# The cursor is set by then: what is said of it beside that may not take long.
+END_TIMEOUT_S = 1.0
 
 _expect_option = click.option(
     "--expect",
@@ -53,11 +58,23 @@ def set_(
     """
     with connect(endpoints, timeout=timeout_s) as client:
         before = client.admin.set_cursor(name, lsn, hold=hold, expected_lsn=expected_lsn)
+        end_lsn = _end_of_log(client)
     if json_path is not None:
         document = {"name": name, "lsn": lsn, "hold": hold, "previous_lsn": before}
         write_json(document, json_path)
     else:
-        say(f"{name} stands at LSN {lsn}, {f'before at {before}' if before else 'a new cursor'}")
+        where = f"before at {before}" if before else "a new cursor"
+        say(f"{printable(name)} stands at LSN {lsn}, {where}")
+    if end_lsn is not None and lsn > end_lsn + 1:
+        say(f"LSN {lsn} is not in the log yet, which ends at {end_lsn}")
+
+
+def _end_of_log(client: LogClient) -> int | None:
+    """None: nobody says so now."""
+    try:
+        return client.admin.commit_lsn(timeout=END_TIMEOUT_S)
+    except LogStoreError:
+        return None
 
 
 @cursor.command("list")
@@ -73,7 +90,7 @@ def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
         return
     table = Table("cursor", "LSN", "hold")
     for each in found:
-        table.add_row(each.name, str(each.lsn), "yes" if each.hold else "no")
+        table.add_row(Text(printable(each.name)), str(each.lsn), "yes" if each.hold else "no")
     Terminal().print(table)
 
 
@@ -96,7 +113,7 @@ def delete(
     if json_path is not None:
         write_json({"name": name, "previous_lsn": before}, json_path)
     elif before:
-        say(f"{name} is deleted, it stood at LSN {before}")
+        say(f"{printable(name)} is deleted, it stood at LSN {before}")
     if not before:
-        say(f"there is no cursor {name}")
+        say(f"there is no cursor {printable(name)}")
         sys.exit(ExitStatus.NO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 import sys
 from collections.abc import Iterable
 
@@ -11,7 +12,7 @@ import msgspec
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import json_option
 from logstore.cli.output import STDOUT, open_output, write_json
-from logstore.errors import FormatError
+from logstore.errors import InvalidRequest
 from logstore.storage.disk import RealDisk
 from logstore.storage.inspect import InspectRow, inspect_meta, inspect_records, inspect_segment
 from transport.counters import read_counters
@@ -52,14 +53,19 @@ def record(path: str, json_path: str | None) -> None:
 
 
 @inspect.command()
-@_path
+@click.argument("path", type=click.Path(dir_okay=False))
 @json_option
 def counters(path: str, json_path: str | None) -> None:
     """The counters of a running replica."""
+    if os.path.islink(path) and not os.path.exists(path):
+        raise InvalidRequest(f"{path}: its replica does not run: only a running one has counters")
     try:
         values = read_counters(path)
     except CountersInvalid as error:
-        raise FormatError(str(error)) from error
+        raise InvalidRequest(
+            f"{path} is no counters file of a running replica ({error}): name `counters` in the "
+            "folder of one"
+        ) from error
     if json_path is not None:
         write_json(values, json_path)
     else:

@@ -99,8 +99,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitStatus.DONE
     except OSError as error:  # of what was opened by name, the name is told
         _discard_output()
-        print(f"error: {error}", file=sys.stderr)
-        return ExitStatus.NO if error.filename is None else ExitStatus.USAGE
+        if error.filename is not None:
+            print(f"error: {error}", file=sys.stderr)
+            return ExitStatus.USAGE
+        reason = error.strerror or error
+        print(f"error: the output cannot be written: {reason}", file=sys.stderr)
+        return ExitStatus.NO
 
 
 def _run(arguments: Sequence[str] | None) -> int:

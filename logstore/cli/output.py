@@ -62,6 +62,14 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def printable(name: str) -> str:
+    """A name that somebody chose, its control characters escaped: they would move the cursor of
+    the reader's terminal, or recolour it."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in name
+    )
+
+
 class Terminal(Console):
     """A console to which a broken pipe is an error like any other: rich ends the process with 1."""
 

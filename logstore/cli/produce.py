@@ -19,17 +19,27 @@ from logstore.cli.interrupts import InterruptibleSource, Interrupts, Terminated
 from logstore.cli.lines import read_lines
 from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import Bar, say, write_json
+from logstore.cli.trouble import troubles_of
 from logstore.client.client import connect
 from logstore.client.clock import monotonic_ns
 from logstore.client.future import AppendFuture
 from logstore.client.producer import Producer, ProducerOptions
-from logstore.errors import BatchTooLarge, LogStoreError
+from logstore.errors import (
+    BatchTooLarge,
+    LogStoreError,
+    NoQuorum,
+    NotCommitted,
+    OutcomeUnknown,
+    Overloaded,
+)
 from logstore.limits import BATCH_MAX_PAYLOADS, MIB
 
 WINDOW_BYTES = 16 * MIB
 # Futures held: an empty line is 4 bytes of window, but its future is about 60 bytes of memory.
 FUTURES_MAX = 65_536
 INTERRUPT_FLUSH_S = 2.0
+# After a failure: how long the replicas may take to say why.
+ASK_WHY_S = 2.0
 # The default of 5 ms would keep the network thread waiting for the reading one.
 SWITCH_INTERVAL_S = 5e-5
 BATCH_OVERHEAD_BYTES = 128
@@ -137,12 +147,23 @@ def produce(
     except KeyboardInterrupt:
         failure, status = "interrupted", ExitStatus.INTERRUPTED
     except (LogStoreError, TimeoutError) as error:
-        failure = str(error)
+        failure = "; ".join(filter(None, (str(error), _why_stalled(error, endpoints, timeout_s))))
         status = (
             exit_status_of(error) if isinstance(error, LogStoreError) else ExitStatus.UNREACHABLE
         )
     _report(tally, failure, (monotonic_ns() - started_ns) / 1e9, json_path)
     sys.exit(status)
+
+
+def _why_stalled(error: Exception, endpoints: str, timeout_s: float) -> str:
+    """What the replicas say is wrong with them, a full disk for example, where nothing went on."""
+    if not isinstance(error, Overloaded | NoQuorum | NotCommitted | OutcomeUnknown | TimeoutError):
+        return ""
+    try:
+        with connect(endpoints, timeout=min(timeout_s, ASK_WHY_S)) as client:
+            return troubles_of(client.admin.status())
+    except LogStoreError:
+        return ""
 
 
 def _append_all(

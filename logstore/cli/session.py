@@ -9,10 +9,11 @@ from typing import Any
 import click
 import msgspec
 from rich.table import Table
+from rich.text import Text
 
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import endpoint_option, json_option, timeout_option
-from logstore.cli.output import Terminal, say, write_json
+from logstore.cli.output import Terminal, printable, say, write_json
 from logstore.client.client import connect
 from logstore.client.session_admin import SessionInfo
 from logstore.errors import UnknownProducer
@@ -42,7 +43,7 @@ def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
         table.add_row(
             str(each.producer_id),
             str(each.producer_epoch),
-            each.name or "–",
+            Text(printable(each.name) or "–"),
             each.mode,
             str(each.next_sequence),
             "expired" if each.is_kept else str(each.window),

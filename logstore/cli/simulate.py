@@ -144,7 +144,8 @@ def simulate(
                 )  # fmt: skip
     finally:
         totals.wall_s = time.monotonic() - started_s
-        _print(totals, json_path, jobs=1 if is_replay else jobs)
+        if totals.seeds or not is_replay:  # a script or a trace file that is refused runs nothing
+            _print(totals, json_path, jobs=1 if is_replay else jobs)
     if is_shrinking or (is_shrinking is None and not is_replay):
         for result, script in first_of_each_kind(failed):
             _shrink(order, result, script, trace_path)

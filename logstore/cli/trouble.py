@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from logstore.client.status import UNREACHABLE
 from logstore.limits import CLOCK_AHEAD_MAX_NS
 
 
@@ -31,6 +32,26 @@ def trouble_of(row: dict[str, Any]) -> str:
         _limits_words(row),
     )
     return "; ".join(filter(None, parts))
+
+
+def troubles_of(status: dict[str, Any]) -> str:
+    """What is wrong with the replicas that answered, each by its node."""
+    rows = ((row["node"], trouble_of(row)) for row in status["nodes"])
+    return "; ".join(f"node {node}: {trouble}" for node, trouble in rows if trouble)
+
+
+def standing_of(row: dict[str, Any], leader: int) -> str:
+    """What a replica does in a cluster that `leader` leads, in words that follow its name."""
+    if row["role"] == UNREACHABLE:
+        return "does not answer"
+    trouble = trouble_of(row)
+    if row["node"] == leader:
+        words = "leads"
+    elif row.get("damage") or row.get("refusal") or row.get("state") == "empty":
+        return f"takes no part ({trouble})"
+    else:
+        words = "follows"
+    return f"{words} ({trouble})" if trouble else words
 
 
 def _lost_words(row: dict[str, Any]) -> str:

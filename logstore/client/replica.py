@@ -145,6 +145,8 @@ class ReplicaReader:
                     refusal = error
                 if not left_ms:
                     # What a replica said tells more than that the last try had no time left.
+                    if refusal is None and self._pinned is not None:
+                        raise Unreachable(f"node {self._pinned} does not answer: {error}") from None
                     raise refusal or error from None
                 self.move()
                 Waiter().wait(min(PAUSE_MS, left_ms))

@@ -207,7 +207,10 @@ class Routing:
                 f"no replica answers at {self._names()}; unknown to this machine: "
                 f"{', '.join(unknown)}: check the endpoints"
             )
-        return Unreachable(f"no replica answers at {self._names()}: is the cluster up?")
+        return Unreachable(
+            f"no replica answers at {self._names()}: is the cluster up? An endpoint is a node's "
+            "first port, `port` in its configuration, none of the seven after it"
+        )
 
     def _names(self) -> str:
         return ", ".join(map(str, self.endpoints()))

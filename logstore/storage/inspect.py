@@ -14,18 +14,20 @@ from crc32c import crc32c
 from logstore.errors import CorruptData, FormatError, InvalidRequest
 from logstore.format.entry import EntryHeader
 from logstore.format.group import FRAME_HEADER_SIZE, FRAME_MAGIC, frame_size, unpack_frame_header
-from logstore.format.meta import META_SIZE, unpack_meta
+from logstore.format.meta import META_MAGIC, META_SIZE, unpack_meta
 from logstore.format.raft_record import RECORD_SIZE, unpack_raft_record
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, SegmentHeader
 from logstore.limits import MIB, SECTOR_BYTES
 from logstore.model import EntryKind
 from logstore.storage.disk import Disk
+from logstore.storage.meta_store import META_NAMES
 from logstore.storage.segment import is_segment_name, read_header
 from logstore.storage.survey import read_salvaged
 
 InspectRow = dict[str, int | str]
 
 _MAGIC = FRAME_MAGIC.to_bytes(4, "little")
+_META_MAGIC = META_MAGIC.to_bytes(4, "little")
 
 
 def inspect_meta(disk: Disk, path: str) -> InspectRow:
@@ -33,10 +35,16 @@ def inspect_meta(disk: Disk, path: str) -> InspectRow:
 
     Raises:
       FileNotFoundError: no such file.
+      InvalidRequest: neither its name nor its first bytes are those of a META file.
     """
     handle = disk.open_read(path)
     try:
-        meta = unpack_meta(read_salvaged(disk, handle, 0, META_SIZE))
+        image = read_salvaged(disk, handle, 0, META_SIZE)
+        if os.path.basename(path) not in META_NAMES and not image.startswith(_META_MAGIC):
+            raise InvalidRequest(
+                f"{path} is no META file: their names are {' and '.join(META_NAMES)}"
+            )
+        meta = unpack_meta(image)
     except FormatError as error:
         return {"file": path, "fault": str(error)}
     finally:

@@ -22,6 +22,7 @@ from logstore.cli.cluster_folder import (
     bring_up,
     foreign_ports,
     read_state,
+    standings,
     wait_for_leader,
     write_state,
 )
@@ -29,7 +30,7 @@ from logstore.cli.main import main
 from logstore.cli.port_users import describe, port_users
 from logstore.cli.replica_process import ReplicaProcess, start_tick
 from logstore.config import Config, NodeSettings, render_config
-from logstore.errors import ErrorCode, InvalidRequest, NoQuorum
+from logstore.errors import ConfigError, ErrorCode, FolderRefused, InvalidRequest, NoQuorum
 from logstore.format.client_messages import (
     ErrorReply,
     MetadataRequest,
@@ -172,6 +173,37 @@ def test_up_says_why_nobody_leads(other: Cluster, tmp_path: Path) -> None:
     other.replicas[1].on[WatermarksRequest] = lambda _: refusal
     with pytest.raises(NoQuorum, match="node 1: its disk is full: free some space"):
         wait_for_leader(state, 0.1)
+
+
+def test_a_replica_that_is_silent_or_refused_is_not_said_to_follow(tmp_path: Path) -> None:
+    with Cluster(nodes=3) as cluster:
+        refused = json.dumps({"role": "none", "state": "empty", "refusal": "copy of node 1"})
+        cluster.replicas[2].on[StatusRequest] = lambda _: StatusReply(refused.encode())
+        cluster.replicas[3].on[StatusRequest] = lambda _: None
+        config = config_at(cluster.ports[1], tmp_path)
+        state = ClusterState([cluster.endpoint], str(config), [me()])
+        assert standings(state, 1, timeout_s=0.1) == {
+            1: "leads",
+            2: "takes no part (copy of node 1)",
+            3: "does not answer",
+        }
+    assert standings(state, NOT_FORMED) == {1: "waits for `logstore init`"}
+
+
+def test_a_refused_up_leaves_no_folder_that_it_made(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text("[cluster]", encoding="utf-8")
+    for folder in (tmp_path / "new", tmp_path):
+        with pytest.raises(ConfigError):
+            bring_up(folder, bad, first_lsn=None)
+    assert not (tmp_path / "new").exists()
+    assert bad.exists()
+
+
+def test_up_in_a_folder_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(FolderRefused, match="free some space there, make it writable, or name"):
+        bring_up(tmp_path, None, first_lsn=None)
 
 
 def test_down_says_at_once_who_does_not_stop_and_how_long_it_waits(tmp_path: Path) -> None:

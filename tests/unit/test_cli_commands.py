@@ -19,7 +19,9 @@ from logstore.client import names
 from logstore.config import load_config
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
+    DoneReply,
     ErrorReply,
+    SetCursorRequest,
     StatusReply,
     StatusRequest,
     TimeLookupReply,
@@ -312,6 +314,64 @@ def test_damaged_files_have_status_5(tmp_path: Path, capfd: pytest.CaptureFixtur
     garbage = tmp_path / "meta.a"
     garbage.write_bytes(b"garbage" * 200)
     assert run("inspect", "meta", garbage) == 5
-    assert run("inspect", "counters", garbage) == 5
     assert run("inspect", "segment", garbage) == 2
     assert "no segment file" in capfd.readouterr().err
+    other = garbage.rename(tmp_path / "notes")
+    assert run("inspect", "meta", other) == 2
+    assert "is no META file: their names are meta.a and meta.b" in capfd.readouterr().err
+    assert run("inspect", "counters", other) == 2
+    assert "is no counters file" in capfd.readouterr().err
+    gone = tmp_path / "counters"
+    gone.symlink_to(f"/proc/{2**22 + 1}/fd/9")
+    assert run("inspect", "counters", gone) == 2
+    assert "its replica does not run" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--script", "--trace"])
+def test_a_replay_whose_file_is_bad_says_so_and_nothing_else(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], option: str
+) -> None:
+    bad = tmp_path / "bad"
+    bad.write_text("{")
+    path = bad if option == "--script" else tmp_path / "no" / "folder"
+    replay = [] if option == "--script" else ["--replay", "1"]
+    assert run("simulate", *replay, option, path) == 2
+    said = capfd.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+
+
+def test_produce_says_what_the_replicas_say_is_wrong(
+    replica: FakeReplica, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "lines"
+    source.write_bytes(b"one\n")
+    full = b'{"role":"leader","term":1,"is_disk_full":true}'
+    replica.on[StatusRequest] = lambda _: StatusReply(full)
+    replica.on_push = lambda *_: None
+    assert run("produce", source, "--timeout", "0.2") == 3
+    assert "node 1: its disk is full: free some space" in capfd.readouterr().err
+
+
+def test_a_replica_that_is_named_and_silent_is_named(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with Cluster(nodes=2) as cluster:
+        cluster.replicas[2].stop()
+        to_one = ["--endpoint", cluster.endpoint, "--timeout", "0.2"]
+        assert run("consume", "--replica", "2", "--to", "1", *to_one) == 3
+        assert "error: node 2 does not answer: " in capfd.readouterr().err
+        cluster.leader = 0
+        assert run("consume", *to_one) == 3
+        assert "--to LSN reads up to there from any replica" in capfd.readouterr().err
+
+
+def test_names_with_control_characters_are_shown_escaped(
+    replica: FakeReplica, capfd: pytest.CaptureFixture[str]
+) -> None:
+    replica.on[SetCursorRequest] = lambda _: DoneReply(0)
+    assert run("cursor", "set", "a\x1b[31m\nb", "9") == 0
+    said = capfd.readouterr().err.splitlines()
+    assert said == [
+        r"a\x1b[31m\nb stands at LSN 9, a new cursor",
+        "LSN 9 is not in the log yet, which ends at 0",
+    ]

@@ -79,7 +79,7 @@ def test_output_that_cannot_be_written_is_an_error_and_status_1(
     with open("/dev/full", "wb") as full:
         status, said = run_into(full.fileno(), *command)
     assert status == 1
-    assert said == b"error: [Errno 28] No space left on device\n"
+    assert said == b"error: the output cannot be written: No space left on device\n"
 
 
 @pytest.mark.parametrize("command", [["status", "--json", "-"], ["consume"]])

@@ -13,7 +13,7 @@ from actors.supervisor.placement import check_cpus, cpus_of, is_spinning
 from actors.supervisor.restarts import STEADY_NS, RestartPolicy
 from actors.supervisor.serve import sole_supervisor
 from logstore.config import parse_config
-from logstore.errors import ConfigError, FolderInUse
+from logstore.errors import ConfigError, FolderInUse, FolderRefused
 from logstore.model import NodeId
 
 SECOND_NS = 1_000_000_000
@@ -137,6 +137,26 @@ def test_a_folder_has_one_supervisor_at_a_time(tmp_path: Path) -> None:
         raise AssertionError("two supervisors hold one folder")
     with sole_supervisor(tmp_path):
         pass
+
+
+def test_a_folder_where_no_lock_can_be_made_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "supervisor.lock").mkdir()
+    with (
+        pytest.raises(FolderRefused, match=r"supervisor\.lock cannot be made: .*; free some space"),
+        sole_supervisor(tmp_path),
+    ):
+        raise AssertionError("there is no lock")
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_refused_replica_leaves_no_folder_that_was_made_for_it(
+    tmp_path: Path, *, is_new: bool
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with pytest.raises(ConfigError), sole_supervisor(folder, is_new=is_new):
+        raise ConfigError("no room for the rings")
+    assert folder.exists() != is_new
 
 
 def test_a_death_is_told_in_words() -> None:
