@@ -129,14 +129,23 @@ def _monitor(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
 
 def _close(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None) -> None:
     if monitor is not None:
-        with contextlib.suppress(zmq.ContextTerminated):
-            socket.disable_monitor()
-        monitor.close(0)
+        _close_monitor(socket, monitor)
     socket.close(0)
 
 
+def _close_monitor(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+    with contextlib.suppress(zmq.ContextTerminated):
+        socket.disable_monitor()
+    monitor.close(0)
+
+
 class Requester:
-    """A DEALER to one ROUTER of a replica: requests out, replies in, matched by the caller."""
+    """A DEALER to one ROUTER of a replica: requests out, replies in, matched by the caller.
+
+    Who watches refusals reads them all the time, and stops watching before it does something else:
+    libzmq's I/O thread, which writes them, waits for ever where about 2,000 lie unread, and holds a
+    lock that closing the socket needs.
+    """
 
     def __init__(self, context: Context, address: str, *, watches_refusals: bool = False) -> None:
         self.socket = context.socket(zmq.DEALER, *_HEARTBEATS)
@@ -151,6 +160,12 @@ class Requester:
         if self.monitor is None:
             return False
         return bool(_drain(self.monitor))
+
+    def stop_watching(self) -> None:
+        """Look for refusals no more."""
+        if self.monitor is not None:
+            _close_monitor(self.socket, self.monitor)
+            self.monitor = None
 
     def try_send(self, frame: bytes) -> bool:
         """Queue one request; False while there is no connection."""

@@ -54,8 +54,9 @@ class ListedEndpoints:
     def hear(self, *, deadline_ns: int) -> list[tuple[Endpoint, Metadata]]:
         """What endpoints tell, as soon as one does; empty: none of them tells now.
 
-        An endpoint whose machine refuses the connection is not waited for. One that takes no
-        connection, or takes it and says nothing, is waited for CONNECT_TIMEOUT_S.
+        An endpoint whose machine refuses the connection is not waited for: the first call sees it,
+        which comes as soon as the sockets are made. One that takes no connection, or takes it and
+        says nothing, is waited for CONNECT_TIMEOUT_S.
 
         Args:
           deadline_ns: wait no longer than this (monotonic). 0: wait for nothing, nor for another
@@ -73,6 +74,8 @@ class ListedEndpoints:
                     return heard
                 self._wait(until_ns)
         finally:
+            for silent in self._silent.values():
+                silent.port.requester.stop_watching()
             self._lock.release()
             if self._is_closed:
                 self.close()
@@ -136,7 +139,9 @@ def _take_answer(silent: _Silent, now_ns: int) -> Metadata | None:
 def _ask(silent: _Silent, now_ns: int) -> None:
     """Ask over a new connection, and again where the answer does not come."""
     is_first = not silent.ask_ns
-    if now_ns >= silent.ask_ns and (number := silent.port.try_send(MetadataRequest())):
-        silent.number, silent.ask_ns = number, now_ns + RESEND_NS
-        if is_first:
-            silent.wait_until_ns = now_ns + PATIENCE_NS
+    if now_ns < silent.ask_ns:
+        return
+    silent.number = silent.port.try_send(MetadataRequest())
+    silent.ask_ns = now_ns + RESEND_NS if silent.number else 0  # without a connection: the next one
+    if silent.number and is_first:
+        silent.wait_until_ns = now_ns + PATIENCE_NS

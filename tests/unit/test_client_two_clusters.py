@@ -153,3 +153,13 @@ def test_a_replica_that_lost_its_disk_is_no_other_cluster() -> None:
         names = [f"127.0.0.1:{port}" for port in cluster.ports.values()]
         with logstore.connect(names, timeout=WAIT_S) as client:
             assert client.admin.leader() == 1
+
+
+def test_refusals_are_watched_only_while_somebody_reads_them(mine: Cluster, other: Cluster) -> None:
+    """Unread they would halt libzmq's I/O thread, and whoever closes the client, after minutes."""
+    with logstore.connect([mine.endpoint, other.endpoint], timeout=WAIT_S) as client:
+        listed = client._routing._listed
+        assert not listed.are_all_known
+        for _ in range(2):
+            assert [each.port.requester.monitor for each in listed._silent.values()] == [None]
+            client._routing.check_endpoints(deadline_ns=0)
