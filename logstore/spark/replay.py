@@ -43,6 +43,7 @@ from logstore.spark.lake_manifest import Manifest
 from logstore.spark.options import parse_read_options
 from logstore.spark.planning import Planner
 from logstore.spark.ranges import lost_records
+from logstore.spark.replay_name import choose_name
 from logstore.spark.seam import read_log
 from logstore.spark.sink_commit import PARTS_MAX, PARTS_SUFFIX
 
@@ -69,9 +70,10 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
       lake, source: a lake's folder or another log's endpoints; one of them.
       target: endpoints of the log to append to.
-      name: of the session; None: the source cluster's id.
+      name: of the session; None: the source cluster's id, of a lake the one archived first.
       first_lsn: where it begins; None: at the source's beginning. It is part of the name: called
-        again with another one, this is another replay.
+        again with another one, this is another replay; without one, it is the same although the
+        source has been trimmed meanwhile.
       timeout_s: how long a log may not answer, and an append may take.
     """
 
@@ -96,7 +98,7 @@ class Replay:
         """`pause`: waits so many seconds, while another replay of this name goes on.
 
         Raises:
-        InvalidRequest: not one source, or the source is the target.
+        InvalidRequest: not one source, or the source is the target; or as `choose_name`.
         Unreachable: a log does not answer.
         """
         if (options.lake is None) == (options.source is None):
@@ -109,17 +111,34 @@ class Replay:
         self._manifest: Manifest | None = None
         if options.lake is not None:
             self._manifest = read_manifest(options.lake)
-            source_id, has = self._manifest.newest_cluster_id, self._manifest.first_lsn
+            has = self._manifest.first_lsn
+            # The cluster that was archived first stays the first one, whoever adopts the lake.
+            files = (each.cluster_id for each in self._manifest.files)
+            ids = list(dict.fromkeys((self._manifest.cluster_id, *files)))
             self._last_lsn = self._manifest.next_lsn - 1
         else:
             planner = self._planner()
             bounds = planner.bounds()
-            source_id, has = planner.cluster_id, bounds.log_start_lsn
+            ids, has = [planner.cluster_id], bounds.log_start_lsn
             self._last_lsn = bounds.visible_lsn
-        if self._client().cluster_id.hex() == source_id:
+        target = connected(options.target, timeout_s=options.timeout_s)
+        admin = target.client.admin
+        self.name, self.first_lsn = choose_name(
+            [options.name] if options.name else ids,
+            has_lsn=has,
+            wanted_lsn=options.first_lsn,
+            is_begun=lambda name: admin.session_commits(name) is not None,
+            cursors=[each.name for each in admin.cursors()],
+        )
+        if target.cluster_id in self._source_ids(ids):
             raise InvalidRequest(f"{options.target} is the log that would be replayed into itself")
-        self.first_lsn = has if options.first_lsn is None else options.first_lsn
-        self.name = f"replay/{options.name or source_id}/{self.first_lsn}"
+
+    def _source_ids(self, ids: list[str]) -> set[str]:
+        """The clusters that wrote what is to be replayed."""
+        if self._manifest is None:
+            return set(ids)
+        files = self._manifest.overlapping(self.first_lsn, self._last_lsn)
+        return {self._manifest.newest_cluster_id, *(each.cluster_id for each in files)}
 
     @property
     def last_lsn(self) -> int:

@@ -27,6 +27,7 @@ from logstore.model import SequenceMode
 from logstore.spark import replay
 from logstore.spark.jobs import error_in
 from logstore.spark.lake import data_path
+from logstore.spark.planning import Bounds, Planner
 from logstore.spark.replay import Replay, ReplayOptions
 from logstore.spark.sink_commit import PARTS_MAX, PARTS_SUFFIX
 from tests.spark.lakes import append_some, archive_once, lend
@@ -363,3 +364,17 @@ def test_an_error_of_ours_is_found_in_what_spark_says() -> None:
     assert (type(found), str(found)) == (WrongCluster, "cluster ab answers at x")
     assert error_in("java.lang.OutOfMemoryError: heap") is None
     assert error_in("logstore.errors.Nothing: x\nlogstore.errors.IntEnum: y") is None
+
+
+def test_a_source_that_is_trimmed_between_two_calls_is_not_replayed_anew(
+    spark: SparkSession,
+    cluster: EmbeddedCluster,
+    other: EmbeddedCluster,
+    others_log: logstore.LogClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = make(spark, cluster, source=other.endpoints[0], name="trimmed")
+    list(first.chunks(9))
+    monkeypatch.setattr(Planner, "bounds", lambda self: Bounds(6, first.last_lsn))
+    again = make(spark, cluster, source=other.endpoints[0], name="trimmed")
+    assert (again.name, again.done_lsn()) == (first.name, 9)
