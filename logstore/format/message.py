@@ -62,14 +62,17 @@ class Layout(msgspec.Struct, frozen=True):
     """How the fields of one message type lie in its body: fixed fields, then the tail, if any, or
     fields that were added later.
 
-    The tail is a whole number of `tail_unit` bytes. `later`: integers that are left out where all
-    of them are 0, so that a message without them has the bytes that it had before there were any.
+    The tail is a whole number of `tail_unit` bytes. `later`: integers and facts, in the order in
+    which they were added. Those that are 0 or false with nothing but such behind them are left out,
+    so that a message that does not use them has the bytes that it had before there were any.
+    `later_ends`: how many bytes the first 0, 1, … of them have.
     `is_lossy`: packing can change a value.
     `bounded`: fields of at most POSITION_MAX. `frame_max_bytes`: of the whole first frame."""
 
     cls: type[Any]
     fixed: struct.Struct
     later: struct.Struct
+    later_ends: tuple[int, ...]
     has_tail: bool
     tail_unit: int
     is_lossy: bool
@@ -104,6 +107,7 @@ def register(
         cls=cls,
         fixed=struct.Struct("<" + fixed),
         later=struct.Struct("<" + later),
+        later_ends=tuple(struct.calcsize("<" + later[:count]) for count in range(len(later) + 1)),
         has_tail=has_tail,
         tail_unit=tail_unit,
         is_lossy="?" in fixed or "s" in fixed,
@@ -174,9 +178,16 @@ def _encode_body(layout: Layout, message: msgspec.Struct) -> bytes:
 def _split_later(layout: Layout, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], bytes]:
     """The fields that were there from the first version, and the bytes of the others."""
     first = len(layout.fixed.format) - 1  # a letter each, behind the order of bytes
-    later = values[first:]
+    return values[:first], _encode_later(layout, values[first:])
+
+
+def _encode_later(layout: Layout, later: tuple[Any, ...]) -> bytes:
+    """Up to the last one that says something."""
+    count = len(later)
+    while count and not later[count - 1]:
+        count -= 1
     try:
-        return values[:first], layout.later.pack(*later) if any(later) else b""
+        return layout.later.pack(*later)[: layout.later_ends[count]]
     except struct.error as error:
         raise InvalidRequest(f"{layout.cls.__name__}: {error}") from error
 
@@ -223,16 +234,16 @@ def decode_message(frame: bytes | memoryview) -> tuple[Envelope, Any]:
 def _decode_body(layout: Layout, body: memoryview) -> Any:
     """Hot."""
     size, tail_size = layout.fixed.size, len(body) - layout.fixed.size
-    later_size = layout.later.size
-    if (tail_size and not layout.has_tail and tail_size != later_size) or tail_size < 0:
+    if tail_size < 0 or not (layout.has_tail or tail_size in layout.later_ends):
         raise FormatError(f"{layout.cls.__name__} body of {len(body)} bytes, fixed part is {size}")
     if tail_size and tail_size % layout.tail_unit:
         raise FormatError(f"{layout.cls.__name__}: its rows are {layout.tail_unit} bytes each")
     values = layout.fixed.unpack_from(body)
-    if later_size:
-        later = layout.later.unpack(body[size:] if tail_size else bytes(later_size))
-        if tail_size and not any(later):
-            raise FormatError(f"{layout.cls.__name__}: later fields that say nothing")
+    if layout.later.size:
+        told = bytes(body[size:])
+        later = layout.later.unpack(told.ljust(layout.later.size, b"\0"))
+        if _encode_later(layout, later) != told:
+            raise FormatError(f"{layout.cls.__name__}: later fields in a form that is never sent")
         values += later
     for position in layout.bounded:
         if values[position] > POSITION_MAX:

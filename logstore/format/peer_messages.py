@@ -64,7 +64,7 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
 class HeartbeatReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
     """`last_index`: the replier's last entry; faulty_*: its first faulty range (Q1), 0 if none;
     `clock_ns`: its wall clock (G2), 0 if it does not tell; `limits_digest`: of its limits, equal
-    where those are, 0 if it does not tell."""
+    where those are, 0 if it does not tell; `is_disk_full`: it takes no entries (S9)."""
 
     term: Term
     round: int
@@ -73,6 +73,7 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
     faulty_last: Index
     clock_ns: int = 0
     limits_digest: int = 0
+    is_disk_full: bool = False
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
@@ -187,7 +188,7 @@ register(2, PreVoteReply, "Q?")
 register(3, VoteRequest, "QQQ?")
 register(4, VoteReply, "Q?")
 register(5, Heartbeat, "QQQQQQQ")
-register(6, HeartbeatReply, "QQQQQ", later="QQ")
+register(6, HeartbeatReply, "QQQQQ", later="QQ?")
 register(7, TimeoutNow, "Q")
 register(8, InitStatusRequest, "Q")
 register(9, InitStatus, "QQ16s", has_tail=True, tail_unit=FIRST_LSN_SIZE)

@@ -53,10 +53,11 @@ def on_heartbeat(state: State, sender: NodeId, beat: Heartbeat) -> None:
 
 
 def answer_heartbeat(state: State, sender: NodeId, round_: int) -> None:
-    """That we live, in which term, how our log is, what time it is here and what limits we have."""
+    """That we live, in which term, how our log is, what time it is here, what limits we have and
+    whether the disk is full."""
     first, last = state.faulty.first_range
     facts = (state.log.last_index, first, last, state.wall_ns, state.config.limits_digest)
-    state.answer(sender, HeartbeatReply(state.term, round_, *facts))
+    state.answer(sender, HeartbeatReply(state.term, round_, *facts, state.is_disk_full))
 
 
 def answer_stale(state: State, sender: NodeId, term: Term, stream: int) -> None:

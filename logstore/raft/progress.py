@@ -28,6 +28,7 @@ class Progress:
     faulty_first: Index = NO_INDEX
     faulty_last: Index = NO_INDEX
     limits_digest: int = 0  # as it tells of its limits
+    is_disk_full: bool = False  # by its last answer: it takes no entries (S9)
     clock_ahead_ns: int = 0  # its wall clock, less our monotonic clock when we heard of it
     clock_heard_ns: int | None = None  # when that was
 

@@ -177,6 +177,7 @@ def on_heartbeat_reply(state: State, sender: NodeId, boot: int, reply: Heartbeat
         progress.last_index = reply.last_index
     progress.faulty_first, progress.faulty_last = reply.faulty_first, reply.faulty_last
     _hear_limits(state, progress, reply.limits_digest)
+    progress.is_disk_full = reply.is_disk_full
     read_index.on_round_answered(state, leading)
     begin_round_if_wanted(state, leading)
 

@@ -4,6 +4,9 @@ Owns when that is so. Must not know how entries travel. The leader's appends are
 heartbeats arrive (a path MTU, a blocked bulk port), and the heartbeats keep everybody else a
 follower for ever.
 
+Full disks are not its concern: where so many followers are full that nothing can be committed
+whatever the paths are, a change of leader would only end the reads that this one serves (S9).
+
 Invariant: until something is committed, each time takes twice as long as the one before, so that a
 cluster that cannot commit whoever leads it has few elections.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 from logstore.limits import STALL_DOUBLINGS_MAX, STALL_ELECTION_TIMEOUTS
 from logstore.raft import role, transfer
 from logstore.raft.progress import Progress
+from logstore.raft.quorum import majority
 from logstore.raft.state import Leading, State
 
 
@@ -35,8 +39,12 @@ def give_up(state: State, leading: Leading) -> bool:
 
     The caller has checked that a majority answers heartbeats. A leader whose own flush is late is
     left to `transfer.seek`, which knows better successors for it. A handover of its own idea may
-    end; one that was asked for may be followed by the next for ever.
+    end; one that was asked for may be followed by the next for ever. Time in which too many disks
+    are full does not count.
     """
+    if _lacks_space(state, leading):
+        leading.moved_ns = state.now_ns
+        return False
     is_handing_over = leading.transfer is not None
     if leading.transfer is not None and leading.transfer.request_id is None:
         return False
@@ -54,3 +62,15 @@ def give_up(state: State, leading: Leading) -> bool:
             return False
     role.step_down_quietly(state, leading, f"entry {state.commit + 1} reaches no majority")
     return True
+
+
+def _lacks_space(state: State, leading: Leading) -> bool:
+    """With this node, whose own entries are flushed, fewer than a majority could take an entry: the
+    others' disks are full, or they do not answer. With no disk full, check-quorum has seen to
+    it that enough answer."""
+    since_ns = state.now_ns - state.config.election_timeout_ns
+    able = 1 + sum(
+        progress.was_heard_since(since_ns) and not progress.is_disk_full
+        for progress in leading.progress.values()
+    )
+    return able < majority(len(state.config.voters))

@@ -57,6 +57,8 @@ def seek(state: State, leading: Leading) -> None:
         fit = [progress for progress in fit if progress.advanced_ns > since_ns]
     elif state.is_disk_full or state.faulty:
         fit = [progress for progress in fit if progress.is_whole]
+        if not state.faulty:  # one that is full as well would hand back, and again, for nothing
+            fit = [progress for progress in fit if not progress.is_disk_full]
     else:
         return
     if fit:
@@ -147,6 +149,8 @@ def _what_it_lacks(state: State, progress: Progress) -> str:
     """What keeps a target from taking over, as far as a leader knows."""
     lag = state.log.last_index - progress.match
     lacking = [f"it lacks {lag} entries"] if lag else []
+    if progress.is_disk_full:
+        lacking.append("its disk is full")
     if progress.faulty_first != NO_INDEX:
         lacking.append("entries of its log are damaged")
     return f": {' and '.join(lacking)}" if lacking else ""
@@ -159,8 +163,17 @@ def _why_not_lead(state: State) -> str:
 
 
 def _best(fit: list[Progress]) -> Progress:
-    """The one that is nearest, the lowest node id among equals."""
-    return max(fit, key=lambda progress: (progress.is_whole, progress.match, -progress.peer))
+    """Whole before damaged, with space before full; then the one that is nearest, and the lowest
+    node id among equals."""
+    return max(
+        fit,
+        key=lambda progress: (
+            progress.is_whole,
+            not progress.is_disk_full,
+            progress.match,
+            -progress.peer,
+        ),
+    )
 
 
 def _is_in_vain(state: State, transfer: Transfer) -> bool:

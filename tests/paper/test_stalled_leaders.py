@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from logstore.format.peer_messages import Heartbeat, HeartbeatReply, TimeoutNow
 from logstore.limits import STALL_ELECTION_TIMEOUTS
-from logstore.model import Index, NodeId, Role
-from logstore.raft.effects import AdmissionClosed, Effect, StopLeading
+from logstore.model import NO_NODE, Index, NodeId, Role, Term
+from logstore.raft.effects import AdmissionClosed, Effect, StopLeading, TransferAnswered
 from logstore.raft.events import DiskFullChanged, ReadIndexRequested, TransferRequested
 from tests.paper.one_node import OneNode, of_type, rows_of, sent
 
@@ -26,17 +26,25 @@ def leader(voters: Sequence[int] = (1, 2, 3)) -> OneNode:
 
 
 def answer_heartbeats(
-    node: OneNode, milliseconds: int, *, last: int = 1, grows_every_ms: int = 0
+    node: OneNode,
+    milliseconds: int,
+    *,
+    last: int = 1,
+    grows_every_ms: int = 0,
+    full: Sequence[int] = (),
+    silent: Sequence[int] = (),
 ) -> list[Effect]:
-    """Every follower answers; node 2's log ends at `last`, and grows now and then."""
+    """Every follower answers but the `silent`; node 2's log ends at `last`, and grows now and
+    then."""
     effects: list[Effect] = []
     for passed_ms in range(0, milliseconds, STEP_MS):
         if grows_every_ms and passed_ms and passed_ms % grows_every_ms == 0:
             last += 1
         for peer in node.config.peers:
-            if node.core.role == Role.LEADER:
+            if node.core.role == Role.LEADER and peer not in silent:
                 end = Index(last if peer == 2 else 1)
-                reply = HeartbeatReply(node.core.term, 1, end, Index(0), Index(0))
+                none, is_full = Index(0), peer in full
+                reply = HeartbeatReply(node.core.term, 1, end, none, none, is_disk_full=is_full)
                 effects += node.hear(peer, reply)
         effects += node.tick(STEP_MS)
     return effects
@@ -167,6 +175,85 @@ def test_v6_a_full_leader_that_nobody_can_take_over_from_steps_down() -> None:
     effects = answer_heartbeats(node, STALLED_MS + TIMEOUT_MS + 3 * STEP_MS)
     assert of_type(effects, StopLeading)
     assert not sent(effects, TimeoutNow)
+
+
+def test_s9_a_leader_whose_followers_are_full_stays() -> None:
+    """Nothing is wrong with its paths, and nobody else would fare better."""
+    node = leader()
+    answer_heartbeats(node, 5 * STALLED_MS, full=(2, 3))
+    assert node.core.role == Role.LEADER
+    assert node.core.open_gen is not None
+
+
+def test_s9_a_leader_stays_if_one_follower_is_full_and_the_other_is_gone() -> None:
+    node = leader()
+    answer_heartbeats(node, 5 * STALLED_MS, full=(2,), silent=(3,))
+    assert node.core.role == Role.LEADER
+
+
+def test_v6_one_full_follower_is_no_excuse_while_a_majority_has_space() -> None:
+    node = leader()
+    answer_heartbeats(node, STALLED_MS + 3 * STEP_MS, full=(2,))
+    assert node.core.role == Role.FOLLOWER
+    node = leader(voters=(1, 2, 3, 4, 5))
+    answer_heartbeats(node, STALLED_MS + 3 * STEP_MS, full=(2, 3))
+    assert node.core.role == Role.FOLLOWER
+
+
+def test_v6_patience_begins_when_a_majority_has_space_again() -> None:
+    node = leader()
+    answer_heartbeats(node, 2 * STALLED_MS, full=(2, 3))
+    answer_heartbeats(node, STALLED_MS - 2 * STEP_MS, full=(2,))
+    assert node.core.role == Role.LEADER
+    answer_heartbeats(node, 6 * STEP_MS, full=(2,))
+    assert node.core.role == Role.FOLLOWER
+
+
+def test_s9_a_follower_says_in_each_answer_whether_its_disk_is_full() -> None:
+    node = OneNode()
+    node.follow(2, 1)
+    told = []
+    for is_full in (True, False):
+        node.step(DiskFullChanged(is_full))
+        told += sent(node.hear_heartbeat(2, term=1), HeartbeatReply)
+    assert [reply.is_disk_full for _, reply in told] == [True, False]
+    node.step(DiskFullChanged(True))
+    (stale,) = sent(node.hear_heartbeat(3, term=0), HeartbeatReply)
+    assert stale[1].is_disk_full
+    assert stale[1].term == Term(1)
+
+
+def test_s9_a_full_leader_hands_over_to_one_with_space_only() -> None:
+    """Node 2 is nearer, and would hand back two election timeouts later."""
+    node = OneNode()
+    node.lead_and_commit()
+    node.propose(0)
+    node.flush()
+    node.hear_match(2, 2)
+    node.step(DiskFullChanged(True))
+    effects = answer_heartbeats(node, 2 * TIMEOUT_MS, last=2, full=(2, 3))
+    assert not sent(effects, TimeoutNow)
+    effects = answer_heartbeats(node, 4 * STEP_MS, last=2, full=(2,))
+    node.hear_match(3, 2)
+    effects += answer_heartbeats(node, 4 * STEP_MS, last=2, full=(2,))
+    assert {peer for peer, _ in sent(effects, TimeoutNow)} == {3}
+
+
+def test_s9_a_transfer_to_anybody_goes_to_one_with_space() -> None:
+    node = OneNode()
+    node.lead_and_commit()
+    answer_heartbeats(node, STEP_MS, full=(2,))
+    effects = node.step(TransferRequested(1, NO_NODE))
+    assert {peer for peer, _ in sent(effects, TimeoutNow)} == {3}
+
+
+def test_c2_a_transfer_that_ends_in_vain_names_the_full_disk() -> None:
+    node = leader()
+    answer_heartbeats(node, STEP_MS, full=(2,))
+    node.step(TransferRequested(1, NodeId(2)))
+    effects = answer_heartbeats(node, 2 * TIMEOUT_MS, full=(2,))
+    (answer,) = of_type(effects, TransferAnswered)
+    assert answer.reason.endswith("it lacks 1 entries and its disk is full")
 
 
 def test_v6_a_cluster_of_one_has_nobody_to_step_down_for() -> None:

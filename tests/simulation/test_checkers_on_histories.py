@@ -19,6 +19,7 @@ from tests.simulation.histories.ring_histories import RINGS
 from tests.simulation.histories.session_histories import SESSIONS
 from tests.simulation.histories.session_list_histories import SESSION_LISTS
 from tests.simulation.histories.stage import Stage
+from tests.simulation.histories.stall_histories import STALLS
 from tests.simulation.histories.survey_histories import SURVEYS
 from tests.simulation.histories.term_histories import TERMS
 
@@ -31,6 +32,7 @@ HISTORIES = [
         RINGS,
         BELLS,
         PROMISES,
+        STALLS,
         TERMS,
         DISKS,
         DAMAGE,

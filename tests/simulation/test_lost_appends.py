@@ -68,3 +68,23 @@ def test_leaders_that_fare_no_better_make_few_elections() -> None:
     stage.run_for(8 * ELECTION_NS)
     assert commits(stage) > committed
     assert stage.problems == []
+
+
+def test_a_leader_under_full_followers_stays() -> None:
+    """It has space, and nothing is wrong with its lanes: appends wait for space (S9)."""
+    stage = QuietCluster(has_clients=True)
+    (leader,), before = stage.leaders, term(stage)
+    others = [node for node in stage.cluster.nodes if node != leader]
+    for node in others:
+        stage.replica(node).disk.fill()
+    stage.run_for(8 * STALL_ELECTION_TIMEOUTS * ELECTION_NS)
+    committed = commits(stage)
+    stage.run_for(3 * STALL_ELECTION_TIMEOUTS * ELECTION_NS)
+    assert commits(stage) == committed, "the followers have run out of space"
+    assert (stage.leaders, term(stage)) == ([leader], before)
+    for node in others:
+        stage.replica(node).disk.free()
+    stage.run_for(8 * ELECTION_NS)
+    assert commits(stage) > committed
+    assert term(stage) == before
+    assert stage.problems == []

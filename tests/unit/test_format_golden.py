@@ -163,6 +163,9 @@ NEWEST = {"expire body": 2, "session body": 2, "session body with cursors": 2} |
 }  # fmt: skip
 
 
+LATER_FIELDS = {"clock_ns": 0, "limits_digest": 0, "is_disk_full": False}
+
+
 def message_of(cls: type[Any]) -> Any:
     """A message whose fields all differ: 1, 2, 3, …, facts true, bytes by their field's size."""
     values: list[Any] = []
@@ -170,8 +173,8 @@ def message_of(cls: type[Any]) -> Any:
         kind = cls.__annotations__[name]
         if name == "header":
             values.append(HEADER.pack())
-        elif cls is peer_messages.HeartbeatReply and name in ("clock_ns", "limits_digest"):
-            values.append(0)
+        elif cls is peer_messages.HeartbeatReply and name in LATER_FIELDS:
+            values.append(LATER_FIELDS[name])
         elif name == "cluster_id":
             values.append(CLUSTER)
         elif name == "first_lsn" and kind == "bytes":
@@ -199,8 +202,12 @@ LATER = pack_first_lsn(0x0102030405060708)
 MESSAGES = {
     f"message {number} {cls.__name__}": message_of(cls) for number, cls in message_types().items()
 } | {
+    "message 6 HeartbeatReply with a clock": peer_messages.HeartbeatReply(1, 2, 3, 4, 5, 6),
     "message 6 HeartbeatReply with a clock and limits": peer_messages.HeartbeatReply(
         1, 2, 3, 4, 5, 6, 7
+    ),
+    "message 6 HeartbeatReply of a full disk": peer_messages.HeartbeatReply(
+        1, 2, 3, 4, 5, 6, 7, True
     ),
     "message 9 InitStatus of a log that begins later": peer_messages.InitStatus(
         1, 2, CLUSTER, LATER

@@ -71,6 +71,7 @@ class Replica:
     is_full: bool = False
     office_ns: int = 0  # since when it leads, by its own clock
     heard_ns: dict[int, int] = field(default_factory=dict)  # peer -> when it spoke to this leader
+    full_peers: set[int] = field(default_factory=set)  # followers that say so; a leader's
     lonely_ns: int = NEVER_NS  # from when on it has to have heard more; a leader's
     stall_look_ns: int = NEVER_NS  # when to look again whether its entries get anywhere; a leader's
     stall_seen: tuple[int, int, int] = (0, 0, 0)  # then: commit, flushed, last index
@@ -94,6 +95,7 @@ class Replica:
         self.visible_index = self.visible_lsn = self.gen = -1
         self.clock_ns, self.handover_ns, self.is_full = 0, NEVER_NS, False
         self.office_ns, self.heard_ns, self.lonely_ns = 0, {}, NEVER_NS
+        self.full_peers = set()
         self.stall_look_ns, self.stall_seen = NEVER_NS, (0, 0, 0)
         self.moved_ns, self.places, self.commit_left = 0, {}, -1
         self.heeded_term = self.heeded_ns = 0

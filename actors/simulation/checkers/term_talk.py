@@ -72,9 +72,10 @@ class TermTalk:
         self._reads = ReadRounds(findings, voters=voters)
         self._streams = PeerStreams(findings)
         self._handovers = Handovers(findings, election_timeout_ns=election_timeout_ns)
-        self._stalls = Stalls(findings, election_timeout_ns=election_timeout_ns)
+        majority = voters // 2 + 1
+        self._stalls = Stalls(findings, majority=majority, election_timeout_ns=election_timeout_ns)
         self._contacts = Contacts(
-            findings, majority=voters // 2 + 1, election_timeout_ns=election_timeout_ns
+            findings, majority=majority, election_timeout_ns=election_timeout_ns
         )
 
     def on_leader(self, replica: Replica, term: int) -> None:
@@ -123,6 +124,8 @@ class TermTalk:
                 replica.heeded_term, replica.heeded_ns = append.term, replica.clock_ns
         elif kind is StreamAnswer:
             if event.message.term == core.term and core.role is Role.LEADER:  # type: ignore[union-attr]
+                is_full = event.sender in replica.full_peers  # type: ignore[union-attr]
+                self._stalls.on_heard(replica, event.sender, is_full=is_full)  # type: ignore[union-attr]
                 replica.heard_ns[event.sender] = replica.clock_ns  # type: ignore[union-attr]
                 if isinstance(event.message, AppendPersisted):  # type: ignore[union-attr]
                     match = event.message.index  # type: ignore[union-attr]
@@ -149,6 +152,8 @@ class TermTalk:
             elif kind in _HANDED_OVER:
                 self._handovers.on_effect(replica, effect)
                 if kind is StopLeading:
+                    if type(event) is Tick:
+                        self._stalls.on_ticked_out(replica, at_ns)
                     self._contacts.on_end(replica)
                     self._stalls.on_end(replica)
             elif kind is SaveMeta:
@@ -177,6 +182,7 @@ class TermTalk:
             replica.heeded_term, replica.heeded_ns = term, replica.clock_ns
             self._verified.on_shown(replica, term, message.prev_index)
         elif isinstance(message, HeartbeatReply) and core.role is Role.LEADER:
+            self._stalls.on_heard(replica, event.sender, is_full=message.is_disk_full)
             replica.heard_ns[event.sender] = replica.clock_ns
             self._stalls.on_moved(replica, event.sender, (1, message.last_index))
             self._reads.on_replied(replica, term, event.sender, message.round)

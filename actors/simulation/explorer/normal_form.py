@@ -96,7 +96,7 @@ def _settle_leading(state: State, leading: Leading) -> None:
     for progress in leading.progress.values():
         progress.heard_ns = progress.advanced_ns = NOW_NS
         progress.round_answered = 0
-        progress.has_replied = False
+        progress.has_replied = progress.is_disk_full = False
         progress.last_index = NO_INDEX
 
 

@@ -202,6 +202,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "its entries are lost, its heartbeats keep everybody else a follower",
     ),
     mutant(
+        "full-disks-count-as-lost-appends",
+        "SAFETY V6, S9",
+        "logstore.raft.stall:give_up",
+        "if _lacks_space(state, leading):",
+        "if state.now_ns < 0:",
+        "a leader under full followers steps down, and no reads are served until there is space",
+    ),
+    mutant(
         "damaged-leader-keeps-its-place",
         "SAFETY Q3",
         f"{TRANSFER}:advance",

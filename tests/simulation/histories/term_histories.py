@@ -300,50 +300,6 @@ def a_pre_vote_is_granted_while_a_leader_is_heard(stage: Stage, is_broken: bool)
     stage.step(2, asked, Answer(NodeId(3), PreVoteReply(Term(2), True)))
 
 
-# --- whose entries get nowhere ---
-
-
-def lead_in_vain(stage: Stage, timeouts: int, *, moves_at: int = 0) -> None:
-    """Leader 1 has flushed entry 2, and its followers answer that they end at entry 1."""
-    stage.elect_first()
-    stage.data(1, batch_of(0))
-    stage.flush(1)
-    in_office_ns = stage.now_ns
-    for half in range(1, 2 * timeouts + 1):
-        stage.step(1, Tick(in_office_ns + half * (ELECTION_NS // 2 + 1_000)))
-        reply(stage, 1, 2, half)
-        last = 2 if moves_at and half >= moves_at else 1
-        stage.step(1, replied(3, half, last=last))
-
-
-@breaks("I13", says="leads term 1, and entry 2 has reached no majority for")
-def a_leader_whose_entries_get_nowhere_leads_on(stage: Stage, is_broken: bool) -> None:
-    lead_in_vain(stage, 8 if is_broken else 6)
-
-
-@breaks("I13", says="leads term 1, and entry 2 has reached no majority for")
-def a_follower_that_took_something_once_is_no_excuse_for_ever(
-    stage: Stage, is_broken: bool
-) -> None:
-    lead_in_vain(stage, 10, moves_at=3 if is_broken else 12)
-
-
-@breaks("I13", says="leads term 3, and entry 3 has reached no majority for")
-def a_leader_waits_longer_once_it_gave_up_in_vain(stage: Stage, is_broken: bool) -> None:
-    """Something was committed since, or not."""
-    stage.elect_first()
-    stage.idle(1, StopLeading(FIRST))
-    noop = stage.elect(2, 2)
-    if is_broken:
-        stage.spread(2, noop)
-    stage.elect(1, 3)
-    stage.flush(1)
-    in_office_ns = stage.now_ns
-    for half in range(1, 16):
-        stage.step(1, Tick(in_office_ns + half * (ELECTION_NS // 2 + 1_000)))
-        stage.step(1, replied(2, half, term=3))
-
-
 # --- times ---
 
 
@@ -378,8 +334,11 @@ def round_of(number: int, *, term: int = 1, peers: Sequence[int] = (2, 3)) -> li
     return [Send(NodeId(peer), beat) for peer in peers]
 
 
-def replied(peer: int, number: int, *, term: int = 1, last: int = 1) -> ControlReceived:
-    reply_ = HeartbeatReply(Term(term), number, Index(last), Index(0), Index(0))
+def replied(
+    peer: int, number: int, *, term: int = 1, last: int = 1, is_full: bool = False
+) -> ControlReceived:
+    none = Index(0)
+    reply_ = HeartbeatReply(Term(term), number, Index(last), none, none, is_disk_full=is_full)
     return ControlReceived(NodeId(peer), 1, reply_)
 
 
