@@ -188,12 +188,19 @@ def _start_missing(
             "`auto_init = false` there, or name a new folder"
         )
     _require_free_ports(config, [node for node in config.node_ids() if node not in running])
-    rows = [
-        running.get(node) or start_replica(path, node, folder / f"node-{node}", dies_with_us=False)
-        for node in config.node_ids()
-    ]
-    state = ClusterState(endpoints_of(config), str(path), rows)
-    write_state(folder, state)
+    rows = dict(running)
+    try:
+        for node in config.node_ids():
+            if node not in running:
+                rows[node] = start_replica(path, node, folder / f"node-{node}", dies_with_us=False)
+        state = ClusterState(
+            endpoints_of(config), str(path), [rows[node] for node in config.node_ids()]
+        )
+        write_state(folder, state)
+    except BaseException:
+        for node in rows.keys() - running.keys():
+            send_stop(rows[node])  # nobody would know of it
+        raise
     return state
 
 

@@ -35,6 +35,7 @@ from logstore.spark.lake_proof import check_same_log
 from logstore.spark.options import ReadOptions, parse_read_options
 from logstore.spark.planning import Bounds, Planner
 from logstore.spark.ranges import LsnPartition, read_partition
+from logstore.storage.disk import write_error
 
 DEFAULT_CURSOR = "archive"
 # A second or two of one core: little to do again after a failure, and few files for a manifest.
@@ -221,7 +222,12 @@ class Archive:
 
 
 def archive_file(options: ReadOptions, folder: str, partition: LsnPartition) -> Written:
-    """A task: the partition's batches as a file in `folder`, flushed."""
+    """A task: the partition's batches as a file in `folder`, flushed.
+
+    Raises:
+      DiskFull, WriteFailed: the file cannot be written; nothing is left of it.
+      LogStoreError: the log cannot be read.
+    """
     path = os.path.join(folder, f"{partition.first_lsn:019d}-{uuid.uuid4().hex}{SUFFIX}")
     try:
         batches = read_partition(options, partition)
@@ -229,9 +235,11 @@ def archive_file(options: ReadOptions, folder: str, partition: LsnPartition) -> 
         if (file.first_lsn, file.last_lsn) != (partition.first_lsn, partition.last_lsn):
             raise InvariantViolated(f"LSNs {partition.value} were planned, {file} came")
         make_durable(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             os.unlink(path)
+        if isinstance(error, OSError):
+            raise write_error("writing", path, error) from error
         raise
     return Written(path, file)
 

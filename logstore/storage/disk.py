@@ -132,7 +132,7 @@ class RealDisk:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise _write_error("creating", path, error) from error
+            raise write_error("creating", path, error) from error
         try:
             request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
@@ -172,7 +172,7 @@ class RealDisk:
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise _write_error("creating", path, error) from error
+            raise write_error("creating", path, error) from error
         self._paths[handle] = path
         return handle
 
@@ -230,13 +230,13 @@ class RealDisk:
         try:
             os.posix_fallocate(handle, 0, size)
         except OSError as error:
-            raise _write_error("allocating", self._paths[handle], error) from error
+            raise write_error("allocating", self._paths[handle], error) from error
 
     def truncate(self, handle: int, size: int) -> None:
         try:
             os.ftruncate(handle, size)
         except OSError as error:
-            raise _write_error("truncating", self._paths[handle], error) from error
+            raise write_error("truncating", self._paths[handle], error) from error
 
     def size(self, handle: int) -> int:
         return os.fstat(handle).st_size
@@ -253,7 +253,7 @@ class RealDisk:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _write_error("removing", path, error) from error
+            raise write_error("removing", path, error) from error
 
 
 def _write_all(handle: int, offset: int, views: list[Buffer]) -> int:
@@ -269,7 +269,8 @@ def _write_all(handle: int, offset: int, views: list[Buffer]) -> int:
     return done
 
 
-def _write_error(act: str, path: str, error: OSError) -> DiskFull | WriteFailed:
+def write_error(act: str, path: str, error: OSError) -> DiskFull | WriteFailed:
+    """What a failed change of a file is to whoever asked for it."""
     if error.errno in _NO_SPACE:
         return DiskFull(f"{act} {path}: {error.strerror}; free some space on this file system")
     return WriteFailed(f"{act} {path}: {error.strerror}")

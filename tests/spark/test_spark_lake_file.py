@@ -12,11 +12,13 @@ import pytest
 
 import logstore
 from logstore.client.records import RecordBatch
-from logstore.errors import CorruptData, InvariantViolated
+from logstore.errors import CorruptData, DiskFull, InvariantViolated
 from logstore.format.batch import batch_arrays, encode_batch, read_batch_header
-from logstore.spark import lake_file
+from logstore.spark import archive, lake_file
 from logstore.spark.lake_file import read_lake_file, whole_batch, write_lake_file
 from logstore.spark.lake_manifest import LakeFile
+from logstore.spark.options import parse_read_options
+from logstore.spark.ranges import LsnPartition
 from tests.spark.lakes import damage_payloads
 
 CLUSTER = "0f" * 16
@@ -140,3 +142,22 @@ def test_a_cut_batch_and_no_batch_are_never_written(tmp_path: Path) -> None:
         whole_batch(cut)
     with pytest.raises(InvariantViolated):
         write_lake_file(str(tmp_path / "none.parquet"), [], cluster_id=CLUSTER)
+
+
+def test_a_full_disk_is_told_by_the_task_that_meets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark told no more than that it had failed."""
+    batches = record_batches(encoded([[9_000] * 9]))
+    partition = LsnPartition(
+        first_lsn=FIRST_LSN, last_lsn=FIRST_LSN + 8, number=0, leader=1, cluster_id=CLUSTER
+    )
+    monkeypatch.setattr(archive, "read_partition", lambda *_: batches)
+    monkeypatch.setattr(
+        archive,
+        "write_lake_file",
+        lambda _, rows, **more: write_lake_file("/dev/full", rows, **more),
+    )
+    options = parse_read_options({"endpoints": "127.0.0.1:1"}, is_streaming=False)
+    with pytest.raises(DiskFull, match="free some space on this file system"):
+        archive.archive_file(options, str(tmp_path), partition)

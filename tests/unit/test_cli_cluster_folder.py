@@ -3,6 +3,7 @@ named, a replica that does not stop is named."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -220,3 +221,21 @@ def test_down_says_at_once_who_does_not_stop_and_how_long_it_waits(tmp_path: Pat
         write_state(tmp_path, ClusterState([], "c.toml", [row]))
         assert bring_down(tmp_path, 0.1, say=said.append, notice_s=0.01) == [(row, "killed")]
     assert said == [f"node 1 (pid {row.pid}) does not stop: it is killed if it has not within 0 s"]
+
+
+def test_an_up_that_cannot_note_whom_it_started_stops_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full once the replicas run: `down` would know of none."""
+    port = free_base_ports(1)[0]
+    stopped: list[ReplicaProcess] = []
+
+    def fail(_folder: Path, _state: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(cluster_folder, "start_replica", lambda *_, **__: me())
+    monkeypatch.setattr(cluster_folder, "send_stop", stopped.append)
+    monkeypatch.setattr(cluster_folder, "write_state", fail)
+    with pytest.raises(FolderRefused, match="no space"):
+        bring_up(tmp_path / "cluster", config_at(port, tmp_path), first_lsn=None)
+    assert stopped == [me()]

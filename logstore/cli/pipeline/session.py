@@ -130,7 +130,8 @@ class _Spark:
             logging.getLogger().removeHandler(self._handler)
             self._handler.close()
         if self._log_path:
-            os.unlink(self._log_path)
+            with suppress(FileNotFoundError):  # whoever tidies /tmp may have been quicker
+                os.unlink(self._log_path)
 
 
 def _setting(text: str) -> tuple[str, str]:
