@@ -9,6 +9,7 @@ whatever is done with a socket but closing it raises `Closed`.
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -37,7 +38,14 @@ TAIL_QUEUE_MAX_MESSAGES = 128
 # A fetch may end with one whole group above its limit.
 REPLY_MAX_BYTES = 2 * FETCH_MAX_BYTES + MESSAGE_MAX_BYTES
 
+# Masks of libzmq's I/O threads. A host's name is looked up in the thread of its socket, which does
+# nothing else meanwhile, for seconds where no server of names answers, and again at each try to
+# connect. So names that may be wrong or gone are not looked up where data flows.
+_DATA_THREAD = 1
+_LOOKUP_THREAD = 2
+
 _OPTIONS: tuple[tuple[int, int | bytes], ...] = (
+    (zmq.AFFINITY, _DATA_THREAD),
     (zmq.LINGER, 0),
     (zmq.IMMEDIATE, 1),
     (zmq.HANDSHAKE_IVL, HANDSHAKE_TIMEOUT_MS),
@@ -58,6 +66,9 @@ _HEARTBEATS = (
     (zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS),
 )
 
+# What needs no looking up.
+_ADDRESS = re.compile(r"tcp://[0-9.]+:[0-9]+")
+
 Frame: TypeAlias = "bytes | memoryview"
 
 
@@ -65,7 +76,7 @@ class Context:
     """The ZeroMQ context of one client; any thread may make its sockets in it."""
 
     def __init__(self) -> None:
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=2)
         self._context.set(zmq.MAX_SOCKETS, 4_096)
         # Between the end of a context and a socket that another thread makes in it.
         self._lock = threading.Lock()
@@ -147,8 +158,17 @@ class Requester:
     lock that closing the socket needs.
     """
 
-    def __init__(self, context: Context, address: str, *, watches_refusals: bool = False) -> None:
-        self.socket = context.socket(zmq.DEALER, *_HEARTBEATS)
+    def __init__(
+        self,
+        context: Context,
+        address: str,
+        *,
+        watches_refusals: bool = False,
+        asks_around: bool = False,
+    ) -> None:
+        """`asks_around`: of several replicas each is asked, and some may be gone."""
+        thread = _LOOKUP_THREAD if asks_around and not _ADDRESS.fullmatch(address) else _DATA_THREAD
+        self.socket = context.socket(zmq.DEALER, *_HEARTBEATS, (zmq.AFFINITY, thread))
         self.monitor: zmq.Socket[bytes] | None = None
         if watches_refusals:  # from before the first try on
             self.monitor = _monitor(self.socket, zmq.EVENT_CONNECT_RETRIED)

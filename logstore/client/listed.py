@@ -116,7 +116,7 @@ class ListedEndpoints:
 
 
 def _open(context: Context, endpoint: Endpoint) -> Port:
-    requester = Requester(context, endpoint.control, watches_refusals=True)
+    requester = Requester(context, endpoint.control, watches_refusals=True, asks_around=True)
     return Port(context, endpoint.control, requester=requester)
 
 

@@ -152,7 +152,10 @@ class Survey:
         with contextlib.ExitStack() as opened:
             opened.callback(self.close)
             for endpoint in endpoints:
-                self._ports[endpoint] = Port(context, endpoint.control, cluster_id=cluster_id)
+                address = endpoint.control
+                requester = Requester(context, address, asks_around=True)
+                port = Port(context, address, cluster_id=cluster_id, requester=requester)
+                self._ports[endpoint] = port
             opened.pop_all()
 
     def close(self) -> None:
