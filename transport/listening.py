@@ -24,7 +24,6 @@ NO_SOURCE = -1
 # Frames kept of one message; ours have three at most, routing id included. MAXMSGSIZE bounds each
 # frame, nothing in libzmq their number: the rest is drained and dropped.
 FRAMES_MAX = 4
-ROUTES_SPARE = 1_024  # routes of connections that are gone
 EVENTS_MAX = 4_096  # of a monitor, taken at once: about 10 ms
 # Bytes of a connection's life that no message accounts for: pings and pongs, 5 of each a second,
 # are 80 a second.
@@ -47,8 +46,8 @@ class Connection:
     """One accepted connection, as its listener has counted it."""
 
     __slots__ = (
-        "_acknowledged", "_acknowledged_extra", "_inode", "_moved_ns", "accepted_ns", "fd", "sent",
-        "taken", "topics",
+        "_acknowledged", "_acknowledged_extra", "_inode", "_moved_ns", "_was_sending",
+        "accepted_ns", "fd", "sent", "taken", "topics",
     )  # fmt: skip
 
     def __init__(self, fd: int, inode: int, accepted_ns: int, taken: int = 0) -> None:
@@ -61,6 +60,7 @@ class Connection:
         self._acknowledged_extra = 0
         self._acknowledged = 0
         self._moved_ns = accepted_ns  # when what we send moved last, or nothing was to be sent
+        self._was_sending = False  # when that was asked last
 
     def forgive(self) -> None:
         """What has come by now counts as taken."""
@@ -94,10 +94,12 @@ class Connection:
 
     def stalled_ns(self, now_ns: int) -> int:
         """For how long something is to be sent and nothing of it arrives, as far as this was asked
-        meanwhile."""
+        meanwhile: who was idle then may have been so until just now."""
         state = self._state()
-        if state is None or not state.is_sending or state.acknowledged != self._acknowledged:
-            self._acknowledged = 0 if state is None else state.acknowledged
+        is_sending = state is not None and state.is_sending
+        acknowledged = 0 if state is None else state.acknowledged
+        if not (is_sending and self._was_sending and acknowledged == self._acknowledged):
+            self._was_sending, self._acknowledged = is_sending, acknowledged
             self._moved_ns = now_ns
         return now_ns - self._moved_ns
 
@@ -115,6 +117,7 @@ class Account:
         self.connections: dict[int, Connection] = {}
         self.source = NO_SOURCE  # the connection of the message that was taken last
         self.routes: dict[bytes, int] = {}  # of clients that asked something
+        self._clients: dict[int, bytes] = {}  # the other way round
         self._early: dict[int, int] = {}  # bytes from connections not learned of yet
 
     def took(self, last_frame: Any, size_bytes: int) -> None:
@@ -129,6 +132,16 @@ class Account:
             connection.taken += size_bytes
         else:
             self._early[source] = self._early.get(source, 0) + size_bytes
+
+    def asked_by(self, routing_id: bytes) -> None:
+        """The message that was taken last is of this client. Whoever had its connection's number
+        before is gone, so there are no more clients than numbers."""
+        fd = self.source
+        before = self._clients.get(fd)
+        if before is not None and before != routing_id and self.routes.get(before) == fd:
+            del self.routes[before]
+        self._clients[fd] = routing_id
+        self.routes[routing_id] = fd
 
     def accepted(self, fd: int, now_ns: int) -> Connection:
         connection = Connection(fd, inode_of(fd), now_ns, taken=self._early.pop(fd, 0))
@@ -215,12 +228,7 @@ class ListeningSocket(zmq.Socket[Any]):
 
     def asked_by(self, routing_id: bytes) -> None:
         """The message that was just taken is of this client."""
-        account = self.account
-        if len(account.routes) > ROUTES_SPARE + 2 * len(account.connections):
-            account.routes = {
-                each: fd for each, fd in account.routes.items() if fd in account.connections
-            }
-        account.routes[routing_id] = account.source
+        self.account.asked_by(routing_id)
 
     def answered(self, routing_id: bytes, size_bytes: int) -> None:
         """A message of this size was given to libzmq for this client."""

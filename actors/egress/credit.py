@@ -3,17 +3,30 @@
 ZeroMQ's marks count messages, and an answer is up to 4 MiB: 20 clients that asked 40 times and read
 nothing cost 700 MiB (2026-11-22). So an answer is made once there is room for it: what was sent to
 the client and has not arrived there is counted in bytes. A client with nothing under way gets one
-answer of any size; beyond the sum of all, whoever has had answers under way longest is left.
+answer of any size; beyond the sum of all, whoever takes longest to receive what is under way is left.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from logstore import limits
 from transport.ports import AnsweringSocket
 
-# Only where there is no room left for anybody: a client that has had answers under way without a
-# break for so long does not read them, or reads so slowly that others should not wait for it.
+# Only where there is no room left for anybody: a client that has not received in so long what was
+# under way to it then does not read, or reads so slowly that others should not wait for it.
 BUSY_MAX_NS = 10_000_000_000
+# Clients of whom it is not known that they have received everything: many are gone meanwhile.
+BUSY_SPARE = 1_024
+
+
+class UnderWay(msgspec.Struct):
+    """Bytes under way to a client as last asked, and how many of those that were under way at
+    `since_ns` still are."""
+
+    size_bytes: int
+    since_ns: int
+    left_bytes: int
 
 
 class AnswerCredit:
@@ -21,9 +34,10 @@ class AnswerCredit:
 
     def __init__(self, socket: AnsweringSocket) -> None:
         self._socket = socket
-        # by routing id: bytes under way as last asked, and since when there have been any
-        self._busy: dict[bytes, tuple[int, int]] = {}
+        self._busy: dict[bytes, UnderWay] = {}  # by routing id
+        self._busy_max = BUSY_SPARE
         self._total_bytes = 0
+        self._asked_all_ns = -1
 
     def asked_by(self, client: bytes) -> None:
         """The request that was just received is of this client."""
@@ -36,8 +50,8 @@ class AnswerCredit:
             return False
         if self._total_bytes + size_bytes <= limits.ANSWERS_BYTES_MAX:
             return True
-        for each in tuple(self._busy):
-            self._ask(each, now_ns)
+        if now_ns != self._asked_all_ns:  # 2 µs each, and everybody who waits comes by here
+            self._ask_all(now_ns)
         if self._total_bytes == 0 or self._total_bytes + size_bytes <= limits.ANSWERS_BYTES_MAX:
             return True
         self._leave_slowest(now_ns)
@@ -46,21 +60,41 @@ class AnswerCredit:
     def answered(self, client: bytes, size_bytes: int, now_ns: int) -> None:
         """An answer of this size was sent."""
         self._socket.answered(client, size_bytes)
-        under_way, since_ns = self._busy.get(client, (0, now_ns))
-        self._note(client, under_way + size_bytes, since_ns)
+        self._total_bytes += size_bytes
+        busy = self._busy.get(client)
+        if busy is not None:
+            busy.size_bytes += size_bytes
+            return
+        if len(self._busy) >= self._busy_max:
+            self._ask_all(now_ns)
+            self._busy_max = BUSY_SPARE + 2 * len(self._busy)
+        self._busy[client] = UnderWay(size_bytes, now_ns, size_bytes)
+
+    def _ask_all(self, now_ns: int) -> None:
+        self._asked_all_ns = now_ns
+        for each in tuple(self._busy):
+            self._ask(each, now_ns)
 
     def _ask(self, client: bytes, now_ns: int) -> int:
         under_way = self._socket.unacknowledged_bytes(client)
-        self._note(client, under_way, self._busy.get(client, (0, now_ns))[1])
+        busy = self._busy.get(client)
+        if busy is None:
+            if under_way:
+                self._total_bytes += under_way
+                self._busy[client] = UnderWay(under_way, now_ns, under_way)
+            return under_way
+        arrived = busy.size_bytes - under_way
+        self._total_bytes -= arrived
+        if not under_way:
+            del self._busy[client]
+            return 0
+        busy.size_bytes = under_way
+        busy.left_bytes -= arrived
+        if busy.left_bytes <= 0:  # a reader that always has answers under way, but others
+            busy.since_ns, busy.left_bytes = now_ns, under_way
         return under_way
 
-    def _note(self, client: bytes, under_way: int, since_ns: int) -> None:
-        before, _ = self._busy.pop(client, (0, 0))
-        self._total_bytes += under_way - before
-        if under_way:
-            self._busy[client] = (under_way, since_ns)
-
     def _leave_slowest(self, now_ns: int) -> None:
-        client = min(self._busy, key=lambda each: self._busy[each][1])
-        if now_ns - self._busy[client][1] >= BUSY_MAX_NS:
+        client = min(self._busy, key=lambda each: self._busy[each].since_ns)
+        if now_ns - self._busy[client].since_ns >= BUSY_MAX_NS:
             self._socket.end_connection(client)

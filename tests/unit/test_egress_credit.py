@@ -14,6 +14,7 @@ class Clients:
 
     def __init__(self) -> None:
         self.under_way: dict[bytes, int] = {}
+        self.asked = 0
         self.ended: list[bytes] = []
 
     def asked_by(self, routing_id):
@@ -23,6 +24,7 @@ class Clients:
         self.under_way[routing_id] = self.under_way.get(routing_id, 0) + size_bytes
 
     def unacknowledged_bytes(self, routing_id):
+        self.asked += 1
         return self.under_way.get(routing_id, 0)
 
     def end_connection(self, routing_id):
@@ -80,3 +82,35 @@ def test_a_client_that_reads_is_never_the_slowest(clients):
     assert not serve(credit, b"d", 80, BUSY_MAX_NS)
     assert clients.ended == [b"b"]
     assert credit_module.limits is limits
+
+
+def test_who_receives_without_a_break_is_not_slow_however_long_it_goes_on(clients):
+    """A fast reader always has an answer under way; beside readers of nothing it was left first."""
+    credit = AnswerCredit(clients)
+    serve(credit, b"fast", 40)
+    assert all(serve(credit, client, 80, 1) for client in (b"a", b"b"))
+    for step in range(1, 41):
+        clients.under_way[b"fast"] = min(40, clients.under_way[b"fast"])
+        assert serve(credit, b"fast", 40, step * BUSY_MAX_NS // 20)
+    assert not serve(credit, b"d", 80, 2 * BUSY_MAX_NS)
+    assert clients.ended == [b"a"]
+
+
+def test_clients_that_are_gone_are_forgotten(clients, monkeypatch):
+    monkeypatch.setattr(limits, "ANSWERS_BYTES_MAX", 1 << 40)
+    credit = AnswerCredit(clients)
+    for number in range(5_000):
+        assert serve(credit, number.to_bytes(5, "big"), 80, number)
+        clients.under_way.clear()
+    assert len(credit._busy) < 3_000
+
+
+def test_all_clients_are_looked_at_once_a_loop_however_many_wait(clients, monkeypatch):
+    monkeypatch.setattr(limits, "ANSWERS_BYTES_MAX", 8_000)
+    credit = AnswerCredit(clients)
+    for number in range(100):
+        assert serve(credit, number.to_bytes(5, "big"), 80)
+    clients.asked = 0
+    for number in range(100):
+        assert not serve(credit, b"waiting" + number.to_bytes(5, "big"), 80, 1)
+    assert clients.asked <= 200

@@ -1,0 +1,72 @@
+"""What a listening socket keeps of each connection (SAFETY W6)."""
+
+from __future__ import annotations
+
+from transport import link
+from transport.link import Lane
+from transport.listening import Connection
+from transport.tcp_state import TcpState
+
+DESCRIPTOR = 7
+SECOND_NS = 1_000_000_000
+
+
+class Played(Connection):
+    """One of which TCP says what a test says."""
+
+    __slots__ = ("state",)
+
+    def _state(self) -> TcpState | None:
+        return self.state
+
+
+def played(state: TcpState) -> Played:
+    made = Played(DESCRIPTOR, 1, accepted_ns=0)
+    made.state = state
+    return made
+
+
+def test_clients_that_come_and_go_leave_nothing_behind():
+    """A descriptor's number is used again and again: it names the client that asked last."""
+    socket = link.router_bind("tcp://127.0.0.1:*", lane=Lane.BULK, message_size_max=4_096)
+    try:
+        account = socket.account
+        for number in range(5_000):
+            connection = played(TcpState(0, 0, is_sending=False))
+            account.connections[DESCRIPTOR] = connection
+            account.source = DESCRIPTOR
+            client = number.to_bytes(5, "big")
+            socket.asked_by(client)
+            socket.answered(client, 100)
+            assert connection.sent == 100
+            account.disconnected(DESCRIPTOR)
+        assert len(account.routes) == 1
+    finally:
+        socket.close()
+
+
+def test_a_client_that_comes_again_by_another_descriptor_is_known_there():
+    socket = link.router_bind("tcp://127.0.0.1:*", lane=Lane.BULK, message_size_max=4_096)
+    try:
+        account = socket.account
+        old, new = (played(TcpState(0, 0, is_sending=False)) for _ in range(2))
+        account.connections.update({DESCRIPTOR: old, DESCRIPTOR + 1: new})
+        for fd in (DESCRIPTOR, DESCRIPTOR + 1):
+            account.source = fd
+            socket.asked_by(b"client")
+        account.source = DESCRIPTOR
+        socket.asked_by(b"another")  # the old descriptor has a new owner
+        socket.answered(b"client", 100)
+        assert (old.sent, new.sent) == (0, 100)
+    finally:
+        socket.close()
+
+
+def test_who_was_idle_for_long_and_is_just_being_sent_something_is_not_stalled():
+    connection = played(TcpState(500, 0, is_sending=False))
+    assert connection.stalled_ns(SECOND_NS) == 0
+    connection.state = TcpState(500, 0, is_sending=True)
+    assert connection.stalled_ns(3_600 * SECOND_NS) == 0
+    assert connection.stalled_ns(3_603 * SECOND_NS) == 3 * SECOND_NS
+    connection.state = TcpState(501, 0, is_sending=True)
+    assert connection.stalled_ns(3_604 * SECOND_NS) == 0
