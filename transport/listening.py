@@ -71,7 +71,9 @@ class Connection:
     def unread_bytes(self, now_ns: int) -> int:
         """What came and was not taken, about: in the kernel, in messages that wait, and of one
         that has no end yet."""
-        state = self._state()
+        return self._unread_bytes(self._state(), now_ns)
+
+    def _unread_bytes(self, state: TcpState | None, now_ns: int) -> int:
         if state is None:
             return 0
         heartbeats = (now_ns - self.accepted_ns) * HEARTBEAT_BYTES_PER_S // _NS_PER_S
@@ -95,7 +97,14 @@ class Connection:
     def stalled_ns(self, now_ns: int) -> int:
         """For how long something is to be sent and nothing of it arrives, as far as this was asked
         meanwhile: who was idle then may have been so until just now."""
+        return self._stalled_ns(self._state(), now_ns)
+
+    def look(self, now_ns: int) -> tuple[int, int]:
+        """`unread_bytes` and `stalled_ns`, of one moment."""
         state = self._state()
+        return self._unread_bytes(state, now_ns), self._stalled_ns(state, now_ns)
+
+    def _stalled_ns(self, state: TcpState | None, now_ns: int) -> int:
         is_sending = state is not None and state.is_sending
         acknowledged = 0 if state is None else state.acknowledged
         if not (is_sending and self._was_sending and acknowledged == self._acknowledged):

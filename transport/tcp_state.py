@@ -14,8 +14,6 @@ import os
 import socket
 import struct
 import termios
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 # tcpi_unacked u32 at 24, tcpi_bytes_acked u64 at 120, tcpi_bytes_received u64 at 128,
@@ -41,13 +39,15 @@ def inode_of(fd: int) -> int:
 
 def tcp_state(fd: int, inode: int) -> TcpState | None:
     """None: the connection is gone."""
-    with _borrowed(fd, inode) as connection:
-        if connection is None:
-            return None
-        try:
-            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
-        except OSError:
-            return None
+    connection = _borrow(fd, inode)
+    if connection is None:
+        return None
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+    except OSError:
+        return None
+    finally:
+        connection.detach()
     if len(info) < _INFO.size:
         return None
     in_flight, acknowledged, received, unsent = _INFO.unpack(info)
@@ -68,25 +68,24 @@ def kernel_bytes(fd: int) -> int:
 def end_connection(fd: int, inode: int) -> None:
     """Shut the connection down both ways: libzmq sees its end, closes the descriptor and frees what
     it had of it. Without lingering, so that a sender in mid-send learns of it at once."""
-    with _borrowed(fd, inode) as connection:
-        if connection is not None:
-            with suppress(OSError):  # it has ended by itself
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                connection.shutdown(socket.SHUT_RDWR)
-
-
-@contextmanager
-def _borrowed(fd: int, inode: int) -> Iterator[socket.socket | None]:
-    """The connection as a socket of Python's, which does not close it; None: it is gone."""
-    if not inode or inode_of(fd) != inode:
-        yield None
+    connection = _borrow(fd, inode)
+    if connection is None:
         return
     try:
-        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=fd)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.shutdown(socket.SHUT_RDWR)
     except OSError:
-        yield None
-        return
-    try:
-        yield connection
+        pass  # it has ended by itself
     finally:
         connection.detach()
+
+
+def _borrow(fd: int, inode: int) -> socket.socket | None:
+    """The connection as a socket of Python's, to be detached from it at once; None: it is gone."""
+    if not inode or inode_of(fd) != inode:
+        return None
+    try:
+        # with the protocol said, nothing is asked for: this is done for each of 4,096 connections
+        return socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=fd)
+    except OSError:
+        return None
