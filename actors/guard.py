@@ -12,7 +12,8 @@ them. Must not know what messages say. What it does to whom:
   longest left unread what is sent to it, is ended.
 
 Looking costs 5 µs a connection, so it is done only after memory has grown, and for a quarter of the
-time at most: batches that come and go let memory grow each time. A connection that is ended loses what is queued on it, as with any broken one; an honest client makes another.
+time at most: batches that come and go let memory grow each time. A connection that is ended loses
+what is queued on it, as with any broken one; an honest client makes another.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 ZeroMQ's marks count messages, and an answer is up to 4 MiB: 20 clients that asked 40 times and read
 nothing cost 700 MiB (2026-11-22). So an answer is made once there is room for it: what was sent to
 the client and has not arrived there is counted in bytes. A client with nothing under way gets one
-answer of any size; beyond the sum of all, whoever takes longest to receive what is under way is left.
+answer of any size; beyond the sum of all, whoever takes longest to receive what is under way is
+left.
 """
 
 from __future__ import annotations
