@@ -192,13 +192,14 @@ class ConnectionGuard:
         )
 
     def _count_peers(self, guarded: Guarded, now_ns: int) -> None:
-        """Strangers on a peers' port do not keep peers out: who has been silent longest goes."""
+        """Strangers on a peers' port do not keep peers out: who never said anything goes, the
+        oldest first, then the newest."""
         guarded.socket.refresh(now_ns)
         found = _connections(guarded)
         beyond = len(found) - PEER_CONNECTIONS_MAX
         if beyond <= 0:
             return
-        found.sort(key=lambda each: (each.taken > 0, each.accepted_ns))
+        found.sort(key=lambda each: (1, -each.accepted_ns) if each.taken else (0, each.accepted_ns))
         for connection in found[:beyond]:
             connection.end()
             self._slots[self._counters.refused] += 1

@@ -131,6 +131,26 @@ def test_strangers_on_a_peers_port_go_before_peers(monkeypatch):
         assert any(is_closed(each) for each in strangers[:1])
 
 
+def test_strangers_that_talk_do_not_drive_an_old_peer_out(monkeypatch):
+    stage = Stage(is_for_peers=True)
+    with ExitStack() as stack:
+        stack.callback(stage.socket.close)
+        peer = stack.enter_context(zmtp_connection(stage.address, 0))
+        peer.sendall(frame(0, b"a peer"))
+        stage.until(lambda: b"a peer" in stage.received)
+        [fd] = stage.fds()
+        for number in range(3):
+            stranger = stack.enter_context(zmtp_connection(stage.address, 0))
+            stranger.sendall(frame(0, b"stranger %d" % number))
+        stage.until(lambda: len(stage.received) == 4)
+        monkeypatch.setattr(guard_module, "PEER_CONNECTIONS_MAX", 3)
+        stage.until(lambda: stage.slots[REFUSED] > 0)
+        stage.until(lambda: len(stage.fds()) <= 3)
+        assert fd in stage.fds()
+        peer.sendall(frame(0, b"again"))
+        stage.until(lambda: b"again" in stage.received)
+
+
 def test_what_is_unread_is_told_from_what_was_taken(stage):
     with zmtp_connection(stage.address, 0) as connection:
         stage.until(lambda: stage.slots[OPEN] == 1)
