@@ -80,6 +80,7 @@ class Archive:
             },
             is_streaming=False,
         )
+        self._cluster_id = ""
         self._cursor_lsn = 0
 
     def begin(self) -> Manifest:
@@ -94,6 +95,7 @@ class Archive:
           Unreachable, NoQuorum: no replica answered in time, or no majority.
         """
         planner = Planner(self._read)
+        self._cluster_id = planner.cluster_id
         bounds = planner.bounds()
         self._cursor_lsn = _standing(planner.client, self._options.cursor)
         manifest = self._writer.manifest
@@ -135,14 +137,14 @@ class Archive:
 
     def head_lsn(self) -> int:
         """The last LSN of the log now."""
-        return Planner(self._read).bounds().visible_lsn
+        return self._planner().bounds().visible_lsn
 
     def pending_bytes(self, last_lsn: int) -> int:
         """About how much there is from the lake's end to `last_lsn`."""
         next_lsn = self._manifest.next_lsn
         if next_lsn > last_lsn:
             return 0
-        return Planner(self._read).spans(next_lsn, last_lsn, limit=1).size_bytes
+        return self._planner().spans(next_lsn, last_lsn, limit=1).size_bytes
 
     def rounds(self, last_lsn: int) -> Iterator[list[LakeFile]]:
         """Archive up to `last_lsn`; the files of each round, once they are durable and the cursor
@@ -150,11 +152,12 @@ class Archive:
 
         Raises:
           CursorMoved: somebody else moves the cursor; the lake is whole, and one round ahead.
+          WrongCluster: another cluster answers by now; nothing of it was taken.
           CorruptData: a file of the lake is gone or cut; the cursor stands before this round.
           LogStoreError: the log cannot be read, or the lake not be written; begin again.
         """
         while (next_lsn := self._manifest.next_lsn) <= last_lsn:
-            planner = Planner(self._read)
+            planner = self._planner()
             tasks = self._plan(planner, next_lsn, last_lsn)
             work = partial(archive_file, self._read, self._writer.incoming)
             written = run_tasks(self._spark, work, tasks)
@@ -170,6 +173,17 @@ class Archive:
         if self._writer.manifest is None:
             raise InvariantViolated("an archive that has not begun")
         return self._writer.manifest
+
+    def _planner(self) -> Planner:
+        """Of the cluster that this began with: another one may be formed at its endpoints, even one
+        restored from this lake."""
+        planner = Planner(self._read)
+        if planner.cluster_id != self._cluster_id:
+            raise WrongCluster(
+                f"cluster {planner.cluster_id} answers at {self._options.endpoints} by now; "
+                f"{self._cluster_id} did when this archive began: begin again"
+            )
+        return planner
 
     def _plan(self, planner: Planner, first_lsn: int, last_lsn: int) -> list[LsnPartition]:
         """One task a file; all borders are those of entries, so of batches."""

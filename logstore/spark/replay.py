@@ -32,6 +32,7 @@ from logstore.errors import (
     InvalidRequest,
     OutcomeUnknown,
     OutOfRange,
+    WrongCluster,
 )
 from logstore.limits import MIB
 from logstore.spark.columns import PAYLOAD
@@ -109,6 +110,7 @@ class Replay:
         self._options = options
         self._milliseconds = str(int(options.timeout_s * 1_000))
         self._manifest: Manifest | None = None
+        self._source_id = ""
         if options.lake is not None:
             self._manifest = read_manifest(options.lake)
             has = self._manifest.first_lsn
@@ -118,6 +120,7 @@ class Replay:
             self._last_lsn = self._manifest.next_lsn - 1
         else:
             planner = self._planner()
+            self._source_id = planner.cluster_id
             bounds = planner.bounds()
             ids, has = [planner.cluster_id], bounds.log_start_lsn
             self._last_lsn = bounds.visible_lsn
@@ -169,6 +172,7 @@ class Replay:
           OutOfRange: the source does not have what comes next.
           CursorMoved: the replay's cursor stands where no replay has put it.
           CorruptData: the lake is damaged where the next chunk lies; nothing of it was written.
+          WrongCluster: another cluster answers at the source by now.
           Fenced: somebody else opens the sessions of this name, again and again, and writes
             nothing.
           LogStoreError: the source or the target cannot be reached; begin again.
@@ -266,6 +270,8 @@ class Replay:
     def _append(self, chunk: Chunk) -> None:
         """The same rows in the same order whenever it is called, which is what parts rest on; and
         all of them, or none: without any the replay would come to the same chunk for ever."""
+        if self._manifest is None:
+            self._planner()
         register(self._spark())
         sink = self._rows(chunk).write.format("logstore").option("endpoints", self._options.target)
         sink = sink.option("txnAppId", self.name).option("txnVersion", chunk.last_lsn)
@@ -287,7 +293,13 @@ class Replay:
 
     def _planner(self) -> Planner:
         given = {"endpoints": self._options.source or "", "fetchTimeoutMs": self._milliseconds}
-        return Planner(parse_read_options(given, is_streaming=False))
+        planner = Planner(parse_read_options(given, is_streaming=False))
+        if self._source_id and planner.cluster_id != self._source_id:
+            raise WrongCluster(
+                f"cluster {planner.cluster_id} answers at {self._options.source} by now; "
+                f"{self._source_id} did when this replay began: nothing of it is appended"
+            )
+        return planner
 
     def _client(self) -> LogClient:
         return connected(self._options.target, timeout_s=self._options.timeout_s).client
