@@ -164,7 +164,7 @@ class SimulatedDisk:
         cache."""
         landing = Landing()
         self.acts.behind(begin_ns, file, file.begin_flush, landing)
-        self.acts.at(end_ns, file, self._end_flush, file, landing)
+        self.acts.at(end_ns, file, self.end_flush, file, landing)
 
     def flush_cost_ns(self, path: str) -> int:
         cost_ns = self.latency.flush_ns()
@@ -376,7 +376,7 @@ class SimulatedDisk:
         self._settle()
         self._names.end_flush(marks)
 
-    def _end_flush(self, file: SimulatedFile, landing: Landing) -> None:
+    def end_flush(self, file: SimulatedFile, landing: Landing) -> None:
         """Hot."""
         if self.is_lying:
             file.flush_into_cache(landing)

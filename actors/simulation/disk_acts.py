@@ -84,6 +84,11 @@ class DiskActs:
         waiting = [each for each in self._waiting if each[2] is owner]
         return [(act, args) for _, _, _, act, args in sorted(waiting, key=_moment)]
 
+    def owners_after(self, at_ns: int, kind: Callable[..., None]) -> list[Any]:
+        """Whose acts of this kind come after `at_ns`; none happens by this call."""
+        later = [each for each in self._waiting if each[0] > at_ns]
+        return [owner for _, _, owner, act, _ in later if act == kind]
+
     @property
     def has_later(self) -> bool:
         return bool(self._waiting)

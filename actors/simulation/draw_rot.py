@@ -21,6 +21,8 @@ ROT_KINDS = ("flip", "zero", "garble", "misdirect", "stale", "unreadable")
 _HARD_KINDS = ("flip", "zero", "garble", "garble", "unreadable")
 # Behind the record of such an entry is another sector of records.
 _BEHIND_MIN = 4
+# In which a cluster commits a few entries.
+_FEW_ENTRIES_NS = (10 * MILLISECOND, 150 * MILLISECOND)
 
 
 def draw_rot(random: Random, scene: Scene) -> list[Fault]:
@@ -65,12 +67,15 @@ def _aimed(random: Random, scene: Scene) -> list[Fault]:
 def rotten_voter(random: Random, scene: Scene) -> list[Fault]:
     """One replica is dead while the others commit; the newest entries of those that may rot do, and
     everybody dies. Who has them whole returns first and leads, or who never had them asks for
-    votes (Q1, Q2)."""
+    votes (Q1, Q2). If it was dead for so short that it misses only those, its log is as good as
+    what is left of theirs."""
     if not scene.vulnerable:
         return []
     keepers = [node for node in scene.nodes if node not in scene.vulnerable]
     late = keepers.pop(random.randrange(len(keepers)))
     behind_ns = scene.elections(random, 1.3, 2.8)
+    if percent(random, 50):
+        behind_ns = spread(random, *_FEW_ENTRIES_NS)
     at_ns = moment_before(random, scene, behind_ns + 6 * scene.election_ns)
     rot_ns = at_ns + behind_ns
     short_ns, long_ns = _short_ns(random), scene.elections(random, 3.0, 5.0)

@@ -204,6 +204,13 @@ class DiskFacts:
         """Something in the range of a file has been flushed."""
         return any(self._disk_of(node).durable_bytes(path, offset, size))
 
+    def flushed_after(self, node: int, at_ns: int) -> list[str]:
+        """Files of the log that are being flushed then."""
+        disk = self._disk_of(node)
+        files = disk.acts.owners_after(at_ns, disk.end_flush)
+        paths = [path for path in disk.paths() if not path.endswith(META_NAMES)] if files else []
+        return [path for path in paths if any(disk.file_named(path) is file for file in files)]
+
     def started(self, node: int) -> None:
         """A new incarnation begins: what its medium has now is what its recovery may find."""
         self._held.pop(node, None)

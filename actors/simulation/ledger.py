@@ -339,7 +339,8 @@ class Ledger:
         self._tables.rebuilt(self._steps[node], gen, table, at_ns)
 
     def misplaced(self, node: int, how: str, at_ns: int) -> None:
-        """The replica wrote frames over others (S7), or into the sector of flushed ones (S6)."""
+        """The replica wrote frames over others (S7), into the sector of flushed ones (S6), or
+        a header amid a flush (F6)."""
         self._claims.on_misplaced(node, how, at_ns)
 
     def died(self, node: int, process: str, incarnation: int) -> None:

@@ -283,7 +283,7 @@ class Replica:
         name = process.name.partition(".")[2]
         view = self._views[name] = self.disk.view(partial(self._charge, process), process)
         view.on_call = self._on_call(name, process)
-        view.on_write = partial(self._watch.wrote, self.node)
+        view.on_write = partial(self._watch.wrote, process)
         if name.startswith(topology.REPLICATOR):
             view.on_read = partial(self._watch.replicator_read, process)
         host = SimulatedHost(

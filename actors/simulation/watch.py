@@ -152,9 +152,12 @@ class Watch:
         self._world.note(text)
         self.violations.append(Violation(invariant.value, text, self._world.now_ns))
 
-    def wrote(self, node: int, path: str, offset: int, before: bytes) -> None:
+    def wrote(self, process: Process, path: str, offset: int, before: bytes) -> None:
         """Hot. A write; `before` are the bytes that it replaces."""
+        node = process.node
         if not path.endswith(".data"):
+            if not offset and path.endswith(".raft"):
+                self._opens_segment(process, path)
             return
         if offset >= SEGMENT_HEADER_SIZE and before.strip(b"\0"):
             how = f"writes {path} at byte {offset}, over other bytes"
@@ -163,6 +166,12 @@ class Watch:
             if self._facts.has_bytes(node, path, offset - size, size):
                 how = f"writes {path} at byte {offset}, in a sector with flushed frames"
                 self._ledger.misplaced(node, how, self._world.now_ns)
+
+    def _opens_segment(self, process: Process, path: str) -> None:
+        """A roll or a truncation begins with this header (SAFETY F6)."""
+        for flushed in self._facts.flushed_after(process.node, process.local_now_ns):
+            how = f"writes the header of {path} while {flushed} is being flushed"
+            self._ledger.misplaced(process.node, how, self._world.now_ns)
 
     def replicator_read(self, process: Process, path: str, offset: int, data: bytes) -> None:
         """Hot. A replicator has looked into a file; of interest is a record that is not there."""

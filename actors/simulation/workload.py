@@ -51,6 +51,7 @@ class Workload:
         self._consumers: dict[str, Consumer] = {}
         # who asks one thing after the other, or without an end
         self._inquirers: dict[str, Inquirer | Bungler | Brink | Flooder] = {}
+        self._listers: dict[str, tuple[SessionLister, Inquirer]] = {}
         self._probes: list[Probe] = []
         self._auditors: list[Auditor] = []
         self._operator: Operator | None = None
@@ -96,12 +97,17 @@ class Workload:
             self._cluster.clients["operator-1"].wake()
 
     def flood(self, is_again: bool) -> None:
-        """Every producer sends as much as may be under way, or what is under way, once more."""
+        """Every producer sends as much as may be under way, or what is under way, once more; and
+        sessions are to be ended."""
         for name, producer in self._producers.items():
             if is_again:
                 producer.send_again()
             else:
                 producer.flood()
+            self._cluster.clients[name].wake()
+        for name, (lister, inquirer) in self._listers.items():
+            lister.hurry()
+            inquirer.ask_now()
             self._cluster.clients[name].wake()
 
     @property
@@ -231,7 +237,10 @@ class Workload:
     def _make_session_lister(self, process: Process) -> Inquirer:
         numbers = range(1, self._cluster.script.ground.producers + 1)
         appenders = frozenset(session_name(f"producer-{number}") for number in numbers)
-        return self._inquire(process, SessionLister(self._host(process, _LISTERS), appenders))
+        lister = SessionLister(self._host(process, _LISTERS), appenders)
+        inquirer = self._inquire(process, lister)
+        self._listers[process.name] = lister, inquirer
+        return inquirer
 
     def _make_surveyor(self, process: Process) -> Inquirer:
         return self._inquire(process, Surveyor(self._host(process, _SURVEYORS)))

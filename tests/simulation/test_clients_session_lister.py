@@ -90,3 +90,12 @@ def test_it_asks_again_after_a_refusal(stage: Stage, code: ErrorCode, is_wrong: 
     stage.pass_ms(5)
     assert bool(stage.complaints) is is_wrong
     assert next_question(stage)
+
+
+def test_in_haste_it_ends_the_session_that_it_heard_of_last() -> None:
+    stage = Stage()
+    lister = SessionLister(stage.host("session-lister-1"), (ROW.name,))
+    lister.hurry()
+    assert isinstance(lister.question()[0], SessionsRequest)  # it has heard of none
+    lister.answered(1, SessionsReply(0, encode_sessions((ROW,))))
+    assert lister.question()[0] == EndSessionRequest(PRODUCER)

@@ -9,6 +9,7 @@ import pytest
 
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.disk_view import DiskLatency, DiskView
+from actors.simulation.facts import DiskFacts
 from logstore.errors import WriteFailed
 from logstore.limits import SECTOR_BYTES
 
@@ -278,3 +279,15 @@ def test_what_is_cut_off_later_is_still_read() -> None:
     assert reader.read(handle, 0, 9_999) == OLD + NEW
     bench.clock.pass_to(2 * FLUSH_NS)
     assert reader.read(handle, 0, 9_999) == OLD[:100]
+
+
+def test_a_flush_is_seen_under_way_until_its_end_and_asking_ends_none() -> None:
+    bench = Bench()
+    facts = DiskFacts(lambda _: bench.disk, lambda _: "/f", lambda _: False)
+    bench.write(NEW)
+    bench.flush()
+    begin_ns = bench.clock.now_ns
+    assert facts.flushed_after(1, begin_ns) == [PATH]
+    assert facts.flushed_after(1, bench.clock.local_now_ns - 1) == [PATH]
+    assert facts.flushed_after(1, bench.clock.local_now_ns) == []
+    assert bench.disk.acts.has_later

@@ -34,7 +34,8 @@ class DiskClaims:
         self._durability = durability
 
     def on_misplaced(self, node: int, what: str, at_ns: int) -> None:
-        """The replica writes frames where none may be written (S6, S7)."""
+        """The replica writes frames where none may be written (S6, S7), or a header when none may
+        be (F6)."""
         self._findings.report(Invariant.I12, f"node {node} {what}", at_ns)
 
     # --- orders and answers ---

@@ -78,6 +78,10 @@ class Inquirer:
         """No more questions after the one under way. Wake its process."""
         self._is_stopped = True
 
+    def ask_now(self) -> None:
+        """The next question, or the one behind that under way, is due. Wake its process."""
+        self._ask_ns = 0
+
     # --- an actor's words ---
 
     def on_start(self) -> None:

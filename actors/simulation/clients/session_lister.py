@@ -47,7 +47,12 @@ class SessionLister:
         self._page: tuple[int, int] | None = None
         self._next_after = 0
         self._ending = 0
+        self._is_in_haste = False
         self._known: dict[int, bytes] = {}  # producer id -> name; ended ones, too
+
+    def hurry(self) -> None:
+        """The next question is an end, of whatever session it has heard of last."""
+        self._is_in_haste = True
 
     # --- asking ---
 
@@ -66,6 +71,9 @@ class SessionLister:
     def _draw_ending(self) -> int:
         """A session to end, whose end may have been asked for before; 0: list this time."""
         random = self.host.random
+        if self._is_in_haste and self._known:
+            self._is_in_haste = False
+            return max(self._known)
         if random.random() >= _END or not self._known:
             return 0
         producer_id = random.choice(list(self._known))

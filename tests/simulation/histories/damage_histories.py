@@ -136,6 +136,15 @@ def frames_are_written_over_frames(stage: Stage, is_broken: bool) -> None:
         stage.ledger.misplaced(2, how, stage.tick())
 
 
+@breaks("I12", says="node 2 writes the header of /node-2/2.raft while /node-2/1.raft is being fl")
+def a_segment_is_opened_amid_a_flush(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.write(1, 0)
+    if is_broken:
+        how = "writes the header of /node-2/2.raft while /node-2/1.raft is being flushed"
+        stage.ledger.misplaced(2, how, stage.tick())
+
+
 # --- readers ---
 
 
