@@ -151,7 +151,7 @@ class ControlPort:
             return
         if not admission.may_take_request:
             # Openings without an end would hold up every append (E6).
-            self._requests.refuse(caller, ErrorCode.OVERLOADED, "appends come first: ask again")
+            self._requests.refuse_for_appends(caller)
             return
         wish = OpenWish(
             request.producer_id, request.mode, request.ack_level, request.window, request.name

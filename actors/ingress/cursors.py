@@ -19,7 +19,7 @@ import msgspec
 from actors.ingress.admission import Admission
 from actors.ingress.groups import Group
 from actors.ingress.ports import ToRaft
-from actors.ingress.requests import Caller, Requests
+from actors.ingress.requests import APPENDS_COME_FIRST, Caller, Requests
 from actors.messages import READS_OF_INGRESS
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
@@ -37,7 +37,7 @@ from logstore.session.cursors import CursorWish
 from logstore.session.session import Refused
 from logstore.session.table import SessionTable
 
-_APPENDS_COME_FIRST = Refused(ErrorCode.OVERLOADED, 0, "appends come first: ask again")
+_APPENDS_COME_FIRST = Refused(ErrorCode.OVERLOADED, 0, APPENDS_COME_FIRST)
 
 
 class _Change(msgspec.Struct):

@@ -20,6 +20,9 @@ from transport.ports import Socket
 NEVER_NS = 1 << 62
 
 
+APPENDS_COME_FIRST = "appends come first: ask again"
+
+
 class Caller(msgspec.Struct, frozen=True, gc=False):
     """Who asked: where the answer goes and the number it carries."""
 
@@ -87,6 +90,10 @@ class Requests:
     def refuse(self, caller: Caller, code: ErrorCode, text: str) -> None:
         leader = self._facts.leader if code is ErrorCode.NOT_LEADER else NO_NODE
         self.reply(caller, ErrorReply(code, leader, 0, 0, text.encode()))
+
+    def refuse_for_appends(self, caller: Caller) -> None:
+        """Appends have not had their turn since the last requests that change sessions (E6)."""
+        self.refuse(caller, ErrorCode.OVERLOADED, APPENDS_COME_FIRST)
 
     def refuse_as_not_leading(self, caller: Caller) -> None:
         """This replica does not lead, or does but cannot take appends now."""

@@ -58,7 +58,7 @@ class SessionRequests:
             self._requests.refuse_as_not_leading(caller)
             return
         if not admission.may_take_request:
-            self._requests.refuse(caller, ErrorCode.OVERLOADED, "appends come first: ask again")
+            self._requests.refuse_for_appends(caller)
             return
         entry = table.decide_end(request.producer_id)
         if isinstance(entry, Refused) and entry.code is not ErrorCode.UNKNOWN_PRODUCER:
