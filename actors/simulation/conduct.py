@@ -259,7 +259,8 @@ class Conductor:
         until_ns = self._world.now_ns + fault.for_ns
         replica.stalled_until_ns = max(replica.stalled_until_ns, until_ns)
         if not fault.process.endswith(_LOG_FILES):
-            self._cluster.ledger.excuse_saves(fault.node, until_ns)
+            # A save begun before the end flushes two copies, each that much later.
+            self._cluster.ledger.excuse_saves(fault.node, until_ns + 2 * fault.delay_ns)
 
         def apply(under_way: list[Fault]) -> None:
             worst_ns = max((each.delay_ns for each in under_way), default=0)

@@ -161,7 +161,8 @@ def test_stalls_of_some_files_and_of_all_go_on_beside_each_other() -> None:
         stage.pass_to(at_ns)
         costs.append([stage.disk.flush_cost_ns(path) for path in ("/1.raft", "/1.data")])
     assert costs == [[5_000, 0], [5_000, 1_000], [5_000, 0], [0, 0]]
-    assert stage.excused == [(1, 100)]  # slow records are no reason for a late vote
+    # Slow records are no reason for a late vote; two flushes of META that begin before the end are.
+    assert stage.excused == [(1, 100 + 2 * 1_000)]
 
 
 def test_faults_of_a_group_count_their_nodes_from_whoever_leads_when_the_first_one_strikes() -> (
