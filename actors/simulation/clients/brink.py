@@ -37,9 +37,9 @@ class Brink:
 
     @property
     def is_asking(self) -> bool:
-        """An append waits for its outcome."""
+        """An append waits for its outcome; that of a session that is over stays unknown."""
         session = self._session
-        return session is not None and bool(session.unresolved.waiting)
+        return session is not None and not session.is_over and bool(session.unresolved.waiting)
 
     def stop(self) -> None:
         """Nothing new. Wake its process."""
