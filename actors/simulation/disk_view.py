@@ -107,11 +107,11 @@ class DiskView:
             raise self._death
         if folder in self._disk.locked:
             raise FolderInUse(f"{folder} is in use by another process")
-        self._disk.locked.add(folder)
-        self.locks[folder] = None
         path = os.path.join(folder, LOCK_NAME)
         if not self._disk.has_name(path):
-            self.close(self.create(path))
+            self.close(self.create(path))  # without space for it nothing is locked
+        self._disk.locked.add(folder)
+        self.locks[folder] = None
 
     def unlock_folder(self, folder: str) -> None:
         if folder in self.locks:

@@ -11,7 +11,7 @@ import pytest
 
 from actors.simulation.disk import SimulatedDisk
 from actors.simulation.disk_view import DiskLatency, DiskView
-from logstore.errors import FolderInUse, InvariantViolated, WriteFailed
+from logstore.errors import DiskFull, FolderInUse, InvariantViolated, WriteFailed
 from logstore.storage.disk import Disk
 from tests.contracts import test_disk_contract as contract
 
@@ -90,6 +90,17 @@ def test_a_locked_folder_is_free_when_its_holder_is_killed() -> None:
     assert list(two.locks) == ["/f"]
     with pytest.raises(FolderInUse, match="in use"):
         disk.view(free).lock_folder("/f")
+
+
+def test_a_folder_without_space_for_its_lock_is_not_locked() -> None:
+    """The lock is on a file: a process that could not make it has nothing to let go of."""
+    disk = SimulatedDisk(capacity_bytes=0)
+    one = disk.view(free)
+    with pytest.raises(DiskFull):
+        one.lock_folder("/f")
+    disk.free()
+    one.lock_folder("/f")
+    assert list(one.locks) == ["/f"]
 
 
 def test_a_kill_loses_nothing_but_handles_and_locks() -> None:
