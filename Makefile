@@ -61,11 +61,11 @@ simulate: .venv/.complete ## a minute of drawn clusters and faults, from a seed 
 		$(VENV)/logstore simulate --minutes 1 --jobs 2 --first-seed $$seed
 
 explore: .venv/.complete ## every schedule of three cores within two small bounds
-	@$(VENV)/python -m actors.simulation.explorer --terms 2 --entries 1 --crashes 1 --streams 1
-	@$(VENV)/python -m actors.simulation.explorer --terms 2 --entries 2 --crashes 0 --streams 1
+	@$(VENV)/python -m tests.explorer --terms 2 --entries 1 --crashes 1 --streams 1
+	@$(VENV)/python -m tests.explorer --terms 2 --entries 2 --crashes 0 --streams 1
 
 mutants: .venv/.complete ## hunt every broken rule with the simulator; the table in benchmarks/results/
-	@$(VENV)/python -m actors.simulation.mutants $(MUTANTS_ARGS)
+	@$(VENV)/python -m tests.mutants $(MUTANTS_ARGS)
 
 clean: ## remove caches, .venv and .venv-spark
 	rm -rf .venv .venv-spark .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage

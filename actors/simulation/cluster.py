@@ -8,20 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.simulation.checkers.invariant import Violation
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.disk_view import DiskLatency
-from actors.simulation.facts import DiskFacts
-from actors.simulation.faults import FaultClass, Ground, Script
-from actors.simulation.heard import Heard
-from actors.simulation.ledger import Ledger
-from actors.simulation.machine import MONOTONIC_BASE_NS
-from actors.simulation.process import Process, Runnable
-from actors.simulation.random_streams import stream
-from actors.simulation.reach import ReachObserver
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.disk.view import DiskLatency
+from actors.simulation.faults.script import FaultClass, Ground, Script
+from actors.simulation.network.network import VirtualNetwork
+from actors.simulation.oracle.facts import DiskFacts
+from actors.simulation.oracle.heard import Heard
+from actors.simulation.oracle.ledger import Ledger
+from actors.simulation.oracle.reach import ReachObserver
+from actors.simulation.oracle.watch import Watch
 from actors.simulation.replica import Replica
-from actors.simulation.rings import PREEMPTED_MAX_NS
-from actors.simulation.watch import Watch
-from actors.simulation.world import World
+from actors.simulation.world.machine import MONOTONIC_BASE_NS
+from actors.simulation.world.process import Process, Runnable
+from actors.simulation.world.random_streams import stream
+from actors.simulation.world.rings import PREEMPTED_MAX_NS
+from actors.simulation.world.world import World
 from actors.topology import EGRESS
 from logstore.config import Config
 from logstore.model import FIRST_LSN
@@ -34,7 +35,6 @@ from logstore.settings import (
     RaftSettings,
     StorageSettings,
 )
-from transport.virtual_network import VirtualNetwork
 
 _FIRST_PORT = 7_000
 _PORT_STEP = 100

@@ -12,10 +12,10 @@ from functools import partial
 import msgspec
 
 from actors.simulation.cluster import SimulatedCluster
-from actors.simulation.disk_faults import EVERYWHERE, RotKind
-from actors.simulation.faults import Fault, FaultKind, RotPlace
-from actors.simulation.random_streams import stream
+from actors.simulation.disk.media_faults import EVERYWHERE, RotKind
+from actors.simulation.faults.script import Fault, FaultKind, RotPlace
 from actors.simulation.replica import Replica
+from actors.simulation.world.random_streams import stream
 from actors.topology import RAFT, WRITER
 from transport.link import Lane
 

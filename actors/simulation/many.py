@@ -26,7 +26,7 @@ from typing import Protocol
 import msgspec
 
 from actors.child import die_with_parent
-from actors.simulation.faults import FaultClass, Script
+from actors.simulation.faults.script import FaultClass, Script
 from actors.simulation.result import SeedResult
 from logstore.errors import LogStoreError
 

@@ -16,15 +16,15 @@ from actors.main import make_actor
 from actors.messages import ProcessGone, StopReady, StopRequested
 from actors.raft import RaftActor
 from actors.replicator.actor import SENDS_MAX
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.faults import FIRST_GROUP, ROLL, Ground
-from actors.simulation.machine import NodeClock, SimulatedHost
-from actors.simulation.process import PARK_MAX_NS, Process, ProcessKilled, Runnable
-from actors.simulation.random_streams import stream
-from actors.simulation.rings import PREEMPTED_MAX_NS, CommandRingSender
-from actors.simulation.station import SimulatedRegions, SimulatedStation
-from actors.simulation.watch import Watch
-from actors.simulation.world import World
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.faults.script import FIRST_GROUP, ROLL, Ground
+from actors.simulation.oracle.watch import Watch
+from actors.simulation.world.machine import NodeClock, SimulatedHost
+from actors.simulation.world.process import PARK_MAX_NS, Process, ProcessKilled, Runnable
+from actors.simulation.world.random_streams import stream
+from actors.simulation.world.rings import PREEMPTED_MAX_NS, CommandRingSender
+from actors.simulation.world.station import SimulatedRegions, SimulatedStation
+from actors.simulation.world.world import World
 from actors.station import DRAIN_MAX
 from actors.supervisor.restarts import VITAL, RestartPolicy
 from logstore.config import Config

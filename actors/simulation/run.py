@@ -26,17 +26,17 @@ from contextlib import contextmanager
 
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.conduct import Conductor
-from actors.simulation.draw import draw_script
-from actors.simulation.faults import FaultClass, Ground, Script
-from actors.simulation.final import read_committed
-from actors.simulation.overheard import overheard
-from actors.simulation.random_streams import stream
+from actors.simulation.faults.draw import draw_script
+from actors.simulation.faults.script import FaultClass, Ground, Script
+from actors.simulation.network.socket import MESSAGE_BYTES
+from actors.simulation.oracle.final import read_committed
+from actors.simulation.oracle.overheard import overheard
 from actors.simulation.result import SeedResult
 from actors.simulation.workload import Workload
+from actors.simulation.world.random_streams import stream
 from actors.writer import log_work
 from logstore import limits
 from logstore.raft import log_view
-from transport.virtual_socket import MESSAGE_BYTES
 
 _MS = 1_000_000
 _REQUESTS_BEFORE_APPENDS = 4

@@ -20,7 +20,7 @@ from itertools import combinations
 
 import msgspec
 
-from actors.simulation.faults import Fault, Ground, Script
+from actors.simulation.faults.script import Fault, Ground, Script
 
 Fails = Callable[[Script], bool]
 # A horizon below this leaves no time for a first leader.

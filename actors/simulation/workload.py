@@ -30,8 +30,8 @@ from actors.simulation.clients.session_reader import SessionReader
 from actors.simulation.clients.surveyor import Surveyor
 from actors.simulation.clients.wish import session_name
 from actors.simulation.cluster import SimulatedCluster
-from actors.simulation.process import Process
-from actors.simulation.random_streams import stream
+from actors.simulation.world.process import Process
+from actors.simulation.world.random_streams import stream
 from logstore.model import FIRST_LSN, Lsn
 
 # Numbers of clients: each kind has its own hundred, so that none is given twice.

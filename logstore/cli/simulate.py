@@ -18,8 +18,8 @@ import msgspec
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from actors.simulation.code_name import code_name
-from actors.simulation.draw import draw_script
-from actors.simulation.faults import FaultClass, Script
+from actors.simulation.faults.draw import draw_script
+from actors.simulation.faults.script import FaultClass, Script
 from actors.simulation.many import RUNNER, Order, prepared, run_many, run_one
 from actors.simulation.result import SeedResult, Totals
 from actors.simulation.shrink import shrink

@@ -11,9 +11,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from actors.simulation.faults import Script
+from actors.simulation.faults.script import Script
 from actors.simulation.many import Order
-from actors.simulation.reach import MUST_REACH, NOT_BUILT, Reach, missing
+from actors.simulation.oracle.reach import MUST_REACH, NOT_BUILT, Reach, missing
 from actors.simulation.result import SeedResult, Totals
 
 # From here on every situation of the must-reach list must have been met.

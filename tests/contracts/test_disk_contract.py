@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import FolderRefused, WriteFailed
 from logstore.storage.disk import VIEWS_MAX, Disk, RealDisk
 

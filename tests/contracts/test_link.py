@@ -15,13 +15,13 @@ from typing import Any, Protocol
 import pytest
 import zmq
 
+from actors.simulation.network.network import VirtualNetwork
+from actors.simulation.network.socket import VirtualSocket
 from tests.simulation.event_queue import EventQueue, Process
 from transport import link
 from transport.errors import PortInUse
 from transport.inproc import FakeNetwork, FakePoller, FakeSocket
 from transport.link import Lane, Poller, try_receive, try_receive_views, try_send
-from transport.virtual_network import VirtualNetwork
-from transport.virtual_socket import VirtualSocket
 
 MARK = 4
 PATIENCE_MS = 10_000

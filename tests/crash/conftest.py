@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import Promises, StorageTrial, look
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import LogStoreError
+from tests.crash.storage_trial import Promises, StorageTrial, look
 
 STATES_AT_ONE_POINT_MAX = 200
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import Promises, StorageTrial, look
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import CorruptData, MetaLost
 from logstore.limits import SECTOR_BYTES
 from logstore.storage import recovery
 from logstore.storage.log_reader import LogReader
 from logstore.storage.log_writer import AppendedGroup, LogWriter
+from tests.crash.storage_trial import Promises, StorageTrial, look
 
 ONE = 376
 TWO = 800

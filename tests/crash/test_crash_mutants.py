@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import StorageTrial
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.format.segment_header import FileRole
 from logstore.storage import log_writer, meta_store, recovery, survey, verdict
 from logstore.storage.log_writer import AppendedGroup, LogWriter
+from tests.crash.storage_trial import StorageTrial
 
 TWO = 800
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from actors.simulation.storage_trial import StorageTrial
 from logstore.model import Index, NodeId
+from tests.crash.storage_trial import StorageTrial
 
 ONE = 376
 TWO = 800

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from actors.simulation.storage_trial import StorageTrial
 from logstore.errors import WriteFailed
 from logstore.storage.log_writer import AppendedGroup
+from tests.crash.storage_trial import StorageTrial
 
 ONE = 376  # a body whose frame is 504 bytes: one sector
 TWO = 800  # a frame of two sectors: it can be torn

@@ -1,6 +1,6 @@
 """The rules for segment pairs, explored exhaustively: crashes, faults on top, lives that go on.
 
-The model is `actors/simulation/pair_model.py`. SAFETY section 4 names what careless builds leave
+The model is `tests/crash/pair_model.py`. SAFETY section 4 names what careless builds leave
 open; each is here: a pair whose second header never came and then a fault on the first, a missing
 middle pair, kill then power cut, no-ops, META, shared sectors. A failed flush, then restart, then
 power cut is a crash without the flush, once caches are dropped before reading.
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from actors.simulation.pair_model import (
+from tests.crash.pair_model import (
     Cells,
     Entry,
     Life,

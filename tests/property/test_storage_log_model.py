@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import FOLDER, StorageTrial
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.format.entry import Row
 from logstore.model import Index, Lsn
 from logstore.storage.log_reader import LogReader
+from tests.crash.storage_trial import FOLDER, StorageTrial
 
 SIZES = st.lists(st.sampled_from([0, 8, 376, 384, 800]), min_size=1, max_size=4)
 ACTS = st.lists(

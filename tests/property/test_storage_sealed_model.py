@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import StorageTrial, look
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import CorruptData, MetaLost
 from logstore.storage import verdict
+from tests.crash.storage_trial import StorageTrial, look
 
 DAMAGE = st.lists(
     st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 511), st.integers(0, 255)),

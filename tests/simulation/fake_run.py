@@ -10,9 +10,9 @@ import os
 from collections.abc import Callable, Sequence
 
 from actors.simulation.checkers.invariant import Violation
-from actors.simulation.draw import draw_script
-from actors.simulation.faults import FaultClass, FaultKind, Script
-from actors.simulation.reach import MUST_REACH
+from actors.simulation.faults.draw import draw_script
+from actors.simulation.faults.script import FaultClass, FaultKind, Script
+from actors.simulation.oracle.reach import MUST_REACH
 from actors.simulation.result import SeedResult
 
 RAISES = 1_000

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from actors.simulation.network.network import VirtualNetwork
+from actors.simulation.network.socket import VirtualSocket
 from tests.simulation.event_queue import MILLISECOND_NS, EventQueue, Process
 from transport.link import Lane, try_receive, try_send
-from transport.virtual_network import VirtualNetwork
-from transport.virtual_socket import VirtualSocket
 
 DELAY_NS = (1 * MILLISECOND_NS, 2 * MILLISECOND_NS)
 CONNECTED_NS = 4 * MILLISECOND_NS + 2  # a round trip at most

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from actors.lanes import Job
-from actors.simulation.process import Process
-from actors.simulation.world import World
+from actors.simulation.world.process import Process
+from actors.simulation.world.world import World
 
 MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from actors.simulation.cluster import SimulatedCluster
-from actors.simulation.draw_ground import draw_ground
-from actors.simulation.faults import Fault, Script
+from actors.simulation.faults.draw_ground import draw_ground
+from actors.simulation.faults.script import Fault, Script
 from actors.simulation.replica import Replica
 from actors.simulation.workload import Workload
 from logstore.raft.role import Role

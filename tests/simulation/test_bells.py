@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from actors.simulation.ledger import Ledger
-from actors.simulation.mutants.catalogue import mutant_named
-from actors.simulation.mutants.patch import applied
-from actors.simulation.rings import (
+from actors.simulation.oracle.ledger import Ledger
+from actors.simulation.world.rings import (
     CommandRingReceiver,
     CommandRingSender,
     Memory,
@@ -15,6 +13,8 @@ from actors.simulation.rings import (
     SimulatedCommandRing,
 )
 from actors.station import Outbox
+from tests.mutants.catalogue import mutant_named
+from tests.mutants.patch import applied
 from tests.simulation.process_stage import Clocked
 from tests.simulation.quiet_cluster import QuietCluster
 

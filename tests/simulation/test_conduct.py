@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from actors.simulation.conduct import Conductor
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.faults import Fault, FaultKind
-from actors.simulation.world import World
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.faults.script import Fault, FaultKind
+from actors.simulation.network.network import VirtualNetwork
+from actors.simulation.world.world import World
 from logstore.errors import DiskFull
 from transport.link import Lane
-from transport.virtual_network import VirtualNetwork
 
 LINK = (1, 2)
 

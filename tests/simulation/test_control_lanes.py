@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from actors.simulation.checkers.lanes import ControlLanes
-from actors.simulation.mutants.mutant import mutant
-from actors.simulation.mutants.patch import applied
+from tests.mutants.mutant import mutant
+from tests.mutants.patch import applied
 from tests.simulation.network_stage import NetworkStage
 from tests.simulation.quiet_cluster import SECOND_NS, QuietCluster
 from transport.link import Lane, try_receive, try_send

@@ -9,8 +9,8 @@ import sys
 import msgspec
 import pytest
 
-from actors.simulation.draw import draw_script
-from actors.simulation.faults import FaultClass, FaultKind, Script
+from actors.simulation.faults.draw import draw_script
+from actors.simulation.faults.script import FaultClass, FaultKind, Script
 from actors.simulation.result import SeedResult
 from actors.simulation.run import run_seed
 from logstore.raft import replication

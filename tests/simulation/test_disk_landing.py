@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.disk_view import DiskLatency, DiskView
-from actors.simulation.facts import DiskFacts
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.disk.view import DiskLatency, DiskView
+from actors.simulation.oracle.facts import DiskFacts
 from logstore.errors import WriteFailed
 from logstore.limits import SECTOR_BYTES
 

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.disk_faults import RotKind
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.disk.media_faults import RotKind
 from logstore.errors import WriteFailed
 from logstore.limits import SECTOR_BYTES
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from actors.simulation.disk import SimulatedDisk
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import WriteFailed
 from logstore.limits import SECTOR_BYTES
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import InvariantViolated
 from logstore.limits import SECTOR_BYTES
 

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.disk_faults import RotKind
-from actors.simulation.disk_view import DiskView
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.disk.media_faults import RotKind
+from actors.simulation.disk.view import DiskView
 from logstore.errors import CorruptData, DiskFull, WriteFailed
 from logstore.limits import SECTOR_BYTES
 

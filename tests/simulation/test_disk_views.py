@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.disk_view import DiskLatency, DiskView
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.disk.view import DiskLatency, DiskView
 from logstore.errors import DiskFull, FolderInUse, InvariantViolated, WriteFailed
 from logstore.storage.disk import Disk
 from tests.contracts import test_disk_contract as contract

@@ -11,10 +11,16 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from actors.simulation.explorer import search
-from actors.simulation.explorer.__main__ import main
-from actors.simulation.explorer.bound import Bound
-from actors.simulation.explorer.events import (
+from logstore.format.peer_messages import VoteReply
+from logstore.model import Index, NodeId, Term
+from logstore.raft import commit, election, replication
+from logstore.raft.effects import Effect
+from logstore.raft.meta import Meta
+from logstore.raft.state import State
+from tests.explorer import search
+from tests.explorer.__main__ import main
+from tests.explorer.bound import Bound
+from tests.explorer.events import (
     Campaign,
     Crash,
     Flushed,
@@ -23,19 +29,13 @@ from actors.simulation.explorer.events import (
     Saved,
     TermSeen,
 )
-from actors.simulation.explorer.freezing import digest_of, freeze
-from actors.simulation.explorer.local_states import LocalStates
-from actors.simulation.explorer.replica import Disk, Replica
-from actors.simulation.explorer.report import transcript
-from actors.simulation.explorer.search import Explorer, Outcome, Violation
-from actors.simulation.explorer.symmetry import images, mirror_event
-from actors.simulation.explorer.wire import Wire
-from logstore.format.peer_messages import VoteReply
-from logstore.model import Index, NodeId, Term
-from logstore.raft import commit, election, replication
-from logstore.raft.effects import Effect
-from logstore.raft.meta import Meta
-from logstore.raft.state import State
+from tests.explorer.freezing import digest_of, freeze
+from tests.explorer.local_states import LocalStates
+from tests.explorer.replica import Disk, Replica
+from tests.explorer.report import transcript
+from tests.explorer.search import Explorer, Outcome, Violation
+from tests.explorer.symmetry import images, mirror_event
+from tests.explorer.wire import Wire
 
 SMALL = Bound(terms=2, entries=2, crashes=1, streams=2)
 

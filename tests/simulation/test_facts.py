@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.facts import DiskFacts
-from actors.simulation.storage_trial import FOLDER, StorageTrial
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.oracle.facts import DiskFacts
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.storage.meta_store import META_NAMES
 from logstore.storage.segment import segment_path
+from tests.crash.storage_trial import FOLDER, StorageTrial
 
 NODE = 1
 

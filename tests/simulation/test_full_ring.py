@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from actors import messages
-from actors.simulation.full_ring import FullRing
-from actors.simulation.rings import CommandRingSender, Memory, SimulatedCommandRing
+from actors.simulation.world.full_ring import FullRing
+from actors.simulation.world.rings import CommandRingSender, Memory, SimulatedCommandRing
 from actors.station import Outbox
 from logstore.format.entry import EntryHeader
 from logstore.format.peer_messages import Heartbeat

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulation.machine import LANE_START_NS, SimulatedLane
-from actors.simulation.process import WORK_NS
+from actors.simulation.world.machine import LANE_START_NS, SimulatedLane
+from actors.simulation.world.process import WORK_NS
 from logstore.errors import WriteFailed
 from tests.simulation.process_stage import MILLISECOND_NS, OneProcess, as_job
 

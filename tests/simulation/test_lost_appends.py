@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.simulation.draw_episodes import both_ways
+from actors.simulation.faults.draw_episodes import both_ways
 from logstore.limits import STALL_ELECTION_TIMEOUTS
 from tests.simulation.quiet_cluster import SECOND_NS, QuietCluster
 from transport.link import Lane

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.simulation.mutants import hunt as hunt_module
-from actors.simulation.mutants.catalogue import CATALOGUE, mutant_named
-from actors.simulation.mutants.hunt import Hunt, complaint_of, hunt
-from actors.simulation.mutants.report import Report, markdown, report_of, row_of
 from logstore.raft.admission import Admission
+from tests.mutants import hunt as hunt_module
+from tests.mutants.catalogue import CATALOGUE, mutant_named
+from tests.mutants.hunt import Hunt, complaint_of, hunt
+from tests.mutants.report import Report, markdown, report_of, row_of
 
 
 class Quiet:
@@ -108,7 +108,7 @@ def test_the_table_lists_what_no_seed_can_show_with_its_argument() -> None:
 
 def test_mutants_are_hunted_by_command(tmp_path: Path) -> None:
     target = tmp_path / "mutants.json"
-    command = [sys.executable, "-m", "actors.simulation.mutants", "--only", "data-not-flushed"]
+    command = [sys.executable, "-m", "tests.mutants", "--only", "data-not-flushed"]
     done = subprocess.run(
         [*command, "--seconds-max", "30", "--json", str(target)], capture_output=True, text=True
     )

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from actors.simulation.mutants.catalogue import CATALOGUE, mutant_named
-from actors.simulation.mutants.mutant import Constant, Edit, Mutant, mutant
-from actors.simulation.mutants.patch import (
+from tests.mutants.catalogue import CATALOGUE, mutant_named
+from tests.mutants.mutant import Constant, Edit, Mutant, mutant
+from tests.mutants.patch import (
     PatchRefused,
     applied,
     compiled,

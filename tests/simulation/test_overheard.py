@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.overheard import overheard
-from actors.simulation.reach import Reach, ReachObserver
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.oracle.overheard import overheard
+from actors.simulation.oracle.reach import Reach, ReachObserver
 from logstore.errors import ErrorCode
 from logstore.format.meta import META_SIZE
 from logstore.format.session_entries import ExpireEntry, OpenEntry

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.facts import DiskFacts
-from actors.simulation.faults import RotPlace
-from actors.simulation.storage_trial import FOLDER, StorageTrial
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.faults.script import RotPlace
+from actors.simulation.oracle.facts import DiskFacts
 from logstore.limits import SECTOR_BYTES
+from tests.crash.storage_trial import FOLDER, StorageTrial
 
 NODE = 1
 FIRST_SECTOR = 4096 // SECTOR_BYTES

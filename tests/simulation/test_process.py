@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from actors.simulation.process import (
+from actors.simulation.world.process import (
     PARK_MAX_NS,
     SPIN_NS,
     WORK_NS,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.simulation.reach import MUST_REACH, Reach, ReachObserver, missing
+from actors.simulation.oracle.reach import MUST_REACH, Reach, ReachObserver, missing
 from logstore.errors import ErrorCode
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.peer_messages import AppendPersisted, VoteReply

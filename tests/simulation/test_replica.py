@@ -10,9 +10,9 @@ import pytest
 from actors import topology
 from actors.messages import ProcessGone
 from actors.raft import RaftActor
-from actors.simulation.faults import FIRST_GROUP, ROLL
-from actors.simulation.process import Process
+from actors.simulation.faults.script import FIRST_GROUP, ROLL
 from actors.simulation.replica import LIVENESS_NS, Replica
+from actors.simulation.world.process import Process
 from actors.supervisor.restarts import VITAL
 from tests.simulation.quiet_cluster import SECOND_NS, QuietCluster
 

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from actors.simulation.machine import LANE_START_NS, NodeClock, SimulatedLane
-from actors.simulation.process import ProcessKilled
-from actors.simulation.rings import (
+from actors.simulation.world.machine import LANE_START_NS, NodeClock, SimulatedLane
+from actors.simulation.world.process import ProcessKilled
+from actors.simulation.world.rings import (
     CommandRingReceiver,
     CommandRingSender,
     LaggingSlots,
@@ -19,7 +19,7 @@ from actors.simulation.rings import (
     SimulatedBell,
     SimulatedCommandRing,
 )
-from actors.simulation.world import World
+from actors.simulation.world.world import World
 from tests.simulation.process_stage import MILLISECOND_NS, Clocked, OneProcess, as_job
 from transport.command_ring import record_bytes
 from transport.errors import MessageTooLarge

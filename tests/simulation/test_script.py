@@ -11,18 +11,18 @@ from itertools import combinations
 import msgspec
 import pytest
 
-from actors.simulation.draw import (
+from actors.simulation.faults.draw import (
     CLASS_EPISODES,
     FAULTS_MAX,
     FAULTS_MIN,
     draw_script,
     vulnerable_nodes,
 )
-from actors.simulation.draw_birth import BIRTH_CLASSES
-from actors.simulation.draw_episodes import CALLS_MAX
-from actors.simulation.draw_ground import SAFETY_MAX_NS, SAFETY_MIN_NS
-from actors.simulation.draw_rot import ROT_KINDS
-from actors.simulation.faults import Fault, FaultClass, FaultKind, Ground, RotPlace, Script
+from actors.simulation.faults.draw_birth import BIRTH_CLASSES
+from actors.simulation.faults.draw_episodes import CALLS_MAX
+from actors.simulation.faults.draw_ground import SAFETY_MAX_NS, SAFETY_MIN_NS
+from actors.simulation.faults.draw_rot import ROT_KINDS
+from actors.simulation.faults.script import Fault, FaultClass, FaultKind, Ground, RotPlace, Script
 from logstore.format.batch import batch_size
 from transport.command_ring import message_bytes_max
 
@@ -69,7 +69,7 @@ def test_a_seed_gives_the_same_script_again(scripts: list[Script]) -> None:
 @pytest.mark.parametrize("hash_seed", ["0", "4242"])
 def test_a_script_does_not_depend_on_the_hash_seed(hash_seed: str) -> None:
     code = (
-        "import msgspec; from actors.simulation.draw import draw_script; "
+        "import msgspec; from actors.simulation.faults.draw import draw_script; "
         "print(msgspec.json.encode([draw_script(s, replicas=None, classes=None) "
         "for s in range(1, 6)]).decode())"
     )

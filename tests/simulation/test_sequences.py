@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulation.draw import draw_script, on_percent, vulnerable_nodes
-from actors.simulation.draw_episodes import Scene
-from actors.simulation.draw_sequences import SEQUENCES, Sequence
-from actors.simulation.faults import Fault, FaultClass, FaultKind, Script
-from actors.simulation.random_streams import stream
+from actors.simulation.faults.draw import draw_script, on_percent, vulnerable_nodes
+from actors.simulation.faults.draw_episodes import Scene
+from actors.simulation.faults.draw_sequences import SEQUENCES, Sequence
+from actors.simulation.faults.script import Fault, FaultClass, FaultKind, Script
+from actors.simulation.world.random_streams import stream
 
 
 def alone(seed: int, *classes: FaultClass, replicas: int | None = 3) -> Script:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from actors.simulation.draw import draw_script
-from actors.simulation.faults import Fault, FaultClass, FaultKind, Script
+from actors.simulation.faults.draw import draw_script
+from actors.simulation.faults.script import Fault, FaultClass, FaultKind, Script
 from actors.simulation.shrink import SAFETY_SHORTEST_NS, shrink
 
 SECOND = 1_000_000_000

@@ -12,10 +12,10 @@ import msgspec
 import psutil
 import pytest
 
-from actors.simulation.draw import draw_script
-from actors.simulation.faults import FaultClass, FaultKind, Script
+from actors.simulation.faults.draw import draw_script
+from actors.simulation.faults.script import FaultClass, FaultKind, Script
 from actors.simulation.many import JobDiedError, Order, run_many
-from actors.simulation.reach import MUST_REACH, NOT_BUILT, Reach
+from actors.simulation.oracle.reach import MUST_REACH, NOT_BUILT, Reach
 from actors.simulation.result import SeedResult, Totals
 from logstore.cli import simulate, simulate_report
 from logstore.cli.main import main

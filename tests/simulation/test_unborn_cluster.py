@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.simulation.draw import draw_script
-from actors.simulation.faults import Fault, FaultKind
+from actors.simulation.faults.draw import draw_script
+from actors.simulation.faults.script import Fault, FaultKind
 from actors.simulation.run import run_seed
 
 SECOND = 1_000_000_000

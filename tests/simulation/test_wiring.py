@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import actors.simulation
-from actors.simulation import ledger as ledger_module
-from actors.simulation.bounds import holdings
-from actors.simulation.draw import draw_script
-from actors.simulation.ledger import Ledger
+from actors.simulation.faults.draw import draw_script
+from actors.simulation.oracle import ledger as ledger_module
+from actors.simulation.oracle.bounds import holdings
+from actors.simulation.oracle.ledger import Ledger
 from actors.simulation.run import _Run
 from actors.topology import EGRESS, INGRESS, RAFT, WRITER
 from logstore import limits
@@ -21,8 +21,8 @@ from tests.simulation.quiet_cluster import QuietCluster
 FOLDER = Path(inspect.getfile(actors.simulation)).parent
 SOURCES = [
     path.read_text("utf-8")
-    for path in [*FOLDER.glob("*.py"), *FOLDER.glob("clients/*.py")]
-    if path != Path(inspect.getfile(ledger_module))
+    for path in FOLDER.rglob("*.py")
+    if path.parent.name != "checkers" and path != Path(inspect.getfile(ledger_module))
 ]
 WORDS = [
     name

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from actors.simulation.checkers.ports import Held
-from actors.simulation.ledger import Ledger
+from actors.simulation.oracle.ledger import Ledger
 from logstore.model import Index, NodeId, Term
 from logstore.raft.core import RaftCore
 from tests.paper.virtual_cluster import VirtualCluster

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from actors.raft.log_files import FileLogView
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import FOLDER, StorageTrial
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.model import Index
 from logstore.storage.log_reader import LogReader
+from tests.crash.storage_trial import FOLDER, StorageTrial
 
 
 class Site:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import FOLDER, StorageTrial
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import ReplicaLost
 from logstore.format.entry import Row
 from logstore.format.raft_record import RaftRecord
@@ -14,6 +13,7 @@ from logstore.limits import SECTOR_BYTES
 from logstore.model import Index
 from logstore.storage.log_reader import LogReader
 from logstore.storage.segment import segment_path
+from tests.crash.storage_trial import FOLDER, StorageTrial
 
 FIRST_RECORDS = SEGMENT_HEADER_SIZE // SECTOR_BYTES  # the sector of records 1 to 4
 RAFT = segment_path(FOLDER, 1, FileRole.RAFT)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import FOLDER, StorageTrial
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import DiskFull, InvariantViolated
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.model import Index, Lsn
 from logstore.storage.log_reader import LogReader
 from logstore.storage.segment import read_header, segment_path
+from tests.crash.storage_trial import FOLDER, StorageTrial
 
 DATA = segment_path(FOLDER, 1, FileRole.DATA)
 RAFT = segment_path(FOLDER, 1, FileRole.RAFT)

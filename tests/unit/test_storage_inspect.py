@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import FOLDER, StorageTrial
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import InvalidRequest
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.storage.inspect import inspect_meta, inspect_records, inspect_segment
 from logstore.storage.segment import segment_path
+from tests.crash.storage_trial import FOLDER, StorageTrial
 
 DATA = segment_path(FOLDER, 1, FileRole.DATA)
 RAFT = segment_path(FOLDER, 1, FileRole.RAFT)

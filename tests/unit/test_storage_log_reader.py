@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import FOLDER, StorageTrial
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import CorruptData
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
@@ -13,6 +12,7 @@ from logstore.model import EntryKind, Index, Lsn
 from logstore.storage import log_reader
 from logstore.storage.log_reader import LogReader
 from logstore.storage.segment import record_position, segment_path
+from tests.crash.storage_trial import FOLDER, StorageTrial
 
 DATA = segment_path(FOLDER, 1, FileRole.DATA)
 RAFT = segment_path(FOLDER, 1, FileRole.RAFT)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import FOLDER, OPTIONS, StorageTrial
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import DiskFull, InvariantViolated, WriteFailed
 from logstore.format.group import frame_size
 from logstore.format.segment_header import FileRole
@@ -14,6 +13,7 @@ from logstore.limits import SECTOR_BYTES
 from logstore.model import Index
 from logstore.storage.log_reader import LogReader
 from logstore.storage.segment import read_header, segment_name, segment_path
+from tests.crash.storage_trial import FOLDER, OPTIONS, StorageTrial
 
 
 def started(capacity_bytes: int | None = None) -> StorageTrial:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from actors.simulation.storage_trial import CLUSTER, next_header
 from logstore.errors import CorruptData, DiskFull, FolderInUse, FolderRefused, WriteFailed
 from logstore.format.entry import Row
 from logstore.model import FIRST_LSN, Index, NodeId, Term
@@ -20,6 +19,7 @@ from logstore.storage.log_reader import LogReader
 from logstore.storage.log_writer import LogWriter
 from logstore.storage.recovery import create_log, recover
 from logstore.storage.segment import SegmentOptions
+from tests.crash.storage_trial import CLUSTER, next_header
 
 OPTIONS = SegmentOptions(segment_bytes=64 * 1024, segment_records=64)
 

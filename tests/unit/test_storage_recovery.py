@@ -7,8 +7,7 @@ import itertools
 import msgspec
 import pytest
 
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import FOLDER, NODE, OPTIONS, StorageTrial, look
+from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import CorruptData, FolderRefused, InvariantViolated, MetaLost
 from logstore.format.fields import seal
 from logstore.format.segment_header import FileRole
@@ -17,6 +16,7 @@ from logstore.model import Index, Lsn, NodeId, ReplicaState
 from logstore.storage.log_reader import LogReader
 from logstore.storage.recovery import recover
 from logstore.storage.segment import segment_path
+from tests.crash.storage_trial import FOLDER, NODE, OPTIONS, StorageTrial, look
 
 DATA = segment_path(FOLDER, 1, FileRole.DATA)
 RAFT = segment_path(FOLDER, 1, FileRole.RAFT)

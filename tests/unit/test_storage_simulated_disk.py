@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from actors.simulation.crash import choices_bounded
-from actors.simulation.disk import SimulatedDisk
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.disk.power_cut_choices import choices_bounded
 from logstore.errors import CorruptData, DiskFull, WriteFailed
 
 

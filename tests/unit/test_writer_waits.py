@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from actors.messages import InitSaved, LogRecovered, RecoveryDelayed
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.disk_acts import StillClock
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.disk.pending import StillClock
 from actors.topology import Counter
 from actors.writer.log_work import NEVER_NS
 from logstore.limits import SECTOR_BYTES

@@ -7,8 +7,7 @@ from pathlib import Path
 from actors import topology
 from actors.host import RealHost
 from actors.messages import CreateLog
-from actors.simulation.disk import SimulatedDisk
-from actors.simulation.storage_trial import next_header
+from actors.simulation.disk.disk import SimulatedDisk
 from actors.topology import Counter
 from actors.writer import WriterActor
 from logstore.format.entry import Row, chain_start
@@ -18,6 +17,7 @@ from logstore.raft.bootstrap import SaveInit
 from logstore.raft.effects import Persist, Truncate
 from logstore.storage.disk import Disk
 from logstore.storage.segment import row_at_start
+from tests.crash.storage_trial import next_header
 from tests.unit.actor_stage import CLUSTER, ActorStage
 
 START = LogStart(0, 0, chain_start(CLUSTER), FIRST_LSN)

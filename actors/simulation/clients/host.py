@@ -61,7 +61,7 @@ class ListsLedger(Protocol):
 
 
 class ClientLedger(Protocol):
-    """The client side of `actors.simulation.ledger.Ledger`."""
+    """The client side of `actors.simulation.oracle.ledger.Ledger`."""
 
     @property
     def violations(self) -> list[Violation]: ...

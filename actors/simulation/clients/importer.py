@@ -24,7 +24,7 @@ from actors.simulation.clients.connection import Connection
 from actors.simulation.clients.host import MS_NS, NEVER_NS, ClientHost
 from actors.simulation.clients.leader import LeaderFinder
 from actors.simulation.clients.wire import Wire
-from actors.simulation.faults import Ground
+from actors.simulation.faults.script import Ground
 from logstore.errors import ErrorCode
 from logstore.format.batch import encode_batch
 from logstore.format.client_messages import (

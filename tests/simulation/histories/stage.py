@@ -13,7 +13,7 @@ from typing import Any
 from crc32c import crc32c
 
 from actors.simulation.checkers.ports import Held
-from actors.simulation.ledger import Ledger
+from actors.simulation.oracle.ledger import Ledger
 from logstore.format.batch import encode_batch
 from logstore.format.entry import EntryHeader, Row, chain_start
 from logstore.format.peer_messages import Append, AppendPersisted, Heartbeat, VoteReply, VoteRequest

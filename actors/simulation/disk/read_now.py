@@ -1,0 +1,40 @@
+"""What a process reads of a file that another process writes, while that one is ahead.
+
+Owns nothing. The page cache has the calls of a whole `do_work` at once; whoever else reads sees of
+them what has been called by its own time. Names are seen at once.
+"""
+
+from __future__ import annotations
+
+from actors.simulation.disk.file import SimulatedFile
+from actors.simulation.disk.pending import DiskActs
+from actors.simulation.disk.sectors import ZERO_SECTOR
+from logstore.limits import SECTOR_BYTES
+
+
+def read_now(acts: DiskActs, file: SimulatedFile, offset: int, size: int) -> bytes:
+    """As `SimulatedFile.read`, without what comes later."""
+    later = acts.later(file)
+    if not later:
+        return file.read(offset, size)
+    length = -1
+    cut_from = file.size + offset + size
+    ahead: set[int] = set()
+    for act, args in later:
+        if act == file.dirty:
+            ahead.update(args[0])
+        elif act == file.resized:
+            before, after, _ = args
+            length = before if length < 0 else length
+            cut_from = min(cut_from, after)
+    end = min(offset + size, file.size if length < 0 else length)
+    if end <= offset:
+        return b""
+    sectors = []
+    for number in range(offset // SECTOR_BYTES, -(-end // SECTOR_BYTES)):
+        if number in ahead or (number + 1) * SECTOR_BYTES > cut_from:
+            sectors.append(file.given_so_far(number))
+        else:
+            sectors.append(file.sectors.get(number, ZERO_SECTOR))
+    start = offset % SECTOR_BYTES
+    return b"".join(sectors)[start : start + end - offset]

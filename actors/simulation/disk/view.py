@@ -1,0 +1,272 @@
+"""One process' view of a simulated disk: its handles, its locks, what its calls cost.
+
+Owns what ends with the process. Must not know what a power cut leaves, nor what time it is: the
+cost of each call is told to `charge`, which decides what waiting means.
+
+Invariants: all views of a disk share one page cache; after `kill` a view changes nothing any more.
+A hook that raises something other than an operating error is the death of the process: each later
+change raises the same again, so that no clean-up on the way out reaches the disk.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from actors.simulation.disk.file import SimulatedFile
+from actors.simulation.disk.read_now import read_now
+from logstore.errors import CorruptData, DiskFull, FolderInUse, InvariantViolated, WriteFailed
+from logstore.limits import SECTOR_BYTES
+from logstore.storage.disk import LOCK_NAME, Buffer
+
+if TYPE_CHECKING:
+    from actors.simulation.disk.disk import SimulatedDisk
+
+
+class DiskLatency(msgspec.Struct):
+    """What calls cost. `write_ns`: any change; a flush, of a folder too, costs a draw from
+    [flush_min_ns, flush_max_ns]."""
+
+    random: Random
+    write_ns: int
+    flush_min_ns: int
+    flush_max_ns: int
+    read_ns: int = 0
+
+    def flush_ns(self) -> int:
+        span = self.flush_max_ns - self.flush_min_ns
+        if span == 0:
+            return self.flush_min_ns
+        return self.flush_min_ns + (self.random.getrandbits(32) * (span + 1) >> 32)
+
+
+class LocalClock(Protocol):
+    """How far a process is, calls that take time included."""
+
+    @property
+    def local_now_ns(self) -> int: ...
+
+
+class _Handles(dict[int, tuple[str, SimulatedFile]]):
+    """Handle to (path, file); a process that is dead has none."""
+
+    def __missing__(self, handle: int) -> tuple[str, SimulatedFile]:
+        raise InvariantViolated(f"handle {handle} is not open in this process")
+
+
+class DiskView:
+    """A `logstore.storage.disk.Disk`. `on_write(path, offset, before)` hears of each write with the
+    bytes that it replaces, `on_read(path, offset, data)` of what was read. `on_call(what, path)`
+    runs before each changing call; it may raise to kill the process there."""
+
+    def __init__(
+        self, disk: SimulatedDisk, charge: Callable[[int], None], clock: LocalClock
+    ) -> None:
+        self.on_call: Callable[[str, str], None] | None = None
+        self.on_write: Callable[[str, int, bytes], None] | None = None
+        self.on_read: Callable[[str, int, bytes], None] | None = None
+        self.locks: dict[str, None] = {}
+        self._disk = disk
+        self._charge = charge
+        self._clock = clock
+        self._last_ns = 0  # the moment of its last act; 0: it has only read
+        self._handles = _Handles()
+        self._next_handle = 1
+        self._death: BaseException | None = None
+        self._is_dead = False
+
+    @property
+    def is_idle(self) -> bool:
+        """It holds nothing."""
+        return not self._handles and not self.locks
+
+    def kill(self) -> None:
+        """The process is dead: handles closed, locks free, nothing else lost. It dies at the end of
+        what it was doing."""
+        self._is_dead = True
+        if self._death is None:
+            self._death = InvariantViolated("a dead process used its disk")
+        self._disk.acts.catch_up(self._last_ns)
+        self._handles.clear()
+        for folder in self.locks:
+            self._disk.locked.discard(folder)
+        self.locks.clear()
+        self._disk.forget_view(self)
+
+    # --- folders and names ---
+
+    def make_folder(self, folder: str) -> None:
+        """Folders are prefixes of names; there is nothing to make."""
+
+    def lock_folder(self, folder: str) -> None:
+        if self._death is not None:
+            raise self._death
+        if folder in self._disk.locked:
+            raise FolderInUse(f"{folder} is in use by another process")
+        path = os.path.join(folder, LOCK_NAME)
+        if not self._disk.has_name(path):
+            self.close(self.create(path))  # without space for it nothing is locked
+        self._disk.locked.add(folder)
+        self.locks[folder] = None
+
+    def unlock_folder(self, folder: str) -> None:
+        if folder in self.locks:
+            del self.locks[folder]
+            self._disk.locked.discard(folder)
+
+    def list_folder(self, folder: str) -> list[str]:
+        return self._disk.names_in(folder)
+
+    def sync_folder(self, folder: str) -> None:
+        begin_ns = self._clock.local_now_ns
+        self._charge(self._disk.flush_cost_ns(folder))
+        self._before("sync_folder", folder)
+        self._disk.flush_names(folder, begin_ns, self._now())
+
+    def create(self, path: str) -> int:
+        self._charge(self._disk.latency.write_ns)
+        self._before("create", path)
+        return self._open(path, self._disk.create_file(path, self._now()))
+
+    def open_read(self, path: str) -> int:
+        return self._open(path, self._disk.file_named(path))
+
+    def open_write(self, path: str) -> int:
+        return self._open(path, self._disk.file_named(path))
+
+    def close(self, handle: int) -> None:
+        if not self._is_dead:
+            del self._handles[handle]
+
+    def unlink(self, path: str) -> None:
+        if self._disk.has_name(path):
+            self._charge(self._disk.latency.write_ns)
+            self._before("unlink", path)
+            self._disk.remove_name(path, self._now())
+
+    # --- bytes ---
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        path, file = self._handles[handle]
+        disk = self._disk
+        if disk.latency.read_ns:
+            self._charge(disk.latency.read_ns)
+        if disk.failing and disk.takes_failure("read", path):
+            raise CorruptData(path, offset, expected="readable bytes", got="I/O error")
+        if file.unreadable:
+            disk.acts.finish()
+            if (number := file.first_unreadable(offset, size)) is not None:
+                position = number * SECTOR_BYTES
+                raise CorruptData(path, position, expected="readable bytes", got="I/O error")
+        if disk.acts.has_later and not self._last_ns:
+            data = read_now(disk.acts, file, offset, size)  # another process writes
+        else:
+            data = file.read(offset, size)
+        if self.on_read is not None:
+            self.on_read(path, offset, data)
+        return data
+
+    def write(self, handle: int, offset: int, views: Sequence[Buffer]) -> int:
+        path, file = self._handles[handle]
+        disk = self._disk
+        self._charge(disk.latency.write_ns)
+        self._before("write", path)
+        data = b"".join(views)
+        end = offset + len(data)
+        if self.on_write is not None:
+            self.on_write(path, offset, file.read(offset, len(data)))
+        if end > file.size:
+            try:
+                disk.take_space(path, end - file.size, act="writing")
+            except DiskFull as error:
+                raise WriteFailed(str(error)) from error
+            self._resize(file, end)
+        disk.acts.behind(self._now(), file, file.dirty, file.write(offset, data))
+        return len(data)
+
+    def flush(self, handle: int) -> None:
+        path, file = self._handles[handle]
+        disk = self._disk
+        begin_ns = self._clock.local_now_ns
+        self._charge(disk.flush_cost_ns(path))
+        try:
+            self._before("flush", path)
+        except WriteFailed:
+            disk.acts.at(self._now(), file, file.fail_flush)
+            raise
+        disk.flush_file(file, begin_ns, self._now())
+
+    def allocate(self, handle: int, size: int) -> None:
+        path, file = self._handles[handle]
+        self._charge(self._disk.latency.write_ns)
+        self._before("allocate", path)
+        if size > file.size:
+            self._disk.take_space(path, size - file.size, act="allocating")
+            self._resize(file, size)
+
+    def truncate(self, handle: int, size: int) -> None:
+        path, file = self._handles[handle]
+        self._charge(self._disk.latency.write_ns)
+        self._before("truncate", path)
+        self._resize(file, size)
+
+    def size(self, handle: int) -> int:
+        return self._handles[handle][1].size
+
+    def drop_cache(self, handle: int) -> None:
+        self._drop_cache(self._handles[handle][1], None)
+
+    def release_cache(self, handle: int, end: int) -> None:
+        self._drop_cache(self._handles[handle][1], end)
+
+    # --- inside ---
+
+    def _now(self) -> int:
+        """Hot. The moment of a change."""
+        self._last_ns = now_ns = self._clock.local_now_ns
+        return now_ns
+
+    def _resize(self, file: SimulatedFile, size: int) -> None:
+        before, last = file.size, file.resize(size)
+        self._disk.acts.behind(self._now(), file, file.resized, before, size, last)
+
+    def _drop_cache(self, file: SimulatedFile, end: int | None) -> None:
+        if file.stuck or file.apart:
+            self._disk.acts.finish()
+            file.drop_cache(end)
+
+    def _open(self, path: str, file: SimulatedFile) -> int:
+        if self._death is not None:
+            raise self._death
+        handle = self._next_handle
+        self._next_handle += 1
+        self._handles[handle] = (path, file)
+        return handle
+
+    def _before(self, what: str, path: str) -> None:
+        """Hot. What happens to a changing call before it changes anything."""
+        if self._death is not None:
+            raise self._death
+        if self.on_call is not None:
+            self._ask(self.on_call, what, path)
+        disk = self._disk
+        if disk.on_call is not None:
+            disk.on_call(what, path)
+        if disk.failing and disk.takes_failure(what, path):
+            raise WriteFailed(f"{what} {path}: injected I/O error")
+
+    def _ask(self, on_call: Callable[[str, str], None], what: str, path: str) -> None:
+        try:
+            on_call(what, path)
+        except (WriteFailed, DiskFull):
+            raise
+        except BaseException as death:
+            self._death = death
+            self._disk.acts.catch_up(self._clock.local_now_ns)  # it dies in this call, not before
+            raise
+        if self._death is not None:
+            raise self._death

@@ -1,0 +1,393 @@
+"""What one class of fault does at a time: an episode of one or a few faults that belong together.
+
+Owns the shapes and ranges of single classes; `draw_sequences` has those that need several. Must not
+know how many are drawn. An episode takes all its chance from the `Random` it is given and looks at
+nothing but the scene, so that one class never disturbs another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+
+import msgspec
+from msgspec.structs import replace
+
+from actors.simulation.faults.draw_ground import MICROSECOND, MILLISECOND, SECOND, percent, spread
+from actors.simulation.faults.script import FIRST_GROUP, ROLL, Fault, FaultClass, FaultKind
+
+CLIENTS = 0
+# A power cut or kill "at the n-th disk call": 40 calls are a start, or a roll and some groups.
+CALLS_MAX = 40
+# The only process whose disk calls change something.
+WRITER = "writer"
+
+Link = tuple[int, int]
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """What an episode may know: who is there, how patient they are, and who may lose data."""
+
+    replicas: int
+    safety_ns: int
+    heartbeat_ns: int
+    election_ns: int
+    vulnerable: tuple[int, ...]
+    hardness: float = 0.0  # of the class, 0 to 1
+
+    @property
+    def nodes(self) -> range:
+        return range(1, self.replicas + 1)
+
+    def moment(self, random: Random) -> int:
+        return random.randrange(self.safety_ns)
+
+    def node(self, random: Random) -> int:
+        return random.randint(1, self.replicas)
+
+    def elections(self, random: Random, low: float, high: float) -> int:
+        """A time between `low` and `high` election timeouts."""
+        return int(self.election_ns * random.uniform(low, high))
+
+
+Episode = Callable[[Random, Scene], list[Fault]]
+
+
+def both_ways(pairs: Iterable[Link]) -> tuple[Link, ...]:
+    return tuple(link for a, b in pairs for link in ((a, b), (b, a)))
+
+
+def isolation(scene: Scene, node: int, *, with_clients: bool) -> tuple[Link, ...]:
+    """Every link of `node`; without its clients it still takes appends that it cannot commit."""
+    others = [other for other in scene.nodes if other != node]
+    return both_ways((node, other) for other in ([CLIENTS] if with_clients else []) + others)
+
+
+def cut(at_ns: int, links: tuple[Link, ...], for_ns: int, mode: str = "drop") -> Fault:
+    return Fault(at_ns, FaultKind.PARTITION, links=links, for_ns=for_ns, mode=mode)
+
+
+def some_calls(random: Random) -> int:
+    """-1: at once; else die at this disk call, the next few more likely than later ones."""
+    return -1 if percent(random, 30) else int((CALLS_MAX + 1) * random.random() ** 2)
+
+
+def _links(random: Random, scene: Scene) -> tuple[Link, ...]:
+    """All links of the replicas, those of one node, one pair, one direction, or the clients'."""
+    node, other = random.sample(scene.nodes, 2)
+    match random.randrange(6):
+        case 0 | 1:
+            every = [(a, b) for a in scene.nodes for b in scene.nodes if a < b]
+            return both_ways(every)
+        case 2:
+            return isolation(scene, node, with_clients=percent(random, 50))
+        case 3:
+            return both_ways([(node, other)])
+        case 4:
+            return ((node, other),)
+        case _:
+            return both_ways((CLIENTS, each) for each in scene.nodes)
+
+
+def _long(random: Random, scene: Scene) -> int:
+    """For how long a link is bad: a moment, or most of the run."""
+    return spread(random, SECOND // 2, scene.safety_ns)
+
+
+def _bad_link(random: Random, scene: Scene) -> Fault:
+    at_ns, links = scene.moment(random), _links(random, scene)
+    return Fault(at_ns, FaultKind.LINK_QUALITY, links=links, for_ns=_long(random, scene))
+
+
+def _delay(random: Random, scene: Scene) -> list[Fault]:
+    highest_ns = 20 * MILLISECOND + int(400 * MILLISECOND * scene.hardness)
+    delay_ns = spread(random, MILLISECOND, highest_ns)
+    return [replace(_bad_link(random, scene), delay_ns=delay_ns)]
+
+
+def _of_1_000(random: Random, scene: Scene, most: int) -> int:
+    return spread(random, 2, 10 + int(most * scene.hardness))
+
+
+def _loss(random: Random, scene: Scene) -> list[Fault]:
+    return [replace(_bad_link(random, scene), loss=_of_1_000(random, scene, 290))]
+
+
+def _duplication(random: Random, scene: Scene) -> list[Fault]:
+    return [replace(_bad_link(random, scene), duplication=_of_1_000(random, scene, 190))]
+
+
+def _reordering(random: Random, scene: Scene) -> list[Fault]:
+    return [replace(_bad_link(random, scene), reordering=_of_1_000(random, scene, 190))]
+
+
+def _partition(random: Random, scene: Scene) -> list[Fault]:
+    at_ns = scene.moment(random)
+    for_ns = spread(random, SECOND // 10, 2 * SECOND + int(10 * SECOND * scene.hardness))
+    match random.randrange(10):
+        case 0 | 1 | 2:
+            return [cut(at_ns, _lonely(random, scene), for_ns)]
+        case 3:
+            return [cut(at_ns, _two_sides(random, scene), for_ns)]
+        case 4 | 5:
+            return [cut(at_ns, _one_way(random, scene), for_ns)]
+        case 6:
+            return [cut(at_ns, _partial_mesh(random, scene), for_ns)]
+        case 7 | 8:
+            return _rolling_isolation(random, scene, at_ns)
+        case _:
+            return _flapping(random, scene, at_ns)
+
+
+def _lonely(random: Random, scene: Scene) -> tuple[Link, ...]:
+    return isolation(scene, scene.node(random), with_clients=percent(random, 25))
+
+
+def _two_sides(random: Random, scene: Scene) -> tuple[Link, ...]:
+    """A majority and a minority; the clients are on either side or reach both."""
+    order = random.sample(scene.nodes, scene.replicas)
+    majority = scene.replicas // 2 + 1
+    left, right = order[:majority], order[majority:]
+    match random.randrange(4):
+        case 0:
+            left = [*left, CLIENTS]
+        case 1:
+            right = [*right, CLIENTS]
+    return both_ways((a, b) for a in left for b in right)
+
+
+def _one_way(random: Random, scene: Scene) -> tuple[Link, ...]:
+    """A node that hears nobody, one that nobody hears, or one dead direction."""
+    node, other = random.sample(scene.nodes, 2)
+    others = [each for each in scene.nodes if each != node]
+    match random.randrange(3):
+        case 0:
+            return tuple((each, node) for each in others)
+        case 1:
+            return tuple((node, each) for each in others)
+        case _:
+            return ((node, other),)
+
+
+def _partial_mesh(random: Random, scene: Scene) -> tuple[Link, ...]:
+    """A chain of three; of five, one sees only a second and another only a third (FAULTS.N4)."""
+    order = random.sample(scene.nodes, scene.replicas)
+    if scene.replicas < 5:
+        return both_ways([(order[0], order[-1])])
+    a, b, c, d, e = order
+    return both_ways([(d, a), (d, c), (d, e), (e, a), (e, b)])
+
+
+def _rolling_isolation(random: Random, scene: Scene, at_ns: int) -> list[Fault]:
+    """One node after the other, so that the leader is surely among them; the log forks."""
+    faults = []
+    for node in random.sample(scene.nodes, 3):
+        for_ns = scene.elections(random, 0.7, 4.0)
+        faults.append(cut(at_ns, isolation(scene, node, with_clients=False), for_ns))
+        at_ns += int(for_ns * random.uniform(0.6, 1.2))
+    return faults
+
+
+def _flapping(random: Random, scene: Scene, at_ns: int) -> list[Fault]:
+    node = scene.node(random)
+    links = isolation(scene, node, with_clients=False)
+    up_ns, down_ns = (spread(random, 50 * MILLISECOND, SECOND) for _ in range(2))
+    flaps = range(random.randint(3, 6))
+    return [cut(at_ns + flap * (up_ns + down_ns), links, down_ns) for flap in flaps]
+
+
+def _clog(random: Random, scene: Scene) -> list[Fault]:
+    """Swizzle: clog a subset one by one, let it through in another order (FAULTS.N11)."""
+    at_ns = scene.moment(random)
+    for_ns = spread(random, SECOND // 10, 2 * SECOND + int(6 * SECOND * scene.hardness))
+    if percent(random, 50):
+        return [cut(at_ns, _links(random, scene), for_ns, "hold")]
+    places = (CLIENTS, *scene.nodes)
+    every = [(a, b) for a in places for b in places if a != b]
+    chosen = random.sample(every, random.randint(2, 6))
+    step_ns = for_ns // len(chosen)
+    ends = random.sample(range(len(chosen)), len(chosen))
+    return [
+        cut(at_ns + begin * step_ns, (link,), for_ns + (end - begin) * step_ns, "hold")
+        for begin, (link, end) in enumerate(zip(chosen, ends, strict=True))
+    ]
+
+
+def _disconnect(random: Random, scene: Scene) -> list[Fault]:
+    """Connections end, once or in a storm."""
+    at_ns, links = scene.moment(random), _links(random, scene)
+    times = random.randint(2, 5) if random.random() < scene.hardness / 2 else 1
+    step_ns = spread(random, 50 * MILLISECOND, SECOND)
+    return [
+        Fault(at_ns + number * step_ns, FaultKind.DISCONNECT, links=links)
+        for number in range(times)
+    ]
+
+
+def _kill_process(random: Random, scene: Scene) -> list[Fault]:
+    node = scene.node(random)
+    peer = random.choice([each for each in scene.nodes if each != node])
+    process = random.choice((WRITER, WRITER, "raft", "ingress", "egress", f"replicator-{peer}"))
+    calls = some_calls(random) if process == WRITER else -1
+    return [
+        Fault(scene.moment(random), FaultKind.KILL_PROCESS, node=node, process=process, calls=calls)
+    ]
+
+
+def _down_ns(random: Random, scene: Scene) -> int:
+    """How long a replica stays dead: back before anybody notices, or after elections."""
+    return spread(random, 10 * MILLISECOND, SECOND + int(7 * SECOND * scene.hardness))
+
+
+def _kill_replica(random: Random, scene: Scene) -> list[Fault]:
+    at_ns, for_ns = scene.moment(random), _down_ns(random, scene)
+    every = percent(random, 20)
+    nodes = scene.nodes if every else (scene.node(random),)
+    return [
+        Fault(at_ns, FaultKind.KILL_REPLICA, node=node, for_ns=for_ns, calls=some_calls(random))
+        for node in nodes
+    ]
+
+
+def power_cut(
+    at_ns: int, nodes: Iterable[int], random: Random, *, for_ns: int, calls: int = -1
+) -> Fault:
+    return Fault(
+        at_ns, FaultKind.POWER_CUT, nodes=tuple(nodes), for_ns=for_ns, calls=calls,
+        pick=random.getrandbits(32), mode="garble" if percent(random, 50) else "",
+    )  # fmt: skip
+
+
+def at_a_segment(random: Random, fault: Fault) -> Fault:
+    """Half of the cuts count their calls from the next segment that is opened, or from its first
+    frames: mostly they are written then and not yet flushed (S7)."""
+    match random.randrange(6):
+        case 0 | 1 | 2:
+            return fault
+        case 3:
+            return replace(fault, process=ROLL, calls=random.randrange(8))
+        case _:
+            calls = random.choice((1, 1, 1, 2, 3))
+            return replace(fault, process=FIRST_GROUP, calls=calls, mode="garble")
+
+
+def _power_cut(random: Random, scene: Scene) -> list[Fault]:
+    """One node, several or all at once; now and then again while they recover."""
+    at_ns, for_ns = scene.moment(random), _down_ns(random, scene)
+    nodes = sorted(random.sample(scene.nodes, random.choice((1, 1, 2, scene.replicas))))
+    first = power_cut(at_ns, nodes, random, for_ns=for_ns, calls=some_calls(random))
+    first = at_a_segment(random, first)
+    if not percent(random, 35):
+        return [first]
+    # Down at the latest when its calls are done: a start makes calls enough of its own.
+    again_ns = at_ns + for_ns + spread(random, MICROSECOND, 300 * MILLISECOND)
+    calls = random.randint(0, CALLS_MAX)
+    return [first, power_cut(again_ns, nodes, random, for_ns=for_ns, calls=calls)]
+
+
+def _pause(random: Random, scene: Scene) -> list[Fault]:
+    """Of a replica or one process, often beyond the election timeout (FAULTS.P4)."""
+    node = scene.node(random)
+    process = random.choice(("", "", "", "raft", "ingress", WRITER, "egress"))
+    if percent(random, 50):
+        for_ns = scene.elections(random, 1.0, 2.5 + 3 * scene.hardness)
+    else:
+        for_ns = spread(random, 10 * MILLISECOND, scene.election_ns)
+    return [Fault(scene.moment(random), FaultKind.PAUSE, node=node, process=process, for_ns=for_ns)]
+
+
+def _clock(random: Random, scene: Scene) -> list[Fault]:
+    at_ns, node = scene.moment(random), scene.node(random)
+    amount = spread(random, 10 * MILLISECOND, SECOND + int(3_600 * SECOND * scene.hardness))
+    if percent(random, 40):
+        return [Fault(at_ns, FaultKind.MONOTONIC_JUMP, node=node, amount=amount)]
+    sign = random.choice((-1, 1))
+    return [Fault(at_ns, FaultKind.WALL_JUMP, node=node, amount=sign * amount)]
+
+
+def stall(at_ns: int, node: int, for_ns: int, delay_ns: int, end: str = "") -> Fault:
+    """`end`: of the paths whose flushes are slow."""
+    return Fault(
+        at_ns, FaultKind.DISK_STALL, node=node, for_ns=for_ns, delay_ns=delay_ns, process=end
+    )
+
+
+def _disk_stall(random: Random, scene: Scene) -> list[Fault]:
+    """Slow flushes; some take longer than two elections, so a leader must let go (V6)."""
+    if percent(random, 40):
+        delay_ns = scene.elections(random, 1.0, 2.5 + scene.hardness)
+    else:
+        delay_ns = spread(random, 5 * MILLISECOND, scene.election_ns)
+    for_ns = spread(random, SECOND // 5, 2 * SECOND + int(6 * SECOND * scene.hardness))
+    end = random.choice(("", "", ".raft", ".data"))
+    return [stall(scene.moment(random), scene.node(random), for_ns, delay_ns, end)]
+
+
+def _disk_error(random: Random, scene: Scene) -> list[Fault]:
+    """EIO. Of reads only where data may be lost: to a reader it is damage like any other."""
+    node = scene.node(random)
+    mode = random.choice(("write", "flush", "flush"))
+    if scene.vulnerable and percent(random, 20):
+        node, mode = random.choice(scene.vulnerable), "read"
+    end = random.choice(("", ".data", ".raft", "meta.a", "meta.b"))
+    return [Fault(scene.moment(random), FaultKind.DISK_ERROR, node=node, mode=mode, process=end)]
+
+
+def _disk_full(random: Random, scene: Scene) -> list[Fault]:
+    at_ns = scene.moment(random)
+    for_ns = spread(random, SECOND // 2, 3 * SECOND + int(7 * SECOND * scene.hardness))
+    many = random.sample(scene.nodes, random.choice((1, 1, 1, 2, scene.replicas)))
+    return [Fault(at_ns, FaultKind.DISK_FULL, node=node, for_ns=for_ns) for node in sorted(many)]
+
+
+def _lying_flush(random: Random, scene: Scene) -> list[Fault]:
+    """The power goes while the device lies, so what it lied about is at its mercy."""
+    if not scene.vulnerable:
+        return []
+    at_ns, node = scene.moment(random), random.choice(scene.vulnerable)
+    for_ns = spread(random, 20 * MILLISECOND, SECOND + int(2 * SECOND * scene.hardness))
+    cut_ns = at_ns + int(for_ns * random.uniform(0.5, 1.0))
+    down_ns = _down_ns(random, scene)
+    return [
+        Fault(at_ns, FaultKind.LYING_FLUSH, node=node, for_ns=for_ns),
+        power_cut(cut_ns, (node,), random, for_ns=down_ns, calls=some_calls(random)),
+    ]
+
+
+def _operator(random: Random, scene: Scene) -> list[Fault]:
+    """A handover, a restart, or a rolling restart."""
+    at_ns = scene.moment(random)
+    match random.randrange(5):
+        case 0 | 1 | 2:
+            return [Fault(at_ns, FaultKind.TRANSFER, node=random.randint(0, scene.replicas))]
+        case 3:
+            return [Fault(at_ns, FaultKind.RESTART, node=scene.node(random))]
+        case _:
+            step_ns = spread(random, SECOND // 5, 3 * SECOND)
+            order = random.sample(scene.nodes, scene.replicas)
+            return [
+                Fault(at_ns + number * step_ns, FaultKind.RESTART, node=node)
+                for number, node in enumerate(order)
+            ]
+
+
+# RINGS is in the ground only, ROT in `draw_rot`.
+EPISODES: dict[FaultClass, Episode] = {
+    FaultClass.DELAY: _delay,
+    FaultClass.LOSS: _loss,
+    FaultClass.DUPLICATION: _duplication,
+    FaultClass.REORDERING: _reordering,
+    FaultClass.PARTITION: _partition,
+    FaultClass.CLOG: _clog,
+    FaultClass.DISCONNECT: _disconnect,
+    FaultClass.KILL_PROCESS: _kill_process,
+    FaultClass.KILL_REPLICA: _kill_replica,
+    FaultClass.POWER_CUT: _power_cut,
+    FaultClass.PAUSE: _pause,
+    FaultClass.CLOCK: _clock,
+    FaultClass.DISK_STALL: _disk_stall,
+    FaultClass.DISK_ERROR: _disk_error,
+    FaultClass.DISK_FULL: _disk_full,
+    FaultClass.LYING_FLUSH: _lying_flush,
+    FaultClass.OPERATOR: _operator,
+}

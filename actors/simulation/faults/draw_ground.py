@@ -1,0 +1,179 @@
+"""The constants of one world, drawn from a seed: timing, and sizes so small that bounds are met.
+
+Owns the ranges. Each concern has its own stream, so that another set of faults keeps the ground.
+Invariants: what `logstore.config_relations` demands holds, but for the lower walls of segments and
+rings and their alignment, which the simulator goes below on purpose: rolls, full rings and rows
+that have left memory are then met in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from random import Random
+from typing import Any
+
+from actors.simulation.faults.script import FaultClass, Ground
+from actors.simulation.world.random_streams import stream
+from logstore.format.batch import batch_size
+from logstore.limits import FIRST_LSN_MAX
+
+KIB = 1 << 10
+MICROSECOND = 1_000
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+# With the liveness phase behind it a seed is 20 to 60 simulated seconds.
+SAFETY_MIN_NS = 19 * SECOND
+SAFETY_MAX_NS = 45 * SECOND
+FIVE_REPLICAS_PERCENT = 26
+IMPORTED_PERCENT = 15
+CROWDED_PERCENT = 20
+EXPIRING_PERCENT = 30
+STRUCK_AT_BIRTH_PERCENT = 12
+RING_STEP_BYTES = 4 * KIB
+
+
+def spread(random: Random, low: int, high: int) -> int:
+    """An integer of [low, high], each order of magnitude as likely as any other; `low` above 0."""
+    return min(high, int(low * (high / low) ** random.random()))
+
+
+def percent(random: Random, chance: int) -> bool:
+    return random.randrange(100) < chance
+
+
+def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultClass]) -> Ground:
+    """The ground of `seed`. Clocks and rings are ideal unless their class is in `classes`."""
+    size = stream(seed, "ground.size")
+    nodes = 5 if percent(size, FIVE_REPLICAS_PERCENT) else 3
+    nodes = nodes if replicas is None else replicas
+    safety_ns = SAFETY_MIN_NS + int((SAFETY_MAX_NS - SAFETY_MIN_NS) * size.random() ** 2)
+    timing = stream(seed, "ground.timing")
+    # Mostly below the product's own, 1,000: more happens in a second.
+    election_ms = timing.randint(60, 180) * timing.randint(50, 100) // 10
+    # Nearly as few heartbeats as a configuration may have (the product: five): with their answers,
+    # and whom these wake, they are a quarter of all that happens.
+    heartbeat_ms = election_ms * 10 // timing.randint(50, 58)
+    link_low_ns = spread(timing, 50 * MICROSECOND, MILLISECOND)
+    link_high_ns = min(5 * MILLISECOND, link_low_ns * timing.randint(1, 8))
+    flush_low_ns = spread(timing, 100 * MICROSECOND, 2 * MILLISECOND)
+    flush_high_ns = min(8 * MILLISECOND, flush_low_ns * timing.randint(1, 16))
+    stream_mode = "paper" if percent(timing, 20) else "streaming"
+    sizes, workload = _sizes(seed, nodes), _workload(seed)
+    offsets, drifts = _clocks(seed, nodes, is_on=FaultClass.CLOCK in classes)
+    ring_delay_ns, counters_lag = _weak_rings(seed, is_on=FaultClass.RINGS in classes)
+    return Ground(
+        replicas=nodes,
+        safety_ns=safety_ns,
+        heartbeat_ms=heartbeat_ms,
+        election_ms=election_ms,
+        stream_mode=stream_mode,
+        link_delay_ns=(link_low_ns, link_high_ns),
+        flush_ns=(flush_low_ns, flush_high_ns),
+        write_ns=spread(timing, MICROSECOND, 100 * MICROSECOND),
+        wake_ns=spread(timing, 100 * MICROSECOND, 1_600 * MICROSECOND),
+        is_struck_at_birth=percent(stream(seed, "ground.birth"), STRUCK_AT_BIRTH_PERCENT),
+        ring_delay_ns=ring_delay_ns,
+        counters_lag=counters_lag,
+        clock_offset_ns=offsets,
+        clock_drift_ppm=drifts,
+        **sizes,
+        **workload,
+        **_import(seed),
+        **_sessions(seed, workload["producers"], sizes["batch_max_bytes"]),
+    )
+
+
+def _sizes(seed: int, nodes: int) -> dict[str, Any]:
+    """SAFETY W7 holds: a ring takes four of the largest piece and a window a peer."""
+    random = stream(seed, "ground.bounds")
+    batch_max = random.choice((4, 4, 4, 6, 8)) * KIB
+    group_max = random.choice((4, 4, 8)) * KIB
+    largest = max(batch_max, group_max)
+    window = max(largest, random.choice((4, 8, 16, 32)) * KIB)
+    ring_min = 4 * largest + (nodes - 1) * window + batch_max + RING_STEP_BYTES
+    ring = max(spread(random, 32 * KIB, 256 * KIB), ring_min)
+    if percent(random, 65):
+        ring = ring_min
+    segment = spread(random, 16 * KIB, 128 * KIB) // RING_STEP_BYTES * RING_STEP_BYTES
+    records = random.randint(16, 64)
+    return {
+        "batch_max_bytes": batch_max,
+        "group_max_bytes": group_max,
+        "bulk_window_bytes": window,
+        "ring_bytes": -(-ring // RING_STEP_BYTES) * RING_STEP_BYTES,
+        "command_ring_bytes": random.choice((1, 1, 2, 4)) * KIB,
+        "segment_bytes": max(segment, 4 * largest),
+        "segment_records": records,
+        "groups_in_flight": random.choice((1, 2, 4, 8, 16, 16)),
+        "snapshot_every_batches": spread(random, 20, 400),
+        "rows_kept": spread(random, 16, 512),
+        # few: what waits is flushed in several groups, one beside the other
+        "flush_entries_max": random.choice((1, 2, 2, 4, records // 4)),
+    }
+
+
+def _workload(seed: int) -> dict[str, Any]:
+    """At least 20 appends a second in all, though for a quarter of the time nobody leads. The
+    largest batch of the largest payloads fits."""
+    random = stream(seed, "ground.workload")
+    producers = random.randint(2, 4)
+    appends_a_second = random.randint(26, 40)
+    payload_max = random.choice((8, 16, 32, 64))
+    if percent(random, 15):
+        payload_max = spread(random, 128, 2 * KIB)
+    payloads = random.choice((1, 2, 4, 8))
+    while payloads > 1 and batch_size(payloads, payloads * payload_max) > 4 * KIB:
+        payloads //= 2
+    return {
+        "producers": producers,
+        "consumers": random.randint(1, 3),
+        "append_every_ns": producers * SECOND // appends_a_second,
+        "payload_max_bytes": payload_max,
+        "batch_max_payloads": payloads,
+    }
+
+
+def _import(seed: int) -> dict[str, Any]:
+    """A restored log begins anywhere."""
+    random = stream(seed, "ground.import")
+    if not percent(random, IMPORTED_PERCENT):
+        return {}
+    first_lsn = random.choice((1, 2, spread(random, 2, FIRST_LSN_MAX), FIRST_LSN_MAX))
+    return {"first_lsn": first_lsn, "imports": spread(random, 8, 120)}
+
+
+def _sessions(seed: int, producers: int, batch_max_bytes: int) -> dict[str, Any]:
+    """A crowded cluster has room for its producers' sessions, three named ones and one more: who
+    comes takes the place of whoever was quiet for a while, and that one comes back. Snapshots are
+    mostly in several parts."""
+    random = stream(seed, "ground.sessions")
+    found: dict[str, Any] = {"snapshot_part_bytes": spread(random, 512, 4 * KIB)}
+    if percent(random, 25):
+        found["client_memory_bytes"] = spread(random, batch_max_bytes, 64 * KIB)
+    if percent(random, EXPIRING_PERCENT):
+        found["session_expiry_ms"] = spread(random, 1_000, 15_000)
+        found["kept_names_max"] = random.choice((1, 2, 64))
+    found["has_brink"] = percent(random, 20)
+    found["has_flooder"] = percent(random, 20)
+    if percent(random, CROWDED_PERCENT):
+        found["sessions_max"] = producers + 4
+        found["session_idle_ms"] = spread(random, 300, 2_000)
+    return found
+
+
+def _clocks(seed: int, nodes: int, *, is_on: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Wall clock offsets in ns and drifts in millionths: a few, or absurdly many."""
+    random = stream(seed, "ground.clock")
+    offset_max = random.choice((MILLISECOND, SECOND, 3_600 * SECOND))
+    drift_max = random.choice((20, 500, 20_000))
+    offsets = tuple(random.randint(-offset_max, offset_max) for _ in range(nodes))
+    drifts = tuple(random.randint(-drift_max, drift_max) for _ in range(nodes))
+    ideal = (0,) * nodes
+    return (offsets, drifts) if is_on else (ideal, ideal)
+
+
+def _weak_rings(seed: int, *, is_on: bool) -> tuple[int, bool]:
+    random = stream(seed, "ground.rings")
+    delay_ns = spread(random, MICROSECOND, 2 * MILLISECOND)
+    counters_lag = percent(random, 70)
+    return (delay_ns, counters_lag) if is_on else (0, False)

@@ -1,0 +1,258 @@
+"""What the disks of all replicas really hold: the checkers' `Durability` over simulated disks.
+
+Owns a log reader a node on the durable bytes alone. Must not know what any actor believes.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Container
+from typing import cast
+
+from actors.simulation.checkers.ports import Held
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.disk.file import SimulatedFile
+from actors.simulation.disk.read_now import read_now
+from actors.simulation.oracle.places import Places
+from logstore.errors import CorruptData, FormatError
+from logstore.format.group import frame_size
+from logstore.format.meta import META_SIZE, Meta, unpack_meta
+from logstore.format.raft_record import RECORD_SIZE, RaftRecord, unpack_raft_record
+from logstore.format.segment_header import FileRole, SegmentHeader
+from logstore.model import Index
+from logstore.storage.disk import Disk
+from logstore.storage.log_reader import LogReader
+from logstore.storage.meta_store import META_NAMES, newest_meta
+from logstore.storage.segment import read_either_header, record_position, segment_path
+
+
+class DurableView:
+    """The reading half of a `Disk` that holds only what a power cut now would certainly leave, and
+    what a lying device has promised to."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+        self._paths: list[str] = []
+
+    def list_folder(self, folder: str) -> list[str]:
+        paths = self._disk.durable_paths()
+        return sorted(os.path.basename(path) for path in paths if os.path.dirname(path) == folder)
+
+    def open_read(self, path: str) -> int:
+        if path not in self._disk.durable_paths():
+            raise FileNotFoundError(path)
+        self._paths.append(path)
+        return len(self._paths) - 1
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        return self._disk.durable_bytes(self._paths[handle], offset, size)
+
+    def drop_cache(self, handle: int) -> None:
+        """There is none."""
+
+    def close(self, handle: int) -> None:
+        """Handles are numbers of paths; there is nothing to give back."""
+
+
+class CachedView:
+    """The reading half of a `Disk` as any process of the machine sees it now."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+        self._files: list[SimulatedFile] = []
+
+    def list_folder(self, folder: str) -> list[str]:
+        return self._disk.names_in(folder)
+
+    def open_read(self, path: str) -> int:
+        self._files.append(self._disk.file_named(path))
+        return len(self._files) - 1
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        return read_now(self._disk.acts, self._files[handle], offset, size)
+
+    def drop_cache(self, handle: int) -> None:
+        """The cache is what is looked at."""
+
+    def close(self, handle: int) -> None:
+        """Handles are numbers of files; there is nothing to give back."""
+
+
+class DiskFacts:
+    """`disk_of` and `folder_of` a node; `is_excused`: its medium rotted or lied."""
+
+    def __init__(
+        self,
+        disk_of: Callable[[int], SimulatedDisk],
+        folder_of: Callable[[int], str],
+        is_excused: Callable[[int], bool],
+    ) -> None:
+        self._disk_of = disk_of
+        self._folder_of = folder_of
+        self._is_excused = is_excused
+        self._readers: dict[int, LogReader] = {}
+        self._views: dict[int, DurableView] = {}
+        self._cached: dict[int, LogReader] = {}
+        # the segment in which each node's last flushed entry was found
+        self._newest: dict[int, SegmentHeader] = {}
+        self._known: dict[tuple[int, int], int] = {}
+        self._places: dict[int, Places] = {}
+        self._held: dict[int, list[Held]] = {}
+        self._is_as_started: dict[int, bool] = {}  # its medium is as it was at the start
+
+    def has_entry(self, node: int, index: int, chain: int) -> bool:
+        if self._known.get((node, index)) == chain:
+            return True
+        found = self._in_newest(node, index, chain) or self._located(node, index, chain)
+        if found is None:
+            return False
+        record, number = found
+        path = segment_path(self._folder_of(node), number, FileRole.DATA)
+        if not self._disk_of(node).is_durable(
+            path, record.frame_offset, frame_size(record.header), counting_lies=True
+        ):
+            return False
+        self._known[node, index] = chain
+        self.places(node).add(record, number, is_doubtful=self._is_excused(node))
+        return True
+
+    def _in_newest(self, node: int, index: int, chain: int) -> tuple[RaftRecord, int] | None:
+        """Hot. The durable record of the next entry lies behind that of the last one, mostly."""
+        header = self._newest.get(node)
+        if header is None or index < header.first_index:
+            return None
+        path = segment_path(self._folder_of(node), header.number, FileRole.RAFT)
+        position = record_position(header, Index(index))
+        raw = self._disk_of(node).durable_bytes(path, position, RECORD_SIZE)
+        try:
+            record = unpack_raft_record(raw, segment_uuid=header.segment_uuid)
+        except FormatError:
+            return None
+        is_it = (record.header.index, record.chain) == (index, chain)
+        return (record, header.number) if is_it and record.log_epoch == header.log_epoch else None
+
+    def _located(self, node: int, index: int, chain: int) -> tuple[RaftRecord, int] | None:
+        """As any reader of the durable files finds it."""
+        reader = self._reader(node)
+        self._newest.pop(node, None)
+        try:
+            record, number = reader.located(Index(index))
+            if record.chain != chain:
+                reader.refresh()
+                record, number = reader.located(Index(index))
+        except (CorruptData, FileNotFoundError, LookupError):
+            return None
+        if record.chain != chain:
+            return None
+        header = read_either_header(cast(Disk, self._views[node]), self._folder_of(node), number)
+        if header is not None:
+            self._newest[node] = header
+        return record, number
+
+    def is_written(self, node: int, index: int, chain: int) -> bool:
+        if self._known.get((node, index)) == chain:
+            return True
+        reader = self._cached.get(node)
+        if reader is None:
+            view = cast(Disk, CachedView(self._disk_of(node)))
+            reader = self._cached[node] = LogReader(view, self._folder_of(node))
+        try:
+            if reader.record(Index(index)).chain != chain:
+                reader.refresh()
+            return reader.record(Index(index)).chain == chain
+        except (CorruptData, FileNotFoundError, LookupError):
+            return False
+
+    def has_dropped(self, node: int, index: int, chain: int) -> bool:
+        """What only waits to be cut off or unlinked may come back."""
+        self._known.pop((node, index), None)
+        try:
+            self._reader(node).refresh()
+            return self._reader(node).record(Index(index)).chain != chain
+        except (CorruptData, FileNotFoundError, LookupError):
+            return True
+
+    def meta(self, node: int) -> tuple[int, int]:
+        meta = self._newest_meta(node)
+        return (meta.term, meta.vote) if meta is not None else (0, 0)
+
+    def boot_of(self, node: int) -> int:
+        meta = self._newest_meta(node)
+        return meta.boot_counter if meta is not None else 0
+
+    def meta_copy(self, node: int, copy: int) -> tuple[int, int] | None:
+        path = f"{self._folder_of(node)}/{META_NAMES[copy]}"
+        if not self._disk_of(node).is_durable(path, 0, META_SIZE, counting_lies=True):
+            return None
+        try:
+            meta = unpack_meta(self._disk_of(node).durable_bytes(path, 0, META_SIZE))
+        except FormatError:
+            return None
+        return meta.term, meta.vote
+
+    def is_excused(self, node: int) -> bool:
+        return self._is_excused(node)
+
+    def truncated(self, node: int, first_index: int) -> None:
+        """`node` was told to truncate: what it held from there on is looked at again."""
+        for key in [each for each in self._known if each[0] == node and each[1] >= first_index]:
+            del self._known[key]
+        self._newest.pop(node, None)
+        self.places(node).truncate(first_index)
+
+    def has_bytes(self, node: int, path: str, offset: int, size: int) -> bool:
+        """Something in the range of a file has been flushed."""
+        return any(self._disk_of(node).durable_bytes(path, offset, size))
+
+    def flushed_after(self, node: int, at_ns: int) -> list[str]:
+        """Files of the log that are being flushed then."""
+        disk = self._disk_of(node)
+        files = disk.acts.owners_after(at_ns, disk.end_flush)
+        paths = [path for path in disk.paths() if not path.endswith(META_NAMES)] if files else []
+        return [path for path in paths if any(disk.file_named(path) is file for file in files)]
+
+    def started(self, node: int) -> None:
+        """A new incarnation begins: what its medium has now is what its recovery may find."""
+        self._held.pop(node, None)
+        self._cached.pop(node, None)
+        self._newest.pop(node, None)
+        self._is_as_started[node] = not self._disk_of(node).has_lies
+        if self._is_excused(node) and self._is_as_started[node]:
+            self._held[node] = self.places(node).held()
+
+    def held_at_start(self, node: int) -> list[Held]:
+        return self._held.get(node, [])
+
+    def held_now(self, node: int, indexes: Container[int]) -> list[Held]:
+        return [] if self._disk_of(node).has_lies else self.places(node).held(indexes)
+
+    def half_headed(self, node: int) -> list[int]:
+        """What a recovery mends, unless the device keeps that to itself."""
+        if self._disk_of(node).has_lies or not self._is_as_started.get(node):
+            return []
+        return self.places(node).half_headed()
+
+    def places(self, node: int) -> Places:
+        if node not in self._places:
+            self._places[node] = Places(self._disk_of(node), self._folder_of(node))
+        return self._places[node]
+
+    def disk_changed(self, node: int) -> None:
+        """A power cut or rot: what was known to be durable is looked at again."""
+        self._held.pop(node, None)
+        self._is_as_started[node] = False
+        self._known = {key: chain for key, chain in self._known.items() if key[0] != node}
+        self._readers.pop(node, None)
+        self._views.pop(node, None)
+        self._newest.pop(node, None)
+
+    def _newest_meta(self, node: int) -> Meta | None:
+        self._reader(node)
+        return newest_meta(cast(Disk, self._views[node]), self._folder_of(node))
+
+    def _reader(self, node: int) -> LogReader:
+        reader = self._readers.get(node)
+        if reader is None:
+            view = self._views[node] = DurableView(self._disk_of(node))
+            reader = self._readers[node] = LogReader(cast(Disk, view), self._folder_of(node))
+        return reader

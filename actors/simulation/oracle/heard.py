@@ -1,0 +1,94 @@
+"""What replicas send, heard on the wire as it leaves: to peers, and to clients whoever listens.
+
+Owns which endpoint is which, and what is worth decoding: the rest passes by its number. Must not
+know what is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from actors.simulation.oracle.ledger import Ledger
+from actors.simulation.world.world import World
+from logstore.errors import ErrorCode, FormatError
+from logstore.format.client_messages import (
+    ACK_ROW,
+    Acks,
+    OpenSessionReply,
+    SessionStateReply,
+    TailGroup,
+    TailNotice,
+    Tip,
+)
+from logstore.format.message import decode_message, message_types
+from logstore.format.peer_messages import AppendFrame
+from logstore.settings import PortOffset
+
+_NUMBERS = {cls: number.to_bytes(2, "little") for number, cls in message_types().items()}
+NO_EPOCH = 0  # of answers to imports; those of producers begin at 1
+_NUMBER = slice(6, 8)  # of a message, in its envelope
+_ANSWERS = frozenset(_NUMBERS[each] for each in (Acks, OpenSessionReply, SessionStateReply))
+_GROUPS = frozenset(_NUMBERS[each] for each in (TailGroup, TailNotice))
+_TIP = _NUMBERS[Tip]
+
+
+class Heard:
+    """`place_of`: the node of an endpoint, and which of its ports it is."""
+
+    def __init__(
+        self, world: World, ledger: Ledger, place_of: Callable[[str], tuple[int, int]]
+    ) -> None:
+        self._world = world
+        self._ledger = ledger
+        self._place_of = place_of
+        self._places: dict[str, tuple[int, int]] = {}
+
+    def sent(self, owner: Any, endpoint: str, frames: list[bytes]) -> None:
+        """`owner` hands a message to the network. Hot: every message of the world."""
+        speaker = owner.node
+        if not speaker:
+            return  # a client
+        place = self._places.get(endpoint)
+        if place is None:
+            place = self._places[endpoint] = self._place_of(endpoint)
+        node, port = place
+        if node != speaker:
+            if port == PortOffset.PEER_BULK:
+                self._appended(speaker, node, frames)
+        elif port == PortOffset.TAIL:
+            self._published(speaker, frames[0][_NUMBER])
+        elif port in (PortOffset.ACKS, PortOffset.CONTROL):
+            if frames[1][_NUMBER] in _ANSWERS:
+                self._answered(speaker, frames[1])
+
+    def _appended(self, node: int, peer: int, frames: list[bytes]) -> None:
+        """A message on a bulk lane between replicas. What is no append, `peer` drops as well."""
+        try:
+            _, message = decode_message(frames[0])
+            append = message.append() if isinstance(message, AppendFrame) else None
+        except FormatError:
+            return
+        if append is not None:
+            body = frames[1] if len(frames) > 1 else b""
+            self._ledger.sent(node, peer, append, body, self._world.now_ns)
+
+    def _answered(self, node: int, frame: bytes) -> None:
+        _, message = decode_message(frame)
+        ledger, now_ns = self._ledger, self._world.now_ns
+        if isinstance(message, OpenSessionReply):
+            ledger.told_open(node, message.producer_id, message.producer_epoch, now_ns)
+            return
+        for sequence, first_lsn, count, code, _ in ACK_ROW.iter_unpack(message.rows):
+            if code == ErrorCode.OK:
+                place = (first_lsn, count)
+                if message.producer_epoch == NO_EPOCH:
+                    ledger.told_imported(node, place, now_ns)
+                    continue
+                ledger.told_committed(node, message.producer_id, sequence, place, now_ns)
+
+    def _published(self, node: int, number: bytes) -> None:
+        if number in _GROUPS:
+            self._ledger.published(node, self._world.now_ns)
+        elif number == _TIP:
+            self._ledger.told_tip(node)

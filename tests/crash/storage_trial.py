@@ -1,0 +1,220 @@
+"""One replica's storage on a simulated disk, driven by hand, with a ledger of what it has promised.
+
+Owns the ledger: which entries are acknowledged, which were truncated durably, which term and vote
+were answered. Plays the writer's part with the shipped storage code and shows what a recovery made
+of a disk. Must not know what is being looked for: tests compare.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import msgspec
+from crc32c import crc32c
+
+from actors.simulation.disk.disk import SimulatedDisk
+from logstore.errors import CorruptData
+from logstore.format.entry import EntryHeader, Row
+from logstore.limits import SECTOR_BYTES
+from logstore.model import FIRST_LSN, EntryKind, Index, Lsn, NodeId, Term
+from logstore.storage.log_reader import LogReader
+from logstore.storage.log_writer import AppendedGroup, EntryToWrite, LogWriter
+from logstore.storage.recovery import Recovered, create_log, recover
+from logstore.storage.segment import SegmentOptions
+
+FOLDER = "/data"
+NODE = NodeId(1)
+CLUSTER = b"cluster of tests"
+# Two groups of two-sector frames, eight records: small enough to enumerate, large enough to roll.
+OPTIONS = SegmentOptions(segment_bytes=4096 + 12 * SECTOR_BYTES, segment_records=8)
+
+
+class Promises(msgspec.Struct, frozen=True):
+    """What may never be broken. `acknowledged`: index to chain; `truncated`: (index, chain) that
+    must not come back; `votes`: the (term, vote) answered last, and one that is being saved."""
+
+    acknowledged: dict[Index, int]
+    truncated: frozenset[tuple[Index, int]]
+    term: Term
+    vote: NodeId
+    next_term: Term
+    next_vote: NodeId
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a recovery made of a disk: entries whose bodies read well, and those named faulty."""
+
+    kept: dict[Index, int]
+    faulty: frozenset[Index]
+    recovered: Recovered
+
+
+class StorageTrial:
+    """A replica's writer on `disk`, new or with a past that made `promises`. `life` tells its ids
+    and bodies from those of other lives of the same disk."""
+
+    def __init__(
+        self,
+        disk: SimulatedDisk,
+        *,
+        life: int = 1,
+        promises: Promises | None = None,
+        on_call: Callable[[StorageTrial], None] | None = None,
+    ) -> None:
+        self.disk = disk
+        self._uuids = itertools.count(life * 1_000_000)
+        self._bodies = itertools.count(life * 1_000_000)
+        self.acknowledged: dict[Index, int] = {}
+        self.truncated: set[tuple[Index, int]] = set()
+        self._answered = (Term(0), NodeId(0))
+        self._saving = (Term(0), NodeId(0))
+        if promises is not None:
+            self.acknowledged = dict(promises.acknowledged)
+            self.truncated = set(promises.truncated)
+            self._answered = (promises.term, promises.vote)
+            self._saving = (promises.next_term, promises.next_vote)
+        if on_call is not None:
+            disk.on_call = lambda _what, _path: on_call(self)
+        self.recovered = self.recover()
+
+    # --- the writer's part ---
+
+    @property
+    def writer(self) -> LogWriter:
+        if self.recovered.writer is None:
+            raise AssertionError("the log was not created")
+        return self.recovered.writer
+
+    def recover(self) -> Recovered:
+        return recover(
+            self.disk, FOLDER, OPTIONS, node=NODE, new_uuid=self._new_uuid, tick=lambda: None
+        )
+
+    def restart(self) -> None:
+        """The process dies, or the power comes back, and the writer starts again."""
+        watch = self.disk.on_call
+        self.disk.kill_process()
+        self.disk.on_call = watch
+        self.recovered = self.recover()
+
+    def create_log(self, first_lsn: Lsn = FIRST_LSN) -> None:
+        writer = create_log(
+            self.disk,
+            FOLDER,
+            OPTIONS,
+            self.recovered.meta,
+            cluster_id=CLUSTER,
+            first_lsn=first_lsn,
+            new_uuid=self._new_uuid,
+        )
+        self.recovered = msgspec.structs.replace(self.recovered, writer=writer)
+
+    def group(self, term: int, sizes: Sequence[int], *, commit: int = 0) -> list[EntryToWrite]:
+        """Entries that continue the log, with bodies of these sizes; size 0 is a NOOP."""
+        last = self.writer.last
+        entries: list[EntryToWrite] = []
+        for size in sizes:
+            body = next(self._bodies).to_bytes(8, "little") * (size // 8)
+            header = next_header(last, Term(term), body)
+            last = Row.of(header)
+            entries.append((header, last.chain, commit, [memoryview(body)]))
+        return entries
+
+    def append(self, term: int, sizes: Sequence[int], *, commit: int = 0) -> AppendedGroup:
+        """Step 1, rolling first where it must."""
+        entries = self.group(term, sizes, commit=commit)
+        if self.writer.needs_roll(entries):
+            self.writer.roll()
+        return self.writer.append(entries)
+
+    def finish(self, group: AppendedGroup) -> None:
+        """Steps 2 to 4 and the acknowledgement."""
+        self.writer.flush_data(group)
+        self.writer.write_records(group)
+        self.finish_records(group)
+
+    def finish_records(self, group: AppendedGroup) -> None:
+        self.writer.flush_records(group)
+        reader = LogReader(self.disk, FOLDER)
+        for index in range(group.first_index, group.last_index + 1):
+            self.acknowledged[Index(index)] = reader.row(Index(index)).chain
+
+    def commit(self, term: int, sizes: Sequence[int], *, commit: int = 0) -> None:
+        self.finish(self.append(term, sizes, commit=commit))
+
+    def truncate(self, first_index: int) -> None:
+        """What is truncated was never committed, so it is no promise any more; that it is gone is
+        one."""
+        reader = LogReader(self.disk, FOLDER)
+        last = self.writer.last.header.index
+        gone = [
+            (Index(index), reader.row(Index(index)).chain) for index in range(first_index, last + 1)
+        ]
+        for index, _ in gone:
+            self.acknowledged.pop(index, None)
+        self.writer.truncate(Index(first_index))
+        self.truncated.update(gone)
+
+    def vote(self, term: int, vote: int) -> None:
+        meta = self.recovered.meta
+        self._saving = (Term(term), NodeId(vote))
+        meta.save(msgspec.structs.replace(meta.meta, term=Term(term), vote=NodeId(vote)))
+        self._answered = self._saving
+
+    # --- what was promised, what was found ---
+
+    def promises(self) -> Promises:
+        return Promises(
+            dict(self.acknowledged), frozenset(self.truncated), *self._answered, *self._saving
+        )
+
+    def _new_uuid(self) -> bytes:
+        return next(self._uuids).to_bytes(16, "little")
+
+
+def next_header(last: Row, term: Term, body: bytes, count: int = 1) -> EntryHeader:
+    """The header of an entry with this body behind `last`: DATA with `count` payloads, or NOOP if
+    empty."""
+    before = last.header
+    return EntryHeader(
+        kind=EntryKind.DATA if body else EntryKind.NOOP,
+        count=count if body else 0,
+        term=term,
+        index=Index(before.index + 1),
+        prev_term=before.term,
+        first_lsn=before.next_lsn,
+        timestamp_ns=before.timestamp_ns + 1,
+        cumulative_bytes=before.cumulative_bytes + len(body),
+        prev_chain=last.chain,
+        body_size=len(body),
+        body_crc=crc32c(body) if body else 0,
+    )
+
+
+def look(disk: SimulatedDisk) -> Found:
+    """Recover `disk` with the shipped code and read every entry back."""
+    uuids = itertools.count(1 << 60)
+    recovered = recover(
+        disk,
+        FOLDER,
+        OPTIONS,
+        node=NODE,
+        new_uuid=lambda: next(uuids).to_bytes(16, "little"),
+        tick=lambda: None,
+    )
+    kept: dict[Index, int] = {}
+    faulty = {
+        Index(index) for each in recovered.faulty for index in range(each.first, each.last + 1)
+    }
+    reader = LogReader(disk, FOLDER)
+    for number in range(recovered.first_index, recovered.last.header.index + 1):
+        index = Index(number)
+        if index in faulty:
+            continue
+        try:
+            reader.read_body(index)
+            kept[index] = reader.row(index).chain
+        except CorruptData:
+            faulty.add(index)  # of a sealed segment: found when it is read, not at start
+    return Found(kept, frozenset(faulty), recovered)

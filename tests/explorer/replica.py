@@ -1,0 +1,379 @@
+"""One replica of the explored world: the real core, its two real follower streams, and a disk that
+is a list of rows.
+
+Owns how events reach the core and where effects go. Reductions, each of which only takes away
+orders that others stand for: raft's orders reach the replicators at once; replicators send at once
+(a message may be delivered as late as one likes); the writer writes at once (its flush does not);
+a leader beats after every step, so that the newest heartbeat is always in flight. Bodies have no
+bytes: every group has one payload of eight bytes.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, NamedTuple
+
+from logstore.errors import InvariantViolated
+from logstore.format.entry import Row, chain_start
+from logstore.format.peer_messages import (
+    Append,
+    BulkAnswer,
+    PreVoteReply,
+    VoteReply,
+    VoteRequest,
+)
+from logstore.model import NO_INDEX, NO_NODE, NO_TERM, EntryKind, Index, Lsn, NodeId, Role, Term
+from logstore.raft.core import RaftCore
+from logstore.raft.effects import (
+    Answer,
+    Describe,
+    Effect,
+    Lead,
+    Persist,
+    Rewind,
+    SaveMeta,
+    Send,
+    StopLeading,
+    Truncate,
+)
+from logstore.raft.events import (
+    AppendReceived,
+    ControlReceived,
+    Event,
+    MetaPersisted,
+    Persisted,
+    Proposed,
+    StreamAnswer,
+    Tick,
+)
+from logstore.raft.log_view import Position, RecoveredLog
+from logstore.raft.settings import RaftConfig
+from logstore.raft.stream import FollowerStream, SendFromRing
+from tests.explorer.bound import Bound
+from tests.explorer.events import (
+    Campaign,
+    Crash,
+    Flushed,
+    Happening,
+    Heard,
+    Proposal,
+    Saved,
+    TermSeen,
+)
+from tests.explorer.freezing import FileRows, Frozen, freeze, thaw
+from tests.explorer.normal_form import (
+    NOW_NS,
+    message_in_flight,
+    normalise_state,
+    normalise_stream,
+)
+
+SELF = NodeId(1)
+VOTERS = (NodeId(1), NodeId(2), NodeId(3))
+BODY_BYTES = 8
+WRITTEN_SEQ = 1 << 60
+START = Position(NO_INDEX, NO_TERM, Lsn(1), chain_start(bytes(16)))
+
+
+class Posted(NamedTuple):
+    """A message on its way to `peer`."""
+
+    peer: int
+    boot: int
+    message: Any
+
+
+class PromiseBroken(Exception):
+    """A replica did by itself what no replica may do."""
+
+
+class Shortest(Random):
+    """Timeouts are events here: what is drawn for them does not matter."""
+
+    def randrange(self, *_: Any) -> int:
+        return 0
+
+
+class Disk(NamedTuple):
+    """What a crash leaves (`rows`, `floor`, `meta`), and what it may take or leave: orders not yet
+    flushed, oldest first."""
+
+    rows: tuple[Row, ...] = ()
+    floor: Index = NO_INDEX
+    meta: tuple[Term, NodeId] = (NO_TERM, NO_NODE)
+    writes: tuple[Persist | Truncate, ...] = ()
+    saves: tuple[tuple[Term, NodeId], ...] = ()
+
+    def flushed(self) -> Disk:
+        """The oldest write reaches the disk."""
+        order = self.writes[0]
+        if isinstance(order, Truncate):
+            return self._replace(rows=self.rows[: order.first_index - 1], writes=self.writes[1:])
+        row = Row(order.header, order.chain)
+        return self._replace(rows=(*self.rows, row), floor=order.commit, writes=self.writes[1:])
+
+    def saved(self) -> Disk:
+        """The oldest save reaches the disk."""
+        if self.saves[0] < self.meta or (self.saves[0][0] == self.meta[0] and self.meta[1]):
+            raise PromiseBroken(f"the disk holds (term, vote) {self.meta}, then {self.saves[0]}")
+        return self._replace(meta=self.saves[0], saves=self.saves[1:])
+
+
+class Replica:
+    """A live replica for the time of one event. `told` is the newest vote that left it."""
+
+    def __init__(self, bound: Bound, disk: Disk, boot: int, told: tuple[Term, int]) -> None:
+        self._may_crash = boot <= bound.crashes
+        self.config = RaftConfig(node=SELF, voters=VOTERS, stream_mode=bound.stream_mode)
+        self.disk = disk
+        self.boot = boot
+        self.told = told
+        self.posted: list[Posted] = []
+        self.files = FileRows(written_rows(disk))
+
+    @classmethod
+    def started(
+        cls, bound: Bound, disk: Disk, *, boot: int, told: tuple[Term, int] = (NO_TERM, 0)
+    ) -> Replica:
+        """A new incarnation over what the disk holds."""
+        made = cls(bound, disk, boot, told)
+        made.core = RaftCore(made.config, _recovered(disk), made.files, Shortest())
+        made.streams = {peer: made.new_stream(peer) for peer in made.config.peers}
+        made._step(Tick(NOW_NS))
+        return made
+
+    @classmethod
+    def thawed(cls, bound: Bound, frozen: Frozen) -> Replica:
+        """The replica that `frozen` was made of."""
+        core, streams, disk, boot, told = frozen
+        made = cls(bound, disk, boot, told)
+        made.core = thaw(core)
+        state = made.state
+        state.config, state.random = made.config, Shortest()
+        state.log._view = made.files
+        made.streams = thaw(streams)
+        return made
+
+    core: RaftCore
+    streams: dict[NodeId, FollowerStream]
+
+    @property
+    def state(self) -> Any:
+        return self.core._state
+
+    def frozen(self) -> Frozen:
+        """This replica as a value, in its normal form."""
+        normalise_state(self.state, has_restarted=self.boot > 1)
+        self.streams = {
+            peer: normalise_stream(stream, self.new_stream(peer))
+            for peer, stream in self.streams.items()
+        }
+        if self.disk.meta == self.told or self.disk.meta[0] > self.told[0]:
+            self.told = (NO_TERM, 0)  # the disk says it, or a newer term: nothing to remember
+        writes = tuple(_without_seq(order) for order in self.disk.writes)
+        disk = self.disk._replace(writes=writes)
+        if not self._may_crash:
+            disk = _without_floors(disk)
+        return (freeze(self.core), freeze(self.streams), disk, self.boot, self.told)
+
+    def new_stream(self, peer: NodeId) -> FollowerStream:
+        return FollowerStream(
+            peer,
+            mode=self.config.stream_mode,
+            window_bytes=1 << 20,
+            window_entries=64,
+            resend_timeout_ns=self.config.election_timeout_ns,
+        )
+
+    # --- events ---
+
+    def take(self, event: Happening) -> list[Posted]:
+        """Everything that follows from `event`; the messages that leave.
+
+        Raises:
+          InvariantViolated, PromiseBroken: no sound replica comes here.
+        """
+        match event:
+            case Heard():
+                self._hear(NodeId(event.peer + 1), event.boot, event.message)
+            case Flushed():
+                self.disk = self.disk.flushed()
+                self._step(Persisted(1))
+            case Saved():
+                self.disk = self.disk.saved()
+                self._step(MetaPersisted(1))
+            case Campaign():
+                self._fall_silent()
+                if self.core.role != Role.PRE_CANDIDATE:
+                    self._step(Tick(self.core.deadline_ns))
+                granted = PreVoteReply(Term(self.core.term + 1), True)
+                self._step(ControlReceived(VOTERS[1], 1, granted))
+            case Proposal():
+                admission = self.state.admission
+                self._step(
+                    Proposed(
+                        self.core.term, admission.gen, admission.accepted, EntryKind.DATA, 1, 7,
+                        0, BODY_BYTES, 0,
+                    )
+                )  # fmt: skip
+            case TermSeen():
+                self._step(ControlReceived(VOTERS[1], 1, VoteReply(event.term, False)))
+            case Crash():
+                raise InvariantViolated("a crash makes a new replica, see `after_crash`")
+        while self.disk.saves and not self._may_crash:
+            self.disk = self.disk.saved()
+            self._step(MetaPersisted(1))
+            normalise_state(self.state, has_restarted=True)
+        if self.core.role == Role.LEADER:
+            self._step(Tick(self.core.deadline_ns))
+        return self.posted
+
+    def after_crash(self, bound: Bound, crash: Crash) -> Replica:
+        """The next incarnation, over what this one leaves."""
+        disk = self.disk
+        for _ in range(crash.writes_kept):
+            disk = disk.flushed()
+        for _ in range(crash.saves_kept):
+            disk = disk.saved()
+        disk = disk._replace(writes=(), saves=())
+        return Replica.started(bound, disk, boot=self.boot + 1, told=self.told)
+
+    def _fall_silent(self) -> None:
+        """Nothing is heard for as long as it takes: a leader steps down, a follower gives up its
+        leader."""
+        if self.core.role == Role.LEADER:
+            self._step(Tick(NOW_NS + self.config.election_timeout_ns + 1))
+        elif self.core.leader != NO_NODE:
+            self._step(Tick(self.core.deadline_ns))
+
+    def _hear(self, peer: NodeId, boot: int, message: Any) -> None:
+        """A stale message changes nothing; its refusal is left to the event of seeing a term."""
+        withheld = self.state.meta._withheld
+        is_stale, waiting = message.term < self.core.term, len(withheld)
+        if isinstance(message, Append):
+            size = message.header.body_size
+            self._step(AppendReceived(peer, boot, message, 0, size))
+        elif isinstance(message, BulkAnswer):
+            for fact in self.streams[peer].on_answer(boot, message, NOW_NS):
+                self._step(StreamAnswer(peer, boot, fact))
+            self._send_appends()
+        else:
+            if isinstance(message, VoteRequest) and self._may_vote(message.term):
+                self._fall_silent()
+            self._step(ControlReceived(peer, boot, message))
+        if is_stale:
+            self.posted.clear()
+            while len(withheld) > waiting:
+                withheld.pop()
+
+    def _may_vote(self, term: Term) -> bool:
+        return term > self.core.term or (term == self.core.term and self.core.vote == NO_NODE)
+
+    # --- effects ---
+
+    def _step(self, event: Event) -> None:
+        for effect in self.core.step(event):
+            self._carry_out(effect)
+        self._send_appends()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Persist():
+                self.files.rows.append(Row(effect.header, effect.chain))
+                self.disk = self.disk._replace(writes=(*self.disk.writes, effect))
+            case Truncate():
+                del self.files.rows[effect.first_index - 1 :]
+                self.disk = self.disk._replace(writes=(*self.disk.writes, effect))
+            case SaveMeta():
+                save = (effect.term, effect.vote)
+                self.disk = self.disk._replace(saves=(*self.disk.saves, save))
+            case Send() | Answer():
+                self._post(effect.peer, effect.message)
+            case Lead():
+                self._lead(effect)
+            case Rewind():
+                self.streams[effect.peer].on_rewind(effect)
+            case Describe():
+                for stream in self.streams.values():
+                    stream.on_describe(effect)
+            case StopLeading():
+                for stream in self.streams.values():
+                    stream.on_stop(effect)
+            case _:
+                pass  # for ingress, egress and the operator
+
+    def _lead(self, lead: Lead) -> None:
+        """Streams are numbered 1, 2, … for each peer and term: only their order matters."""
+        stream = self.streams[lead.peer]
+        number = 1 if lead.term > stream.term else stream.stream + 1
+        stream.on_lead(
+            Lead(
+                lead.peer, lead.term, number, lead.next_index, lead.last_index, 0, lead.commit
+            )
+        )  # fmt: skip
+
+    def _send_appends(self) -> None:
+        for peer, stream in self.streams.items():
+            while (step := stream.next_send(WRITTEN_SEQ, NOW_NS)) is not None:
+                if isinstance(step, SendFromRing):
+                    header = step.header
+                else:
+                    header = self.files.row(step.index).header
+                    stream.measured(step, header.body_size)
+                self._post(peer, Append(step.term, step.stream, step.commit, header))
+
+    def _post(self, peer: NodeId, message: Any) -> None:
+        kept = message_in_flight(message)
+        if kept is None:
+            return
+        if isinstance(kept, VoteReply):
+            self._tell_vote(kept.term, peer)
+        elif isinstance(kept, VoteRequest):
+            self._tell_vote(kept.term, SELF)
+        self.posted.append(Posted(peer - 1, self.boot, kept))
+
+    def _tell_vote(self, term: Term, candidate: NodeId) -> None:
+        """I9: one vote a term, and terms only rise, over crashes too."""
+        told = max(self.told, self.disk.meta)
+        if term < told[0] or (term == told[0] and told[1] not in (0, candidate)):
+            raise PromiseBroken(f"told of a vote {told}, then of {(term, candidate)}")
+        self.told = (term, candidate)
+
+
+def written_rows(disk: Disk) -> list[Row]:
+    """The log as the files show it: durable rows, and what was written since."""
+    rows = list(disk.rows)
+    for order in disk.writes:
+        if isinstance(order, Truncate):
+            del rows[order.first_index - 1 :]
+        else:
+            rows.append(Row(order.header, order.chain))
+    return rows
+
+
+def _without_seq(order: Persist | Truncate) -> Persist | Truncate:
+    if isinstance(order, Truncate):
+        return Truncate(0, order.first_index)
+    return Persist(0, order.header, order.chain, 0, 0, order.commit)
+
+
+def _without_floors(disk: Disk) -> Disk:
+    """Nobody will recover from this disk: the commit index it remembers matters no more."""
+    writes = tuple(
+        each if isinstance(each, Truncate) else Persist(0, each.header, each.chain, 0, 0, NO_INDEX)
+        for each in disk.writes
+    )
+    return disk._replace(floor=NO_INDEX, writes=writes)
+
+
+def _recovered(disk: Disk) -> RecoveredLog:
+    """What recovery hands over (SAFETY section 4)."""
+    runs: list[tuple[Index, Term]] = []
+    for row in disk.rows:
+        if not runs or runs[-1][1] != row.header.term:
+            runs.append((row.header.index, row.header.term))
+    term, vote = disk.meta
+    last = disk.rows[-1] if disk.rows else None
+    if last is not None and last.header.term > term:
+        term, vote = last.header.term, NO_NODE
+    return RecoveredLog(START, last, tuple(runs), disk.floor, Index(len(disk.rows)), (), term, vote)

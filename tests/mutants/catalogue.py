@@ -1,0 +1,46 @@
+"""Every mutant, by area. Owns their order, which is the order of the published table."""
+
+from __future__ import annotations
+
+from tests.mutants import (
+    cursor_mutants,
+    election_mutants,
+    log_mutants,
+    read_mutants,
+    recovery_mutants,
+    request_mutants,
+    ring_mutants,
+    session_list_mutants,
+    session_mutants,
+    storage_mutants,
+    stream_mutants,
+    table_mutants,
+)
+from tests.mutants.mutant import Mutant
+
+CATALOGUE: tuple[Mutant, ...] = (
+    *election_mutants.MUTANTS,
+    *log_mutants.MUTANTS,
+    *stream_mutants.MUTANTS,
+    *read_mutants.MUTANTS,
+    *storage_mutants.MUTANTS,
+    *recovery_mutants.MUTANTS,
+    *session_mutants.MUTANTS,
+    *table_mutants.MUTANTS,
+    *session_list_mutants.MUTANTS,
+    *cursor_mutants.MUTANTS,
+    *request_mutants.MUTANTS,
+    *ring_mutants.MUTANTS,
+)
+
+
+def mutant_named(name: str) -> Mutant:
+    """The mutant of this name.
+
+    Raises:
+      LookupError: there is none.
+    """
+    for each in CATALOGUE:
+        if each.name == name:
+            return each
+    raise LookupError(f"no mutant is called {name!r}")

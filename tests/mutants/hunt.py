@@ -1,0 +1,94 @@
+"""One mutant, or the product as it is, against seeds 1, 2, 3, … in a process of its own.
+
+Owns what counts as found. A line of JSON is printed for each seed that begins and one for the
+outcome, so that whoever started this process knows how far it came if it has to be ended.
+
+    python -m tests.mutants.hunt NAME CPU_SECONDS_MAX [SEEDS_MAX]
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+import traceback
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+import actors.simulation
+from actors.simulation.run import run_seed
+from tests.mutants.catalogue import mutant_named
+from tests.mutants.patch import applied
+
+MODULE = "tests.mutants.hunt"
+PRODUCT_ITSELF = "none"  # in place of a mutant's name
+SEEDS_MAX = 1_000_000
+# A seed that begins just before the time is up may still end; one that never ends is ended.
+_LAST_SEED_SECONDS = 60
+_SIMULATION = Path(actors.simulation.__file__).parent
+_PROJECT = _SIMULATION.parents[1]
+_PRODUCT = tuple(str(_PROJECT / package) for package in ("logstore", "actors", "transport"))
+
+
+class Hunt(msgspec.Struct, frozen=True):
+    """How far a hunt came. `caught` is what complained at the last seed, "" if nothing did."""
+
+    seeds: int
+    cpu_s: float
+    caught: str = ""
+    is_over: bool = False
+
+
+def hunt(name: str, *, cpu_seconds_max: float, seeds_max: int = SEEDS_MAX) -> Hunt:
+    """Run seeds until one complains, or until time or seeds are used up."""
+    found = Hunt(0, 0.0)
+    with ExitStack() as undo:
+        if name != PRODUCT_ITSELF:
+            undo.enter_context(applied(mutant_named(name)))
+        started_s = time.process_time()
+        while not found.is_over:
+            _say(Hunt(found.seeds + 1, found.cpu_s))
+            caught = complaint_of(found.seeds + 1)
+            cpu_s = round(time.process_time() - started_s, 2)
+            is_over = bool(caught) or cpu_s >= cpu_seconds_max or found.seeds + 1 >= seeds_max
+            found = Hunt(found.seeds + 1, cpu_s, caught, is_over)
+    return found
+
+
+def complaint_of(seed: int) -> str:
+    """What was wrong first at this seed, in one line; "" if nothing was.
+
+    An exception of the product counts; one of the simulator alone is its own fault, and is raised.
+    """
+    try:
+        return run_seed(seed).first_complaint
+    except Exception as error:
+        if not _came_through_product(error.__traceback__):
+            raise
+        return traceback.format_exception_only(error)[-1].splitlines()[0]
+
+
+def _came_through_product(trace: TracebackType | None) -> bool:
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace)]
+    return any(
+        file.startswith(_PRODUCT) and not file.startswith(str(_SIMULATION)) for file in files
+    )
+
+
+def _say(found: Hunt) -> None:
+    print(msgspec.json.encode(found).decode(), flush=True)
+
+
+def main() -> None:
+    name, cpu_seconds_max, *more = sys.argv[1:]
+    seeds_max = int(more[0]) if more else SEEDS_MAX
+    limit_s = int(float(cpu_seconds_max)) + _LAST_SEED_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
+    _say(hunt(name, cpu_seconds_max=float(cpu_seconds_max), seeds_max=seeds_max))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""Mutants of recovery: what is flushed, what each record and frame is taken for (SAFETY 4, S10)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant, mutant
+
+RECOVERY = "logstore.storage.recovery"
+SURVEY = "logstore.storage.survey"
+VERDICT = "logstore.storage.verdict"
+WALK = f"{VERDICT}:_Walk"
+BOOTSTRAP = "logstore.raft.bootstrap:Bootstrap"
+
+MUTANTS: tuple[Mutant, ...] = (
+    # --- who may come back ---
+    mutant(
+        "lost-disk-comes-back-in-place",
+        "SAFETY L1, FAULTS D21",
+        f"{BOOTSTRAP}._on_voter_seen",
+        "if self.state == ReplicaState.EMPTY:",
+        "if self.state < ReplicaState.EMPTY:",
+        "an empty replica joins the cluster that votes already, under the number of an old voter",
+    ),
+    mutant(
+        "cluster-born-without-all",
+        "SAFETY L2",
+        f"{BOOTSTRAP}._begin_if_all_answered",
+        "if len(answers) < len(self._peers):",
+        "if len(answers) < len(self._peers) // 2:",
+        "a majority makes a cluster; who comes later has no log and is taken for a lost disk",
+        Edit(
+            f"{BOOTSTRAP}._finish_if_all_prepared",
+            "len(self._prepared) == len(self._peers)",
+            "len(self._prepared) >= len(self._peers) // 2",
+        ),
+    ),
+    mutant(
+        "first-nonce-kept-for-good",
+        "SAFETY L2",
+        f"{BOOTSTRAP}._on_prepare",
+        "elif wanted.nonce > newest.nonce:",
+        "elif newest.state == ReplicaState.EMPTY:",
+        "who was prepared takes no newer nonce: a coordinator that begins again never ends",
+    ),
+    mutant(
+        "folder-of-another-node-opened",
+        "SAFETY L3, FAULTS O3",
+        "logstore.storage.recovery:_recover_under",
+        "if meta.node != node:",
+        "if not meta.node:",
+        "a data folder copied from another node is opened under this node's number",
+        unreachable="an operator must copy a folder, and no fault of the world does: disks rot and"
+        " are lost; unit tests open a folder under another node's number",
+    ),
+    # --- before anything is read ---
+    mutant(
+        "recovery-flushes-nothing",
+        "SAFETY section 4",
+        f"{SURVEY}:_flush_and_forget",
+        "            disk.flush(handle)\n",
+        "",
+        "what a killed writer left in the page cache is taken for durable",
+    ),
+    mutant(
+        "recovery-trusts-the-page-cache",
+        "SAFETY F5, FAULTS D25",
+        f"{SURVEY}:_flush_and_forget",
+        "            disk.drop_cache(handle)\n",
+        "",
+        "pages that a failed flush gave up are read as if the disk held them",
+    ),
+    mutant(
+        "meta-read-from-the-page-cache",
+        "SAFETY F5, S8",
+        "logstore.storage.meta_store:read_meta",
+        "        disk.drop_cache(handle)\n",
+        "",
+        "a META page that a failed flush gave up is read as if the disk held it",
+    ),
+    mutant(
+        "half-opened-pair-left-alone",
+        "SAFETY section 4",
+        f"{SURVEY}:survey",
+        "            _complete(disk, folder, header, options, is_newest=header is headers[-1])\n",
+        "            continue\n",
+        "a header that is missing is not written from its twin",
+    ),
+    mutant(
+        "folder-used-without-its-lock",
+        "SAFETY M2",
+        f"{RECOVERY}:recover",
+        "    disk.lock_folder(folder)\n",
+        "",
+        "two writers may have one folder open",
+        unreachable="the world starts a writer only when the one before it is gone; tests on real"
+        " processes start two",
+    ),
+    # --- the table ---
+    mutant(
+        "orphans-not-adopted",
+        "SAFETY section 4",
+        f"{WALK}._adopt",
+        "    last = found.last\n",
+        "    if index:\n        return False\n    last = found.last\n",
+        "a whole frame without its record is damage, or torn",
+    ),
+    mutant(
+        "adopted-records-not-flushed",
+        "SAFETY section 4",
+        f"{RECOVERY}:_write_records_durable",
+        "            disk.flush(handle)\n",
+        "",
+        "raft starts on records that are in the page cache",
+    ),
+    mutant(
+        "adopted-records-not-written",
+        "SAFETY section 4",
+        f"{RECOVERY}:_recover_log",
+        "    _write_records_durable(disk, folder, found.rebuilt)\n",
+        "",
+        "an adopted entry never gets its record",
+    ),
+    mutant(
+        "log-cut-at-the-first-bad-checksum",
+        "SAFETY section 4, F2",
+        f"{WALK}.run",
+        "if record is not None:",
+        "if record is not None and not self._frame_fault(record):",
+        "damage is taken for a torn tail",
+        Edit(f"{WALK}.run", "if index > evidence:", "if index >= 0:"),
+    ),
+    mutant(
+        "damage-is-not-looked-for",
+        "SAFETY section 4, F2",
+        f"{WALK}._judge_record",
+        "    fault = self._frame_fault(record)\n",
+        '    fault = ""\n',
+        "an entry counts as whole by its record alone",
+    ),
+    mutant(
+        "evidence-after-a-gap-ignored",
+        "SAFETY section 4",
+        f"{WALK}.run",
+        "if index > evidence:",
+        "if index >= 0:",
+        "a bad record with good ones behind it is taken for the end of the log",
+    ),
+    mutant(
+        "log-cut-at-the-commit-index-known",
+        "SAFETY section 4, FAULTS R1",
+        f"{RECOVERY}:_recover_log",
+        "    _remove_dead(disk, folder, seen)\n",
+        "    floor = _commit_floor(store.meta, found)\n"
+        "    if found.last.header.index > floor and not found.faulty:\n"
+        "        writer.truncate(Index(floor + 1))\n"
+        "        found.last = writer.last\n"
+        "        found.term_runs = [run for run in found.term_runs if run[0] <= floor]\n"
+        "    _remove_dead(disk, folder, seen)\n",
+        "a replica restarts with what it knew to be committed (Kafka before KIP-101)",
+    ),
+    mutant(
+        "torn-tail-built-upon",
+        "SAFETY S7, section 4",
+        f"{RECOVERY}:_recover_log",
+        "if found.has_torn_tail and",
+        "if found.has_torn_tail and found.faulty and",
+        "the next entry is written over what was torn",
+        Edit(f"{RECOVERY}:_log_state", "has_torn_tail=found.has_torn_tail", "has_torn_tail=False"),
+    ),
+    mutant(
+        "torn-tail-waits-for-space-to-start",
+        "SAFETY S9",
+        f"{RECOVERY}:_recover_log",
+        "if found.has_torn_tail and writer.prepare_spare():",
+        "if found.has_torn_tail:",
+        "a replica with a torn tail and a full disk takes no part until there is space",
+    ),
+    mutant(
+        "appended-behind-a-torn-tail",
+        "SAFETY S7, S9",
+        "logstore.storage.log_writer:LogWriter.needs_roll",
+        "    if self._has_torn_tail:\n        return True\n",
+        "",
+        "while the discard waits for space, entries are written over what was torn",
+        Edit(
+            "actors.writer.log_work:LogWork._care_for_spare",
+            "if log.has_torn_tail and",
+            "if log.has_torn_tail and now_ns < 0 and",
+        ),
+    ),
+    mutant(
+        "orphans-of-any-lineage-adopted",
+        "SAFETY S3, section 4",
+        f"{WALK}._adopt",
+        "        if header.prev_chain != last.chain or header.prev_term != last.header.term:\n"
+        "            continue\n",
+        "",
+        "a frame is adopted without a look at what it follows",
+        unreachable="a truncation and a torn tail both open a new segment, whose uuid is in every"
+        " CRC's seed: no frame of another lineage is whole in it",
+    ),
+    mutant(
+        "named-segment-missing-unnoticed",
+        "SAFETY S10",
+        "logstore.storage.segment_map:_named_segments",
+        "        if before:\n",
+        "        if before < 0:\n",
+        "a live segment whose files are gone is not missed",
+        unreachable="the world's media damage sectors and never lose whole files: the log's"
+        " names are durable before anything in them is; tests remove files",
+    ),
+    mutant(
+        "vote-kept-when-the-log-raises-the-term",
+        "SAFETY section 4",
+        f"{RECOVERY}:_recover_log",
+        "term=found.last.header.term, vote=NO_NODE))",
+        "term=found.last.header.term, vote=store.meta.vote))",
+        "a vote of an older term is counted for the newer one",
+        unreachable="no entry is written before its term is durable in META (C1), so recovery"
+        " never finds a higher one; the rule is for a META that was lost and replaced",
+    ),
+)

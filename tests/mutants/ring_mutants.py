@@ -1,0 +1,190 @@
+"""Mutants of rings, bells and the account of the payload ring (SAFETY M1, M4, M7, M8, U1)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, mutant
+
+FOLLOWING = "logstore.raft.following"
+LEDGER = "actors.raft.ring_ledger:RingLedger"
+OUTBOX = "actors.station:Outbox"
+RAFT = "actors.raft.actor:RaftActor"
+REPLICATION = "logstore.raft.replication"
+RING = "transport.payload_ring"
+ROUTES = "actors.raft.routes"
+
+MUTANTS: tuple[Mutant, ...] = (
+    # --- each range is settled once ---
+    mutant(
+        "refused-proposal-keeps-its-range",
+        "SAFETY M4, E3",
+        f"{REPLICATION}:on_proposed",
+        "        state.settle(event.ring_start, event.ring_end)\n        return\n",
+        "        return\n",
+        "the ring bytes of a proposal of a closed gen are never given back",
+    ),
+    mutant(
+        "duplicate-append-keeps-its-range",
+        "SAFETY M4",
+        f"{FOLLOWING}:_take_entry",
+        "        _check_duplicate(state, header)\n"
+        "        state.settle(event.ring_start, event.ring_end)\n",
+        "        _check_duplicate(state, header)\n",
+        "the ring bytes of an append that is held already are never given back",
+    ),
+    mutant(
+        "rejected-append-keeps-its-range",
+        "SAFETY M4, W1",
+        f"{FOLLOWING}:_reject",
+        "    state.settle(event.ring_start, event.ring_end)\n",
+        "",
+        "the ring bytes of a rejected append are never given back",
+    ),
+    mutant(
+        "append-of-a-dead-stream-keeps-its-range",
+        "SAFETY M4, W1",
+        f"{FOLLOWING}:on_append",
+        "        state.settle(event.ring_start, event.ring_end)\n        return\n"
+        "    if append.stream > following.stream:\n",
+        "        return\n    if append.stream > following.stream:\n",
+        "the ring bytes of what follows a reject are never given back",
+    ),
+    mutant(
+        "stale-append-keeps-its-range",
+        "SAFETY M4",
+        "logstore.raft.core:_on_append",
+        "    if append.term < state.term:\n"
+        "        state.settle(event.ring_start, event.ring_end)\n",
+        "    if append.term < state.term:\n",
+        "the ring bytes of a deposed leader's append are never given back",
+    ),
+    mutant(
+        "persisted-range-kept",
+        "SAFETY M4",
+        "logstore.raft.core:_on_persisted",
+        "        state.settle(ring_start, ring_end)\n",
+        "        continue\n",
+        "the ring bytes of what is on disk are never given back",
+    ),
+    mutant(
+        "newest-settled-range-frees-all",
+        "SAFETY M4",
+        f"{LEDGER}.floor",
+        "return self._order[0] if self._order else self._floor",
+        "return max([self._floor, *(self._ends[start] for start in self._settled)])",
+        "a range that is settled out of turn frees older ones",
+    ),
+    mutant(
+        "ring-freed-up-to-its-head",
+        "SAFETY M4",
+        f"{RAFT}._free_ring",
+        "floor = self._ledger.floor\n",
+        "floor = self._freer.head\n",
+        "bytes are given back before the writer has them",
+    ),
+    mutant(
+        "ring-written-over-what-is-not-free",
+        "SAFETY M4",
+        f"{RING}:PayloadRingWriter.try_write",
+        "if end > free + size:",
+        "if total > size:",
+        "ingress reserves beyond FREE + ring size",
+    ),
+    mutant(
+        "holds-are-not-honoured",
+        "SAFETY M4",
+        f"{RAFT}._free_ring",
+        "            floor = min(floor, hold)\n",
+        "            floor = max(floor, 0)\n",
+        "FREE passes what a replicator still wants",
+        unreachable="a HOLD is a wish: a copy that came too late is refused and read from the"
+        " files, at the price of a read",
+    ),
+    # --- bells and full rings ---
+    mutant(
+        "bell-not-rung",
+        "SAFETY M7",
+        f"{OUTBOX}.flush",
+        "        self._bell.ring()\n",
+        "",
+        "a receiver finds its messages when it happens to look",
+    ),
+    mutant(
+        "bell-rung-before-the-news",
+        "SAFETY M7",
+        f"{OUTBOX}.flush",
+        "    while self._spill and self._ring.offer(self._spill[0]):\n"
+        "        self._spill.popleft()\n"
+        "        self._has_news = True\n"
+        "    if self._has_news:\n"
+        "        self._bell.ring()\n"
+        "        self._has_news = bool(self._spill)\n",
+        "    if self._has_news:\n"
+        "        self._bell.ring()\n"
+        "        self._has_news = bool(self._spill)\n"
+        "    while self._spill and self._ring.offer(self._spill[0]):\n"
+        "        self._spill.popleft()\n",
+        "what found room late is published without a bell",
+    ),
+    mutant(
+        "egress-not-woken",
+        "SAFETY M7",
+        f"{ROUTES}:Routes.visible_moved",
+        "self._is_visible_news = self._is_watched",
+        "self._is_visible_news = False",
+        "whoever waits for something to become visible is not told",
+    ),
+    mutant(
+        "message-without-room-dropped",
+        "SAFETY M8",
+        f"{OUTBOX}._send_whole",
+        "        self._spill.append(encoded)\n",
+        "",
+        "an order that found a full ring is lost",
+    ),
+    mutant(
+        "messages-overtake-those-that-found-no-room",
+        "SAFETY M8",
+        f"{OUTBOX}._send_whole",
+        "if self._spill or not self._ring.offer(encoded):",
+        "if not self._ring.offer(encoded):",
+        "a small order passes a large one that waits for room",
+    ),
+    mutant(
+        "long-message-in-one-piece",
+        "SAFETY M8",
+        f"{OUTBOX}.send_encoded",
+        "if len(encoded) > self._ring.message_bytes_max:",
+        "if False:",
+        "a report that is larger than a ring takes at once ends whoever sends it",
+    ),
+    mutant(
+        "pieces-of-a-message-mixed-up",
+        "SAFETY M8",
+        "actors.station:Inbox._joined",
+        'b"".join(self._pieces)',
+        'b"".join(self._pieces[::-1])',
+        "a long message is put together in another order",
+    ),
+    mutant(
+        "incarnation-not-compared",
+        "SAFETY M1",
+        "transport.layout:control_slots",
+        "(INCARNATION_SLOT, incarnation)",
+        "(INCARNATION_SLOT, slots[INCARNATION_SLOT])",
+        "a ring of an earlier life is attached",
+        unreachable="the supervisor makes new rings for each incarnation, and so does the world:"
+        " there is no old one to attach; contract tests attach one",
+    ),
+    mutant(
+        "commit-read-from-a-counter",
+        "SAFETY U1, E4",
+        "actors.ingress.admission:Admission.propose",
+        "    if self.table is None:\n        return 0\n",
+        "    if self.table is None:\n        return 0\n"
+        "    self.commit(Committed(self._term, self._slots[Counter.COMMIT_INDEX]))\n",
+        "ingress acknowledges by a shared counter, which carries no term",
+        unreachable="what is pending is forgotten at TermEnded, and raft says that on the ring"
+        " before another leader can commit anything, so the counter runs ahead of the term only"
+        " where ingress has heard of its end",
+    ),
+)

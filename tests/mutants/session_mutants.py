@@ -1,0 +1,283 @@
+"""Mutants of admission, sessions and acknowledgements (SAFETY E1 to E9)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant, mutant
+
+ADMISSION = "actors.ingress.admission:Admission"
+APPENDS = "actors.ingress.appends:Appends"
+CONTROL = "actors.ingress.control"
+IMPORTS = "actors.ingress.imports:Imports"
+LOOKUPS = "actors.ingress.lookups:SessionLookups"
+PROPOSALS = "actors.ingress.proposals:Proposals"
+RAFT_ADMISSION = "logstore.raft.admission:Admission"
+ROLE = "logstore.raft.role"
+SESSION = "logstore.session.session"
+TABLE = "logstore.session.table"
+
+MUTANTS: tuple[Mutant, ...] = (
+    # --- duplicates and fences ---
+    mutant(
+        "batches-in-flight-are-no-duplicates",
+        "SAFETY E1, FAULTS K2",
+        f"{TABLE}:SessionTable.check",
+        "    if sequence < session.next_sequence:\n",
+        "    known = session.rows.get(sequence)\n"
+        "    in_flight = known is not None and not known.is_committed(self.commit)\n"
+        "    if sequence < session.next_sequence and not in_flight:\n",
+        "a retry of what is not committed yet is stored again",
+    ),
+    mutant(
+        "batches-below-the-window-are-new",
+        "SAFETY E1",
+        f"{TABLE}:SessionTable.check",
+        "    if sequence < session.next_sequence:\n",
+        "    if sequence < session.next_sequence and sequence in session.rows:\n",
+        "a retry of a batch that has left its window is stored again",
+    ),
+    mutant(
+        "damaged-push-taken",
+        "SAFETY W6, FAULTS X8",
+        "actors.ingress.pushes:read_push",
+        "        verify_batch(frame, PREFIX_SIZE, header, batch_max_bytes=batch_max_bytes)\n",
+        "",
+        "a batch whose bytes do not fit its CRC is stored",
+    ),
+    mutant(
+        "gaps-are-filled-later",
+        "SAFETY E1, FAULTS K5",
+        f"{TABLE}:SessionTable.check",
+        "if session.is_dense and sequence > session.next_sequence:",
+        "if session.is_dense and sequence > SEQUENCE_MAX:",
+        "a dense session takes a batch whose predecessor is missing",
+    ),
+    mutant(
+        "older-producer-epoch-goes-on",
+        "SAFETY E2, FAULTS K4",
+        f"{TABLE}:SessionTable._fenced",
+        "if producer_epoch < session.producer_epoch:",
+        "if producer_epoch < 0:",
+        "a producer that was replaced is not fenced",
+    ),
+    mutant(
+        "other-bytes-under-a-used-sequence",
+        "SAFETY E1, E7",
+        f"{TABLE}:_known",
+        "if session.is_dense and (row.crc != crc or row.count != count):",
+        "if session.is_dense and row.count < 0:",
+        "a duplicate is known by its number alone",
+    ),
+    mutant(
+        "window-lets-uncommitted-batches-go",
+        "SAFETY E1, E7",
+        f"{TABLE}:SessionTable.check",
+        "if not oldest.is_committed(self.commit):",
+        "if oldest.index < 0:",
+        "a full window forgets batches whose outcome is open",
+        Edit(
+            f"{TABLE}:SessionTable.offer",
+            "and not 0 < next(iter(session.rows.values())).index <= self.commit",
+            "and not 0 < next(iter(session.rows.values())).index",
+        ),
+        unreachable="the world's producers leave at most a window unresolved (E7), so a full"
+        " window's oldest batch is committed",
+    ),
+    mutant(
+        "monotone-session-forgets-its-sequence",
+        "SAFETY E1",
+        f"{TABLE}:SessionTable.apply_open",
+        "next_sequence=old.next_sequence if old is not None and keeps_history else 0",
+        "next_sequence=0",
+        "the next epoch of a monotone session stores old sequences again",
+    ),
+    mutant(
+        "sequence-behind-the-last-one-taken",
+        "SAFETY E1",
+        f"{TABLE}:SessionTable.offer",
+        "        or sequence > SEQUENCE_MAX\n",
+        "",
+        "the next sequence is taken whatever it is, also where no snapshot could hold it",
+    ),
+    mutant(
+        "requests-go-before-appends",
+        "SAFETY E6",
+        f"{ADMISSION}.may_take_request",
+        "not self._snapshots.is_due and ",
+        "self._requests_taken >= 0 or ",
+        "openings and changes of cursors are taken as they come, while a snapshot is due, too",
+    ),
+    mutant(
+        "lent-without-a-bound",
+        "SAFETY W6",
+        f"{PROPOSALS}.room_bytes",
+        "min(room_bytes, lendable_bytes)",
+        "min(room_bytes, lendable_bytes + (1 << 40))",
+        "batches are read as long as a group has room",
+    ),
+    # --- imports ---
+    mutant(
+        "imports-taken-anywhere",
+        "SAFETY S4, FAULTS K1",
+        f"{IMPORTS}._offer",
+        "if request.first_lsn != proposals.end_lsn:",
+        "if request.first_lsn < 0:",
+        "an import is appended wherever it was to be, as often as it comes",
+    ),
+    mutant(
+        "imports-overlook-what-is-under-way",
+        "SAFETY S4, FAULTS K2",
+        f"{PROPOSALS}.end_lsn",
+        "sum(group.count for group in pending)",
+        "sum(group.count for group in pending if group.index)",
+        "the log ends, for imports, where raft has given LSNs",
+    ),
+    # --- gens ---
+    mutant(
+        "admission-stays-open-at-step-down",
+        "SAFETY E3",
+        f"{ROLE}:_end_leadership",
+        '    gate.close_admission(state, "step_down")\n',
+        "",
+        "who leads no more goes on giving out indexes",
+    ),
+    mutant(
+        "props-of-a-closed-gen-accepted",
+        "SAFETY E3",
+        f"{RAFT_ADMISSION}.try_accept",
+        "if not self.is_open or gen != self.gen:",
+        "if gen != self.gen:",
+        "after AdmissionClosed the rest of the gen gets indexes",
+    ),
+    mutant(
+        "props-of-any-gen-accepted",
+        "SAFETY E3",
+        f"{RAFT_ADMISSION}.try_accept",
+        "if not self.is_open or gen != self.gen:",
+        "if not self.is_open:",
+        "a proposal of an older gen takes the place of a newer one",
+        unreachable="a term has a second gen only once a handover has timed out, an election"
+        " timeout after the first gen ended, or the disk has space again, a second after it had"
+        " none. By then raft has read whatever ingress proposed before it heard of that end; one"
+        " that slept so long has lost its quorum, and with it the term. What is left is a raft that"
+        " sleeps through both words of its writer just after a handover of its own failed, with an"
+        " election timeout above a second: none of a million seeds",
+    ),
+    mutant(
+        "gen-closed-after-its-term-ended",
+        "SAFETY E3, E4",
+        f"{ROLE}:_end_leadership",
+        '    gate.close_admission(state, "step_down")\n    state.emit(TermEnded(state.term))\n',
+        '    state.emit(TermEnded(state.term))\n    gate.close_admission(state, "step_down")\n',
+        "ingress hears of the end before it hears what was accepted",
+    ),
+    # --- acknowledgements ---
+    mutant(
+        "acknowledged-when-accepted",
+        "SAFETY E4",
+        f"{ADMISSION}.accept",
+        "    group = self.proposals.accept(accepted)\n",
+        "    group = self.proposals.accept(accepted)\n"
+        "    self._acks.acknowledge(self.proposals._accepted[-1].origins)\n",
+        "a batch is acknowledged when it has its index",
+    ),
+    mutant(
+        "pending-batches-outlive-their-term",
+        "SAFETY E4",
+        f"{PROPOSALS}.end_term",
+        "    self._accepted.clear()\n",
+        "",
+        "a Committed of a later term acknowledges batches that were truncated",
+        Edit(
+            f"{PROPOSALS}.open",
+            "    if term != self._term:\n        self._accepted.clear()\n"
+            "        self.lent_bytes = 0\n",
+            "",
+        ),
+    ),
+    mutant(
+        "committed-of-any-term-acknowledges",
+        "SAFETY E4",
+        f"{ADMISSION}.commit",
+        "committed.term != self._term or ",
+        "",
+        "the term of a Committed is not compared",
+        unreachable="raft sends no Committed of a term after its TermEnded, and ingress forgets"
+        " what is pending there: the ring keeps their order",
+    ),
+    mutant(
+        "retry-acknowledged-before-its-commit",
+        "SAFETY E1, E4",
+        f"{ADMISSION}.acknowledge_when_committed",
+        "if row.is_committed(self._commit):",
+        "if row.first_lsn:",
+        "a duplicate is answered as soon as it has LSNs",
+    ),
+    mutant(
+        "row-without-an-index-counts-as-committed",
+        "SAFETY E1, E4",
+        f"{SESSION}:WindowRow.is_committed",
+        "0 < self.index <= commit",
+        "self.index <= commit",
+        "a retry of what is only proposed is answered with LSN 0",
+    ),
+    mutant(
+        "waiting-retries-outlive-their-gen",
+        "SAFETY E4, E5",
+        f"{ADMISSION}._drop_table",
+        "    self._waiting.clear()\n",
+        "",
+        "a retry that waited is answered by a commit of a later term",
+    ),
+    mutant(
+        "session-state-calls-all-committed",
+        "SAFETY E9",
+        "actors.ingress.lookups:state_reply",
+        "if row.is_committed(commit)",
+        "if row.first_lsn",
+        "a producer that asks is told that its batches in flight are committed",
+    ),
+    mutant(
+        "session-looked-up-without-a-quorum",
+        "SAFETY V5",
+        f"{LOOKUPS}.ask",
+        "        self._to_raft.send(ReadIndexRequested(READS_OF_INGRESS + request_id))\n",
+        "        answered = ReadIndexAnswered(READS_OF_INGRESS + request_id, True, 0)\n"
+        "        self.on_read_index(admission, answered)\n",
+        "a leader that was deposed and does not know it tells what it knows",
+    ),
+    mutant(
+        "session-told-before-its-commit",
+        "SAFETY E8, E9",
+        f"{LOOKUPS}.on_read_index",
+        "    admission.when_committed(tell)\n",
+        "    tell(True)\n",
+        "whoever looks a session up is told of an opening, or of batches, under way",
+    ),
+    mutant(
+        "session-state-before-the-no-op",
+        "SAFETY E9",
+        f"{CONTROL}:ControlPort._tell_state",
+        "if table is None or not admission.is_ready:",
+        "if table is None:",
+        "a leader answers before its no-op is committed",
+        unreachable="without a commit index every row is told as unknown, and what the table does"
+        " not hold was not acknowledged: this leader's log holds all that is committed",
+    ),
+    mutant(
+        "session-opened-without-its-commit",
+        "SAFETY E8",
+        f"{CONTROL}:ControlPort.on_group_done",
+        "if is_committed:",
+        "if reply:",
+        "an OPEN that was dropped with its gen is answered as done",
+    ),
+    mutant(
+        "session-opened-before-its-commit",
+        "SAFETY E8",
+        f"{CONTROL}:ControlPort._open_session",
+        "        next_sequence=session.next_sequence,\n    )\n",
+        "        next_sequence=session.next_sequence,\n    )\n"
+        "    self._requests.reply(caller, self._opening[request_id])\n",
+        "an OPEN is answered when it enters the stream of proposals",
+    ),
+)

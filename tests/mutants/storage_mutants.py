@@ -1,0 +1,255 @@
+"""Mutants of the writer: the order of flushes, segments, META (SAFETY F1 to F8, S6 to S8)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant, mutant
+
+LOG_WRITER = "logstore.storage.log_writer:LogWriter"
+META_STORE = "logstore.storage.meta_store:MetaStore"
+SEGMENT = "logstore.storage.segment"
+WRITER = "actors.writer.actor:WriterActor"
+LOG_WORK = "actors.writer.log_work:LogWork"
+
+MUTANTS: tuple[Mutant, ...] = (
+    # --- appending ---
+    mutant(
+        "data-not-flushed",
+        "SAFETY F1",
+        f"{LOG_WRITER}.flush_data",
+        "self._disk.flush(group.pair.data)",
+        "pass",
+        "records are written and flushed, their frames only written",
+    ),
+    mutant(
+        "records-before-their-data",
+        "SAFETY F1, FAULTS D4",
+        f"{LOG_WORK}._write_group",
+        "    log.flush_data(group)\n",
+        "    log.write_records(group)\n    log.flush_data(group)\n",
+        "a record may be durable before its frame is",
+    ),
+    mutant(
+        "records-not-flushed",
+        "SAFETY F1",
+        f"{LOG_WRITER}.flush_records",
+        "self._disk.flush(group.pair.raft)",
+        "pass",
+        "a group is acknowledged when its records are written",
+    ),
+    mutant(
+        "answered-before-the-records-are-flushed",
+        "SAFETY F1",
+        f"{LOG_WORK}._finish_group",
+        "    log.flush_records(group)\n    yield\n    self._answer(Persisted(last_seq))\n",
+        "    self._answer(Persisted(last_seq))\n    log.flush_records(group)\n    yield\n",
+        "Persisted leaves, then the flush begins",
+    ),
+    mutant(
+        "answer-names-what-only-waits",
+        "SAFETY F1, F4",
+        f"{LOG_WORK}._finish_group",
+        "self._answer(Persisted(last_seq))",
+        "self._answer(Persisted(self._queue[-1].seq if self._queue else last_seq))",
+        "Persisted carries the newest sequence number the writer has heard",
+    ),
+    mutant(
+        "written-names-what-only-waits",
+        "SAFETY W4, E5",
+        f"{LOG_WORK}._finish_group",
+        "self._slots[Counter.WRITTEN] = last_seq",
+        "self._slots[Counter.WRITTEN] = self._queue[-1].seq if self._queue else last_seq",
+        "readers are sent to entries that are still queued",
+    ),
+    mutant(
+        "groups-share-a-sector",
+        "SAFETY S6",
+        f"{LOG_WRITER}.append",
+        "start = offset = aligned(self._data_end, self._options.sector_bytes)",
+        "start = offset = self._data_end",
+        "a torn write of one group reaches acknowledged bytes of the one before",
+    ),
+    mutant(
+        "failed-data-flush-tried-again",
+        "SAFETY F5, FAULTS D25",
+        f"{LOG_WRITER}.flush_data",
+        "    self._disk.flush(group.pair.data)\n",
+        "    try:\n"
+        "        self._disk.flush(group.pair.data)\n"
+        "    except Exception:\n"
+        "        self._disk.flush(group.pair.data)\n",
+        "the second flush succeeds on pages that the first one gave up",
+    ),
+    mutant(
+        "failed-record-flush-tried-again",
+        "SAFETY F5, FAULTS D25",
+        f"{LOG_WRITER}.flush_records",
+        "    self._disk.flush(group.pair.raft)\n",
+        "    try:\n"
+        "        self._disk.flush(group.pair.raft)\n"
+        "    except Exception:\n"
+        "        self._disk.flush(group.pair.raft)\n",
+        "the second flush succeeds on pages that the first one gave up",
+    ),
+    mutant(
+        "failed-data-flush-passed-over",
+        "SAFETY F5, FAULTS D24",
+        f"{LOG_WRITER}.flush_data",
+        "    self._disk.flush(group.pair.data)\n",
+        "    try:\n"
+        "        self._disk.flush(group.pair.data)\n"
+        "    except Exception:\n"
+        "        return\n",
+        "an error is swallowed and the group acknowledged",
+    ),
+    # --- rolling and truncating ---
+    mutant(
+        "truncation-while-a-flush-is-under-way",
+        "SAFETY F6",
+        f"{LOG_WORK}._begin",
+        "        return self._open_segment(partial(self._truncate, command, self._commit))\n",
+        "        self._data_lane.start(partial(self._truncate, command, self._commit))\n"
+        "        return 1\n",
+        "a truncation does not wait for the flushes before it",
+    ),
+    mutant(
+        "roll-while-a-flush-is-under-way",
+        "SAFETY F6",
+        f"{LOG_WORK}._begin",
+        "        return self._open_segment(partial(self._roll, entries))\n",
+        "        self._data_lane.start(partial(self._roll, entries))\n        return 1\n",
+        "a roll does not wait for the flushes before it",
+    ),
+    mutant(
+        "truncation-opens-no-segment",
+        "SAFETY S7",
+        f"{LOG_WRITER}.truncate",
+        "    self._open_segment(before, log_epoch=log_epoch, valid_end=valid_end)\n",
+        "    header = self._current().header\n"
+        "    if before.header.index < header.first_index:\n"
+        "        self._open_segment(before, log_epoch=log_epoch, valid_end=valid_end)\n"
+        "    else:\n"
+        "        self.last, self._data_end = before, valid_end\n",
+        "a truncation within the segment goes on writing over what it removed",
+    ),
+    mutant(
+        "segment-headers-not-flushed",
+        "SAFETY S7",
+        f"{SEGMENT}:write_headers_durable",
+        "        disk.flush(handle)\n",
+        "",
+        "a truncation is answered while its headers are in the page cache",
+    ),
+    mutant(
+        "folder-not-flushed",
+        "SAFETY S7, FAULTS D23",
+        f"{SEGMENT}:write_headers_durable",
+        "    disk.sync_folder(folder)\n",
+        "",
+        "the names of a new segment vanish in a power cut",
+        Edit(f"{SEGMENT}:prepare_pair", "    disk.sync_folder(folder)\n", ""),
+    ),
+    mutant(
+        "valid-end-of-an-empty-segment",
+        "SAFETY S7",
+        f"{LOG_WRITER}._last_end",
+        "return header.previous_valid_end if is_empty else self._data_end",
+        "return self._data_end",
+        "the end of an empty segment is taken for that of the one before, and live frames are cut",
+    ),
+    mutant(
+        "closed-segment-cut-one-record-short",
+        "SAFETY S7",
+        f"{SEGMENT}:give_back",
+        "record_position(header, successor.first_index)",
+        "record_position(header, Index(successor.first_index - 1))",
+        "what is given back holds the last live record",
+    ),
+    mutant(
+        "truncated-entries-stay-alive",
+        "SAFETY S7",
+        "logstore.storage.segment_map:SegmentMap.of",
+        "number, first[number], end, known.get(number), ends_here.get(end, 0)",
+        "number, first[number], OPEN_END, known.get(number), ends_here.get(end, 0)",
+        "an older segment's entries live beyond the start of its successor",
+    ),
+    mutant(
+        "log-epoch-stands-still",
+        "SAFETY S7",
+        f"{LOG_WRITER}.truncate",
+        "log_epoch = self._current().header.log_epoch + 1",
+        "log_epoch = self._current().header.log_epoch",
+        "truncations are not counted",
+        unreachable="the segment's uuid is in every CRC's seed, so nothing of another log_epoch"
+        " can pass for this segment's",
+    ),
+    mutant(
+        "writer-truncates-committed-entries",
+        "SAFETY F8",
+        f"{LOG_WRITER}.truncate",
+        "if first_index <= max(commit, self._start.index):",
+        "if first_index < 0:",
+        "the writer's own guard of committed entries is gone",
+        unreachable="it only speaks when raft's guard has failed, too",
+    ),
+    # --- META ---
+    mutant(
+        "votes-wait-for-the-flushes-of-the-log",
+        "SAFETY S8, F9",
+        f"{WRITER}._take_commands",
+        "self._meta_lane.start(partial(self._save_meta, command))",
+        "self._work.lanes[0].start(partial(self._save_meta, command))",
+        "META is saved in the lane that flushes the log's data",
+    ),
+    mutant(
+        "meta-not-flushed",
+        "SAFETY S8",
+        f"{META_STORE}.save",
+        "        self._disk.flush(handle)\n",
+        "",
+        "a vote is answered while META is in the page cache",
+    ),
+    mutant(
+        "meta-in-one-copy",
+        "SAFETY S8",
+        f"{META_STORE}.save",
+        "for handle in self._handles:",
+        "for handle in self._handles[:1]:",
+        "a torn write leaves the META of the last start",
+    ),
+    mutant(
+        "meta-copies-written-at-once",
+        "SAFETY S8",
+        f"{META_STORE}.save",
+        "        self._disk.flush(handle)\n",
+        "",
+        "both copies are under way together, and a power cut tears both",
+        Edit(
+            f"{META_STORE}.save",
+            "    self.meta = numbered\n",
+            "    for handle in self._handles:\n"
+            "        self._disk.flush(handle)\n"
+            "    self.meta = numbered\n",
+        ),
+    ),
+    mutant(
+        "failed-meta-flush-tried-again",
+        "SAFETY F5, S8",
+        f"{META_STORE}.save",
+        "        self._disk.flush(handle)\n",
+        "        try:\n"
+        "            self._disk.flush(handle)\n"
+        "        except Exception:\n"
+        "            self._disk.flush(handle)\n",
+        "the second flush succeeds on a page that the first one gave up",
+    ),
+    mutant(
+        "older-meta-counts",
+        "SAFETY S8",
+        "logstore.storage.meta_store:load_meta",
+        "newest = max(whole, key=lambda meta: meta.generation)",
+        "newest = min(whole, key=lambda meta: meta.generation)",
+        "of two whole copies the older one is taken",
+        unreachable="the copies differ only when a save was cut short, and what it saved was"
+        " never answered",
+    ),
+)

@@ -1,0 +1,150 @@
+"""Mutants of the session table as the fold of the log: rebuilding, snapshots, expiry (SAFETY E5 to
+E8)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant, mutant
+
+ADMISSION = "actors.ingress.admission:Admission"
+EXPIRY = "actors.ingress.expiry:Expiry"
+FOLD = "logstore.session.fold"
+GATE = "logstore.raft.gate"
+REBUILD = "actors.ingress.rebuild:Rebuild"
+TABLE = "logstore.session.table"
+
+MUTANTS: tuple[Mutant, ...] = (
+    # --- the table is the fold of the log ---
+    mutant(
+        "table-without-the-uncommitted-tail",
+        "SAFETY E5, FAULTS K2",
+        f"{GATE}:open_admission_if_allowed",
+        "state.emit(Admit(state.term, gen, state.log.last_index, state.persists.last_seq))",
+        "state.emit(Admit(state.term, gen, state.commit, state.persists.last_seq))",
+        "a new leader's table ends at the commit index",
+    ),
+    mutant(
+        "rebuilding-before-it-is-written",
+        "SAFETY E5",
+        f"{REBUILD}.step",
+        "if self._slots[Counter.WRITTEN] < self.admit.persist_seq:",
+        "if self._slots[Counter.WRITTEN] < 0:",
+        "the table is read from files that do not hold the log yet",
+    ),
+    mutant(
+        "rebuilding-steps-over-the-last-entry",
+        "SAFETY E5",
+        f"{REBUILD}.step",
+        "while self.next_index <= self.admit.last_index:",
+        "while self.next_index < self.admit.last_index:",
+        "the newest entry is not folded",
+        Edit(
+            f"{REBUILD}.step",
+            "if self.next_index <= self.admit.last_index:\n        return False",
+            "if self.next_index < self.admit.last_index:\n        return False",
+        ),
+    ),
+    mutant(
+        "rebuilt-rows-share-an-lsn",
+        "SAFETY E5",
+        f"{FOLD}:_fold_batches",
+        "        lsn = Lsn(lsn + header.count)\n",
+        "",
+        "duplicates are answered with the LSN of their group's first batch",
+    ),
+    mutant(
+        "snapshot-without-its-windows",
+        "SAFETY E6",
+        f"{FOLD}:_session_row",
+        "            for row in session.rows.values()\n        ),",
+        "            for row in ()\n        ),",
+        "a SESSION entry forgets which batches are known",
+    ),
+    mutant(
+        "snapshot-of-batches-in-flight",
+        "SAFETY E6",
+        f"{ADMISSION}.propose",
+        "if snapshots.is_under_way or proposals.has_all_lsns:",
+        "if snapshots.is_due:",
+        "a SESSION entry is taken while batches have no LSNs",
+    ),
+    mutant(
+        "table-outlives-its-gen",
+        "SAFETY E5",
+        f"{ADMISSION}.close",
+        "    self._drop_table()\n",
+        "",
+        "batches are taken in while admission is closed",
+    ),
+    mutant(
+        "snapshot-without-its-end-is-whole",
+        "SAFETY E6",
+        f"{REBUILD}._search",
+        "if head.is_last:",
+        "if head is not None:",
+        "the parts of a leader that ended amid them are taken for the table",
+        Edit(f"{FOLD}:Fold._take_part", "if part.head.is_last:", "if part is not None:"),
+    ),
+    mutant(
+        "snapshot-part-left-out",
+        "SAFETY E6",
+        f"{FOLD}:_Parts.load_into",
+        "for session in self._sessions.values():",
+        "for session in list(self._sessions.values())[:-1]:",
+        "the last session of a snapshot is not read back",
+    ),
+    # --- expiry ---
+    mutant(
+        "name-of-an-expired-session-forgotten",
+        "SAFETY E8",
+        f"{TABLE}:SessionTable.apply_expire",
+        "if entry.is_kept and _is_kept(session):",
+        "if entry.is_kept and not session.name:",
+        "whoever opens an expired monotone name begins anew, and nobody is told",
+    ),
+    mutant(
+        "session-expired-before-its-time",
+        "SAFETY E8",
+        f"{EXPIRY}.due",
+        "before_ns = committed_ns - self._expiry_ns",
+        "before_ns = committed_ns - self._expiry_ns // 2",
+        "a session ends after half of its time",
+    ),
+    mutant(
+        "session-expired-without-an-entry",
+        "SAFETY E8, FAULTS K3",
+        f"{ADMISSION}.take_expire",
+        "    self._take(EntryKind.EXPIRE, encode_expire(entry), request_id)\n",
+        "",
+        "a leader gives a session up by its own clock, and the log does not hear of it",
+    ),
+    mutant(
+        "expired-session-stays-in-the-fold",
+        "SAFETY E5, E8",
+        f"{FOLD}:Fold.apply",
+        "table.apply_expire(session_entries.decode_expire(body))",
+        "session_entries.decode_expire(body)",
+        "the next leader knows a session that was given up",
+    ),
+    mutant(
+        "expired-session-goes-on",
+        "SAFETY E2, E8, FAULTS K3",
+        f"{ADMISSION}.take_expire",
+        "    table.apply_expire(entry)\n",
+        "",
+        "what its producer sends after the EXPIRE is taken as new until the gen ends",
+        Edit(
+            f"{ADMISSION}.take_expire",
+            "    self.used_ns.pop(entry.producer_id, None)\n",
+            "    self.used_ns[entry.producer_id] = 1 << 62\n"
+            "    table.get(entry.producer_id).last_used_ns = 0\n",
+        ),
+    ),
+    mutant(
+        "named-session-expired",
+        "SAFETY E8",
+        f"{EXPIRY}.idlest_nameless",
+        "if not each.name and used_ns",
+        "if used_ns",
+        "a session that may be asked for by its name is given up",
+    ),
+)
