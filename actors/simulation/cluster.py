@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from actors.simulation.checkers.invariant import Violation
 from actors.simulation.disk.disk import SimulatedDisk
-from actors.simulation.disk.view import DiskLatency
+from actors.simulation.disk.medium import DiskLatency
 from actors.simulation.faults.script import FaultClass, Ground, Script
 from actors.simulation.network.network import VirtualNetwork
 from actors.simulation.oracle.facts import DiskFacts

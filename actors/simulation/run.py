@@ -29,14 +29,17 @@ from actors.simulation.conduct import Conductor
 from actors.simulation.faults.draw import draw_script
 from actors.simulation.faults.script import FaultClass, Ground, Script
 from actors.simulation.network.socket import MESSAGE_BYTES
-from actors.simulation.oracle.final import read_committed
 from actors.simulation.oracle.overheard import overheard
+from actors.simulation.replica import Replica
 from actors.simulation.result import SeedResult
 from actors.simulation.workload import Workload
 from actors.simulation.world.random_streams import stream
 from actors.writer import log_work
 from logstore import limits
+from logstore.format.entry import EntryHeader
+from logstore.model import Index
 from logstore.raft import log_view
+from logstore.storage.log_reader import LogReader
 
 _MS = 1_000_000
 _REQUESTS_BEFORE_APPENDS = 4
@@ -288,3 +291,15 @@ def _small_limits(ground: Ground) -> Iterator[None]:
     finally:
         for module, name, value in kept:
             setattr(module, name, value)
+
+
+def read_committed(replica: Replica, commit: int) -> Iterator[tuple[EntryHeader, bytes]]:
+    """Header and body of every entry up to `commit`, read from the disk by the real reader.
+
+    Raises:
+      CorruptData: one of them cannot be read.
+    """
+    reader = LogReader(replica.disk, replica.folder)
+    for index in range(reader.start.index + 1, commit + 1):
+        record = reader.record(Index(index))
+        yield record.header, reader.body_of(record)

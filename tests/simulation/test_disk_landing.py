@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
-from actors.simulation.disk.view import DiskLatency, DiskView
+from actors.simulation.disk.medium import DiskLatency
+from actors.simulation.disk.view import DiskView
 from actors.simulation.oracle.facts import DiskFacts
 from logstore.errors import WriteFailed
 from logstore.limits import SECTOR_BYTES

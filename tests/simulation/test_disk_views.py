@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
-from actors.simulation.disk.view import DiskLatency, DiskView
+from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.disk.medium import DiskLatency
+from actors.simulation.disk.view import DiskView
 from logstore.errors import DiskFull, FolderInUse, InvariantViolated, WriteFailed
 from logstore.storage.disk import Disk
 from tests.contracts import test_disk_contract as contract

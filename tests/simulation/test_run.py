@@ -12,10 +12,9 @@ import pytest
 from actors.simulation import run
 from actors.simulation.faults.draw import draw_script
 from actors.simulation.faults.script import Fault, FaultKind, Script
-from actors.simulation.oracle.final import read_committed
 from actors.simulation.oracle.ledger import Ledger
 from actors.simulation.replica import Replica
-from actors.simulation.run import run_seed
+from actors.simulation.run import read_committed, run_seed
 from actors.simulation.shrink import shrink
 from actors.writer import WriterActor
 from logstore import limits

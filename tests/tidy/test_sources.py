@@ -8,7 +8,7 @@ import re
 from tests.tidy.repository import PACKAGES, python_files, text_of, tracked, tree_of
 
 FUNCTION_LINES_MAX = 70
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 500
 # Split, so that this file does not find itself.
 HOSTS = (
     "pypi\\." + "org", "python" + "hosted", "npmjs\\." + "org", "debian\\." + "org",
@@ -39,7 +39,7 @@ def test_functions_have_at_most_70_lines() -> None:
     assert not found
 
 
-def test_modules_have_at_most_400_lines() -> None:
+def test_modules_have_at_most_500_lines() -> None:
     sizes = {path: text_of(path).count("\n") for path in python_files()}
     assert not {str(path): size for path, size in sizes.items() if size > MODULE_LINES_MAX}
 

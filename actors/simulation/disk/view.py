@@ -12,36 +12,14 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable, Sequence
-from random import Random
-from typing import TYPE_CHECKING, Protocol
-
-import msgspec
+from typing import Protocol
 
 from actors.simulation.disk.file import SimulatedFile
+from actors.simulation.disk.medium import Medium
 from actors.simulation.disk.read_now import read_now
 from logstore.errors import CorruptData, DiskFull, FolderInUse, InvariantViolated, WriteFailed
 from logstore.limits import SECTOR_BYTES
 from logstore.storage.disk import LOCK_NAME, Buffer
-
-if TYPE_CHECKING:
-    from actors.simulation.disk.disk import SimulatedDisk
-
-
-class DiskLatency(msgspec.Struct):
-    """What calls cost. `write_ns`: any change; a flush, of a folder too, costs a draw from
-    [flush_min_ns, flush_max_ns]."""
-
-    random: Random
-    write_ns: int
-    flush_min_ns: int
-    flush_max_ns: int
-    read_ns: int = 0
-
-    def flush_ns(self) -> int:
-        span = self.flush_max_ns - self.flush_min_ns
-        if span == 0:
-            return self.flush_min_ns
-        return self.flush_min_ns + (self.random.getrandbits(32) * (span + 1) >> 32)
 
 
 class LocalClock(Protocol):
@@ -63,9 +41,7 @@ class DiskView:
     bytes that it replaces, `on_read(path, offset, data)` of what was read. `on_call(what, path)`
     runs before each changing call; it may raise to kill the process there."""
 
-    def __init__(
-        self, disk: SimulatedDisk, charge: Callable[[int], None], clock: LocalClock
-    ) -> None:
+    def __init__(self, disk: Medium, charge: Callable[[int], None], clock: LocalClock) -> None:
         self.on_call: Callable[[str, str], None] | None = None
         self.on_write: Callable[[str, int, bytes], None] | None = None
         self.on_read: Callable[[str, int, bytes], None] | None = None
@@ -77,7 +53,7 @@ class DiskView:
         self._handles = _Handles()
         self._next_handle = 1
         self._death: BaseException | None = None
-        self._is_dead = False
+        self.is_dead = False
 
     @property
     def is_idle(self) -> bool:
@@ -87,7 +63,7 @@ class DiskView:
     def kill(self) -> None:
         """The process is dead: handles closed, locks free, nothing else lost. It dies at the end of
         what it was doing."""
-        self._is_dead = True
+        self.is_dead = True
         if self._death is None:
             self._death = InvariantViolated("a dead process used its disk")
         self._disk.acts.catch_up(self._last_ns)
@@ -95,7 +71,6 @@ class DiskView:
         for folder in self.locks:
             self._disk.locked.discard(folder)
         self.locks.clear()
-        self._disk.forget_view(self)
 
     # --- folders and names ---
 
@@ -139,7 +114,7 @@ class DiskView:
         return self._open(path, self._disk.file_named(path))
 
     def close(self, handle: int) -> None:
-        if not self._is_dead:
+        if not self.is_dead:
             del self._handles[handle]
 
     def unlink(self, path: str) -> None:
