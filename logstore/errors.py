@@ -223,7 +223,7 @@ class Unreachable(LogStoreError):
 
 
 class TransferFailed(LogStoreError):
-    """The leadership transfer did not happen; the old leader goes on."""
+    """The leadership transfer did not happen as far as the replica knows: ask who leads."""
 
     code = ErrorCode.TRANSFER_FAILED
 

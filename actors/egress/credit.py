@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from actors.topology import Counter
 from logstore import limits
 from transport.ports import AnsweringSocket
 
@@ -33,8 +34,9 @@ class UnderWay(msgspec.Struct):
 class AnswerCredit:
     """Asked before each answer, told of each."""
 
-    def __init__(self, socket: AnsweringSocket) -> None:
+    def __init__(self, socket: AnsweringSocket, slots: memoryview) -> None:
         self._socket = socket
+        self._slots = slots
         self._busy: dict[bytes, UnderWay] = {}  # by routing id
         self._busy_max = BUSY_SPARE
         self._total_bytes = 0
@@ -99,3 +101,4 @@ class AnswerCredit:
         client = min(self._busy, key=lambda each: self._busy[each].since_ns)
         if now_ns - self._busy[client].since_ns >= BUSY_MAX_NS:
             self._socket.end_connection(client)
+            self._slots[Counter.EGRESS_CONNECTIONS_ENDED] += 1

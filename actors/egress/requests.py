@@ -85,7 +85,7 @@ class Requests:
         report_rot: Callable[[Index], None],
     ) -> None:
         self._socket = socket
-        self._credit = AnswerCredit(socket)
+        self._credit = AnswerCredit(socket, slots)
         self._waiting_of: Counts[bytes] = Counts()
         self._now_ns = 0
         self._slots = slots

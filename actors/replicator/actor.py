@@ -24,6 +24,7 @@ from logstore.format.peer_messages import (
     AppendFrame,
     AppendPersisted,
     AppendReject,
+    ControlMessage,
     InitPrepared,
     InitStatus,
 )
@@ -172,8 +173,10 @@ class ReplicatorActor:
                 boot = envelope.correlation
                 for fact in self._stream.on_answer(boot, message, self._now_ns):
                     self._to_raft.send(StreamAnswer(self.peer, boot, fact))
-            else:
+            elif isinstance(message, ControlMessage):
                 self._to_raft.send(ControlReceived(self.peer, envelope.correlation, message))
+            else:
+                self._slots[Counter.FRAMES_DROPPED] += 1
         return work
 
     def _is_from_peer(self, envelope: Envelope) -> bool:

@@ -276,7 +276,7 @@ class Admin:
         """Hand leadership to a node (0: whichever is most up to date); who leads afterwards.
 
         Raises:
-          TransferFailed: it did not happen; the old leader goes on.
+          TransferFailed: it did not happen as far as the replica knows: look who leads.
           InvalidRequest: there is no such node.
         """
         if target and target not in self._routing.nodes(timeout_s=self._timeout_s):

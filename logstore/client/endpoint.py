@@ -15,7 +15,8 @@ from logstore.errors import InvalidRequest
 from logstore.limits import NODES_MAX
 from logstore.settings import PORTS_PER_NODE, PortOffset
 
-PORT_MAX = 65_535
+# The first of eight ports in a row (`PORTS_PER_NODE`), as in the configuration.
+PORT_MAX = 65_535 - PORTS_PER_NODE + 1
 SCHEME = "tcp://"
 # An IPv4 address or a host name; libzmq wants a letter or a digit first.
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -72,8 +73,8 @@ def parse_endpoint(text: str) -> Endpoint:
         raise _refuse(text, "nodes have no IPv6 addresses: give an IPv4 address or a host name")
     if not _HOST.fullmatch(host):
         raise _refuse(text, f"{_shown(host)} is neither an IPv4 address nor a host name")
-    if not _PORT.fullmatch(port) or not 0 < int(port) <= PORT_MAX - PORTS_PER_NODE:
-        raise _refuse(text, f"the port is a number from 1 to {PORT_MAX - PORTS_PER_NODE}")
+    if not _PORT.fullmatch(port) or not 0 < int(port) <= PORT_MAX:
+        raise _refuse(text, f"the port is a number from 1 to {PORT_MAX}")
     return Endpoint(host, int(port))
 
 

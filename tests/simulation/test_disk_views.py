@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
-from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.disk.medium import DiskLatency
 from actors.simulation.disk.view import DiskView
 from logstore.errors import DiskFull, FolderInUse, InvariantViolated, WriteFailed

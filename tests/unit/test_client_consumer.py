@@ -10,6 +10,7 @@ import pytest
 
 import logstore
 from logstore import AtTime
+from logstore.client.endpoint import parse_endpoint
 from logstore.errors import (
     ErrorCode,
     FormatError,
@@ -245,7 +246,14 @@ def test_without_a_cluster_reading_says_so() -> None:
         client.consumer()
 
 
-@pytest.mark.parametrize("endpoint", ["", "host", "host:x", "host:0", "host:70000", ":7"])
+def test_the_last_base_port_of_a_configuration_is_an_endpoint() -> None:
+    """Eight ports in a row, of which the last is 65,535."""
+    assert parse_endpoint("host:65528").port == 65_528
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["", "host", "host:x", "host:0", "host:65529", "host:70000", ":7"]
+)
 def test_senseless_endpoints_are_refused(endpoint: str) -> None:
     with pytest.raises(InvalidRequest):
         logstore.connect(endpoint)

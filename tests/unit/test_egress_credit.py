@@ -6,6 +6,7 @@ import pytest
 
 from actors.egress import credit as credit_module
 from actors.egress.credit import BUSY_MAX_NS, AnswerCredit
+from actors.topology import Counter
 from logstore import limits
 
 
@@ -16,6 +17,7 @@ class Clients:
         self.under_way: dict[bytes, int] = {}
         self.asked = 0
         self.ended: list[bytes] = []
+        self.slots = memoryview(bytearray(8 * len(Counter))).cast("Q")
 
     def asked_by(self, routing_id):
         """Known already."""
@@ -47,14 +49,14 @@ def serve(credit, client, size_bytes, now_ns=0) -> bool:
 
 
 def test_a_client_is_answered_again_when_what_it_got_has_arrived(clients):
-    credit = AnswerCredit(clients)
+    credit = AnswerCredit(clients, clients.slots)
     assert [serve(credit, b"a", 40) for _ in range(3)] == [True, True, False]
     clients.under_way[b"a"] = 40
     assert serve(credit, b"a", 40)
 
 
 def test_one_answer_is_made_whatever_its_size(clients):
-    credit = AnswerCredit(clients)
+    credit = AnswerCredit(clients, clients.slots)
     assert serve(credit, b"a", 1_000)
     assert not serve(credit, b"a", 1)
     clients.under_way.clear()
@@ -62,7 +64,7 @@ def test_one_answer_is_made_whatever_its_size(clients):
 
 
 def test_all_clients_together_have_a_bound_and_the_slowest_is_left_for_the_others(clients):
-    credit = AnswerCredit(clients)
+    credit = AnswerCredit(clients, clients.slots)
     assert all(serve(credit, client, 80) for client in (b"a", b"b", b"c"))
     assert not serve(credit, b"d", 80, 1)
     assert clients.ended == []
@@ -73,7 +75,7 @@ def test_all_clients_together_have_a_bound_and_the_slowest_is_left_for_the_other
 
 
 def test_a_client_that_reads_is_never_the_slowest(clients):
-    credit = AnswerCredit(clients)
+    credit = AnswerCredit(clients, clients.slots)
     serve(credit, b"a", 80)
     clients.under_way.clear()
     assert serve(credit, b"a", 80, BUSY_MAX_NS - 1)
@@ -81,12 +83,13 @@ def test_a_client_that_reads_is_never_the_slowest(clients):
     clients.under_way[b"a"] = 80
     assert not serve(credit, b"d", 80, BUSY_MAX_NS)
     assert clients.ended == [b"b"]
+    assert clients.slots[Counter.EGRESS_CONNECTIONS_ENDED] == 1
     assert credit_module.limits is limits
 
 
 def test_who_receives_without_a_break_is_not_slow_however_long_it_goes_on(clients):
     """A fast reader always has an answer under way; beside readers of nothing it was left first."""
-    credit = AnswerCredit(clients)
+    credit = AnswerCredit(clients, clients.slots)
     serve(credit, b"fast", 40)
     assert all(serve(credit, client, 80, 1) for client in (b"a", b"b"))
     for step in range(1, 41):
@@ -98,7 +101,7 @@ def test_who_receives_without_a_break_is_not_slow_however_long_it_goes_on(client
 
 def test_clients_that_are_gone_are_forgotten(clients, monkeypatch):
     monkeypatch.setattr(limits, "ANSWERS_BYTES_MAX", 1 << 40)
-    credit = AnswerCredit(clients)
+    credit = AnswerCredit(clients, clients.slots)
     for number in range(5_000):
         assert serve(credit, number.to_bytes(5, "big"), 80, number)
         clients.under_way.clear()
@@ -107,7 +110,7 @@ def test_clients_that_are_gone_are_forgotten(clients, monkeypatch):
 
 def test_all_clients_are_looked_at_once_a_loop_however_many_wait(clients, monkeypatch):
     monkeypatch.setattr(limits, "ANSWERS_BYTES_MAX", 8_000)
-    credit = AnswerCredit(clients)
+    credit = AnswerCredit(clients, clients.slots)
     for number in range(100):
         assert serve(credit, number.to_bytes(5, "big"), 80)
     clients.asked = 0

@@ -6,6 +6,7 @@ import pytest
 
 from actors.messages import RotReported
 from actors.topology import Counter
+from logstore.format.client_messages import OpenSessionReply
 from logstore.format.peer_messages import (
     AppendAccepted,
     AppendPersisted,
@@ -227,6 +228,13 @@ def test_only_the_peer_itself_is_believed(leading):
 
 def test_an_answer_of_many_frames_is_dropped_and_counted(leading):
     leading.answer(VoteReply(1, True), is_bulk=False, more=(b"more",))
+    assert leading.heard() == []
+    assert leading.slots[Counter.FRAMES_DROPPED] == 1
+
+
+def test_an_answer_that_no_peer_gives_is_dropped_and_counted(leading):
+    """A client's message is a whole one, too; raft could not read it from its ring."""
+    leading.answer(OpenSessionReply(1, 1, 1, 1, 1, 1), is_bulk=False)
     assert leading.heard() == []
     assert leading.slots[Counter.FRAMES_DROPPED] == 1
 
