@@ -14,8 +14,9 @@ from packaging.utils import canonicalize_name
 from tests.tidy.repository import text_of, tracked
 
 ROOT_FILES = (
-    "README.md", "ARCHITECTURE.md", "PROTOCOL.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE",
-    "Makefile", "pyproject.toml", "constraints.txt", "constraints-spark.txt",
+    "README.md", "ARCHITECTURE.md", "SAFETY.md", "FAULTS.md", "PROTOCOL.md", "CONTRIBUTING.md",
+    "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml", "constraints.txt",
+    "constraints-spark.txt",
 )  # fmt: skip
 
 
