@@ -1,7 +1,7 @@
 """The error tree: what went wrong, whose fault it is and what the caller does next.
 
 An operating error is handled by somebody and says what to do. `InvariantViolated` is never handled:
-it ends the process (SAFETY, STYLE 24). Errors that cross the wire have an `ErrorCode`.
+it ends the process. Errors that cross the wire have an `ErrorCode`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Owns record framing and the two cursors. Must not know what a message says.
            size = 2**64 - 1: nothing more before the end of the data, go on at its beginning
 
 Positions are bytes since the ring was made and never wrap; records are 8-aligned and never split.
-Invariants: one sender, one receiver (SPSC); size and message are stored before HEAD (STYLE 20), a
+Invariants: one sender, one receiver (SPSC); size and message are stored before HEAD (SAFETY M4), a
 message is copied out before TAIL moves; `offer` never waits (SAFETY M8); TAIL <= HEAD <= TAIL +
 size.
 """

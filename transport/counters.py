@@ -14,9 +14,9 @@ inspector needs nothing else.
            64..      names, UTF-8, joined by line feeds, in slot order
            start..   counters, u64 each
 
-Invariants: one writer a slot; a slot is one aligned 8-byte store or load (STYLE 20); a file appears
-under its path complete or not at all. Counters serve wake-ups, flow control, liveness and metrics,
-nothing that needs a term (SAFETY U1).
+Invariants: one writer a slot; a slot is one aligned 8-byte store or load (SAFETY M4); a file
+appears under its path complete or not at all. Counters serve wake-ups, flow control, liveness and
+metrics, nothing that needs a term (SAFETY U1).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Transport imports nothing of the product, so it has its own small tree. Invariants: an operating
 error (no memory, a port in use) is for the caller to report; `RingInvariantViolated` is never
-handled, it ends the process (STYLE 24).
+handled, it ends the process.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Owns where a cursor lies and what makes a page valid. Must not know how rings us
 
 Everything is a u64 slot of `memoryview.cast("Q")`: one aligned 8-byte store or load each, which
 x86-64 neither tears nor reorders with other stores (`struct.pack_into` zeroes the field first;
-STYLE 20). A cursor has a cache line of its own, so that its writer does not slow down the others.
+SAFETY M4). A cursor has a cache line of its own, so that its writer does not slow down the others.
 Stores by memmove come before a later cursor store too: fast-string stores are ordered against other
 stores, and glibc ends its non-temporal copies with a fence.
 

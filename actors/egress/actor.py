@@ -1,4 +1,4 @@
-"""Egress: the process that serves reads. Owns the tail feed and the fetch port (DESIGN section 10).
+"""Egress: the process that serves reads. Owns the tail feed and the fetch port.
 
 It follows two counters, the visible LSN and the map generation, and reads the log files below the
 first; it never shows anything above it. It decides nothing and acknowledges nothing.

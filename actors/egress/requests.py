@@ -1,4 +1,4 @@
-"""The fetch port: ranges, watermarks, time lookups, spans and verification (DESIGN section 10).
+"""The fetch port: ranges, watermarks, time lookups, spans and verification.
 
 One request, one reply. A request that must wait (for `min_lsn`, for a ReadIndex round) is kept,
 bounded, until its deadline. Every refusal is an `ErrorReply` with a code.

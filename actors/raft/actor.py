@@ -1,4 +1,4 @@
-"""Raft: the process that runs the consensus core. It never sees a payload byte (DESIGN section 3).
+"""Raft: the process that runs the consensus core. It never sees a payload byte.
 
 It turns ring messages into events, and effects into ring messages; it keeps the account of the
 payload ring and shows readers the visible LSN. Before the core exists (an empty folder) it runs the

@@ -1,6 +1,6 @@
 """One seed from beginning to end: faults, heal, liveness, convergence, the last checks.
 
-Owns the phases (FAULTS 3.3). Must not know how a fault is drawn or carried out.
+Owns the phases (FAULTS section 3.3). Must not know how a fault is drawn or carried out.
 
   1. safety: the script's faults strike, in most seeds once the cluster is born; what is checked at
      once is checked after every step;

@@ -234,7 +234,7 @@ def _truncate(state: State, kept: Position) -> None:
 
 
 def _answer_accepted(state: State, sender: NodeId, append: Append) -> None:
-    """Accepted at once; Persisted too where the disk has it already (R6: the verified index)."""
+    """Accepted at once; Persisted too where the disk has it (FAULTS R6: the verified index)."""
     state.emit(StreamAccepted(append.term, append.stream, state.verified, False))
     state.answer(sender, AppendAccepted(append.term, append.stream, state.verified))
     commit.answer_match(state)

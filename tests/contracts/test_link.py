@@ -203,13 +203,13 @@ def test_dealers_without_a_name_get_one_each(world: World) -> None:
 
 
 def test_a_router_refuses_whom_it_does_not_know(world: World) -> None:
-    """SAFETY M5: MANDATORY, so that a drop is seen and can be counted."""
+    """SAFETY M5, FAULTS Z3: MANDATORY, so that a drop is seen and can be counted."""
     router, _ = world.bind(zmq.ROUTER)
     assert not try_send(router, [b"nobody", b"message"])
 
 
 def test_nothing_is_queued_before_there_is_a_connection(world: World) -> None:
-    """SAFETY M5: IMMEDIATE."""
+    """SAFETY M5, FAULTS Z2: IMMEDIATE."""
     endpoint = world.unused_endpoint()
     for kind in (zmq.PUSH, zmq.DEALER):
         assert not try_send(world.connect(kind, endpoint), [b"lost"])
@@ -240,6 +240,7 @@ def test_a_full_lane_refuses_and_loses_nothing_it_took(world: World) -> None:
 
 
 def test_a_router_refuses_a_peer_whose_queue_is_full(world: World) -> None:
+    """FAULTS Z3."""
     router, endpoint = world.bind(zmq.ROUTER, high_water_mark=MARK)
     dealer = world.connect(zmq.DEALER, endpoint, routing_id=b"n1", high_water_mark=MARK)
     send(world, dealer, [b"hello"])
@@ -321,7 +322,7 @@ def test_a_welcome_reaches_those_whose_topic_it_begins_with(world: World) -> Non
 
 
 def test_a_publisher_drops_silently_at_a_slow_subscriber(world: World) -> None:
-    """SAFETY M5: try_send says True all the same; only a gap in the contents tells."""
+    """SAFETY M5, FAULTS Z1: try_send says True all the same; only a gap in the contents tells."""
     publisher, endpoint = world.bind(zmq.XPUB, high_water_mark=MARK)
     subscriber = world.connect(zmq.SUB, endpoint, topics=[b""], high_water_mark=MARK)
     subscriptions(world, publisher, 1)
@@ -344,7 +345,8 @@ def test_a_publisher_drops_silently_at_a_slow_subscriber(world: World) -> None:
 
 
 def test_a_peer_that_comes_back_takes_its_name_over(world: World) -> None:
-    """A restarted replicator has the routing id of one whose end was not noticed yet."""
+    """A restarted replicator has the routing id of one whose end was not noticed yet: nobody is
+    known by it (FAULTS Z5)."""
     router, endpoint = world.bind(zmq.ROUTER)
     old = world.connect(zmq.DEALER, endpoint, routing_id=b"n1")
     send(world, old, [b"old"])

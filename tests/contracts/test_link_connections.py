@@ -249,7 +249,7 @@ print(stage.slots[2], flush=True)
 
 @pytest.mark.slow
 def test_a_process_at_its_limit_never_runs_out_of_descriptors():
-    """Then libzmq would spin, accepting in vain: 78 % of a core, and nobody new came in."""
+    """FAULTS P21: libzmq would spin, accepting in vain: 78 % of a core, and nobody new came in."""
     with subprocess.Popen(
         [sys.executable, "-c", LISTENER],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=os.getcwd(),

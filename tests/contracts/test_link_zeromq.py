@@ -84,7 +84,7 @@ def test_a_control_lane_that_is_not_read_is_parted(closing: Closing) -> None:
 
 
 def test_a_frame_above_the_limit_parts_its_sender_and_is_not_delivered(closing: Closing) -> None:
-    """SAFETY W6."""
+    """SAFETY W6, FAULTS Z9."""
     options = {"lane": Lane.CONTROL, "message_size_max": 4_096}
     router = closing(link.router_bind(ANY_PORT, **options))
     dealer = closing(link.dealer_connect(bound_endpoint(router), **options))
@@ -177,6 +177,7 @@ def test_loopback_is_taken(closing: Closing, host: str) -> None:
 
 
 def test_ipc_is_taken_only_in_a_folder_of_this_user_alone(closing: Closing, tmp_path: Path) -> None:
+    """FAULTS X11."""
     endpoint = f"ipc://{tmp_path}/control"
     tmp_path.chmod(0o755)
     with pytest.raises(InsecureBind, match="chmod it to 700"):

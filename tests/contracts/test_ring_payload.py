@@ -143,6 +143,7 @@ def test_a_copy_of_bytes_that_may_be_overwritten_is_refused(ring: Ring) -> None:
 def test_a_copy_overtaken_while_it_is_made_is_refused(
     ring: Ring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """FAULTS S7."""
     ring.fill(b"a" * 80)
     ring.freer.set_free(80)
     slices = ring.reader._slices
@@ -213,7 +214,7 @@ def test_a_hold_slot_that_does_not_exist_is_a_broken_invariant(ring: Ring) -> No
 
 
 def test_a_ring_of_another_incarnation_or_kind_is_refused(ring: Ring) -> None:
-    """SAFETY M1."""
+    """SAFETY M1, FAULTS S4."""
     region = map_anonymous(payload_region_bytes(RING_BYTES))
     format_payload_ring(region, incarnation=8)
     with pytest.raises(LayoutMismatch, match="incarnation is 0x8, expected 0x9"):

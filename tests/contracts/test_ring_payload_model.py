@@ -1,4 +1,4 @@
-"""The payload ring against a dumb model: one growing list of bytes (STYLE 32)."""
+"""The payload ring against a dumb model: one growing list of bytes."""
 
 from __future__ import annotations
 

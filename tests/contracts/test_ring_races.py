@@ -50,7 +50,7 @@ def other_process(role: str, fd: int, size_bytes: int) -> Iterator[subprocess.Po
 
 @pytest.mark.slow
 def test_a_cursor_is_never_seen_half_written() -> None:
-    """STYLE 20: `struct.pack_into` would show readers a zero here."""
+    """FAULTS S2: `struct.pack_into` would show readers a zero here."""
     fd = create_region(4096)
     region = map_region(fd, 4096)
     with memoryview(region) as whole, whole.cast("Q") as slots:

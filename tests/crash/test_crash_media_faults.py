@@ -131,7 +131,7 @@ def test_a_missing_record_flush_is_found_under_a_fault(
 def test_truncating_at_the_first_bad_checksum_is_found(
     enumerator: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The forbidden recovery of many logs (DESIGN section 7) loses acknowledged entries."""
+    """The forbidden recovery of many logs (SAFETY section 4) loses acknowledged entries."""
     judge = recovery.judge
 
     def truncating(disk: Any, folder: str, segments: Any, before: Any, **named: Any) -> Any:

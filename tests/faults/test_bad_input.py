@@ -114,6 +114,7 @@ def test_a_payload_or_batch_above_the_limit_is_refused_before_it_is_sent(
 def test_an_oversize_batch_that_is_sent_nevertheless_is_refused_and_takes_no_sequence(
     producer: RawProducer,
 ) -> None:
+    """FAULTS K6."""
     row = refusal_of(producer, producer.encode([b"x" * BATCH_MAX], producer.next_sequence))
     assert (row.code, row.sequence) == (ErrorCode.BATCH_TOO_LARGE, 1)
 
@@ -130,6 +131,7 @@ def test_a_message_above_every_limit_ends_its_connection_only(
 def test_a_batch_without_payloads_is_refused(
     log: logstore.LogClient, producer: RawProducer
 ) -> None:
+    """FAULTS K6."""
     with log.producer() as library, pytest.raises(InvalidBatch):
         library.append_batch([])
     one = producer.encode([b""], producer.next_sequence)
@@ -140,6 +142,7 @@ def test_a_batch_without_payloads_is_refused(
 def test_zero_length_payloads_are_payloads(
     cluster: QuickCluster, raw: RawClient, producer: RawProducer
 ) -> None:
+    """FAULTS K6."""
     row = producer.wait_acknowledged(producer.append([b"", b"", b"x", b""]))
     assert row.count == 4
     for node in cluster.nodes:
@@ -149,7 +152,7 @@ def test_zero_length_payloads_are_payloads(
 def test_a_frame_with_a_flipped_byte_is_counted_and_dropped_and_resolved_like_a_lost_one(
     cluster: QuickCluster, raw: RawClient, producer: RawProducer
 ) -> None:
-    """SAFETY W6: nothing in damaged bytes is believed, not even whose they are."""
+    """SAFETY W6, FAULTS N17: nothing in damaged bytes is believed, not even whose they are."""
     leader = raw.leader()
     before = cluster.counters(leader)["bulk_corrupt"]
     sequence = producer.next_sequence
@@ -223,7 +226,7 @@ def test_a_used_sequence_with_other_bytes_is_refused(producer: RawProducer) -> N
 def test_a_retry_gets_the_lsns_it_got_and_is_stored_once(
     raw: RawClient, producer: RawProducer
 ) -> None:
-    """P7."""
+    """P7, FAULTS X7."""
     sequence = producer.next_sequence
     batch = producer.encode([b"once", b"only"], sequence)
     producer.next_sequence += 1
@@ -295,7 +298,7 @@ def test_a_follower_that_is_asked_to_append_says_who_leads(
 def test_reads_outside_of_the_log_are_answered_with_its_bounds(
     raw: RawClient, producer: RawProducer, node: int
 ) -> None:
-    """SAFETY G3, V8: never an empty success, never a silent jump."""
+    """SAFETY G3, V8, FAULTS K9: never an empty success, never a silent jump."""
     last = producer.acknowledged[0].first_lsn
     assert raw.fetch(node, last, min_lsn=last).payloads[0] == (last, b"first")
     last = raw.fetch(node, last).visible_lsn
@@ -359,6 +362,7 @@ def test_the_library_refuses_lsns_that_are_none(
 
 
 def test_a_client_of_another_cluster_is_told_so(cluster: QuickCluster, raw: RawClient) -> None:
+    """FAULTS K12."""
     raw.cluster_id = b"another cluster!"
     for node in cluster.nodes:
         before = cluster.counters(node)["frames_foreign"]

@@ -1,5 +1,5 @@
 """Damaged files: torn tails are discarded, flipped bytes are found, named and never served
-(SAFETY sections 4 and 5; FAULTS D rows).
+(SAFETY sections 4 and 5; FAULTS D2, D7, D18, D21).
 """
 
 from __future__ import annotations

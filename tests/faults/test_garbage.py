@@ -89,6 +89,7 @@ def dropped_at(cluster: QuickCluster, node: int) -> int:
 
 
 def test_bytes_that_are_no_zeromq_are_ignored_on_every_port(unharmed: QuickCluster) -> None:
+    """FAULTS X1."""
     random = Random(11)
     for node in unharmed.nodes:
         host, port = address_of(unharmed, node)
@@ -171,7 +172,7 @@ def peer_message(type_: int, body: bytes, *, cluster_id: bytes, sender: int, tar
 def test_peers_of_another_cluster_or_with_another_uuid_are_counted_and_not_heard(
     unharmed: QuickCluster,
 ) -> None:
-    """SAFETY M6, L3: a vote request of a far term would depose the leader if it were heard."""
+    """SAFETY M6, L3, FAULTS N18: a vote request of a far term would depose the leader if heard."""
     with RawClient(unharmed.endpoints[0]) as raw:
         own = raw.cluster_id
     leader = unharmed.leader()

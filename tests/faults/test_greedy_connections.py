@@ -1,4 +1,5 @@
-"""What one connection, or many, may cost a replica: bounded memory and descriptors (SAFETY W6).
+"""What one connection, or many, may cost a replica: bounded memory and descriptors (SAFETY W6,
+FAULTS Z6).
 
 Memory is what the process alone has, with a wide margin; nothing here is timed.
 """

@@ -1,5 +1,5 @@
 """kill -9 of every kind of process, alone and together, under load: nothing acknowledged is lost
-(FAULTS P1, P2; SAFETY M3).
+(FAULTS P1, P2, P7, P10, P11, P12; SAFETY M3).
 """
 
 from __future__ import annotations

@@ -138,7 +138,8 @@ def test_without_a_majority_a_follower_refuses_writes_and_keeps_showing_what_it_
 def test_a_leader_that_loses_its_followers_steps_down_and_appends_end_unknown_in_time(
     whole: QuickCluster,
 ) -> None:
-    """SAFETY V6, E9: what was sent may be in the log; it is told so, and committed once only."""
+    """SAFETY V6, E9, FAULTS K13: what was sent may be in the log; it is told so, and committed once
+    only."""
     _, last_lsn = append(whole, PAYLOADS)
     survivor = whole.wait_for_leader()
     options = logstore.ProducerOptions(
@@ -173,7 +174,7 @@ def test_a_leader_that_loses_its_followers_steps_down_and_appends_end_unknown_in
 def test_a_replica_that_starts_alone_serves_nothing_until_it_knows_what_is_committed(
     whole: QuickCluster,
 ) -> None:
-    """SAFETY V4: what it has on disk may be uncommitted."""
+    """SAFETY V4, FAULTS K10: what it has on disk may be uncommitted."""
     first_lsn, last_lsn = append(whole, PAYLOADS)
     whole.kill_all()
     alone = 2

@@ -1,5 +1,5 @@
-"""A replica that stands still and comes back: what it believed of itself is void (FAULTS P5;
-SAFETY C4, V5, E4).
+"""A replica that stands still and comes back: what it believed of itself is void (FAULTS P4, P5,
+T3; SAFETY C4, V5, E4).
 """
 
 from __future__ import annotations

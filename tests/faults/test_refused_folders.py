@@ -55,6 +55,7 @@ def _serve(folder: Path, config_folder: Path) -> tuple[int, str]:
 
 
 def test_a_folder_in_use_is_refused(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    """FAULTS P16."""
     status, said = _serve(cluster.node_folder(1), tmp_path)
     assert status == REFUSED
     assert "in use" in said
@@ -99,6 +100,7 @@ def _changed(image: bytes, change: Callable[[Meta], Meta]) -> bytes:
 def test_a_folder_that_is_not_ours_is_refused_and_left_as_it_is(
     formed: Path, tmp_path: Path, change: Callable[[bytes], bytes], reason: str
 ) -> None:
+    """FAULTS O2, O3."""
     folder = tmp_path / "node-1"
     shutil.copytree(formed, folder, ignore=shutil.ignore_patterns("counters"))
     for name in META_NAMES:

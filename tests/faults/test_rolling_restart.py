@@ -1,5 +1,4 @@
-"""SIGTERM hands leadership over first: no election timeout passes, no append fails (DESIGN section
-8, SAFETY C2).
+"""SIGTERM hands leadership over first: no election timeout passes, no append fails (SAFETY C2).
 """
 
 from __future__ import annotations
@@ -44,6 +43,7 @@ def test_sigterm_hands_leadership_over_before_the_leader_goes(cluster: QuickClus
 
 
 def test_a_rolling_restart_of_all_replicas_fails_no_append(cluster: QuickCluster) -> None:
+    """FAULTS O1."""
     with Load(cluster) as load:
         for node in cluster.nodes:
             assert cluster.stop(node), "the stop needed SIGKILL"

@@ -1,6 +1,4 @@
-"""`single` mode: the same actors in one process a replica keep the same promises (DESIGN section
-3).
-"""
+"""`single` mode: the same actors in one process a replica keep the same promises."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A consumer that reads nothing for a while costs bounded memory and holds up nobody; then it gets
-everything, in order and without a gap (SAFETY V8, M5).
+everything, in order and without a gap (SAFETY V8, M5; FAULTS K8).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Mutants of recovery: what is flushed, what each record and frame is taken for (SAFETY 4, S10)."""
+"""Mutants of recovery: what is flushed, what each record and frame is taken for (SAFETY section 4,
+S10).
+"""
 
 from __future__ import annotations
 

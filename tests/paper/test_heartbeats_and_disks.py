@@ -1,4 +1,5 @@
-"""No heartbeat waits for a disk (SAFETY F9, W8): a leader's stand apart from the rows in files."""
+"""No heartbeat waits for a disk (SAFETY F9, W8; FAULTS D32): a leader's stand apart from the rows
+in files."""
 
 from __future__ import annotations
 

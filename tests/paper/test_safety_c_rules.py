@@ -221,7 +221,7 @@ def test_c2_leadership_lost_before_timeout_now_or_for_long_is_a_failed_transfer(
     assert not of_type(again.tick(500), TransferAnswered)[0].is_done
 
 
-# --- C4 is in the rows R10 and in the transcript of reads; the clock itself: ---
+# --- C4 is in FAULTS R10 and in the transcript of reads; the clock itself: ---
 
 
 def test_c4_a_monotonic_clock_that_goes_back_stops_the_process() -> None:

@@ -220,6 +220,7 @@ def stall(node: OneNode, *, moving: int | None) -> list[TimeoutNow]:
 
 
 def test_v6_a_stalled_disk_hands_over_to_a_voter_whose_disk_moved_meanwhile() -> None:
+    """FAULTS P22."""
     node = OneNode()
     node.lead_and_commit()
     assert stall(node, moving=3)

@@ -1,4 +1,5 @@
-"""Mutated bytes of every format are answered with a typed error or decode to what was written.
+"""Mutated bytes of every format are answered with a typed error or decode to what was written
+(FAULTS X8).
 
 The originals are the golden bytes. Two ways of mutation: as the network and the disk do it (the CRC
 tells), and with the CRC made good again, as a broken or hostile sender does it (the structure must

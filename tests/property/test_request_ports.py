@@ -1,4 +1,5 @@
-"""Any bytes of any length on a request port: answered once, or counted, and never more than that.
+"""Any bytes of any length on a request port: answered once, or counted, and never more than that
+(FAULTS X8).
 
 The actors are the shipped ones on fake sockets. A refusal is small, and an answer that is sent back
 gets none.

@@ -292,6 +292,7 @@ def test_a_batch_stored_past_a_gap_is_a_violation() -> None:
 
 
 def test_payloads_fit_into_a_batch_and_differ() -> None:
+    """FAULTS D36: zeros and images of batches are among them."""
     random, seen = Random(3), set()
     for sequence in range(300):
         payloads = draw_payloads(

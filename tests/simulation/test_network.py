@@ -1,4 +1,5 @@
-"""The virtual network: connections, order, marks, names, what is refused (SAFETY M5, FAULTS Z)."""
+"""The virtual network: connections, order, marks, names, what is refused (SAFETY M5; FAULTS Z1,
+Z2, Z3, Z5)."""
 
 from __future__ import annotations
 
@@ -160,6 +161,7 @@ def test_a_fast_message_waits_for_a_slow_one_and_does_not_hurry_it(stage: Networ
 
 
 def test_connections_overtake_each_other(stage: NetworkStage) -> None:
+    """FAULTS N7."""
     stage.network.set_quality([(2, 1)], (0, 50 * MILLISECOND_NS))
     pull = stage.bind("pull")
     pushes = [stage.connect("push") for _ in range(20)]

@@ -54,6 +54,7 @@ def test_a_cut_of_one_lane_leaves_the_other_lane_of_the_same_pair_alone(
 
 
 def test_as_many_messages_vanish_as_the_quality_says(stage: NetworkStage) -> None:
+    """FAULTS N6."""
     push, pull = stage.push_and_pull(high_water_mark=1_000)
     stage.network.set_quality([THERE], None, 250, 0, 0)
     assert all(send_numbers(push, range(1_000)))

@@ -117,6 +117,7 @@ def test_killed_for_good_a_planned_restart_is_dropped(stage: QuietCluster) -> No
 
 
 def test_doom_strikes_inside_the_disk_call_that_it_counts_to() -> None:
+    """FAULTS P8."""
     stage = QuietCluster(has_clients=True)
     replica = stage.replica(stage.leaders[0])
     calls: list[str] = []
@@ -193,6 +194,7 @@ def test_doom_of_a_first_group_counts_from_the_first_frames_of_a_segment() -> No
 
 
 def test_a_pair_that_was_half_opened_is_known_and_completed() -> None:
+    """FAULTS P9."""
     stage = QuietCluster(has_clients=True)
     replica = stage.replica(stage.leaders[0])
     replica.doom_from(ROLL, 3, lambda: replica.power_cut(Random(1), garble=False))

@@ -95,6 +95,7 @@ def test_a_bell_is_a_barrier() -> None:
 
 
 def test_what_a_dead_sender_would_have_stored_later_was_never_stored() -> None:
+    """FAULTS S1."""
     stage = OneRing(delay_ns=0)
     for at_ns in (10, 20, 30):
         stage.sender.local_now_ns = at_ns
@@ -297,6 +298,7 @@ def test_a_paused_process_flushes_nothing() -> None:
 
 
 def test_a_clock_has_offset_drift_and_jumps() -> None:
+    """FAULTS T1, T2."""
     world = World(Random(1))
     even = NodeClock(world, drift_ppm=0, offset_ns=0)
     odd = NodeClock(world, drift_ppm=200, offset_ns=-5_000)

@@ -284,6 +284,7 @@ def faults_of(kind: FaultKind, *classes: FaultClass, replicas: int = 3) -> list[
 
 
 def test_partitions_are_symmetric_one_way_and_partial_short_and_long() -> None:
+    """FAULTS N1, N2, N3, N5."""
     every = faults_of(FaultKind.PARTITION, FaultClass.PARTITION)
     cuts = [cut for cut in every if cut.mode == "drop" and not cut.lane]
     symmetric = [cut for cut in cuts if all((b, a) in cut.links for a, b in cut.links)]
@@ -307,6 +308,7 @@ def test_some_faults_of_links_strike_one_lane_only() -> None:
 
 
 def test_a_partial_mesh_of_five_leaves_two_that_see_one_each() -> None:
+    """FAULTS N4."""
     cuts = faults_of(FaultKind.PARTITION, FaultClass.PARTITION, replicas=5)
     sights = [
         sorted(4 - sum(a == node for a, _ in cut.links) for node in range(1, 6))

@@ -368,6 +368,7 @@ def test_a_replica_that_is_named_and_silent_is_named(
 def test_names_with_control_characters_are_shown_escaped(
     replica: FakeReplica, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """FAULTS X13."""
     replica.on[SetCursorRequest] = lambda _: DoneReply(0)
     assert run("cursor", "set", "a\x1b[31m\nb", "9") == 0
     said = capfd.readouterr().err.splitlines()

@@ -103,6 +103,7 @@ def test_who_waits_for_an_answer_gets_closed(
 
 
 def test_an_endpoint_that_never_answered_holds_up_no_close(leader: FakeReplica) -> None:
+    """FAULTS Z8."""
     client = logstore.connect(f"{leader.cluster.endpoint},127.0.0.1:9", timeout=60)
     client.admin.leader()
     client.close()

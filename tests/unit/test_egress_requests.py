@@ -66,6 +66,7 @@ def pieces_of(answer):
 
 
 def test_a_fetch_gives_whole_batches_within_its_bounds_and_never_above_visible(egress):
+    """FAULTS K11."""
     egress.append(8, 0, 8, 100, 8)
     egress.show(4)
     client = egress.client()

@@ -129,6 +129,7 @@ def test_more_payload_bytes_than_offsets_can_count_are_not_packed() -> None:
 
 
 def test_a_batch_above_the_replicas_limit_is_refused_before_its_bytes_are_looked_at() -> None:
+    """FAULTS X9."""
     header = read_batch_header(encoded([bytes(1000)]))
     with pytest.raises(BatchTooLarge, match="at most 1000"):
         verify_batch(b"", 0, header, batch_max_bytes=1000)

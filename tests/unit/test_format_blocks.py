@@ -98,6 +98,7 @@ def test_every_field_that_identifies_an_entry_changes_its_chain(field: str) -> N
     ids=str,
 )  # fmt: skip
 def test_a_header_that_no_entry_has_is_neither_packed_nor_read(fields: dict[str, int]) -> None:
+    """FAULTS D35: sizes above every bound, too."""
     header = replaced(DATA, **fields)
     assert header_fault(header)
     with pytest.raises(InvariantViolated):
@@ -128,7 +129,7 @@ def test_a_record_rebuilt_from_its_frame_is_byte_identical(header: EntryHeader) 
 
 
 def test_bytes_of_another_segment_cannot_verify() -> None:
-    """SAFETY S6: recycled bytes carry another segment's uuid in their CRC's seed."""
+    """SAFETY S6, FAULTS D37: recycled bytes carry another segment's uuid in their CRC's seed."""
     frame = FrameHeader(DATA, segment=2, segment_uuid=SEGMENT, log_epoch=1, commit_known=8)
     with pytest.raises(FormatError, match="CRC"):
         unpack_frame_header(frame.pack(), segment_uuid=OTHER)
@@ -168,7 +169,7 @@ def test_ids_of_another_size_are_never_packed() -> None:
 
 
 def test_records_are_searched_as_an_array_with_the_records_fields() -> None:
-    """DESIGN section 5: LSN, time and byte position are binary searches over live records."""
+    """SAFETY S2: LSN, time and byte position are binary searches over live records."""
     records = []
     for index in range(1, 50):
         header = replaced(

@@ -16,7 +16,7 @@ def raft(tmp_path):
 
 
 def test_a_replica_that_lost_what_it_had_flushed_shows_it_itself(raft):
-    """FAULTS O4: a folder put back from an older copy."""
+    """FAULTS D14, O4: a folder put back from an older copy."""
     raft.recover()
     assert raft.status()["lost_flushed"] is None
     raft.hear(2, Heartbeat(3, 9, 1, 9, 3, 1, START_CHAIN))

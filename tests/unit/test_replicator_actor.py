@@ -193,7 +193,7 @@ def test_a_silent_peer_is_tried_again_on_a_new_connection(leading):
 
 
 def test_control_messages_leave_at_once_or_never(tmp_path, monkeypatch):
-    """SAFETY M5, W8: a queued heartbeat would only be stale."""
+    """SAFETY M5, W8, FAULTS Z4: a queued heartbeat would only be stale."""
     replicator = ReplicatorStage(tmp_path, monkeypatch, is_peer_up=False)
     replicator.identify()
     replicator.tell(Send(PEER, BEAT))
@@ -207,6 +207,7 @@ def test_control_messages_leave_at_once_or_never(tmp_path, monkeypatch):
 
 
 def test_l3_a_copied_and_an_exchanged_data_folder_are_named_once(leading, caplog):
+    """FAULTS O3."""
     vote = VoteReply(1, True)
     for uuid in (OUR_UUID, OUR_UUID, PEER_UUID, b"x" * 16, b"x" * 16):
         leading.answer(vote, is_bulk=False, uuid=uuid)

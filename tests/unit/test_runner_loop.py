@@ -127,6 +127,7 @@ def fail():
 
 
 def test_every_actor_that_was_started_is_closed_whatever_fails(bell):
+    """FAULTS P23: what fails ends the process."""
     calls = []
     actors = [StubActor(calls=calls), StubActor(fail, calls=calls)]
     actors[1].on_close = fail
@@ -151,6 +152,7 @@ def test_a_stop_flag_is_set_by_a_signal_handler_call():
 
 
 def test_optimised_python_is_refused(monkeypatch):
+    """FAULTS O6."""
     monkeypatch.setattr(runner, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=1)))
     with pytest.raises(SystemExit, match="without -O"):
         refuse_optimised_python()

@@ -174,6 +174,7 @@ def test_a_name_leads_to_its_producer():
     ],
 )
 def test_open_requests_that_make_no_sense_are_refused(changes, code):
+    """SAFETY E10: of the levels of acknowledgement one is built, others are refused."""
     table = opened(name=b"named")
     assert code_of(table.decide_open(wish(**changes), 99)) is code
 

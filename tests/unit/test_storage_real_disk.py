@@ -72,7 +72,7 @@ def test_a_lock_that_another_holds_is_waited_for_and_one_that_cannot_be_had_is_n
 def test_a_failed_write_or_flush_ends_the_incarnation_whatever_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """SAFETY F5, FAULTS D24: on prepared space ENOSPC is a failed write too."""
+    """SAFETY F5, FAULTS D24, D30: on prepared space ENOSPC is a failed write too."""
     disk = RealDisk()
     handle = disk.create(str(tmp_path / "a"))
     for call in ("pwritev", "fdatasync", "fsync", "ftruncate"):

@@ -99,7 +99,7 @@ def test_a_start_may_take_longer_than_a_loop() -> None:
 
 
 def test_a_pause_of_the_supervisor_is_no_evidence_against_a_child() -> None:
-    """FAULTS: SIGSTOP of a whole replica, then SIGCONT."""
+    """FAULTS P4: SIGSTOP of a whole replica, then SIGCONT."""
     watch = LivenessWatch()
     assert watch.stalled({"raft": 9}, now_ns=0) == []
     assert watch.stalled({"raft": 9}, now_ns=60 * SECOND_NS) == []
@@ -129,6 +129,7 @@ def test_a_cpu_that_the_machine_lacks_is_refused_by_name() -> None:
 
 
 def test_a_folder_has_one_supervisor_at_a_time(tmp_path: Path) -> None:
+    """FAULTS P16."""
     with (
         sole_supervisor(tmp_path),
         pytest.raises(FolderInUse, match="stop it, or take another"),

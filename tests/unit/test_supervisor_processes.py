@@ -170,7 +170,7 @@ def test_no_orphan_survives_kill_9_of_the_supervisor(stage: Stage) -> None:
 
 
 def test_a_replica_that_keeps_dying_ends_with_status_70_and_the_reason(tmp_path: Path) -> None:
-    """SAFETY M3: more than 5 restarts in 60 s."""
+    """SAFETY M3, FAULTS P15: more than 5 restarts in 60 s."""
     (tmp_path / "writer.status").write_text("3")
     stage = Stage(tmp_path)
     try:

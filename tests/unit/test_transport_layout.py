@@ -1,4 +1,4 @@
-"""The control page: golden bytes, and everything that is no ring of ours (SAFETY M1, STYLE 19)."""
+"""The control page: golden bytes, and everything that is no ring of ours (SAFETY M1)."""
 
 from __future__ import annotations
 

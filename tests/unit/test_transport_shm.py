@@ -53,6 +53,7 @@ def test_a_region_is_zeroed_shared_and_of_the_size_asked_for(folder: Path) -> No
 
 
 def test_a_region_has_no_name_that_could_be_left_behind(folder: Path) -> None:
+    """FAULTS S5."""
     fd = create_region(4096, str(folder))
     assert list(folder.iterdir()) == []
     os.close(fd)
@@ -70,6 +71,7 @@ def test_a_region_goes_to_a_child_by_pass_fds_only() -> None:
 def test_a_tmpfs_without_room_is_an_error_at_creation_not_a_bus_error_later(
     small_tmpfs: Path,
 ) -> None:
+    """FAULTS S6."""
     with pytest.raises(RegionUnavailable, match=r"no room for 2097152 bytes: enlarge that tmpfs"):
         create_region(2 << 20, str(small_tmpfs))
     with pytest.raises(RegionUnavailable, match="lower ring_bytes"):
@@ -116,6 +118,7 @@ def test_anonymous_memory_is_zeroed() -> None:
 
 @pytest.mark.parametrize("machine", ["aarch64", "riscv64", "ppc64le", ""])
 def test_machines_without_total_store_order_are_refused(machine: str) -> None:
+    """FAULTS S3."""
     with pytest.raises(UnsupportedMachine, match="x86-64"):
         require_total_store_order(machine)
 

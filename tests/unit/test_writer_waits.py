@@ -59,6 +59,7 @@ def test_p17_a_folder_that_another_writer_still_holds_is_waited_for(
 
 
 def test_s9_without_space_for_meta_recovery_waits_for_it(tmp_path: Path) -> None:
+    """FAULTS D28."""
     disk = SimulatedDisk(capacity_bytes=SECTOR_BYTES)
     stage = WriterStage(tmp_path, disk=disk)
     stage.start()

@@ -190,7 +190,7 @@ class DiskClaims:
 
     def _check_found(self, replica: Replica, at_ns: int) -> None:
         """Recovery may find more than was ever claimed, in the page cache: it makes that durable
-        before it speaks of it (section 4)."""
+        before it speaks of it (SAFETY section 4)."""
         log = replica.log
         for index in range(max(replica.claim_index, log.start.index) + 1, log.last_index + 1):
             chain = log.chain_at(index)

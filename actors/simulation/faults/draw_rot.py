@@ -52,7 +52,7 @@ def _scattered(random: Random, scene: Scene) -> list[Fault]:
 def _aimed(random: Random, scene: Scene) -> list[Fault]:
     """The newest frames or records, both halves of an entry with others behind it, or a header;
     then a start. Now and then one more place, but none beside an entry: with the records behind it
-    gone too, an entry is a torn tail and nobody can name it (SAFETY, section 4)."""
+    gone too, an entry is a torn tail and nobody can name it (SAFETY section 4)."""
     at_ns, node = scene.moment(random), random.choice(scene.vulnerable)
     places = random.choices((*RotPlace, RotPlace.ENTRY), k=random.choice((1, 1, 2)))
     if RotPlace.ENTRY in places:

@@ -1,7 +1,7 @@
 """A fault script: what goes wrong when, as data, and how hard the ground under it is.
 
-Everything is drawn before a run (FAULTS 3.2), so a script replays and shrinks: taking a fault out
-changes no other. The world carries scripts out; `draw` makes them from a seed.
+Everything is drawn before a run (FAULTS section 3.2), so a script replays and shrinks: taking a
+fault out changes no other. The world carries scripts out; `draw` makes them from a seed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What many seeds must have met to be worth something: the must-reach list (FAULTS 3.3).
+"""What many seeds must have met to be worth something: the must-reach list
+(FAULTS section 3.3).
 
 Owns the names, how often each was met in a run, and how each is seen: an observer that is told what
 cores, recoveries and clients did and never says anything back. Must not know how it is told.
