@@ -1,5 +1,4 @@
-"""SIGTERM hands leadership over first: no election timeout passes, no append fails (SAFETY C2).
-"""
+"""SIGTERM hands leadership over first: no election timeout passes, no append fails (SAFETY C2)."""
 
 from __future__ import annotations
 

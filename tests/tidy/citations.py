@@ -154,7 +154,7 @@ def _place_of(book: str | None, number: str, home: str) -> Cited | None:
     letter, anchor = number[0], number.lower()
     if letter == "I" or (letter in ROW_LETTERS and (book or home[:-3]) == "FAULTS"):
         return Cited(ROWS, anchor)
-    if letter in RULE_LETTERS:
+    if letter in RULE_LETTERS or (book == "SAFETY" and letter != "P"):
         return Cited(RULES, anchor)
     return _promise_or_row(anchor) if letter == "P" else None
 

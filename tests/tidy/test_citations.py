@@ -44,9 +44,7 @@ def by_product() -> set[Cited]:
     return {
         each
         for path in citing_files()
-        if path.suffix == ".py"
-        and path.parts[0] in PRODUCT
-        and not str(path).startswith(SIMULATOR)
+        if path.suffix == ".py" and path.parts[0] in PRODUCT and not str(path).startswith(SIMULATOR)
         for each in cited_in(path)
     }
 
@@ -150,6 +148,7 @@ def _slug(heading: str) -> str:
         ("FAULTS P3, D1", ["FAULTS.md#d1", "FAULTS.md#p3"]),
         ("P7, FAULTS P3 (P5)", ["FAULTS.md#p3", "README.md#p5", "README.md#p7"]),
         ("FAULTS.R24 and W2", ["FAULTS.md#r24", "SAFETY.md#w2"]),
+        ("SAFETY R4", ["SAFETY.md#r4"]),
         ("F1 to F3", ["SAFETY.md#f1", "SAFETY.md#f2", "SAFETY.md#f3"]),
         ("the promise I11", ["FAULTS.md#i11"]),
         ("SAFETY sections 2 to 3", ["SAFETY.md#section-2", "SAFETY.md#section-3"]),
