@@ -96,7 +96,7 @@ def foreign_producer_row(raw: RawClient, node: int, batch: bytes, producer_id: i
     return Row(*ACK_ROW.unpack(acks.body[16:]))
 
 
-# --- batches ---
+# --- batches (FAULTS K6) ---
 
 
 def test_a_payload_or_batch_above_the_limit_is_refused_before_it_is_sent(
@@ -114,7 +114,6 @@ def test_a_payload_or_batch_above_the_limit_is_refused_before_it_is_sent(
 def test_an_oversize_batch_that_is_sent_nevertheless_is_refused_and_takes_no_sequence(
     producer: RawProducer,
 ) -> None:
-    """FAULTS K6."""
     row = refusal_of(producer, producer.encode([b"x" * BATCH_MAX], producer.next_sequence))
     assert (row.code, row.sequence) == (ErrorCode.BATCH_TOO_LARGE, 1)
 
@@ -131,7 +130,6 @@ def test_a_message_above_every_limit_ends_its_connection_only(
 def test_a_batch_without_payloads_is_refused(
     log: logstore.LogClient, producer: RawProducer
 ) -> None:
-    """FAULTS K6."""
     with log.producer() as library, pytest.raises(InvalidBatch):
         library.append_batch([])
     one = producer.encode([b""], producer.next_sequence)
@@ -142,7 +140,6 @@ def test_a_batch_without_payloads_is_refused(
 def test_zero_length_payloads_are_payloads(
     cluster: QuickCluster, raw: RawClient, producer: RawProducer
 ) -> None:
-    """FAULTS K6."""
     row = producer.wait_acknowledged(producer.append([b"", b"", b"x", b""]))
     assert row.count == 4
     for node in cluster.nodes:
