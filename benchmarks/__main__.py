@@ -1,4 +1,5 @@
-"""`python -m benchmarks saturate|compare|idle|sessions|spark`: arguments in, a result file out."""
+"""`python -m benchmarks saturate|compare|idle|sessions|spark`: arguments in, a result file out.
+`figures` makes a table and plots of what they leave."""
 
 from __future__ import annotations
 
@@ -12,11 +13,13 @@ import msgspec
 from actors.simulation.code_name import code_name
 from benchmarks.compare import compare as compare_all
 from benchmarks.environment import Document, describe_environment, require_real_file_system
+from benchmarks.figures import gather_runs, percents, table_of
 from benchmarks.idle import measure_idle
 from benchmarks.results import Result, write_result
 from benchmarks.saturate import Settings
 from benchmarks.saturate import saturate as saturate_once
 from benchmarks.session_rebuild import measure_sessions
+from logstore.cli.output import write_json
 from logstore.errors import InvalidRequest, LogStoreError
 from logstore.limits import BATCH_MAX_BYTES, BATCH_MAX_PAYLOADS, KIB
 
@@ -25,6 +28,8 @@ EXIT_USAGE = 2
 # Header and padding of a batch, and four bytes an offset.
 BATCH_OVERHEAD_BYTES = KIB
 OFFSET_BYTES = 4
+TABLE = "figures.md"
+NUMBERS = "figures.json"
 
 _folder = click.option(
     "--dir",
@@ -126,6 +131,35 @@ def spark(size_mb: int, rounds: int, folder: Path, json_path: str) -> None:
     rows = [*found.rounds, *found.loads]
     write_result(json_path, Result("spark", environment, rows, found.summary), found.samples)
     click.echo(table(found.summary))
+
+
+@benchmarks.command("figures")
+@click.argument(
+    "samples",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    nargs=-1,
+    required=True,
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    metavar="FOLDER",
+    help=f"where {TABLE}, {NUMBERS} and the plots go; those of an earlier call are written anew",
+)
+def figures(samples: tuple[Path, ...], output: Path) -> None:
+    """Make a table and plots of SAMPLES, the .jsonl files that measurements leave."""
+    from benchmarks.plots import write_plots
+
+    runs = gather_runs(samples)
+    table = table_of(runs)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / TABLE).write_text(table, encoding="utf-8")
+    document = {"percents": percents(), "runs": msgspec.to_builtins(runs)}
+    write_json(document, str(output / NUMBERS))
+    paths = write_plots(runs, str(output))
+    click.echo(table, nl=False)
+    _say(f"{output} has {TABLE}, {NUMBERS} and {len(paths)} plots")
 
 
 def _say(text: str) -> None:

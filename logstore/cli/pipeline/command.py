@@ -9,14 +9,13 @@ import click
 from logstore.cli.lazy_group import CommandTable, LazyGroup
 from logstore.errors import ConfigError
 
-NEEDED = ("pyspark", "pyarrow", "matplotlib")
+NEEDED = ("pyspark", "pyarrow")
 PIPELINES: CommandTable = {
     "archive": ("logstore.cli.pipeline.archive", "archive", "Log to lake, once or for ever."),
     "restore": ("logstore.cli.pipeline.restore", "restore", "Lake to a fresh cluster."),
     "replay": ("logstore.cli.pipeline.replay", "replay", "Lake or other log to log, each once."),
     "audit": ("logstore.cli.pipeline.audit", "audit", "Replicas, lakes and folders, compared."),
     "stats": ("logstore.cli.pipeline.stats", "stats", "Traffic by time, producer and size."),
-    "figures": ("logstore.cli.pipeline.figures", "figures", "Benchmarks' samples to plots."),
     "read": ("logstore.cli.pipeline.read", "read", "Records from a lake, a log, or across both."),
 }
 

@@ -1,4 +1,4 @@
-"""Runs of the benchmarks as plots, in SVG.
+"""Runs of measurements as plots, in SVG.
 
 Owns what they look like. The same runs give the same bytes.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from logstore.spark.figures import STEP_MS, Run, percents
+from benchmarks.figures import STEP_MS, Run, percents
 
 _SIZE_INCHES = (7.0, 4.0)
 
@@ -55,7 +55,7 @@ def _throughput_plot(runs: Sequence[Run], title: str) -> Figure:
     return figure
 
 
-def _axes(title: str, x_label: str, y_label: str) -> tuple[Figure, Any]:
+def _axes(title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
     axes = figure.add_subplot()
     axes.set(title=title, xlabel=x_label, ylabel=y_label)
