@@ -19,7 +19,7 @@ from logstore.cli.lazy_group import CommandTable, LazyGroup
 from logstore.errors import LogStoreError
 
 COMMANDS: CommandTable = {
-    "demo": ("logstore.cli.demo.command", "demo", "Real text through a log whose leader dies."),
+    "demo": ("logstore.cli.demo.demo", "demo", "Real text through a log whose leader dies."),
     "cluster": ("logstore.cli.cluster", "cluster", "Start, stop and look at a local cluster."),
     "serve": ("logstore.cli.serve", "serve", "Run one replica in the foreground."),
     "init": ("logstore.cli.operate", "init", "Form the cluster where auto_init is off."),

@@ -15,7 +15,7 @@ from random import Random
 import numpy as np
 
 import logstore
-from logstore.cli.demo.compare import Acknowledged, Delivered, Findings, compare, digests_of
+from logstore.cli.demo.outcome import Acknowledged, Delivered, Findings, compare, digests_of
 from logstore.cli.embedded import poll_until
 from tests.faults.quick_cluster import RECOVERY_TIMEOUT_S, QuickCluster
 

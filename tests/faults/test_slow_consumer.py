@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import logstore
-from logstore.cli.demo.compare import Acknowledged, Delivered, Findings, compare, digests_of
+from logstore.cli.demo.outcome import Acknowledged, Delivered, Findings, compare, digests_of
 from logstore.limits import KIB, MIB
 from tests.faults.ledger import OPTIONS
 from tests.faults.quick_cluster import QuickCluster, quick_cluster, quick_config

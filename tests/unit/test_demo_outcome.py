@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from logstore.cli.demo.compare import Acknowledged, Delivered, Findings, compare, digest, digests_of
+from logstore.cli.demo.outcome import Acknowledged, Delivered, Findings, compare, digest, digests_of
 
 BATCHES = [[b"a", b"b"], [b"", b"c\r", b"\xff" * 9], [b"d"], [b"e", b"f", b"g", b"h"]]
 

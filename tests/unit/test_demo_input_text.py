@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from logstore.cli.demo.source import (
+from logstore.cli.demo.input_text import (
     BATCH_BYTES,
     BATCH_LINES,
     LINE_BYTES_MAX,

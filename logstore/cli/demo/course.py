@@ -1,7 +1,7 @@
 """The demo's course: start, append, kill the leader, restart it, catch up, compare.
 
 Owns the order of events and how long each may take. What is appended and consumed is the workers',
-what it amounts to is `report`'s, how it is shown is the caller's.
+what came of it is `outcome`'s, how it is shown is the caller's.
 """
 
 from __future__ import annotations
@@ -14,16 +14,23 @@ from random import Random
 import msgspec
 
 import logstore
-from logstore.cli.demo import board as demo_board
-from logstore.cli.demo.board import WorkerSpec, create_board, slot_of
-from logstore.cli.demo.report import (
-    ConsumerRecord,
-    Facts,
-    ProducerRecord,
-    Report,
-    make_report,
+from logstore.cli.demo.outcome import ConsumerRecord, Facts, ProducerRecord, Report, make_report
+from logstore.cli.demo.workers import (
+    ACKNOWLEDGED,
+    CONSUME,
+    CONSUMED,
+    END_LSN,
+    OFFERED,
+    PRODUCE,
+    READY,
+    STOP,
+    Workers,
+    WorkerSpec,
+    create_board,
+    read_consumer_record,
+    read_producer_record,
+    slot_of,
 )
-from logstore.cli.demo.workers import Workers
 from logstore.cli.embedded import EmbeddedCluster, make_small_config, poll_until
 from logstore.client.clock import monotonic_ns
 from logstore.errors import LogStoreError
@@ -148,11 +155,11 @@ class _Demo:
     def _start_workers(self) -> None:
         self._stage = "opening producers and consumers"
         for node, name in zip(self._cluster.nodes, self._consumers, strict=True):
-            self._workers.start("logstore.cli.demo.consumer", self._spec(name, node))
+            self._workers.start(CONSUME, self._spec(name, node))
         for number, name in enumerate(self._producers):
-            self._workers.start("logstore.cli.demo.producer", self._spec(name, number))
+            self._workers.start(PRODUCE, self._spec(name, number))
         names = [*self._producers, *self._consumers]
-        self._wait(lambda: all(self._value(name, demo_board.READY) for name in names))
+        self._wait(lambda: all(self._value(name, READY) for name in names))
 
     def _append_until(self, elapsed_ns: int, stage: str) -> None:
         """Let the producers append until so much time has passed since the beginning."""
@@ -169,19 +176,14 @@ class _Demo:
 
         def are_all_in_flight() -> bool:
             for name in self._producers:
-                offered[name] = self._value(name, demo_board.OFFERED)
-            return all(
-                offered[name] > self._value(name, demo_board.ACKNOWLEDGED)
-                for name in self._producers
-            )
+                offered[name] = self._value(name, OFFERED)
+            return all(offered[name] > self._value(name, ACKNOWLEDGED) for name in self._producers)
 
         if self._settings.has_lines:
             self._wait(are_all_in_flight, look_ms=1)
         self._killed_ns = monotonic_ns()
         self._cluster.kill(leader)
-        left = [
-            count - self._value(name, demo_board.ACKNOWLEDGED) for name, count in offered.items()
-        ]
+        left = [count - self._value(name, ACKNOWLEDGED) for name, count in offered.items()]
         return sum(max(0, count) for count in left)
 
     def _restart(self, node: int) -> None:
@@ -196,12 +198,12 @@ class _Demo:
         """Stop the producers, let the consumers catch up; whether all chains are equal."""
         self._stage = "waiting for the last acknowledgements"
         slots = self._board.slots
-        slots[slot_of(self._board, demo_board.STOP)] = 1
+        slots[slot_of(self._board, STOP)] = 1
         self._wait(lambda: self._workers.are_done(self._producers))
         last_lsn = max(record.last_lsn for record in self._producer_records())
         # What stands behind the last acknowledged payload, if anything does, is to be seen, too.
         shown = (self._cluster.visible_lsn(node) for node in self._cluster.nodes)
-        slots[slot_of(self._board, demo_board.END_LSN)] = max(last_lsn, *shown) + 1
+        slots[slot_of(self._board, END_LSN)] = max(last_lsn, *shown) + 1
         self._stage = "replica and consumers catch up"
         self._wait(lambda: self._restart_ns > 0)
         self._wait(lambda: self._workers.are_done(self._consumers))
@@ -240,10 +242,8 @@ class _Demo:
             Progress(
                 stage=self._stage,
                 done=min(1.0, elapsed_ns / 1e9 / self._settings.seconds),
-                acknowledged=sum(
-                    self._value(name, demo_board.ACKNOWLEDGED) for name in self._producers
-                ),
-                consumed=[self._value(name, demo_board.CONSUMED) for name in self._consumers],
+                acknowledged=sum(self._value(name, ACKNOWLEDGED) for name in self._producers),
+                consumed=[self._value(name, CONSUMED) for name in self._consumers],
             )
         )
 
@@ -264,10 +264,10 @@ class _Demo:
         return self._board.slots[slot_of(self._board, name, fact)]
 
     def _producer_records(self) -> list[ProducerRecord]:
-        return [ProducerRecord(self._folder, name) for name in self._producers]
+        return [read_producer_record(self._folder, name) for name in self._producers]
 
     def _consumer_records(self) -> list[ConsumerRecord]:
-        return [ConsumerRecord(self._folder, name) for name in self._consumers]
+        return [read_consumer_record(self._folder, name) for name in self._consumers]
 
 
 def _disk_bytes(counters: dict[str, int]) -> int:

@@ -1,26 +1,26 @@
-"""`logstore demo`: arguments in, progress and a table out."""
+"""`logstore demo`: arguments in, progress and a table out.
+
+Owns the words in which the outcome is told.
+"""
 
 from __future__ import annotations
 
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
+from rich.table import Table
 
-from logstore.cli.demo.report import (
-    Report,
-    complaints,
-    explain_p99,
-    render_table,
-    verdict,
-)
-from logstore.cli.demo.run import DemoSettings, Progress, run_demo
-from logstore.cli.demo.source import check_files, standard_library
+from logstore.cli.demo.course import DemoSettings, Progress, run_demo
+from logstore.cli.demo.input_text import check_files, standard_library
+from logstore.cli.demo.outcome import Findings, Report, complaints
 from logstore.cli.exit_status import ExitStatus, exit_status_of
 from logstore.cli.options import json_option
 from logstore.cli.output import STDOUT, Terminal, say, write_json
@@ -112,6 +112,79 @@ def _print(report: Report, json_path: str | None) -> None:
         write_json(report, json_path)
     if json_path != STDOUT:
         Terminal().print(render_table(report))
+
+
+def render_table(report: Report) -> Table:
+    """The figures in words, with their units."""
+    table = Table(title="logstore demo", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for name, (words, form) in _ROWS.items():
+        value = getattr(report, name)
+        style = ("red" if value else "green") if name in Findings.__struct_fields__ else None
+        table.add_row(words, "did not happen" if value is None else form(value), style=style)
+    return table
+
+
+def explain_p99(report: Report) -> str:
+    """Why the slowest hundredth of the appends took as long as it did."""
+    over, p99 = report.appends_over_failover_percent, _ms(report.p99_ms)
+    window = (
+        "each producer keeps its window full, so that an append waits for those before it, while "
+        "all replicas, producers and consumers share the processors of this machine"
+    )
+    if over < 1:
+        return f"p99 is {p99} because {window}"
+    return (
+        f"p99 is {p99} because {over:.1f} % of the appends were on their way while nobody led; "
+        f"without them it is {_ms(report.p99_without_failover_ms)}, because {window}"
+    )
+
+
+def verdict(report: Report, wrong: Sequence[str]) -> str:
+    """The last line: passed or failed, and what that means."""
+    if wrong:
+        return f"failed: {len(wrong)} of the promises did not hold, see above"
+    return (
+        f"passed: {report.payloads_acknowledged:,} payloads were acknowledged, and every consumer "
+        "got each of them once, in order, across the death of the leader"
+    )
+
+
+def _number(value: int) -> str:
+    return f"{value:,}"
+
+
+def _numbers(values: Sequence[int]) -> str:
+    return ", ".join(f"{value:,}" for value in values)
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 10 else f"{value:.1f} ms"
+
+
+# Each figure that people are shown, its words, and how its value is written.
+_ROWS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "replicas": ("replicas", _number),
+    "processes": ("processes of the replicas", _number),
+    "payloads_acknowledged": ("acknowledged", lambda value: f"{value:,} payloads"),
+    "payloads_consumed": ("consumed, from each replica", _numbers),
+    "lost": ("lost", _number),
+    "duplicated": ("duplicated", _number),
+    "gaps": ("gaps", _number),
+    "torn_batches": ("torn batches", _number),
+    "order_violations": ("order violations", _number),
+    "chains_equal": ("checksums equal on all replicas", lambda value: "yes" if value else "no"),
+    "in_flight_at_kill": ("in flight when the leader died", lambda value: f"{value:,} payloads"),
+    "failover_ms": ("failover", _ms),
+    "restart_ms": ("restart of the killed replica", _ms),
+    "payloads_per_s": ("throughput", lambda value: f"{value:,.0f} payloads/s"),
+    "mb_per_s": ("throughput", lambda value: f"{value:,.1f} MB/s"),
+    "p50_ms": ("append to acknowledgement, median", _ms),
+    "p99_ms": ("append to acknowledgement, p99", _ms),
+    "p99_without_failover_ms": ("p99 without the failover", _ms),
+    "disk_bytes_per_payload_byte": ("written to disk per payload byte", lambda x: f"{x:.2f} bytes"),
+}
 
 
 def _exit_on_signal(number: int, _: FrameType | None) -> None:

@@ -8,20 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from logstore.cli.demo.board import result_path
-from logstore.cli.demo.compare import digests_of
-from logstore.cli.demo.report import (
-    _ROWS,
-    ConsumerRecord,
-    Facts,
-    ProducerRecord,
-    Report,
-    complaints,
-    explain_p99,
-    make_report,
-    render_table,
-    verdict,
-)
+from logstore.cli.demo.demo import _ROWS, explain_p99, render_table, verdict
+from logstore.cli.demo.outcome import Facts, Report, complaints, digests_of, make_report
+from logstore.cli.demo.workers import read_consumer_record, read_producer_record, result_path
 
 MS = 1_000_000
 FACTS = Facts(
@@ -61,8 +50,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def report_of(folder: Path, facts: Facts = FACTS) -> Report:
-    producers = [ProducerRecord(folder, "producer-0")]
-    return make_report(facts, producers, [ConsumerRecord(folder, "consumer-1")])
+    producers = [read_producer_record(folder, "producer-0")]
+    return make_report(facts, producers, [read_consumer_record(folder, "consumer-1")])
 
 
 def test_figures_follow_from_the_rows(folder: Path) -> None:
@@ -111,7 +100,7 @@ def test_whatever_is_wrong_is_said(folder: Path, change: dict[str, object], word
 
 def test_a_digest_without_an_outcome_is_no_acknowledgement(folder: Path) -> None:
     write(folder, "producer-0", [(1, 2, 20, 100 * MS, 110 * MS)], PAYLOADS)
-    assert len(ProducerRecord(folder, "producer-0").told.digests) == 2
+    assert len(read_producer_record(folder, "producer-0").told.digests) == 2
 
 
 def test_the_json_has_the_promised_keys_and_the_table_a_row_for_each(folder: Path) -> None:
