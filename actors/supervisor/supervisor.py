@@ -2,7 +2,7 @@
 
 One thread, one poll over pidfds, signals, raft's bell and the metrics sockets; it wakes once a
 second to sample and otherwise only when something happens. Decisions are `restarts`' and
-`liveness`', acts are `replica`'s; the phase is the only state that says what is going on.
+`liveness`', acts are `running_replica`'s; the phase is the only state that says what is going on.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from actors.child import EXIT_REFUSED
 from actors.supervisor.child_process import describe_status
 from actors.supervisor.http_listener import HttpListener
 from actors.supervisor.liveness import LivenessWatch
-from actors.supervisor.replica import Replica
 from actors.supervisor.restarts import EXIT_CRASH_LOOP, VITAL, RestartPolicy
+from actors.supervisor.running_replica import RunningReplica
 from actors.supervisor.sampler import SAMPLE_NS, ProcessSampler
 from actors.supervisor.signals import StopSignals
 from logstore.config import Config
@@ -71,7 +71,7 @@ class Supervisor:
         self._policy = RestartPolicy(random)
         # Unlike any incarnation of a supervisor before us, and the same in every file of ours.
         self._incarnation = random.getrandbits(48) + 1
-        self._replica: Replica | None = None
+        self._replica: RunningReplica | None = None
         self._phase = Phase.WAITING
         self._exit_status: int | None = None
         self._restart_ns = 0
@@ -139,7 +139,7 @@ class Supervisor:
         if now_ns >= self._sample_ns:
             self._on_sample(now_ns)
 
-    def _on_death(self, replica: Replica, process: str, now_ns: int) -> None:
+    def _on_death(self, replica: RunningReplica, process: str, now_ns: int) -> None:
         lived_ns = now_ns - replica.children[process].started_ns
         status = replica.reap(process)
         self._liveness.forget(process)
@@ -155,7 +155,9 @@ class Supervisor:
                 process, now_ns=now_ns, lived_ns=lived_ns
             )
 
-    def _on_vital_death(self, replica: Replica, reason: str, status: int, now_ns: int) -> None:
+    def _on_vital_death(
+        self, replica: RunningReplica, reason: str, status: int, now_ns: int
+    ) -> None:
         """The incarnation ends; whether another begins is decided here, when is the policy's."""
         if self._phase is Phase.HANDING_OVER:
             _log.warning("%s during the stop", reason)
@@ -173,7 +175,7 @@ class Supervisor:
             self._restart_ns = restart_ns
         self._kill(replica)
 
-    def _on_progress(self, replica: Replica, now_ns: int) -> None:
+    def _on_progress(self, replica: RunningReplica, now_ns: int) -> None:
         """Move the phase on where what it waited for has come, and start children that are due."""
         replica.flush()
         is_stop_ready = replica.is_stop_ready()
@@ -249,7 +251,7 @@ class Supervisor:
             RegionUnavailable: too little shared memory; nothing was started.
         """
         self._incarnation += 1
-        replica = Replica(
+        replica = RunningReplica(
             self._config,
             self._node,
             str(self._folder),
@@ -266,17 +268,17 @@ class Supervisor:
         replica.spawn_all(now_ns=now_ns)
         self._phase = Phase.RUNNING
 
-    def _terminate(self, replica: Replica, now_ns: int) -> None:
+    def _terminate(self, replica: RunningReplica, now_ns: int) -> None:
         self._phase = Phase.TERMINATING
         self._deadline_ns = now_ns + TERMINATE_NS
         replica.terminate_all()
 
-    def _kill(self, replica: Replica) -> None:
+    def _kill(self, replica: RunningReplica) -> None:
         self._phase = Phase.KILLING
         self._child_restarts.clear()
         replica.kill_all()
 
-    def _end_incarnation(self, replica: Replica) -> None:
+    def _end_incarnation(self, replica: RunningReplica) -> None:
         self._sampler = None  # it has the station, and with it the shared memory
         replica.close()
         self._replica = None
@@ -296,7 +298,7 @@ class Supervisor:
             replica.reap(process)
         replica.close()
 
-    def _store_restarts(self, replica: Replica) -> None:
+    def _store_restarts(self, replica: RunningReplica) -> None:
         slots = replica.station.slots
         slots[topology.Counter.REPLICA_RESTARTS] = self._replica_restart_count
         slots[topology.Counter.CHILD_RESTARTS] = self._child_restart_count

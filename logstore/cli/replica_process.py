@@ -50,7 +50,7 @@ def start_replica(
             the main thread then.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "logstore.cli.replica", "--config", str(config_path)]
+    command = [sys.executable, "-m", "logstore.cli.detached_replica", "--config", str(config_path)]
     command += ["--node", str(node), "--dir", str(folder)]
     if dies_with_us:
         command += ["--parent", str(os.getpid())]

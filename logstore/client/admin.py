@@ -20,7 +20,7 @@ from logstore.client.importing import Importer, Window
 from logstore.client.link import Context, Waiter
 from logstore.client.reader import RangeReader
 from logstore.client.refusal import TRANSIENT
-from logstore.client.replica import PAUSE_MS, ReplicaReader, replica_wait_ms
+from logstore.client.replica_reader import PAUSE_MS, ReplicaReader, replica_wait_ms
 from logstore.client.requests import Port, Survey
 from logstore.client.routing import Routing
 from logstore.client.session_admin import SessionAdmin, SessionInfo

@@ -17,7 +17,7 @@ import msgspec
 from logstore.client.clock import milliseconds_until, monotonic_ns, seconds_from_now
 from logstore.client.link import TAIL_QUEUE_MAX_MESSAGES, Context, Feed, Frame, Waiter
 from logstore.client.records import Record, RecordBatch, batches_of
-from logstore.client.replica import ANSWER_TIMEOUT_S, ReplicaReader, replica_wait_ms
+from logstore.client.replica_reader import ANSWER_TIMEOUT_S, ReplicaReader, replica_wait_ms
 from logstore.client.requests import NO_CLUSTER
 from logstore.client.routing import Routing
 from logstore.client.turn import Turn

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from logstore.client.link import Context, Frame
 from logstore.client.records import RawBatch, RecordBatch, batches_of, raw_batches_of
-from logstore.client.replica import ReplicaReader, replica_wait_ms
+from logstore.client.replica_reader import ReplicaReader, replica_wait_ms
 from logstore.client.routing import Routing
 from logstore.client.turn import Turn
 from logstore.errors import FormatError, InvalidRequest, OutOfRange

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from logstore.client.replica import ReplicaReader
+from logstore.client.replica_reader import ReplicaReader
 from logstore.errors import FormatError, InvalidRequest
 from logstore.format.client_messages import SPAN, SpansReply, SpansRequest
 from logstore.limits import POSITION_MAX

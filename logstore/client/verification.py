@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from logstore.client.link import Context
-from logstore.client.replica import ReplicaReader
+from logstore.client.replica_reader import ReplicaReader
 from logstore.client.routing import Routing
 from logstore.errors import CorruptData, LogStoreError
 from logstore.format.client_messages import VerifyReply, VerifyRequest

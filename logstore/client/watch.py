@@ -8,7 +8,7 @@ from __future__ import annotations
 from logstore.client.admin import Watermarks
 from logstore.client.clock import seconds_from_now
 from logstore.client.link import Context
-from logstore.client.replica import ReplicaReader
+from logstore.client.replica_reader import ReplicaReader
 from logstore.client.routing import Routing
 from logstore.client.turn import Turn
 from logstore.errors import NotReady, Unreachable

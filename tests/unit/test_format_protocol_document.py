@@ -21,7 +21,7 @@ from logstore.client import (
     leader,
     producer,
     producer_loop,
-    replica,
+    replica_reader,
     requests,
     routing,
 )
@@ -103,7 +103,7 @@ FIGURES = {
         (producer.ProducerOptions().delivery_timeout_s, 30.0),
     ),
     "is_linearizable at least 5 s, then NO_QUORUM | 3 s a replica, a range 10 s; in all 10 s": (
-        (egress.READ_INDEX_WAIT_NS, 5_000_000_000), (replica.ANSWER_TIMEOUT_S, 3.0),
+        (egress.READ_INDEX_WAIT_NS, 5_000_000_000), (replica_reader.ANSWER_TIMEOUT_S, 3.0),
     ),
     "| the tail | a Tip every second | 3.5 s of silence |": (
         (tail.TIP_EVERY_NS, 1_000_000_000), (consumer.SILENCE_S, 3.5),

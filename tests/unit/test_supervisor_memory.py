@@ -16,7 +16,7 @@ import pytest
 from actors import single
 from actors.supervisor import regions as regions_module
 from actors.supervisor.regions import ReplicaRegions, shared_memory_bytes
-from actors.supervisor.replica import Replica
+from actors.supervisor.running_replica import RunningReplica
 from actors.supervisor.sampler import ProcessSampler
 from logstore.cli.exit_status import ExitStatus
 from logstore.config import parse_config
@@ -48,7 +48,7 @@ def test_a_replica_that_is_closed_gives_back_all_that_its_supervisor_has_mapped(
 ) -> None:
     """While somebody still has the object, as the supervisor's loop does."""
     before, opened = mapped_bytes(), descriptors()
-    replica = Replica(CONFIGURED, NODE, str(tmp_path), incarnation=1, child_command=())
+    replica = RunningReplica(CONFIGURED, NODE, str(tmp_path), incarnation=1, child_command=())
     sampler: ProcessSampler | None = ProcessSampler(replica.station)
     assert mapped_bytes() - before > 16 * MIB
     assert sampler is not None

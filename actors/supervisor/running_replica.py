@@ -19,7 +19,7 @@ from logstore.config import Config, render_config
 from logstore.model import NodeId
 
 
-class Replica:
+class RunningReplica:
     """The children of `node` under one incarnation number."""
 
     def __init__(

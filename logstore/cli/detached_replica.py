@@ -18,7 +18,7 @@ from logstore.errors import LogStoreError
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="logstore.cli.replica", description=__doc__)
+    parser = argparse.ArgumentParser(prog="logstore.cli.detached_replica", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="the TOML file")
     parser.add_argument("--node", type=int, required=True, help="the node id to run")
     parser.add_argument("--dir", type=Path, required=True, help="its data folder")
