@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from logstore.client.admin import Admin, Watermarks
     from logstore.client.client import LogClient, connect
     from logstore.client.consumer import AtTime, Consumer
-    from logstore.client.cursors import Cursor
+    from logstore.client.cursor_admin import Cursor
     from logstore.client.digest import BatchDigest
     from logstore.client.endpoint import Endpoint
     from logstore.client.future import AppendFuture, LsnRange
@@ -36,7 +36,7 @@ _HOME = {
     "LsnRange": "logstore.client.future",
     "Consumer": "logstore.client.consumer",
     "AtTime": "logstore.client.consumer",
-    "Cursor": "logstore.client.cursors",
+    "Cursor": "logstore.client.cursor_admin",
     "RangeReader": "logstore.client.reader",
     "Record": "logstore.client.records",
     "RecordBatch": "logstore.client.records",

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from actors import topology
+from actors.egress.fetch_port import ANSWERS_QUEUED_MAX, Requests
 from actors.egress.reads import Bounds
-from actors.egress.requests import ANSWERS_QUEUED_MAX, Requests
 from actors.egress.tail import Tail
 from actors.guard import ConnectionGuard, CounterSlots, Guarded
 from actors.messages import Identity, RotReported, Watching

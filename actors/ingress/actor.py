@@ -17,9 +17,9 @@ from actors.ingress.bulk import PeerBulk
 from actors.ingress.control import ControlPort
 from actors.ingress.facts import Facts
 from actors.ingress.peers import PeerControl, Peers
-from actors.ingress.ports import Ports, guard_of, open_ports
+from actors.ingress.pending_requests import Requests
 from actors.ingress.proposals import Proposals
-from actors.ingress.requests import Requests
+from actors.ingress.sockets_and_rings import Ports, guard_of, open_ports
 from actors.messages import Identity, InitAnswered, StatusReported
 from actors.station import DRAIN_MAX, Station
 from logstore.raft import effects

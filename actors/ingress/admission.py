@@ -19,10 +19,10 @@ from actors.host import Clock
 from actors.ingress.acks import AckFeed
 from actors.ingress.expiry import Expiry
 from actors.ingress.groups import Group
-from actors.ingress.ports import Log, ToRaft
 from actors.ingress.proposals import Proposals
 from actors.ingress.rebuild import Rebuild
 from actors.ingress.snapshots import Snapshots
+from actors.ingress.sockets_and_rings import Log, ToRaft
 from actors.messages import RotReported
 from actors.topology import Counter
 from logstore import limits

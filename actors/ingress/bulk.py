@@ -14,7 +14,7 @@ import msgspec
 from crc32c import crc32c
 
 from actors.ingress.peers import Peers
-from actors.ingress.ports import ToRaft
+from actors.ingress.sockets_and_rings import ToRaft
 from actors.topology import Counter
 from logstore.errors import FormatError
 from logstore.format.message import Envelope

@@ -1,7 +1,7 @@
 """The control port: sessions, cursors, metadata, status, transfer, bootstrap (SAFETY E8, E9).
 
-Owns what each request means. Answers at once what it can; the rest waits in `requests` for raft's
-answer or for the commit of its entry.
+Owns what each request means. Answers at once what it can; the rest waits in `pending_requests` for
+raft's answer or for the commit of its entry.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.ingress.admission import Admission
-from actors.ingress.cursors import CursorRequests
+from actors.ingress.cursor_requests import CursorRequests
 from actors.ingress.documents import metadata_document, status_document
 from actors.ingress.facts import ZERO_ID, Facts
 from actors.ingress.groups import Group
-from actors.ingress.lookups import SessionLookups, state_reply
-from actors.ingress.ports import ToRaft
-from actors.ingress.requests import Caller, Requests
-from actors.ingress.sessions import SessionRequests
+from actors.ingress.pending_requests import Caller, Requests
+from actors.ingress.session_lookups import SessionLookups, state_reply
+from actors.ingress.session_requests import SessionRequests
+from actors.ingress.sockets_and_rings import ToRaft
 from actors.messages import InitAnswered, InitRequested, StatusReported, StatusRequested
 from actors.topology import Counter, counter_of
 from logstore.config import Config

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from actors.ingress.facts import ZERO_ID, Facts
-from actors.ingress.ports import ToRaft
+from actors.ingress.sockets_and_rings import ToRaft
 from actors.messages import InitReceived
 from actors.topology import Counter, counter_of
 from logstore.errors import FormatError

@@ -18,7 +18,7 @@ from crc32c import crc32c
 
 from actors.host import Clock
 from actors.ingress.groups import Group, Origin
-from actors.ingress.ports import ToRaft
+from actors.ingress.sockets_and_rings import ToRaft
 from logstore.errors import InvariantViolated
 from logstore.limits import POSITION_MAX
 from logstore.model import NO_TERM, EntryKind, Index, Lsn, Term

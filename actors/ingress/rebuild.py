@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.host import Clock
-from actors.ingress.ports import Log
+from actors.ingress.sockets_and_rings import Log
 from actors.topology import Counter
 from logstore.errors import CorruptData, InvariantViolated
 from logstore.format.entry import EntryHeader

@@ -14,7 +14,7 @@ import msgspec
 from logstore.client.clock import milliseconds_until, seconds_from_now
 from logstore.client.commits import SessionCommits, look_up
 from logstore.client.consumer import AtTime
-from logstore.client.cursors import Cursor, Cursors, deletion_of
+from logstore.client.cursor_admin import Cursor, Cursors, deletion_of
 from logstore.client.endpoint import Endpoint
 from logstore.client.importing import Importer, Window
 from logstore.client.link import Context, Waiter

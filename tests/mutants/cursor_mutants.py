@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, mutant
 
-CURSORS = "actors.ingress.cursors:CursorRequests"
+CURSORS = "actors.ingress.cursor_requests:CursorRequests"
 FOLD = "logstore.session.fold"
 TABLE = "logstore.session.cursors:CursorTable"
 

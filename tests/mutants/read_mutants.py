@@ -8,7 +8,7 @@ COMMIT = "logstore.raft.commit"
 READER = "logstore.storage.log_reader"
 READS = "actors.egress.reads"
 READ_INDEX = "logstore.raft.read_index"
-REQUESTS = "actors.egress.requests"
+REQUESTS = "actors.egress.fetch_port"
 TAIL = "actors.egress.tail:Tail"
 LOG_WORK = "actors.writer.log_work:LogWork"
 
@@ -184,7 +184,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "spans-above-the-visible-lsn",
         "SAFETY V7",
-        "actors.egress.spans:read_spans",
+        "actors.egress.spans_from_records:read_spans",
         "last_lsn = Lsn(min(request.last_lsn, bounds.visible_lsn))",
         "last_lsn = request.last_lsn",
         "spans are told of the entry behind what is visible, too",

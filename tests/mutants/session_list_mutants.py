@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, mutant
 
-SESSIONS = "actors.ingress.sessions:SessionRequests"
+SESSIONS = "actors.ingress.session_requests:SessionRequests"
 
 MUTANTS: tuple[Mutant, ...] = (
     mutant(

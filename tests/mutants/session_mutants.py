@@ -8,7 +8,7 @@ ADMISSION = "actors.ingress.admission:Admission"
 APPENDS = "actors.ingress.appends:Appends"
 CONTROL = "actors.ingress.control"
 IMPORTS = "actors.ingress.imports:Imports"
-LOOKUPS = "actors.ingress.lookups:SessionLookups"
+LOOKUPS = "actors.ingress.session_lookups:SessionLookups"
 PROPOSALS = "actors.ingress.proposals:Proposals"
 RAFT_ADMISSION = "logstore.raft.admission:Admission"
 ROLE = "logstore.raft.role"
@@ -231,7 +231,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "session-state-calls-all-committed",
         "SAFETY E9",
-        "actors.ingress.lookups:state_reply",
+        "actors.ingress.session_lookups:state_reply",
         "if row.is_committed(commit)",
         "if row.first_lsn",
         "a producer that asks is told that its batches in flight are committed",

@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from actors import messages, topology
 from actors.ingress import IngressActor
-from actors.ingress.ports import Ports
+from actors.ingress.sockets_and_rings import Ports
 from actors.messages import Identity
 from actors.station import Inbox, Outbox
 from logstore.config import parse_config

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from actors.egress import requests as egress
-from actors.egress import spans, tail
-from actors.ingress import ports
+from actors.egress import fetch_port as egress
+from actors.egress import spans_from_records, tail
+from actors.ingress import sockets_and_rings
 from actors.topology import Counter
 from logstore import limits
 from logstore.client import (
@@ -116,7 +116,7 @@ FIGURES = {
         (zmq_link.HIGH_WATER_MARK, 256), (egress.ANSWERS_QUEUED_MAX, 16),
     ),
     "a subscriber that leaves 1,024 messages unread (tail: 256)": (
-        (ports.ACKS_HIGH_WATER_MARK, 1_024),
+        (sockets_and_rings.ACKS_HIGH_WATER_MARK, 1_024),
     ),
     "at base + 0, 4 or 5 has at most 4,096 bytes, one at base + 2 or 3 64": (
         (limits.CONTROL_MESSAGE_MAX_BYTES, 4_096), (limits.SUBSCRIPTION_MAX_BYTES, 64),
@@ -130,7 +130,7 @@ FIGURES = {
     "so does the 65th request that waits": ((egress.WAITING_PER_CLIENT_MAX, 64),),
     "beyond those a replica takes (4,096 a process": ((limits.CONNECTIONS_MAX, 4_096),),
     "`wait_ms` down to 60,000": ((limits.FETCH_WAIT_MAX_MS, 60_000),),
-    "`limit` of\nSpans down to 64": ((spans.SPANS_MAX, 64),),
+    "`limit` of\nSpans down to 64": ((spans_from_records.SPANS_MAX, 64),),
 }  # fmt: skip
 
 

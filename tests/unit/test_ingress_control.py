@@ -193,7 +193,7 @@ def test_an_answer_to_another_cluster_that_somebody_hands_on_here_is_not_answere
 
 
 def test_pending_requests_are_bounded_in_number_and_time(stage, monkeypatch):
-    monkeypatch.setattr("actors.ingress.requests.REQUESTS_PENDING_MAX", 2)
+    monkeypatch.setattr("actors.ingress.pending_requests.REQUESTS_PENDING_MAX", 2)
     client = stage.client()
     for _ in range(3):
         client.ask(StatusRequest())

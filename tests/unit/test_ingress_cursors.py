@@ -297,7 +297,7 @@ def test_a_change_that_was_answered_by_its_timeout_is_not_begun_any_more(stage):
 
 
 def test_too_many_waiting_requests_are_refused(stage, monkeypatch):
-    monkeypatch.setattr("actors.ingress.requests.REQUESTS_PENDING_MAX", 1)
+    monkeypatch.setattr("actors.ingress.pending_requests.REQUESTS_PENDING_MAX", 1)
     stage.client().ask(CursorsRequest())
     for request in (CursorsRequest(), set_request()):
         client = stage.client()

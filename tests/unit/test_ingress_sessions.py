@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.ingress.sessions import page_of
+from actors.ingress.session_requests import page_of
 from actors.messages import READS_OF_INGRESS
 from logstore import limits
 from logstore.errors import ErrorCode

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from actors.egress import actor as egress
-from actors.egress import requests as fetches
+from actors.egress import fetch_port as fetches
 from actors.egress.actor import EgressActor
 from actors.ingress.actor import IngressActor
 from actors.raft import RaftActor, routes

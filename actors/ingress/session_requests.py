@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from actors.ingress.admission import Admission
 from actors.ingress.groups import Group
-from actors.ingress.ports import ToRaft
-from actors.ingress.requests import Caller, Requests
+from actors.ingress.pending_requests import Caller, Requests
+from actors.ingress.sockets_and_rings import ToRaft
 from actors.messages import READS_OF_INGRESS
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actors.egress.requests import (
+from actors.egress.fetch_port import (
     ANSWERS_QUEUED_MAX,
     SERVED_MAX,
     WAITING_MAX,

@@ -14,7 +14,7 @@ import msgspec
 
 from actors.egress.credit import AnswerCredit
 from actors.egress.reads import Bounds, DamagedEntry, read_pieces, verify_slice
-from actors.egress.spans import read_spans
+from actors.egress.spans_from_records import read_spans
 from actors.messages import Identity
 from actors.topology import Counter, counter_of
 from logstore.errors import CorruptData, ErrorCode

@@ -12,8 +12,8 @@ from collections import OrderedDict
 import msgspec
 
 from actors.ingress.admission import Admission
-from actors.ingress.ports import ToRaft
-from actors.ingress.requests import Caller, Requests
+from actors.ingress.pending_requests import Caller, Requests
+from actors.ingress.sockets_and_rings import ToRaft
 from actors.messages import READS_OF_INGRESS
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ACK_ROW, SessionLookupRequest, SessionStateReply

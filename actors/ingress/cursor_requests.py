@@ -18,8 +18,8 @@ import msgspec
 
 from actors.ingress.admission import Admission
 from actors.ingress.groups import Group
-from actors.ingress.ports import ToRaft
-from actors.ingress.requests import APPENDS_COME_FIRST, Caller, Requests
+from actors.ingress.pending_requests import APPENDS_COME_FIRST, Caller, Requests
+from actors.ingress.sockets_and_rings import ToRaft
 from actors.messages import READS_OF_INGRESS
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
