@@ -32,7 +32,7 @@ from actors.raft.birth import Birth
 from actors.raft.log_files import FileLogView
 from actors.raft.ring_ledger import RingLedger
 from actors.raft.routes import Routes
-from actors.raft.status import FaultyLsns, status_document
+from actors.raft.status_document import FaultyLsns, status_document
 from actors.station import Inbox, Station
 from actors.topology import Counter
 from logstore.config import limits_digest
@@ -60,7 +60,7 @@ from logstore.raft.events import (
     TransferRequested,
 )
 from logstore.raft.log_view import LogView, Position, RecoveredLog
-from logstore.raft.settings import RaftConfig
+from logstore.raft.raft_config import RaftConfig
 from logstore.storage.log_reader import LogReader
 
 # The orderly stop's own transfer; operators' requests are numbered from 1 by ingress.

@@ -57,7 +57,7 @@ from logstore.raft.events import (
     TransferRequested,
 )
 from logstore.raft.log_view import LogView, RecoveredLog
-from logstore.raft.settings import RaftConfig
+from logstore.raft.raft_config import RaftConfig
 from logstore.raft.state import Lost, State
 
 

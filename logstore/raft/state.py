@@ -19,10 +19,10 @@ from logstore.raft.effects import Answer, Effect, LeaderChanged, Log, Send, Sett
 from logstore.raft.events import AppendReceived
 from logstore.raft.faulty import FaultyEntries
 from logstore.raft.log_view import EntryLog, LogView, RecoveredLog
-from logstore.raft.meta import Meta
 from logstore.raft.persist import PersistQueue
 from logstore.raft.progress import Progress
-from logstore.raft.settings import RaftConfig
+from logstore.raft.raft_config import RaftConfig
+from logstore.raft.term_and_vote import TermAndVote
 
 NO_LSN = Lsn(0)
 
@@ -128,7 +128,7 @@ class State:
         persisted = self.log.last_index if recovered.faulty else recovered.persisted
         self.persists = PersistQueue(min(persisted, self.log.last_index))
         self.faulty = FaultyEntries(recovered.faulty)
-        self.meta = Meta(recovered.term, recovered.vote)
+        self.meta = TermAndVote(recovered.term, recovered.vote)
         self.commit = max(min(recovered.commit_floor, self.log.last_index), self.log.start.index)
         self.verified = self.commit
         self.role = Role.FOLLOWER

@@ -31,7 +31,7 @@ from logstore.format.peer_messages import (
 from logstore.limits import DESCRIPTORS_KEPT, GROUP_MAX_BYTES
 from logstore.model import NO_INDEX, NO_TERM, Index, NodeId, Term
 from logstore.raft.effects import Describe, Lead, Rewind, StopLeading
-from logstore.raft.settings import StreamMode
+from logstore.raft.raft_config import StreamMode
 
 NEVER_NS = 1 << 62
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from logstore.raft.settings import StreamMode
+from logstore.raft.raft_config import StreamMode
 
 REPLICAS = 3
 

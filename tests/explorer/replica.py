@@ -47,7 +47,7 @@ from logstore.raft.events import (
     Tick,
 )
 from logstore.raft.log_view import Position, RecoveredLog
-from logstore.raft.settings import RaftConfig
+from logstore.raft.raft_config import RaftConfig
 from logstore.raft.stream import FollowerStream, SendFromRing
 from tests.explorer.bound import Bound
 from tests.explorer.events import (

@@ -6,7 +6,7 @@ from tests.mutants.mutant import Constant, Edit, Mutant, mutant
 
 CORE = "logstore.raft.core"
 ELECTION = "logstore.raft.election"
-META = "logstore.raft.meta:Meta"
+META = "logstore.raft.term_and_vote:TermAndVote"
 ROLE = "logstore.raft.role"
 STATE = "logstore.raft.state:State"
 TRANSFER = "logstore.raft.transfer"
@@ -74,7 +74,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if append.term > state.meta.durable_term:",
         "if append.term < state.term:",
         "appends of a new term reach the writer while META is being written",
-        unreachable="the answers are withheld until the term is durable (Meta.withhold), and"
+        unreachable="the answers are withheld until the term is durable (TermAndVote.withhold), and"
         " recovery raises META's term to the last entry's; what was truncated before a crash was"
         " of a leader that a majority had already left",
     ),

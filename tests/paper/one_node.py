@@ -37,7 +37,7 @@ from logstore.raft.events import (
     Tick,
 )
 from logstore.raft.log_view import Position
-from logstore.raft.settings import RaftConfig
+from logstore.raft.raft_config import RaftConfig
 from tests.paper.virtual_node import MS, START, Files, recovered
 
 BODY = 10

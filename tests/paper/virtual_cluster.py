@@ -23,7 +23,7 @@ from logstore.raft.events import (
     TransferRequested,
 )
 from logstore.raft.quorum import majority
-from logstore.raft.settings import RaftConfig
+from logstore.raft.raft_config import RaftConfig
 from logstore.raft.stream import FollowerStream
 from tests.paper.virtual_node import MS, VirtualNode
 

@@ -36,7 +36,7 @@ from logstore.raft.effects import (
 )
 from logstore.raft.events import MetaPersisted, Persisted, Proposed, Tick
 from logstore.raft.log_view import Position, RecoveredLog
-from logstore.raft.settings import RaftConfig
+from logstore.raft.raft_config import RaftConfig
 from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing
 
 CLUSTER = bytes(range(16))

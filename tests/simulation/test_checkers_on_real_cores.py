@@ -11,9 +11,9 @@ import pytest
 from logstore.errors import InvariantViolated
 from logstore.model import Index, NodeId
 from logstore.raft import commit, election, replication
-from logstore.raft.meta import Meta
 from logstore.raft.persist import PersistQueue
 from logstore.raft.state import State
+from logstore.raft.term_and_vote import TermAndVote
 from tests.simulation.watched_cluster import WatchedCluster
 
 STEPS = 3_000
@@ -69,7 +69,7 @@ def keep_what_was_in_flight(self: PersistQueue, first_index: Index, *, now_ns: i
     return self.append(kept, ring_start=0, ring_end=0, now_ns=now_ns)
 
 
-def vote_again(self: Meta, node: NodeId) -> None:
+def vote_again(self: TermAndVote, node: NodeId) -> None:
     self.vote = node  # never saved
 
 
@@ -81,7 +81,7 @@ def vote_again(self: Meta, node: NodeId) -> None:
         (election, "majority", minority, {"I1", "I3", "I9"}),
         (commit, "show", show_what_is_committed, {"I8"}),
         (PersistQueue, "truncate", keep_what_was_in_flight, {"I10", "I12"}),
-        (Meta, "cast_vote", vote_again, {"I9", "I10"}),
+        (TermAndVote, "cast_vote", vote_again, {"I9", "I10"}),
     ],
     ids=["commit-what-anyone-has", "half-the-votes", "show-unflushed", "aba", "vote-unsaved"],
 )

@@ -126,10 +126,10 @@ def test_commit_by_one_replica_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_vote_that_is_not_persisted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """FAULTS.R2."""
 
-    def cast_in_memory(meta: Meta, node: NodeId) -> None:
+    def cast_in_memory(meta: TermAndVote, node: NodeId) -> None:
         meta.vote = node
 
-    monkeypatch.setattr(Meta, "cast_vote", cast_in_memory)
+    monkeypatch.setattr(TermAndVote, "cast_vote", cast_in_memory)
     text, _ = broken(monkeypatch)
     assert text.startswith("PromiseBroken: told of a vote (1, ")
 

@@ -20,9 +20,9 @@ from logstore.raft.effects import Answer, Log, Send
 from logstore.raft.events import EntryRotted, Tick
 from logstore.raft.faulty import FaultyEntries
 from logstore.raft.log_view import EntryLog
-from logstore.raft.meta import Meta
 from logstore.raft.persist import PersistQueue
-from logstore.raft.settings import RaftConfig
+from logstore.raft.raft_config import RaftConfig
+from logstore.raft.term_and_vote import TermAndVote
 from tests.paper.one_node import OneNode, rows_of
 from tests.paper.virtual_node import Files, recovered
 
@@ -83,7 +83,7 @@ def test_f4_a_truncation_below_what_is_persisted_lowers_it() -> None:
 
 
 def test_what_is_withheld_is_bounded_and_released_in_order() -> None:
-    meta = Meta(Term(1), NO_NODE)
+    meta = TermAndVote(Term(1), NO_NODE)
     meta.enter_term(Term(2))
     for term in range(DEFERRED_EVENTS_MAX + 5):
         meta.withhold(Log(str(term)))

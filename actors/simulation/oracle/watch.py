@@ -35,7 +35,7 @@ from logstore.raft.core import RaftCore
 from logstore.raft.effects import Effect, Truncate, Visible
 from logstore.raft.events import Event, Proposed, Tick
 from logstore.raft.log_view import LogView, RecoveredLog
-from logstore.raft.settings import RaftConfig
+from logstore.raft.raft_config import RaftConfig
 from logstore.session.table import SessionTable
 from transport.link import Lane
 from transport.payload_ring import PayloadRingReader

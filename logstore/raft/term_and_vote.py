@@ -15,7 +15,7 @@ from logstore.model import NO_NODE, NodeId, Term
 from logstore.raft.effects import Effect, SaveMeta
 
 
-class Meta:
+class TermAndVote:
     """The two values Raft must never forget."""
 
     __slots__ = ("_is_dirty", "_saves", "_withheld", "durable_term", "last_seq", "term", "vote")
