@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from actors.clock import RealClock
-from actors.lanes import AttendedLane, Bell, Job, ThreadLane
+from actors.flush_lanes import AttendedLane, Bell, Job, ThreadLane
+from actors.real_clock import RealClock
 from logstore.storage.disk import Disk, RealDisk
 from transport import link
 from transport.link import Lane
@@ -69,7 +69,7 @@ class Links(Protocol):
 
 
 class FlushLane(Protocol):
-    """Runs jobs one at a time, in order, beside the actor; see `actors.lanes`."""
+    """Runs jobs one at a time, in order, beside the actor; see `actors.flush_lanes`."""
 
     @property
     def is_busy(self) -> bool: ...

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from actors import topology
+from actors.child_main import make_actor
 from actors.host import RealHost
-from actors.main import make_actor
 from actors.messages import StopReady, StopRequested
 from actors.naming import name_process
 from actors.runner import StopFlag, refuse_optimised_python, run

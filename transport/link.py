@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 import zmq
 
-from transport.endpoint import check_bind, check_port
+from transport.bind_policy import check_bind, check_port
 from transport.errors import LinkError, PortInUse, UnsupportedMachine
 from transport.listening import FRAMES_MAX, ListeningSocket
 from transport.ports import Pollable, Socket

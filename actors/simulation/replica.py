@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from actors import topology
-from actors.main import make_actor
+from actors.child_main import make_actor
 from actors.messages import ProcessGone, StopReady, StopRequested
 from actors.raft import RaftActor
 from actors.replicator.actor import SENDS_MAX

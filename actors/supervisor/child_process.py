@@ -19,14 +19,14 @@ import msgspec
 from actors.child import ChildSpec
 
 # -P: a folder named like one of our packages in the working directory is not ours.
-CHILD_COMMAND = (sys.executable, "-P", "-m", "actors.main")
+CHILD_COMMAND = (sys.executable, "-P", "-m", "actors.child_main")
 
 
 class ChildProcess:
     """A running child. The main thread must start it: PDEATHSIG follows the thread that forked.
 
     Args:
-        command: What to execute; the process name and our pid are appended (see `actors.main`).
+        command: What to execute; the process name and our pid are appended (`actors.child_main`).
         descriptors: What the child inherits, under the same numbers.
     """
 

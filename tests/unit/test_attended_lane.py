@@ -8,7 +8,7 @@ from threading import Event, current_thread
 
 import pytest
 
-from actors.lanes import AttendedLane
+from actors.flush_lanes import AttendedLane
 from transport.doorbell import Doorbell
 
 

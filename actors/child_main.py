@@ -1,4 +1,4 @@
-"""Entry point of every child process: `python -m actors.main PROCESS PARENT_PID`.
+"""Entry point of every child process: `python -m actors.child_main PROCESS PARENT_PID`.
 
 Takes its spec from standard input, becomes what the spec says and runs until SIGTERM, until the
 supervisor is gone, or until an error that nobody may handle ends it.
