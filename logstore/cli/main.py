@@ -32,7 +32,7 @@ COMMANDS: CommandTable = {
     "verify": ("logstore.cli.operate", "verify", "Compare the replicas, byte for byte."),
     "digest": ("logstore.cli.digest", "digest", "What equal logs have in common, in a line."),
     "pipeline": (
-        "logstore.cli.pipeline.command",
+        "logstore.cli.pipeline.pipeline",
         "pipeline",
         "Move the log's data in bulk, and compute on it, on Spark.",
     ),

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from logstore.spark.json_rows import json_payloads
     from logstore.spark.listener import Lag, LagListener
     from logstore.spark.seam import read_log
-    from logstore.spark.session import start_session
     from logstore.spark.sink_commit import last_commit
+    from logstore.spark.startup import start_session
 
 _HOME = {
     "register": "logstore.spark.data_source",
@@ -23,7 +23,7 @@ _HOME = {
     "Lag": "logstore.spark.listener",
     "LagListener": "logstore.spark.listener",
     "read_log": "logstore.spark.seam",
-    "start_session": "logstore.spark.session",
+    "start_session": "logstore.spark.startup",
 }
 
 __all__ = [

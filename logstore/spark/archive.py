@@ -32,9 +32,9 @@ from logstore.spark.lake import LakeWriter, Written, check_files_are_there, make
 from logstore.spark.lake_file import write_lake_file
 from logstore.spark.lake_manifest import SUFFIX, LakeFile, Manifest
 from logstore.spark.lake_proof import check_same_log
-from logstore.spark.options import ReadOptions, parse_read_options
 from logstore.spark.planning import Bounds, Planner
 from logstore.spark.ranges import LsnPartition, read_partition
+from logstore.spark.read_options import ReadOptions, parse_read_options
 from logstore.storage.disk import write_error
 
 DEFAULT_CURSOR = "archive"

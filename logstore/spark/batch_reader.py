@@ -11,9 +11,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from logstore.spark.columns import Field, arrow_batches
-from logstore.spark.options import ReadOptions
 from logstore.spark.planning import Planner
 from logstore.spark.ranges import LsnPartition, read_partition
+from logstore.spark.read_options import ReadOptions
 
 
 class LogBatchReader(DataSourceReader):

@@ -33,19 +33,19 @@ class LogStoreDataSource(DataSource):
 
     def schema(self) -> str:
         from logstore.spark.columns import schema_ddl
-        from logstore.spark.options import check_read_names
+        from logstore.spark.read_options import check_read_names
 
         return schema_ddl(has_payload=check_read_names(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from logstore.spark.batch_reader import LogBatchReader
-        from logstore.spark.options import parse_read_options
+        from logstore.spark.read_options import parse_read_options
 
         options = parse_read_options(self.options, is_streaming=False)
         return LogBatchReader(options, _fields(schema, has_payload=options.has_payload))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        from logstore.spark.options import parse_read_options
+        from logstore.spark.read_options import parse_read_options
         from logstore.spark.stream_reader import LogStreamReader
 
         options = parse_read_options(self.options, is_streaming=True)

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from logstore.errors import FormatError, InvalidRequest
-from logstore.spark.options import AtLsn, AtTimestamp, Earliest, Latest, Start
+from logstore.spark.read_options import AtLsn, AtTimestamp, Earliest, Latest, Start
 
 EARLIEST = 0
 LATEST = -1

@@ -12,7 +12,6 @@ from logstore.client.spans import Spans
 from logstore.errors import ConfigError, LogStoreError, OutOfRange, Unreachable
 from logstore.limits import FETCH_MAX_BYTES, POSITION_MAX
 from logstore.spark.connections import connected
-from logstore.spark.options import AtLsn, AtTimestamp, Earliest, Latest, ReadOptions, Start
 from logstore.spark.ranges import (
     LEADER_WAIT_S,
     LsnPartition,
@@ -20,6 +19,7 @@ from logstore.spark.ranges import (
     replica_order,
     try_leader,
 )
+from logstore.spark.read_options import AtLsn, AtTimestamp, Earliest, Latest, ReadOptions, Start
 from logstore.spark.splits import Split, make_splits, step_bytes
 
 

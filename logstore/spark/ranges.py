@@ -27,7 +27,7 @@ from logstore.errors import (
 )
 from logstore.limits import MIB
 from logstore.spark.connections import connected
-from logstore.spark.options import ReadOptions
+from logstore.spark.read_options import ReadOptions
 
 FETCH_BYTES = 2 * MIB
 # How long one replica may take in the first round; twice that in the next, and so on.

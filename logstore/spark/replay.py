@@ -41,9 +41,9 @@ from logstore.spark.data_source import register
 from logstore.spark.jobs import StartSpark, own_errors
 from logstore.spark.lake import read_manifest
 from logstore.spark.lake_manifest import Manifest
-from logstore.spark.options import parse_read_options
 from logstore.spark.planning import Planner
 from logstore.spark.ranges import lost_records
+from logstore.spark.read_options import parse_read_options
 from logstore.spark.replay_name import choose_name
 from logstore.spark.seam import read_log
 from logstore.spark.sink_commit import PARTS_MAX, PARTS_SUFFIX

@@ -21,8 +21,8 @@ from logstore.spark.data_source import register
 from logstore.spark.lake import check_files_are_there, read_manifest
 from logstore.spark.lake_proof import check_same_log
 from logstore.spark.lake_rows import NAME, LakeDataSource
-from logstore.spark.options import parse_read_options
 from logstore.spark.planning import Planner
+from logstore.spark.read_options import parse_read_options
 
 # Both ends included; empty if the last one is below the first.
 Range = tuple[int, int]

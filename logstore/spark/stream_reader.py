@@ -33,8 +33,8 @@ from logstore.spark.offsets import (
     first_offset,
     parse_offset,
 )
-from logstore.spark.options import AtTimestamp, ReadOptions
 from logstore.spark.planning import Bounds, Planner
+from logstore.spark.read_options import AtTimestamp, ReadOptions
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ import msgspec
 
 from logstore.errors import ConfigError
 from logstore.limits import POSITION_MAX, SESSION_NAME_MAX_BYTES
-from logstore.spark.options import (
+from logstore.spark.read_options import (
     parse_bool,
     parse_endpoint_list,
     parse_known,

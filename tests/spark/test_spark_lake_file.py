@@ -17,8 +17,8 @@ from logstore.format.batch import batch_arrays, encode_batch, read_batch_header
 from logstore.spark import archive, lake_file
 from logstore.spark.lake_file import read_lake_file, whole_batch, write_lake_file
 from logstore.spark.lake_manifest import LakeFile
-from logstore.spark.options import parse_read_options
 from logstore.spark.ranges import LsnPartition
+from logstore.spark.read_options import parse_read_options
 from tests.spark.lakes import damage_payloads
 
 CLUSTER = "0f" * 16

@@ -16,7 +16,7 @@ import logstore
 from logstore.cli.embedded import EmbeddedCluster
 from logstore.errors import ConfigError, InvalidRequest, OutOfRange
 from logstore.spark.columns import Field
-from logstore.spark.options import parse_read_options
+from logstore.spark.read_options import parse_read_options
 from logstore.spark.stream_reader import LogStreamReader
 from tests.spark.rows import append, expected
 from tests.unit.client_stage import Cluster

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import logstore
 from logstore.cli.embedded import EmbeddedCluster
 from logstore.cli.main import main
-from logstore.cli.pipeline import session
+from logstore.cli.pipeline import lazy_spark
 from logstore.spark.lake import LakeWriter, data_path, read_manifest
 from logstore.spark.replay import Replay, ReplayOptions
 from tests.kept.kept import LAKE, unpack
@@ -29,7 +29,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: object) -> SparkSession:
         raise AssertionError("Spark is started")
 
-    monkeypatch.setattr("logstore.cli.pipeline.session.start_session", refuse)
+    monkeypatch.setattr("logstore.cli.pipeline.lazy_spark.start_session", refuse)
     monkeypatch.delenv("LOGSTORE_ENDPOINT", raising=False)
 
 
@@ -150,6 +150,6 @@ def test_a_failure_of_spark_is_a_line_that_names_its_log(kept_lake: Path) -> Non
 
 def test_a_pipeline_that_outlives_its_log_file_ends_as_it_would(tmp_path: Path) -> None:
     """Whoever tidies /tmp takes the file of an archive that has run for weeks."""
-    spark = session._Spark("archive", "local[1]", {})
+    spark = lazy_spark._Spark("archive", "local[1]", {})
     spark._log_path = str(tmp_path / "gone.log")
     spark.stop()

@@ -14,7 +14,7 @@ import pytest
 
 from logstore.cli.main import COMMANDS, main
 from logstore.cli.options import DEFAULT_ENDPOINT
-from logstore.cli.pipeline.command import PIPELINES
+from logstore.cli.pipeline.pipeline import PIPELINES
 from logstore.client import names
 from logstore.config import load_config
 from logstore.errors import ErrorCode

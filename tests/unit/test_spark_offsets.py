@@ -8,7 +8,7 @@ import pytest
 
 from logstore.errors import FormatError, InvalidRequest
 from logstore.spark.offsets import Offset, first_offset, parse_offset
-from logstore.spark.options import AtLsn, AtTimestamp, Earliest, Latest, Start
+from logstore.spark.read_options import AtLsn, AtTimestamp, Earliest, Latest, Start
 
 CLUSTER = "0a" * 16
 

@@ -11,7 +11,7 @@ import msgspec
 from logstore.cli.interrupts import Interrupts
 from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import Bar, say, write_json
-from logstore.cli.pipeline.session import spark_options, spark_session
+from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.spark.archive import DEFAULT_CURSOR, Archive, ArchiveOptions, check_file_bytes
 from logstore.spark.lake import LakeWriter
 from logstore.spark.lake_manifest import LakeFile

@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import DEFAULT_ENDPOINT, json_option, timeout_option
 from logstore.cli.output import Bar, Terminal, say, write_json
-from logstore.cli.pipeline.session import spark_options, spark_session
+from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.client.client import connect
 from logstore.spark.audit import Audit, run_audit
 from logstore.spark.audit_sources import Folder, Lake, Replica, Source

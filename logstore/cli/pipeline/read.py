@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from logstore.cli.options import timeout_option
 from logstore.cli.output import STDOUT, open_output, say
-from logstore.cli.pipeline.session import spark_options, spark_session
+from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.cli.pipeline.source import Source, source_options
 from logstore.errors import InvalidRequest
 

@@ -11,7 +11,7 @@ import click
 from logstore.cli.interrupts import Interrupts
 from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import Bar, say, write_json
-from logstore.cli.pipeline.session import spark_options, spark_session
+from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.spark.replay import Replay, ReplayOptions
 
 

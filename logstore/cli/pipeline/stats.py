@@ -11,7 +11,7 @@ from rich.table import Table
 
 from logstore.cli.options import json_option, timeout_option
 from logstore.cli.output import Terminal, say, write_json
-from logstore.cli.pipeline.session import spark_options, spark_session
+from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.cli.pipeline.source import Source, source_options
 from logstore.spark.stats import NOTHING, Stats, Traffic, check_steps, gather_stats
 from logstore.units import parse_duration

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from logstore.errors import ConfigError, LogStoreError
 from logstore.spark.data_source import register
 from logstore.spark.jobs import StartSpark, own_errors
-from logstore.spark.session import start_session
+from logstore.spark.startup import start_session
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

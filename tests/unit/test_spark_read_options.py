@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logstore.errors import ConfigError
-from logstore.spark.options import (
+from logstore.spark.read_options import (
     AtLsn,
     AtTimestamp,
     Earliest,
