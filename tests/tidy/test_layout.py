@@ -7,6 +7,8 @@ import re
 import tomllib
 from pathlib import Path
 
+from logstore.cli.main import COMMANDS
+from logstore.cli.pipeline.pipeline import PIPELINES
 from tests.tidy.repository import (
     PACKAGES,
     ROOT,
@@ -19,6 +21,13 @@ from tests.tidy.repository import (
 
 # The virtual world and the fakes are there for tests; everything else is of use to the product.
 FOR_TESTS = ("actors.simulation", "transport.inproc")
+# One role in several packages, each with this name for it.
+ROLES = {
+    "actor.py",  # what an actor does in one turn; actors/actor.py: what any actor is
+    "admission.py",  # of appends: raft opens and closes it, ingress carries it out
+    "errors.py",  # of the product, and of transport, which imports nothing of it
+    "link.py",  # the ZeroMQ sockets of replicas, and of a client
+}
 
 
 def test_no_file_is_there_that_nothing_imports() -> None:
@@ -71,6 +80,22 @@ def test_readmes_of_packages_name_no_file_that_is_gone() -> None:
             if not (ROOT / path.parent / name).is_file() and not (ROOT / name).is_file():
                 missing.append(f"{path}: {name}")
     assert not missing
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """So that a reader guesses the file from its name. A command's module is called as the command
+    is typed, whatever does its work; in the simulator a part has the name of what it plays.
+    """
+    commands = {*COMMANDS, *PIPELINES}
+    named: dict[str, list[str]] = {}
+    for path in python_files():
+        is_command = path.is_relative_to("logstore/cli") and path.stem in commands
+        if path.parts[0] in PACKAGES and not path.is_relative_to("actors/simulation"):
+            if not is_command and path.stem.strip("_") == path.stem:
+                named.setdefault(path.name, []).append(str(path))
+    assert not {
+        name: paths for name, paths in named.items() if len(paths) > 1 and name not in ROLES
+    }
 
 
 def test_every_actor_is_in_the_independence_contract() -> None:
