@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from actors.simulation.code_name import code_name
-from logstore.raft.settings import StreamMode
+from logstore.raft.raft_config import StreamMode
 from tests.explorer.bound import Bound
 from tests.explorer.report import Measured, lines_of
 from tests.explorer.search import Explorer

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from actors.lanes import Job
+from actors.flush_lanes import Job
 from actors.simulation.world.process import Process
 from actors.simulation.world.world import World
 

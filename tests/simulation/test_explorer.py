@@ -15,8 +15,8 @@ from logstore.format.peer_messages import VoteReply
 from logstore.model import Index, NodeId, Term
 from logstore.raft import commit, election, replication
 from logstore.raft.effects import Effect
-from logstore.raft.meta import Meta
 from logstore.raft.state import State
+from logstore.raft.term_and_vote import TermAndVote
 from tests.explorer import search
 from tests.explorer.__main__ import main
 from tests.explorer.bound import Bound

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from actors.lanes import Job
+from actors.flush_lanes import Job
 from actors.simulation.world.process import Process, ProcessKilled
 from actors.simulation.world.world import World
 from logstore.storage.disk import Disk
