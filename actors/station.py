@@ -17,6 +17,7 @@ from actors import messages, topology
 from actors.host import Host, RealHost
 from logstore.config import Config
 from logstore.errors import InvariantViolated
+from logstore.limits import ReplicaLimits
 from logstore.model import NodeId
 from transport.command_ring import CommandRingReader, CommandRingWriter
 from transport.counters import CountersPage
@@ -135,7 +136,7 @@ class Regions(msgspec.Struct, frozen=True):
 
 class Station:
     """The place of `process` in the replica `node`; `folder` is the replica's data folder, `host`
-    what the process runs on, this machine if not given.
+    what the process runs on, this machine if not given; `limits` are a simulator's, or the real ones.
     """
 
     def __init__(
@@ -147,12 +148,14 @@ class Station:
         folder: str,
         regions: Regions,
         host: Host | None = None,
+        limits: ReplicaLimits | None = None,
     ) -> None:
         self.process = process
         self.node = node
         self.config = config
         self.folder = folder
         self.host: Host = RealHost() if host is None else host
+        self.limits = ReplicaLimits() if limits is None else limits
         self.nodes = tuple(NodeId(each.node) for each in config.nodes)
         self.peers = tuple(each for each in self.nodes if each != node)
         self.counters = regions.counters

@@ -1,7 +1,9 @@
 """Every bound, with its arithmetic. Settings in `config` may lower or raise some within these
-walls."""
+walls; `ReplicaLimits` are those of them that a simulated replica has smaller."""
 
 from __future__ import annotations
+
+import msgspec
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -19,8 +21,10 @@ BATCH_MAX_PAYLOADS = 1 << 20
 # A group (one Raft entry): what ingress joins into one piece. 1 MiB is 4 ms of a 250 MB/s disk,
 # below the two flushes it pays for; a single larger batch is a group of its own.
 GROUP_MAX_BYTES = 1 * MIB
-# One flush of the writer: 4 MiB is 16 ms of a 250 MB/s disk, a bound on how long a commit waits.
+# One flush of the writer: 4 MiB is 16 ms of a 250 MB/s disk, a bound on how long a commit waits;
+# and as many entries as every segment has room for.
 FLUSH_MAX_BYTES = 4 * MIB
+FLUSH_ENTRIES_MAX = 256
 # Groups between Proposed and Committed on a leader: groups grow under load instead of queues.
 GROUPS_IN_FLIGHT_MAX = 16
 # What a message has beside a batch: envelope, prefix, with room to spare.
@@ -36,8 +40,10 @@ BULK_WINDOW_BYTES = 8 * MIB
 BULK_WINDOW_ENTRIES = 256
 # One command ring: 1 MiB holds about 8,000 entry descriptors of 120 bytes.
 COMMAND_RING_BYTES = 1 * MIB
-# Rows of the newest entries kept in raft's memory (M9): 8,192 x about 300 B = 2.5 MB.
+# Rows of the newest entries kept in raft's memory (M9): 8,192 x about 300 B = 2.5 MB. Older ones are
+# dropped so many at once, which shares the cost of moving the rest.
 ROWS_KEPT = 8_192
+ROWS_DROPPED_AT_ONCE = 1_024
 # Appends held by raft while the term they need is being flushed.
 DEFERRED_EVENTS_MAX = 1_024
 # Session table (E1): every session has the least window, and larger ones share what is extra:
@@ -154,3 +160,20 @@ ANSWERS_BYTES_MAX = 256 * MIB
 # Memory of a process' own beyond which connections are ended; ingress has what clients are granted
 # besides.
 CONNECTION_MEMORY_BYTES = 512 * MIB
+
+
+class ReplicaLimits(msgspec.Struct, frozen=True):
+    """Limits that a real log meets after hours, and no configuration changes. A replica is given
+    them when it is made, so that a simulated one meets smaller ones in seconds."""
+
+    answers_bytes_max: int = ANSWERS_BYTES_MAX
+    answers_per_client_bytes: int = ANSWERS_PER_CLIENT_BYTES
+    flush_entries_max: int = FLUSH_ENTRIES_MAX
+    kept_names_max: int = KEPT_NAMES_MAX
+    requests_before_appends_max: int = REQUESTS_BEFORE_APPENDS_MAX
+    rows_dropped_at_once: int = ROWS_DROPPED_AT_ONCE
+    rows_kept: int = ROWS_KEPT
+    session_idle_min_ns: int = SESSION_IDLE_MIN_NS
+    sessions_max: int = SESSIONS_MAX
+    snapshot_every_batches: int = SNAPSHOT_EVERY_BATCHES
+    snapshot_part_max_bytes: int = SNAPSHOT_PART_MAX_BYTES

@@ -83,6 +83,7 @@ class EgressActor:
             self._slots,
             node=node,
             fetch_max_bytes=config.limits.fetch_max_bytes,
+            replica_limits=self._station.limits,
             ask_read_index=self._to_raft.send,
             report_rot=self._report_rot,
         )

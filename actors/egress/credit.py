@@ -12,7 +12,6 @@ from __future__ import annotations
 import msgspec
 
 from actors.topology import Counter
-from logstore import limits
 from transport.ports import AnsweringSocket
 
 # Only where there is no room left for anybody: a client that has not received in so long what was
@@ -34,9 +33,18 @@ class UnderWay(msgspec.Struct):
 class AnswerCredit:
     """Asked before each answer, told of each."""
 
-    def __init__(self, socket: AnsweringSocket, slots: memoryview) -> None:
+    def __init__(
+        self,
+        socket: AnsweringSocket,
+        slots: memoryview,
+        *,
+        per_client_bytes: int,
+        total_max_bytes: int,
+    ) -> None:
         self._socket = socket
         self._slots = slots
+        self._per_client_bytes = per_client_bytes
+        self._total_max_bytes = total_max_bytes
         self._busy: dict[bytes, UnderWay] = {}  # by routing id
         self._busy_max = BUSY_SPARE
         self._total_bytes = 0
@@ -49,13 +57,13 @@ class AnswerCredit:
     def has_room(self, client: bytes, size_bytes: int, now_ns: int) -> bool:
         """Whether an answer of about this size may be made now."""
         under_way = self._ask(client, now_ns)
-        if under_way and under_way + size_bytes > limits.ANSWERS_PER_CLIENT_BYTES:
+        if under_way and under_way + size_bytes > self._per_client_bytes:
             return False
-        if self._total_bytes + size_bytes <= limits.ANSWERS_BYTES_MAX:
+        if self._total_bytes + size_bytes <= self._total_max_bytes:
             return True
         if now_ns != self._asked_all_ns:  # 2 µs each, and everybody who waits comes by here
             self._ask_all(now_ns)
-        if self._total_bytes == 0 or self._total_bytes + size_bytes <= limits.ANSWERS_BYTES_MAX:
+        if self._total_bytes == 0 or self._total_bytes + size_bytes <= self._total_max_bytes:
             return True
         self._leave_slowest(now_ns)
         return False

@@ -32,7 +32,7 @@ from logstore.format.client_messages import (
 )
 from logstore.format.client_request import BadRequest, RequestPort, Silence, read_request
 from logstore.format.message import Envelope, encode_message
-from logstore.limits import FETCH_WAIT_MAX_MS, KIB
+from logstore.limits import FETCH_WAIT_MAX_MS, KIB, ReplicaLimits
 from logstore.model import NO_NODE, Index, Lsn, NodeId
 from logstore.raft.effects import ReadIndexAnswered
 from logstore.raft.events import ReadIndexRequested
@@ -81,11 +81,17 @@ class Requests:
         *,
         node: NodeId,
         fetch_max_bytes: int,
+        replica_limits: ReplicaLimits,
         ask_read_index: Callable[[ReadIndexRequested], None],
         report_rot: Callable[[Index], None],
     ) -> None:
         self._socket = socket
-        self._credit = AnswerCredit(socket, slots)
+        self._credit = AnswerCredit(
+            socket,
+            slots,
+            per_client_bytes=replica_limits.answers_per_client_bytes,
+            total_max_bytes=replica_limits.answers_bytes_max,
+        )
         self._waiting_of: Counts[bytes] = Counts()
         self._now_ns = 0
         self._slots = slots

@@ -74,9 +74,14 @@ class IngressActor:
                 batch_max_bytes=limits.batch_max_bytes,
                 client_memory_bytes=limits.client_memory_bytes,
                 session_window_bytes=limits.session_window_bytes,
+                sessions_max=station.limits.sessions_max,
+                kept_names_max=station.limits.kept_names_max,
             ),
             session_expiry_ns=limits.session_expiry_ns,
-            snapshot_part_max_bytes=limits.group_max_bytes,
+            snapshot_part_max_bytes=min(
+                limits.group_max_bytes, station.limits.snapshot_part_max_bytes
+            ),
+            replica_limits=station.limits,
             open_log=ports.open_log,
             clock=ports.clock,
             slots=slots,

@@ -29,7 +29,7 @@ from logstore import limits
 from logstore.errors import CorruptData, InvariantViolated
 from logstore.format.cursor_entries import Cursor, encode_cursor
 from logstore.format.session_entries import ExpireEntry, OpenEntry, encode_expire, encode_open
-from logstore.limits import POSITION_MAX
+from logstore.limits import POSITION_MAX, ReplicaLimits
 from logstore.model import NO_INDEX, NO_TERM, EntryKind
 from logstore.raft.effects import Accepted, AdmissionClosed, Admit, Committed, TermEnded
 from logstore.session.grants import SessionLimits
@@ -63,6 +63,7 @@ class Admission:
         session_limits: SessionLimits,
         session_expiry_ns: int,
         snapshot_part_max_bytes: int,
+        replica_limits: ReplicaLimits,
         open_log: Callable[[], Log],
         clock: Clock,
         slots: memoryview,
@@ -83,8 +84,12 @@ class Admission:
         self._commit = NO_INDEX  # by Committed of self._term
         self._heard = Committed(NO_TERM, NO_INDEX)
         self._ready_index = NO_INDEX
-        self._snapshots = Snapshots(part_max_bytes=snapshot_part_max_bytes)
-        self._expiry = Expiry(session_expiry_ns)
+        self._snapshots = Snapshots(
+            every_batches=replica_limits.snapshot_every_batches,
+            part_max_bytes=snapshot_part_max_bytes,
+        )
+        self._expiry = Expiry(session_expiry_ns, idle_min_ns=replica_limits.session_idle_min_ns)
+        self._requests_max = replica_limits.requests_before_appends_max
         self._committed_ns = 0  # the stamp of the newest entry that is known to be committed
         self._requests_taken = 0  # since appends had their turn
         self._waiting: dict[tuple[int, int], Waiting] = {}
@@ -277,9 +282,7 @@ class Admission:
     def may_take_request(self) -> bool:
         """Whether a request may change the table now: no snapshot is due, and appends had their
         turn not long ago. So no request, however often it is made, holds up appends."""
-        return (
-            not self._snapshots.is_due and self._requests_taken < limits.REQUESTS_BEFORE_APPENDS_MAX
-        )
+        return not self._snapshots.is_due and self._requests_taken < self._requests_max
 
     def appends_had_their_turn(self) -> None:
         """There was room for a batch, whether or not one was there. Hot."""

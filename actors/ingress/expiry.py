@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from logstore import limits
 from logstore.format.session_entries import ExpireEntry
 from logstore.session.session import Session
 from logstore.session.table import SessionTable
@@ -18,7 +17,7 @@ from logstore.session.table import SessionTable
 # All sessions are looked at after each such part of session_expiry: of 7 days, 40 minutes.
 _LOOKS = 256
 # All sessions are looked at for idle ones without a name once for so many of them; and after none
-# was left not for a second (this part of SESSION_IDLE_MIN_NS), or each of many OPENs that are
+# was left not for a second (this part of `idle_min_ns`), or each of many OPENs that are
 # refused would take milliseconds.
 _NAMELESS_FOUND = 64
 
@@ -26,8 +25,9 @@ _NAMELESS_FOUND = 64
 class Expiry:
     """Of one gen. `used_ns`: producer → when it last sent, by the leader's monotonic clock."""
 
-    def __init__(self, expiry_ns: int) -> None:
+    def __init__(self, expiry_ns: int, *, idle_min_ns: int) -> None:
         self._expiry_ns = expiry_ns
+        self._idle_min_ns = idle_min_ns
         self._look_ns = 0  # committed time
         self._found: list[int] = []  # producers that were idle when all were looked at
         self._nameless: list[int] = []  # those without a name, the idlest last
@@ -59,12 +59,12 @@ class Expiry:
                 yield _entry_of(session)
 
     def idlest_nameless(self, table: SessionTable, now_ns: int) -> ExpireEntry | None:
-        """The nameless session that was idle longest, at least a minute.
+        """The nameless session that was idle longest, `idle_min_ns` at least.
 
         A name promises that the session can be asked for again; without one it belongs to one run
         of a producer.
         """
-        oldest_ns = now_ns - limits.SESSION_IDLE_MIN_NS
+        oldest_ns = now_ns - self._idle_min_ns
         used_ns, found = self.used_ns, self._nameless
         if not found and now_ns >= self._nameless_look_ns:
             idle = (
@@ -75,7 +75,7 @@ class Expiry:
             idlest = heapq.nsmallest(_NAMELESS_FOUND, idle)
             found.extend(producer_id for _, producer_id in reversed(idlest))
             if len(found) < _NAMELESS_FOUND:
-                self._nameless_look_ns = now_ns + limits.SESSION_IDLE_MIN_NS // _NAMELESS_FOUND
+                self._nameless_look_ns = now_ns + self._idle_min_ns // _NAMELESS_FOUND
         while found:
             session = table.get(found.pop())
             if session is None or used_ns[session.producer_id] > oldest_ns:

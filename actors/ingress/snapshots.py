@@ -22,7 +22,8 @@ _log = logging.getLogger(__name__)
 class Snapshots:
     """Those of one replica's ingress; `forget` when a gen ends."""
 
-    def __init__(self, *, part_max_bytes: int) -> None:
+    def __init__(self, *, every_batches: int, part_max_bytes: int) -> None:
+        self._every_batches = every_batches
         self._part_max_bytes = part_max_bytes
         self._number = 0  # of the newest one begun here
         self._batches = 0  # since the newest whole one
@@ -33,8 +34,7 @@ class Snapshots:
     @property
     def is_due(self) -> bool:
         return (
-            self._batches >= limits.SNAPSHOT_EVERY_BATCHES
-            or self._bytes >= limits.SNAPSHOT_EVERY_BYTES
+            self._batches >= self._every_batches or self._bytes >= limits.SNAPSHOT_EVERY_BYTES
         )
 
     @property
@@ -63,7 +63,7 @@ class Snapshots:
                 table,
                 term=term,
                 number=self._number,
-                part_max_bytes=min(self._part_max_bytes, limits.SNAPSHOT_PART_MAX_BYTES),
+                part_max_bytes=self._part_max_bytes,
             )
         try:
             part = next(self._parts) if self._next_part is None else self._next_part

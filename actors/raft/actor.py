@@ -263,6 +263,8 @@ class RaftActor:
                 election_timeout_ns=settings.election_timeout_ns,
                 stream_mode=settings.stream_mode,
                 limits_digest=limits_digest(station.config),
+                rows_kept=station.limits.rows_kept,
+                rows_dropped_at_once=station.limits.rows_dropped_at_once,
             ),
             RecoveredLog(
                 start=Position(

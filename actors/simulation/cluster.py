@@ -12,12 +12,13 @@ from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.disk.medium import DiskLatency
 from actors.simulation.faults.script import FaultClass, Ground, Script
 from actors.simulation.network.network import VirtualNetwork
+from actors.simulation.network.socket import MESSAGE_BYTES
 from actors.simulation.oracle.facts import DiskFacts
 from actors.simulation.oracle.heard import Heard
 from actors.simulation.oracle.ledger import Ledger
 from actors.simulation.oracle.reach import ReachObserver
 from actors.simulation.oracle.watch import Watch
-from actors.simulation.replica import Replica
+from actors.simulation.replica import MS_NS, Replica
 from actors.simulation.world.machine import MONOTONIC_BASE_NS
 from actors.simulation.world.process import Process, Runnable
 from actors.simulation.world.random_streams import stream
@@ -25,6 +26,7 @@ from actors.simulation.world.rings import PREEMPTED_MAX_NS
 from actors.simulation.world.world import World
 from actors.topology import EGRESS
 from logstore.config import Config
+from logstore.limits import KIB, SESSION_IDLE_MIN_NS, ReplicaLimits
 from logstore.model import FIRST_LSN
 from logstore.settings import (
     PORTS_PER_NODE,
@@ -38,6 +40,7 @@ from logstore.settings import (
 
 _FIRST_PORT = 7_000
 _PORT_STEP = 100
+_REQUESTS_BEFORE_APPENDS = 4
 CLIENTS = 0  # the node number of every client's machine
 
 
@@ -81,6 +84,7 @@ class SimulatedCluster:
                 node,
                 seed=seed,
                 config=self.config,
+                limits=make_limits(ground),
                 ground=ground,
                 disk=disks[node],
                 network=self.network,
@@ -191,6 +195,24 @@ def make_config(ground: Ground) -> Config:
             session_expiry=f"{ground.session_expiry_ms}ms",
             fetch_max="64KiB",
         ),
+    )
+
+
+def make_limits(ground: Ground) -> ReplicaLimits:
+    """Limits that real logs meet after hours, met in seconds."""
+    return ReplicaLimits(
+        snapshot_every_batches=ground.snapshot_every_batches,
+        snapshot_part_max_bytes=ground.snapshot_part_bytes,
+        rows_kept=ground.rows_kept,
+        rows_dropped_at_once=max(1, ground.rows_kept // 4),
+        flush_entries_max=ground.flush_entries_max,
+        requests_before_appends_max=_REQUESTS_BEFORE_APPENDS,
+        sessions_max=ground.sessions_max,
+        kept_names_max=ground.kept_names_max,
+        # an answer to a client at a time, and a few to all
+        answers_per_client_bytes=MESSAGE_BYTES,
+        answers_bytes_max=128 * KIB,
+        session_idle_min_ns=ground.session_idle_ms * MS_NS or SESSION_IDLE_MIN_NS,
     )
 
 

@@ -29,6 +29,7 @@ from actors.station import DRAIN_MAX
 from actors.supervisor.restarts import VITAL, RestartPolicy
 from logstore.config import Config
 from logstore.errors import DiskFull, ReplicaLost
+from logstore.limits import ReplicaLimits
 from logstore.model import NodeId
 from logstore.storage.meta_store import META_NAMES
 
@@ -59,6 +60,7 @@ class Replica:
         *,
         seed: int,
         config: Config,
+        limits: ReplicaLimits,
         ground: Ground,
         disk: SimulatedDisk,
         network: Any,
@@ -80,6 +82,7 @@ class Replica:
         self.is_running = False
         self._world = world
         self._config = config
+        self._limits = limits
         self._ground = ground
         self._call_max_ns = ground.flush_ns[1] + ground.write_ns  # of a call without a stall
         self._network = network
@@ -321,6 +324,7 @@ class Replica:
             folder=self.folder,
             regions=self._regions,
             host=host,
+            limits=self._limits,
             process_of=self.processes.get,
             random=self._ring_random,
             ring_delay_ns=self._ground.ring_delay_ns,

@@ -27,22 +27,17 @@ from contextlib import contextmanager
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.conduct import Conductor
 from actors.simulation.faults.draw import draw_script
-from actors.simulation.faults.script import FaultClass, Ground, Script
-from actors.simulation.network.socket import MESSAGE_BYTES
+from actors.simulation.faults.script import FaultClass, Script
 from actors.simulation.oracle.overheard import overheard
 from actors.simulation.replica import Replica
 from actors.simulation.result import SeedResult
 from actors.simulation.workload import Workload
 from actors.simulation.world.random_streams import stream
-from actors.writer import log_work
-from logstore import limits
 from logstore.format.entry import EntryHeader
 from logstore.model import Index
-from logstore.raft import log_view
 from logstore.storage.log_reader import LogReader
 
 _MS = 1_000_000
-_REQUESTS_BEFORE_APPENDS = 4
 _SECOND = 1_000_000_000
 # How much of the world's time passes between two looks at whether a phase is over.
 LOOK_NS = 50 * _MS
@@ -66,7 +61,7 @@ def run_seed(
     """Run `seed`, or `script` if it is given; `trace` hears of every event as a line of text."""
     if script is None:
         script = draw_script(seed, replicas=replicas, classes=classes)
-    with _quiet_collector(), _small_limits(script.ground):
+    with _quiet_collector():
         return _Run(script, trace).whole()
 
 
@@ -264,33 +259,6 @@ def _quiet_collector() -> Iterator[None]:
         logging.disable(level)
         if was_enabled:
             gc.enable()
-
-
-@contextmanager
-def _small_limits(ground: Ground) -> Iterator[None]:
-    """Bounds that real logs meet after hours, met in seconds."""
-    small = (
-        (limits, "SNAPSHOT_EVERY_BATCHES", ground.snapshot_every_batches),
-        (log_view, "ROWS_KEPT", ground.rows_kept),
-        (log_view, "_ROWS_SLICE", max(1, ground.rows_kept // 4)),
-        (log_work, "GROUP_ENTRIES_MAX", ground.flush_entries_max),
-        (limits, "SNAPSHOT_PART_MAX_BYTES", ground.snapshot_part_bytes),
-        (limits, "REQUESTS_BEFORE_APPENDS_MAX", _REQUESTS_BEFORE_APPENDS),
-        (limits, "SESSIONS_MAX", ground.sessions_max),
-        (limits, "KEPT_NAMES_MAX", ground.kept_names_max),
-        # an answer to a client at a time, and a few to all
-        (limits, "ANSWERS_PER_CLIENT_BYTES", MESSAGE_BYTES),
-        (limits, "ANSWERS_BYTES_MAX", 128 * limits.KIB),
-        (limits, "SESSION_IDLE_MIN_NS", ground.session_idle_ms * _MS or limits.SESSION_IDLE_MIN_NS),
-    )
-    kept = [(module, name, getattr(module, name)) for module, name, _ in small]
-    for module, name, value in small:
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for module, name, value in kept:
-            setattr(module, name, value)
 
 
 def read_committed(replica: Replica, commit: int) -> Iterator[tuple[EntryHeader, bytes]]:

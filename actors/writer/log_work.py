@@ -39,7 +39,6 @@ SPARE_RETRY_NS = 1_000_000_000
 # A flush group lies in one segment (S6), which holds at least four of the largest entry and 256
 # records: a quarter of it and one entry more always fit.
 GROUP_SEGMENT_SHARE = 4
-GROUP_ENTRIES_MAX = 256
 NEVER_NS = 1 << 62
 
 _log = logging.getLogger("logstore.writer")
@@ -69,6 +68,7 @@ class LogWork:
         self._group_max_bytes = min(
             FLUSH_MAX_BYTES, station.config.storage.segment_bytes // GROUP_SEGMENT_SHARE
         )
+        self._group_entries_max = station.limits.flush_entries_max
         self._queue: deque[Persist | Truncate] = deque()
         self._commit = NO_INDEX  # highest commit index raft has told us of (F8)
         host, wake = station.host, station.bell.ring
@@ -147,7 +147,7 @@ class LogWork:
         for command in self._queue:
             if not isinstance(command, Persist) or size >= self._group_max_bytes:
                 break
-            if len(entries) >= GROUP_ENTRIES_MAX:
+            if len(entries) >= self._group_entries_max:
                 break
             # A no-op has no bytes, and so no place in the ring either.
             has_body = command.header.body_size > 0

@@ -27,7 +27,12 @@ def raise_commit(state: State, index: Index) -> None:
         state.commit = index
         state.stalls = 0
     show(state)
-    state.log.drop_rows(min(state.commit, state.persists.persisted))
+    config = state.config
+    state.log.drop_rows(
+        min(state.commit, state.persists.persisted),
+        kept=config.rows_kept,
+        at_once=config.rows_dropped_at_once,
+    )
 
 
 def show(state: State) -> None:

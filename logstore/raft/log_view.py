@@ -16,12 +16,7 @@ import msgspec
 
 from logstore.errors import CorruptData, InvariantViolated
 from logstore.format.entry import EntryHeader, Row
-from logstore.limits import ROWS_KEPT
 from logstore.model import Index, Lsn, NodeId, Term
-
-# Rows are dropped from memory in slices of this many, so that the cost of moving the rest is
-# shared.
-_ROWS_SLICE = 1_024
 
 
 class LogView(Protocol):
@@ -175,10 +170,10 @@ class EntryLog:
             del self._rows[first_index - self._rows_first :]
         self.last = kept
 
-    def drop_rows(self, durable_commit: Index) -> None:
-        """Let go of rows below min(`durable_commit`, last - ROWS_KEPT), which the files hold
-        (M9)."""
-        unneeded = min(durable_commit, self.last.index - ROWS_KEPT) - self._rows_first
-        if unneeded >= _ROWS_SLICE:
+    def drop_rows(self, durable_commit: Index, *, kept: int, at_once: int) -> None:
+        """Let go of rows below min(`durable_commit`, last - `kept`), which the files hold (M9), of
+        `at_once` or more."""
+        unneeded = min(durable_commit, self.last.index - kept) - self._rows_first
+        if unneeded >= at_once:
             del self._rows[:unneeded]
             self._rows_first = Index(self._rows_first + unneeded)

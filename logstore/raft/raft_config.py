@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from logstore.errors import ConfigError
-from logstore.limits import NODES_MAX
+from logstore.limits import NODES_MAX, ROWS_DROPPED_AT_ONCE, ROWS_KEPT
 from logstore.model import NodeId
 
 StreamMode = Literal["paper", "streaming"]
@@ -27,6 +27,8 @@ class RaftConfig(msgspec.Struct, frozen=True):
     election_timeout_ns: int = 500_000_000
     stream_mode: StreamMode = "streaming"
     limits_digest: int = 0  # of the limits that all replicas should have alike; 0: not told
+    rows_kept: int = ROWS_KEPT
+    rows_dropped_at_once: int = ROWS_DROPPED_AT_ONCE
 
     def __post_init__(self) -> None:
         if self.node not in self.voters:

@@ -20,11 +20,13 @@ _SHARE = 32
 
 
 class SessionLimits(msgspec.Struct, frozen=True):
-    """Bounds of one replica's table, from its configuration; sizes in bytes."""
+    """Bounds of one replica's table, from its configuration and its limits; sizes in bytes."""
 
     batch_max_bytes: int = limits.BATCH_MAX_BYTES
     client_memory_bytes: int = limits.CLIENT_MEMORY_BYTES
     session_window_bytes: int = limits.SESSION_WINDOW_BYTES
+    sessions_max: int = limits.SESSIONS_MAX
+    kept_names_max: int = limits.KEPT_NAMES_MAX
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ def grant(
       wished: rows asked for; 0: as many as there are.
       floor: rows that a reopened monotone session has already and must not lose.
     """
-    if others >= limits.SESSIONS_MAX:
+    if others >= limits_.sessions_max:
         return None
     share = max(0, limits.SESSION_WINDOW_EXTRA_MAX - extra_rows) // _SHARE
     window = min(

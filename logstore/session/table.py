@@ -22,7 +22,6 @@ from itertools import chain
 
 import msgspec
 
-from logstore import limits
 from logstore.errors import ErrorCode, InvariantViolated
 from logstore.format.session_entries import ExpireEntry, OpenEntry
 from logstore.format.session_snapshot import KeptName
@@ -259,7 +258,7 @@ class SessionTable:
         """Whether it may be given up: all of it is committed, and there is room to keep what its
         name must not do again."""
         is_kept = _is_kept(session)
-        has_room = not is_kept or len(self._kept) < limits.KEPT_NAMES_MAX
+        has_room = not is_kept or len(self._kept) < self._limits.kept_names_max
         return has_room and all(row.is_committed(self.commit) for row in session.rows.values())
 
     def decide_end(self, producer_id: int) -> ExpireEntry | Refused:

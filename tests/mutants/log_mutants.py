@@ -179,7 +179,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "no-rows-are-kept",
         "SAFETY M9",
         f"{LOG}.drop_rows",
-        "min(durable_commit, self.last.index - ROWS_KEPT)",
+        "min(durable_commit, self.last.index - kept)",
         "(durable_commit + 1)",
         "memory lets go of the newest rows too, the last entry's with them",
     ),

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from actors.writer.log_work import GROUP_ENTRIES_MAX, GROUP_SEGMENT_SHARE
+from actors.writer.log_work import GROUP_SEGMENT_SHARE
 from logstore import limits
 from logstore.config import Config, parse_config
 from logstore.errors import ConfigError
@@ -99,7 +99,7 @@ def test_an_accepted_configuration_holds_its_largest_entry(
     # The writer's largest flush group: up to a share of the segment, and one entry more.
     group = config.storage.segment_bytes // GROUP_SEGMENT_SHARE - 1 + size_on_disk(largest)
     assert SEGMENT_HEADER_SIZE + group <= config.storage.segment_bytes
-    assert config.storage.segment_records >= GROUP_ENTRIES_MAX
+    assert config.storage.segment_records >= limits.FLUSH_ENTRIES_MAX
     assert 4 * largest <= bounds.ring_bytes
     assert largest < bounds.message_max_bytes
     assert largest <= bounds.bulk_window_bytes

@@ -7,20 +7,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.simulation import run
+from actors.simulation.cluster import make_limits
 from actors.simulation.faults.draw import draw_script
 from actors.simulation.faults.script import Fault, FaultKind, Script
 from actors.simulation.oracle.ledger import Ledger
 from actors.simulation.replica import Replica
 from actors.simulation.run import read_committed, run_seed
 from actors.simulation.shrink import shrink
+from actors.topology import EGRESS, INGRESS, RAFT, WRITER
 from actors.writer import WriterActor
-from logstore import limits
 from logstore.cli.main import main
+from logstore.limits import ReplicaLimits
 from logstore.raft import election, replication
-from tests.simulation.quiet_cluster import SECOND_NS, quiet_script
+from tests.simulation.quiet_cluster import SECOND_NS, QuietCluster, quiet_script
 
 SEEDS = range(1, 5)
 # A broken rule that any schedule shows is found within so many seeds.
@@ -78,19 +81,19 @@ def test_without_faults_every_replica_is_compared_and_most_appends_are_acknowled
     assert result.appends_acknowledged >= 20 * 12 // 2
 
 
-@pytest.mark.slow
-def test_bounds_are_small_in_a_run_only() -> None:
-    before = limits.SNAPSHOT_EVERY_BATCHES
-    during: list[int] = []
-
-    def note(_: str) -> None:
-        during.append(limits.SNAPSHOT_EVERY_BATCHES)
-
-    script = quiet_script(safety_ns=2 * SECOND_NS)
-    run_seed(1, script=script, trace=note)
-    assert set(during) == {script.ground.snapshot_every_batches}
-    assert script.ground.snapshot_every_batches != before
-    assert before == limits.SNAPSHOT_EVERY_BATCHES
+def test_a_replica_of_a_run_meets_smaller_limits_than_a_real_one() -> None:
+    ground = draw_script(1, classes=()).ground
+    small = msgspec.structs.asdict(make_limits(ground))
+    assert small["snapshot_every_batches"] == ground.snapshot_every_batches
+    real = msgspec.structs.asdict(ReplicaLimits())
+    assert all(small[name] <= limit for name, limit in real.items())
+    quiet = QuietCluster()
+    limits = make_limits(quiet.cluster.script.ground)
+    actors: dict[str, Any] = {
+        name: process.actor for name, process in quiet.replica(1).processes.items()
+    }
+    assert all(actors[name]._station.limits == limits for name in (RAFT, INGRESS, EGRESS))
+    assert actors[WRITER]._work._group_entries_max == limits.flush_entries_max
 
 
 # --- the product with a rule switched off ---

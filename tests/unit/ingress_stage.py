@@ -31,7 +31,7 @@ from logstore.format.client_messages import (
 )
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.message import decode_message, encode_message
-from logstore.limits import MIB
+from logstore.limits import MIB, ReplicaLimits
 from logstore.model import EntryKind
 from logstore.raft import effects, events
 from transport import link
@@ -132,9 +132,10 @@ class StageLog:
 
 
 class Stage:
-    """`ring_bytes` small makes rings full; `work` runs the actor until it is idle."""
+    """`ring_bytes` small makes rings full, `limits` are smaller than real ones; `work` runs the actor
+    until it is idle."""
 
-    def __init__(self, ring_bytes=2 * MIB):
+    def __init__(self, ring_bytes=2 * MIB, **limits):
         self.network = FakeNetwork()
         self.config = parse_config(CONFIG)
         self.clock = StageClock()
@@ -150,8 +151,9 @@ class Stage:
         count = len(topology.counter_names(NODE, nodes))
         self.slots = memoryview(bytearray(8 * count)).cast("Q")
         self.station = SimpleNamespace(
-            node=NODE, nodes=nodes, peers=(2, 3), config=self.config, slots=self.slots
-        )
+            node=NODE, nodes=nodes, peers=(2, 3), config=self.config, slots=self.slots,
+            limits=ReplicaLimits(**limits),
+        )  # fmt: skip
         self.entries = []  # (EntryHeader, body): what raft has accepted
         self.damaged = set()
         self.logs = []

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actors.egress import credit as credit_module
 from actors.egress.credit import BUSY_MAX_NS, AnswerCredit
 from actors.topology import Counter
-from logstore import limits
 
 
 class Clients:
@@ -35,10 +33,14 @@ class Clients:
 
 
 @pytest.fixture
-def clients(monkeypatch):
-    monkeypatch.setattr(limits, "ANSWERS_PER_CLIENT_BYTES", 100)
-    monkeypatch.setattr(limits, "ANSWERS_BYTES_MAX", 250)
+def clients():
     return Clients()
+
+
+def credit_of(clients, *, total_max_bytes=250):
+    return AnswerCredit(
+        clients, clients.slots, per_client_bytes=100, total_max_bytes=total_max_bytes
+    )
 
 
 def serve(credit, client, size_bytes, now_ns=0) -> bool:
@@ -49,14 +51,14 @@ def serve(credit, client, size_bytes, now_ns=0) -> bool:
 
 
 def test_a_client_is_answered_again_when_what_it_got_has_arrived(clients):
-    credit = AnswerCredit(clients, clients.slots)
+    credit = credit_of(clients)
     assert [serve(credit, b"a", 40) for _ in range(3)] == [True, True, False]
     clients.under_way[b"a"] = 40
     assert serve(credit, b"a", 40)
 
 
 def test_one_answer_is_made_whatever_its_size(clients):
-    credit = AnswerCredit(clients, clients.slots)
+    credit = credit_of(clients)
     assert serve(credit, b"a", 1_000)
     assert not serve(credit, b"a", 1)
     clients.under_way.clear()
@@ -64,18 +66,18 @@ def test_one_answer_is_made_whatever_its_size(clients):
 
 
 def test_all_clients_together_have_a_bound_and_the_slowest_is_left_for_the_others(clients):
-    credit = AnswerCredit(clients, clients.slots)
+    credit = credit_of(clients)
     assert all(serve(credit, client, 80) for client in (b"a", b"b", b"c"))
     assert not serve(credit, b"d", 80, 1)
     assert clients.ended == []
     assert not serve(credit, b"d", 80, BUSY_MAX_NS)
     assert clients.ended == [b"a"]
     assert serve(credit, b"d", 80, BUSY_MAX_NS + 1)
-    assert sum(clients.under_way.values()) <= limits.ANSWERS_BYTES_MAX
+    assert sum(clients.under_way.values()) <= 250
 
 
 def test_a_client_that_reads_is_never_the_slowest(clients):
-    credit = AnswerCredit(clients, clients.slots)
+    credit = credit_of(clients)
     serve(credit, b"a", 80)
     clients.under_way.clear()
     assert serve(credit, b"a", 80, BUSY_MAX_NS - 1)
@@ -84,12 +86,11 @@ def test_a_client_that_reads_is_never_the_slowest(clients):
     assert not serve(credit, b"d", 80, BUSY_MAX_NS)
     assert clients.ended == [b"b"]
     assert clients.slots[Counter.EGRESS_CONNECTIONS_ENDED] == 1
-    assert credit_module.limits is limits
 
 
 def test_who_receives_without_a_break_is_not_slow_however_long_it_goes_on(clients):
     """A fast reader always has an answer under way; beside readers of nothing it was left first."""
-    credit = AnswerCredit(clients, clients.slots)
+    credit = credit_of(clients)
     serve(credit, b"fast", 40)
     assert all(serve(credit, client, 80, 1) for client in (b"a", b"b"))
     for step in range(1, 41):
@@ -99,18 +100,16 @@ def test_who_receives_without_a_break_is_not_slow_however_long_it_goes_on(client
     assert clients.ended == [b"a"]
 
 
-def test_clients_that_are_gone_are_forgotten(clients, monkeypatch):
-    monkeypatch.setattr(limits, "ANSWERS_BYTES_MAX", 1 << 40)
-    credit = AnswerCredit(clients, clients.slots)
+def test_clients_that_are_gone_are_forgotten(clients):
+    credit = credit_of(clients, total_max_bytes=1 << 40)
     for number in range(5_000):
         assert serve(credit, number.to_bytes(5, "big"), 80, number)
         clients.under_way.clear()
     assert len(credit._busy) < 3_000
 
 
-def test_all_clients_are_looked_at_once_a_loop_however_many_wait(clients, monkeypatch):
-    monkeypatch.setattr(limits, "ANSWERS_BYTES_MAX", 8_000)
-    credit = AnswerCredit(clients, clients.slots)
+def test_all_clients_are_looked_at_once_a_loop_however_many_wait(clients):
+    credit = credit_of(clients, total_max_bytes=8_000)
     for number in range(100):
         assert serve(credit, number.to_bytes(5, "big"), 80)
     clients.asked = 0

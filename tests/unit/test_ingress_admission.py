@@ -23,7 +23,11 @@ from tests.unit.session_logs import encode_snapshot
 
 @pytest.fixture
 def stage():
-    stage = Stage()
+    return leading()
+
+
+def leading(**limits):
+    stage = Stage(**limits)
     stage.lead()
     return stage
 
@@ -184,9 +188,9 @@ def test_a_segment_that_goes_under_the_search_makes_the_rebuild_begin_again(stag
     assert [session.next_sequence for session in admission.table.sessions()] == [1]
 
 
-def test_session_snapshots_enter_the_stream_and_shorten_the_next_rebuild(stage, monkeypatch):
+def test_session_snapshots_enter_the_stream_and_shorten_the_next_rebuild():
     """SAFETY E6."""
-    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 4)  # the OPEN counts
+    stage = leading(snapshot_every_batches=4)  # the OPEN counts
     producer = stage.producer()
     for sequence in range(3):
         producer.push(sequence)
@@ -316,8 +320,8 @@ def test_session_state_tells_what_is_committed_and_promises_the_rest_in_the_new_
     assert producer.acks() == [(1, [row]), (5, [row])]
 
 
-def test_idle_nameless_sessions_make_room_for_new_ones(stage, monkeypatch):
-    monkeypatch.setattr(limits, "SESSIONS_MAX", 3)
+def test_idle_nameless_sessions_make_room_for_new_ones():
+    stage = leading(sessions_max=3)
     named = stage.producer(window=16, name=b"kept")
     idle = stage.producer(window=16)
     stage.clock.now_ns += limits.SESSION_IDLE_MIN_NS

@@ -30,7 +30,11 @@ from tests.unit.ingress_stage import Stage
 
 @pytest.fixture
 def stage():
-    stage = Stage()
+    return leading()
+
+
+def leading(**limits):
+    stage = Stage(**limits)
     stage.lead()
     stage.commit()
     stage.heard()
@@ -143,8 +147,8 @@ def test_a_change_of_an_earlier_gen_is_answered_when_its_term_commits_it(stage):
     assert listed(stage) == (Cursor(b"a", 7, False),)
 
 
-def test_changes_wait_for_a_snapshot_that_is_due_and_count_towards_it(stage, monkeypatch):
-    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 2)
+def test_changes_wait_for_a_snapshot_that_is_due_and_count_towards_it():
+    stage = leading(snapshot_every_batches=2)
     late = stage.client()
     for lsn in (7, 9):
         stage.client().ask(set_request(lsn=lsn))
@@ -163,9 +167,8 @@ def test_changes_wait_for_a_snapshot_that_is_due_and_count_towards_it(stage, mon
 
 
 @pytest.mark.parametrize("through_snapshot", [False, True])
-def test_a_new_term_finds_the_cursors_in_the_log(stage, monkeypatch, through_snapshot):
-    if through_snapshot:
-        monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 1)
+def test_a_new_term_finds_the_cursors_in_the_log(through_snapshot):
+    stage = leading(**({"snapshot_every_batches": 1} if through_snapshot else {}))
     set_cursor(stage, b"archive", 7, is_held=True)
     stage.work()
     stage.accept_and_commit()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from actors.topology import Counter
-from logstore import limits
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import SessionLookupRequest
 from logstore.format.session_entries import decode_expire
@@ -19,7 +18,11 @@ MONOTONE = SequenceMode.MONOTONE
 
 @pytest.fixture
 def stage():
-    stage = Stage()
+    return leading()
+
+
+def leading(**limits):
+    stage = Stage(**limits)
     stage.clock.wall = 10**18
     stage.lead()
     stage.commit()
@@ -93,8 +96,8 @@ def test_a_session_that_is_being_opened_again_is_not_given_up(stage):
     assert client.answer().producer_epoch == 2
 
 
-def test_no_more_names_are_kept_than_may_be(stage, monkeypatch):
-    monkeypatch.setattr(limits, "KEPT_NAMES_MAX", 2)
+def test_no_more_names_are_kept_than_may_be():
+    stage = leading(kept_names_max=2)
     busy = stage.producer()
     for number in range(6):
         stage.producer(mode=MONOTONE, name=b"idle %d" % number)
@@ -102,9 +105,9 @@ def test_no_more_names_are_kept_than_may_be(stage, monkeypatch):
     assert stage.ingress.admission.table.kept_count == 2
 
 
-def test_openings_that_are_refused_do_not_look_at_every_session_each(stage, monkeypatch):
+def test_openings_that_are_refused_do_not_look_at_every_session_each(monkeypatch):
     """At 12,288 sessions a look takes milliseconds, and 64 requests are answered in a row."""
-    monkeypatch.setattr(limits, "SESSIONS_MAX", 3)
+    stage = leading(sessions_max=3)
     for number in range(3):
         stage.producer(name=b"named %d" % number)
     table = stage.ingress.admission.table

@@ -233,9 +233,9 @@ def test_the_outcome_of_an_end_is_unknown_when_the_term_ends_before_its_commit(s
     assert client.answer().code == ErrorCode.OUTCOME_UNKNOWN
 
 
-def test_an_end_waits_for_a_snapshot_that_is_due(stage, monkeypatch):
+def test_an_end_waits_for_a_snapshot_that_is_due(stage):
     producer = stage.producer()
-    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 0)
+    stage.ingress.admission._snapshots._every_batches = 0
     assert ask(stage, EndSessionRequest(producer.id)).answer().code == ErrorCode.OVERLOADED
 
 

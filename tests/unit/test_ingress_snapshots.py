@@ -26,8 +26,8 @@ def stage():
 
 
 @pytest.fixture
-def small_parts(monkeypatch):
-    monkeypatch.setattr(limits, "SNAPSHOT_PART_MAX_BYTES", 512)
+def small_parts(stage):
+    stage.ingress.admission._snapshots._part_max_bytes = 512
 
 
 def with_sessions(stage, count):
@@ -40,10 +40,12 @@ def with_sessions(stage, count):
     return producers
 
 
-def make_due(stage, monkeypatch, *, after=0):
-    monkeypatch.setattr(
-        limits, "SNAPSHOT_EVERY_BATCHES", stage.ingress.admission._snapshots._batches + after
-    )
+def make_due(stage, *, after=0):
+    snapshot_every(stage, stage.ingress.admission._snapshots._batches + after)
+
+
+def snapshot_every(stage, batches):
+    stage.ingress.admission._snapshots._every_batches = batches
 
 
 def settle(stage):
@@ -66,31 +68,31 @@ def lead_again(stage, *, accepted):
     stage.commit()
 
 
-def test_a_snapshot_is_written_in_parts_and_read_back(stage, monkeypatch, small_parts):
+def test_a_snapshot_is_written_in_parts_and_read_back(stage, small_parts):
     with_sessions(stage, 24)
-    make_due(stage, monkeypatch)
+    make_due(stage)
     stage.work()
     kinds = settle(stage)
     assert set(kinds) == {EntryKind.SESSION}
     assert len(kinds) > stage.config.limits.groups_in_flight
     assert all(header.body_size <= 512 for header, _ in stage.entries[-len(kinds) :])
     kept = encode_snapshot(stage.ingress.admission.table)
-    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 1_000)
+    snapshot_every(stage, 1_000)
     first = len(stage.entries) - len(kinds) + 1
     lead_again(stage, accepted=len(stage.entries) - 1)
     assert sorted(stage.logs[-1].reads) == list(range(first, len(stage.entries) + 1))
     assert encode_snapshot(stage.ingress.admission.table) == kept
 
 
-def test_a_snapshot_whose_leader_ended_amid_its_parts_is_nothing(stage, monkeypatch, small_parts):
+def test_a_snapshot_whose_leader_ended_amid_its_parts_is_nothing(stage, small_parts):
     producers = with_sessions(stage, 8)
-    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 24)
+    snapshot_every(stage, 24)
     producers[0].push(2)  # is one too many, and behind it the snapshot
     settle(stage)
     whole = len(stage.entries)
     producers[0].push(3)
     stage.accept_and_commit()
-    make_due(stage, monkeypatch)
+    make_due(stage)
     for _ in range(3):  # three leaders in a row
         before = len(stage.entries)
         stage.work()
@@ -107,10 +109,10 @@ def test_a_snapshot_whose_leader_ended_amid_its_parts_is_nothing(stage, monkeypa
 
 
 def test_appends_go_on_behind_a_snapshot_and_nothing_is_between_its_parts(
-    stage, monkeypatch, small_parts
+    stage, small_parts
 ):
     producers = with_sessions(stage, 8)
-    make_due(stage, monkeypatch, after=1)
+    make_due(stage, after=1)
     producers[0].push(2)
     producers[1].push(2)
     client = stage.client()
@@ -125,7 +127,7 @@ def test_appends_go_on_behind_a_snapshot_and_nothing_is_between_its_parts(
 
 
 def test_a_change_of_a_cursor_that_was_confirmed_late_is_not_between_the_parts(
-    stage, monkeypatch, small_parts
+    stage, small_parts
 ):
     """The fold would replace it by what the first part knew, and a committed change were lost."""
     with_sessions(stage, 24)
@@ -134,20 +136,20 @@ def test_a_change_of_a_cursor_that_was_confirmed_late_is_not_between_the_parts(
     late.ask(set_request(lsn=9, expected=7))
     first.ask(set_request(lsn=7, expected=0))
     stage.accept_and_commit()
-    make_due(stage, monkeypatch)
+    make_due(stage)
     stage.work()
     confirm(stage)  # by now the cursor stands where `late` expects it
     assert settle(stage).count(EntryKind.CURSOR) == 0
     assert first.answer() == DoneReply(0)
     assert late.answer().code == ErrorCode.OVERLOADED
-    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 1_000)
+    snapshot_every(stage, 1_000)
     kept = encode_snapshot(stage.ingress.admission.table)
     lead_again(stage, accepted=len(stage.entries) - 1)
     assert encode_snapshot(stage.ingress.admission.table) == kept
 
 
-def test_openings_count_towards_a_snapshot(stage, monkeypatch):
-    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 3)
+def test_openings_count_towards_a_snapshot(stage):
+    snapshot_every(stage, 3)
     kinds = []
     for _ in range(4):
         client = stage.client()
@@ -161,11 +163,11 @@ def test_openings_count_towards_a_snapshot(stage, monkeypatch):
 
 
 @pytest.mark.parametrize("is_due", [False, True])
-def test_appends_have_their_turn_however_many_openings_are_asked_for(stage, monkeypatch, is_due):
+def test_appends_have_their_turn_however_many_openings_are_asked_for(stage, is_due):
     """One client that opens its name without waiting would fill every place in the stream."""
     producer = stage.producer(name=b"patient")
     if is_due:
-        make_due(stage, monkeypatch, after=1)
+        make_due(stage, after=1)
     clients = [stage.client() for _ in range(20)]
     producer.queue(0)
     opened = 0
@@ -180,12 +182,12 @@ def test_appends_have_their_turn_however_many_openings_are_asked_for(stage, monk
     assert opened <= 2 * limits.REQUESTS_BEFORE_APPENDS_MAX
 
 
-def test_a_sequence_at_the_last_bound_is_no_reason_to_end(stage, monkeypatch):
+def test_a_sequence_at_the_last_bound_is_no_reason_to_end(stage):
     """2**63 - 2 is the last one; the one behind it was taken once, and ended every leader."""
     producer = stage.producer(mode=MONOTONE, name=b"brink")
     producer.push(limits.POSITION_MAX - 1)
     producer.push(limits.POSITION_MAX)
-    make_due(stage, monkeypatch)
+    make_due(stage)
     stage.work()
     assert settle(stage) == [EntryKind.DATA, EntryKind.SESSION]
     codes = [row[3] for _, rows in producer.acks() for row in rows]
@@ -193,7 +195,7 @@ def test_a_sequence_at_the_last_bound_is_no_reason_to_end(stage, monkeypatch):
 
 
 @pytest.mark.parametrize("beyond", [1, 3])
-def test_a_log_that_has_sequences_beyond_the_last_bound_goes_on(stage, monkeypatch, beyond):
+def test_a_log_that_has_sequences_beyond_the_last_bound_goes_on(stage, beyond):
     """As 5f87717 wrote them: each was the next one, and nothing else was looked at."""
     producer = stage.producer(mode=MONOTONE, name=b"brink")
     for sequence in range(limits.POSITION_MAX - 1, limits.POSITION_MAX + beyond):
@@ -201,7 +203,7 @@ def test_a_log_that_has_sequences_beyond_the_last_bound_goes_on(stage, monkeypat
         stage.append_entry(EntryKind.DATA, body, 2)
     lead_again(stage, accepted=1)
     other = stage.producer()
-    make_due(stage, monkeypatch)
+    make_due(stage)
     stage.work()
     assert settle(stage) == [EntryKind.SESSION]
     (session, _) = sorted(
@@ -209,7 +211,7 @@ def test_a_log_that_has_sequences_beyond_the_last_bound_goes_on(stage, monkeypat
     )
     assert session.next_sequence == limits.POSITION_MAX
     assert [row.sequence for row in session.rows] == [limits.POSITION_MAX - 1]
-    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_BATCHES", 1_000)
+    snapshot_every(stage, 1_000)
     for sequence in (limits.POSITION_MAX - 1, limits.POSITION_MAX, limits.POSITION_MAX + beyond):
         producer.push(sequence)
     other.push(0)
@@ -228,7 +230,7 @@ def test_a_snapshot_that_cannot_be_encoded_is_put_off(stage, monkeypatch):
 
     producer = stage.producer()
     monkeypatch.setattr(fold.session_snapshot, "encode_session_parts", fails)
-    make_due(stage, monkeypatch, after=1)
+    make_due(stage, after=1)
     for sequence in range(3):
         producer.push(sequence)
     assert set(settle(stage)) == {EntryKind.DATA}

@@ -27,8 +27,8 @@ def wish(**changes):
     return OpenWish(**{**fields, **changes})
 
 
-def opened(mode=SequenceMode.DENSE, window=16, name=b"", producer_id=PRODUCER):
-    table = SessionTable(SessionLimits())
+def opened(mode=SequenceMode.DENSE, window=16, name=b"", producer_id=PRODUCER, **limits):
+    table = SessionTable(SessionLimits(**limits))
     reopen(table, mode=mode, window=window, name=name, new_producer_id=producer_id)
     return table
 
@@ -208,9 +208,8 @@ def test_a_window_in_bytes_is_a_share_of_the_memory_and_one_batch_at_least():
     assert granted[63] == granted[-1] == 4 * MIB
 
 
-def test_an_expired_session_gives_its_window_back(monkeypatch):
-    monkeypatch.setattr(limits, "SESSIONS_MAX", 1)
-    table = opened(window=4_096)
+def test_an_expired_session_gives_its_window_back():
+    table = opened(window=4_096, sessions_max=1)
     assert code_of(table.decide_open(wish(), 5)) is ErrorCode.OVERLOADED
     table.apply_expire(ExpireEntry(PRODUCER, 1))
     assert reopen(table, new_producer_id=5, window=4_096).window_max == 4_096
@@ -233,8 +232,8 @@ def test_no_sequence_is_taken_that_a_snapshot_could_not_hold(beyond):
 # --- sessions that were idle for too long ---
 
 
-def expired(next_sequence=8, mode=SequenceMode.MONOTONE):
-    table = opened(mode, name=b"query")
+def expired(next_sequence=8, mode=SequenceMode.MONOTONE, **limits):
+    table = opened(mode, name=b"query", **limits)
     table.get(PRODUCER).next_sequence = next_sequence
     table.apply_expire(ExpireEntry(PRODUCER, 1, is_kept=True))
     return table
@@ -267,9 +266,8 @@ def test_a_dense_name_leaves_nothing_behind():
     assert not table.is_used
 
 
-def test_nothing_expires_for_which_there_is_no_room_to_be_kept(monkeypatch):
-    monkeypatch.setattr(limits, "KEPT_NAMES_MAX", 1)
-    table = expired()
+def test_nothing_expires_for_which_there_is_no_room_to_be_kept():
+    table = expired(kept_names_max=1)
     session = reopen(table, mode=SequenceMode.MONOTONE, name=b"other", new_producer_id=5)
     assert not table.can_expire(session)
     dense = reopen(table, name=b"dense", new_producer_id=6)

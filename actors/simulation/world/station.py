@@ -30,6 +30,7 @@ from actors.simulation.world.rings import (
 )
 from actors.station import DRAIN_MAX, Inbox, Outbox, Station
 from logstore.config import Config
+from logstore.limits import ReplicaLimits
 from logstore.model import NodeId
 from transport.layout import LINES, SLOTS_PER_LINE, RingKind, control_slots
 from transport.payload_ring import (
@@ -115,6 +116,7 @@ class SimulatedStation(Station):
         folder: str,
         regions: SimulatedRegions,
         host: Any,
+        limits: ReplicaLimits,
         process_of: Callable[[str], Process | None],
         random: Random,
         ring_delay_ns: int,
@@ -127,6 +129,7 @@ class SimulatedStation(Station):
         self.config = config
         self.folder = folder
         self.host = host
+        self.limits = limits
         self.nodes = tuple(NodeId(each.node) for each in config.nodes)
         self.peers = tuple(each for each in self.nodes if each != self.node)
         self.incarnation = regions.incarnation
