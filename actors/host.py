@@ -1,4 +1,5 @@
-"""What an actor stands on besides its rings: a disk, sockets, clocks, chance and flush threads.
+"""What an actor stands on besides its rings: a disk, sockets, clocks, chance, flush threads, and an
+observer.
 
 The seam between a replica and the world: `RealHost` is this machine, the simulator passes its own.
 Owns the protocols and the real one. Must not know what an actor does with it.
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from actors.flush_lanes import AttendedLane, Bell, Job, ThreadLane
+from actors.observer import NoObserver, Observer
 from actors.real_clock import RealClock
 from logstore.storage.disk import Disk, RealDisk
 from transport import link
@@ -95,6 +97,9 @@ class Host(Protocol):
     @property
     def clock(self) -> Clock: ...
 
+    @property
+    def observer(self) -> Observer: ...
+
     def random_bytes(self, size: int) -> bytes: ...
 
     def lane(self, name: str, wake: Callable[[], None]) -> FlushLane:
@@ -116,6 +121,7 @@ class RealHost:
         self.clock = RealClock()
         # a module plays the part of an object here, which only a cast can say
         self.links = cast(Links, link)
+        self.observer: Observer = NoObserver()
 
     def random_bytes(self, size: int) -> bytes:
         return os.urandom(size)

@@ -136,7 +136,7 @@ class Regions(msgspec.Struct, frozen=True):
 
 class Station:
     """The place of `process` in the replica `node`; `folder` is the replica's data folder, `host`
-    what the process runs on, this machine if not given; `limits` are a simulator's, or the real ones.
+    what the process runs on, this machine if not given; `limits` the real ones, if not given.
     """
 
     def __init__(

@@ -40,8 +40,8 @@ BULK_WINDOW_BYTES = 8 * MIB
 BULK_WINDOW_ENTRIES = 256
 # One command ring: 1 MiB holds about 8,000 entry descriptors of 120 bytes.
 COMMAND_RING_BYTES = 1 * MIB
-# Rows of the newest entries kept in raft's memory (M9): 8,192 x about 300 B = 2.5 MB. Older ones are
-# dropped so many at once, which shares the cost of moving the rest.
+# Rows of the newest entries kept in raft's memory (M9): 8,192 x about 300 B = 2.5 MB. Older ones
+# are dropped so many at once, which shares the cost of moving the rest.
 ROWS_KEPT = 8_192
 ROWS_DROPPED_AT_ONCE = 1_024
 # Appends held by raft while the term they need is being flushed.

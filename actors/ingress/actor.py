@@ -86,6 +86,7 @@ class IngressActor:
             clock=ports.clock,
             slots=slots,
             to_raft=ports.to_raft,
+            observer=station.host.observer,
             on_done=self._control.on_group_done,
         )
         self._appends = Appends(
@@ -95,6 +96,7 @@ class IngressActor:
             facts,
             slots,
             batch_max_bytes=limits.batch_max_bytes,
+            observer=station.host.observer,
         )
         self._peers = Peers(
             ports.peer_control, ports.peer_bulk, facts, peers=station.peers, slots=slots

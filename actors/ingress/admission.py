@@ -24,6 +24,7 @@ from actors.ingress.rebuild import Rebuild
 from actors.ingress.snapshots import Snapshots
 from actors.ingress.sockets_and_rings import Log, ToRaft
 from actors.messages import RotReported
+from actors.observer import AdmissionOpened, Observer
 from actors.topology import Counter
 from logstore import limits
 from logstore.errors import CorruptData, InvariantViolated
@@ -68,6 +69,7 @@ class Admission:
         clock: Clock,
         slots: memoryview,
         to_raft: ToRaft,
+        observer: Observer,
         on_done: Callable[[Group, bool], None],
     ) -> None:
         self.proposals = proposals
@@ -77,6 +79,7 @@ class Admission:
         self._clock = clock
         self._slots = slots
         self._to_raft = to_raft
+        self._observer = observer
         self._on_done = on_done
         self._rebuild: Rebuild | None = None
         self._is_damage_seen = False
@@ -95,7 +98,6 @@ class Admission:
         self._waiting: dict[tuple[int, int], Waiting] = {}
         self._held: deque[tuple[int, Callable[[bool], None]]] = deque()  # by groups committed
         self.table: SessionTable | None = None
-        self.on_open: Callable[[int, SessionTable], None] | None = None  # an observer's
         self.gapped: dict[int, tuple[int, int]] = {}  # E9: producer → (epoch, round) told of a gap
 
     @property
@@ -241,8 +243,8 @@ class Admission:
         self.table = rebuild.table
         self.table.commit = self._commit
         self._expiry.begin(self.table, now_ns)
-        if self.on_open is not None:
-            self.on_open(rebuild.admit.gen, self.table)
+        parts, passed_over = rebuild.snapshot_parts, rebuild.passed_over
+        self._observer.saw(AdmissionOpened(rebuild.admit.gen, self.table, parts, passed_over))
         _log.info("admission is open in term %d with %d sessions", self._term, len(self.table))
 
     def tell_counters(self) -> None:

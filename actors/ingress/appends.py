@@ -13,6 +13,7 @@ from actors.ingress.admission import Admission
 from actors.ingress.facts import Facts
 from actors.ingress.imports import Imports
 from actors.ingress.pushes import PREFIX_SIZE, BadPush, Push, Unreadable, read_push
+from actors.observer import Observer, RetryKnown
 from actors.topology import Counter
 from logstore.errors import ErrorCode
 from logstore.session.session import Duplicate, Refused, WindowRow
@@ -41,6 +42,7 @@ class Appends:
         slots: memoryview,
         *,
         batch_max_bytes: int,
+        observer: Observer,
     ) -> None:
         self._socket = socket
         self._admission = admission
@@ -49,6 +51,7 @@ class Appends:
         self._facts = facts
         self._slots = slots
         self._batch_max_bytes = batch_max_bytes
+        self._observer = observer
         self._imports = Imports(admission, acks, facts, batch_max_bytes=batch_max_bytes)
         self._has_large = False
 
@@ -119,6 +122,7 @@ class Appends:
             admission.count_batch(len(view))
             admission.used_ns[producer_id] = now_ns
         elif type(verdict) is Duplicate:
+            self._observer.saw(RetryKnown(verdict.row.is_committed(table.commit)))
             self._admission.acknowledge_when_committed(
                 producer_id, header.producer_epoch, push.round, verdict.row
             )

@@ -33,9 +33,7 @@ class Snapshots:
 
     @property
     def is_due(self) -> bool:
-        return (
-            self._batches >= self._every_batches or self._bytes >= limits.SNAPSHOT_EVERY_BYTES
-        )
+        return self._batches >= self._every_batches or self._bytes >= limits.SNAPSHOT_EVERY_BYTES
 
     @property
     def is_under_way(self) -> bool:

@@ -8,7 +8,7 @@ bootstrap.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -59,7 +59,7 @@ from logstore.raft.events import (
     Tick,
     TransferRequested,
 )
-from logstore.raft.log_view import LogView, Position, RecoveredLog
+from logstore.raft.log_view import Position, RecoveredLog
 from logstore.raft.raft_config import RaftConfig
 from logstore.storage.log_reader import LogReader
 
@@ -69,16 +69,13 @@ HOUSE_EVERY_NS = 10_000_000
 NEVER_NS = 1 << 62
 NS_PER_MS = 1_000_000
 
-CoreType = Callable[[RaftConfig, RecoveredLog, LogView, Random], RaftCore]
-
 log = logging.getLogger("logstore.raft")
 
 
 class RaftActor:
-    """Drives one `RaftCore`; `core_type` is a subclass that also watches its steps."""
+    """Drives one `RaftCore`."""
 
-    def __init__(self, station: Station, core_type: CoreType = RaftCore) -> None:
-        self._core_type = core_type
+    def __init__(self, station: Station) -> None:
         self._station = station
         self._slots = station.slots
         self._routes = Routes(station)
@@ -255,7 +252,7 @@ class RaftActor:
 
     def _make_core(self, recovered: LogRecovered) -> RaftCore:
         station, settings = self._station, self._station.config.raft
-        return self._core_type(
+        return station.host.observer.core_type(RaftCore)(
             RaftConfig(
                 node=station.node,
                 voters=station.nodes,

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from actors.simulation.checkers.facts import DiskLost
 from actors.simulation.checkers.invariant import Violation
+from actors.simulation.checkers.record import Record
 from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.disk.medium import DiskLatency
 from actors.simulation.faults.script import FaultClass, Ground, Script
 from actors.simulation.network.network import VirtualNetwork
 from actors.simulation.network.socket import MESSAGE_BYTES
-from actors.simulation.oracle.facts import DiskFacts
+from actors.simulation.oracle.durability import DiskDurability
 from actors.simulation.oracle.heard import Heard
 from actors.simulation.oracle.ledger import Ledger
 from actors.simulation.oracle.reach import ReachObserver
@@ -63,21 +65,24 @@ class SimulatedCluster:
             default_delay_ns=ground.link_delay_ns,
         )
         disks = {node: _make_disk(self.world, node, script) for node in self.nodes}
-        self.facts = DiskFacts(
+        self.durability = DiskDurability(
             disks.__getitem__, lambda node: f"/node-{node}", lambda node: node in self.excused
         )
-        self.ledger = Ledger(
+        record = Record(
             self.nodes,
-            durability=self.facts,
+            lambda: self.world.now_ns,
+            durability=self.durability,
             read_ring=self._read_ring,
+            read_clocks=lambda: [each.clock.wall_ns() for each in self.replicas.values()],
             ring_bytes=ground.ring_bytes,
             election_timeout_ns=self.config.raft.election_timeout_ns,
             session_expiry_ns=self.config.limits.session_expiry_ns,
             save_within_ns=_save_within_ns(ground),
         )
-        self.network.on_send = Heard(self.world, self.ledger, _place_of_endpoint).sent
         self.reach = ReachObserver(self.nodes)
-        self.watch = Watch(self.world, self.ledger, self.facts, self.reach)
+        self.ledger = Ledger(record, self.reach)
+        self.network.on_send = Heard(self.ledger, _place_of_endpoint).sent
+        self.watch = Watch(self.world, self.ledger, self.durability)
         self.replicas = {
             node: Replica(
                 self.world,
@@ -93,8 +98,6 @@ class SimulatedCluster:
             )
             for node in self.nodes
         }
-        clocks = [replica.clock for replica in self.replicas.values()]
-        self.ledger.stamps.read_clocks = lambda: [clock.wall_ns() for clock in clocks]
         self.watch.on_news = lambda node: self.replicas[node].expect(EGRESS)
         self.clients: dict[str, Process] = {}
 
@@ -123,19 +126,19 @@ class SimulatedCluster:
         """Its disk is gone, and another one there."""
         self.excuse(node)
         self.lost[node] = None
-        self.facts.disk_changed(node)
-        self.ledger.disk_lost(node)
+        self.durability.disk_changed(node)
+        self.ledger.tell(DiskLost(node))
 
     def endpoint(self, node: int, offset: PortOffset) -> str:
         return self.config.endpoint(node, offset)
 
     @property
     def violations(self) -> list[Violation]:
-        return [*self.ledger.violations, *self.watch.violations]
+        return self.ledger.violations
 
     @property
     def has_problems(self) -> bool:
-        return bool(self.ledger.violations or self.watch.violations or self.watch.errors)
+        return bool(self.ledger.violations or self.watch.errors)
 
     def forgive(self, node: int) -> None:
         """The power of `node` goes while its device still owes what it said was flushed.

@@ -11,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+from actors.simulation.checkers.facts import LieForgotten, SavesExcused
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.disk.media_faults import EVERYWHERE, RotKind
 from actors.simulation.faults.script import Fault, FaultKind, RotPlace
@@ -208,7 +209,7 @@ class Conductor:
             for replica in replicas:
                 replica.spare()
                 if replica.disk.has_lies:
-                    self._cluster.reach.lied(replica.node)
+                    self._cluster.ledger.tell(LieForgotten(replica.node))
                     self._cluster.forgive(replica.node)
                 replica.power_cut(random, garble=fault.mode == "garble")
                 self._forgive_if_forgetful(replica.node)
@@ -229,8 +230,11 @@ class Conductor:
 
     def _pause(self, fault: Fault) -> None:
         if fault.process in ("", RAFT, WRITER):
-            self._cluster.ledger.excuse_saves(fault.node, self._world.now_ns + fault.for_ns)
+            self._excuse_saves(fault.node, self._world.now_ns + fault.for_ns)
         self._replica(fault).pause(fault.process, fault.for_ns)
+
+    def _excuse_saves(self, node: int, until_ns: int) -> None:
+        self._cluster.ledger.tell(SavesExcused(node, until_ns))
 
     def _restart(self, fault: Fault) -> None:
         replica = self._replica(fault)
@@ -260,7 +264,7 @@ class Conductor:
         replica.stalled_until_ns = max(replica.stalled_until_ns, until_ns)
         if not fault.process.endswith(_LOG_FILES):
             # A save begun before the end flushes two copies, each that much later.
-            self._cluster.ledger.excuse_saves(fault.node, until_ns + 2 * fault.delay_ns)
+            self._excuse_saves(fault.node, until_ns + 2 * fault.delay_ns)
 
         def apply(under_way: list[Fault]) -> None:
             worst_ns = max((each.delay_ns for each in under_way), default=0)
@@ -304,7 +308,7 @@ class Conductor:
         node, disk = fault.node, self._replica(fault).disk
         if node in self._cluster.lost:
             return
-        places = self._cluster.facts.places(node)
+        places = self._cluster.durability.places(node)
         aims = [(fault.process, EVERYWHERE)]
         if fault.process in _ROT_PLACES:
             extents = places.aim(RotPlace(fault.process), random, fault.amount)
@@ -321,7 +325,7 @@ class Conductor:
             if hit is not None:
                 self._world.note(f"rot {hit[0]} sector {hit[1]}")
                 self._cluster.excuse(node)
-                self._cluster.facts.disk_changed(node)
+                self._cluster.durability.disk_changed(node)
                 self._forgive_if_forgetful(node)
 
     def _lost_disk(self, fault: Fault) -> None:
@@ -339,7 +343,7 @@ class Conductor:
         cluster = self._cluster
         if node in cluster.lost:
             return
-        if node in cluster.excused and cluster.facts.places(node).is_forgetful():
+        if node in cluster.excused and cluster.durability.places(node).is_forgetful():
             cluster.forgive(node)
 
 

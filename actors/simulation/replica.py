@@ -14,11 +14,11 @@ from typing import Any
 from actors import topology
 from actors.child_main import make_actor
 from actors.messages import ProcessGone, StopReady, StopRequested
-from actors.raft import RaftActor
 from actors.replicator.actor import SENDS_MAX
+from actors.simulation.checkers.facts import MetaWritten, ProcessActed, ProcessRespawned
 from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.faults.script import FIRST_GROUP, ROLL, Ground
-from actors.simulation.oracle.watch import Watch
+from actors.simulation.oracle.watch import ProcessObserver, Watch
 from actors.simulation.world.machine import NodeClock, SimulatedHost
 from actors.simulation.world.process import PARK_MAX_NS, Process, ProcessKilled, Runnable
 from actors.simulation.world.random_streams import stream
@@ -262,7 +262,7 @@ class Replica:
 
     def _respawn(self, name: str, incarnation: int) -> None:
         if self.is_running and incarnation == self.incarnation and name not in self.processes:
-            self._watch.respawned(self.node, name, incarnation)
+            self._watch.tell(ProcessRespawned(self.node, name, incarnation))
             self._spawn(name)
 
     def _reap(self, process: Process) -> None:
@@ -295,23 +295,19 @@ class Replica:
             links=self._network.links(process),
             clock=self.clock,
             random=self._random,
+            observer=ProcessObserver(self._watch, self.node, self.incarnation),
         )
         station = self._station(process, name, host=host)
         # Ingress' loops are read by raft (V6); nobody reads those of the others, late or not.
         slots = station.slots if name == topology.INGRESS else station.all_slots
         process.count_loop = partial(_count_loop, slots, station.slot(f"{name}.loops"))
-        process.on_worked = partial(self._watch.worked, (self.node, name), process)
+        process.on_worked = partial(self._watch.worked, process, station)
         process.on_overslept = partial(self._watch.overslept, process.name)
         process.again_from = _AGAIN_FROM.get(name.partition("-")[0], 1)
+        actor = make_actor(station)
         if name == topology.RAFT:
-            core_type = self._watch.core_type(self.node, self.incarnation)
-            raft = RaftActor(station, core_type)
             self._to_replicators = station.to_replicators
             process.count_loop = partial(self._count_raft_loop, process.count_loop)
-            return raft
-        actor = make_actor(station)
-        if name == topology.INGRESS:
-            process.on_started = lambda: self._watch.watch_ingress(self.node, actor)
         return actor
 
     def _station(self, process: Process, name: str, *, host: Any) -> SimulatedStation:
@@ -357,10 +353,11 @@ class Replica:
 
     def _on_call(self, name: str, process: Process) -> Callable[[str, str], None]:
         incarnation = self.incarnation
+        acted = ProcessActed(self.node, name, incarnation)
 
         def tell(what: str, path: str) -> None:
             self._count_call(name, what, path)
-            self._watch.called(self.node, name, incarnation)
+            self._watch.tell(acted)
             if what == "write" and path.endswith(META_NAMES):
                 copy = int(path.endswith(META_NAMES[1]))
                 at_ns = process.local_now_ns
@@ -392,7 +389,7 @@ class Replica:
 
     def _tell_meta_written(self, incarnation: int, copy: int) -> None:
         if self.is_running and incarnation == self.incarnation:
-            self._watch.meta_written(self.node, copy)
+            self._watch.tell(MetaWritten(self.node, copy))
 
 
 def _count_loop(slots: Any, loops: int) -> None:

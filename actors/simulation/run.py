@@ -24,11 +24,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from actors.simulation.checkers import facts
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.conduct import Conductor
 from actors.simulation.faults.draw import draw_script
 from actors.simulation.faults.script import FaultClass, Script
-from actors.simulation.oracle.overheard import overheard
 from actors.simulation.replica import Replica
 from actors.simulation.result import SeedResult
 from actors.simulation.workload import Workload
@@ -73,10 +73,6 @@ class _Run:
         self.conductor = Conductor(self.cluster, self.workload.transfer, self.workload.flood)
 
     def whole(self) -> SeedResult:
-        with overheard(self.cluster.reach):
-            return self._whole()
-
-    def _whole(self) -> SeedResult:
         started_s = time.perf_counter()
         self.cluster.start()
         self.workload.start()
@@ -115,7 +111,7 @@ class _Run:
         elections = ELECTIONS_IN_A_CROWD if is_crowded else ELECTIONS_TO_APPEND
         within_ns = elections * self._election_ns + CLIENT_PATIENCE_NS
         self.workload.probe()
-        cluster.ledger.healed(cluster.world.now_ns, append_within_ns=within_ns)
+        cluster.ledger.tell(facts.Healed(within_ns))
         if not self._pass_for(self.workload.is_probe_acknowledged, within_ns):
             self._complain(f"no append was acknowledged within {within_ns / 1e9:.1f} s of the heal")
 
@@ -128,9 +124,8 @@ class _Run:
         self.workload.stop_appending()
         within_ns = ELECTIONS_TO_CONVERGE * self._election_ns + CLIENT_PATIENCE_NS
         # Twice equal, with a pause between, then an audit with a pause behind it.
-        cluster.ledger.returned(
-            cluster.world.now_ns, equal_within_ns=3 * within_ns + 2 * SETTLE_NS + LOOK_NS
-        )
+        equal_within_ns = 3 * within_ns + 2 * SETTLE_NS + LOOK_NS
+        cluster.ledger.tell(facts.Returned(equal_within_ns))
         if self._pass_for(self._is_equal, within_ns):
             # Late copies and answers find their end, and what they were answered with, too.
             self._pass_for(lambda: False, SETTLE_NS)
@@ -150,15 +145,15 @@ class _Run:
         self._pass_for(lambda: False, SETTLE_NS)  # what readers have found is told to raft
 
     def _end(self) -> None:
-        cluster, now_ns = self.cluster, self.cluster.world.now_ns
-        cluster.ledger.converged(now_ns)
+        cluster, tell = self.cluster, self.cluster.ledger.tell
+        tell(facts.Converged())
         for node, core in cluster.watch.cores.items():
-            cluster.ledger.final_damage(node, core.faulty, now_ns)
+            tell(facts.DamageListed(node, core.faulty))
         for node in self._sound_nodes():
             core = cluster.watch.cores[node]
             entries = read_committed(cluster.replicas[node], core.commit)
-            cluster.ledger.final_log(node, entries, now_ns)
-        cluster.ledger.finish(now_ns)
+            tell(facts.LogRead(node, entries))
+        tell(facts.Finished())
 
     # --- helpers ---
 

@@ -258,9 +258,7 @@ class Workload:
             endpoint=cluster.endpoint,
             nodes=cluster.nodes,
             random=stream(cluster.script.seed, f"client.{process.name}"),
-            ledger=cluster.ledger,
+            tell=cluster.ledger.tell,
             world_now=lambda: cluster.world.now_ns,
-            on_refused=cluster.reach.refused,
-            on_import_moved=cluster.reach.import_moved,
             first_lsn=Lsn(cluster.script.ground.first_lsn),
         )

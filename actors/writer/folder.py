@@ -11,6 +11,7 @@ import msgspec
 
 from actors import topology
 from actors.messages import FaultyRange, LogRecovered
+from actors.observer import FolderRecovered
 from actors.station import Station
 from actors.topology import Counter
 from logstore.errors import CorruptData, InvariantViolated, MetaLost
@@ -67,6 +68,11 @@ class Folder:
             )
         except (MetaLost, CorruptData) as error:
             return _damaged(str(error))
+        self._station.host.observer.saw(
+            FolderRecovered(
+                recovered.meta.copies_whole, recovered.records_rebuilt, recovered.has_torn_tail
+            )
+        )
         self._meta = recovered.meta
         self._log = recovered.writer
         self.count_bytes()

@@ -24,6 +24,7 @@ from functools import partial
 
 from actors.host import FlushLane
 from actors.messages import RingMessage
+from actors.observer import SpareUsed
 from actors.station import Station
 from actors.topology import Counter
 from actors.writer.folder import Folder
@@ -72,6 +73,7 @@ class LogWork:
         self._queue: deque[Persist | Truncate] = deque()
         self._commit = NO_INDEX  # highest commit index raft has told us of (F8)
         host, wake = station.host, station.bell.ring
+        self._observer = host.observer
         self._data_lane = host.own_lane("data", station.bell, attend)
         self._records_lane = host.lane("records", wake)
         self._spare_lane = host.lane("spare", wake)
@@ -198,25 +200,32 @@ class LogWork:
 
     def _roll(self, entries: Sequence[EntryToWrite]) -> Iterator[None]:
         """In the data lane. What does not fit stays queued, without space too (S9)."""
-        try:
-            self._folder.log.make_room(entries)
-        except DiskFull:
-            self._found_no_space = True
+        self._try_open(partial(self._folder.log.make_room, entries))
         yield
         self._slots[Counter.MAP_GENERATION] += 1
 
     def _truncate(self, command: Truncate, commit: Index) -> Iterator[None]:
         """In the data lane."""
-        try:
-            self._folder.log.truncate(command.first_index, commit)
-        except DiskFull:
-            self._found_no_space = True
+        if not self._try_open(partial(self._folder.log.truncate, command.first_index, commit)):
             return
         yield
         self._queue.popleft()
         self._slots[Counter.MAP_GENERATION] += 1
         self._slots[Counter.WRITTEN] = command.seq
         self._answer(Persisted(command.seq))
+
+    def _try_open(self, open_segment: Callable[[], None]) -> bool:
+        """False: there is no space for it."""
+        log = self._folder.log
+        has_spare = not log.needs_spare
+        try:
+            open_segment()
+        except DiskFull:
+            self._found_no_space = True
+            return False
+        if has_spare and log.needs_spare:
+            self._observer.saw(SpareUsed())
+        return True
 
     # --- space ---
 

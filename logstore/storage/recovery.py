@@ -55,6 +55,8 @@ class Recovered(msgspec.Struct, frozen=True):
 
     `last` is the last entry, or what stands before the first as a NOOP row; `commit_floor` the
     highest index known to be committed; `persisted` the last index this replica may claim (Q1).
+    `records_rebuilt`: of frames that had none; `has_torn_tail`: something behind the last entry was
+    no entry.
     """
 
     meta: MetaStore
@@ -72,6 +74,8 @@ class Recovered(msgspec.Struct, frozen=True):
     commit_floor: Index
     persisted: Index
     faulty: tuple[FaultyRange, ...]
+    records_rebuilt: int
+    has_torn_tail: bool
 
     @property
     def first_index(self) -> Index:
@@ -310,6 +314,8 @@ def _recovered(store: MetaStore, writer: LogWriter | None, found: Verdicts) -> R
         commit_floor=commit_floor,
         persisted=Index(min(above) - 1) if above else last_index,
         faulty=tuple(found.faulty),
+        records_rebuilt=len(found.rebuilt),
+        has_torn_tail=found.has_torn_tail,
     )
 
 

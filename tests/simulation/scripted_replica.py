@@ -1,4 +1,4 @@
-"""A replica of which only the client ports exist, played by a test; and the ledger that listens.
+"""A replica of which only the client ports exist, played by a test; and what a client tells.
 
 Owns the sockets of one node on a fake network. Knows no rules: whoever scripts it says what it
 answers.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import zmq
 
-from actors.simulation.checkers.invariant import Violation
+from actors.simulation.checkers.facts import Fact, PromiseBroken
 from actors.simulation.clients.host import MS_NS, ClientHost
 from logstore.errors import ErrorCode
 from logstore.format.batch import BatchHeader, encode_batch, read_batch_header
@@ -27,16 +27,12 @@ from logstore.format.client_messages import (
     MetadataRequest,
     OpenSessionReply,
     SessionStateReply,
-    SpansReply,
-    SpansRequest,
     Welcome,
     read_append_prefix,
 )
-from logstore.format.cursor_entries import Cursor
 from logstore.format.message import decode_message, encode_message
-from logstore.model import Lsn, NodeId, SequenceMode
+from logstore.model import Lsn, NodeId
 from logstore.settings import PortOffset
-from tests.simulation.listening_lists import ListeningLists
 from transport import link
 from transport.inproc import FakeNetwork, FakeSocket
 
@@ -45,105 +41,7 @@ CLUSTER = b"a simulated clst"
 UUID = b"a simulated repl"
 PRODUCER = 77
 
-
-class ListeningLedger:
-    """Writes everything down."""
-
-    def __init__(self) -> None:
-        self.violations: list[Violation] = []
-        self.told: list[tuple[Any, ...]] = []
-        self.session_lists = ListeningLists(self.told)
-
-    def all(self, what: str) -> list[tuple[Any, ...]]:
-        return [each[1:] for each in self.told if each[0] == what]
-
-    def session_opened(
-        self, producer_id: int, producer_epoch: int, mode: SequenceMode, at_ns: int
-    ) -> None:
-        self.told.append(("opened", producer_id, producer_epoch, mode))
-
-    def invoked(
-        self,
-        operation: int,
-        producer_id: int,
-        producer_epoch: int,
-        sequence: int,
-        payloads: Sequence[bytes],
-        at_ns: int,
-    ) -> None:
-        self.told.append(("invoked", operation, producer_epoch, sequence, tuple(payloads)))
-
-    def acknowledged(self, operation: int, first_lsn: int, count: int, at_ns: int) -> None:
-        self.told.append(("acknowledged", operation, first_lsn, count))
-
-    def refused(self, operation: int, code: int, at_ns: int) -> None:
-        self.told.append(("refused", operation, code))
-
-    def subscribed(self, consumer: str, next_lsn: int) -> None:
-        self.told.append(("subscribed", consumer, next_lsn))
-
-    def delivered(
-        self,
-        consumer: str,
-        node: int,
-        first_lsn: int,
-        batch: bytes,
-        at_ns: int,
-        *,
-        handed: tuple[int, int] | None = None,
-        is_whole: bool = True,
-    ) -> None:
-        self.told.append(("delivered", node, first_lsn, batch, handed, is_whole))
-
-    def tail_read(
-        self,
-        invoked_ns: int,
-        returned_ns: int,
-        end_lsn: int,
-        *,
-        node: int | None,
-        is_linearizable: bool,
-    ) -> None:
-        self.told.append(("read", invoked_ns, returned_ns, end_lsn, is_linearizable))
-
-    def verified(
-        self, node: int, span: tuple[int, int], chain: int, named: Sequence[int], at_ns: int
-    ) -> None:
-        self.told.append(("verified", node, span, chain, list(named)))
-
-    def damage_named(self, node: int, lsns: tuple[int, int], at_ns: int) -> None:
-        self.told.append(("named", node, lsns))
-
-    def cursor_asked(
-        self, number: int, change: Cursor | None, expected_lsn: int, at_ns: int
-    ) -> None:
-        self.told.append(("cursor", number, change, expected_lsn))
-
-    def cursor_changed(self, number: int, previous_lsn: int, at_ns: int) -> None:
-        self.told.append(("changed", number, previous_lsn))
-
-    def cursor_moved(self, number: int, lsn: int, at_ns: int, *, node: int) -> None:
-        self.told.append(("moved", number, lsn, node))
-
-    def cursors_listed(
-        self, number: int, cursors: Sequence[Cursor], at_ns: int, *, node: int
-    ) -> None:
-        self.told.append(("listed", number, tuple(cursors), node))
-
-    def session_asked(self, number: int, name: bytes, at_ns: int) -> None:
-        self.told.append(("session", number, name))
-
-    def session_told(self, number: int, reply: SessionStateReply, at_ns: int, *, node: int) -> None:
-        self.told.append(("told", number, reply, node))
-
-    def survey_asked(self) -> None:
-        self.told.append(("survey",))
-
-    def time_told(self, node: int, timestamp_ns: int, lsn: int, at_ns: int) -> None:
-        self.told.append(("time", node, timestamp_ns, lsn))
-
-    def spans_told(self, node: int, request: SpansRequest, reply: SpansReply, at_ns: int) -> None:
-        self.told.append(("spans", node, request, reply))
+F = TypeVar("F", bound=Fact)
 
 
 class FakeLinks:
@@ -290,7 +188,7 @@ class Stage:
     def __init__(self) -> None:
         network = FakeNetwork()
         self.links = FakeLinks(network)
-        self.ledger = ListeningLedger()
+        self.facts: list[Fact] = []
         self.replicas = {node: ScriptedReplica(network, node) for node in NODES}
         self.leader = 1
         self.inbox: dict[int, list[Asked]] = {node: [] for node in NODES}
@@ -305,14 +203,18 @@ class Stage:
             endpoint=endpoint,
             nodes=NODES,
             random=Random(seed),
-            ledger=self.ledger,
+            tell=self.facts.append,
             world_now=lambda: self.now_ns,
         )
 
     @property
     def complaints(self) -> list[tuple[str, str]]:
-        """Violations the client told of: number and text."""
-        return [(each.invariant, each.text) for each in self.ledger.violations]
+        """What the client told to be broken: number and text."""
+        return [(each.invariant, each.text) for each in self.told(PromiseBroken)]
+
+    def told(self, kind: type[F]) -> list[F]:
+        """What the client told so far of this kind."""
+        return [each for each in self.facts if type(each) is kind]
 
     def work(self) -> None:
         """The client runs once, then the replicas answer what they answer by themselves."""

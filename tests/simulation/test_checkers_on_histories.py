@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from actors.simulation.checkers.invariant import NOT_BUILT, Invariant
+from actors.simulation.checkers.catalogue import CHECKERS
+from actors.simulation.checkers.invariant import NOT_BUILT, Findings, Invariant
 from tests.simulation.histories.answer_histories import ANSWERS
 from tests.simulation.histories.bell_histories import BELLS
 from tests.simulation.histories.case import History
@@ -22,6 +25,7 @@ from tests.simulation.histories.stage import Stage
 from tests.simulation.histories.stall_histories import STALLS
 from tests.simulation.histories.survey_histories import SURVEYS
 from tests.simulation.histories.term_histories import TERMS
+from tests.simulation.histories.unread_histories import UNREAD
 
 HISTORIES = [
     history
@@ -41,6 +45,7 @@ HISTORIES = [
         LOOKUPS,
         SESSION_LISTS,
         SURVEYS,
+        UNREAD,
     )
     for history in each.histories
 ]
@@ -64,6 +69,21 @@ def test_its_unbroken_twin_passes(history: History) -> None:
     stage = Stage()
     history.story(stage, False)
     assert stage.ledger.violations == []
+
+
+def test_every_checker_finds_what_is_wrong_in_some_history(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report, found = Findings.report, set()
+
+    def note(self: Findings, invariant: Invariant, text: str) -> None:
+        found.add(sys._getframe(1).f_globals["__name__"])
+        report(self, invariant, text)
+
+    monkeypatch.setattr(Findings, "report", note)
+    for history in HISTORIES:
+        history.story(Stage(), True)
+    assert {each.__module__ for each in CHECKERS} <= found
 
 
 def test_every_invariant_that_can_be_broken_has_a_broken_history() -> None:

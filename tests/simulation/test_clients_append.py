@@ -7,6 +7,12 @@ from random import Random
 
 import pytest
 
+from actors.simulation.checkers.client_facts import (
+    AppendAcknowledged,
+    AppendInvoked,
+    AppendRefused,
+    SessionOpened,
+)
 from actors.simulation.clients.append import draw_payloads
 from actors.simulation.clients.mischief import Mischief, commit_mischief
 from actors.simulation.clients.session import STRANGE_ANSWERS_MAX
@@ -23,9 +29,14 @@ from tests.simulation.producer_stage import (
     tell_state,
     wait_pushed,
 )
-from tests.simulation.scripted_replica import PRODUCER, row
+from tests.simulation.scripted_replica import PRODUCER, Stage, row
 
 # --- the steps of E9 ---
+
+
+def acknowledged(stage: Stage) -> list[tuple[int, int]]:
+    """First LSN and count of what the ledger was told."""
+    return [(each.first_lsn, each.count) for each in stage.told(AppendAcknowledged)]
 
 
 def test_a_producer_opens_its_session_at_the_leader_and_asks_for_its_state_before_it_pushes() -> (
@@ -37,7 +48,9 @@ def test_a_producer_opens_its_session_at_the_leader_and_asks_for_its_state_befor
     stage.replicas[1].reply_open(asked)
     asked = stage.wait_asked(1, SessionStateRequest)
     assert asked.message == SessionStateRequest(PRODUCER, 1, 1)
-    assert stage.ledger.all("opened") == [(PRODUCER, 1, SequenceMode.DENSE)]
+    (opened,) = stage.told(SessionOpened)
+    assert (opened.producer_id, opened.producer_epoch) == (PRODUCER, 1)
+    assert opened.mode is SequenceMode.DENSE
     stage.pass_ms(100)
     assert stage.replicas[1].frames() == []
     stage.replicas[1].reply_state(asked, 0)
@@ -62,11 +75,13 @@ def test_no_state_is_asked_for_before_the_welcome() -> None:
 def test_an_append_is_told_before_it_is_sent_and_acknowledged_with_its_lsns() -> None:
     stage = serving_stage()
     pushed = wait_pushed(stage, 1)[0]
-    operation, epoch, sequence, payloads = stage.ledger.all("invoked")[0]
-    assert (epoch, sequence, len(payloads)) == (1, 0, pushed.header.count)
-    stage.replicas[1].tell(1, row(0, first_lsn=5, count=len(payloads)))
+    call = stage.told(AppendInvoked)[0]
+    count = len(call.payloads)
+    assert (call.producer_epoch, call.sequence, count) == (1, 0, pushed.header.count)
+    stage.replicas[1].tell(1, row(0, first_lsn=5, count=count))
     stage.pass_ms(1)
-    assert stage.ledger.all("acknowledged") == [(operation, 5, len(payloads))]
+    (told,) = stage.told(AppendAcknowledged)
+    assert (told.operation, told.first_lsn, told.count) == (call.operation, 5, count)
     assert stage.complaints == []
 
 
@@ -85,12 +100,10 @@ def test_after_a_change_of_leader_the_state_decides_what_is_sent_again_and_in_wh
     again = wait_pushed(stage, 3, node=2)
     assert [each.batch for each in again[:3]] == [each.batch for each in first[2:5]]
     assert {each.round for each in again} == {request.round}
-    assert [each[1:] for each in stage.ledger.all("acknowledged")] == [(1, counts[0])]
+    assert acknowledged(stage) == [(1, counts[0])]
     stage.replicas[2].tell(request.round, row(1, first_lsn=1 + counts[0], count=counts[1]))
     stage.pass_ms(1)
-    assert [each[1:] for each in stage.ledger.all("acknowledged")][1:] == [
-        (1 + counts[0], counts[1])
-    ]
+    assert acknowledged(stage)[1:] == [(1 + counts[0], counts[1])]
     assert stage.replicas[1].frames() == []  # the old PUSH is closed
     assert stage.complaints == []
 
@@ -115,7 +128,7 @@ def test_refusals_of_an_older_round_are_ignored_and_acknowledgements_are_final_i
     assert session_of(stage).is_serving
     stage.replicas[1].tell(1, row(0, first_lsn=1, count=count))
     stage.pass_ms(5)
-    assert len(stage.ledger.all("acknowledged")) == 1
+    assert len(acknowledged(stage)) == 1
 
 
 def test_a_gap_is_closed_in_order_under_the_next_round() -> None:
@@ -139,8 +152,9 @@ def test_what_left_the_window_is_committed_with_unknown_lsns() -> None:
     wait_pushed(stage, 2)
     tell_state(stage, 1, 1)  # no row for sequence 0, and it is below
     wait_pushed(stage, 1)
-    operation = stage.ledger.all("invoked")[0][0]
-    assert stage.ledger.all("refused") == [(operation, ErrorCode.COMMITTED_LSN_UNKNOWN)]
+    (refused,) = stage.told(AppendRefused)
+    assert refused.operation == stage.told(AppendInvoked)[0].operation
+    assert refused.code is ErrorCode.COMMITTED_LSN_UNKNOWN
 
 
 def test_an_old_leader_that_knows_less_than_was_acknowledged_gets_no_batches() -> None:
@@ -195,7 +209,7 @@ def test_a_fenced_producer_stops_and_opens_its_name_again() -> None:
     asked = stage.wait_asked(1, OpenSessionRequest)
     assert asked.message.name == b"a name"
     assert stage.client.counts["fenced"] == 1
-    assert stage.ledger.all("refused") == []
+    assert stage.told(AppendRefused) == []
     assert stage.complaints == []
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.simulation.checkers.client_facts import DamageNamed, Delivered, LogVerified
 from actors.simulation.clients.auditor import Auditor
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
@@ -56,12 +57,13 @@ def test_it_has_everything_verified_and_then_fetches_everything() -> None:
     stage = audit_stage()
     assert verify(stage, 5, 8, 3).first_index == 1
     assert verify(stage, 8, 8, chain=0).first_index == 6
-    assert stage.ledger.all("verified") == [(NODE, (1, 5), 7, [3]), (NODE, (6, 8), 0, [])]
+    told = [(each.node, each.span, each.chain, each.named) for each in stage.told(LogVerified)]
+    assert told == [(NODE, (1, 5), 7, [3]), (NODE, (6, 8), 0, [])]
     assert fetch(stage, 1, next_lsn=3).first_lsn == 1
     assert not stage.client.is_done
     assert fetch(stage, 3, next_lsn=4).first_lsn == 3
     assert stage.client.is_done
-    assert [each[1] for each in stage.ledger.all("delivered")] == [1, 3]
+    assert [each.first_lsn for each in stage.told(Delivered)] == [1, 3]
     stage.pass_ms(2_000)
     assert stage.inbox[NODE] == []
     assert stage.complaints == []
@@ -72,7 +74,7 @@ def test_damage_that_is_named_is_gone_around() -> None:
     verify(stage, 8, 8, 3)
     refusal = ErrorReply(ErrorCode.CORRUPT_DATA, 0, Lsn(1), Lsn(2), b"rot")
     assert answer(stage, FetchRequest, refusal).first_lsn == 1
-    assert stage.ledger.all("named") == [(NODE, (1, 2))]
+    assert [(each.node, each.lsns) for each in stage.told(DamageNamed)] == [(NODE, (1, 2))]
     assert fetch(stage, 3, next_lsn=4).first_lsn == 3
     assert stage.client.is_done
     assert stage.complaints == []

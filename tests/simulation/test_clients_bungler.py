@@ -16,7 +16,7 @@ from logstore.format.client_messages import ErrorReply, MetadataReply, MetadataR
 from logstore.format.client_request import BadRequest, RequestPort, Silence, read_request
 from logstore.format.message import encode_message
 from logstore.settings import PortOffset
-from tests.simulation.scripted_replica import CLUSTER, NODES, ListeningLedger, Stage, endpoint
+from tests.simulation.scripted_replica import CLUSTER, NODES, Stage, endpoint
 from transport import link
 from transport.inproc import FakeNetwork
 
@@ -85,7 +85,7 @@ def rightly(frames: list[bytes], offset: PortOffset) -> Any:
 
 def bungle(
     reply: Callable[[list[bytes], PortOffset], Any], *, seconds: int = 200
-) -> tuple[Bungler, ListeningLedger]:
+) -> tuple[Bungler, Stage]:
     """A bungler among routers that reply like this, for so long."""
     stage = Stage()
     network = FakeNetwork()
@@ -97,23 +97,23 @@ def bungle(
         bungler.do_work(now_ns)
         routers.work()
         now_ns += 50 * MS_NS
-    return bungler, stage.ledger
+    return bungler, stage
 
 
 def test_every_blunder_is_told_or_passed_over_in_silence() -> None:
-    bungler, ledger = bungle(rightly)
-    assert ledger.violations == []
+    bungler, stage = bungle(rightly)
+    assert stage.complaints == []
     wanted = {f"silence-{each}" if each in SILENT else f"told-{each}" for each in Blunder}
     assert set(bungler.counts) == wanted
 
 
 def test_silence_leaves_it_asking_after_it_was_stopped() -> None:
-    bungler, ledger = bungle(lambda frames, offset: None, seconds=20)
+    bungler, stage = bungle(lambda frames, offset: None, seconds=20)
     bungler.stop()
     bungler.do_work(30_000 * MS_NS)
     assert bungler.is_asking
     assert bungler.counts["late"] > 3
-    assert ledger.violations == []
+    assert stage.complaints == []
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_another_answer_is_wrong(code: ErrorCode, text: bytes, complaint: str) -
         answer = rightly(frames, offset)
         return ErrorReply(code, 0, 0, 0, text) if isinstance(answer, ErrorReply) else answer
 
-    _, ledger = bungle(reply)
-    assert any(complaint in each.text for each in ledger.violations)
+    _, stage = bungle(reply)
+    assert any(complaint in text for _, text in stage.complaints)
 
 
 @pytest.mark.parametrize("blunder", SILENT)
@@ -141,8 +141,8 @@ def test_an_answer_to_what_must_not_be_answered_is_wrong(blunder: Blunder) -> No
             return ErrorReply(ErrorCode.INVALID_REQUEST, 0, 0, 0, b"no")
         return rightly(frames, offset)
 
-    _, ledger = bungle(reply)
-    assert any(f"{blunder} at CONTROL" in each.text for each in ledger.violations)
+    _, stage = bungle(reply)
+    assert any(f"{blunder} at CONTROL" in text for _, text in stage.complaints)
 
 
 def test_a_sealed_frame_is_whole() -> None:

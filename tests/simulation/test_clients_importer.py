@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.simulation.checkers.client_facts import AppendAcknowledged, AppendInvoked
 from actors.simulation.clients.founder import Founder
 from actors.simulation.clients.importer import Importer, ImporterOptions, Phase
 from logstore.errors import ErrorCode
@@ -92,14 +93,13 @@ def test_every_batch_is_told_as_an_append_and_acknowledged_at_its_lsn() -> None:
     stage = ImportStage()
     stage.pass_until_over()
     assert stage.client.counts["imported"] == 1
-    assert len(stage.log) == len(stage.ledger.all("invoked")) == OPTIONS.batches
-    told = stage.ledger.all("acknowledged")
+    calls, told = stage.told(AppendInvoked), stage.told(AppendAcknowledged)
+    assert len(stage.log) == len(calls) == OPTIONS.batches
     lsn = FIRST_LSN
-    for (operation, first_lsn, count), batch, invoked in zip(
-        told, stage.log, stage.ledger.all("invoked"), strict=True
-    ):
-        assert (operation, first_lsn, count) == (invoked[0], lsn, read_batch_header(batch).count)
-        lsn += count
+    for call, batch, answer in zip(calls, stage.log, told, strict=True):
+        assert (answer.operation, answer.first_lsn) == (call.operation, lsn)
+        assert answer.count == read_batch_header(batch).count
+        lsn = Lsn(lsn + answer.count)
     assert stage.refused == stage.client.counts.get("mischief", 0) > 0
     assert stage.complaints == []
 
@@ -107,7 +107,7 @@ def test_every_batch_is_told_as_an_append_and_acknowledged_at_its_lsn() -> None:
 def test_the_log_is_asked_how_far_it_is_after_a_silence() -> None:
     stage = ImportStage()
     stage.pass_ms(40)
-    settled = len(stage.ledger.all("acknowledged"))
+    settled = len(stage.told(AppendAcknowledged))
     stage.is_silent = True
     stage.pass_ms(6_000, until=lambda: "silence" in stage.client.counts)
     stage.is_silent = False
@@ -140,7 +140,7 @@ def test_it_gives_up_in_time_and_says_so_once() -> None:
     assert stage.client.next_timer_ns() > stage.now_ns
     stage.pass_ms(2_000)
     assert stage.over == 1
-    assert stage.ledger.all("acknowledged") == []
+    assert stage.told(AppendAcknowledged) == []
 
 
 @pytest.mark.parametrize(

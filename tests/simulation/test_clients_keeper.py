@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from actors.simulation.checkers.client_facts import (
+    CursorAsked,
+    CursorChanged,
+    CursorMoved,
+    CursorsListed,
+)
 from actors.simulation.clients.host import NEVER_NS
 from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.keeper import Keeper
@@ -43,13 +49,14 @@ def test_each_change_has_an_lsn_of_its_own_and_is_told_as_asked(stage: Stage) ->
     for _ in range(12):
         asked = next_change(stage)
         request = asked.message
-        number, change, expected_lsn = stage.ledger.all("cursor")[-1]
-        assert change == Cursor(request.name, request.lsn, request.is_held)
-        assert expected_lsn == request.expected_lsn
+        question = stage.told(CursorAsked)[-1]
+        assert question.change == Cursor(request.name, request.lsn, request.is_held)
+        assert question.expected_lsn == request.expected_lsn
         lsns += [request.lsn] if request.lsn else []
         stage.replicas[1].reply(asked, DoneReply(5))
         stage.pass_ms(5)
-        assert stage.ledger.all("changed")[-1] == (number, 5)
+        answer = stage.told(CursorChanged)[-1]
+        assert (answer.number, answer.previous_lsn) == (question.number, 5)
     assert len(set(lsns)) == len(lsns) > 3
     assert stage.complaints == []
 
@@ -61,8 +68,9 @@ def test_a_list_is_told_and_believed(stage: Stage) -> None:
         asked = stage.wait_asked(1, CursorsRequest, milliseconds=LONG_MS)
         stage.replicas[1].reply(asked, CursorsReply(encode_cursors(cursors)))
         stage.pass_ms(5)
-        assert stage.ledger.all("listed")[-1][1:] == (cursors, 1)
-        expected |= {each[2] for each in stage.ledger.all("cursor")[-3:]}
+        answer = stage.told(CursorsListed)[-1]
+        assert (answer.cursors, answer.node) == (cursors, 1)
+        expected |= {each.expected_lsn for each in stage.told(CursorAsked)[-3:]}
     assert {70, 71} <= expected
     assert stage.complaints == []
 
@@ -71,7 +79,7 @@ def test_a_moved_cursor_is_told_and_every_other_refusal_is_not(stage: Stage) -> 
     asked = next_change(stage)
     stage.replicas[1].reply(asked, refusal(ErrorCode.CURSOR_MOVED, 70))
     stage.pass_ms(5)
-    assert [each[1:] for each in stage.ledger.all("moved")] == [(70, 1)]
+    assert [(each.lsn, each.node) for each in stage.told(CursorMoved)] == [(70, 1)]
     for code in (ErrorCode.NOT_READY, ErrorCode.OUTCOME_UNKNOWN, ErrorCode.TIMED_OUT):
         stage.replicas[1].reply(next_change(stage), refusal(code))
         stage.pass_ms(5)
@@ -104,6 +112,6 @@ def test_one_that_is_stopped_gives_its_question_up_and_asks_no_other(stage: Stag
     assert not keeper.is_asking
     assert keeper.counts["late"] >= 1
     assert keeper.next_timer_ns() == NEVER_NS
-    asked = len(stage.ledger.all("cursor"))
+    asked = len(stage.told(CursorAsked))
     stage.pass_ms(20_000)
-    assert len(stage.ledger.all("cursor")) == asked
+    assert len(stage.told(CursorAsked)) == asked

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from actors.ingress.pushes import BadPush, Push, Unreadable, read_push
+from actors.simulation.checkers.client_facts import AppendInvoked, AppendRefused
 from actors.simulation.clients.mischief import Mischief, commit_mischief
 from actors.simulation.clients.wish import Wish
 from logstore.errors import ErrorCode
@@ -34,7 +35,7 @@ def test_damaged_and_garbage_frames_are_such_that_a_replica_drops_them() -> None
         for seed in range(40):
             stage, frames = frames_of(kind, seed=seed)
             assert [type(read_push(frame, 4_096)) for frame in frames] == [Unreadable]
-            assert len(stage.ledger.all("invoked")) == len(session_of(stage).unresolved.settled)
+            assert len(stage.told(AppendInvoked)) == len(session_of(stage).unresolved.settled)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +52,9 @@ def test_what_must_be_refused_for_good_is_told_as_such(kind: Mischief, code: Err
     assert push.code is code
     stage.replicas[1].tell(1, row(push.batch[2], code=code))
     stage.pass_ms(1)
-    operation = stage.ledger.all("invoked")[-1][0]
-    assert stage.ledger.all("refused") == [(operation, code)]
+    (refused,) = stage.told(AppendRefused)
+    assert refused.operation == stage.told(AppendInvoked)[-1].operation
+    assert refused.code == code
     assert stage.complaints == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from actors.simulation.checkers.client_facts import SessionOpened
 from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.opener import Opener
 from logstore.errors import ErrorCode
@@ -32,7 +33,8 @@ def test_it_opens_the_same_name_again_and_again() -> None:
     stage, opener = opener_stage()
     names = [answer(stage, epoch=epoch).name for epoch in (1, 2, 5)]
     assert len(set(names)) == 1
-    assert [each[:2] for each in stage.ledger.all("opened")] == [
+    opened = stage.told(SessionOpened)
+    assert [(each.producer_id, each.producer_epoch) for each in opened] == [
         (PRODUCER, 1), (PRODUCER, 2), (PRODUCER, 5)
     ]  # fmt: skip
     assert (stage.complaints, opener.counts["opened"]) == ([], 3)

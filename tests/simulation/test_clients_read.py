@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from actors.simulation.checkers.client_facts import Delivered, EndTold, Subscribed
 from actors.simulation.clients import consumer as consumers
 from actors.simulation.clients import reader as readers
 from actors.simulation.clients.consumer import Consumer, ConsumerOptions
@@ -70,7 +71,11 @@ def answer_fetch(stage: Stage, *lsns: int, visible_lsn: int, next_lsn: int) -> F
 
 
 def delivered(stage: Stage) -> list[int]:
-    return [first_lsn for _, first_lsn, *_ in stage.ledger.all("delivered")]
+    return [each.first_lsn for each in stage.told(Delivered)]
+
+
+def subscribed(stage: Stage) -> list[tuple[str, int]]:
+    return [(each.consumer, each.next_lsn) for each in stage.told(Subscribed)]
 
 
 # --- the consumer ---
@@ -79,7 +84,7 @@ def delivered(stage: Stage) -> list[int]:
 def test_a_consumer_subscribes_to_everything_and_fetches_up_to_the_tip() -> None:
     stage = consumer_stage()
     assert stage.replicas[stage.client.node].subscriptions(TAIL) == [b""]
-    assert stage.ledger.all("subscribed") == [("consumer-1", 1)]
+    assert subscribed(stage) == [("consumer-1", 1)]
     publish(stage, Tip(Lsn(3)))
     asked = answer_fetch(stage, 1, 3, visible_lsn=3, next_lsn=4)
     assert (asked.first_lsn, asked.last_lsn, asked.max_bytes) == (1, 3, 512)
@@ -94,7 +99,7 @@ def test_groups_that_continue_the_log_are_handed_on_without_a_fetch() -> None:
         tail_group(stage, first_lsn, visible_lsn=first_lsn + 2)
     assert delivered(stage) == [1, 3, 4]
     assert stage.inbox[stage.client.node] == []
-    contents = [each[2] for each in stage.ledger.all("delivered")]
+    contents = [each.batch for each in stage.told(Delivered)]
     assert contents == list(BATCHES.values())
 
 
@@ -130,7 +135,7 @@ def test_from_the_latest_means_from_what_the_replica_shows() -> None:
     asked = stage.wait_asked(stage.client.node, WatermarksRequest)
     stage.replicas[stage.client.node].reply(asked, WatermarksReply(Lsn(1), Lsn(2)))
     stage.pass_ms(1)
-    assert stage.ledger.all("subscribed") == [("consumer-1", 3)]
+    assert subscribed(stage) == [("consumer-1", 3)]
     tail_group(stage, 3)
     assert delivered(stage) == [3]
 
@@ -240,7 +245,9 @@ def test_a_linearizable_read_is_told_with_the_times_of_question_and_answer() -> 
     if isinstance(asked.message, FetchRequest):
         reply = FetchReply(Lsn(1), Lsn(0), Lsn(1), 0)
     assert give(stage, node, asked, reply) == []
-    assert stage.ledger.all("read") == [(MS_NS, 8 * MS_NS, 0, True)]
+    (read,) = stage.told(EndTold)
+    assert (read.invoked_ns, read.end_lsn) == (MS_NS, 0)
+    assert read.is_linearizable
 
 
 def test_a_reader_hands_on_the_part_of_a_range_that_it_asked_for() -> None:
@@ -249,10 +256,8 @@ def test_a_reader_hands_on_the_part_of_a_range_that_it_asked_for() -> None:
     stage.client._request = request
     frame = piece_of(1, *BATCHES.values())
     assert give(stage, node, asked, FetchReply(Lsn(1), Lsn(6), Lsn(7), 1), frame) == []
-    assert stage.ledger.all("subscribed") == [("reader-1", 2)]
-    handed = [
-        (first, part, is_whole) for _, first, _, part, is_whole in stage.ledger.all("delivered")
-    ]
+    assert subscribed(stage) == [("reader-1", 2)]
+    handed = [(each.first_lsn, each.handed, each.is_whole) for each in stage.told(Delivered)]
     assert handed == [(1, (2, 2), False), (3, (3, 3), True), (4, (4, 5), False)]
 
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from actors.simulation.checkers.client_facts import (
+    SessionEnded,
+    SessionsAsked,
+    SessionsListed,
+    SessionUnknown,
+)
 from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.session_lister import SessionLister
 from logstore.errors import ErrorCode
@@ -52,21 +58,22 @@ def test_pages_are_asked_for_one_after_another_and_told(stage: Stage) -> None:
     assert list_once(stage, next_after=PRODUCER).after == 0
     assert list_once(stage).after == PRODUCER
     assert list_once(stage).after == 0
-    told = stage.ledger.all("page")
-    assert [each[1:] for each in told][:2] == [((ROW,), PRODUCER, 1), ((ROW,), 0, 1)]
+    told = [(each.rows, each.next_after, each.node) for each in stage.told(SessionsListed)]
+    assert told[:2] == [((ROW,), PRODUCER, 1), ((ROW,), 0, 1)]
     assert stage.complaints == []
 
 
 def test_a_session_that_was_listed_is_ended_and_told(stage: Stage) -> None:
     asked = next_end(stage)
     assert asked.message == EndSessionRequest(PRODUCER)
-    assert stage.ledger.all("sessions")[-1][1:] == (None, PRODUCER)
+    question = stage.told(SessionsAsked)[-1]
+    assert (question.page, question.producer_id) == (None, PRODUCER)
     stage.replicas[1].reply(asked, DoneReply(PRODUCER))
     stage.pass_ms(5)
-    assert len(stage.ledger.all("ended")) == 1
+    assert len(stage.told(SessionEnded)) == 1
     stage.replicas[1].reply(next_end(stage), ErrorReply(ErrorCode.UNKNOWN_PRODUCER, 0, 0, 0, b""))
     stage.pass_ms(5)
-    assert stage.ledger.all("no session")[-1][1] == 1
+    assert stage.told(SessionUnknown)[-1].node == 1
     assert stage.complaints == []
 
 

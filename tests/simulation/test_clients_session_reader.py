@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from actors.simulation.checkers.client_facts import SessionAsked, SessionTold
 from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.session_reader import SessionReader
 from logstore.errors import ErrorCode
@@ -28,12 +29,13 @@ def test_each_name_is_asked_for_and_every_answer_told(stage: Stage) -> None:
     found = []
     for answer in 5 * (SessionStateReply(PRODUCER, 1, 2, row(1)), SessionStateReply(0, 0, 0, b"")):
         asked = next_lookup(stage)
-        number, name = stage.ledger.all("session")[-1]
-        assert name == asked.message.name
-        found.append(name)
+        question = stage.told(SessionAsked)[-1]
+        assert question.name == asked.message.name
+        found.append(question.name)
         stage.replicas[1].reply(asked, answer)
         stage.pass_ms(5)
-        assert stage.ledger.all("told")[-1] == (number, answer, 1)
+        told = stage.told(SessionTold)[-1]
+        assert (told.number, told.reply, told.node) == (question.number, answer, 1)
     assert set(found) == set(NAMES)
     assert (stage.client.counts["looked-up"], stage.client.counts["nobody"]) == (5, 5)
     assert stage.complaints == []
@@ -46,5 +48,5 @@ def test_it_asks_again_after_a_refusal(stage: Stage, code: ErrorCode, is_wrong: 
     stage.replicas[1].reply(next_lookup(stage), ErrorReply(code, 0, 0, 0, b"no"))
     stage.pass_ms(5)
     assert [number for number, _ in stage.complaints] == (["I11"] if is_wrong else [])
-    assert stage.ledger.all("told") == []
+    assert stage.told(SessionTold) == []
     assert next_lookup(stage)

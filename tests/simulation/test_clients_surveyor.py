@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from actors.simulation.checkers.client_facts import DamageNamed, SpansTold, SurveyAsked, TimeTold
 from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.surveyor import Surveyor
 from logstore.errors import ErrorCode
@@ -48,16 +49,17 @@ def test_every_replica_is_asked_for_both_and_each_answer_told(stage: Stage) -> N
     for _ in range(40):
         node, asked = next_question(stage)
         assert asked.offset is PortOffset.FETCH
-        assert stage.ledger.told[-1] == ("survey",)
+        assert stage.facts[-1] == SurveyAsked()
         nodes.add(node)
         kinds.add(type(asked.message))
         if isinstance(asked.message, SpansRequest):
             answer(stage, node, asked, SPANS)
-            assert stage.ledger.all("spans")[-1] == (node, asked.message, SPANS)
+            told = stage.told(SpansTold)[-1]
+            assert (told.node, told.request, told.reply) == (node, asked.message, SPANS)
         else:
             answer(stage, node, asked, TimeLookupReply(Lsn(7)))
-            told = (node, asked.message.timestamp_ns, 7)
-            assert stage.ledger.all("time")[-1] == told
+            time = stage.told(TimeTold)[-1]
+            assert (time.node, time.timestamp_ns, time.lsn) == (node, asked.message.timestamp_ns, 7)
     assert (nodes, kinds) == (set(stage.replicas), {SpansRequest, TimeLookupRequest})
     assert stage.complaints == []
 
@@ -92,7 +94,8 @@ def test_it_asks_again_after_a_refusal(stage: Stage, code: ErrorCode, complaint:
     answer(stage, node, asked, ErrorReply(code, 0, 1, 9, b"no"))
     assert [number for number, _ in stage.complaints] == complaint
     is_damaged = code is ErrorCode.CORRUPT_DATA
-    assert stage.ledger.all("named") == ([(node, (1, 9))] if is_damaged else [])
+    named = [(each.node, each.lsns) for each in stage.told(DamageNamed)]
+    assert named == ([(node, (1, 9))] if is_damaged else [])
     assert next_question(stage)
 
 

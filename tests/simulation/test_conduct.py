@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from actors.simulation.checkers.facts import SavesExcused
 from actors.simulation.conduct import Conductor
 from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.faults.script import Fault, FaultKind
@@ -30,7 +31,7 @@ class Stage:
         script = SimpleNamespace(
             ground=SimpleNamespace(link_delay_ns=(1_000, 2_000)), faults=faults
         )
-        self.excused: list[tuple[int, int]] = []  # whose votes may be late, and until when
+        self.excused: list[SavesExcused] = []
         self.told: list[str] = []  # of node 1, what was done to it
         replica = SimpleNamespace(
             disk=self.disk,
@@ -47,7 +48,7 @@ class Stage:
             script=script,
             replicas={1: replica},
             excuse=lambda _: None,
-            ledger=SimpleNamespace(excuse_saves=lambda *excuse: self.excused.append(excuse)),
+            ledger=SimpleNamespace(tell=self.excused.append),
             lost={},
             lose=lambda _: self.told.append("lost"),
         )
@@ -162,7 +163,7 @@ def test_stalls_of_some_files_and_of_all_go_on_beside_each_other() -> None:
         costs.append([stage.disk.flush_cost_ns(path) for path in ("/1.raft", "/1.data")])
     assert costs == [[5_000, 0], [5_000, 1_000], [5_000, 0], [0, 0]]
     # Slow records are no reason for a late vote; two flushes of META that begin before the end are.
-    assert stage.excused == [(1, 100 + 2 * 1_000)]
+    assert stage.excused == [SavesExcused(1, 100 + 2 * 1_000)]
 
 
 def test_faults_of_a_group_count_their_nodes_from_whoever_leads_when_the_first_one_strikes() -> (

@@ -10,7 +10,7 @@ import pytest
 from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.disk.medium import DiskLatency
 from actors.simulation.disk.view import DiskView
-from actors.simulation.oracle.facts import DiskFacts
+from actors.simulation.oracle.durability import DiskDurability
 from logstore.errors import WriteFailed
 from logstore.limits import SECTOR_BYTES
 
@@ -284,11 +284,11 @@ def test_what_is_cut_off_later_is_still_read() -> None:
 
 def test_a_flush_is_seen_under_way_until_its_end_and_asking_ends_none() -> None:
     bench = Bench()
-    facts = DiskFacts(lambda _: bench.disk, lambda _: "/f", lambda _: False)
+    durability = DiskDurability(lambda _: bench.disk, lambda _: "/f", lambda _: False)
     bench.write(NEW)
     bench.flush()
     begin_ns = bench.clock.now_ns
-    assert facts.flushed_after(1, begin_ns) == [PATH]
-    assert facts.flushed_after(1, bench.clock.local_now_ns - 1) == [PATH]
-    assert facts.flushed_after(1, bench.clock.local_now_ns) == []
+    assert durability.flushed_after(1, begin_ns) == [PATH]
+    assert durability.flushed_after(1, bench.clock.local_now_ns - 1) == [PATH]
+    assert durability.flushed_after(1, bench.clock.local_now_ns) == []
     assert bench.disk.acts.has_later

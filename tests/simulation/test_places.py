@@ -9,7 +9,7 @@ import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.faults.script import RotPlace
-from actors.simulation.oracle.facts import DiskFacts
+from actors.simulation.oracle.durability import DiskDurability
 from logstore.limits import SECTOR_BYTES
 from tests.crash.storage_trial import FOLDER, StorageTrial
 
@@ -23,7 +23,9 @@ class Stage:
     def __init__(self) -> None:
         self.disk = SimulatedDisk()
         self.is_excused = False
-        self.facts = DiskFacts(lambda _: self.disk, lambda _: FOLDER, lambda _: self.is_excused)
+        self.durability = DiskDurability(
+            lambda _: self.disk, lambda _: FOLDER, lambda _: self.is_excused
+        )
         self.trial = StorageTrial(self.disk)
         self.trial.create_log()
         for _ in range(9):
@@ -32,19 +34,19 @@ class Stage:
 
     def tell(self) -> None:
         for index, chain in self.trial.acknowledged.items():
-            assert self.facts.has_entry(NODE, index, chain)
+            assert self.durability.has_entry(NODE, index, chain)
 
     def rot(self, path: str, entry: int, content: bytes = b"rot") -> None:
         """The sector of an entry of the segment, counted from 0."""
         self.is_excused = True
         self.disk.damage(f"{FOLDER}/{path}", FIRST_SECTOR + entry, content)
-        self.facts.disk_changed(NODE)
+        self.durability.disk_changed(NODE)
 
     def held(self) -> list[tuple[int, bool, bool, bool]]:
-        self.facts.started(NODE)
+        self.durability.started(NODE)
         return [
             (held.index, held.is_record_whole, held.is_frame_whole, held.is_read_at_start)
-            for held in self.facts.held_at_start(NODE)
+            for held in self.durability.held_at_start(NODE)
         ]
 
 
@@ -53,7 +55,7 @@ OLD, NEW = "0000000000000001", "0000000000000002"
 
 def test_a_disk_that_is_whole_has_no_damage() -> None:
     stage = Stage()
-    assert stage.facts.places(NODE).damaged() == []
+    assert stage.durability.places(NODE).damaged() == []
     assert stage.held() == []
     stage.is_excused = True
     assert stage.held() == [(index, True, True, index == 9) for index in range(1, 10)]
@@ -63,7 +65,7 @@ def test_each_half_of_an_entry_is_judged_by_itself() -> None:
     stage = Stage()
     stage.rot(f"{OLD}.data", 2)
     stage.rot(f"{NEW}.raft", 0)
-    assert stage.facts.places(NODE).damaged() == [3, 9]
+    assert stage.durability.places(NODE).damaged() == [3, 9]
     damaged = [each for each in stage.held() if not (each[1] and each[2])]
     assert damaged == [(3, True, False, False), (9, False, True, True)]
 
@@ -83,7 +85,7 @@ def test_nothing_is_known_of_a_sector_that_is_still_to_be_written() -> None:
 def test_the_records_of_one_sector_rot_together() -> None:
     stage = Stage()
     stage.disk.set_unreadable(f"{FOLDER}/{OLD}.raft", FIRST_SECTOR)
-    assert stage.facts.places(NODE).damaged() == [1, 2, 3, 4]
+    assert stage.durability.places(NODE).damaged() == [1, 2, 3, 4]
 
 
 def test_zeros_that_the_device_refuses_may_be_called_damaged_or_not() -> None:
@@ -102,14 +104,14 @@ def test_bytes_behind_a_frame_may_rot() -> None:
     stage = Stage()
     whole = stage.disk.durable_bytes(f"{FOLDER}/{OLD}.data", 4096, SECTOR_BYTES)
     stage.rot(f"{OLD}.data", 0, whole[:-1] + b"x")
-    assert stage.facts.places(NODE).damaged() == []
+    assert stage.durability.places(NODE).damaged() == []
 
 
 def test_what_recovery_writes_anew_is_whole_again() -> None:
     stage = Stage()
     stage.rot(f"{NEW}.raft", 0)
     stage.trial.restart()
-    assert stage.facts.places(NODE).damaged() == []
+    assert stage.durability.places(NODE).damaged() == []
 
 
 def test_what_was_rotten_when_it_was_looked_at_is_not_taken_for_what_was_written() -> None:
@@ -117,7 +119,7 @@ def test_what_was_rotten_when_it_was_looked_at_is_not_taken_for_what_was_written
     stage.trial.commit(1, [8])
     stage.rot(f"{NEW}.data", 1)
     stage.tell()
-    assert stage.facts.places(NODE).damaged() == []
+    assert stage.durability.places(NODE).damaged() == []
     assert [each[0] for each in stage.held()] == list(range(1, 10))
 
 
@@ -125,7 +127,7 @@ def test_what_is_truncated_is_held_no_more() -> None:
     stage = Stage()
     stage.is_excused = True
     stage.trial.truncate(9)
-    stage.facts.truncated(NODE, 9)
+    stage.durability.truncated(NODE, 9)
     assert [each[0] for each in stage.held()] == list(range(1, 9))
     assert all(not each[3] for each in stage.held())
 
@@ -135,7 +137,7 @@ def test_nothing_is_held_once_the_medium_has_changed() -> None:
     stage.is_excused = True
     assert len(stage.held()) == 9
     stage.rot(f"{OLD}.data", 2)
-    assert list(stage.facts.held_at_start(NODE)) == []
+    assert list(stage.durability.held_at_start(NODE)) == []
 
 
 def test_of_a_device_that_owes_a_flush_nothing_is_held() -> None:
@@ -151,7 +153,7 @@ def test_of_a_device_that_owes_a_flush_nothing_is_held() -> None:
 
 def proved(stage: Stage) -> tuple[bool, set[tuple[str, int]]]:
     """(is it forgetful, what must not rot: file and sector behind the header block)."""
-    places = stage.facts.places(NODE)
+    places = stage.durability.places(NODE)
     needed = {(path.removeprefix(f"{FOLDER}/"), at - FIRST_SECTOR) for path, at in places.needed()}
     return places.is_forgetful(), needed
 
@@ -193,7 +195,7 @@ def test_a_record_behind_proves_what_has_lost_both_halves() -> None:
 
 def aimed(stage: Stage, place: RotPlace, amount: int) -> set[tuple[str, int]]:
     """(file, sector behind the header block) of everything that 40 draws aim at."""
-    places = stage.facts.places(NODE)
+    places = stage.durability.places(NODE)
     return {
         (extent.path.removeprefix(f"{FOLDER}/"), extent.start // SECTOR_BYTES - FIRST_SECTOR)
         for seed in range(40)
@@ -227,6 +229,6 @@ def test_headers_of_older_segments_are_aimed_at_too() -> None:
 
 
 def test_without_entries_nothing_is_aimed_at() -> None:
-    facts = DiskFacts(lambda _: SimulatedDisk(), lambda _: FOLDER, lambda _: False)
+    durability = DiskDurability(lambda _: SimulatedDisk(), lambda _: FOLDER, lambda _: False)
     for place in RotPlace:
-        assert facts.places(NODE).aim(place, Random(1), 2) == []
+        assert durability.places(NODE).aim(place, Random(1), 2) == []

@@ -8,11 +8,26 @@ from typing import Any
 
 import pytest
 
+from actors.observer import FolderRecovered, RetryKnown, SpareUsed
+from actors.simulation.checkers.client_facts import BatchRefused
+from actors.simulation.checkers.consequences import SessionOrdered
+from actors.simulation.checkers.facts import (
+    CoreMade,
+    LieForgotten,
+    RingOverwritten,
+    SessionDenied,
+    Stepped,
+    TableRebuilt,
+)
+from actors.simulation.checkers.reads import Table
+from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.steps import tell_parts
 from actors.simulation.oracle.reach import MUST_REACH, Reach, ReachObserver, missing
 from logstore.errors import ErrorCode
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.peer_messages import AppendPersisted, VoteReply
-from logstore.model import EntryKind, Index, Lsn, NodeId, Role, Term
+from logstore.format.session_entries import ExpireEntry, OpenEntry
+from logstore.model import AckLevel, EntryKind, Index, Lsn, NodeId, Role, SequenceMode, Term
 from logstore.raft.effects import (
     Answer,
     Committed,
@@ -26,6 +41,7 @@ from logstore.raft.effects import (
     Truncate,
 )
 from logstore.raft.events import DiskFullChanged, EntryRotted, Persisted, Tick
+from logstore.raft.log_view import RecoveredLog
 from tests.paper.virtual_node import recovered
 
 
@@ -33,8 +49,9 @@ from tests.paper.virtual_node import recovered
 class FakeCore:
     role: Role = Role.FOLLOWER
     term: int = 1
+    commit: int = 0
     persisted: int = 0
-    faulty: tuple[tuple[int, int], ...] = ()
+    faulty: tuple[tuple[Index, Index], ...] = ()
 
 
 def header(index: int, term: int, kind: EntryKind = EntryKind.DATA) -> EntryHeader:
@@ -52,12 +69,21 @@ class Stage:
         self.observer = ReachObserver((1, 2, 3))
         self.cores = {node: FakeCore() for node in (1, 2, 3)}
         self._seq = 0
+        self._table = Table([self.observer], "reads")
 
     def step(self, node: int, *effects: Any, event: Any = None, **facts: Any) -> None:
         core = self.cores[node]
         for name, value in facts.items():
             setattr(core, name, value)
-        self.observer.stepped(node, 1, core, event or Tick(0), effects)
+        step = Stepped(node, 1, core, event or Tick(0), effects)
+        tell_parts(self._table, Replica(node), step)
+
+    def tell(self, fact: Any) -> None:
+        for read in self._table[type(fact)]:
+            read(fact)
+
+    def recover(self, node: int, log: RecoveredLog) -> None:
+        self.tell(CoreMade(node, log))
 
     def persist(self, node: int, first: int, term: int, count: int = 1, **facts: Any) -> int:
         """Entries handed to the writer; the number that answers them."""
@@ -139,7 +165,7 @@ def test_figure_eight_counts_what_only_the_next_start_shows_to_be_flushed(stage:
     stage.cores[1].term = 2
     stage.flushed(1, stage.persist(1, 1, 2), 1)
     stage.persist(2, 1, 2)
-    stage.observer.recovered(2, 2, recovered([Row.of(header(1, 2))], term=4))
+    stage.recover(2, recovered([Row.of(header(1, 2))], term=4))
     stage.truncate(2, 1)
     assert Reach.FIGURE_EIGHT in stage.met()
 
@@ -190,7 +216,7 @@ def test_an_entry_comes_back_after_another_took_its_place(stage: Stage) -> None:
 def test_a_new_incarnation_forgets_what_the_last_one_truncated(stage: Stage) -> None:
     stage.flushed(1, stage.persist(1, 1, 1), 1)
     stage.truncate(1, 1)
-    stage.observer.recovered(1, 2, recovered([]))
+    stage.recover(1, recovered([]))
     stage.persist(1, 1, 1)
     assert stage.met() == set()
 
@@ -284,50 +310,47 @@ def test_a_disk_that_was_full_and_is_not_any_more(stage: Stage) -> None:
 def test_a_start_that_finds_less_than_was_ordered(stage: Stage) -> None:
     stage.persist(1, 1, 1, count=2)
     both: Sequence[Row] = [Row.of(header(index, 1)) for index in (1, 2)]
-    stage.observer.recovered(1, 2, recovered(list(both)))
+    stage.recover(1, recovered(list(both)))
     assert stage.met() == set()
-    stage.observer.recovered(1, 3, recovered([both[0]]))
+    stage.recover(1, recovered([both[0]]))
     assert stage.met() == {Reach.UNFLUSHED_LOST}
-    stage.observer.recovered(1, 4, recovered([both[0]]))
+    stage.recover(1, recovered([both[0]]))
     assert stage.observer.counts() == {Reach.UNFLUSHED_LOST.name: 1}
 
 
 def test_damage_found_at_start_or_by_a_reader(stage: Stage) -> None:
     stage.step(1, event=EntryRotted(Index(3)))
-    stage.observer.recovered(2, 2, recovered([], faulty=((Index(1), Index(1)),)))
+    stage.recover(2, recovered([], faulty=((Index(1), Index(1)),)))
     assert stage.observer.counts() == {Reach.FAULTY_FOUND.name: 2}
 
 
 def test_a_start_after_a_lie_is_counted_once(stage: Stage) -> None:
-    stage.observer.lied(2)
-    stage.observer.recovered(1, 2, recovered([]))
+    stage.tell(LieForgotten(2))
+    stage.recover(1, recovered([]))
     assert stage.met() == set()
-    stage.observer.recovered(2, 2, recovered([]))
-    stage.observer.recovered(2, 3, recovered([]))
+    stage.recover(2, recovered([]))
+    stage.recover(2, recovered([]))
     assert stage.observer.counts() == {Reach.LYING_FLUSH_RECOVERED.name: 1}
 
 
-@dataclass
-class FakeVerdicts:
-    rebuilt: Sequence[object] = ()
-    has_torn_tail: bool = False
-
-
 def test_what_storage_and_rings_tell(stage: Stage) -> None:
-    observer = stage.observer
-    observer.judged(FakeVerdicts())
-    observer.meta_loaded(whole_copies=2)
-    observer.meta_loaded(whole_copies=0)
-    observer.rolled(had_spare=False)
-    observer.table_rebuilt(parts=0, passed_over=0)
-    observer.refused(ErrorCode.NOT_LEADER)
+    for fact in (
+        FolderRecovered(2, 0, has_torn_tail=False),
+        FolderRecovered(0, 0, has_torn_tail=False),
+        TableRebuilt(1, 1, ((), (), ()), 0, 0),
+        BatchRefused(ErrorCode.NOT_LEADER),
+    ):
+        stage.tell(fact)
     assert stage.met() == set()
-    observer.judged(FakeVerdicts(rebuilt=[object()]))
-    observer.judged(FakeVerdicts(has_torn_tail=True))
-    observer.meta_loaded(whole_copies=1)
-    observer.rolled(had_spare=True)
-    observer.table_rebuilt(parts=2, passed_over=1)
-    observer.ring_overwritten()
+    for fact in (
+        FolderRecovered(2, 1, has_torn_tail=False),
+        FolderRecovered(2, 0, has_torn_tail=True),
+        FolderRecovered(1, 0, has_torn_tail=False),
+        SpareUsed(),
+        TableRebuilt(1, 1, ((), (), ()), 2, 1),
+        RingOverwritten(),
+    ):
+        stage.tell(fact)
     assert stage.met() == {
         Reach.ORPHAN_ADOPTED, Reach.TORN_TAIL, Reach.META_COPY_BAD, Reach.SPARE_ROLLED,
         Reach.SNAPSHOT_USED, Reach.SNAPSHOT_IN_PARTS, Reach.SNAPSHOT_WITHOUT_END,
@@ -336,17 +359,31 @@ def test_what_storage_and_rings_tell(stage: Stage) -> None:
 
 
 def test_what_sessions_and_clients_tell(stage: Stage) -> None:
-    stage.observer.retried(is_committed=False)
+    stage.tell(RetryKnown(is_committed=False))
     assert stage.met() == {Reach.DEDUP_UNCOMMITTED}
-    stage.observer.retried(is_committed=True)
+    stage.tell(RetryKnown(is_committed=True))
     for code in (
         ErrorCode.FENCED, ErrorCode.GAP, ErrorCode.SEQUENCE_REUSED,
         ErrorCode.COMMITTED_LSN_UNKNOWN,
     ):  # fmt: skip
-        stage.observer.refused(code)
+        stage.tell(BatchRefused(code))
     assert stage.met() == {
         Reach.DEDUP_UNCOMMITTED, Reach.DEDUP_COMMITTED, Reach.FENCED, Reach.GAP,
         Reach.SEQUENCE_REUSED, Reach.COMMITTED_LSN_UNKNOWN,
+    }  # fmt: skip
+
+
+def test_a_session_given_up_counts_once_and_so_does_whoever_comes_back_to_it(stage: Stage) -> None:
+    stage.tell(SessionOrdered(OpenEntry(7, 1, SequenceMode.DENSE, AckLevel.QUORUM, 16, 9, b"")))
+    stage.tell(SessionDenied(7))  # of a replica that has not heard of it
+    assert stage.met() == set()
+    for _ in range(2):
+        stage.tell(SessionOrdered(ExpireEntry(7, 1)))
+    stage.tell(SessionDenied(9))
+    assert stage.observer.counts() == {Reach.SESSION_EXPIRED.name: 1}
+    stage.tell(SessionDenied(7))
+    assert stage.observer.counts() == {
+        Reach.SESSION_EXPIRED.name: 1, Reach.EXPIRED_CAME_BACK.name: 1,
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import msgspec
 import pytest
 
 from actors.simulation import run
+from actors.simulation.checkers.facts import LogRead
+from actors.simulation.checkers.final_logs import FinalLogs
 from actors.simulation.cluster import make_limits
 from actors.simulation.faults.draw import draw_script
 from actors.simulation.faults.script import Fault, FaultKind, Script
-from actors.simulation.oracle.ledger import Ledger
 from actors.simulation.replica import Replica
 from actors.simulation.run import read_committed, run_seed
 from actors.simulation.shrink import shrink
@@ -58,13 +60,14 @@ def test_a_seed_is_faults_appends_and_no_violation(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[int] = []
-    final_log = Ledger.final_log
+    on_log = FinalLogs.on_log
 
-    def noting(ledger: Ledger, node: int, entries: Any, at_ns: int) -> None:
-        compared.append(node)
-        final_log(ledger, node, entries, at_ns)
+    @wraps(on_log)  # and reads the same
+    def noting(logs: FinalLogs, read: LogRead) -> None:
+        compared.append(read.node)
+        on_log(logs, read)
 
-    monkeypatch.setattr(Ledger, "final_log", noting)
+    monkeypatch.setattr(FinalLogs, "on_log", noting)
     result = run_seed(seed)
     replicas = draw_script(seed, replicas=None, classes=None).ground.replicas
     assert result.first_complaint == ""
@@ -82,7 +85,7 @@ def test_without_faults_every_replica_is_compared_and_most_appends_are_acknowled
 
 
 def test_a_replica_of_a_run_meets_smaller_limits_than_a_real_one() -> None:
-    ground = draw_script(1, classes=()).ground
+    ground = draw_script(1, replicas=None, classes=()).ground
     small = msgspec.structs.asdict(make_limits(ground))
     assert small["snapshot_every_batches"] == ground.snapshot_every_batches
     real = msgspec.structs.asdict(ReplicaLimits())

@@ -1,40 +1,114 @@
-"""Every checker hears of what it checks in a run, not only in hand-broken histories."""
+"""Every fact that can be told is told by the world, and read; every checker reads what it says."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
-import actors.simulation
+import actors
+from actors.observer import AdmissionOpened, Seen
+from actors.simulation.checkers import client_facts, consequences, facts
+from actors.simulation.checkers.catalogue import CHECKERS
+from actors.simulation.checkers.reads import Kind
+from actors.simulation.checkers.record import Record
 from actors.simulation.faults.draw import draw_script
-from actors.simulation.oracle import ledger as ledger_module
 from actors.simulation.oracle.bounds import holdings
 from actors.simulation.oracle.ledger import Ledger
+from actors.simulation.oracle.reach import ReachObserver
 from actors.simulation.run import _Run
 from actors.topology import EGRESS, INGRESS, RAFT, WRITER
 from logstore import limits
+from logstore.format.peer_messages import PeerMessage
+from logstore.raft.effects import Effect
+from logstore.raft.events import Event
 from tests.simulation.quiet_cluster import QuietCluster
 
-FOLDER = Path(inspect.getfile(actors.simulation)).parent
-SOURCES = [
-    path.read_text("utf-8")
-    for path in FOLDER.rglob("*.py")
-    if path.parent.name != "checkers" and path != Path(inspect.getfile(ledger_module))
+FOLDER = Path(inspect.getfile(actors)).parent
+SIMULATOR = FOLDER / "simulation"
+CHECKERS_FOLDER = SIMULATOR / "checkers"
+FACTS = [
+    each
+    for module in (facts, client_facts, consequences)
+    for each in vars(module).values()
+    if isinstance(each, type) and each.__module__ == module.__name__ and not each.__subclasses__()
 ]
-WORDS = [
-    name
-    for name, each in inspect.getmembers(Ledger((1,), election_timeout_ns=1), callable)
-    if not name.startswith("_")
-]
+SEEN = get_args(Seen)
+PARTS = {*get_args(Event), *get_args(Effect), *get_args(PeerMessage)}
 
 
-@pytest.mark.parametrize("word", WORDS)
-def test_whatever_can_be_told_is_told_by_the_world(word: str) -> None:
-    told = re.compile(rf"ledger\.{word}\b")
-    assert any(told.search(source) for source in SOURCES)
+def sources(*folders: Path, but: Path | None = None) -> str:
+    paths = [path for folder in folders for path in folder.rglob("*.py")]
+    return "".join(path.read_text("utf-8") for path in paths if but not in path.parents)
+
+
+WORLD = sources(SIMULATOR, but=CHECKERS_FOLDER)
+PRODUCT = sources(FOLDER, but=SIMULATOR)
+
+
+READERS = [*CHECKERS, ReachObserver]
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_whatever_can_be_told_is_told(fact: type) -> None:
+    """By the world; what follows from that, by whoever keeps the record."""
+    teller = sources(CHECKERS_FOLDER) if issubclass(fact, consequences.Consequence) else WORLD
+    assert re.search(rf"\b{fact.__name__}\(", teller)
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_whatever_an_observer_can_see_is_shown_by_the_product(seen: type) -> None:
+    assert re.search(rf"\b{seen.__name__}\(", PRODUCT)
+
+
+def test_whatever_is_told_is_read_and_nothing_else() -> None:
+    """`Watch` turns `AdmissionOpened` into `TableRebuilt`."""
+    table = Ledger(Record((1,), int, election_timeout_ns=1), ReachObserver((1,))).table
+    known = {*FACTS, *SEEN} - {AdmissionOpened}
+    assert known <= set(table)
+    assert all(
+        isinstance(kind, tuple) or kind in PARTS or any(issubclass(each, kind) for each in known)
+        for kind in table
+    )
+
+
+def test_every_checker_has_a_row() -> None:
+    names = [
+        path.relative_to(FOLDER.parent).with_suffix("") for path in CHECKERS_FOLDER.rglob("*.py")
+    ]
+    modules = [import_module(".".join(name.parts)) for name in names]
+    found = {
+        each
+        for module in modules
+        for each in vars(module).values()
+        if isinstance(each, type) and each.__module__ == module.__name__ and kinds_of(each)
+    }
+    assert found == set(CHECKERS)
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+def test_each_method_takes_what_it_is_said_to_read(reader: type) -> None:
+    for method, kind in kinds_of(reader):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        is_part = PARTS.issuperset(kinds)
+        assert is_part or any(issubclass(each, kinds[0]) for each in (*FACTS, *SEEN))
+        taken = get_type_hints(method)[list(inspect.signature(method).parameters)[1 + is_part]]
+        assert issubclass(kinds[0], get_args(taken) or (taken,)), (method, kind)
+
+
+def kinds_of(reader: type) -> list[tuple[Callable[..., None], Kind]]:
+    """What its methods are said to read."""
+    return [
+        (method, kind)
+        for method in vars(reader).values()
+        for when in ("reads", "reads_after")
+        for kind in getattr(method, when, ())
+    ]
 
 
 def test_what_is_held_beyond_a_bound_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,12 +141,12 @@ def test_a_process_has_its_bounded_things(process: str, names: set[str]) -> None
 def test_a_disk_call_after_the_end_of_its_process_is_a_violation() -> None:
     quiet = QuietCluster()
     replica, watch = quiet.replica(1), quiet.cluster.watch
-    watch.called(1, WRITER, replica.incarnation)
+    watch.tell(facts.ProcessActed(1, WRITER, replica.incarnation))
     assert not quiet.cluster.has_problems
     ended = replica.incarnation
     replica.kill()
     replica.start()
-    watch.called(1, WRITER, ended)
+    watch.tell(facts.ProcessActed(1, WRITER, ended))
     assert [each.invariant for each in quiet.cluster.violations] == ["I15"]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any
 
+from actors.simulation.checkers import facts
 from actors.simulation.checkers.ports import Held
+from actors.simulation.checkers.record import Record
 from actors.simulation.oracle.ledger import Ledger
 from logstore.model import Index, NodeId, Term
 from logstore.raft.core import RaftCore
@@ -26,7 +28,7 @@ class WatchedCore:
     def step(self, event: Any) -> list[Any]:
         effects = self._core.step(event)
         node = self._node
-        node.ledger.stepped(node.node, node.boot, self._core, event, effects, node.now())
+        node.ledger.tell(facts.Stepped(node.node, node.boot, self._core, event, effects))
         return effects
 
 
@@ -48,8 +50,8 @@ class WatchedNode(VirtualNode):
         if last_term > term:
             term, vote = last_term, NodeId(0)
         found = recovered(self.durable_rows, term=term, vote=vote, commit_floor=self.durable_floor)
-        self.ledger.started(self.node, self.boot, self.now())
-        self.ledger.recovered(self.node, found, self.now())
+        self.ledger.tell(facts.Started(self.node, self.boot))
+        self.ledger.tell(facts.CoreMade(self.node, found))
         self.core = WatchedCore(self.core, self)  # type: ignore[assignment]
 
 
@@ -59,7 +61,13 @@ class WatchedCluster(VirtualCluster):
     def __init__(self, nodes: int, seed: int) -> None:
         super().__init__(nodes, seed)
         timeout_ns = self.nodes[NodeId(1)].config.election_timeout_ns
-        self.ledger = Ledger(list(self.nodes), durability=self, election_timeout_ns=timeout_ns)
+        record = Record(
+            list(self.nodes),
+            lambda: self.now_ns,
+            durability=self,
+            election_timeout_ns=timeout_ns,
+        )
+        self.ledger = Ledger(record)
         for node in self.nodes.values():
             node.__class__ = WatchedNode
             assert isinstance(node, WatchedNode)

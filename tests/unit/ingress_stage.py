@@ -132,8 +132,8 @@ class StageLog:
 
 
 class Stage:
-    """`ring_bytes` small makes rings full, `limits` are smaller than real ones; `work` runs the actor
-    until it is idle."""
+    """`ring_bytes` small makes rings full, `limits` differ from the real ones; `work` runs the
+    actor until it is idle."""
 
     def __init__(self, ring_bytes=2 * MIB, **limits):
         self.network = FakeNetwork()
@@ -152,11 +152,12 @@ class Stage:
         self.slots = memoryview(bytearray(8 * count)).cast("Q")
         self.station = SimpleNamespace(
             node=NODE, nodes=nodes, peers=(2, 3), config=self.config, slots=self.slots,
-            limits=ReplicaLimits(**limits),
+            limits=ReplicaLimits(**limits), host=SimpleNamespace(observer=self),
         )  # fmt: skip
         self.entries = []  # (EntryHeader, body): what raft has accepted
         self.damaged = set()
         self.logs = []
+        self.seen = []
         self.ids = itertools.count(1001)
         self.next_lsn = 1
         self.term = 0
@@ -164,6 +165,10 @@ class Stage:
         self.ingress.on_start()
         self.peer_sockets = {}
         self._clients = itertools.count(1)
+
+    def saw(self, seen):
+        """It looks on as well."""
+        self.seen.append(seen)
 
     def _open_ports(self, station):
         bind = self.network.bind

@@ -108,9 +108,7 @@ def test_a_snapshot_whose_leader_ended_amid_its_parts_is_nothing(stage, small_pa
     assert stage.ingress.admission.table.get(producers[0].id).next_sequence == 4
 
 
-def test_appends_go_on_behind_a_snapshot_and_nothing_is_between_its_parts(
-    stage, small_parts
-):
+def test_appends_go_on_behind_a_snapshot_and_nothing_is_between_its_parts(stage, small_parts):
     producers = with_sessions(stage, 8)
     make_due(stage, after=1)
     producers[0].push(2)
@@ -126,9 +124,7 @@ def test_appends_go_on_behind_a_snapshot_and_nothing_is_between_its_parts(
     assert [row[0] for _, rows in producers[1].acks() for row in rows][-1] == 2
 
 
-def test_a_change_of_a_cursor_that_was_confirmed_late_is_not_between_the_parts(
-    stage, small_parts
-):
+def test_a_change_of_a_cursor_that_was_confirmed_late_is_not_between_the_parts(stage, small_parts):
     """The fold would replace it by what the first part knew, and a committed change were lost."""
     with_sessions(stage, 24)
     stage.heard()

@@ -30,6 +30,8 @@ class WriterStage:
         self.disk = disk or SimulatedDisk()
         host = RealHost(has_own_thread=False)
         host.disk = self.disk
+        host.observer = self
+        self.seen = []
         self.writer = WriterActor(self.stage.station(topology.WRITER, host))
         self.rows = [row_at_start(START)]
         self.seq = 0
@@ -48,6 +50,10 @@ class WriterStage:
         self.tell(CreateLog(CLUSTER))
         self.settle()
         self.born += self.heard()
+
+    def saw(self, seen) -> None:
+        """It looks on as well."""
+        self.seen.append(seen)
 
     def tell(self, *commands) -> None:
         self.stage.send(topology.RAFT, topology.WRITER, *commands)

@@ -9,41 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from actors.simulation.checkers.batches import StoredBatch, parse_body
+from actors.simulation.checkers.consequences import BatchFound, CursorCommitted, SessionCommitted
+from actors.simulation.checkers.facts import Fact
+from actors.simulation.checkers.holders import Holders
 from actors.simulation.checkers.invariant import Findings, Invariant
 from actors.simulation.checkers.producers import ProducerOrder
 from actors.simulation.checkers.shadow import KnownEntries
 from logstore.errors import FormatError
 from logstore.format.entry import EntryHeader, takes_lsns
-from logstore.format.session_entries import ExpireEntry, OpenEntry, decode_expire, decode_open
+from logstore.format.session_entries import decode_expire, decode_open
 from logstore.model import FIRST_LSN, EntryKind
-
-
-class Holders(msgspec.Struct, frozen=True):
-    """How many replicas must have an entry flushed, and who has it."""
-
-    majority: int
-    count: Callable[[int, int], int]  # of (index, chain)
 
 
 class CommittedLog:
     """Entries from `start_index` + 1 on."""
 
     __slots__ = (
-        "_by_sequence", "_commit_terms", "_findings", "_holders", "_known", "_order", "batches",
-        "chains", "expired", "has_every_open", "next_lsn", "on_batch", "on_cursor", "on_session",
-        "opened", "start_index", "start_lsn",
+        "_by_sequence", "_commit_terms", "_findings", "_holders", "_known", "_order", "_tell",
+        "batches", "chains", "expired", "has_every_open", "next_lsn", "opened", "start_index",
+        "start_lsn",
     )  # fmt: skip
 
     def __init__(
-        self, findings: Findings, known: KnownEntries, order: ProducerOrder, holders: Holders | None
+        self,
+        findings: Findings,
+        known: KnownEntries,
+        order: ProducerOrder,
+        holders: Holders,
+        tell: Callable[[Fact], None],
     ) -> None:
         self._findings = findings
         self._known = known
         self._order = order
         self._holders = holders
+        self._tell = tell
         self.start_index = 0
         self.chains: list[int] = []
         self._commit_terms: list[int] = []
@@ -53,9 +53,6 @@ class CommittedLog:
         self.start_lsn = self.next_lsn = int(FIRST_LSN)
         self.batches: dict[int, StoredBatch] = {}  # by first LSN
         self._by_sequence: dict[tuple[int, int], list[StoredBatch]] = {}
-        self.on_batch: Callable[[StoredBatch, int], None] = _ignore
-        self.on_cursor: Callable[[bytes | None, int], None] = _ignore_cursor
-        self.on_session: list[Callable[[OpenEntry | ExpireEntry, int], None]] = []
 
     @property
     def last_index(self) -> int:
@@ -117,7 +114,7 @@ class CommittedLog:
                 return self.start_index + 1 + place, self.chains[place]
         return None
 
-    def commit(self, node: int, index: int, chain: int, *, leader_term: int, at_ns: int) -> None:
+    def commit(self, node: int, index: int, chain: int, *, leader_term: int) -> None:
         """`node` calls the entry committed; `leader_term` 0: it only heard so."""
         place = index - self.start_index - 1
         if place < len(self.chains):
@@ -126,45 +123,42 @@ class CommittedLog:
                     Invariant.I3,
                     f"node {node} has another entry {index} committed: {self._name(chain)} "
                     f"instead of {self._name(self.chains[place])}",
-                    at_ns,
                 )
             return
         if not leader_term:
             self._findings.report(
                 Invariant.I8,
                 f"node {node} calls entry {index} committed, which no leader has committed",
-                at_ns,
             )
             return
-        self._append(node, index, chain, leader_term, at_ns)
+        self._append(node, index, chain, leader_term)
 
-    def _append(self, node: int, index: int, chain: int, leader_term: int, at_ns: int) -> None:
+    def _append(self, node: int, index: int, chain: int, leader_term: int) -> None:
         report = self._findings.report
         header = self._known.headers[chain]
         if self.chains and header.prev_chain != self.chains[-1]:
             text = f"entry {index} of node {node} does not follow the committed entry before it"
-            report(Invariant.I3, text, at_ns)
+            report(Invariant.I3, text)
         if header.first_lsn != self.next_lsn:
             text = f"entry {index} begins at LSN {header.first_lsn}, {self.next_lsn} is next"
-            report(Invariant.I2, text, at_ns)
-        if self._holders is not None:
-            held = self._holders.count(index, chain)
-            if held < self._holders.majority:
-                text = f"node {node} commits entry {index}, which {held} replicas have flushed"
-                report(Invariant.I10, text, at_ns)
+            report(Invariant.I2, text)
+        held = self._holders.count(index, chain)
+        if held < self._holders.majority:
+            text = f"node {node} commits entry {index}, which {held} replicas have flushed"
+            report(Invariant.I10, text)
         self.chains.append(chain)
         self._commit_terms.append(leader_term)
         self.next_lsn = header.next_lsn
         if takes_lsns(header.kind):
-            self._add_batches(header, chain, at_ns)
+            self._add_batches(header, chain)
         elif header.kind == EntryKind.OPEN:
-            self._add_open(chain, at_ns)
+            self._add_open(chain)
         elif header.kind == EntryKind.EXPIRE:
-            self._add_expire(index, chain, at_ns)
+            self._add_expire(index, chain)
         elif header.kind == EntryKind.CURSOR:
-            self.on_cursor(self._known.bodies.get(chain), at_ns)
+            self._tell(CursorCommitted(self._known.bodies.get(chain)))
 
-    def _add_open(self, chain: int, at_ns: int) -> None:
+    def _add_open(self, chain: int) -> None:
         body = self._known.bodies.get(chain)
         if body is None:
             self.has_every_open = False
@@ -172,20 +166,18 @@ class CommittedLog:
         entry = decode_open(body)
         self.expired.pop(entry.producer_id, None)  # whose name was kept
         self.opened.add((entry.producer_id, entry.producer_epoch))
-        for hear in self.on_session:
-            hear(entry, at_ns)
+        self._tell(SessionCommitted(entry))
 
-    def _add_expire(self, index: int, chain: int, at_ns: int) -> None:
+    def _add_expire(self, index: int, chain: int) -> None:
         body = self._known.bodies.get(chain)
         if body is None:
             self.has_every_open = False  # nor who is left
             return
         entry = decode_expire(body)
         self.expired[entry.producer_id] = index
-        for hear in self.on_session:
-            hear(entry, at_ns)
+        self._tell(SessionCommitted(entry))
 
-    def _add_batches(self, header: EntryHeader, chain: int, at_ns: int) -> None:
+    def _add_batches(self, header: EntryHeader, chain: int) -> None:
         body = self._known.bodies.get(chain)
         if body is None:
             return
@@ -193,32 +185,24 @@ class CommittedLog:
             batches = parse_body(header.first_lsn, body)
         except FormatError as error:
             text = f"entry {header.index} is not made of whole batches: {error}"
-            self._findings.report(Invariant.I4, text, at_ns)
+            self._findings.report(Invariant.I4, text)
             return
         if sum(batch.count for batch in batches) != header.count:
             text = f"entry {header.index} has {header.count} LSNs, its batches have others"
-            self._findings.report(Invariant.I4, text, at_ns)
+            self._findings.report(Invariant.I4, text)
         for batch in batches:
             fault = self._order.add(batch)
             if fault is not None:
-                self._findings.report(Invariant.I7, fault, at_ns)
+                self._findings.report(Invariant.I7, fault)
             if batch.producer_id in self.expired:
                 text = f"entry {header.index} has a batch of producer {batch.producer_id}"
                 text = f"{text}, whose session ended with entry {self.expired[batch.producer_id]}"
-                self._findings.report(Invariant.I7, text, at_ns)
+                self._findings.report(Invariant.I7, text)
             self.batches[batch.first_lsn] = batch
             numbers = (batch.producer_id, batch.sequence)
             self._by_sequence.setdefault(numbers, []).append(batch)
-            self.on_batch(batch, at_ns)
+            self._tell(BatchFound(batch))
 
     def _name(self, chain: int) -> str:
         header = self._known.headers.get(chain)
         return f"{chain:#x}" if header is None else f"{header}"
-
-
-def _ignore(_batch: StoredBatch, _at_ns: int) -> None:
-    """Nobody listens to batches yet."""
-
-
-def _ignore_cursor(_body: bytes | None, _at_ns: int) -> None:
-    """Nobody listens to cursors yet."""

@@ -7,58 +7,100 @@ slept through is no excuse and needs none: the first Tick behind it is judged li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from actors.simulation.checkers.invariant import Findings, Invariant
-from actors.simulation.checkers.ports import Core
+from actors.simulation.checkers.consequences import LeaderBegan
+from actors.simulation.checkers.facts import Stepped
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads, reads_after
+from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica import NEVER_NS, Replica
-from logstore.format.peer_messages import PreVoteReply, PreVoteRequest, VoteRequest
+from logstore.format.peer_messages import (
+    Heartbeat,
+    HeartbeatReply,
+    PreVoteReply,
+    PreVoteRequest,
+    VoteRequest,
+)
 from logstore.model import Role
-from logstore.raft.effects import Answer, Effect
+from logstore.raft.effects import Answer, Effect, SaveMeta, StopLeading
+from logstore.raft.events import AppendReceived, ControlReceived, StreamAnswer, Tick
 
 
 class Contacts:
-    """All replicas'. `election_timeout_ns`: how long a word counts.
+    """All replicas'. What was heard counts for an election timeout.
 
     A leader looks once a heartbeat, and one round for a read may put that off by one more; an
     election timeout has five heartbeats at least.
     """
 
-    __slots__ = ("_findings", "_lonely_after_ns", "_majority", "_timeout_ns")
+    def __init__(self, record: Record) -> None:
+        self._findings = record.findings
+        self._majority = record.majority
+        self._timeout_ns = record.election_timeout_ns
+        self._lonely_after_ns = self._timeout_ns + self._timeout_ns // 2
 
-    def __init__(self, findings: Findings, *, majority: int, election_timeout_ns: int) -> None:
-        self._findings = findings
-        self._majority = majority
-        self._timeout_ns = election_timeout_ns
-        self._lonely_after_ns = election_timeout_ns + election_timeout_ns // 2
+    # --- who is heard ---
+
+    @reads(AppendReceived)
+    def on_append(self, replica: Replica, event: AppendReceived, step: Stepped) -> None:
+        self._heed(replica, event.append.term, step)
+
+    @reads((ControlReceived, Heartbeat))
+    def on_beat(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
+        self._heed(replica, event.message.term, step)
+
+    def _heed(self, replica: Replica, term: int, step: Stepped) -> None:
+        """The leader of a term speaks. Hot."""
+        if term == step.core.term:
+            replica.heeded_term, replica.heeded_ns = term, replica.clock_ns
+
+    @reads((ControlReceived, HeartbeatReply), StreamAnswer)
+    def on_heard(
+        self, replica: Replica, event: ControlReceived | StreamAnswer, step: Stepped
+    ) -> None:
+        """A peer speaks. Hot."""
+        if step.leads(event.message.term):
+            replica.heard_ns[event.sender] = replica.clock_ns
+
+    @reads(SaveMeta)
+    def on_save(self, replica: Replica, save: SaveMeta, _step: Stepped) -> None:
+        if save.term > replica.heeded_term:
+            replica.heeded_term = 0
 
     # --- who leads ---
 
-    def on_leader(self, replica: Replica, term: int) -> None:
-        """It leads from now on: a majority has just voted for it."""
-        replica.heeded_term = term
+    @reads(LeaderBegan)
+    def on_leader(self, began: LeaderBegan) -> None:
+        """A majority has just voted for it."""
+        replica = began.replica
+        replica.heeded_term = began.term
         replica.office_ns = replica.clock_ns
         replica.heard_ns = {}
         replica.lonely_ns = replica.clock_ns + self._lonely_after_ns
 
-    def on_end(self, replica: Replica) -> None:
+    @reads(StopLeading)
+    def on_stop(self, replica: Replica, _stop: StopLeading, _step: Stepped) -> None:
+        self._end(replica)
+
+    def _end(self, replica: Replica) -> None:
         """It leads no more."""
         replica.lonely_ns = NEVER_NS
         replica.heeded_term = 0
 
-    def on_ticked(self, replica: Replica, core: Core, at_ns: int) -> None:
-        """The step of a tick after `lonely_ns` is done: has a majority spoken since that was
-        reckoned?"""
-        if core.role is not Role.LEADER:
-            self.on_end(replica)
+    @reads_after(Tick)
+    def on_tick(self, replica: Replica, _tick: Tick, step: Stepped) -> None:
+        """After `lonely_ns`: has a majority spoken since that was reckoned?"""
+        if replica.clock_ns <= replica.lonely_ns:
+            return
+        if step.core.role is not Role.LEADER:
+            self._end(replica)
             return
         quorum_ns = self._quorum_ns(replica)
         replica.lonely_ns = quorum_ns + self._lonely_after_ns
         if replica.clock_ns > replica.lonely_ns:
             replica.lonely_ns = NEVER_NS
-            text = f"node {replica.node} leads term {core.term} and has heard no majority"
+            text = f"node {replica.node} leads term {step.core.term} and has heard no majority"
             text = f"{text} for {(replica.clock_ns - quorum_ns) / 1e9:.3f} s"
-            self._findings.report(Invariant.I13, text, at_ns)
+            self._findings.report(Invariant.I13, text)
 
     def _quorum_ns(self, replica: Replica) -> int:
         """Since when fewer than a majority, the leader included, have spoken."""
@@ -70,28 +112,25 @@ class Contacts:
 
     # --- who is asked for a vote ---
 
-    def on_asked(
-        self,
-        replica: Replica,
-        core: Core,
-        request: VoteRequest | PreVoteRequest,
-        effects: Sequence[Effect],
-        at_ns: int,
-    ) -> None:
-        """The step of a request is done; `replica` is as it was before that."""
+    @reads((ControlReceived, VoteRequest), (ControlReceived, PreVoteRequest))
+    def on_asked(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
+        """`replica` is as it was before the step."""
+        request = event.message
         if not self._is_content(replica):
             return
         if isinstance(request, VoteRequest):
             # a leader that hands over lets its successor pass (C2)
-            is_helped = core.term == request.term > replica.heeded_term and not request.is_transfer
+            is_helped = (
+                step.core.term == request.term > replica.heeded_term and not request.is_transfer
+            )
             text = "enters a candidate's term"
         else:
-            is_helped = any(_is_granted(effect) for effect in effects)
+            is_helped = any(_is_granted(effect) for effect in step.effects)
             text = "grants a pre-vote"
         if is_helped:
             text = f"node {replica.node} {text}, {request.term}, and hears the leader"
             text = f"{text} of term {replica.heeded_term}"
-            self._findings.report(Invariant.I13, text, at_ns)
+            self._findings.report(Invariant.I13, text)
 
     def _is_content(self, replica: Replica) -> bool:
         """It leads with a majority, or has heard the leader of its term a moment ago."""

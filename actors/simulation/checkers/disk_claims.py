@@ -7,13 +7,15 @@ listed as faulty, or have been truncated since. A truncation that is durable sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from actors.simulation.checkers.invariant import Findings, Invariant
-from actors.simulation.checkers.ports import Durability
+from actors.simulation.checkers.consequences import LogResumed
+from actors.simulation.checkers.facts import LookedAhead, Misplaced, Stepped, WrittenShown
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica import Ordered, Replica
-from logstore.raft.effects import Persist, Truncate
-from logstore.raft.log_view import RecoveredLog
+from logstore.format.peer_messages import AppendPersisted
+from logstore.raft.effects import Answer, Persist, Truncate
+from logstore.raft.events import EntryRotted, Persisted
 
 _FEW = 4  # entries: mostly one flush group
 
@@ -21,31 +23,25 @@ _FEW = 4  # entries: mostly one flush group
 class DiskClaims:
     """The claims of all replicas; without a `durability` port nothing of them is checked."""
 
-    __slots__ = ("_durability", "_findings", "_replicas")
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._findings = record.findings
+        self._durability = record.durability
 
-    def __init__(
-        self,
-        findings: Findings,
-        replicas: Sequence[Replica],
-        durability: Durability | None,
-    ) -> None:
-        self._findings = findings
-        self._replicas = replicas
-        self._durability = durability
-
-    def on_misplaced(self, node: int, what: str, at_ns: int) -> None:
-        """The replica writes frames where none may be written (S6, S7), or a header when none may
-        be (F6)."""
-        self._findings.report(Invariant.I12, f"node {node} {what}", at_ns)
+    @reads(Misplaced)
+    def on_misplaced(self, write: Misplaced) -> None:
+        self._findings.report(Invariant.I12, f"node {write.node} {write.how}")
 
     # --- orders and answers ---
 
-    def on_persist(self, replica: Replica, effect: Persist) -> None:
+    @reads(Persist)
+    def on_persist(self, replica: Replica, effect: Persist, _step: Stepped) -> None:
         header = effect.header
         replica.ordered.append(Ordered(effect.seq, header.index, effect.chain, effect.ring_start))
         replica.dead.pop(effect.chain, None)
 
-    def on_truncate(self, replica: Replica, effect: Truncate) -> None:
+    @reads(Truncate)
+    def on_truncate(self, replica: Replica, effect: Truncate, _step: Stepped) -> None:
         """The shadow log still has what is truncated."""
         first = effect.first_index
         for ordered in replica.ordered:
@@ -58,10 +54,12 @@ class DiskClaims:
             replica.claim_chain = replica.log.chain_at(first - 1) or 0
         replica.faulty = [index for index in replica.faulty if index < first]
 
-    def on_written(self, replica: Replica, seq: int, at_ns: int) -> None:
-        """WRITTEN sends readers to the files for everything up to `seq` (W4). Looked at where more
+    @reads(WrittenShown)
+    def on_written(self, written: WrittenShown) -> None:
+        """It sends readers to the files for everything up to `seq` (W4). Looked at where more
         waits than a group may hold, or something is truncated: else they are all one group."""
-        port, node, ordered = self._durability, replica.node, replica.ordered
+        port, node, seq = self._durability, written.node, written.seq
+        ordered = self._record.replicas[node].ordered
         if port is None or port.is_excused(node):
             return
         if len(ordered) <= _FEW and not any(each.dead_index for each in ordered):
@@ -72,41 +70,45 @@ class DiskClaims:
                 newest = each
         if newest is not None and not port.is_written(node, newest.index, newest.chain):
             text = f"node {node} sends readers to entry {newest.index}, which its files do not have"
-            self._findings.report(Invariant.I12, f"{text} (seq {seq})", at_ns)
+            self._findings.report(Invariant.I12, f"{text} (seq {seq})")
 
-    def on_looked_ahead(self, replica: Replica, term: int, place: str, at_ns: int) -> None:
+    @reads(LookedAhead)
+    def on_looked_ahead(self, look: LookedAhead) -> None:
         """The files of whoever leads only grow, and its replicators know how far."""
-        port, node = self._durability, replica.node
+        port, node, term = self._durability, look.node, look.term
+        replica = self._record.replicas[node]
         if term != replica.term or term != replica.led_term:
             return
         if port is not None and not port.is_excused(node):
-            text = f"a replicator of node {node}, which leads term {term}, reads {place}"
-            self._findings.report(Invariant.I12, f"{text}: nothing is written there", at_ns)
+            text = f"a replicator of node {node}, which leads term {term}, reads {look.place}"
+            self._findings.report(Invariant.I12, f"{text}: nothing is written there")
 
-    def on_persisted(self, replica: Replica, seq: int, at_ns: int) -> None:
-        """The writer's word that everything up to `seq` is flushed."""
-        while replica.ordered and replica.ordered[0].seq <= seq:
+    @reads(Persisted)
+    def on_persisted(self, replica: Replica, persisted: Persisted, _step: Stepped) -> None:
+        """The writer says that everything up to its `seq` is flushed."""
+        while replica.ordered and replica.ordered[0].seq <= persisted.seq:
             done = replica.ordered.popleft()
             replica.needed_ranges.discard(done.ring_start)
             if done.dead_index:
-                self._bury(replica, done, at_ns)
+                self._bury(replica, done)
             elif done.index:
-                self._flushed(replica, done, at_ns)
+                self._flushed(replica, done)
 
-    def _flushed(self, replica: Replica, done: Ordered, at_ns: int) -> None:
+    def _flushed(self, replica: Replica, done: Ordered) -> None:
         replica.once_held.add(done.chain)
         if not self._has(replica.node, done.index, done.chain):
             text = f"node {replica.node} calls entry {done.index} flushed, its disk does not"
-            self._findings.report(Invariant.I10, f"{text} have it (seq {done.seq})", at_ns)
+            self._findings.report(Invariant.I10, f"{text} have it (seq {done.seq})")
         if done.index > replica.claim_index:
             replica.claim_index, replica.claim_chain = done.index, done.chain
 
-    def on_rotted(self, replica: Replica, index: int) -> None:
+    @reads(EntryRotted)
+    def on_rotted(self, replica: Replica, rot: EntryRotted, _step: Stepped) -> None:
         """A reader found damage; of an entry that is not there any more it says nothing."""
-        if replica.log.start.index < index <= replica.log.last_index:
-            replica.faulty.append(index)
+        if replica.log.start.index < rot.index <= replica.log.last_index:
+            replica.faulty.append(rot.index)
 
-    def _bury(self, replica: Replica, truncate: Ordered, at_ns: int) -> None:
+    def _bury(self, replica: Replica, truncate: Ordered) -> None:
         """The truncation is durable. An entry that was ordered again meanwhile is not dead."""
         index, chain = truncate.dead_index, truncate.dead_chain
         if not chain or replica.log.chain_at(index) == chain:
@@ -116,64 +118,44 @@ class DiskClaims:
         if port is None or port.is_excused(node) or port.has_dropped(node, index, chain):
             return
         text = f"node {node} calls entry {index} truncated, its disk still has it"
-        self._findings.report(Invariant.I10, f"{text} (seq {truncate.seq})", at_ns)
+        self._findings.report(Invariant.I10, f"{text} (seq {truncate.seq})")
 
     # --- what others are told ---
 
-    def on_match_told(self, replica: Replica, index: int, commit: int, at_ns: int) -> None:
-        """AppendPersisted(index): flushed, and nothing uncommitted in it is damaged (Q1)."""
-        node = replica.node
+    @reads((Answer, AppendPersisted))
+    def on_match_told(self, replica: Replica, answer: Answer, step: Stepped) -> None:
+        """Flushed up to there, and nothing uncommitted in it is damaged (Q1)."""
+        index: int = answer.message.index  # type: ignore[union-attr]  # an AppendPersisted
+        node, commit = replica.node, step.core.commit
         if index > replica.log.last_index:
             text = f"node {node} claims entry {index}, its log ends at {replica.log.last_index}"
-            self._findings.report(Invariant.I12, text, at_ns)
+            self._findings.report(Invariant.I12, text)
         elif index > replica.claim_index:
             text = f"node {node} claims entry {index}, only {replica.claim_index} was flushed"
-            self._findings.report(Invariant.I10, text, at_ns)
+            self._findings.report(Invariant.I10, text)
         damaged = [each for each in replica.faulty if commit < each <= index]
         if damaged:
             text = f"node {node} claims entry {index}, its uncommitted entry {damaged[0]} is faulty"
-            self._findings.report(Invariant.I12, text, at_ns)
-
-    def count_holders(self, index: int, chain: int) -> int:
-        """Replicas with this entry on disk, a majority at least if there is one. Who claimed it was
-        looked up then, and a crash that loses it is found there; the others are looked up now."""
-        count = 0
-        others = []
-        for replica in self._replicas:
-            if replica.claim_index >= index and replica.log.chain_at(index) == chain:
-                count += 1
-            else:
-                others.append(replica)
-        if count <= len(self._replicas) // 2:
-            count += sum(self._has_quietly(each, index, chain) for each in others)
-        return count
-
-    def _has_quietly(self, replica: Replica, index: int, chain: int) -> bool:
-        """The disk has it though nobody was told; one that was excused counts if it once had it."""
-        port = self._durability
-        return port is None or (
-            port.has_entry(replica.node, index, chain)
-            or (chain in replica.once_held and port.is_excused(replica.node))
-        )
+            self._findings.report(Invariant.I12, text)
 
     # --- after a crash ---
 
-    def on_recovered(self, replica: Replica, recovered: RecoveredLog, at_ns: int) -> None:
-        """The shadow log has been brought in line with `recovered`."""
+    @reads(LogResumed)
+    def on_resumed(self, log: LogResumed) -> None:
+        replica = log.replica
         node, last = replica.node, replica.log.last_index
-        faulty = [
-            index for first, end in recovered.faulty for index in range(int(first), int(end) + 1)
-        ]
-        if not self.is_excused(replica):
+        ranges = log.recovered.faulty
+        faulty = [index for first, end in ranges for index in range(int(first), int(end) + 1)]
+        if not self._record.is_excused(node):
             index, chain = replica.claim_index, replica.claim_chain
             if index > last:
                 text = f"node {node} had flushed entry {index}, and recovers only {last}"
-                self._findings.report(Invariant.I12, text, at_ns)
+                self._findings.report(Invariant.I12, text)
             elif index > replica.log.start.index and not self._is_kept(replica, index, chain):
                 text = f"node {node} had flushed entry {index}, and recovers another one"
-                self._findings.report(Invariant.I12, text, at_ns)
-            self._check_dead(replica, at_ns)
-            self._check_found(replica, at_ns)
+                self._findings.report(Invariant.I12, text)
+            self._check_dead(replica)
+            self._check_found(replica)
         replica.faulty = faulty
         replica.claim_index = last
         replica.claim_chain = replica.log.chain_at(last) or 0
@@ -181,14 +163,10 @@ class DiskClaims:
             chain: at for chain, at in replica.dead.items() if replica.log.chain_at(at) != chain
         }
 
-    def is_excused(self, replica: Replica) -> bool:
-        """Its medium lied or rotted."""
-        return self._durability is not None and self._durability.is_excused(replica.node)
-
     def _is_kept(self, replica: Replica, index: int, chain: int) -> bool:
         return replica.log.chain_at(index) == chain and self._has(replica.node, index, chain)
 
-    def _check_found(self, replica: Replica, at_ns: int) -> None:
+    def _check_found(self, replica: Replica) -> None:
         """Recovery may find more than was ever claimed, in the page cache: it makes that durable
         before it speaks of it (SAFETY section 4)."""
         log = replica.log
@@ -196,14 +174,14 @@ class DiskClaims:
             chain = log.chain_at(index)
             if chain and not self._has(replica.node, index, chain):
                 text = f"node {replica.node} recovers entry {index}, a power cut would lose it"
-                self._findings.report(Invariant.I10, text, at_ns)
+                self._findings.report(Invariant.I10, text)
                 return
 
-    def _check_dead(self, replica: Replica, at_ns: int) -> None:
+    def _check_dead(self, replica: Replica) -> None:
         for chain, index in replica.dead.items():
             if replica.log.chain_at(index) == chain:
                 text = f"node {replica.node} recovers entry {index}, whose truncation was durable"
-                self._findings.report(Invariant.I12, text, at_ns)
+                self._findings.report(Invariant.I12, text)
 
     def _has(self, node: int, index: int, chain: int) -> bool:
         port = self._durability

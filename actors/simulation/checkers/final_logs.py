@@ -6,15 +6,16 @@ which nobody looked into a replica before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from actors.simulation.checkers.batches import StoredBatch, parse_body
-from actors.simulation.checkers.committed_log import CommittedLog
-from actors.simulation.checkers.deliveries import Deliveries
-from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers.client_facts import EndTold
+from actors.simulation.checkers.consequences import BatchFound
+from actors.simulation.checkers.facts import Finished, LogRead
+from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.linear import NEVER_NS, Append, TailRead, find_fault
-from actors.simulation.checkers.operations import Operation, Operations, Outcome
-from actors.simulation.checkers.producers import ProducerOrder, Sessions
+from actors.simulation.checkers.operations import Operation, Outcome
+from actors.simulation.checkers.producers import ProducerOrder
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.ring_ranges import is_sound
 from actors.simulation.checkers.session_fold import FOLDED, FoldFault, PlainFold
 from logstore.errors import FormatError
@@ -39,89 +40,77 @@ class FinalLog:
 class FinalLogs:
     """All replicas' logs after convergence."""
 
-    __slots__ = (
-        "_committed", "_deliveries", "_findings", "_logs", "_operations", "_reads",
-        "_session_expiry_ns", "_sessions",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        findings: Findings,
-        sessions: Sessions,
-        *,
-        committed: CommittedLog,
-        operations: Operations,
-        deliveries: Deliveries,
-        session_expiry_ns: int,
-    ) -> None:
-        self._session_expiry_ns = session_expiry_ns
-        self._findings = findings
-        self._sessions = sessions
-        self._committed = committed
-        self._operations = operations
-        self._deliveries = deliveries
-        self._reads: list[TailRead] = []
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._findings = record.findings
+        self._committed = record.committed
+        self._operations = record.operations
+        self._reads: list[TailRead] = []  # linearizable ones
         self._logs: list[FinalLog] = []
 
-    def tail_read(self, read: TailRead) -> None:
-        """A linearizable one, for the end."""
-        self._reads.append(read)
+    @reads(EndTold)
+    def on_end_told(self, told: EndTold) -> None:
+        if told.is_linearizable:
+            returned_ns = self._record.now()
+            self._reads.append(TailRead(told.end_lsn, told.invoked_ns, returned_ns))
 
     # --- one log ---
 
-    def add(self, node: int, entries: Iterable[tuple[EntryHeader, bytes]], at_ns: int) -> None:
-        """Check one replica's log by itself, against the ledger's and against the others'. What
+    @reads(LogRead)
+    def on_log(self, read: LogRead) -> None:
+        """Check one replica's log by itself, against the record's and against the others'. What
         has the same bytes as the first one is what was checked there."""
+        node = read.node
         log = FinalLog(node)
-        log.entries = list(entries)
+        log.entries = list(read.entries)
         if self._logs and self._logs[0].entries == log.entries:
             return
-        order = ProducerOrder(self._sessions)
+        order = ProducerOrder(self._record.sessions)
         previous: EntryHeader | None = None
         for header, body in log.entries:
             if previous is None:
                 log.first_index, log.first_lsn = header.index, header.first_lsn
             fault = _follows(log, header, previous)
             if fault is not None:
-                self._findings.report(fault[0], f"node {node} in the end: {fault[1]}", at_ns)
+                self._findings.report(fault[0], f"node {node} in the end: {fault[1]}")
             if not is_sound(header, body):
                 text = f"node {node} in the end: entry {header.index} has other bytes"
-                self._findings.report(Invariant.I11, text, at_ns)
+                self._findings.report(Invariant.I11, text)
             log.chains.append(header.chain())
             if header.kind in FOLDED:
                 log.folded.append((header, body))
             log.next_lsn = header.next_lsn
             if takes_lsns(header.kind):
-                self._add_batches(log, header, body, order, at_ns)
+                self._add_batches(log, header, body, order)
             previous = header
-        self._compare_with_committed(log, at_ns)
+        self._compare_with_committed(log)
         for other in self._logs[:1]:
             if (other.first_index, other.chains) != (log.first_index, log.chains):
                 text = f"nodes {other.node} and {node} end with different logs"
-                self._findings.report(Invariant.I3, text, at_ns)
-        self._check_fold(log, at_ns)
-        self._check_clients(log, at_ns)
+                self._findings.report(Invariant.I3, text)
+        self._check_fold(log)
+        self._check_clients(log)
         self._logs.append(log)
 
     def _add_batches(
-        self, log: FinalLog, header: EntryHeader, body: bytes, order: ProducerOrder, at_ns: int
+        self, log: FinalLog, header: EntryHeader, body: bytes, order: ProducerOrder
     ) -> None:
         where = f"node {log.node} in the end: entry {header.index}"
         try:
             batches = parse_body(header.first_lsn, body)
         except FormatError as error:
-            self._findings.report(Invariant.I4, f"{where}: {error}", at_ns)
+            self._findings.report(Invariant.I4, f"{where}: {error}")
             return
         if sum(batch.count for batch in batches) != header.count:
             text = f"{where} has {header.count} LSNs, its batches have others"
-            self._findings.report(Invariant.I4, text, at_ns)
+            self._findings.report(Invariant.I4, text)
         for batch in batches:
             fault = order.add(batch)
             if fault is not None:
-                self._findings.report(Invariant.I7, f"{where}: {fault}", at_ns)
+                self._findings.report(Invariant.I7, f"{where}: {fault}")
             log.batches[batch.first_lsn] = batch
 
-    def _compare_with_committed(self, log: FinalLog, at_ns: int) -> None:
+    def _compare_with_committed(self, log: FinalLog) -> None:
         """Nothing that was ever committed is missing or different (I3 at all times)."""
         for index in range(self._committed.start_index + 1, self._committed.last_index + 1):
             place = index - log.first_index
@@ -129,36 +118,36 @@ class FinalLogs:
             if here != self._committed.chain_at(index):
                 what = "lacks" if here is None else "has another"
                 text = f"node {log.node} in the end {what} entry {index}, which was committed"
-                self._findings.report(Invariant.I3, text, at_ns)
+                self._findings.report(Invariant.I3, text)
                 return
 
-    def _check_fold(self, log: FinalLog, at_ns: int) -> None:
+    def _check_fold(self, log: FinalLog) -> None:
         """The log is one that a session table follows from (I17); without sessions, any is."""
         if not any(header.kind == EntryKind.OPEN for header, _ in log.folded):
             return
-        fold = PlainFold(self._session_expiry_ns)
+        fold = PlainFold(self._record.session_expiry_ns)
         try:
             for header, body in log.folded:
                 fold.apply(header, body)
         except (FoldFault, FormatError) as error:
             text = f"node {log.node} in the end: {error}"
-            self._findings.report(Invariant.I17, text, at_ns)
+            self._findings.report(Invariant.I17, text)
         log.folded = []
 
     # --- against what clients were told ---
 
-    def _check_clients(self, log: FinalLog, at_ns: int) -> None:
+    def _check_clients(self, log: FinalLog) -> None:
         for operation in self._operations.all.values():
-            self._check_operation(log, operation, at_ns)
+            self._check_operation(log, operation)
         for batch in log.batches.values():
-            self._operations.on_batch(batch, at_ns)
-        for first_lsn, seen in self._deliveries.seen.items():
+            self._record.tell(BatchFound(batch))
+        for first_lsn, seen in self._record.delivered.items():
             there = log.batches.get(first_lsn)
             if there != seen:
                 text = f"a consumer got {seen}, node {log.node} ends with {there}"
-                self._findings.report(Invariant.I8, text, at_ns)
+                self._findings.report(Invariant.I8, text)
 
-    def _check_operation(self, log: FinalLog, operation: Operation, at_ns: int) -> None:
+    def _check_operation(self, log: FinalLog, operation: Operation) -> None:
         if operation.outcome is Outcome.ACKNOWLEDGED:
             batch = log.batches.get(operation.first_lsn)
             if (
@@ -168,18 +157,19 @@ class FinalLogs:
             ):
                 text = f"{operation} was acknowledged at LSN {operation.first_lsn}"
                 self._findings.report(
-                    Invariant.I1, f"{text}, node {log.node} ends with {batch} there", at_ns
+                    Invariant.I1, f"{text}, node {log.node} ends with {batch} there"
                 )
         elif operation.outcome is Outcome.IN_LOG and not self._is_stored(log, operation):
             text = f"{operation} was called committed, node {log.node} ends without it"
-            self._findings.report(Invariant.I1, text, at_ns)
+            self._findings.report(Invariant.I1, text)
 
     def _is_stored(self, log: FinalLog, operation: Operation) -> bool:
         return any(self._operations.is_stored_as(operation, each) for each in log.batches.values())
 
     # --- the whole history ---
 
-    def finish(self, at_ns: int) -> None:
+    @reads(Finished)
+    def on_finish(self, _finished: Finished) -> None:
         """The order of all appends and linearizable reads (I6), by the first log that was given."""
         if not self._logs:
             return
@@ -190,10 +180,10 @@ class FinalLogs:
             if owners:
                 appends.append(_append_of(batch, owners))
         if len(appends) < len(log.batches):
-            return  # batches of nobody: `on_batch` has said so, or no client was watched
+            return  # batches of nobody: that has been said, or no client was watched
         fault = find_fault(appends, self._reads, first_lsn=log.first_lsn or FIRST_LSN)
         if fault is not None:
-            self._findings.report(Invariant.I6, fault, at_ns)
+            self._findings.report(Invariant.I6, fault)
 
 
 def _append_of(batch: StoredBatch, owners: list[Operation]) -> Append:

@@ -6,34 +6,41 @@ full or damaged may stay closed for longer (S9, Q3).
 
 from __future__ import annotations
 
-from actors.simulation.checkers.invariant import Findings, Invariant
-from actors.simulation.checkers.ports import Core
+from actors.simulation.checkers.facts import Stepped
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads, reads_after
+from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica import NEVER_NS, Replica
 from logstore.model import Role
-from logstore.raft.effects import AdmissionClosed, Admit, Effect, StopLeading
+from logstore.raft.effects import AdmissionClosed, Admit, StopLeading
+from logstore.raft.events import DiskFullChanged, Tick
 
 
 class Handovers:
-    """All leaders. `election_timeout_ns`: what a handover may take."""
+    """All leaders. An election timeout is what a handover may take."""
 
-    __slots__ = ("_findings", "_timeout_ns")
+    def __init__(self, record: Record) -> None:
+        self._findings = record.findings
+        self._timeout_ns = record.election_timeout_ns
 
-    def __init__(self, findings: Findings, *, election_timeout_ns: int) -> None:
-        self._findings = findings
-        self._timeout_ns = election_timeout_ns
+    @reads(DiskFullChanged)
+    def on_disk(self, replica: Replica, disk: DiskFullChanged, _step: Stepped) -> None:
+        replica.is_full = disk.is_full
 
-    def on_effect(self, replica: Replica, effect: Effect) -> None:
-        """Admission was closed or opened, or the term's leadership ended."""
-        match effect:
-            case AdmissionClosed(reason="transfer"):
-                replica.handover_ns = replica.clock_ns
-            case Admit() | StopLeading():
-                replica.handover_ns = NEVER_NS
-            case _:
-                pass
+    @reads(AdmissionClosed)
+    def on_closed(self, replica: Replica, closed: AdmissionClosed, _step: Stepped) -> None:
+        if closed.reason == "transfer":
+            replica.handover_ns = replica.clock_ns
 
-    def on_ticked(self, replica: Replica, core: Core, at_ns: int) -> None:
-        """The step of a tick is done, while the replica hands over."""
+    @reads(Admit, StopLeading)
+    def on_over(self, replica: Replica, _over: Admit | StopLeading, _step: Stepped) -> None:
+        replica.handover_ns = NEVER_NS
+
+    @reads_after(Tick)
+    def on_tick(self, replica: Replica, _tick: Tick, step: Stepped) -> None:
+        core = step.core
+        if replica.handover_ns == NEVER_NS:
+            return
         if replica.is_full or core.faulty:
             replica.handover_ns = replica.clock_ns  # it may begin another one meanwhile
             return
@@ -42,4 +49,4 @@ class Handovers:
             replica.handover_ns = NEVER_NS
             text = f"node {replica.node} leads term {core.term} and takes nothing"
             text = f"{text} {for_ns / 1e9:.3f} s after it began to hand over"
-            self._findings.report(Invariant.I13, text, at_ns)
+            self._findings.report(Invariant.I13, text)

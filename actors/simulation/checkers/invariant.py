@@ -5,6 +5,7 @@ Owns the numbers and the list of violations of one run. Must not know how anythi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
@@ -55,12 +56,13 @@ class Violation(msgspec.Struct, frozen=True):
 class Findings:
     """The violations of one run, oldest first."""
 
-    __slots__ = ("violations",)
+    __slots__ = ("_now", "violations")
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
         self.violations: list[Violation] = []
 
-    def report(self, invariant: Invariant, text: str, at_ns: int) -> None:
-        """One more promise is broken."""
+    def report(self, invariant: Invariant, text: str) -> None:
+        """One more promise is broken, now."""
         if len(self.violations) < VIOLATIONS_MAX:
-            self.violations.append(Violation(invariant.value, text, at_ns))
+            self.violations.append(Violation(invariant.value, text, self._now()))

@@ -6,18 +6,24 @@ one message at least.
 
 from __future__ import annotations
 
+from actors.simulation.checkers.facts import LaneLeft
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
+
 
 class ControlLanes:
     """All processes'."""
 
-    __slots__ = ("_left",)
-
-    def __init__(self) -> None:
+    def __init__(self, record: Record) -> None:
+        self._findings = record.findings
         self._left: dict[tuple[str, str], object] = {}  # the oldest message, kept for its identity
 
-    def is_passed_over(self, process: str, endpoint: str, oldest: object) -> bool:
-        """At the end of a do_work `oldest` is unread, as it was at the end of the one before."""
-        lane = (process, endpoint)
-        is_same = self._left.get(lane) is oldest
-        self._left[lane] = oldest
-        return is_same
+    @reads(LaneLeft)
+    def on_left(self, lane: LaneLeft) -> None:
+        """It was unread at the end of the do_work before, too."""
+        key = (lane.process, lane.endpoint)
+        if self._left.get(key) is lane.oldest:
+            text = f"{lane.process} does not read {lane.endpoint}, a control lane"
+            self._findings.report(Invariant.I13, text)
+        self._left[key] = lane.oldest

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors.simulation.checkers.committed_log import CommittedLog
-from actors.simulation.checkers.invariant import Findings, Invariant
-from actors.simulation.checkers.producers import Sessions
+from actors.simulation.checkers.client_facts import SessionAsked, SessionTold
+from actors.simulation.checkers.consequences import SessionCommitted
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ACK_ROW, SessionStateReply
-from logstore.format.session_entries import ExpireEntry, OpenEntry
+from logstore.format.session_entries import OpenEntry
 from logstore.model import SequenceMode
 
 
@@ -32,26 +34,22 @@ class _Question:
 class Lookups:
     """Names and questions, by number."""
 
-    __slots__ = (
-        "_committed", "_ended", "_findings", "_gone", "_names", "_opened", "_questions",
-        "_sessions",
-    )  # fmt: skip
-
-    def __init__(self, findings: Findings, sessions: Sessions, committed: CommittedLog) -> None:
-        self._findings = findings
-        self._sessions = sessions
-        self._committed = committed
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._findings = record.findings
+        self._sessions = record.sessions
+        self._committed = record.committed
         self._opened: dict[bytes, tuple[int, int]] = {}  # (producer id, epoch), committed
         self._names: dict[tuple[int, int], bytes] = {}  # of all that were ever committed
         self._questions: dict[int, _Question] = {}
         # By producer: its last batch as a session of it ended, whose window is gone.
         self._ended: dict[int, tuple[int, int]] = {}
         self._gone: set[int] = set()  # of whom nothing is kept
-        committed.on_session.append(self.on_session)
 
-    def on_session(self, entry: OpenEntry | ExpireEntry, _at_ns: int) -> None:
-        """An OPEN or EXPIRE entry is committed. Of a monotone session that was idle for too long
-        the numbers stay, of others nothing."""
+    @reads(SessionCommitted)
+    def on_session(self, committed: SessionCommitted) -> None:
+        """Of a monotone session that was idle for too long the numbers stay, of others nothing."""
+        entry = committed.entry
         if isinstance(entry, OpenEntry):
             if entry.name:
                 opened = entry.producer_id, entry.producer_epoch
@@ -66,34 +64,31 @@ class Lookups:
             for name in [name for name, each in self._opened.items() if each[0] == producer_id]:
                 del self._opened[name]
 
-    def asked(self, number: int, name: bytes, at_ns: int) -> None:
-        """A client asks what the session of this name has committed."""
-        opened = self._opened.get(name, (0, 0))
+    @reads(SessionAsked)
+    def on_asked(self, asked: SessionAsked) -> None:
+        opened = self._opened.get(asked.name, (0, 0))
         last = self._committed.last_batch_of(opened[0])
-        self._questions[number] = _Question(name, at_ns, opened, last)
+        self._questions[asked.number] = _Question(asked.name, self._record.now(), opened, last)
 
-    def asked_ns(self, number: int) -> int:
-        """When it did."""
-        return self._questions[number].asked_ns
-
-    def told(self, number: int, reply: SessionStateReply, at_ns: int) -> None:
-        """It was told this."""
-        question, committed = self._questions[number], self._committed
-        if not committed.has_every_open:
+    @reads(SessionTold)
+    def on_told(self, answer: SessionTold) -> None:
+        reply = answer.reply
+        question, committed = self._questions[answer.number], self._committed
+        if not committed.has_every_open or not self._record.is_replica_known:
             return
         told = reply.producer_id, reply.producer_epoch
         text = f"whoever asked for {question.name!r} at {question.asked_ns} is told of {told}"
         if reply.producer_id and self._names.get(told) != question.name:
-            self._findings.report(Invariant.I10, f"{text}, not committed", at_ns)
+            self._findings.report(Invariant.I10, f"{text}, not committed")
         elif self._is_older(told, question.opened):
-            self._findings.report(Invariant.I6, f"{text}, after {question.opened}", at_ns)
+            self._findings.report(Invariant.I6, f"{text}, after {question.opened}")
         elif reply.producer_id and committed.has_batches:
             if open_ := self._open(reply):
-                self._findings.report(Invariant.I10, f"{text} and of {open_}", at_ns)
+                self._findings.report(Invariant.I10, f"{text} and of {open_}")
             elif told[0] != question.opened[0]:
                 pass  # nobody had the name, or the one who had it ended meanwhile
             elif missing := self._missing(question, reply):
-                self._findings.report(Invariant.I6, f"{text}, but not of {missing}", at_ns)
+                self._findings.report(Invariant.I6, f"{text}, but not of {missing}")
 
     def _is_older(self, told: tuple[int, int], opened: tuple[int, int]) -> bool:
         """Whether this was over when the question came: an earlier epoch, or nobody, or somebody of

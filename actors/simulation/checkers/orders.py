@@ -6,14 +6,14 @@ timers says it again: its peer would stay behind for the rest of the term.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from actors.simulation.checkers.invariant import Findings, Invariant
-from actors.simulation.checkers.ports import Core
+from actors.simulation.checkers.facts import ProcessDied, Stepped
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads, reads_after
+from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica import Orphan, Replica
 from logstore.model import Role
-from logstore.raft.effects import Effect, Lead
-from logstore.raft.events import Event, Tick
+from logstore.raft.effects import Lead
+from logstore.raft.events import Tick
 
 # Every do_work of raft begins with a Tick. The supervisor's word is there after some
 # milliseconds; one do_work hears it, behind the Tick.
@@ -24,26 +24,23 @@ HEARD_NS = 10_000_000
 class Orders:
     """All replicas' replicators."""
 
-    __slots__ = ("_findings",)
+    def __init__(self, record: Record) -> None:
+        self._record = record
 
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-
-    def on_death(self, replica: Replica, process: str) -> None:
-        """A process died alone."""
-        name, _, peer = process.partition("-")
+    @reads(ProcessDied)
+    def on_death(self, died: ProcessDied) -> None:
+        name, _, peer = died.process.partition("-")
         if name == "replicator":
-            replica.orphans[int(peer)] = Orphan()
+            self._record.replicas[died.node].orphans[int(peer)] = Orphan()
 
-    def on_step(
-        self, replica: Replica, core: Core, event: Event, effects: Sequence[Effect], at_ns: int
-    ) -> None:
-        """A step of a replica that has such replicators."""
-        orphans = replica.orphans
-        for effect in effects:
-            if type(effect) is Lead:
-                orphans.pop(effect.peer, None)
-        if type(event) is not Tick:
+    @reads(Lead)
+    def on_lead(self, replica: Replica, lead: Lead, _step: Stepped) -> None:
+        replica.orphans.pop(lead.peer, None)
+
+    @reads_after(Tick)
+    def on_tick(self, replica: Replica, _tick: Tick, step: Stepped) -> None:
+        orphans, core, at_ns = replica.orphans, step.core, self._record.now()
+        if not orphans:
             return
         if core.role is not Role.LEADER:
             orphans.clear()  # who leads next, begins with orders to all
@@ -57,4 +54,4 @@ class Orders:
             elif orphan.ticks > TICKS_MAX and at_ns - orphan.since_ns > HEARD_NS:
                 del orphans[peer]
                 text = f"node {replica.node} leads, and its new replicator-{peer} is not told so"
-                self._findings.report(Invariant.I13, text, at_ns)
+                self._record.findings.report(Invariant.I13, text)

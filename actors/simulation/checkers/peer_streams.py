@@ -7,12 +7,16 @@ knows nothing of a peer when its term begins: its first entry for it is its no-o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers.consequences import LeaderBegan
+from actors.simulation.checkers.facts import EntrySent, Stepped
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica import Replica
-from logstore.raft.effects import Effect, Lead, StopLeading
+from logstore.format.peer_messages import AppendAccepted, AppendPersisted, HeartbeatReply
+from logstore.raft.effects import Answer, Lead, StopLeading
 from logstore.raft.events import ControlReceived, StreamAnswer
 
 
@@ -28,18 +32,18 @@ class _Term:
 class PeerStreams:
     """All terms that somebody led."""
 
-    __slots__ = ("_findings", "_terms")
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
+    def __init__(self, record: Record) -> None:
+        self._findings = record.findings
         self._terms: dict[int, _Term] = {}
 
-    def on_leader(self, term: int, noop_index: int) -> None:
-        """A term is led from now on."""
-        self._terms.setdefault(term, _Term(noop_index))
+    @reads(LeaderBegan)
+    def on_leader(self, began: LeaderBegan) -> None:
+        self._terms.setdefault(began.term, _Term(began.replica.log.last_index))
 
-    def on_sent(self, node: int, peer: int, term: int, index: int, at_ns: int) -> None:
-        """An entry leaves for `peer`, in an append of `term`."""
+    @reads(EntrySent)
+    def on_sent(self, sent: EntrySent) -> None:
+        node, peer, append = sent.node, sent.peer, sent.append
+        term, index = append.term, append.header.index
         known = self._terms.get(term)
         if known is None:
             return
@@ -47,37 +51,35 @@ class PeerStreams:
         if index > reached + 1:
             text = f"node {node} sends entry {index} of term {term} to node {peer}"
             text = f"{text}, which has not been given those behind {reached}"
-            self._findings.report(Invariant.I12, text, at_ns)
+            self._findings.report(Invariant.I12, text)
         known.reached[peer] = max(reached, index)
 
-    def on_told(self, peer: int, term: int, index: int) -> None:
-        """`peer` says that it has everything up to `index`."""
-        known = self._terms.get(term)
-        if known is not None:
-            known.reached[peer] = max(known.reached.get(peer, 0), index)
+    @reads((Answer, AppendAccepted), (Answer, AppendPersisted))
+    def on_told(self, replica: Replica, answer: Answer, _step: Stepped) -> None:
+        """A peer says that it has everything up to an index."""
+        told, peer = answer.message, replica.node
+        known = self._terms.get(told.term)
+        if known is not None and isinstance(told, AppendAccepted | AppendPersisted):
+            known.reached[peer] = max(known.reached.get(peer, 0), told.index)
 
+    @reads(StreamAnswer, (ControlReceived, HeartbeatReply))
     def on_heard(
-        self,
-        replica: Replica,
-        term: int,
-        heard: StreamAnswer | ControlReceived,
-        effects: Sequence[Effect],
-        at_ns: int,
+        self, replica: Replica, heard: StreamAnswer | ControlReceived, step: Stepped
     ) -> None:
-        """The leader of `term` hears a peer in it, and does what follows. Hot."""
-        known = self._terms.get(term)
-        if known is None:
+        """A leader hears a peer in its term, and does what follows. Hot."""
+        known = self._terms.get(heard.message.term)
+        if known is None or not step.leads(heard.message.term):
             return
         peer, boot = heard.sender, heard.boot
         before = known.boots.setdefault(peer, boot)
         if boot <= before:
             return
         known.boots[peer] = boot
-        for effect in effects:
+        for effect in step.effects:
             if isinstance(effect, StopLeading) or (
                 isinstance(effect, Lead) and effect.peer == peer
             ):
                 return
         text = f"node {replica.node} hears node {peer} from a new start, boot {boot}"
         text = f"{text}, and goes on with its stream as if nothing were lost"
-        self._findings.report(Invariant.I12, text, at_ns)
+        self._findings.report(Invariant.I12, text)

@@ -1,4 +1,4 @@
-"""What the checkers ask of the world: its disks, its rings, and four facts of a core.
+"""What the checkers ask of the world: its disks, its rings, and five facts of a core.
 
 Protocols only. An answer must be the truth, not what some actor believes.
 """
@@ -93,6 +93,9 @@ class Core(Protocol):
 
     @property
     def commit(self) -> int: ...
+
+    @property
+    def persisted(self) -> int: ...
 
     @property
     def faulty(self) -> tuple[tuple[Index, Index], ...]: ...

@@ -6,8 +6,10 @@ Owns who is dead and the two deadlines of the liveness phase.
 
 from __future__ import annotations
 
-from actors.simulation.checkers.invariant import Findings, Invariant
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers import client_facts, facts
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
 
 WHOLE_REPLICA = ""
 RAFT = "raft"
@@ -17,68 +19,75 @@ EGRESS = "egress"
 class Processes:
     """Every process of every incarnation that has ended."""
 
-    __slots__ = ("_dead", "_findings")
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
+    def __init__(self, record: Record) -> None:
+        self._record = record
         self._dead: set[tuple[int, int, str]] = set()
 
-    def died(self, replica: Replica, process: str, incarnation: int) -> None:
-        self._dead.add((replica.node, incarnation, process))
-        if process in (WHOLE_REPLICA, RAFT) and incarnation == replica.incarnation:
+    @reads(facts.ProcessDied)
+    def on_death(self, died: facts.ProcessDied) -> None:
+        replica = self._record.replicas[died.node]
+        self._dead.add((died.node, died.incarnation, died.process))
+        if died.process in (WHOLE_REPLICA, RAFT) and died.incarnation == replica.incarnation:
             replica.is_running = False
 
-    def respawned(self, replica: Replica, process: str, incarnation: int, at_ns: int) -> None:
+    @reads(facts.ProcessRespawned)
+    def on_respawn(self, back: facts.ProcessRespawned) -> None:
         """Replicators and egress restart alone (M3)."""
-        self._dead.discard((replica.node, incarnation, process))
-        self.acted(replica, process, incarnation, at_ns)
+        self._dead.discard((back.node, back.incarnation, back.process))
+        self.on_act(facts.ProcessActed(back.node, back.process, back.incarnation))
 
-    def acted(self, replica: Replica, process: str, incarnation: int, at_ns: int) -> None:
-        node = replica.node
+    @reads(facts.ProcessActed)
+    def on_act(self, act: facts.ProcessActed) -> None:
+        node, incarnation = act.node, act.incarnation
         if (
-            incarnation != replica.incarnation
-            or (node, incarnation, process) in self._dead
+            incarnation != self._record.replicas[node].incarnation
+            or (node, incarnation, act.process) in self._dead
             or (node, incarnation, WHOLE_REPLICA) in self._dead
         ):
-            text = f"{process} of node {node}, incarnation {incarnation}, acts after its end"
-            self._findings.report(Invariant.I15, text, at_ns)
+            text = f"{act.process} of node {node}, incarnation {incarnation}, acts after its end"
+            self._record.findings.report(Invariant.I15, text)
 
-    def out_for_space(self, process: str, error: str, at_ns: int) -> None:
+    @reads(facts.OutForSpace)
+    def on_no_space(self, out: facts.OutForSpace) -> None:
         """A full disk is a state (S9): it ends no process, and keeps no replica from voting."""
-        text = f"{process} takes no part while its disk is full: {error}"
-        self._findings.report(Invariant.I13, text, at_ns)
+        text = f"{out.process} takes no part while its disk is full: {out.error}"
+        self._record.findings.report(Invariant.I13, text)
 
-    def queue(self, name: str, length: int, bound: int, at_ns: int) -> None:
-        if not 0 <= length <= bound:
-            text = f"{name} holds {length} of at most {bound}"
-            self._findings.report(Invariant.I14, text, at_ns)
+    @reads(facts.QueueSeen)
+    def on_queue(self, queue: facts.QueueSeen) -> None:
+        if not 0 <= queue.length <= queue.bound:
+            text = f"{queue.name} holds {queue.length} of at most {queue.bound}"
+            self._record.findings.report(Invariant.I14, text)
 
 
 class Liveness:
     """From `healed` on an append acknowledged in time, from `returned` on all replicas equal."""
 
-    __slots__ = ("_append_by_ns", "_equal_by_ns", "_findings")
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
+    def __init__(self, record: Record) -> None:
+        self._record = record
         self._append_by_ns: int | None = None
         self._equal_by_ns: int | None = None
 
-    def healed(self, at_ns: int, append_within_ns: int) -> None:
-        self._append_by_ns = at_ns + append_within_ns
+    @reads(facts.Healed)
+    def on_healed(self, healed: facts.Healed) -> None:
+        self._append_by_ns = self._record.now() + healed.append_within_ns
 
-    def returned(self, at_ns: int, equal_within_ns: int) -> None:
-        self._equal_by_ns = at_ns + equal_within_ns
+    @reads(facts.Returned)
+    def on_returned(self, returned: facts.Returned) -> None:
+        self._equal_by_ns = self._record.now() + returned.equal_within_ns
 
-    def acknowledged(self, at_ns: int) -> None:
+    @reads(client_facts.AppendAcknowledged)
+    def on_acknowledged(self, _append: client_facts.AppendAcknowledged) -> None:
         deadline_ns, self._append_by_ns = self._append_by_ns, None
-        self._look_at(deadline_ns, "an append was acknowledged", at_ns)
+        self._look_at(deadline_ns, "an append was acknowledged")
 
-    def converged(self, at_ns: int) -> None:
+    @reads(facts.Converged)
+    def on_converged(self, _converged: facts.Converged) -> None:
         deadline_ns, self._equal_by_ns = self._equal_by_ns, None
-        self._look_at(deadline_ns, "all replicas were equal", at_ns)
+        self._look_at(deadline_ns, "all replicas were equal")
 
-    def finish(self, at_ns: int) -> None:
+    @reads(facts.Finished)
+    def on_finish(self, _finished: facts.Finished) -> None:
         """Deadlines that nothing has met, however late."""
         for deadline_ns, what in (
             (self._append_by_ns, "no append was acknowledged"),
@@ -86,9 +95,10 @@ class Liveness:
         ):
             if deadline_ns is not None:
                 text = f"{what} after the faults were over, due at {deadline_ns} ns"
-                self._findings.report(Invariant.I13, text, at_ns)
+                self._record.findings.report(Invariant.I13, text)
 
-    def _look_at(self, deadline_ns: int | None, what: str, at_ns: int) -> None:
+    def _look_at(self, deadline_ns: int | None, what: str) -> None:
+        at_ns = self._record.now()
         if deadline_ns is not None and at_ns > deadline_ns:
             text = f"{what} only at {at_ns} ns, due at {deadline_ns} ns"
-            self._findings.report(Invariant.I13, text, at_ns)
+            self._record.findings.report(Invariant.I13, text)

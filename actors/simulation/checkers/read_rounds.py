@@ -8,13 +8,18 @@ enough.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from actors.messages import READS_OF_INGRESS
-from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers import client_facts, facts
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica import Replica
-from logstore.raft.effects import ReadIndexAnswered
+from logstore.format.peer_messages import NO_ROUND, Heartbeat, HeartbeatReply
+from logstore.model import Role
+from logstore.raft.effects import ReadIndexAnswered, Send
+from logstore.raft.events import ControlReceived, ReadIndexRequested
 
 # No client waits this long for an answer, so older read indexes are nobody's any more.
 FORGET_NS = 60_000_000_000
@@ -43,80 +48,114 @@ class _Rounds:
 class ReadRounds:
     """All leaders' rounds, and the read indexes that no client's read has used."""
 
-    __slots__ = ("_findings", "_majority", "_of_egress", "_of_ingress", "_peers", "_rounds")
-
-    def __init__(self, findings: Findings, *, voters: int) -> None:
-        self._findings = findings
-        self._peers = voters - 1
-        self._majority = voters // 2 + 1
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._report = record.findings.report
         self._rounds: dict[int, _Rounds] = {}
+        self._asked_ns: dict[int, int] = {}  # by the number of a client's question
         # node -> when raft was asked for what it answered, in that order
         self._of_egress: dict[int, list[int]] = {}
         self._of_ingress: dict[int, list[int]] = {}
 
-    def on_begun(
-        self, replica: Replica, term: int, round_: int, peers: Sequence[int], at_ns: int
-    ) -> None:
-        """A heartbeat of this round leaves for each of `peers`: for all of them, once (W8)."""
-        rounds = self._of(replica, term)
-        rounds.newest = max(rounds.newest, round_)
-        if len(peers) != self._peers or len(set(peers)) != self._peers:
-            text = f"node {replica.node} begins round {round_} of term {term} and tells {peers}"
-            self._findings.report(Invariant.I13, f"{text}, not each of {self._peers}", at_ns)
+    # --- leaders ---
 
-    def on_replied(self, replica: Replica, term: int, peer: int, round_: int) -> None:
+    @reads((Send, Heartbeat))
+    def on_beat(self, replica: Replica, send: Send, step: facts.Stepped) -> None:
+        """A heartbeat of a round leaves for each peer, once (W8): looked at by the first of it."""
+        beat = send.message
+        if not isinstance(beat, Heartbeat) or beat.round == NO_ROUND:
+            return
+        told = [
+            int(each.peer)
+            for each in step.effects
+            if type(each) is Send and _is_of_round(each.message, beat)
+        ]
+        if told[0] != send.peer:
+            return
+        rounds = self._of(replica, beat.term)
+        rounds.newest = max(rounds.newest, beat.round)
+        peers = len(self._record.replicas) - 1
+        if len(told) != peers or len(set(told)) != peers:
+            text = f"node {replica.node} begins round {beat.round} of term {beat.term} and tells"
+            self._report(Invariant.I13, f"{text} {told}, not each of {peers}")
+
+    @reads((ControlReceived, HeartbeatReply))
+    def on_replied(self, replica: Replica, event: ControlReceived, step: facts.Stepped) -> None:
         """A peer's reply in the leader's term came in."""
-        replied = self._of(replica, term).replied
-        replied[peer] = max(replied.get(peer, 0), round_)
+        reply = event.message
+        if isinstance(reply, HeartbeatReply) and step.leads(reply.term):
+            replied = self._of(replica, reply.term).replied
+            replied[event.sender] = max(replied.get(event.sender, 0), reply.round)
 
-    def on_asked(
-        self, replica: Replica, term: int, request_id: int, committed_lsn: int, at_ns: int
-    ) -> None:
+    @reads(ReadIndexRequested)
+    def on_asked(self, replica: Replica, event: ReadIndexRequested, step: facts.Stepped) -> None:
         """Egress or ingress asks a leader for a read index."""
-        rounds = self._of(replica, term)
-        rounds.asked[request_id] = _Asked(at_ns, rounds.newest, committed_lsn)
+        if step.core.role is Role.LEADER:
+            rounds = self._of(replica, step.core.term)
+            committed_lsn = self._record.committed.next_lsn - 1
+            asked = _Asked(self._record.now(), rounds.newest, committed_lsn)
+            rounds.asked[event.request_id] = asked
 
-    def on_answered(
-        self, replica: Replica, term: int, answer: ReadIndexAnswered, at_ns: int
-    ) -> None:
+    @reads(ReadIndexAnswered)
+    def on_answered(self, replica: Replica, answer: ReadIndexAnswered, step: facts.Stepped) -> None:
         """The leader says from which LSN on a read is linearizable."""
+        term = step.core.term
         if not answer.is_leader:
             return
         rounds = self._of(replica, term)
         asked = rounds.asked.pop(answer.request_id, None)
         text = f"node {replica.node} answers a read in term {term}"
         if asked is None:
-            self._findings.report(Invariant.I6, f"{text}, which nobody asked for then", at_ns)
+            self._report(Invariant.I6, f"{text}, which nobody asked for then")
             return
         after = sum(each > asked.newest_round for each in rounds.replied.values())
-        if after + 1 < self._majority:
+        if after + 1 < self._record.majority:
             text = f"{text}, and {after} peers replied to a round that was begun after it came"
-            self._findings.report(Invariant.I6, text, at_ns)
+            self._report(Invariant.I6, text)
         elif answer.lsn < asked.committed_lsn:
             text = f"{text} with LSN {answer.lsn}: {asked.committed_lsn} was committed before"
-            self._findings.report(Invariant.I6, text, at_ns)
+            self._report(Invariant.I6, text)
         is_of_ingress = answer.request_id >= READS_OF_INGRESS
         answered = self._of_ingress if is_of_ingress else self._of_egress
         answered.setdefault(replica.node, []).append(asked.at_ns)
 
-    def on_read(self, node: int, invoked_ns: int, returned_ns: int) -> None:
-        """A client's tail read was answered by `node`."""
-        if not _use(self._of_egress.get(node, []), invoked_ns, returned_ns):
-            text = f"a read that began at {invoked_ns} was answered by node {node} without its own"
-            self._findings.report(Invariant.I6, f"{text} quorum round", returned_ns)
+    # --- clients ---
 
-    def on_told(self, node: int, invoked_ns: int, returned_ns: int) -> None:
-        """A client was told by `node` how cursors stand (a list, or why its change is refused), or
-        what a session has committed."""
-        if not _use(self._of_ingress.get(node, []), invoked_ns, returned_ns):
-            text = f"a question that began at {invoked_ns} was answered by node {node}"
-            self._findings.report(Invariant.I6, f"{text} without a quorum round", returned_ns)
+    @reads(client_facts.EndTold)
+    def on_end_told(self, told: client_facts.EndTold) -> None:
+        """By a tail read."""
+        node, begun_ns, now_ns = told.node, told.invoked_ns, self._record.now()
+        if node is None or not told.is_linearizable or not self._record.is_replica_known:
+            return
+        if not _use(self._of_egress.get(node, []), begun_ns, now_ns):
+            text = f"a read that began at {begun_ns} was answered by node {node} without its own"
+            self._report(Invariant.I6, f"{text} quorum round")
+
+    @reads(client_facts.Question)
+    def on_question(self, question: client_facts.Question) -> None:
+        self._asked_ns[question.number] = self._record.now()
+
+    @reads(client_facts.Told)
+    def on_told(self, told: client_facts.Told) -> None:
+        """How cursors or sessions stand: a list, or why a change is refused."""
+        begun_ns = self._asked_ns[told.number]
+        if not self._record.is_replica_known:
+            return
+        if not _use(self._of_ingress.get(told.node, []), begun_ns, self._record.now()):
+            text = f"a question that began at {begun_ns} was answered by node {told.node}"
+            self._report(Invariant.I6, f"{text} without a quorum round")
 
     def _of(self, replica: Replica, term: int) -> _Rounds:
         rounds = self._rounds.get(replica.node)
         if rounds is None or (rounds.incarnation, rounds.term) != (replica.incarnation, term):
             rounds = self._rounds[replica.node] = _Rounds(replica.incarnation, term)
         return rounds
+
+
+def _is_of_round(message: object, beat: Heartbeat) -> bool:
+    return isinstance(message, Heartbeat) and (message.term, message.round) == (
+        beat.term, beat.round,
+    )  # fmt: skip
 
 
 def _use(answered: list[int], invoked_ns: int, returned_ns: int) -> bool:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from crc32c import crc32c
 
-from actors.simulation.checkers.invariant import Findings, Invariant
-from actors.simulation.checkers.ports import ReadRing
-from actors.simulation.checkers.producers import Sessions
+from actors.simulation.checkers.consequences import SessionOrdered
+from actors.simulation.checkers.facts import Converged, EntrySent, Stepped
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads, reads_after
+from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica import Replica
-from actors.simulation.checkers.shadow import KnownEntries
 from logstore.format.entry import EntryHeader
-from logstore.format.session_entries import decode_open
+from logstore.format.session_entries import decode_expire, decode_open
 from logstore.model import EntryKind
 from logstore.raft.effects import Persist, Settle
 from logstore.raft.events import AppendReceived, Proposed
@@ -27,23 +28,13 @@ Brought = Proposed | AppendReceived
 class RingRanges:
     """All replicas' rings."""
 
-    __slots__ = ("_findings", "_known", "_read_ring", "_ring_bytes", "_sessions")
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._findings = record.findings
+        self._ring_bytes = record.ring_bytes  # 0: not known
 
-    def __init__(
-        self,
-        findings: Findings,
-        known: KnownEntries,
-        sessions: Sessions,
-        read_ring: ReadRing | None,
-        ring_bytes: int,
-    ) -> None:
-        self._findings = findings
-        self._known = known
-        self._sessions = sessions
-        self._read_ring = read_ring
-        self._ring_bytes = ring_bytes  # 0: not known
-
-    def on_range(self, replica: Replica, event: Brought, at_ns: int) -> None:
+    @reads(Proposed, AppendReceived)
+    def on_range(self, replica: Replica, event: Brought, _step: Stepped) -> None:
         """A proposal or an append of a peer brings a range."""
         start, end = event.ring_start, event.ring_end
         if end <= start:
@@ -53,9 +44,10 @@ class RingRanges:
         oldest = next(iter(ranges))  # they come in the order of their positions
         if 0 < self._ring_bytes < end - oldest:
             text = f"node {replica.node} overwrites [{oldest}, {ranges[oldest]}) of its ring"
-            self._findings.report(Invariant.I11, f"{text} with [{start}, {end})", at_ns)
+            self._findings.report(Invariant.I11, f"{text} with [{start}, {end})")
 
-    def on_brought(self, replica: Replica, event: Brought, at_ns: int) -> None:
+    @reads_after(Proposed, AppendReceived)
+    def on_brought(self, replica: Replica, event: Brought, _step: Stepped) -> None:
         """The step that the range came with is over."""
         start = event.ring_start
         if start not in replica.ranges or start in replica.needed_ranges:
@@ -64,51 +56,58 @@ class RingRanges:
             if event.append.term > replica.saved_term:
                 return
         text = f"node {replica.node} neither writes nor gives back what came with {event}"
-        self._findings.report(Invariant.I14, text, at_ns)
+        self._findings.report(Invariant.I14, text)
 
-    def on_persist(self, replica: Replica, effect: Persist, at_ns: int) -> None:
+    @reads(Persist)
+    def on_persist(self, replica: Replica, effect: Persist, _step: Stepped) -> None:
         start, end = effect.ring_start, effect.ring_end
         if end <= start:
             return
         replica.needed_ranges.add(start)
-        if self._read_ring is None:
-            return
-        body = self._read_ring(replica.node, start, end)
+        read_ring = self._record.read_ring
+        body = None if read_ring is None else read_ring(replica.node, start, end)
         if body is None:
             return
-        bodies = self._known.bodies
+        bodies = self._record.entries.bodies
         known = bodies.get(effect.chain)
         if known is None:
             if is_sound(effect.header, body):
                 bodies[effect.chain] = body
                 if effect.header.kind == EntryKind.OPEN:
-                    self._sessions.order(decode_open(body))
+                    self._record.tell(SessionOrdered(decode_open(body)))
+                elif effect.header.kind == EntryKind.EXPIRE:
+                    self._record.tell(SessionOrdered(decode_expire(body)))
                 return
         elif known == body:
             return
         text = f"node {replica.node} stores entry {effect.header.index} with other bytes"
-        self._findings.report(Invariant.I11, text, at_ns)
+        self._findings.report(Invariant.I11, text)
 
-    def on_settle(self, replica: Replica, effect: Settle, at_ns: int) -> None:
+    @reads(Settle)
+    def on_settle(self, replica: Replica, effect: Settle, _step: Stepped) -> None:
         start = effect.ring_start
         if replica.ranges.pop(start, None) != effect.ring_end:
             text = f"node {replica.node} settles what is no open range of its ring: {effect}"
-            self._findings.report(Invariant.I14, text, at_ns)
+            self._findings.report(Invariant.I14, text)
         elif start in replica.needed_ranges:
             text = f"node {replica.node} gives a range back that its writer still reads: {effect}"
-            self._findings.report(Invariant.I11, text, at_ns)
+            self._findings.report(Invariant.I11, text)
 
-    def on_converged(self, replica: Replica, at_ns: int) -> None:
-        """Nothing is under way any more: no range is left."""
-        if replica.is_running and replica.ranges:
-            text = f"node {replica.node} never settled {len(replica.ranges)} ranges of its ring"
-            self._findings.report(Invariant.I14, text, at_ns)
+    @reads(Converged)
+    def on_converged(self, _converged: Converged) -> None:
+        """Nothing is under way any more but at replicas whose media rotted, which were not waited
+        for: no range is left."""
+        for node, replica in self._record.replicas.items():
+            if replica.is_running and replica.ranges and not self._record.is_excused(node):
+                text = f"node {node} never settled {len(replica.ranges)} ranges of its ring"
+                self._findings.report(Invariant.I14, text)
 
-    def on_sent(self, node: int, header: EntryHeader, body: bytes, at_ns: int) -> None:
-        """An entry leaves for a follower."""
-        if not is_sound(header, body):
-            text = f"node {node} sends entry {header.index} with other bytes than it has"
-            self._findings.report(Invariant.I11, text, at_ns)
+    @reads(EntrySent)
+    def on_sent(self, sent: EntrySent) -> None:
+        header = sent.append.header
+        if not is_sound(header, sent.body):
+            text = f"node {sent.node} sends entry {header.index} with other bytes than it has"
+            self._findings.report(Invariant.I11, text)
 
 
 def is_sound(header: EntryHeader, body: bytes) -> bool:

@@ -8,23 +8,26 @@ every SESSION snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable
 
 import msgspec
 
-from actors.simulation.checkers.committed_log import CommittedLog
 from actors.simulation.checkers.cursors import State, state_after
-from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers.facts import Stepped, TableRebuilt
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica import Replica
-from actors.simulation.checkers.shadow import KnownEntries
 from logstore.errors import FormatError
 from logstore.format.batch import iterate_batches
-from logstore.format.cursor_entries import Cursor, decode_cursor
+from logstore.format.cursor_entries import decode_cursor
 from logstore.format.entry import EntryHeader
 from logstore.format.session_entries import decode_expire, decode_open
 from logstore.format.session_snapshot import KeptName, SessionPart, decode_session_part
 from logstore.model import EntryKind, SequenceMode
+from logstore.raft.effects import Persist
+from logstore.raft.events import Proposed
+from logstore.session.session import Session
 
 SEQUENCE_MAX = (1 << 63) - 2
 Rows = tuple[tuple[int, int, int, int], ...]  # sequence, first LSN, count, crc
@@ -44,37 +47,6 @@ class PlainSession(msgspec.Struct, frozen=True):
     next_sequence: int
     last_used_ns: int
     rows: Rows
-
-
-class _Row(Protocol):
-    """A window row of logstore.session; its index is not compared: a snapshot changes it."""
-
-    sequence: int
-    count: int
-    crc: int
-
-    @property
-    def first_lsn(self) -> int: ...
-
-
-class SessionLike(Protocol):
-    """What is read of a logstore.session Session."""
-
-    producer_id: int
-    producer_epoch: int
-    name: bytes
-    window_max: int
-    next_sequence: int
-    last_used_ns: int
-
-    @property
-    def mode(self) -> int: ...
-
-    @property
-    def rows(self) -> Mapping[int, _Row]: ...
-
-
-TableLike = tuple[Iterable[SessionLike], Iterable[Cursor], Iterable[KeptName]]
 
 
 class FoldFault(Exception):
@@ -216,53 +188,37 @@ class PlainFold:
 class SessionTables:
     """Compares every rebuilt table with the fold of its log, as far as bodies are known."""
 
-    __slots__ = ("_base", "_base_index", "_committed", "_expiry_ns", "_findings", "_known")
-
-    def __init__(
-        self,
-        findings: Findings,
-        known: KnownEntries,
-        committed: CommittedLog,
-        *,
-        session_expiry_ns: int,
-    ) -> None:
-        self._findings = findings
-        self._expiry_ns = session_expiry_ns
-        self._known = known
-        self._committed = committed
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._findings = record.findings
+        self._known = record.entries
+        self._committed = record.committed
         self._base: PlainFold | None = None  # up to _base_index, all of it committed
         self._base_index = 0
 
-    def rebuilt(
-        self,
-        replica: Replica,
-        gen: int,
-        table: TableLike,
-        at_ns: int,
-    ) -> None:
-        """`table` is what the replica's ingress begins this gen with: sessions, cursors, and the
-        names that it keeps."""
-        node = replica.node
-        admit = replica.admits.get(gen)
+    @reads(TableRebuilt)
+    def on_rebuilt(self, rebuilt: TableRebuilt) -> None:
+        node, gen = rebuilt.node, rebuilt.gen
+        admit = self._record.replicas[node].admits.get(gen)
         if admit is None:
             text = f"node {node} has a table for gen {gen}, which raft never opened"
-            self._findings.report(Invariant.I17, text, at_ns)
+            self._findings.report(Invariant.I17, text)
             return
         try:
             fold = self._fold(*admit)
         except (FoldFault, FormatError) as fault:
-            self._findings.report(Invariant.I17, f"the log of node {node}: {fault}", at_ns)
+            self._findings.report(Invariant.I17, f"the log of node {node}: {fault}")
             return
         if fold is None:
             return
-        sessions, cursors, kept = table
+        sessions, cursors, kept = rebuilt.table
         if (found_kept := {each.producer_id: each for each in kept}) != fold.kept:
             text = f"node {node}, gen {gen}: kept names {found_kept} are not the fold of the log"
-            self._findings.report(Invariant.I17, f"{text}: {fold.kept}", at_ns)
+            self._findings.report(Invariant.I17, f"{text}: {fold.kept}")
         found_cursors = {each.name: each for each in cursors}
         if found_cursors != fold.cursors:
             text = f"node {node}, gen {gen}: cursors {found_cursors} are not the fold of the log"
-            self._findings.report(Invariant.I17, f"{text}: {fold.cursors}", at_ns)
+            self._findings.report(Invariant.I17, f"{text}: {fold.cursors}")
         found = {each.producer_id: plain_session(each) for each in sessions}
         if found != fold.sessions:
             ids = sorted(found.keys() | fold.sessions.keys())
@@ -271,12 +227,15 @@ class SessionTables:
             self._findings.report(
                 Invariant.I17,
                 f"{text}: {_brief(found.get(wrong[0]))}, not {_brief(fold.sessions.get(wrong[0]))}",
-                at_ns,
             )
 
-    def expired(self, replica: Replica, header: EntryHeader, chain: int, at_ns: int) -> None:
-        """The replica leads and gives a session up: one that may be, with nothing under way."""
-        body = self._known.bodies.get(chain)
+    @reads(Persist)
+    def on_persist(self, replica: Replica, effect: Persist, step: Stepped) -> None:
+        """A leader that gives a session up gives up one that may be, with nothing under way."""
+        header = effect.header
+        if header.kind != EntryKind.EXPIRE or type(step.event) is not Proposed:
+            return
+        body = self._known.bodies.get(effect.chain)
         try:
             fold = self._fold(header.index - 1, header.prev_chain)
             if fold is None or body is None:
@@ -284,19 +243,19 @@ class SessionTables:
             session = fold.sessions.get(decode_expire(body).producer_id)
             fold.copy().apply(header, body)
         except (FoldFault, FormatError) as fault:
-            self._findings.report(Invariant.I17, f"node {replica.node}: {fault}", at_ns)
+            self._findings.report(Invariant.I17, f"node {replica.node}: {fault}")
             return
         shown_lsn = self._committed.end_lsn_at(replica.commit)
         if session is not None and session.rows and session.rows[-1][1] > shown_lsn:
             text = f"node {replica.node} gives up producer {session.producer_id}, whose batch at"
             text = f"{text} LSN {session.rows[-1][1]} is not committed"
-            self._findings.report(Invariant.I7, text, at_ns)
+            self._findings.report(Invariant.I7, text)
 
     def _fold(self, last_index: int, chain: int) -> PlainFold | None:
         """The fold of the log that ends with this chain; None: a body on the way is unknown."""
         committed = self._committed
         if self._base is None or last_index < self._base_index:
-            self._base = PlainFold(self._expiry_ns)
+            self._base = PlainFold(self._record.session_expiry_ns)
             self._base_index = committed.start_index
         tail: list[int] = []
         index = last_index
@@ -327,7 +286,7 @@ class SessionTables:
         return True
 
 
-def plain_session(session: SessionLike) -> PlainSession:
+def plain_session(session: Session) -> PlainSession:
     """The values of a session of the product."""
     return PlainSession(
         producer_id=session.producer_id,

@@ -16,29 +16,27 @@ from logstore.raft.log_view import Position, RecoveredLog
 class KnownEntries:
     """Every entry that some replica ordered written in this run."""
 
-    __slots__ = ("_chain_by_place", "_findings", "bodies", "headers", "stamps")
+    __slots__ = ("_chain_by_place", "_findings", "_stamps", "bodies", "headers")
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Findings, stamps: Stamps) -> None:
         self._findings = findings
-        self.stamps = Stamps(findings)
+        self._stamps = stamps
         self.headers: dict[int, EntryHeader] = {}  # by chain
         self.bodies: dict[int, bytes] = {}  # by chain; those whose bytes the harness could read
         self._chain_by_place: dict[tuple[int, int], int] = {}  # by (term, index)
 
-    def add(self, header: EntryHeader, chain: int, at_ns: int) -> None:
+    def add(self, header: EntryHeader, chain: int) -> None:
         """An entry is ordered. One (term, index) is one entry, with one history (I3)."""
         if chain in self.headers:
             return
         self.headers[chain] = header
-        self.stamps.on_entry(header, self.headers.get(header.prev_chain), at_ns)
+        self._stamps.on_entry(header, self.headers.get(header.prev_chain))
         if header.chain() != chain:
-            self._findings.report(
-                Invariant.I3, f"{header} is stored with the chain {chain:#x}", at_ns
-            )
+            self._findings.report(Invariant.I3, f"{header} is stored with the chain {chain:#x}")
         place = (header.term, header.index)
         if self._chain_by_place.setdefault(place, chain) != chain:
             self._findings.report(
-                Invariant.I3, f"two entries {header.index} of term {header.term}: {header}", at_ns
+                Invariant.I3, f"two entries {header.index} of term {header.term}: {header}"
             )
 
 

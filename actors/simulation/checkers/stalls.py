@@ -10,46 +10,66 @@ followers are full, by their own word, does not count.
 
 from __future__ import annotations
 
-from actors.simulation.checkers.invariant import Findings, Invariant
-from actors.simulation.checkers.ports import Core
+from actors.simulation.checkers.consequences import LeaderBegan
+from actors.simulation.checkers.facts import Stepped
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads, reads_after
+from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica import NEVER_NS, Replica
+from logstore.format.peer_messages import AppendPersisted, HeartbeatReply
 from logstore.model import Role
+from logstore.raft.effects import StopLeading
+from logstore.raft.events import ControlReceived, StreamAnswer, Tick
 
 # The rule's four, one for a handover, one for what lies between two looks.
 TIMEOUTS_MAX = 6
 
 
 class Stalls:
-    """All leaders. `election_timeout_ns`: their patience."""
+    """All leaders."""
 
-    __slots__ = ("_findings", "_look_ns", "_majority", "_stalled_ns", "_timeout_ns")
+    def __init__(self, record: Record) -> None:
+        self._findings = record.findings
+        self._majority = record.majority
+        self._timeout_ns = record.election_timeout_ns
+        self._look_ns = self._timeout_ns // 2
+        self._stalled_ns = TIMEOUTS_MAX * self._timeout_ns
 
-    def __init__(self, findings: Findings, *, majority: int, election_timeout_ns: int) -> None:
-        self._findings = findings
-        self._majority = majority
-        self._timeout_ns = election_timeout_ns
-        self._look_ns = election_timeout_ns // 2
-        self._stalled_ns = TIMEOUTS_MAX * election_timeout_ns
-
-    def on_leader(self, replica: Replica) -> None:
-        """It leads from now on."""
+    @reads(LeaderBegan)
+    def on_leader(self, began: LeaderBegan) -> None:
+        replica = began.replica
         replica.full_peers = set()
         replica.moved_ns = replica.clock_ns
         is_judged = replica.commit != replica.commit_left
         replica.stall_look_ns = replica.clock_ns + self._look_ns if is_judged else NEVER_NS
 
-    def on_end(self, replica: Replica) -> None:
+    def _end(self, replica: Replica, commit: int) -> None:
         """It leads no more."""
         replica.stall_look_ns = NEVER_NS
-        replica.commit_left = replica.commit
+        replica.commit_left = commit
 
-    def on_moved(self, replica: Replica, peer: int, place: tuple[int, int]) -> None:
+    @reads((ControlReceived, HeartbeatReply))
+    def on_reply(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
+        reply = event.message
+        if isinstance(reply, HeartbeatReply) and step.leads(reply.term):
+            self._hear(replica, event.sender, is_full=reply.is_disk_full)
+            self._move(replica, event.sender, (1, reply.last_index))
+
+    @reads(StreamAnswer)
+    def on_answer(self, replica: Replica, event: StreamAnswer, step: Stepped) -> None:
+        peer, answer = event.sender, event.message
+        if step.leads(answer.term):
+            self._hear(replica, peer, is_full=peer in replica.full_peers)
+            if isinstance(answer, AppendPersisted):
+                self._move(replica, peer, (0, answer.index))
+
+    def _move(self, replica: Replica, peer: int, place: tuple[int, int]) -> None:
         """A follower speaks of where it is: (0, its match) or (1, where its log ends)."""
         if replica.places.get((peer, place[0])) != place[1]:
             replica.places[peer, place[0]] = place[1]
             replica.moved_ns = replica.clock_ns
 
-    def on_heard(self, replica: Replica, peer: int, *, is_full: bool) -> None:
+    def _hear(self, replica: Replica, peer: int, *, is_full: bool) -> None:
         """A follower speaks; whom it has heard is as before that. Hot."""
         if replica.full_peers and self._lacks_space(replica):
             replica.moved_ns = replica.clock_ns
@@ -58,7 +78,13 @@ class Stalls:
         else:
             replica.full_peers.discard(peer)
 
-    def on_ticked_out(self, replica: Replica, at_ns: int) -> None:
+    @reads(StopLeading)
+    def on_stop(self, replica: Replica, _stop: StopLeading, step: Stepped) -> None:
+        if type(step.event) is Tick:
+            self._look_at_end(replica)
+        self._end(replica, step.core.commit)
+
+    def _look_at_end(self, replica: Replica) -> None:
         """It stopped leading of its own accord: not because of full disks, while a majority
         answers. Who has damage may have given up for that."""
         heard = len(self._heard(replica))
@@ -66,12 +92,16 @@ class Stalls:
             return
         full = ", ".join(str(peer) for peer in sorted(replica.full_peers))
         text = f"node {replica.node} gives term {replica.led_term} up, and full are the disks of"
-        self._findings.report(Invariant.I13, f"{text} {full}", at_ns)
+        self._findings.report(Invariant.I13, f"{text} {full}")
 
-    def on_look(self, replica: Replica, core: Core, at_ns: int) -> None:
-        """The step of a tick after `stall_look_ns` is done."""
+    @reads_after(Tick)
+    def on_tick(self, replica: Replica, _tick: Tick, step: Stepped) -> None:
+        """After `stall_look_ns`."""
+        core = step.core
+        if replica.clock_ns <= replica.stall_look_ns:
+            return
         if core.role is not Role.LEADER:
-            self.on_end(replica)
+            self._end(replica, replica.commit)
             return
         seen, last_index = replica.stall_seen, replica.log.last_index
         replica.stall_seen = (core.commit, replica.claim_index, last_index)
@@ -86,7 +116,7 @@ class Stalls:
             replica.stall_look_ns = NEVER_NS
             text = f"node {replica.node} leads term {core.term}, and entry {core.commit + 1} has"
             text = f"{text} reached no majority for {for_ns / 1e9:.3f} s in which nothing moved"
-            self._findings.report(Invariant.I13, text, at_ns)
+            self._findings.report(Invariant.I13, text)
 
     def _lacks_space(self, replica: Replica) -> bool:
         """With the leader, fewer than a majority take entries."""

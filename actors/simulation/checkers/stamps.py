@@ -1,7 +1,7 @@
 """That an entry's stamp is never far beyond what a majority's clocks say (SAFETY G2, I6).
 
 Owns what those clocks say, and said lately: a leader knows its peers' clocks from their answers,
-which may have been under way, or held back, while a clock jumped. Without `read_clocks` nothing is
+which may have been under way, or held back, while a clock jumped. Without clocks nothing is
 checked.
 """
 
@@ -21,19 +21,22 @@ LATELY_NS = 20_000_000_000
 class Stamps:
     """All entries. `read_clocks`: the wall clocks of all replicas, now, dead ones' included."""
 
-    __slots__ = ("_ahead", "_findings", "read_clocks")
+    __slots__ = ("_ahead", "_findings", "_now", "_read_clocks")
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(
+        self, findings: Findings, now: Callable[[], int], read_clocks: Callable[[], Sequence[int]]
+    ) -> None:
         self._findings = findings
+        self._now = now
+        self._read_clocks = read_clocks
         self._ahead: deque[tuple[int, int]] = deque()  # (when, a majority's clock less that)
-        self.read_clocks: Callable[[], Sequence[int]] | None = None
 
-    def on_entry(self, header: EntryHeader, previous: EntryHeader | None, at_ns: int) -> None:
+    def on_entry(self, header: EntryHeader, previous: EntryHeader | None) -> None:
         """A leader orders a new entry; most have the time of the one before, or a little later."""
-        if self.read_clocks is None:
+        clocks = sorted(self._read_clocks())
+        if not clocks:
             return
-        clocks = sorted(self.read_clocks())
-        ahead = self._ahead
+        at_ns, ahead = self._now(), self._ahead
         ahead.append((at_ns, clocks[(len(clocks) - 1) // 2] - at_ns))
         # The newest one that is older than that was true until the next one.
         while len(ahead) > 1 and ahead[1][0] < at_ns - LATELY_NS:
@@ -43,4 +46,4 @@ class Stamps:
         if header.timestamp_ns > max(previous_ns, most_ns):
             beyond_s = (header.timestamp_ns - most_ns + BEYOND_NS) / 1e9
             text = f"entry {header.index} of term {header.term} has a time {beyond_s:.1f} s beyond"
-            self._findings.report(Invariant.I6, f"{text} what a majority's clocks say", at_ns)
+            self._findings.report(Invariant.I6, f"{text} what a majority's clocks say")

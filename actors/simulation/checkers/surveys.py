@@ -9,15 +9,14 @@ known to show before, and what is committed, are the bounds of that.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 
 import msgspec
 
-from actors.simulation.checkers.committed_log import CommittedLog
-from actors.simulation.checkers.invariant import Findings, Invariant
-from actors.simulation.checkers.replica import Replica
-from actors.simulation.checkers.shadow import KnownEntries
-from logstore.format.client_messages import SPAN, SpansReply, SpansRequest
+from actors.simulation.checkers.client_facts import SpansTold, SurveyAsked, TimeTold
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
+from logstore.format.client_messages import SPAN, SpansRequest
 
 
 class _End(msgspec.Struct, frozen=True, gc=False):
@@ -31,29 +30,22 @@ class _End(msgspec.Struct, frozen=True, gc=False):
 class Surveys:
     """All replicas'."""
 
-    __slots__ = ("_asked", "_committed", "_ends", "_findings", "_known", "_replicas", "_shown")
-
-    def __init__(
-        self,
-        findings: Findings,
-        known: KnownEntries,
-        committed: CommittedLog,
-        replicas: Sequence[Replica],
-    ) -> None:
-        self._findings = findings
-        self._known = known
-        self._committed = committed
-        self._replicas = {each.node: each for each in replicas}
+    def __init__(self, record: Record) -> None:
+        self._findings = record.findings
+        self._known = record.entries
+        self._committed = record.committed
+        self._replicas = record.replicas
         self._ends: list[_End] = []
         self._asked: dict[int, int] = {}  # node -> incarnation, when somebody asked last
         self._shown: dict[int, tuple[int, int]] = {}  # node -> incarnation, LSN that it showed
 
-    def asked(self) -> None:
-        """Somebody asks a node; the only one who does, and one question at a time."""
+    @reads(SurveyAsked)
+    def on_asked(self, _asked: SurveyAsked) -> None:
         self._asked = {node: each.incarnation for node, each in self._replicas.items()}
 
-    def time_told(self, node: int, timestamp_ns: int, lsn: int, at_ns: int) -> None:
-        """It answers: `lsn` is the first that is not older, or the one behind all that it shows."""
+    @reads(TimeTold)
+    def on_time(self, told: TimeTold) -> None:
+        node, timestamp_ns, lsn = told.node, told.timestamp_ns, told.lsn
         ends = self._up_to_date()
         if not ends:
             return
@@ -61,32 +53,33 @@ class Surveys:
         right = self._lsn_before(place)
         text = f"node {node} finds time {timestamp_ns} at LSN {lsn}"
         if lsn > right:
-            self._report(Invariant.I8, f"{text}, it is at {right}", at_ns)
+            self._report(Invariant.I8, f"{text}, it is at {right}")
         elif self._is_ahead(node, lsn - 1):
-            self._report(Invariant.I8, f"{text}, and does not show it yet", at_ns)
+            self._report(Invariant.I8, f"{text}, and does not show it yet")
         elif lsn < self._committed.start_lsn or not self._is_boundary(lsn):
-            self._report(Invariant.I5, f"{text}, where no entry begins", at_ns)
+            self._report(Invariant.I5, f"{text}, where no entry begins")
         elif lsn < right and lsn <= self._shown_by(node):
             shown = self._shown_by(node)
-            self._report(Invariant.I5, f"{text}: older, and {shown} is shown there", at_ns)
+            self._report(Invariant.I5, f"{text}: older, and {shown} is shown there")
 
-    def spans_told(self, node: int, request: SpansRequest, reply: SpansReply, at_ns: int) -> None:
-        """It answers a question for spans that begin at or below what it shows, or right behind."""
+    @reads(SpansTold)
+    def on_spans(self, told: SpansTold) -> None:
+        node, request, reply = told.node, told.request, told.reply
         ends = self._up_to_date()
         if not ends:
             return
         shown, start_lsn = reply.visible_lsn, self._committed.start_lsn
         text = f"node {node}, asked for {request}, tells of {reply}"
         if shown >= self._committed.next_lsn or not self._is_boundary(shown + 1):
-            self._report(Invariant.I8, f"{text}: committed is no entry that ends there", at_ns)
+            self._report(Invariant.I8, f"{text}: committed is no entry that ends there")
         elif self._is_ahead(node, shown):
-            self._report(Invariant.I8, f"{text}, and does not show that yet", at_ns)
+            self._report(Invariant.I8, f"{text}, and does not show that yet")
         elif shown < self._shown_by(node) or reply.log_start_lsn != start_lsn:
             known = f"{start_lsn} to {self._shown_by(node)} at least"
-            self._report(Invariant.I5, f"{text}: {known} is shown there", at_ns)
+            self._report(Invariant.I5, f"{text}: {known} is shown there")
         elif (reply.timestamp_ns, reply.rows) != (right := self._spans(request, shown)):
             rows = list(SPAN.iter_unpack(right[1]))
-            self._report(Invariant.I5, f"{text}: it is {right[0]}, {rows}", at_ns)
+            self._report(Invariant.I5, f"{text}: it is {right[0]}, {rows}")
         self._shown[node] = self._asked[node], shown
 
     def _spans(self, request: SpansRequest, shown_lsn: int) -> tuple[int, bytes]:
@@ -142,8 +135,8 @@ class Surveys:
         """An entry ends in front of it, or the log begins there."""
         return self._lsn_before(self._place_of(lsn)) == lsn
 
-    def _report(self, invariant: Invariant, text: str, at_ns: int) -> None:
-        self._findings.report(invariant, text, at_ns)
+    def _report(self, invariant: Invariant, text: str) -> None:
+        self._findings.report(invariant, text)
 
 
 def _stamp(end: _End) -> int:

@@ -7,26 +7,42 @@ take one request after the other and no batch.
 
 from __future__ import annotations
 
+from actors.simulation.checkers.facts import BatchLeft, Stepped
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads, reads_after
+from actors.simulation.checkers.record import Record
+from actors.simulation.checkers.replica import Replica
+from logstore.model import EntryKind
+from logstore.raft.events import Proposed
+
+_REQUESTS = frozenset((EntryKind.OPEN, EntryKind.EXPIRE, EntryKind.CURSOR))
+# Taken while one batch waits: those of a turn before it came and of one after it, with what expires
+# then, and the groups that were under way.
+TAKEN_MAX = 2 * (4 + 4) + 16
+
 
 class AppendTurns:
-    """All leaders'. `taken_max`: entries of requests while one batch waits."""
+    """All leaders'."""
 
-    __slots__ = ("_oldest", "_taken", "_taken_max")
-
-    def __init__(self, taken_max: int) -> None:
-        self._taken_max = taken_max
+    def __init__(self, record: Record) -> None:
+        self._findings = record.findings
         self._oldest: dict[int, object] = {}  # by node; the message, kept for its identity
         self._taken: dict[int, int] = {}
 
-    def taken(self, node: int) -> None:
+    @reads_after(Proposed)
+    def on_proposed(self, replica: Replica, event: Proposed, step: Stepped) -> None:
         """An OPEN, EXPIRE or CURSOR got its index at this leader."""
-        self._taken[node] = self._taken.get(node, 0) + 1
+        if event.kind in _REQUESTS and step.effects:
+            self._taken[replica.node] = self._taken.get(replica.node, 0) + 1
 
-    def passed_over(self, node: int, oldest: object) -> int:
-        """At the end of a do_work `oldest` is the first unread batch, None: none is. How many
-        requests were taken while it waited, if they are too many, else 0."""
+    @reads(BatchLeft)
+    def on_left(self, batch: BatchLeft) -> None:
+        """Too many requests were taken while it waited."""
+        node, oldest = batch.node, batch.oldest
         if oldest is None or self._oldest.get(node) is not oldest:
             self._oldest[node] = oldest
             self._taken[node] = 0
         taken = self._taken.get(node, 0)
-        return taken if taken > self._taken_max else 0
+        if taken > TAKEN_MAX:
+            text = f"node {node} took {taken} requests while a batch waited to be read"
+            self._findings.report(Invariant.I13, text)

@@ -1,4 +1,5 @@
-"""What a follower says it has, against what its leader has shown it in this term (V2, F4, W1).
+"""What a follower says it has, against what its leader has, and has shown it in this term (V2, F4,
+W1).
 
 Owns, for each follower, the highest index that an append or a heartbeat of its term's leader named
 since the follower started or the term began. Whatever it says to have beyond that, and beyond what
@@ -9,10 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors.simulation.checkers.invariant import Findings, Invariant
-from actors.simulation.checkers.ports import Core
+from actors.simulation.checkers.facts import Stepped
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica import Replica
-from logstore.format.peer_messages import AppendAccepted, AppendPersisted
+from logstore.format.peer_messages import AppendAccepted, AppendPersisted, Heartbeat
+from logstore.raft.effects import Answer
+from logstore.raft.events import AppendReceived, ControlReceived
+
+NOBODY = 0
 
 
 @dataclass(slots=True)
@@ -27,27 +34,49 @@ class _Shown:
 class Verified:
     """All followers, by node."""
 
-    __slots__ = ("_findings", "_shown")
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
+    def __init__(self, record: Record) -> None:
+        self._record = record
         self._shown: dict[int, _Shown] = {}
 
-    def on_shown(self, replica: Replica, term: int, index: int) -> None:
-        """The leader of `term`, which is the follower's own by now, names an entry. Hot."""
-        shown = self._shown_to(replica, term)
-        shown.index = max(shown.index, index)
+    @reads(AppendReceived)
+    def on_append(self, replica: Replica, event: AppendReceived, step: Stepped) -> None:
+        self._show(replica, event.append.term, event.append.header.index, step)
 
-    def on_told(
-        self, replica: Replica, core: Core, told: AppendAccepted | AppendPersisted, at_ns: int
-    ) -> None:
-        """The follower's word. What it says of an older term was withheld: it was true then."""
+    @reads((ControlReceived, Heartbeat))
+    def on_beat(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
+        beat = event.message
+        if isinstance(beat, Heartbeat):
+            self._show(replica, beat.term, beat.prev_index, step)
+
+    def _show(self, replica: Replica, term: int, index: int, step: Stepped) -> None:
+        """The leader of `term` names an entry, if that is the follower's own term by now. Hot."""
+        if term == step.core.term:
+            shown = self._shown_to(replica, term)
+            shown.index = max(shown.index, index)
+
+    @reads((Answer, AppendAccepted), (Answer, AppendPersisted))
+    def on_told(self, replica: Replica, answer: Answer, step: Stepped) -> None:
+        """What it says of an older term was withheld: it was true then."""
+        told, core = answer.message, step.core
+        if not isinstance(told, AppendAccepted | AppendPersisted):
+            return
+        self._check_same(replica, told)
         if told.term != core.term:
             return
         shown = self._shown_to(replica, told.term)
         if told.index > max(shown.index, core.commit):
             text = f"node {replica.node} says {told}, and was shown {shown.index} in this term"
-            self._findings.report(Invariant.I12, text, at_ns)
+            self._record.findings.report(Invariant.I12, text)
+
+    def _check_same(self, replica: Replica, told: AppendPersisted | AppendAccepted) -> None:
+        """What a follower says it has is what the leader of that term has."""
+        leader = self._record.replicas.get(self._record.leaders.get(told.term, NOBODY))
+        if leader is None or leader.led_term != told.term or not leader.is_running:
+            return
+        chain = leader.log.chain_at(told.index)
+        if told.index > leader.log.start.index and replica.log.chain_at(told.index) != chain:
+            text = f"node {replica.node} says {told}, and has another entry there than its leader"
+            self._record.findings.report(Invariant.I12, text)
 
     def _shown_to(self, replica: Replica, term: int) -> _Shown:
         shown = self._shown.get(replica.node)

@@ -7,36 +7,43 @@ the answer to a heartbeat of a new term, that stands behind a flush of the log i
 
 from __future__ import annotations
 
-from actors.simulation.checkers.invariant import Findings, Invariant
+from actors.simulation.checkers.facts import SavesExcused, Stepped
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica import Replica
+from logstore.raft.effects import SaveMeta
+from logstore.raft.events import MetaPersisted
 
 
 class VoteDelays:
-    """`within_ns`: from the order, or the answer to the one before it, to the answer."""
+    """Of all replicas: from the order, or the answer to the one before it, to the answer."""
 
-    __slots__ = ("_excused_ns", "_findings", "_since_ns", "_within_ns")
-
-    def __init__(self, findings: Findings, within_ns: int) -> None:
-        self._findings = findings
-        self._within_ns = within_ns
+    def __init__(self, record: Record) -> None:
+        self._now = record.now
+        self._findings = record.findings
+        self._within_ns = record.save_within_ns
         self._since_ns: dict[int, int] = {}
         self._excused_ns: dict[int, int] = {}
 
-    def excuse(self, node: int, until_ns: int) -> None:
-        """Until then its saves may take as long as they like."""
-        self._excused_ns[node] = max(until_ns, self._excused_ns.get(node, 0))
+    @reads(SavesExcused)
+    def on_excuse(self, excuse: SavesExcused) -> None:
+        node = excuse.node
+        self._excused_ns[node] = max(excuse.until_ns, self._excused_ns.get(node, 0))
 
-    def on_save(self, replica: Replica, at_ns: int) -> None:
+    @reads(SaveMeta)
+    def on_save(self, replica: Replica, _save: SaveMeta, _step: Stepped) -> None:
         """Another save is ordered; those before it go first."""
         if not replica.saves:
-            self._since_ns[replica.node] = at_ns
+            self._since_ns[replica.node] = self._now()
 
-    def on_saved(self, replica: Replica, at_ns: int) -> None:
+    @reads(MetaPersisted)
+    def on_saved(self, replica: Replica, _saved: MetaPersisted, _step: Stepped) -> None:
         """One or more are answered."""
-        node = replica.node
+        node, at_ns = replica.node, self._now()
         since_ns = max(self._since_ns.get(node, at_ns), self._excused_ns.get(node, 0))
         self._since_ns[node] = at_ns
         if at_ns - since_ns > self._within_ns:
             text = f"node {node} answers for term {replica.term} after {at_ns - since_ns} ns"
             text += f", its META takes {self._within_ns} at most"
-            self._findings.report(Invariant.I13, text, at_ns)
+            self._findings.report(Invariant.I13, text)

@@ -6,6 +6,7 @@ the batch that rightly has its sequence. Must not know how any of it is sent.
 
 from __future__ import annotations
 
+from actors.simulation.checkers.client_facts import AppendRefused, BatchRefused
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.append import Append
 from actors.simulation.clients.wire import Wire
@@ -31,7 +32,7 @@ class Amiss:
     def answered(self, sequence: int, code: int) -> None:
         """A replica answers such a push of a dense session (E7)."""
         wire = self._wire
-        wire.host.on_refused(code)
+        wire.host.tell(BatchRefused(code))
         if code == ErrorCode.SEQUENCE_REUSED:
             wire.count("sequence-reused")
         elif code == ErrorCode.OK:
@@ -45,5 +46,5 @@ class Amiss:
             return False
         wire = self._wire
         wire.count("refused-for-good")
-        wire.host.ledger.refused(append.operation, code, wire.host.world_now())
+        wire.host.tell(AppendRefused(append.operation, code))
         return True

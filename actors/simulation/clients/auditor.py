@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from actors.simulation.checkers.client_facts import DamageNamed, Delivered, LogVerified, Subscribed
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.asker import Answer, Asker
 from actors.simulation.clients.host import MS_NS, NEVER_NS, ClientHost
@@ -116,15 +117,14 @@ class Auditor:
             self.is_done = True
             return
         host = self.host
-        host.ledger.damage_named(self.node, (error.first, error.last), host.world_now())
+        host.tell(DamageNamed(self.node, (error.first, error.last)))
         self._next_lsn = error.last + 1
 
     def _verified(self, reply: VerifyReply) -> None:
         host, first = self.host, self._next_index
         named = [row["first_index"] for row in msgspec.json.decode(reply.document)]
-        host.ledger.verified(
-            self.node, (first, reply.last_index), reply.chain, named, host.world_now()
-        )
+        span = (first, reply.last_index)
+        host.tell(LogVerified(self.node, span, reply.chain, named))
         self._next_index = reply.last_index + 1
         self._is_verified = reply.last_index >= reply.visible_index
         if reply.last_index < min(first, reply.visible_index):
@@ -142,16 +142,10 @@ class Auditor:
         if not batches:
             self.is_done = True
             return
-        host.ledger.subscribed(host.name, first_lsn)
+        host.tell(Subscribed(host.name, first_lsn))
         for each in batches:
             handed = (max(each.first_lsn, first_lsn), each.next_lsn - 1)
-            host.ledger.delivered(
-                host.name,
-                self.node,
-                each.first_lsn,
-                each.batch,
-                host.world_now(),
-                handed=handed,
-                is_whole=handed[0] == each.first_lsn,
-            )
+            is_whole = handed[0] == each.first_lsn
+            place = host.name, self.node, each.first_lsn
+            host.tell(Delivered(*place, each.batch, handed, is_whole))
         self._next_lsn = reply.next_lsn

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from actors.simulation.checkers.client_facts import Delivered, Subscribed
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.asker import Answer, Asker
 from actors.simulation.clients.host import MESSAGES_PER_WORK, MS_NS, ClientHost
@@ -237,18 +238,17 @@ class Consumer:
 
     def _begin_at(self, lsn: int) -> None:
         self.next_lsn = lsn
-        self.host.ledger.subscribed(self.host.name, lsn)
+        self.host.tell(Subscribed(self.host.name, lsn))
 
     def _hand_on(self, batches: list[Served], where: str) -> None:
         """What is new of contiguous batches that begin at or below the cursor."""
         host = self.host
-        at_ns = host.world_now()
         for each in batches:
             if each.next_lsn <= self.next_lsn:
                 continue
             if each.first_lsn < self.next_lsn:
                 text = f"the cursor {self.next_lsn} lies within a batch at {each.first_lsn}"
                 self.wire.violated(Invariant.I4, text)
-            host.ledger.delivered(host.name, self.node, each.first_lsn, each.batch, at_ns)
+            host.tell(Delivered(host.name, self.node, each.first_lsn, each.batch))
             self.wire.count(where)
             self.next_lsn = each.next_lsn

@@ -1,7 +1,7 @@
-"""What a simulated client stands on: sockets, the nodes' addresses, chance, and the ledger.
+"""What a simulated client stands on: sockets, the nodes' addresses, chance, and who hears facts.
 
-Protocols and one record. Times that the ledger is told are the world's; the clock a client lives by
-is the `now_ns` of its do_work.
+A protocol and one record. Times in facts are the world's; the clock a client lives by is the
+`now_ns` of its do_work.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from actors.simulation.checkers.invariant import Violation
-from logstore.format.client_messages import SessionStateReply, SpansReply, SpansRequest
-from logstore.format.cursor_entries import Cursor
-from logstore.format.session_list import ListedSession
-from logstore.model import FIRST_LSN, Lsn, SequenceMode
+from actors.simulation.checkers.facts import Fact
+from logstore.model import FIRST_LSN, Lsn
 from logstore.settings import PortOffset
 from transport.link import Lane
 
@@ -38,125 +35,10 @@ class ClientLinks(Protocol):
     ) -> Any: ...
 
 
-class ListsLedger(Protocol):
-    """The client side of `actors.simulation.checkers.session_lists.SessionLists`."""
-
-    def asked(
-        self, number: int, page: tuple[int, int] | None, producer_id: int, at_ns: int
-    ) -> None: ...
-
-    def ended(self, number: int, at_ns: int) -> None: ...
-
-    def unknown(self, number: int, at_ns: int, *, node: int) -> None: ...
-
-    def listed(
-        self,
-        number: int,
-        rows: Sequence[ListedSession],
-        next_after: int,
-        at_ns: int,
-        *,
-        node: int,
-    ) -> None: ...
-
-
-class ClientLedger(Protocol):
-    """The client side of `actors.simulation.oracle.ledger.Ledger`."""
-
-    @property
-    def violations(self) -> list[Violation]: ...
-
-    def session_opened(
-        self, producer_id: int, producer_epoch: int, mode: SequenceMode, at_ns: int
-    ) -> None: ...
-
-    def invoked(
-        self,
-        operation: int,
-        producer_id: int,
-        producer_epoch: int,
-        sequence: int,
-        payloads: Sequence[bytes],
-        at_ns: int,
-    ) -> None: ...
-
-    def acknowledged(self, operation: int, first_lsn: int, count: int, at_ns: int) -> None: ...
-
-    def refused(self, operation: int, code: int, at_ns: int) -> None: ...
-
-    def subscribed(self, consumer: str, next_lsn: int) -> None: ...
-
-    def delivered(
-        self,
-        consumer: str,
-        node: int,
-        first_lsn: int,
-        batch: bytes,
-        at_ns: int,
-        *,
-        handed: tuple[int, int] | None = None,
-        is_whole: bool = True,
-    ) -> None: ...
-
-    def tail_read(
-        self,
-        invoked_ns: int,
-        returned_ns: int,
-        end_lsn: int,
-        *,
-        node: int | None,
-        is_linearizable: bool,
-    ) -> None: ...
-
-    def cursor_asked(
-        self, number: int, change: Cursor | None, expected_lsn: int, at_ns: int
-    ) -> None: ...
-
-    def cursor_changed(self, number: int, previous_lsn: int, at_ns: int) -> None: ...
-
-    def cursor_moved(self, number: int, lsn: int, at_ns: int, *, node: int) -> None: ...
-
-    def cursors_listed(
-        self, number: int, cursors: Sequence[Cursor], at_ns: int, *, node: int
-    ) -> None: ...
-
-    def session_asked(self, number: int, name: bytes, at_ns: int) -> None: ...
-
-    def session_told(
-        self, number: int, reply: SessionStateReply, at_ns: int, *, node: int
-    ) -> None: ...
-
-    @property
-    def session_lists(self) -> ListsLedger: ...
-
-    def survey_asked(self) -> None: ...
-
-    def time_told(self, node: int, timestamp_ns: int, lsn: int, at_ns: int) -> None: ...
-
-    def spans_told(
-        self, node: int, request: SpansRequest, reply: SpansReply, at_ns: int
-    ) -> None: ...
-
-    def verified(
-        self, node: int, span: tuple[int, int], chain: int, named: Sequence[int], at_ns: int
-    ) -> None: ...
-
-    def damage_named(self, node: int, lsns: tuple[int, int], at_ns: int) -> None: ...
-
-
-def _nobody(_code: int) -> None:
-    """Nobody counts refusals."""
-
-
-def _nothing() -> None:
-    """Nobody counts imports."""
-
-
 class ClientHost(msgspec.Struct, frozen=True):
     """One client's view of the world. `number` and `name` are unique among its clients.
 
-    `on_refused` hears the ErrorCode of every refused batch, `on_import_moved` of an import that
-    went on at another leader. `first_lsn`: where the log begins.
+    `tell` hears what it asks and is told. `first_lsn`: where the log begins.
     """
 
     number: int
@@ -165,10 +47,8 @@ class ClientHost(msgspec.Struct, frozen=True):
     endpoint: Callable[[int, PortOffset], str]
     nodes: tuple[int, ...]
     random: Random
-    ledger: ClientLedger
+    tell: Callable[[Fact], None]
     world_now: Callable[[], int]
-    on_refused: Callable[[int], None] = _nobody
-    on_import_moved: Callable[[], None] = _nothing
     first_lsn: Lsn = FIRST_LSN
 
     def patience_ns(self) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from actors.simulation.checkers.client_facts import AppendAcknowledged, AppendInvoked, ImportMoved
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.append import draw_payloads
 from actors.simulation.clients.asker import SEND_AGAIN_NS, Asker
@@ -231,7 +232,7 @@ class Importer:
     def _acknowledge(self, batch: _Batch) -> None:
         self._settled += 1
         host = self.host
-        host.ledger.acknowledged(batch.operation, batch.first_lsn, batch.count, host.world_now())
+        host.tell(AppendAcknowledged(batch.operation, batch.first_lsn, batch.count))
 
     # --- pushing ---
 
@@ -289,7 +290,8 @@ class Importer:
             timestamp_ns=0,
         )  # fmt: skip
         operation = self.wire.next_operation()
-        host.ledger.invoked(operation, producer_id, _EPOCH, sequence, payloads, host.world_now())
+        numbers = producer_id, _EPOCH, sequence
+        host.tell(AppendInvoked(operation, *numbers, payloads))
         self._batches.append(_Batch(operation, self._next_lsn, len(payloads), data))
         self._next_lsn += len(payloads)
 
@@ -353,7 +355,7 @@ class Importer:
     def _finish(self, how: str) -> None:
         self.wire.count(how)
         if len(self._leaders) > 1:
-            self.host.on_import_moved()
+            self.host.tell(ImportMoved())
         self.phase = Phase.OVER
         self.on_close()
         self._on_over()

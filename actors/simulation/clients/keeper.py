@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from actors.simulation.checkers import client_facts
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.host import MS_NS, ClientHost
 from actors.simulation.clients.wire import Wire
@@ -49,11 +50,11 @@ class Keeper:
         self._number = self.wire.next_operation()
         if random.random() < 0.45:
             self._change = None
-            host.ledger.cursor_asked(self._number, None, ANY_LSN, host.world_now())
+            host.tell(client_facts.CursorAsked(self._number, None, ANY_LSN))
             return CursorsRequest(), CursorsReply
         change = self._change = self._draw_change()
         expected_lsn = self._draw_expected(change.name)
-        host.ledger.cursor_asked(self._number, change, expected_lsn, host.world_now())
+        host.tell(client_facts.CursorAsked(self._number, change, expected_lsn))
         request = SetCursorRequest(change.lsn, Lsn(expected_lsn), change.is_held, change.name)
         return request, DoneReply
 
@@ -78,7 +79,7 @@ class Keeper:
         else:
             self.wire.count("changed")
             self._known[change.name] = change.lsn
-            self.host.ledger.cursor_changed(self._number, message.value, self.host.world_now())
+            self.host.tell(client_facts.CursorChanged(self._number, message.value))
 
     def _take_list(self, node: int, rows: bytes) -> None:
         try:
@@ -88,16 +89,14 @@ class Keeper:
             return
         self.wire.count("listed")
         self._known = {each.name: each.lsn for each in cursors}
-        self.host.ledger.cursors_listed(self._number, cursors, self.host.world_now(), node=node)
+        self.host.tell(client_facts.CursorsListed(self._number, node, cursors))
 
     def refused(self, node: int, error: ErrorReply) -> bool:
         change = self._change
         if error.code == ErrorCode.CURSOR_MOVED and change is not None:
             self.wire.count("moved")
             self._known[change.name] = error.first
-            self.host.ledger.cursor_moved(
-                self._number, error.first, self.host.world_now(), node=node
-            )
+            self.host.tell(client_facts.CursorMoved(self._number, node, error.first))
             return True
         if error.code != ErrorCode.OUTCOME_UNKNOWN:
             self.wire.violated(Invariant.I11, f"a question for cursors is refused with {error}")

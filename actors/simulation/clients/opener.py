@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from actors.simulation.checkers.client_facts import SessionOpened
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.host import MS_NS, ClientHost
 from actors.simulation.clients.wire import Wire
@@ -54,5 +55,4 @@ class Opener:
             text = f"epoch {message.producer_epoch} is told as new after epoch {self._epoch}"
             wire.violated(Invariant.I7, text)
         self._epoch = message.producer_epoch
-        mode, now_ns = self._wish.mode, self.host.world_now()
-        self.host.ledger.session_opened(message.producer_id, self._epoch, mode, now_ns)
+        self.host.tell(SessionOpened(message.producer_id, self._epoch, self._wish.mode))

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from actors.simulation.checkers.client_facts import Delivered, EndTold, Subscribed
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.asker import Answer, Asker
 from actors.simulation.clients.host import MS_NS, ClientHost
@@ -220,13 +221,8 @@ class Reader:
             self._report(Invariant.I6, text)
         if self._request.is_linearizable:
             self._leader = answer.node
-        self.host.ledger.tail_read(
-            self._invoked_ns,
-            self.host.world_now(),
-            shown_lsn,
-            node=answer.node,
-            is_linearizable=self._request.is_linearizable,
-        )
+        is_linearizable = self._request.is_linearizable
+        self.host.tell(EndTold(self._invoked_ns, shown_lsn, answer.node, is_linearizable))
         if isinstance(message, FetchReply):
             self._take_range(answer, message)
 
@@ -240,22 +236,17 @@ class Reader:
         if not batches:
             return
         host = self.host
-        host.ledger.subscribed(host.name, request.first_lsn)
+        host.tell(Subscribed(host.name, request.first_lsn))
         for each in batches:
             first_lsn = max(each.first_lsn, request.first_lsn)
             last_lsn = min(each.next_lsn - 1, request.last_lsn)
             if last_lsn < first_lsn:
                 self._report(Invariant.I4, f"{request} was served {each.first_lsn}, too")
                 return
-            host.ledger.delivered(
-                host.name,
-                answer.node,
-                each.first_lsn,
-                each.batch,
-                host.world_now(),
-                handed=(first_lsn, last_lsn),
-                is_whole=(first_lsn, last_lsn) == (each.first_lsn, each.next_lsn - 1),
-            )
+            handed = first_lsn, last_lsn
+            is_whole = handed == (each.first_lsn, each.next_lsn - 1)
+            place = host.name, answer.node, each.first_lsn
+            host.tell(Delivered(*place, each.batch, handed, is_whole))
 
     def _refused(self, error: ErrorReply, node: int) -> None:
         request = self._request

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
+from actors.simulation.checkers.client_facts import AppendInvoked, BatchRefused, SessionOpened
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.amiss import ODD_ROUND_FIRST, Amiss
 from actors.simulation.clients.append import Append
@@ -186,9 +187,8 @@ class ProducerSession:
         """The batch, and the ledger told of it; nothing is sent."""
         host = self.wire.host
         operation = self.wire.next_operation()
-        host.ledger.invoked(
-            operation, self.producer_id, self.producer_epoch, sequence, payloads, host.world_now()
-        )
+        numbers = self.producer_id, self.producer_epoch, sequence
+        host.tell(AppendInvoked(operation, *numbers, payloads))
         return Append(
             operation, sequence, len(payloads), self.encode(payloads, sequence, now_ns), now_ns
         )
@@ -275,9 +275,8 @@ class ProducerSession:
         self.batch_max_bytes = reply.batch_max_bytes
         self._window, self._window_bytes = reply.window, reply.window_bytes
         host = self.wire.host
-        host.ledger.session_opened(
-            self.producer_id, self.producer_epoch, wish.mode, host.world_now()
-        )
+        numbers = self.producer_id, self.producer_epoch
+        host.tell(SessionOpened(*numbers, wish.mode))
         self.wire.count("opened")
         self._subscribe(answer.node, now_ns)
 
@@ -358,7 +357,7 @@ class ProducerSession:
     def _refused(self, sequence: int, code: int, detail: int, now_ns: int) -> None:
         """A refusal of the current round."""
         wire = self.wire
-        wire.host.on_refused(code)
+        wire.host.tell(BatchRefused(code))
         if code in _RETRIED:
             self.restart(now_ns, hint=detail if code == ErrorCode.NOT_LEADER else 0)
         elif code == ErrorCode.FENCED:

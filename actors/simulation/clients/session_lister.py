@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from actors.simulation.checkers import client_facts
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.host import MS_NS, ClientHost
 from actors.simulation.clients.wire import Wire
@@ -62,10 +63,10 @@ class SessionLister:
         self._ending = self._draw_ending()
         if self._ending:
             self._page = None
-            host.ledger.session_lists.asked(self._number, None, self._ending, host.world_now())
+            host.tell(client_facts.SessionsAsked(self._number, None, self._ending))
             return EndSessionRequest(self._ending), DoneReply
         self._page = page = self._next_after, host.random.choice(_LIMITS)
-        host.ledger.session_lists.asked(self._number, page, 0, host.world_now())
+        host.tell(client_facts.SessionsAsked(self._number, page, 0))
         return SessionsRequest(*page), SessionsReply
 
     def _draw_ending(self) -> int:
@@ -84,7 +85,6 @@ class SessionLister:
     # --- answers ---
 
     def answered(self, node: int, message: Any) -> None:
-        ledger, now_ns = self.host.ledger, self.host.world_now()
         if self._page is not None:
             self._take_page(node, message)
         elif message.value != self._ending:
@@ -92,7 +92,7 @@ class SessionLister:
             self.wire.violated(Invariant.I11, text)
         else:
             self.wire.count("ended")
-            ledger.session_lists.ended(self._number, now_ns)
+            self.host.tell(client_facts.SessionEnded(self._number))
 
     def _take_page(self, node: int, message: SessionsReply) -> None:
         try:
@@ -106,14 +106,12 @@ class SessionLister:
             self._known[row.producer_id] = row.name
         while len(self._known) > _KNOWN_MAX:
             del self._known[next(iter(self._known))]
-        self.host.ledger.session_lists.listed(
-            self._number, rows, message.next_after, self.host.world_now(), node=node
-        )
+        self.host.tell(client_facts.SessionsListed(self._number, node, rows, message.next_after))
 
     def refused(self, node: int, error: ErrorReply) -> bool:
         if error.code == ErrorCode.UNKNOWN_PRODUCER and self._page is None:
             self.wire.count("no-session")
-            self.host.ledger.session_lists.unknown(self._number, self.host.world_now(), node=node)
+            self.host.tell(client_facts.SessionUnknown(self._number, node))
             return True
         if error.code != ErrorCode.OUTCOME_UNKNOWN or self._page is not None:
             self.wire.violated(Invariant.I11, f"a question for sessions is refused with {error}")

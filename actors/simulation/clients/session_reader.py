@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from actors.simulation.checkers.client_facts import SessionAsked, SessionTold
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.host import MS_NS, ClientHost
 from actors.simulation.clients.wire import Wire
@@ -34,12 +35,12 @@ class SessionReader:
     def question(self) -> tuple[msgspec.Struct, type[Any]]:
         host, name = self.host, self.host.random.choice(self._names)
         self._number = self.wire.next_operation()
-        host.ledger.session_asked(self._number, name, host.world_now())
+        host.tell(SessionAsked(self._number, name))
         return SessionLookupRequest(name), SessionStateReply
 
     def answered(self, node: int, message: SessionStateReply) -> None:
         self.wire.count("looked-up" if message.producer_id else "nobody")
-        self.host.ledger.session_told(self._number, message, self.host.world_now(), node=node)
+        self.host.tell(SessionTold(self._number, node, message))
 
     def refused(self, node: int, error: ErrorReply) -> bool:
         self.wire.violated(Invariant.I11, f"node {node} refuses a lookup with {error}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from actors.simulation.checkers.client_facts import DamageNamed, SpansTold, SurveyAsked, TimeTold
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.host import MS_NS, ClientHost
 from actors.simulation.clients.wire import Wire
@@ -46,7 +47,7 @@ class Surveyor:
         self._shown_lsn = int(host.first_lsn) - 1  # the highest that any replica told of
 
     def question(self) -> tuple[msgspec.Struct, type[Any]]:
-        self.host.ledger.survey_asked()
+        self.host.tell(SurveyAsked())
         if self._stamps and self.host.random.random() < 0.6:
             self._request = TimeLookupRequest(self._draw_time())
             return self._request, TimeLookupReply
@@ -69,10 +70,10 @@ class Surveyor:
         host, request = self.host, self._request
         if isinstance(request, TimeLookupRequest):
             self.wire.count("times")
-            host.ledger.time_told(node, request.timestamp_ns, message.lsn, host.world_now())
+            host.tell(TimeTold(node, request.timestamp_ns, message.lsn))
             return
         self.wire.count("spans")
-        host.ledger.spans_told(node, request, message, host.world_now())
+        host.tell(SpansTold(node, request, message))
         self._shown_lsn = max(self._shown_lsn, message.visible_lsn)
         if message.timestamp_ns:
             stamps = (stamp for _, _, stamp in SPAN.iter_unpack(message.rows))
@@ -82,7 +83,7 @@ class Surveyor:
         request = self._request
         if error.code == ErrorCode.CORRUPT_DATA:
             named = error.first, error.last
-            self.host.ledger.damage_named(node, named, self.host.world_now())
+            self.host.tell(DamageNamed(node, named))
         elif error.code != ErrorCode.OUT_OF_RANGE or isinstance(request, TimeLookupRequest):
             self.wire.violated(Invariant.I11, f"{request} was refused with {error} by node {node}")
         elif error.first <= request.first_lsn <= error.last + 1:

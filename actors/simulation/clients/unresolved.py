@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from actors.simulation.checkers.client_facts import AppendAcknowledged, AppendRefused, BatchRefused
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.append import Append
 from actors.simulation.clients.wire import Wire
@@ -56,7 +57,7 @@ class Unresolved:
         append.first_lsn = first_lsn
         wire.count("acknowledged")
         host = wire.host
-        host.ledger.acknowledged(append.operation, first_lsn, count, host.world_now())
+        host.tell(AppendAcknowledged(append.operation, first_lsn, count))
 
     def _acknowledge_again(self, sequence: int, first_lsn: int, count: int) -> None:
         wire, append = self._wire, self.settled.get(sequence)
@@ -73,7 +74,7 @@ class Unresolved:
             )
             wire.violated(Invariant.I7, text)
         host = wire.host
-        host.ledger.acknowledged(append.operation, first_lsn, count, host.world_now())
+        host.tell(AppendAcknowledged(append.operation, first_lsn, count))
 
     def forget(self, sequence: int) -> None:
         """Committed, and its LSNs are not known any more."""
@@ -85,7 +86,8 @@ class Unresolved:
         self._wire.count("committed-lsn-unknown")
         self._settle(append)
         host = self._wire.host
-        host.ledger.refused(append.operation, ErrorCode.COMMITTED_LSN_UNKNOWN, host.world_now())
+        code = ErrorCode.COMMITTED_LSN_UNKNOWN
+        host.tell(AppendRefused(append.operation, code))
 
     def reconcile(self, next_sequence: int, rows: bytes, now_ns: int) -> bool:
         """Sort everything by what SessionState says; `to_send` is what has to be sent, in order.
@@ -105,7 +107,7 @@ class Unresolved:
                     to_send.append(append)
                 else:
                     self.forget(sequence)
-                    self._wire.host.on_refused(ErrorCode.COMMITTED_LSN_UNKNOWN)
+                    self._wire.host.tell(BatchRefused(ErrorCode.COMMITTED_LSN_UNKNOWN))
             elif row[3] == ErrorCode.OK:
                 self.acknowledge(sequence, row[1], row[2])
             elif not append.is_sent:

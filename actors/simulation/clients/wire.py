@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from actors.simulation.checkers.invariant import Invariant, Violation
+from actors.simulation.checkers.facts import PromiseBroken
+from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.host import ClientHost
 from logstore.errors import FormatError
 from logstore.format.fields import UUID_SIZE
@@ -69,5 +70,4 @@ class Wire:
     def violated(self, invariant: Invariant, text: str) -> None:
         """An answer broke a promise."""
         host = self.host
-        violation = Violation(invariant.value, f"{host.name}: {text}", host.world_now())
-        host.ledger.violations.append(violation)
+        host.tell(PromiseBroken(invariant, f"{host.name}: {text}"))

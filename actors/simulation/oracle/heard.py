@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from actors.simulation.checkers import facts
 from actors.simulation.oracle.ledger import Ledger
-from actors.simulation.world.world import World
 from logstore.errors import ErrorCode, FormatError
 from logstore.format.client_messages import (
     ACK_ROW,
@@ -36,11 +36,8 @@ _TIP = _NUMBERS[Tip]
 class Heard:
     """`place_of`: the node of an endpoint, and which of its ports it is."""
 
-    def __init__(
-        self, world: World, ledger: Ledger, place_of: Callable[[str], tuple[int, int]]
-    ) -> None:
-        self._world = world
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, place_of: Callable[[str], tuple[int, int]]) -> None:
+        self._tell = ledger.tell
         self._place_of = place_of
         self._places: dict[str, tuple[int, int]] = {}
 
@@ -71,24 +68,24 @@ class Heard:
             return
         if append is not None:
             body = frames[1] if len(frames) > 1 else b""
-            self._ledger.sent(node, peer, append, body, self._world.now_ns)
+            self._tell(facts.EntrySent(node, peer, append, body))
 
     def _answered(self, node: int, frame: bytes) -> None:
         _, message = decode_message(frame)
-        ledger, now_ns = self._ledger, self._world.now_ns
+        producer_id, epoch = message.producer_id, message.producer_epoch
         if isinstance(message, OpenSessionReply):
-            ledger.told_open(node, message.producer_id, message.producer_epoch, now_ns)
+            self._tell(facts.OpenTold(node, producer_id, epoch))
             return
         for sequence, first_lsn, count, code, _ in ACK_ROW.iter_unpack(message.rows):
-            if code == ErrorCode.OK:
-                place = (first_lsn, count)
-                if message.producer_epoch == NO_EPOCH:
-                    ledger.told_imported(node, place, now_ns)
-                    continue
-                ledger.told_committed(node, message.producer_id, sequence, place, now_ns)
+            if code == ErrorCode.UNKNOWN_PRODUCER:
+                self._tell(facts.SessionDenied(producer_id))
+            elif code == ErrorCode.OK and epoch == NO_EPOCH:
+                self._tell(facts.ImportTold(node, (first_lsn, count)))
+            elif code == ErrorCode.OK:
+                self._tell(facts.CommitTold(node, producer_id, sequence, (first_lsn, count)))
 
     def _published(self, node: int, number: bytes) -> None:
         if number in _GROUPS:
-            self._ledger.published(node, self._world.now_ns)
+            self._tell(facts.GroupPublished(node))
         elif number == _TIP:
-            self._ledger.told_tip(node)
+            self._tell(facts.TipPublished(node))

@@ -1,10 +1,9 @@
 """What many seeds must have met to be worth something: the must-reach list
 (FAULTS section 3.3).
 
-Owns the names, how often each was met in a run, and how each is seen: an observer that is told what
-cores, recoveries and clients did and never says anything back. Must not know how it is told.
-`Reach` says of each name what counts; where that is no effect of a core, which method of
-`ReachObserver` hears of it.
+Owns the names, how often each was met in a run, and by which facts each is seen. Must not know who
+tells them. `Reach` says of each name what counts; where that is no event or effect of a core, which
+fact it is.
 """
 
 from __future__ import annotations
@@ -12,16 +11,19 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
 
+from actors.observer import FolderRecovered, RetryKnown, SpareUsed
+from actors.simulation.checkers import client_facts, consequences, facts
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.replica import Replica
 from logstore.errors import ErrorCode
 from logstore.format.entry import takes_lsns
 from logstore.format.peer_messages import AppendPersisted, VoteReply
+from logstore.format.session_entries import ExpireEntry
 from logstore.model import Role
 from logstore.raft.effects import (
     Answer,
     Committed,
-    Effect,
     Lead,
     Persist,
     ReadIndexAnswered,
@@ -31,8 +33,7 @@ from logstore.raft.effects import (
     TransferAnswered,
     Truncate,
 )
-from logstore.raft.events import DiskFullChanged, EntryRotted, Event, Persisted, Tick
-from logstore.raft.log_view import RecoveredLog
+from logstore.raft.events import DiskFullChanged, EntryRotted, Persisted, Tick
 from logstore.raft.quorum import majority
 
 
@@ -55,24 +56,24 @@ class Reach(StrEnum):
     DISK_FULL_OVER = "a full disk, and space again within one incarnation"
     TRANSFER_DONE = "a handover of leadership that worked"
     READ_INDEX_ANSWERED = "a linearizable read answered by the leader"
-    RING_OVERWRITTEN = "a copy out of the payload ring that came too late"  # ring_overwritten
-    ORPHAN_ADOPTED = "a frame without a record adopted at start"  # judged
-    TORN_TAIL = "a torn tail discarded at start"  # judged
-    META_COPY_BAD = "one of the two META copies damaged at start"  # meta_loaded
-    SPARE_ROLLED = "a roll into a segment pair prepared beforehand"  # rolled
-    LYING_FLUSH_RECOVERED = "a start after a power cut of a device that lied"  # lied
-    SNAPSHOT_USED = "a session table rebuilt from a SESSION entry"  # table_rebuilt
-    SNAPSHOT_IN_PARTS = "a session table rebuilt from several SESSION entries"  # table_rebuilt
-    SNAPSHOT_WITHOUT_END = "a snapshot whose leader ended amid its parts"  # table_rebuilt
-    DEDUP_UNCOMMITTED = "a retry that met its first copy before that was committed"  # retried
-    DEDUP_COMMITTED = "a retry answered with the LSNs of its first copy"  # retried
-    FENCED = "a producer told of a newer epoch"  # refused
-    COMMITTED_LSN_UNKNOWN = "a retry told that its LSNs have left the window"  # refused
-    GAP = "a producer told of a sequence it left out"  # refused
-    SEQUENCE_REUSED = "other bytes under a used sequence refused"  # refused
-    SESSION_EXPIRED = "a session given up for a new one"  # expired
-    EXPIRED_CAME_BACK = "a batch refused, because its session had been given up"  # unknown
-    IMPORT_MOVED = "an import that went on at another leader"  # import_moved
+    RING_OVERWRITTEN = "a copy out of the payload ring that came too late"  # RingOverwritten
+    ORPHAN_ADOPTED = "a frame without a record adopted at start"  # FolderRecovered
+    TORN_TAIL = "a torn tail discarded at start"  # FolderRecovered
+    META_COPY_BAD = "one of the two META copies damaged at start"  # FolderRecovered
+    SPARE_ROLLED = "a roll into a segment pair prepared beforehand"  # SpareUsed
+    LYING_FLUSH_RECOVERED = "a start after a power cut of a device that lied"  # LieForgotten
+    SNAPSHOT_USED = "a session table rebuilt from a SESSION entry"  # TableRebuilt
+    SNAPSHOT_IN_PARTS = "a session table rebuilt from several SESSION entries"  # TableRebuilt
+    SNAPSHOT_WITHOUT_END = "a snapshot whose leader ended amid its parts"  # TableRebuilt
+    DEDUP_UNCOMMITTED = "a retry that met its first copy before that was committed"  # RetryKnown
+    DEDUP_COMMITTED = "a retry answered with the LSNs of its first copy"  # RetryKnown
+    FENCED = "a producer told of a newer epoch"  # BatchRefused
+    COMMITTED_LSN_UNKNOWN = "a retry told that its LSNs have left the window"  # BatchRefused
+    GAP = "a producer told of a sequence it left out"  # BatchRefused
+    SEQUENCE_REUSED = "other bytes under a used sequence refused"  # BatchRefused
+    SESSION_EXPIRED = "a session given up for a new one"  # SessionOrdered
+    EXPIRED_CAME_BACK = "a batch refused, because its session had been given up"  # SessionDenied
+    IMPORT_MOVED = "an import that went on at another leader"  # ImportMoved
     # What waits for a feature.
     INSTALL_INTERRUPTED = "a snapshot install interrupted"
     CONFIG_ROLLED_BACK = "a configuration change during a partition, and its rollback"
@@ -102,54 +103,6 @@ _BY_REFUSAL = {
 }
 
 
-_WATCHED = frozenset(
-    (
-        Persist, Truncate, SaveMeta, Answer, Committed, StopLeading, Lead, StreamAccepted,
-        TransferAnswered, ReadIndexAnswered,
-    )
-)  # fmt: skip
-
-
-class Core(Protocol):
-    """What is looked at of a `RaftCore`."""
-
-    @property
-    def role(self) -> Role: ...
-
-    @property
-    def term(self) -> int: ...
-
-    @property
-    def persisted(self) -> int: ...
-
-    @property
-    def faulty(self) -> tuple[tuple[int, int], ...]: ...
-
-
-class Verdicts(Protocol):
-    """What is looked at of recovery's `Verdicts`."""
-
-    @property
-    def rebuilt(self) -> Sequence[object]: ...
-
-    @property
-    def has_torn_tail(self) -> bool: ...
-
-
-class Counts:
-    """How often each was met, by its name (`Reach.name`)."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[Reach] = Counter()
-
-    def add(self, reach: Reach) -> None:
-        self._counts[reach] += 1
-
-    def by_name(self) -> dict[str, int]:
-        """In the order of `Reach`; those that were not met are left out."""
-        return {each.name: self._counts[each] for each in Reach if self._counts[each]}
-
-
 def missing(reached: dict[str, int]) -> list[Reach]:
     """Whatever must be reached and was not."""
     return [each for each in MUST_REACH if not reached.get(each.name)]
@@ -171,10 +124,10 @@ class _Replica:
 
 
 class ReachObserver:
-    """Tell it what happens; `counts` says what was met. `nodes`: the voters."""
+    """Reads facts as a checker does; `counts` says what was met. `nodes`: the voters."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
-        self._counts = Counts()
+        self._counts: Counter[Reach] = Counter()
         self._replicas = {node: _Replica(node) for node in nodes}
         self._majority = majority(len(self._replicas))
         self._committed = 0
@@ -183,17 +136,20 @@ class ReachObserver:
         self._expired: set[int] = set()  # producer ids
 
     def counts(self) -> dict[str, int]:
-        """How often each was met so far, by name."""
-        return self._counts.by_name()
+        """How often each was met so far, by name, in the order of `Reach`; others are left out."""
+        return {each.name: self._counts[each] for each in Reach if self._counts[each]}
 
-    # --- replicas ---
+    def _add(self, reach: Reach) -> None:
+        self._counts[reach] += 1
 
-    def recovered(self, node: int, incarnation: int, log: RecoveredLog) -> None:  # noqa: ARG002
-        """A new incarnation's core is about to be made of `log`."""
-        replica = self._replicas[node]
+    # --- disks and starts ---
+
+    @reads(facts.CoreMade)
+    def on_core(self, made: facts.CoreMade) -> None:
+        replica, log = self._replicas[made.node], made.log
         last_index = log.start.index if log.last is None else log.last.header.index
         if last_index < replica.last_index:
-            self._counts.add(Reach.UNFLUSHED_LOST)
+            self._add(Reach.UNFLUSHED_LOST)
         _forget_from(replica, last_index + 1)
         replica.last_index = last_index
         self._flushed(replica, log.persisted, log.term)
@@ -201,104 +157,89 @@ class ReachObserver:
         replica.dropped.clear()
         replica.is_full = False
         if log.faulty:
-            self._counts.add(Reach.FAULTY_FOUND)
+            self._add(Reach.FAULTY_FOUND)
         if replica.has_lied:
             replica.has_lied = False
-            self._counts.add(Reach.LYING_FLUSH_RECOVERED)
+            self._add(Reach.LYING_FLUSH_RECOVERED)
 
-    def stepped(
-        self,
-        node: int,
-        incarnation: int,  # noqa: ARG002 - the ledger's signature
-        core: Core,
-        event: Event,
-        effects: Sequence[Effect],
-    ) -> None:
-        """`core.step(event)` gave `effects`. Hot."""
-        replica = self._replicas[node]
-        kind = type(event)
-        if kind is Persisted:
-            self._on_persisted(replica, core, event.seq)  # type: ignore[union-attr]
-        elif kind is DiskFullChanged:
-            if replica.is_full and not event.is_full:  # type: ignore[union-attr]
-                self._counts.add(Reach.DISK_FULL_OVER)
-            replica.is_full = event.is_full  # type: ignore[union-attr]
-        elif kind is EntryRotted:
-            self._counts.add(Reach.FAULTY_FOUND)
-        for effect in effects:
-            if type(effect) in _WATCHED:
-                self._see(replica, core, event, effect)
+    @reads(facts.LieForgotten)
+    def on_lie(self, lie: facts.LieForgotten) -> None:
+        self._replicas[lie.node].has_lied = True
 
-    def ring_overwritten(self) -> None:
-        """A replicator counted RING_OVERWRITTEN."""
-        self._counts.add(Reach.RING_OVERWRITTEN)
+    @reads(facts.RingOverwritten)
+    def on_overwritten(self, _overwritten: facts.RingOverwritten) -> None:
+        self._add(Reach.RING_OVERWRITTEN)
 
-    def judged(self, verdicts: Verdicts) -> None:
-        """What `logstore.storage.verdict.judge` returned at a start."""
-        if verdicts.rebuilt:
-            self._counts.add(Reach.ORPHAN_ADOPTED)
-        if verdicts.has_torn_tail:
-            self._counts.add(Reach.TORN_TAIL)
+    @reads(FolderRecovered)
+    def on_folder(self, folder: FolderRecovered) -> None:
+        if folder.records_rebuilt:
+            self._add(Reach.ORPHAN_ADOPTED)
+        if folder.has_torn_tail:
+            self._add(Reach.TORN_TAIL)
+        if folder.meta_copies_whole == 1:
+            self._add(Reach.META_COPY_BAD)
 
-    def meta_loaded(self, *, whole_copies: int) -> None:
-        """How many copies of META were whole at a start."""
-        if whole_copies == 1:
-            self._counts.add(Reach.META_COPY_BAD)
+    @reads(SpareUsed)
+    def on_spare(self, _spare: SpareUsed) -> None:
+        self._add(Reach.SPARE_ROLLED)
 
-    def rolled(self, *, had_spare: bool) -> None:
-        """`LogWriter.roll` or `truncate` opened a segment; whether `needs_spare` was false
-        before."""
-        if had_spare:
-            self._counts.add(Reach.SPARE_ROLLED)
+    @reads(DiskFullChanged)
+    def on_disk_full(self, node: Replica, disk: DiskFullChanged, _step: facts.Stepped) -> None:
+        replica = self._replicas[node.node]
+        if replica.is_full and not disk.is_full:
+            self._add(Reach.DISK_FULL_OVER)
+        replica.is_full = disk.is_full
 
-    def lied(self, node: int) -> None:
-        """The power of `node` went while its device had lied about a flush."""
-        self._replicas[node].has_lied = True
+    @reads(EntryRotted)
+    def on_rotted(self, _node: Replica, _rot: EntryRotted, _step: facts.Stepped) -> None:
+        self._add(Reach.FAULTY_FOUND)
 
     # --- sessions and clients ---
 
-    def table_rebuilt(self, *, parts: int, passed_over: int) -> None:
-        """Admission opened. `parts` of the snapshot that the walk began at; `passed_over`: newer
-        ones without an end."""
-        if parts:
-            self._counts.add(Reach.SNAPSHOT_USED)
-        if parts > 1:
-            self._counts.add(Reach.SNAPSHOT_IN_PARTS)
-        if passed_over:
-            self._counts.add(Reach.SNAPSHOT_WITHOUT_END)
+    @reads(facts.TableRebuilt)
+    def on_table(self, table: facts.TableRebuilt) -> None:
+        if table.snapshot_parts:
+            self._add(Reach.SNAPSHOT_USED)
+        if table.snapshot_parts > 1:
+            self._add(Reach.SNAPSHOT_IN_PARTS)
+        if table.passed_over:
+            self._add(Reach.SNAPSHOT_WITHOUT_END)
 
-    def retried(self, *, is_committed: bool) -> None:
-        """`SessionTable.offer` knew the batch; whether its row was committed."""
-        self._counts.add(Reach.DEDUP_COMMITTED if is_committed else Reach.DEDUP_UNCOMMITTED)
+    @reads(RetryKnown)
+    def on_retry(self, retry: RetryKnown) -> None:
+        self._add(Reach.DEDUP_COMMITTED if retry.is_committed else Reach.DEDUP_UNCOMMITTED)
 
-    def expired(self, producer_id: int) -> None:
-        """`SessionTable.apply_expire` gave the session up, or its fold did."""
-        if producer_id not in self._expired:
+    @reads(consequences.SessionOrdered)
+    def on_session(self, ordered: consequences.SessionOrdered) -> None:
+        producer_id = ordered.entry.producer_id
+        if isinstance(ordered.entry, ExpireEntry) and producer_id not in self._expired:
             self._expired.add(producer_id)
-            self._counts.add(Reach.SESSION_EXPIRED)
+            self._add(Reach.SESSION_EXPIRED)
 
-    def unknown(self, producer_id: int) -> None:
-        """`SessionTable.offer` knew no session of this producer."""
-        if producer_id in self._expired:
-            self._counts.add(Reach.EXPIRED_CAME_BACK)
+    @reads(facts.SessionDenied)
+    def on_denied(self, denied: facts.SessionDenied) -> None:
+        if denied.producer_id in self._expired:
+            self._add(Reach.EXPIRED_CAME_BACK)
 
-    def refused(self, code: int) -> None:
-        """A client got this ErrorCode for an append."""
-        reach = _BY_REFUSAL.get(ErrorCode(code))
+    @reads(client_facts.BatchRefused)
+    def on_refused(self, refused: client_facts.BatchRefused) -> None:
+        reach = _BY_REFUSAL.get(ErrorCode(refused.code))
         if reach is not None:
-            self._counts.add(reach)
+            self._add(reach)
 
-    def import_moved(self) -> None:
-        """An importer pushed to more than one leader."""
-        self._counts.add(Reach.IMPORT_MOVED)
+    @reads(client_facts.ImportMoved)
+    def on_import_moved(self, _moved: client_facts.ImportMoved) -> None:
+        self._add(Reach.IMPORT_MOVED)
 
-    # --- events and effects ---
+    # --- what cores do ---
 
-    def _on_persisted(self, replica: _Replica, core: Core, seq: int) -> None:
+    @reads(Persisted)
+    def on_persisted(self, node: Replica, persisted: Persisted, step: facts.Stepped) -> None:
+        replica = self._replicas[node.node]
         in_flight = replica.in_flight
-        while in_flight and in_flight[0][0] <= seq:
+        while in_flight and in_flight[0][0] <= persisted.seq:
             in_flight.popleft()
-        self._flushed(replica, core.persisted, core.term)
+        self._flushed(replica, step.core.persisted, step.core.term)
 
     def _flushed(self, replica: _Replica, durable: int, now_term: int) -> None:
         before, replica.durable = replica.durable, durable
@@ -308,60 +249,82 @@ class ReachObserver:
             if is_late and self._is_on_majority(index, term):
                 self._late_majority[index] = term
 
-    def _see(self, replica: _Replica, core: Core, event: Event, effect: Effect) -> None:
-        """One effect of a class in `_WATCHED`."""
-        counts = self._counts
-        match effect:
-            case Persist():
-                self._on_persist(replica, effect)
-            case Truncate():
-                self._on_truncate(replica, effect.first_index)
-            case Answer(message=AppendPersisted(index=index)):
-                replica.acknowledged = max(replica.acknowledged, index)
-            case Answer(message=VoteReply(is_granted=True)) | Lead() if core.faulty:
-                counts.add(Reach.ELECTION_WITH_FAULTY_VOTER)
-            case Committed():
-                self._committed = max(self._committed, effect.index)
-                if core.persisted < effect.index:
-                    counts.add(Reach.COMMITTED_BEFORE_OWN_FLUSH)
-            case StopLeading():
-                if replica.in_flight:
-                    counts.add(Reach.DEPOSED_WHILE_FLUSHING)
-                if type(event) is Tick and core.term == effect.term:
-                    counts.add(Reach.DEPOSED_WITHOUT_QUORUM)
-            case SaveMeta(vote=replica.node) if core.role is Role.CANDIDATE:
-                if self._candidates.setdefault(effect.term, replica.node) != replica.node:
-                    counts.add(Reach.SPLIT_VOTE)
-            case StreamAccepted(is_dead=True):
-                counts.add(Reach.STREAM_REJECTED)
-            case TransferAnswered(is_done=True):
-                counts.add(Reach.TRANSFER_DONE)
-            case ReadIndexAnswered(is_leader=True):
-                counts.add(Reach.READ_INDEX_ANSWERED)
-            case _:
-                pass
+    @reads((Answer, AppendPersisted))
+    def on_match_told(self, node: Replica, answer: Answer, _step: facts.Stepped) -> None:
+        if isinstance(answer.message, AppendPersisted):
+            replica = self._replicas[node.node]
+            replica.acknowledged = max(replica.acknowledged, answer.message.index)
 
-    def _on_persist(self, replica: _Replica, effect: Persist) -> None:
-        header = effect.header
+    @reads((Answer, VoteReply))
+    def on_vote(self, _node: Replica, answer: Answer, step: facts.Stepped) -> None:
+        if isinstance(answer.message, VoteReply) and answer.message.is_granted:
+            self._look_at_damage(step)
+
+    @reads(Lead)
+    def on_lead(self, _node: Replica, _lead: Lead, step: facts.Stepped) -> None:
+        self._look_at_damage(step)
+
+    def _look_at_damage(self, step: facts.Stepped) -> None:
+        if step.core.faulty:
+            self._add(Reach.ELECTION_WITH_FAULTY_VOTER)
+
+    @reads(Committed)
+    def on_committed(self, _node: Replica, committed: Committed, step: facts.Stepped) -> None:
+        self._committed = max(self._committed, committed.index)
+        if step.core.persisted < committed.index:
+            self._add(Reach.COMMITTED_BEFORE_OWN_FLUSH)
+
+    @reads(StopLeading)
+    def on_stop(self, node: Replica, stop: StopLeading, step: facts.Stepped) -> None:
+        if self._replicas[node.node].in_flight:
+            self._add(Reach.DEPOSED_WHILE_FLUSHING)
+        if type(step.event) is Tick and step.core.term == stop.term:
+            self._add(Reach.DEPOSED_WITHOUT_QUORUM)
+
+    @reads(SaveMeta)
+    def on_save(self, node: Replica, save: SaveMeta, step: facts.Stepped) -> None:
+        if save.vote == node.node and step.core.role is Role.CANDIDATE:
+            if self._candidates.setdefault(save.term, node.node) != node.node:
+                self._add(Reach.SPLIT_VOTE)
+
+    @reads(StreamAccepted)
+    def on_stream(self, _node: Replica, stream: StreamAccepted, _step: facts.Stepped) -> None:
+        if stream.is_dead:
+            self._add(Reach.STREAM_REJECTED)
+
+    @reads(TransferAnswered)
+    def on_transfer(self, _node: Replica, transfer: TransferAnswered, _step: facts.Stepped) -> None:
+        if transfer.is_done:
+            self._add(Reach.TRANSFER_DONE)
+
+    @reads(ReadIndexAnswered)
+    def on_read_index(self, _node: Replica, read: ReadIndexAnswered, _step: facts.Stepped) -> None:
+        if read.is_leader:
+            self._add(Reach.READ_INDEX_ANSWERED)
+
+    @reads(Persist)
+    def on_persist(self, node: Replica, effect: Persist, _step: facts.Stepped) -> None:
+        replica, header = self._replicas[node.node], effect.header
         if (header.index, header.term) in replica.dropped:
-            self._counts.add(Reach.REWRITTEN_ABA)
+            self._add(Reach.REWRITTEN_ABA)
         replica.rows[header.index] = (header.term, takes_lsns(header.kind))
         replica.last_index = header.index
         replica.in_flight.append((effect.seq, header.index))
 
-    def _on_truncate(self, replica: _Replica, first_index: int) -> None:
-        counts = self._counts
+    @reads(Truncate)
+    def on_truncate(self, node: Replica, effect: Truncate, _step: facts.Stepped) -> None:
+        replica, first_index = self._replicas[node.node], effect.first_index
         if any(index >= first_index for _, index in replica.in_flight):
-            counts.add(Reach.REWRITTEN_IN_FLIGHT)
+            self._add(Reach.REWRITTEN_IN_FLIGHT)
         acknowledged = replica.acknowledged
         rows = _forget_from(replica, first_index)
         groups = [index for index, (_, is_data) in rows.items() if is_data]
         if len(groups) >= 2:
-            counts.add(Reach.TRUNCATED_BATCHES)
+            self._add(Reach.TRUNCATED_BATCHES)
         if any(index <= acknowledged for index in groups):
-            counts.add(Reach.TRUNCATED_ACKNOWLEDGED)
+            self._add(Reach.TRUNCATED_ACKNOWLEDGED)
         if any(self._late_majority.get(index) == term for index, (term, _) in rows.items()):
-            counts.add(Reach.FIGURE_EIGHT)
+            self._add(Reach.FIGURE_EIGHT)
         replica.dropped.update((index, term) for index, (term, _) in rows.items())
         kept = first_index - 1
         replica.durable = min(replica.durable, kept)

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from actors.flush_lanes import Job
+from actors.observer import Observer
 from actors.simulation.world.process import Process, ProcessKilled
 from actors.simulation.world.world import World
 from logstore.storage.disk import Disk
@@ -140,8 +141,16 @@ class SimulatedHost:
     """What `process` runs on."""
 
     def __init__(
-        self, process: Process, *, disk: Disk, links: Any, clock: NodeClock, random: Random
+        self,
+        process: Process,
+        *,
+        disk: Disk,
+        links: Any,
+        clock: NodeClock,
+        random: Random,
+        observer: Observer,
     ) -> None:
+        self.observer = observer
         self.disk = disk
         self.links = links
         self.clock = clock

@@ -75,7 +75,6 @@ class Process:
         self.actor: Runnable | None = None
         self.is_alive = True
         self.busy_ns = 0
-        self.on_started: Callable[[], None] | None = None
         self.count_loop: Callable[[], None] = _do_nothing
         self.on_worked: Callable[[], None] = _do_nothing
         self.on_overslept: Callable[[int], None] = _say_nothing
@@ -238,8 +237,6 @@ class Process:
     def _start(self) -> int:
         self.actor = self._make(self)
         self.actor.on_start()
-        if self.on_started is not None:
-            self.on_started()
         return self.again_from
 
     def _park_until(self, monotonic_ns: int) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import mmap
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -87,6 +88,19 @@ class Clocked(Wakeable, Protocol):
     def found(self, since_ns: int) -> None:
         """It finds news that was there since then."""
         ...
+
+
+class OwedBells(dict[str, None]):
+    """Whom a process owes a bell: those it has put something into a ring for since it last rang
+    theirs. A dict's own operations, since each message and each bell is one."""
+
+    def offered(self, receiver: str) -> Callable[[], None]:
+        """To be called when a message is in a ring that `receiver` reads."""
+        return partial(self.__setitem__, receiver, None)
+
+    def rung(self, receiver: str) -> Callable[[], None]:
+        """To be called when its bell is rung: everything before that finds it awake."""
+        return partial(self.pop, receiver, None)
 
 
 class SimulatedCommandRing:

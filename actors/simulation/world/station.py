@@ -12,7 +12,6 @@ from random import Random
 from typing import Any, Protocol
 
 from actors import messages, topology
-from actors.simulation.checkers.bells import Giver
 from actors.simulation.world.full_ring import FullRing
 from actors.simulation.world.process import Process
 from actors.simulation.world.rings import (
@@ -20,6 +19,7 @@ from actors.simulation.world.rings import (
     CommandRingSender,
     LaggingSlots,
     Memory,
+    OwedBells,
     OwnTimeSlots,
     SharedSlots,
     SimulatedBell,
@@ -99,10 +99,6 @@ class RingWatch(Protocol):
 
     def egress_watches(self, node: int, is_watching: bool) -> None: ...
 
-    def offered(self, giver: Giver, receiver: str) -> None: ...
-
-    def rung(self, giver: Giver, receiver: str) -> None: ...
-
 
 class SimulatedStation(Station):
     """The place of `process`; `process_of` finds whom a bell wakes."""
@@ -123,6 +119,7 @@ class SimulatedStation(Station):
         watch: RingWatch,
     ) -> None:
         self.to_replicators: dict[str, CommandRingSender] = {}  # by the receiver's name
+        self.owed = OwedBells()
         self._watch = watch
         self.process = name
         self.node = NodeId(process.node)
@@ -151,16 +148,16 @@ class SimulatedStation(Station):
         )
 
     def bell_of(self, process: str) -> Any:
-        on_rung = partial(self._watch.rung, (self.node, self.process), process)
         receiver = _Receiver(process, self._process_of)
-        return SimulatedBell(receiver, self.memory, on_rung=on_rung)
+        return SimulatedBell(receiver, self.memory, on_rung=self.owed.rung(process))
 
     def outbox(self, target: str, lane: str = "") -> Outbox:
         name = topology.ring_name(self.process, target, lane)
         full = FullRing(f"{self.node}.{name}", self._watch.ring_misused)
-        on_offered = partial(self._watch.offered, (self.node, self.process), target)
         ring = self._simulated.rings[name]
-        sender: Any = CommandRingSender(ring, self.memory, full, on_offered=on_offered)
+        sender: Any = CommandRingSender(
+            ring, self.memory, full, on_offered=self.owed.offered(target)
+        )
         if target.startswith(topology.REPLICATOR):
             self.to_replicators[target] = sender
         return Outbox(sender, self.bell_of(target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actors.simulation.checkers import facts
 from logstore.format.session_entries import OpenEntry, encode_open
 from logstore.model import AckLevel, EntryKind, SequenceMode
 from tests.simulation.histories.case import Collection
@@ -20,7 +21,7 @@ def a_leader_acknowledges_before_its_commit(stage: Stage, is_broken: bool) -> No
     row = stage.data(1, batch_of(0))
     if not is_broken:
         stage.spread(1, row)
-    stage.ledger.told_committed(1, PRODUCER, 0, (1, 1), stage.tick())
+    stage.tell(facts.CommitTold(1, PRODUCER, 0, (1, 1)))
 
 
 @breaks("I1", says="says that 1 of producer 7 has 1 LSNs from 1 on: there is")
@@ -29,14 +30,14 @@ def a_leader_acknowledges_what_another_one_replaced(stage: Stage, is_broken: boo
     stage.elect_first()
     stage.write(1, 0)
     sequence = 1 if is_broken else 0
-    stage.ledger.told_committed(1, PRODUCER, sequence, (1, 1), stage.tick())
+    stage.tell(facts.CommitTold(1, PRODUCER, sequence, (1, 1)))
 
 
 @breaks("I1", says="says that 0 of producer 7 has 2 LSNs from 1 on")
 def a_leader_acknowledges_more_than_there_is(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.write(1, 0, 1)
-    stage.ledger.told_committed(1, PRODUCER, 0, (1, 2 if is_broken else 1), stage.tick())
+    stage.tell(facts.CommitTold(1, PRODUCER, 0, (1, 2 if is_broken else 1)))
 
 
 @breaks("I10", says="an import has 1 LSNs from 1 on, committed is up to 0")
@@ -46,7 +47,7 @@ def a_leader_acknowledges_an_import_before_its_commit(stage: Stage, is_broken: b
     row = stage.propose(1, EntryKind.IMPORT, batch_of(0), count=1)
     if not is_broken:
         stage.spread(1, row)
-    stage.ledger.told_imported(1, (1, 1), stage.tick())
+    stage.tell(facts.ImportTold(1, (1, 1)))
 
 
 @breaks("I1", says="an import has 2 LSNs from 1 on: there is")
@@ -57,7 +58,7 @@ def an_import_is_acknowledged_at_another_place(stage: Stage, is_broken: bool) ->
     for sequence in (0, 1):
         row = stage.propose(1, EntryKind.IMPORT, batch_of(sequence), count=1)
         stage.spread(1, row)
-    stage.ledger.told_imported(1, (1, 2 if is_broken else 1), stage.tick())
+    stage.tell(facts.ImportTold(1, (1, 2 if is_broken else 1)))
 
 
 @breaks("I10", says="its OPEN is not committed")
@@ -67,7 +68,13 @@ def a_session_is_told_as_open_and_its_entry_was_dropped(stage: Stage, is_broken:
     row = stage.propose(1, EntryKind.OPEN, encode_open(entry))
     if not is_broken:
         stage.spread(1, row)
-    stage.ledger.told_open(1, PRODUCER, 1, stage.tick())
+    stage.tell(facts.OpenTold(1, PRODUCER, 1))
+
+
+def publish(stage: Stage, at_ns: int) -> None:
+    """Node 1 publishes a group."""
+    stage.now_ns = at_ns
+    stage.ledger.tell(facts.GroupPublished(1))
 
 
 @breaks("I13", says="has told no Tip since")
@@ -75,25 +82,25 @@ def a_tail_feed_tells_no_tip_after_a_burst(stage: Stage, is_broken: bool) -> Non
     """V8. The first group after the Tip's time may precede it in the same do_work."""
     stage.boot()
     for at_ns in (1, 59 * MS_NS, 70 * MS_NS, 70 * MS_NS):
-        stage.ledger.published(1, at_ns)
+        publish(stage, at_ns)
     if not is_broken:
-        stage.ledger.told_tip(1)
-    stage.ledger.published(1, 71 * MS_NS)
+        stage.tell(facts.TipPublished(1))
+    publish(stage, 71 * MS_NS)
 
 
 @breaks("I13", says="has told no Tip since")
 def the_tip_of_another_node_is_no_tip(stage: Stage, is_broken: bool) -> None:
     stage.boot()
-    stage.ledger.published(1, 1)
-    stage.ledger.published(1, 61 * MS_NS)
-    stage.ledger.told_tip(2 if is_broken else 1)
-    stage.ledger.published(1, 62 * MS_NS)
+    publish(stage, 1)
+    publish(stage, 61 * MS_NS)
+    stage.tell(facts.TipPublished(2 if is_broken else 1))
+    publish(stage, 62 * MS_NS)
 
 
 @breaks("I13", says="has told no Tip since")
 def a_new_egress_owes_nothing_for_the_one_before_it(stage: Stage, is_broken: bool) -> None:
     stage.boot()
-    stage.ledger.published(1, 1)
-    stage.ledger.published(1, 61 * MS_NS)
-    stage.ledger.died(1, "ingress" if is_broken else "egress", 1)
-    stage.ledger.published(1, 62 * MS_NS)
+    publish(stage, 1)
+    publish(stage, 61 * MS_NS)
+    stage.tell(facts.ProcessDied(1, "ingress" if is_broken else "egress", 1))
+    publish(stage, 62 * MS_NS)

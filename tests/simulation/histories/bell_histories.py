@@ -14,30 +14,30 @@ RAFT = (1, "raft")
 @breaks("I13", says="1.raft publishes for writer and does not ring afterwards")
 def what_finds_room_late_is_published_behind_the_bell(stage: Stage, is_broken: bool) -> None:
     stage.boot()
-    stage.ledger.offered(RAFT, "writer")
+    stage.offer(RAFT, "writer")
     if is_broken:
-        stage.ledger.rung(RAFT, "writer")
-    stage.ledger.offered(RAFT, "writer")
+        stage.ring(RAFT, "writer")
+    stage.offer(RAFT, "writer")
     if not is_broken:
-        stage.ledger.rung(RAFT, "writer")
-    stage.ledger.worked(RAFT, stage.tick())
+        stage.ring(RAFT, "writer")
+    stage.end_work(RAFT)
 
 
 @breaks("I13", says="1.raft publishes for ingress and does not ring afterwards")
 def the_bell_of_another_is_rung(stage: Stage, is_broken: bool) -> None:
     stage.boot()
-    stage.ledger.offered(RAFT, "writer")
-    stage.ledger.offered(RAFT, "ingress")
-    stage.ledger.rung(RAFT, "writer")
+    stage.offer(RAFT, "writer")
+    stage.offer(RAFT, "ingress")
+    stage.ring(RAFT, "writer")
     if not is_broken:
-        stage.ledger.rung(RAFT, "ingress")
-    stage.ledger.worked(RAFT, stage.tick())
+        stage.ring(RAFT, "ingress")
+    stage.end_work(RAFT)
 
 
 @breaks("I13", says="1.raft publishes for writer and does not ring afterwards")
 def a_bell_that_another_process_rang_is_not_its_own(stage: Stage, is_broken: bool) -> None:
     """What that one woke the writer for may have been taken before this is published."""
     stage.boot()
-    stage.ledger.offered(RAFT, "writer")
-    stage.ledger.rung((1, "supervisor") if is_broken else RAFT, "writer")
-    stage.ledger.worked(RAFT, stage.tick())
+    stage.offer(RAFT, "writer")
+    stage.ring((1, "supervisor") if is_broken else RAFT, "writer")
+    stage.end_work(RAFT)

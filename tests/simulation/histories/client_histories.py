@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actors.simulation.checkers import client_facts, facts
 from logstore.errors import ErrorCode
 from logstore.model import SequenceMode
 from tests.simulation.histories.case import Collection
@@ -46,7 +47,7 @@ def an_acknowledged_batch_has_other_bytes(stage: Stage, is_broken: bool) -> None
 def a_batch_that_was_called_committed_without_lsns_is_missing(
     stage: Stage, is_broken: bool
 ) -> None:
-    stage.ledger.refused(stage.invoke(0), ErrorCode.COMMITTED_LSN_UNKNOWN, stage.tick())
+    stage.tell(client_facts.AppendRefused(stage.invoke(0), ErrorCode.COMMITTED_LSN_UNKNOWN))
     stage.end(node1=[] if is_broken else log_of(ONE))
 
 
@@ -102,7 +103,7 @@ def a_consumer_takes_a_part_of_a_batch_for_all_of_it(stage: Stage, is_broken: bo
     payloads = (b"a", b"b", b"c")
     stage.invoke(0, *payloads)
     batch = batch_of(0, *payloads)
-    stage.ledger.delivered("reader", 1, 1, batch, stage.tick(), handed=(1, 2), is_whole=is_broken)
+    stage.tell(client_facts.Delivered("reader", 1, 1, batch, handed=(1, 2), is_whole=is_broken))
     stage.end(node1=log_of((3, batch)))
 
 
@@ -120,7 +121,7 @@ def a_consumer_gets_a_batch_twice(stage: Stage, is_broken: bool) -> None:
 @breaks("I5", says="1 was next")
 def a_consumer_begins_behind_its_place(stage: Stage, is_broken: bool) -> None:
     two_appends(stage)
-    stage.ledger.subscribed("reader", 1)
+    stage.tell(client_facts.Subscribed("reader", 1))
     if not is_broken:
         stage.deliver("reader", 1, batch_of(0))
     stage.deliver("reader", 2, batch_of(1))
@@ -189,7 +190,7 @@ def a_linearizable_tail_read_misses_what_was_acknowledged(stage: Stage, is_broke
     two_appends(stage)
     begun_ns = stage.tick()
     end_lsn = 1 if is_broken else 2
-    stage.ledger.tail_read(begun_ns, stage.tick(), end_lsn, node=None, is_linearizable=True)
+    stage.tell(client_facts.EndTold(begun_ns, end_lsn, node=None, is_linearizable=True))
     stage.end(node1=log_of(ONE, TWO))
 
 
@@ -198,7 +199,7 @@ def a_tail_read_knows_an_append_that_has_not_begun(stage: Stage, is_broken: bool
     first = stage.invoke(0)
     begun_ns = stage.tick()
     second = 0 if is_broken else stage.invoke(1)
-    stage.ledger.tail_read(begun_ns, stage.tick(), 2, node=None, is_linearizable=True)
+    stage.tell(client_facts.EndTold(begun_ns, 2, node=None, is_linearizable=True))
     second = second or stage.invoke(1)
     stage.acknowledge(first, 1)
     stage.acknowledge(second, 2)
@@ -211,7 +212,7 @@ def a_second_tail_read_goes_back_behind_the_first(stage: Stage, is_broken: bool)
     stage.invoke(2)  # nobody ever answers
     for end_lsn in (3, 2 if is_broken else 3):
         begun_ns = stage.tick()
-        stage.ledger.tail_read(begun_ns, stage.tick(), end_lsn, node=None, is_linearizable=True)
+        stage.tell(client_facts.EndTold(begun_ns, end_lsn, node=None, is_linearizable=True))
     stage.end(node1=log_of(ONE, TWO, THREE))
 
 
@@ -220,7 +221,7 @@ def a_tail_read_ends_inside_a_batch(stage: Stage, is_broken: bool) -> None:
     stage.acknowledge(stage.invoke(0, b"a", b"b", b"c"), 1, 3)
     begun_ns = stage.tick()
     end_lsn = 2 if is_broken else 3
-    stage.ledger.tail_read(begun_ns, stage.tick(), end_lsn, node=None, is_linearizable=True)
+    stage.tell(client_facts.EndTold(begun_ns, end_lsn, node=None, is_linearizable=True))
     stage.end(node1=log_of((3, batch_of(0, b"a", b"b", b"c"))))
 
 
@@ -242,7 +243,7 @@ def two_batches_of_one_producer_change_places(stage: Stage, is_broken: bool) -> 
 
 @breaks("I7", says="1 is missing")
 def a_dense_sequence_is_left_out(stage: Stage, is_broken: bool) -> None:
-    stage.ledger.session_opened(7, 1, SequenceMode.DENSE, stage.tick())
+    stage.tell(client_facts.SessionOpened(7, 1, SequenceMode.DENSE))
     for sequence in range(3):
         stage.invoke(sequence)
     stage.end(node1=log_of(ONE, THREE) if is_broken else log_of(ONE, TWO, THREE))
@@ -250,9 +251,9 @@ def a_dense_sequence_is_left_out(stage: Stage, is_broken: bool) -> None:
 
 @breaks("I7", says="out of order")
 def a_monotone_sequence_is_stored_again_in_a_newer_epoch(stage: Stage, is_broken: bool) -> None:
-    stage.ledger.session_opened(7, 1, SequenceMode.MONOTONE, stage.tick())
+    stage.tell(client_facts.SessionOpened(7, 1, SequenceMode.MONOTONE))
     stage.invoke(5)
-    stage.ledger.session_opened(7, 2, SequenceMode.MONOTONE, stage.tick())
+    stage.tell(client_facts.SessionOpened(7, 2, SequenceMode.MONOTONE))
     again = 5 if is_broken else 6
     stage.invoke(again, epoch=2)
     stage.end(node1=log_of((1, batch_of(5)), (1, batch_of(again, epoch=2))))
@@ -269,7 +270,7 @@ def an_older_epoch_writes_on_after_a_newer_one(stage: Stage, is_broken: bool) ->
 @breaks("I7", says="was refused for good")
 def a_batch_that_was_refused_for_good_is_in_the_log(stage: Stage, is_broken: bool) -> None:
     code = ErrorCode.NOT_COMMITTED if is_broken else ErrorCode.OUTCOME_UNKNOWN
-    stage.ledger.refused(stage.invoke(0), code, stage.tick())
+    stage.tell(client_facts.AppendRefused(stage.invoke(0), code))
     stage.end(node1=log_of(ONE))
 
 
@@ -285,7 +286,7 @@ def a_retry_is_acknowledged_with_other_lsns(stage: Stage, is_broken: bool) -> No
 def an_append_is_acknowledged_after_its_final_refusal(stage: Stage, is_broken: bool) -> None:
     append = stage.invoke(0)
     if is_broken:
-        stage.ledger.refused(append, ErrorCode.NOT_COMMITTED, stage.tick())
+        stage.tell(client_facts.AppendRefused(append, ErrorCode.NOT_COMMITTED))
     stage.acknowledge(append, 1)
     stage.end(node1=log_of(ONE))
 
@@ -295,15 +296,15 @@ def an_append_is_refused_after_its_acknowledgement(stage: Stage, is_broken: bool
     append = stage.invoke(0)
     stage.acknowledge(append, 1)
     if is_broken:
-        stage.ledger.refused(append, ErrorCode.FENCED, stage.tick())
+        stage.tell(client_facts.AppendRefused(append, ErrorCode.FENCED))
     stage.end(node1=log_of(ONE))
 
 
 @breaks("I7", says="was opened twice")
 def two_clients_get_the_same_producer_epoch(stage: Stage, is_broken: bool) -> None:
-    stage.ledger.session_opened(7, 1, SequenceMode.DENSE, stage.tick())
+    stage.tell(client_facts.SessionOpened(7, 1, SequenceMode.DENSE))
     epoch = 1 if is_broken else 2
-    stage.ledger.session_opened(7, epoch, SequenceMode.DENSE, stage.tick())
+    stage.tell(client_facts.SessionOpened(7, epoch, SequenceMode.DENSE))
 
 
 # --- I13, I14 ---
@@ -314,7 +315,7 @@ def nothing_is_acknowledged_after_the_faults(stage: Stage, is_broken: bool) -> N
     append = stage.invoke(0)
     if is_broken:
         stage.acknowledge(append, 1)
-    stage.ledger.healed(stage.tick(), append_within_ns=10_000)
+    stage.tell(facts.Healed(10_000))
     if not is_broken:
         stage.acknowledge(append, 1)
     stage.end(node1=log_of(ONE))
@@ -324,21 +325,21 @@ def nothing_is_acknowledged_after_the_faults(stage: Stage, is_broken: bool) -> N
 def the_first_append_after_the_faults_takes_too_long(stage: Stage, is_broken: bool) -> None:
     append = stage.invoke(0)
     patience_ns = 500 if is_broken else 10_000
-    stage.ledger.healed(stage.tick(), append_within_ns=patience_ns)
+    stage.tell(facts.Healed(patience_ns))
     stage.acknowledge(append, 1)
     stage.end(node1=log_of(ONE))
 
 
 @breaks("I13", says="did not become equal")
 def the_replicas_never_become_equal(stage: Stage, is_broken: bool) -> None:
-    stage.ledger.healed(stage.tick(), append_within_ns=10_000)
+    stage.tell(facts.Healed(10_000))
     stage.acknowledge(stage.invoke(0), 1)
-    stage.ledger.returned(stage.tick(), equal_within_ns=10_000)
+    stage.tell(facts.Returned(10_000))
     if not is_broken:
-        stage.ledger.converged(stage.tick())
-    stage.ledger.finish(stage.tick())
+        stage.tell(facts.Converged())
+    stage.tell(facts.Finished())
 
 
 @breaks("I14", says="holds 9 of at most 8")
 def a_queue_is_longer_than_its_bound(stage: Stage, is_broken: bool) -> None:
-    stage.ledger.queue("2.raft/persists", 9 if is_broken else 8, 8, stage.tick())
+    stage.tell(facts.QueueSeen("2.raft/persists", 9 if is_broken else 8, 8))

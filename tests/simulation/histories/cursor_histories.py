@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from actors.messages import READS_OF_INGRESS
+from actors.simulation.checkers import client_facts
 from logstore.format.cursor_entries import ANY_LSN, Cursor, encode_cursor
 from logstore.model import EntryKind, Lsn
 from logstore.raft.effects import ReadIndexAnswered
@@ -26,7 +27,7 @@ def commit(stage: Stage, cursor: Cursor) -> None:
 
 
 def ask(stage: Stage, number: int, cursor: Cursor | None, expected_lsn: int = ANY_LSN) -> int:
-    stage.ledger.cursor_asked(number, cursor, expected_lsn, stage.tick())
+    stage.tell(client_facts.CursorAsked(number, cursor, expected_lsn))
     return number
 
 
@@ -34,7 +35,7 @@ def confirm(stage: Stage, number: int, *, request: int = READS_OF_INGRESS) -> No
     """Node 1 finds by a round that it leads."""
     stage.step(1, ReadIndexRequested(request + number), *round_of(number))
     reply(stage, 1, 2, number)
-    lsn = Lsn(stage.ledger.committed_lsn)
+    lsn = Lsn(stage.record.committed.next_lsn - 1)
     stage.idle(1, ReadIndexAnswered(request + number, True, lsn))
 
 
@@ -42,19 +43,19 @@ def change(stage: Stage, number: int, lsn: int, previous_lsn: int) -> None:
     """A change from beginning to end."""
     ask(stage, number, at(lsn))
     commit(stage, at(lsn))
-    stage.ledger.cursor_changed(number, previous_lsn, stage.tick())
+    stage.tell(client_facts.CursorChanged(number, previous_lsn))
 
 
 def refuse(stage: Stage, number: int, lsn: int) -> None:
     """The change is not made: the cursor stands at `lsn`."""
     confirm(stage, number)
-    stage.ledger.cursor_moved(number, lsn, stage.tick(), node=1)
+    stage.tell(client_facts.CursorMoved(number, 1, lsn))
 
 
 def listed(stage: Stage, number: int, *cursors: Cursor) -> None:
     ask(stage, number, None)
     confirm(stage, number)
-    stage.ledger.cursors_listed(number, cursors, stage.tick(), node=1)
+    stage.tell(client_facts.CursorsListed(number, 1, cursors))
 
 
 @breaks("I10", says="it is not committed")
@@ -63,7 +64,7 @@ def a_change_is_told_as_done_before_its_commit(stage: Stage, is_broken: bool) ->
     ask(stage, 1, at(7))
     if not is_broken:
         commit(stage, at(7))
-    stage.ledger.cursor_changed(1, 0, stage.tick())
+    stage.tell(client_facts.CursorChanged(1, 0))
 
 
 @breaks("I11", says="nobody asked")
@@ -79,7 +80,7 @@ def a_change_is_made_though_another_place_was_expected(stage: Stage, is_broken: 
     change(stage, 1, 7, 0)
     ask(stage, 2, at(8), 9 if is_broken else 7)
     commit(stage, at(8))
-    stage.ledger.cursor_changed(2, 7, stage.tick())
+    stage.tell(client_facts.CursorChanged(2, 7))
 
 
 @breaks("I6", says="at LSN 0 before: never so")
@@ -113,7 +114,7 @@ def a_list_is_told_without_a_round(stage: Stage, is_broken: bool) -> None:
     ask(stage, 1, None)
     if not is_broken:
         confirm(stage, 1)
-    stage.ledger.cursors_listed(1, [], stage.tick(), node=1)
+    stage.tell(client_facts.CursorsListed(1, 1, []))
 
 
 @breaks("I6", says="without a quorum round")
@@ -124,7 +125,7 @@ def a_list_is_told_by_a_round_from_before_it_was_asked_for(stage: Stage, is_brok
     ask(stage, 1, None)
     if not is_broken:
         confirm(stage, 1)
-    stage.ledger.cursors_listed(1, [], stage.tick(), node=1)
+    stage.tell(client_facts.CursorsListed(1, 1, []))
 
 
 @breaks("I6", says="without a quorum round")
@@ -132,7 +133,7 @@ def a_list_is_told_by_the_round_of_a_tail_read(stage: Stage, is_broken: bool) ->
     stage.elect_first()
     ask(stage, 1, None)
     confirm(stage, 1, request=0 if is_broken else READS_OF_INGRESS)
-    stage.ledger.cursors_listed(1, [], stage.tick(), node=1)
+    stage.tell(client_facts.CursorsListed(1, 1, []))
 
 
 @breaks("I6", says="without a quorum round")
@@ -143,7 +144,7 @@ def a_change_is_refused_by_the_round_of_a_list(stage: Stage, is_broken: bool) ->
     listed(stage, 3, at(7))
     if not is_broken:
         confirm(stage, 4)
-    stage.ledger.cursor_moved(2, 7, stage.tick(), node=1)
+    stage.tell(client_facts.CursorMoved(2, 1, 7))
 
 
 @breaks("I6", says="known before")

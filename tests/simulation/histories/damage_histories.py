@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actors.simulation.checkers import client_facts, facts
 from logstore.format.peer_messages import HeartbeatReply
 from logstore.model import Index, NodeId, Term
 from logstore.raft.effects import Answer
@@ -124,7 +125,7 @@ def a_group_shares_a_sector_with_the_one_before(stage: Stage, is_broken: bool) -
     stage.elect_first()
     if is_broken:
         how = "writes /node-2/1.data at byte 8200, in a sector with flushed frames"
-        stage.ledger.misplaced(2, how, stage.tick())
+        stage.tell(facts.Misplaced(2, how))
 
 
 @breaks("I12", says="node 2 writes /node-2/1.data at byte 8192, over other bytes")
@@ -133,7 +134,7 @@ def frames_are_written_over_frames(stage: Stage, is_broken: bool) -> None:
     stage.write(1, 0)
     if is_broken:
         how = "writes /node-2/1.data at byte 8192, over other bytes"
-        stage.ledger.misplaced(2, how, stage.tick())
+        stage.tell(facts.Misplaced(2, how))
 
 
 @breaks("I12", says="node 2 writes the header of /node-2/2.raft while /node-2/1.raft is being fl")
@@ -142,7 +143,7 @@ def a_segment_is_opened_amid_a_flush(stage: Stage, is_broken: bool) -> None:
     stage.write(1, 0)
     if is_broken:
         how = "writes the header of /node-2/2.raft while /node-2/1.raft is being flushed"
-        stage.ledger.misplaced(2, how, stage.tick())
+        stage.tell(facts.Misplaced(2, how))
 
 
 # --- readers ---
@@ -150,7 +151,7 @@ def a_segment_is_opened_amid_a_flush(stage: Stage, is_broken: bool) -> None:
 
 def verify_all(stage: Stage, node: int, *named: int, chain: int = 0) -> None:
     last = len(stage.nodes[node].rows)
-    stage.ledger.verified(node, (1, last), chain, named, stage.tick())
+    stage.tell(client_facts.LogVerified(node, (1, last), chain, named))
 
 
 @breaks("I12", says="damaged is []: entry 3 is not whole")
@@ -177,7 +178,7 @@ def a_verification_of_another_log(stage: Stage, is_broken: bool) -> None:
 def a_fetch_is_refused_for_more_than_is_damaged(stage: Stage, is_broken: bool) -> None:
     four_entries(stage)
     stage.rot(2, "frame", "nothing")
-    stage.ledger.damage_named(2, (2, 3 if is_broken else 2), stage.tick())
+    stage.tell(client_facts.DamageNamed(2, (2, 3 if is_broken else 2)))
 
 
 @breaks("I12", says="calls [2] damaged, it was told of [3]")
@@ -185,4 +186,4 @@ def a_core_forgets_what_readers_told_it(stage: Stage, is_broken: bool) -> None:
     four_entries(stage)
     stage.rot(2, "frame", "nothing")
     stage.step(2, EntryRotted(Index(3)))
-    stage.ledger.final_damage(2, [(2, 2) if is_broken else (3, 3)], stage.tick())
+    stage.tell(facts.DamageListed(2, [(2, 2) if is_broken else (3, 3)]))

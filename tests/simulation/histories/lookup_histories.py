@@ -3,6 +3,7 @@ nothing else."""
 
 from __future__ import annotations
 
+from actors.simulation.checkers import client_facts
 from logstore.errors import ErrorCode
 from logstore.format import session_entries
 from logstore.format.client_messages import ACK_ROW, SessionStateReply
@@ -34,18 +35,18 @@ def rows(*told: tuple[int, int], code: ErrorCode = ErrorCode.OK) -> bytes:
 
 def look_up(stage: Stage, reply: SessionStateReply, *, number: int = 1) -> None:
     """A lookup from beginning to end."""
-    stage.ledger.session_asked(number, NAME, stage.tick())
+    stage.tell(client_facts.SessionAsked(number, NAME))
     confirm(stage, number)
-    stage.ledger.session_told(number, reply, stage.tick(), node=1)
+    stage.tell(client_facts.SessionTold(number, 1, reply))
 
 
 @breaks("I6", says="without a quorum round")
 def a_session_is_told_without_a_round(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
-    stage.ledger.session_asked(1, NAME, stage.tick())
+    stage.tell(client_facts.SessionAsked(1, NAME))
     if not is_broken:
         confirm(stage, 1)
-    stage.ledger.session_told(1, NOBODY, stage.tick(), node=1)
+    stage.tell(client_facts.SessionTold(1, 1, NOBODY))
 
 
 @breaks("I6", says="is told of (0, 0), after (7, 1)")

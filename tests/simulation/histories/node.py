@@ -11,11 +11,12 @@ from logstore.model import Index, Role
 
 @dataclass
 class Core:
-    """What the ledger reads of a core."""
+    """What is read of a core."""
 
     role: Role = Role.FOLLOWER
     term: int = 0
     commit: int = 0
+    persisted: int = 0
     faulty: tuple[tuple[Index, Index], ...] = ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actors.simulation.checkers import client_facts, facts
 from logstore.format.peer_messages import VoteReply
 from logstore.format.session_entries import OpenEntry, encode_open
 from logstore.model import AckLevel, EntryKind, Index, NodeId, Role, SequenceMode, Term
@@ -162,7 +163,7 @@ def a_save_leaves_one_copy_of_meta_behind(stage: Stage, is_broken: bool) -> None
     stage.nodes[2].copies[0] = None
     if is_broken:
         stage.nodes[2].copies[1] = (1, 0)
-    stage.ledger.meta_written(2, 0, stage.tick())
+    stage.tell(facts.MetaWritten(2, 0))
 
 
 @breaks("I9", says="the other has None")
@@ -171,7 +172,7 @@ def two_saves_follow_each_other_at_once(stage: Stage, is_broken: bool) -> None:
     stage.save_meta(2, 2, 1)
     stage.tell_vote(2, 1, 2)
     stage.nodes[2].copies.update({0: (1, 0) if is_broken else (3, 0), 1: None})
-    stage.ledger.meta_written(2, 0, stage.tick())
+    stage.tell(facts.MetaWritten(2, 0))
 
 
 @breaks("I9", says="the other has None")
@@ -182,7 +183,7 @@ def both_copies_of_meta_are_under_way_together(stage: Stage, is_broken: bool) ->
     stage.nodes[2].copies[0] = None
     if is_broken:
         stage.nodes[2].copies[1] = None
-    stage.ledger.meta_written(2, 1 if is_broken else 0, stage.tick())
+    stage.tell(facts.MetaWritten(2, 1 if is_broken else 0))
 
 
 # --- I13 ---
@@ -191,7 +192,7 @@ def both_copies_of_meta_are_under_way_together(stage: Stage, is_broken: bool) ->
 @breaks("I13", says="its new replicator-2 is not told so")
 def a_leader_does_not_tell_its_new_replicator_to_lead(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
-    stage.ledger.died(1, "replicator-2", 1)
+    stage.tell(facts.ProcessDied(1, "replicator-2", 1))
     stage.idle(1)
     stage.now_ns += 20_000_000
     stage.idle(1)
@@ -205,7 +206,7 @@ def a_leader_does_not_tell_its_new_replicator_to_lead(stage: Stage, is_broken: b
 @breaks("I13", says="its new replicator-3 is not told so")
 def a_new_replicator_is_told_of_another_peer(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
-    stage.ledger.died(1, "replicator-3", 1)
+    stage.tell(facts.ProcessDied(1, "replicator-3", 1))
     for peer in (2, 2, 2) if is_broken else (3, 2, 2):
         lead = Lead(NodeId(peer), Term(1), 7 << 32, Index(2), Index(1), 1, Index(1))
         stage.step(1, ReplicatorGone(NodeId(peer)), lead)
@@ -222,22 +223,22 @@ def an_ended_incarnation_goes_on(stage: Stage, is_broken: bool) -> None:
     stage.boot()
     stage.boot(2)
     incarnation = 1 if is_broken else 2
-    stage.ledger.stepped(2, incarnation, stage.nodes[2].core, Persisted(0), [], stage.tick())
+    stage.tell(facts.Stepped(2, incarnation, stage.nodes[2].core, Persisted(0), []))
 
 
 @breaks("I15", says="lives on after its end")
 def a_vote_comes_from_a_dead_raft(stage: Stage, is_broken: bool) -> None:
     stage.boot()
     stage.save_meta(2, 2, 1)
-    stage.ledger.died(2, "raft" if is_broken else "egress", 1)
+    stage.tell(facts.ProcessDied(2, "raft" if is_broken else "egress", 1))
     stage.idle(2, Answer(NodeId(1), VoteReply(Term(2), True)))
 
 
 @breaks("I15", says="acts after its end")
 def a_dead_writer_writes(stage: Stage, is_broken: bool) -> None:
     stage.boot()
-    stage.ledger.died(2, "writer" if is_broken else "replicator-1", 1)
-    stage.ledger.acted(2, "writer", 1, stage.tick())
+    stage.tell(facts.ProcessDied(2, "writer" if is_broken else "replicator-1", 1))
+    stage.tell(facts.ProcessActed(2, "writer", 1))
 
 
 @breaks("I15", says="starts as incarnation 1")
@@ -270,4 +271,4 @@ def a_session_is_open_before_its_entry_is_committed(stage: Stage, is_broken: boo
     row = stage.propose(1, EntryKind.OPEN, encode_open(entry))
     if not is_broken:
         stage.spread(1, row)
-    stage.ledger.session_opened(9, 1, SequenceMode.DENSE, stage.tick())
+    stage.tell(client_facts.SessionOpened(9, 1, SequenceMode.DENSE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actors.simulation.checkers import client_facts
 from logstore.model import EntryKind, Index, Lsn, Term
 from logstore.raft.effects import Accepted, Visible
 from tests.simulation.histories.case import Collection
@@ -238,4 +239,4 @@ def a_follower_read_tells_of_an_uncommitted_end(stage: Stage, is_broken: bool) -
     stage.invoke(1)
     stage.data(1, batch_of(1))
     end_lsn = 2 if is_broken else 1
-    stage.ledger.tail_read(stage.tick(), stage.tick(), end_lsn, node=None, is_linearizable=False)
+    stage.tell(client_facts.EndTold(stage.tick(), end_lsn, node=None, is_linearizable=False))

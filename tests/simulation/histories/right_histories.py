@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from actors.simulation.checkers import client_facts, facts
 from logstore.errors import ErrorCode
 from logstore.format import session_entries
 from logstore.format.peer_messages import HeartbeatReply
@@ -35,13 +36,13 @@ def an_append_that_nobody_answered_is_in_the_log(stage: Stage) -> None:
 def an_append_that_nobody_answered_is_not_in_the_log(stage: Stage) -> None:
     stage.acknowledge(stage.invoke(0), 1)
     stage.invoke(1)
-    stage.ledger.refused(stage.invoke(2), ErrorCode.OUTCOME_UNKNOWN, stage.tick())
+    stage.tell(client_facts.AppendRefused(stage.invoke(2), ErrorCode.OUTCOME_UNKNOWN))
     stage.end(node1=log_of((1, batch_of(0))))
 
 
 @right
 def a_refused_batch_comes_again_in_a_new_epoch(stage: Stage) -> None:
-    stage.ledger.refused(stage.invoke(0), ErrorCode.NOT_COMMITTED, stage.tick())
+    stage.tell(client_facts.AppendRefused(stage.invoke(0), ErrorCode.NOT_COMMITTED))
     stage.acknowledge(stage.invoke(0, epoch=2), 1)
     stage.end(node1=log_of((1, batch_of(0, epoch=2))))
 
@@ -49,7 +50,7 @@ def a_refused_batch_comes_again_in_a_new_epoch(stage: Stage) -> None:
 @right
 def a_refused_batch_comes_again_under_its_own_numbers(stage: Stage) -> None:
     """E7: NotCommitted allows the same bytes under the same sequence."""
-    stage.ledger.refused(stage.invoke(0), ErrorCode.NOT_COMMITTED, stage.tick())
+    stage.tell(client_facts.AppendRefused(stage.invoke(0), ErrorCode.NOT_COMMITTED))
     stage.acknowledge(stage.invoke(0), 1)
     stage.end(node1=log_of((1, batch_of(0))))
 
@@ -58,13 +59,13 @@ def a_refused_batch_comes_again_under_its_own_numbers(stage: Stage) -> None:
 def a_used_sequence_is_refused_for_other_bytes(stage: Stage) -> None:
     stage.acknowledge(stage.invoke(0, b"first"), 1)
     other = stage.invoke(0, b"other")
-    stage.ledger.refused(other, ErrorCode.SEQUENCE_REUSED, stage.tick())
+    stage.tell(client_facts.AppendRefused(other, ErrorCode.SEQUENCE_REUSED))
     stage.end(node1=log_of((1, batch_of(0, b"first"))))
 
 
 @right
 def a_fenced_producer_finds_its_last_batch_stored(stage: Stage) -> None:
-    stage.ledger.refused(stage.invoke(0), ErrorCode.FENCED, stage.tick())
+    stage.tell(client_facts.AppendRefused(stage.invoke(0), ErrorCode.FENCED))
     stage.invoke(0, epoch=2)
     stage.end(node1=log_of((1, batch_of(0)), (1, batch_of(0, epoch=2))))
 
@@ -87,16 +88,16 @@ def an_acknowledgement_comes_twice(stage: Stage) -> None:
 
 @right
 def a_monotone_retry_with_other_bytes_gets_the_first_ones_lsns(stage: Stage) -> None:
-    stage.ledger.session_opened(PRODUCER, 1, SequenceMode.MONOTONE, stage.tick())
+    stage.tell(client_facts.SessionOpened(PRODUCER, 1, SequenceMode.MONOTONE))
     stage.acknowledge(stage.invoke(5, b"a", b"b"), 1, 2)
-    stage.ledger.session_opened(PRODUCER, 2, SequenceMode.MONOTONE, stage.tick())
+    stage.tell(client_facts.SessionOpened(PRODUCER, 2, SequenceMode.MONOTONE))
     stage.acknowledge(stage.invoke(5, b"c", epoch=2), 1, 2)
     stage.end(node1=log_of((2, batch_of(5, b"a", b"b"))))
 
 
 @right
 def monotone_sequences_leave_numbers_out(stage: Stage) -> None:
-    stage.ledger.session_opened(PRODUCER, 1, SequenceMode.MONOTONE, stage.tick())
+    stage.tell(client_facts.SessionOpened(PRODUCER, 1, SequenceMode.MONOTONE))
     stage.acknowledge(stage.invoke(5), 1)
     stage.acknowledge(stage.invoke(90), 2)
     stage.end(node1=log_of((1, batch_of(5)), (1, batch_of(90))))
@@ -105,9 +106,9 @@ def monotone_sequences_leave_numbers_out(stage: Stage) -> None:
 @right
 def a_consumer_goes_back_when_it_is_told_to(stage: Stage) -> None:
     stage.invoke(0)
-    stage.ledger.subscribed("reader", 1)
+    stage.tell(client_facts.Subscribed("reader", 1))
     stage.deliver("reader", 1, batch_of(0))
-    stage.ledger.subscribed("reader", 1)
+    stage.tell(client_facts.Subscribed("reader", 1))
     stage.deliver("reader", 1, batch_of(0))
     stage.end(node1=log_of((1, batch_of(0))))
 
@@ -116,15 +117,14 @@ def a_consumer_goes_back_when_it_is_told_to(stage: Stage) -> None:
 def a_range_read_says_that_it_cut_a_batch(stage: Stage) -> None:
     stage.invoke(0, b"a", b"b", b"c")
     batch = batch_of(0, b"a", b"b", b"c")
-    at_ns = stage.tick()
-    stage.ledger.delivered("reader", 1, 1, batch, at_ns, handed=(2, 3), is_whole=False)
+    stage.tell(client_facts.Delivered("reader", 1, 1, batch, handed=(2, 3), is_whole=False))
     stage.end(node1=log_of((3, batch)))
 
 
 @right
 def a_tail_read_shows_an_append_that_is_not_answered_yet(stage: Stage) -> None:
     append = stage.invoke(0)
-    stage.ledger.tail_read(stage.tick(), stage.tick(), 1, node=None, is_linearizable=True)
+    stage.tell(client_facts.EndTold(stage.tick(), 1, node=None, is_linearizable=True))
     stage.acknowledge(append, 1)
     stage.end(node1=log_of((1, batch_of(0))))
 
@@ -132,7 +132,7 @@ def a_tail_read_shows_an_append_that_is_not_answered_yet(stage: Stage) -> None:
 @right
 def the_log_is_empty_and_a_read_says_so(stage: Stage) -> None:
     stage.invoke(0)
-    stage.ledger.tail_read(stage.tick(), stage.tick(), 0, node=None, is_linearizable=True)
+    stage.tell(client_facts.EndTold(stage.tick(), 0, node=None, is_linearizable=True))
     stage.end(node1=[])
 
 
@@ -149,7 +149,7 @@ def a_follower_reads_behind_what_is_acknowledged(stage: Stage) -> None:
     stage.claim(2, 1, 2)
     stage.commit(1, 2)
     stage.acknowledge(number, 1)
-    stage.ledger.tail_read(stage.tick(), stage.tick(), 0, node=None, is_linearizable=False)
+    stage.tell(client_facts.EndTold(stage.tick(), 0, node=None, is_linearizable=False))
     stage.follow(2, 2, 3)
     stage.deliver("reader", 1, batch_of(0))
     stage.end()
@@ -262,7 +262,7 @@ def a_replica_whose_medium_rotted_still_catches_up_in_the_end(stage: Stage) -> N
     stage.claim(2, 1, 2)
     stage.commit(1, 2)
     stage.follow(2, 2)
-    stage.ledger.converged(stage.tick())
+    stage.tell(facts.Converged())
 
 
 @right
@@ -305,30 +305,18 @@ def a_replica_forgets_its_commit_index_and_shows_it_again(stage: Stage) -> None:
 @right
 def a_replicator_dies_and_is_back_in_the_same_incarnation(stage: Stage) -> None:
     stage.boot()
-    stage.ledger.died(2, "replicator-1", 1)
-    stage.ledger.respawned(2, "replicator-1", 1, stage.tick())
-    stage.ledger.acted(2, "replicator-1", 1, stage.tick())
-
-
-@right
-def the_dead_owe_no_bell(stage: Stage) -> None:
-    stage.boot()
-    for process in ("raft", "replicator-1"):
-        stage.ledger.offered((2, process), "ingress")
-    stage.ledger.died(2, "replicator-1", 1)
-    stage.ledger.worked((2, "replicator-1"), stage.tick())
-    stage.ledger.died(2, "", 1)
-    stage.boot(2)
-    stage.ledger.worked((2, "raft"), stage.tick())
+    stage.tell(facts.ProcessDied(2, "replicator-1", 1))
+    stage.tell(facts.ProcessRespawned(2, "replicator-1", 1))
+    stage.tell(facts.ProcessActed(2, "replicator-1", 1))
 
 
 @right
 def one_bell_is_for_all_that_was_published_before_it(stage: Stage) -> None:
     stage.boot()
     for _ in range(3):
-        stage.ledger.offered((2, "raft"), "ingress")
-    stage.ledger.rung((2, "raft"), "ingress")
-    stage.ledger.worked((2, "raft"), stage.tick())
+        stage.offer((2, "raft"), "ingress")
+    stage.ring((2, "raft"), "ingress")
+    stage.end_work((2, "raft"))
 
 
 @right
@@ -336,7 +324,7 @@ def a_producer_is_fenced_by_an_epoch_that_is_truncated(stage: Stage) -> None:
     stage.elect_first()
     first = OpenEntry(PRODUCER, 1, SequenceMode.DENSE, AckLevel.QUORUM, 16, 1 << 20, b"")
     stage.spread(1, stage.propose(1, EntryKind.OPEN, session_entries.encode_open(first)))
-    stage.ledger.session_opened(PRODUCER, 1, SequenceMode.DENSE, stage.tick())
+    stage.tell(client_facts.SessionOpened(PRODUCER, 1, SequenceMode.DENSE))
     second = OpenEntry(PRODUCER, 2, SequenceMode.DENSE, AckLevel.QUORUM, 16, 1 << 20, b"")
     stage.propose(1, EntryKind.OPEN, session_entries.encode_open(second))
     noop = stage.elect(2, 2, [3])

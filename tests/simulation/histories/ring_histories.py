@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actors.simulation.checkers import facts
 from logstore.format.peer_messages import Append
 from logstore.model import EntryKind, Index, NodeId, Term
 from logstore.raft.effects import Settle
@@ -27,7 +28,7 @@ def a_replicator_sends_bytes_of_another_entry(stage: Stage, is_broken: bool) -> 
     body = batch_of(0)
     row = stage.data(1, body)
     append = Append(row.header.term, 1, Index(0), row.header)
-    stage.ledger.sent(1, 2, append, batch_of(1) if is_broken else body, stage.tick())
+    stage.tell(facts.EntrySent(1, 2, append, batch_of(1) if is_broken else body))
 
 
 @breaks("I11", says="that its writer still reads")
@@ -93,4 +94,4 @@ def a_range_is_never_settled(stage: Stage, is_broken: bool) -> None:
     if is_broken:
         each.unflushed.clear()
     stage.flush(2)
-    stage.ledger.converged(stage.tick())
+    stage.tell(facts.Converged())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from actors.simulation.checkers import client_facts, facts
 from logstore.format import session_entries
 from logstore.format.cursor_entries import Cursor
 from logstore.format.session_entries import ExpireEntry, OpenEntry
@@ -33,7 +34,7 @@ def open_session(
     """An OPEN entry, committed, and its client told."""
     entry = OpenEntry(producer, epoch, mode, AckLevel.QUORUM, 16, 1 << 20, name)
     stage.spread(1, stage.propose(1, EntryKind.OPEN, session_entries.encode_open(entry)))
-    stage.ledger.session_opened(producer, epoch, mode, stage.tick())
+    stage.tell(client_facts.SessionOpened(producer, epoch, mode))
 
 
 def table_of(stage: Stage, node: int = 1) -> SessionTable:
@@ -56,7 +57,7 @@ def rebuild(
     stage: Stage, sessions: list[Session], cursors: Sequence[Cursor] = (), gen: int = 1
 ) -> None:
     stage.admit(1, gen)
-    stage.ledger.table_rebuilt(1, gen, (sessions, cursors, ()), stage.tick())
+    stage.tell(facts.TableRebuilt(1, gen, (sessions, cursors, ()), 0, 0))
 
 
 def expire(stage: Stage, *, is_kept: bool = False) -> None:
@@ -127,7 +128,7 @@ def a_table_is_built_for_no_gen(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     stage.admit(1, 1)
     gen = 2 if is_broken else 1
-    stage.ledger.table_rebuilt(1, gen, (sessions_of(stage), (), ()), stage.tick())
+    stage.tell(facts.TableRebuilt(1, gen, (sessions_of(stage), (), ()), 0, 0))
 
 
 @breaks("I7", says="entry 5 has a batch of producer 7, whose session ended with entry 4")
@@ -173,7 +174,7 @@ def a_refused_batch_is_committed_later(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     number = stage.invoke(2)
     if is_broken:
-        stage.ledger.refused(number, 5, stage.tick())
+        stage.tell(client_facts.AppendRefused(number, 5))
     stage.spread(1, stage.data(1, batch_of(2)))
 
 

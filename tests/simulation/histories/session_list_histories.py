@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actors.simulation.checkers import client_facts
 from logstore.format import session_entries
 from logstore.format.session_entries import ExpireEntry, OpenEntry
 from logstore.format.session_list import ListedSession, SessionState
@@ -41,22 +42,22 @@ def list_page(
     stage: Stage, *rows: ListedSession, limit: int = 0, next_after: int = 0, number: int = 1
 ) -> None:
     """A page from beginning to end."""
-    stage.ledger.session_lists.asked(number, (0, limit), 0, stage.tick())
+    stage.tell(client_facts.SessionsAsked(number, (0, limit), 0))
     confirm(stage, number)
-    stage.ledger.session_lists.listed(number, rows, next_after, stage.tick(), node=1)
+    stage.tell(client_facts.SessionsListed(number, 1, rows, next_after))
 
 
 def ask_end(stage: Stage, number: int, producer_id: int = PRODUCER) -> None:
-    stage.ledger.session_lists.asked(number, None, producer_id, stage.tick())
+    stage.tell(client_facts.SessionsAsked(number, None, producer_id))
 
 
 @breaks("I6", says="without a quorum round")
 def sessions_are_listed_without_a_round(stage: Stage, is_broken: bool) -> None:
     begin(stage)
-    stage.ledger.session_lists.asked(1, (0, 0), 0, stage.tick())
+    stage.tell(client_facts.SessionsAsked(1, (0, 0), 0))
     if not is_broken:
         confirm(stage, 1)
-    stage.ledger.session_lists.listed(1, (row(), row(OTHER)), 0, stage.tick(), node=1)
+    stage.tell(client_facts.SessionsListed(1, 1, (row(), row(OTHER)), 0))
 
 
 @breaks("I6", says="never so since there were [7, 8]")
@@ -77,7 +78,7 @@ def a_session_is_listed_after_its_end_was_told(stage: Stage, is_broken: bool) ->
     begin(stage)
     ask_end(stage, 1)
     end(stage)
-    stage.ledger.session_lists.ended(1, stage.tick())
+    stage.tell(client_facts.SessionEnded(1))
     list_page(stage, *((row(), row(OTHER)) if is_broken else (row(OTHER),)), number=2)
 
 
@@ -119,7 +120,7 @@ def an_end_is_told_before_its_commit(stage: Stage, is_broken: bool) -> None:
     proposed = stage.propose(1, EntryKind.EXPIRE, body)
     if not is_broken:
         stage.spread(1, proposed)
-    stage.ledger.session_lists.ended(1, stage.tick())
+    stage.tell(client_facts.SessionEnded(1))
 
 
 @breaks("I7", says="a second time")
@@ -127,13 +128,13 @@ def an_end_is_told_twice(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     ask_end(stage, 1)
     end(stage)
-    stage.ledger.session_lists.ended(1, stage.tick())
+    stage.tell(client_facts.SessionEnded(1))
     ask_end(stage, 2)
     confirm(stage, 2)
     if is_broken:
-        stage.ledger.session_lists.ended(2, stage.tick())
+        stage.tell(client_facts.SessionEnded(2))
     else:
-        stage.ledger.session_lists.unknown(2, stage.tick(), node=1)
+        stage.tell(client_facts.SessionUnknown(2, 1))
 
 
 @breaks("I17", says="follows None")
@@ -150,7 +151,7 @@ def a_session_that_is_there_is_told_as_unknown(stage: Stage, is_broken: bool) ->
     confirm(stage, 1)
     if not is_broken:
         end(stage)
-    stage.ledger.session_lists.unknown(1, stage.tick(), node=1)
+    stage.tell(client_facts.SessionUnknown(1, 1))
 
 
 @breaks("I7", says="opens the name of producer 7")

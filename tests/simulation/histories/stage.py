@@ -12,8 +12,11 @@ from typing import Any
 
 from crc32c import crc32c
 
+from actors.simulation.checkers import client_facts, facts
 from actors.simulation.checkers.ports import Held
+from actors.simulation.checkers.record import Record
 from actors.simulation.oracle.ledger import Ledger
+from actors.simulation.world.rings import OwedBells
 from logstore.format.batch import encode_batch
 from logstore.format.entry import EntryHeader, Row, chain_start
 from logstore.format.peer_messages import Append, AppendPersisted, Heartbeat, VoteReply, VoteRequest
@@ -33,6 +36,8 @@ from logstore.raft.effects import (
 from logstore.raft.events import AppendReceived, ControlReceived, Persisted, Proposed, Tick
 from logstore.raft.log_view import Position, RecoveredLog
 from tests.simulation.histories.node import Core, Node
+
+Giver = tuple[int, str]  # a node, and a process of it
 
 START = Position(NO_INDEX, NO_TERM, Lsn(1), chain_start(bytes(range(16))))
 STEP_NS = 1_000
@@ -84,16 +89,26 @@ class Stage:
         self.now_ns = 0
         self.nodes = {node: Node(node) for node in (1, 2, 3)}
         self.bodies: dict[int, bytes] = {}  # by chain
-        self.ledger = Ledger(
+        self.record = Record(
             tuple(self.nodes),
+            lambda: self.now_ns,
             durability=self,
             read_ring=self.read_ring,
+            read_clocks=lambda: [self.now_ns + each for each in self.clocks],
             election_timeout_ns=ELECTION_NS,
             ring_bytes=RING_BYTES,
             save_within_ns=SAVE_NS,
             session_expiry_ns=1_000,
         )
+        self.ledger = Ledger(self.record)
+        self.clocks: list[int] = []  # of the nodes, against the time that it is
         self.operations = 0
+        self.owed: dict[Giver, OwedBells] = {}
+
+    def tell(self, fact: facts.Fact) -> None:
+        """A moment later."""
+        self.tick()
+        self.ledger.tell(fact)
 
     def tick(self) -> int:
         self.now_ns += STEP_NS
@@ -165,8 +180,8 @@ class Stage:
             each.rows, each.unflushed, each.ring = list(each.disk), [], {}
             each.seq = each.ring_end = 0
             each.core = Core(term=each.meta[0])
-            self.ledger.started(node, each.incarnation, self.tick())
-            self.ledger.recovered(node, self.recovered(each), self.tick())
+            self.tell(facts.Started(node, each.incarnation))
+            self.tell(facts.CoreMade(node, self.recovered(each)))
 
     def recovered(self, each: Node) -> RecoveredLog:
         last = each.disk[-1] if each.disk else None
@@ -183,12 +198,25 @@ class Stage:
 
     def step(self, node: int, event: Any, *effects: Any) -> None:
         each = self.nodes[node]
-        at_ns = self.tick()
-        self.ledger.stepped(node, each.incarnation, each.core, event, effects, at_ns)
+        self.tell(facts.Stepped(node, each.incarnation, each.core, event, effects))
 
     def idle(self, node: int, *effects: Any) -> None:
         """A step whose event does not matter."""
         self.step(node, Tick(self.now_ns), *effects)
+
+    # --- bells ---
+
+    def offer(self, giver: Giver, receiver: str) -> None:
+        """`giver` puts something into a ring that `receiver` reads."""
+        self.owed.setdefault(giver, OwedBells()).offered(receiver)()
+
+    def ring(self, giver: Giver, receiver: str) -> None:
+        self.owed.setdefault(giver, OwedBells()).rung(receiver)()
+
+    def end_work(self, giver: Giver) -> None:
+        """A do_work of it is over."""
+        if owed := self.owed.pop(giver, None):
+            self.tell(facts.BellsOwed(*giver, tuple(owed)))
 
     # --- elections ---
 
@@ -345,11 +373,11 @@ class Stage:
         """An append begins; its number."""
         self.operations += 1
         texts = payloads or (b"%d/%d/%d" % (producer, epoch, sequence),)
-        self.ledger.invoked(self.operations, producer, epoch, sequence, texts, self.tick())
+        self.tell(client_facts.AppendInvoked(self.operations, producer, epoch, sequence, texts))
         return self.operations
 
     def acknowledge(self, operation: int, first_lsn: int, count: int = 1) -> None:
-        self.ledger.acknowledged(operation, first_lsn, count, self.tick())
+        self.tell(client_facts.AppendAcknowledged(operation, first_lsn, count))
 
     def write(self, leader: int, *sequences: int, producer: int = PRODUCER, epoch: int = 1) -> Row:
         """Appends of one payload each, in one entry, to the good end."""
@@ -365,7 +393,7 @@ class Stage:
         return row
 
     def deliver(self, consumer: str, first_lsn: int, batch: bytes, node: int = 2) -> None:
-        self.ledger.delivered(consumer, node, first_lsn, batch, self.tick())
+        self.tell(client_facts.Delivered(consumer, node, first_lsn, batch))
 
     # --- the end ---
 
@@ -375,12 +403,12 @@ class Stage:
 
     def end(self, **logs: Sequence[tuple[EntryHeader, bytes]]) -> None:
         """Final logs of all replicas that ever started, or those given as node1, node2, …"""
-        self.ledger.converged(self.tick())
+        self.tell(facts.Converged())
         for node, each in self.nodes.items():
             if f"node{node}" in logs or each.incarnation:
                 entries = logs.get(f"node{node}", self.entries(node))
-                self.ledger.final_log(node, entries, self.tick())
-        self.ledger.finish(self.tick())
+                self.tell(facts.LogRead(node, entries))
+        self.tell(facts.Finished())
 
 
 def log_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actors.simulation.checkers import client_facts
 from logstore.format.client_messages import LSN_MAX, SPAN, SpansReply, SpansRequest
 from logstore.model import Lsn
 from tests.simulation.histories.case import Collection
@@ -35,13 +36,13 @@ def whole(stage: Stage) -> SpansReply:
 
 
 def tell_spans(stage: Stage, reply: SpansReply, *, request: SpansRequest = EVERYTHING) -> None:
-    stage.ledger.survey_asked()
-    stage.ledger.spans_told(2, request, reply, stage.tick())
+    stage.tell(client_facts.SurveyAsked())
+    stage.tell(client_facts.SpansTold(2, request, reply))
 
 
 def tell_time(stage: Stage, timestamp_ns: int, lsn: int) -> None:
-    stage.ledger.survey_asked()
-    stage.ledger.time_told(2, timestamp_ns, lsn, stage.tick())
+    stage.tell(client_facts.SurveyAsked())
+    stage.tell(client_facts.TimeTold(2, timestamp_ns, lsn))
 
 
 @breaks("I8", says="finds time 20 at LSN 3, it is at 1")
@@ -153,4 +154,4 @@ def a_search_meets_damage_that_is_not_there(stage: Stage, is_broken: bool) -> No
     begin(stage)
     if not is_broken:
         stage.rot(2, "frame")
-    stage.ledger.damage_named(2, (0, 0), stage.tick())
+    stage.tell(client_facts.DamageNamed(2, (0, 0)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from actors.simulation.checkers import client_facts, facts
 from logstore.format.entry import Row
 from logstore.format.peer_messages import (
     Append,
@@ -61,7 +62,7 @@ def a_vote_of_an_earlier_term_makes_a_leader(stage: Stage, is_broken: bool) -> N
 @breaks("I9", says="node 2 takes part again in place, and has lost its disk with its votes")
 def a_voter_comes_back_with_an_empty_disk(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
-    stage.ledger.disk_lost(2)
+    stage.tell(facts.DiskLost(2))
     stage.boot(2 if is_broken else 3)
 
 
@@ -161,7 +162,7 @@ def a_read_joins_the_round_of_another(stage: Stage, is_broken: bool) -> None:
         reply(stage, 1, 2, 2)
         stage.idle(1, ReadIndexAnswered(2, True, Lsn(0)))
     for each_ns in begun_ns:
-        stage.ledger.tail_read(each_ns, stage.tick(), 0, node=1, is_linearizable=True)
+        stage.tell(client_facts.EndTold(each_ns, 0, node=1, is_linearizable=True))
 
 
 # --- streams ---
@@ -173,7 +174,7 @@ def a_stream_steps_over_entries(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     rows = [stage.nodes[1].rows[0], *(stage.data(1, batch_of(each)) for each in range(3))]
     for row in [rows[3]] if is_broken else rows:
-        stage.ledger.sent(1, 2, append_of(row), stage.bodies[row.chain], stage.tick())
+        stage.tell(facts.EntrySent(1, 2, append_of(row), stage.bodies[row.chain]))
 
 
 @breaks("I12", says="hears node 2 from a new start, boot 2")
@@ -309,7 +310,7 @@ def an_entry_has_the_time_of_one_clock_that_is_ahead(stage: Stage, is_broken: bo
     clocks = [0, -SECOND_NS, -6 * SECOND_NS]
     if is_broken:
         clocks[1] = -5 * SECOND_NS
-    stage.ledger.stamps.read_clocks = lambda: [stage.now_ns + each for each in clocks]
+    stage.clocks = clocks
     stage.data(1, batch_of(0))
 
 
@@ -318,7 +319,7 @@ def what_a_majority_said_long_ago_is_no_excuse(stage: Stage, is_broken: bool) ->
     """Its clocks went back, which the leader may have heard late, or not at all."""
     stage.elect_first()
     clocks = [0, 0, 0]
-    stage.ledger.stamps.read_clocks = lambda: [stage.now_ns + each for each in clocks]
+    stage.clocks = clocks
     stage.data(1, batch_of(0))
     clocks[1:] = [-60 * SECOND_NS, -60 * SECOND_NS]
     stage.data(1, batch_of(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
-from actors.simulation.oracle.facts import DiskFacts
+from actors.simulation.oracle.durability import DiskDurability
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.storage.meta_store import META_NAMES
@@ -15,7 +15,7 @@ from tests.crash.storage_trial import FOLDER, StorageTrial
 NODE = 1
 
 
-class FactsStage:
+class DurabilityStage:
     """A log of four entries, and what is known of the disk it is on."""
 
     def __init__(self) -> None:
@@ -25,14 +25,14 @@ class FactsStage:
         entries = self.trial.group(1, [8, 8, 8, 8])
         self.chains = {int(header.index): chain for header, chain, _, _ in entries}
         self.trial.finish(self.trial.writer.append(entries))
-        self.facts = DiskFacts(lambda _: self.disk, lambda _: FOLDER, lambda _: False)
+        self.durability = DiskDurability(lambda _: self.disk, lambda _: FOLDER, lambda _: False)
 
     def has_dropped(self, index: int) -> bool:
-        return self.facts.has_dropped(NODE, index, self.chains[index])
+        return self.durability.has_dropped(NODE, index, self.chains[index])
 
 
 def test_an_entry_is_dropped_when_nothing_durable_shows_it() -> None:
-    stage = FactsStage()
+    stage = DurabilityStage()
     assert not stage.has_dropped(3)
     stage.trial.truncate(3)
     assert stage.has_dropped(3)
@@ -43,7 +43,7 @@ def test_an_entry_whose_end_only_waits_to_be_durable_may_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The new headers are in the page cache, and the closed files are cut there, too."""
-    stage = FactsStage()
+    stage = DurabilityStage()
     stage.trial.writer.prepare_spare()
     with monkeypatch.context() as patch:
         patch.setattr(stage.disk, "flush", lambda handle: None)
@@ -53,52 +53,52 @@ def test_an_entry_whose_end_only_waits_to_be_durable_may_come_back(
 
 
 def test_a_copy_of_meta_counts_when_it_is_whole_and_flushed() -> None:
-    stage = FactsStage()
+    stage = DurabilityStage()
     stage.trial.vote(7, 2)
-    assert [stage.facts.meta_copy(NODE, copy) for copy in (0, 1)] == [(7, 2), (7, 2)]
+    assert [stage.durability.meta_copy(NODE, copy) for copy in (0, 1)] == [(7, 2), (7, 2)]
     handle = stage.disk.open_write(f"{FOLDER}/{META_NAMES[1]}")
     stage.disk.write(handle, 0, [b"torn"])
-    assert stage.facts.meta_copy(NODE, 1) is None
+    assert stage.durability.meta_copy(NODE, 1) is None
     stage.disk.flush(handle)
-    assert stage.facts.meta_copy(NODE, 1) is None
-    assert stage.facts.meta_copy(NODE, 0) == (7, 2)
+    assert stage.durability.meta_copy(NODE, 1) is None
+    assert stage.durability.meta_copy(NODE, 0) == (7, 2)
 
 
 def test_bytes_count_once_they_are_flushed() -> None:
     disk = SimulatedDisk()
-    facts = DiskFacts(lambda _: disk, lambda _: FOLDER, lambda _: False)
+    durability = DiskDurability(lambda _: disk, lambda _: FOLDER, lambda _: False)
     path = f"{FOLDER}/1.data"
     handle = disk.create(path)
     disk.sync_folder(FOLDER)
     disk.write(handle, 100, [b"x"])
-    assert not facts.has_bytes(NODE, path, 0, 512)
+    assert not durability.has_bytes(NODE, path, 0, 512)
     disk.flush(handle)
-    assert facts.has_bytes(NODE, path, 0, 512)
-    assert not facts.has_bytes(NODE, path, 0, 100)
+    assert durability.has_bytes(NODE, path, 0, 512)
+    assert not durability.has_bytes(NODE, path, 0, 100)
 
 
 def test_an_entry_is_written_when_any_process_finds_it() -> None:
-    stage = FactsStage()
+    stage = DurabilityStage()
     entries = stage.trial.group(1, [8])
     [(header, chain, _, _)] = entries
     group = stage.trial.writer.append(entries)
-    assert not stage.facts.is_written(NODE, header.index, chain)
+    assert not stage.durability.is_written(NODE, header.index, chain)
     stage.trial.writer.flush_data(group)
     stage.trial.writer.write_records(group)
-    assert stage.facts.is_written(NODE, header.index, chain)
-    assert not stage.facts.has_entry(NODE, header.index, chain)
-    assert not stage.facts.is_written(NODE, header.index, chain + 1)
+    assert stage.durability.is_written(NODE, header.index, chain)
+    assert not stage.durability.has_entry(NODE, header.index, chain)
+    assert not stage.durability.is_written(NODE, header.index, chain + 1)
 
 
 @pytest.mark.parametrize("is_lying", [False, True])
 def test_a_header_that_a_recovery_wrote_for_a_lying_device_is_not_missed(is_lying: bool) -> None:
-    stage = FactsStage()
+    stage = DurabilityStage()
     path = segment_path(FOLDER, 1, FileRole.RAFT)
     stage.disk.damage(path, 0, bytes(SECTOR_BYTES))
-    stage.facts.started(NODE)
-    assert stage.facts.half_headed(NODE) == [1]
+    stage.durability.started(NODE)
+    assert stage.durability.half_headed(NODE) == [1]
     if is_lying:
         stage.disk.lie()
     stage.trial.restart()
-    assert stage.facts.half_headed(NODE) == []
+    assert stage.durability.half_headed(NODE) == []
     assert any(stage.disk.durable_bytes(path, 0, SECTOR_BYTES)) is not is_lying

@@ -78,7 +78,7 @@ class CachedView:
         """Handles are numbers of files; there is nothing to give back."""
 
 
-class DiskFacts:
+class DiskDurability:
     """`disk_of` and `folder_of` a node; `is_excused`: its medium rotted or lied."""
 
     def __init__(

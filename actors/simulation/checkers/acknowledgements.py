@@ -1,0 +1,119 @@
+"""What producers were told of their appends: each is committed once, or refused for good (I1, I4,
+I7, I10, I11).
+"""
+
+from __future__ import annotations
+
+from actors.simulation.checkers import client_facts, consequences
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.operations import Operation, Outcome
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
+from logstore.errors import ErrorCode
+from logstore.format.session_entries import OpenEntry
+
+# After these the batch of the operation never gets into the log. Others leave it open: a fenced
+# producer's batch may have been stored by an earlier try.
+FINAL_CODES = frozenset(
+    {
+        ErrorCode.NOT_COMMITTED,
+        ErrorCode.SEQUENCE_REUSED,
+        ErrorCode.BATCH_TOO_LARGE,
+        ErrorCode.INVALID_BATCH,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.WRONG_CLUSTER,
+    }
+)
+
+
+class Acknowledgements:
+    """Of every append."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._operations = record.operations
+
+    @reads(client_facts.AppendInvoked)
+    def on_invoked(self, call: client_facts.AppendInvoked) -> None:
+        self._operations.add(call, self._record.now())
+
+    @reads(client_facts.SessionOpened)
+    def on_opened(self, told: client_facts.SessionOpened) -> None:
+        """A producer epoch is opened once, and fences those before it."""
+        record = self._record
+        next_lsn = record.committed.next_lsn if record.is_replica_known else 0
+        fault = record.sessions.open(told.producer_id, told.producer_epoch, told.mode, next_lsn)
+        if fault is not None:
+            record.findings.report(Invariant.I7, fault)
+
+    @reads(consequences.SessionOrdered)
+    def on_ordered(self, ordered: consequences.SessionOrdered) -> None:
+        if isinstance(ordered.entry, OpenEntry):
+            self._record.sessions.order(ordered.entry)
+
+    @reads(client_facts.AppendAcknowledged)
+    def on_acknowledged(self, told: client_facts.AppendAcknowledged) -> None:
+        operation = self._operations.all[told.operation]
+        report = self._record.findings.report
+        text = f"{operation} is acknowledged with {told.count} LSNs from {told.first_lsn}"
+        if operation.outcome is Outcome.REFUSED:
+            report(Invariant.I7, f"{text} after it was refused for good")
+        place = (told.first_lsn, told.count)
+        if operation.outcome is Outcome.ACKNOWLEDGED:
+            if (operation.first_lsn, operation.told_count) != place:
+                report(Invariant.I7, f"{text}, before with {operation.first_lsn}")
+            return
+        operation.outcome, operation.returned_ns = Outcome.ACKNOWLEDGED, self._record.now()
+        operation.first_lsn, operation.told_count = place
+        if told.count != operation.count and not self._operations.is_monotone(
+            operation.producer_id
+        ):
+            report(Invariant.I4, f"{text}, it has {operation.count} payloads")
+        if self._record.is_replica_known:
+            self._check_committed(operation, text)
+
+    @reads(client_facts.AppendRefused)
+    def on_refused(self, told: client_facts.AppendRefused) -> None:
+        operation = self._operations.all[told.operation]
+        if operation.outcome is Outcome.ACKNOWLEDGED:
+            text = f"{operation} is refused with {ErrorCode(told.code).name}, it was acknowledged"
+            self._record.findings.report(Invariant.I7, text)
+            return
+        if told.code == ErrorCode.COMMITTED_LSN_UNKNOWN:
+            operation.outcome, operation.returned_ns = Outcome.IN_LOG, self._record.now()
+        elif told.code in FINAL_CODES:
+            operation.outcome, operation.returned_ns = Outcome.REFUSED, self._record.now()
+            committed = self._record.committed
+            for batch in committed.batches_of(operation.producer_id, operation.sequence):
+                self.on_batch(consequences.BatchFound(batch))
+
+    @reads(consequences.BatchFound)
+    def on_batch(self, found: consequences.BatchFound) -> None:
+        """Some append that may still succeed asked for these bytes."""
+        if not self._operations.all:
+            return
+        batch = found.batch
+        asked = self._operations.askers_of(batch)
+        if not asked:
+            text = f"{batch} is committed: nobody appended these bytes under these numbers"
+            self._record.findings.report(Invariant.I11, text)
+        elif all(each.outcome is Outcome.REFUSED for each in asked):
+            text = f"{asked[0]} was refused for good, and is committed at LSN {batch.first_lsn}"
+            self._record.findings.report(Invariant.I7, text)
+
+    def _check_committed(self, operation: Operation, told: str) -> None:
+        committed, report = self._record.committed, self._record.findings.report
+        if operation.last_lsn >= committed.next_lsn:
+            text = f"{told}, committed is up to {committed.next_lsn - 1}"
+            report(Invariant.I10, text)
+            return
+        if not committed.has_batches:
+            return
+        batch = committed.batches.get(operation.first_lsn)
+        if (
+            batch is None
+            or batch.count != operation.told_count
+            or not self._operations.is_stored_as(operation, batch)
+        ):
+            report(Invariant.I1, f"{told}, there is {batch}")

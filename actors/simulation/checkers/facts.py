@@ -1,0 +1,264 @@
+"""What replicas did, as data: most of what checkers and must-reach marks read (FAULTS section 2).
+
+Whoever plays or observes a history tells each `Fact` once, at the moment it is true: the record has
+the clock. What clients did is in `client_facts`, what follows in `consequences`. Must not know who
+reads what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.ports import Core
+from logstore.format.cursor_entries import Cursor
+from logstore.format.entry import EntryHeader
+from logstore.format.peer_messages import Append
+from logstore.format.session_snapshot import KeptName
+from logstore.model import Role
+from logstore.raft.effects import Effect
+from logstore.raft.events import Event
+from logstore.raft.log_view import RecoveredLog
+from logstore.session.session import Session
+
+
+class Fact(msgspec.Struct, frozen=True, gc=False):
+    """Something happened."""
+
+
+class NodeFact(Fact, frozen=True):
+    """At one replica."""
+
+    node: int
+
+
+class PromiseBroken(Fact, frozen=True):
+    """Whoever met it knows by itself that it is wrong."""
+
+    invariant: Invariant
+    text: str
+
+
+# --- replicas ---
+
+
+class Started(NodeFact, frozen=True):
+    """A new incarnation of the replica begins; every earlier one is over (M1, M3)."""
+
+    incarnation: int
+
+
+class CoreMade(NodeFact, frozen=True):
+    """Recovery of the present incarnation ended; `log` is what its core is made of."""
+
+    log: RecoveredLog
+
+
+class Stepped(NodeFact, frozen=True):
+    """`core.step(event)` gave `effects`; none of them is carried out yet. Hot."""
+
+    incarnation: int
+    core: Core
+    event: Event
+    effects: Sequence[Effect]
+
+    def leads(self, term: int) -> bool:
+        """Whether the replica leads this term, when the step is done."""
+        return self.core.role is Role.LEADER and self.core.term == term
+
+
+class DiskLost(NodeFact, frozen=True):
+    """The replica, a voter, has an empty disk from now on."""
+
+
+class LieForgotten(NodeFact, frozen=True):
+    """The power of `node` goes while its device has lied about a flush."""
+
+
+class MetaWritten(NodeFact, frozen=True):
+    """The writer of `node` begins to write this one of its two copies of META."""
+
+    copy: int
+
+
+class SavesExcused(NodeFact, frozen=True):
+    """Until then saves of `node` may take as long as they like."""
+
+    until_ns: int
+
+
+class WrittenShown(NodeFact, frozen=True):
+    """Others see now that the writer of `node` has written everything up to `seq` (W4)."""
+
+    seq: int
+
+
+class LookedAhead(NodeFact, frozen=True):
+    """A replicator of `node`, for `term`, read where no record is (W4)."""
+
+    term: int
+    place: str
+
+
+class Misplaced(NodeFact, frozen=True):
+    """The replica wrote frames over others (S7), into the sector of flushed ones (S6), or a header
+    amid a flush (F6)."""
+
+    how: str
+
+
+class RingOverwritten(Fact, frozen=True):
+    """A replicator copied out of the payload ring too late, and noticed."""
+
+
+class EntrySent(NodeFact, frozen=True):
+    """A replicator of `node` handed an entry for `peer` to the network."""
+
+    peer: int
+    append: Append
+    body: bytes
+
+
+class CommitTold(NodeFact, frozen=True):
+    """`node` says, whoever listens, that this batch is committed; `place`: first LSN, count."""
+
+    producer_id: int
+    sequence: int
+    place: tuple[int, int]
+
+
+class ImportTold(NodeFact, frozen=True):
+    """The same of an import; whose batch it is, its importer knows."""
+
+    place: tuple[int, int]
+
+
+class TableRebuilt(NodeFact, frozen=True):
+    """Ingress begins `gen` with this table of sessions, of cursors, and of names kept.
+
+    `snapshot_parts` of the snapshot that the rebuild began at; `passed_over`: newer ones without an
+    end.
+    """
+
+    gen: int
+    table: tuple[Iterable[Session], Iterable[Cursor], Iterable[KeptName]]
+    snapshot_parts: int
+    passed_over: int
+
+
+class SessionDenied(Fact, frozen=True):
+    """A node refuses a batch, since it knows no session of this producer."""
+
+    producer_id: int
+
+
+class OpenTold(NodeFact, frozen=True):
+    """`node` answers an OpenSession request with this producer epoch."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class GroupPublished(NodeFact, frozen=True):
+    """`node` publishes a group, or a notice of one, on its tail feed."""
+
+
+class TipPublished(NodeFact, frozen=True):
+    """`node` publishes a Tip."""
+
+
+# --- processes ---
+
+
+class ProcessFact(NodeFact, frozen=True):
+    """Of one process, or "" for all of them, in an incarnation."""
+
+    process: str
+    incarnation: int
+
+
+class ProcessDied(ProcessFact, frozen=True):
+    """It is gone."""
+
+
+class ProcessRespawned(ProcessFact, frozen=True):
+    """It may restart alone, and is back in the same incarnation."""
+
+
+class ProcessActed(ProcessFact, frozen=True):
+    """It did something that others can see: sent, answered, wrote, flushed."""
+
+
+class BellsOwed(NodeFact, frozen=True):
+    """A do_work is over, and what it published last for `receivers` has rung no bell."""
+
+    process: str
+    receivers: Sequence[str]
+
+
+class LaneLeft(Fact, frozen=True):
+    """A do_work is over, and `oldest` is the first message that it left unread on a control lane,
+    known by its identity."""
+
+    process: str
+    endpoint: str
+    oldest: object
+
+
+class BatchLeft(NodeFact, frozen=True):
+    """A do_work of ingress is over, and `oldest` is the first batch that its leader left unread,
+    known by its identity; None: it does not lead, or has read all."""
+
+    oldest: object
+
+
+class QueueSeen(Fact, frozen=True):
+    """A bounded thing holds `length` of at most `bound`."""
+
+    name: str
+    length: int
+    bound: int
+
+
+class OutForSpace(Fact, frozen=True):
+    """A process ended of a full disk, or cannot begin on one that has lost nothing."""
+
+    process: str
+    error: str
+
+
+# --- the end ---
+
+
+class Healed(Fact, frozen=True):
+    """No more faults, a majority is well: an append must be acknowledged in time."""
+
+    append_within_ns: int
+
+
+class Returned(Fact, frozen=True):
+    """Everybody is back: all replicas must be equal in time."""
+
+    equal_within_ns: int
+
+
+class Converged(Fact, frozen=True):
+    """All replicas but excused ones hold and show the same, and nothing is under way."""
+
+
+class DamageListed(NodeFact, frozen=True):
+    """What the core of `node` calls damaged in the end: ranges of indexes."""
+
+    named: Sequence[tuple[int, int]]
+
+
+class LogRead(NodeFact, frozen=True):
+    """All committed entries of `node`, with their bodies, after convergence."""
+
+    entries: Iterable[tuple[EntryHeader, bytes]]
+
+
+class Finished(Fact, frozen=True):
+    """The run is over: what only the whole history can show."""

@@ -1,0 +1,108 @@
+"""What each replica's log holds by the orders its own raft gives: without a gap, and none of it
+that is committed is ever truncated (I1, I2, I3, I9, I11, I15, I17).
+
+Keeps the incarnations and the shadow logs of all replicas in step with what they do. What is
+flushed of a log, and committed, others know.
+"""
+
+from __future__ import annotations
+
+from actors.simulation.checkers.consequences import LogResumed
+from actors.simulation.checkers.facts import CoreMade, DiskLost, Started, Stepped
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
+from actors.simulation.checkers.replica import Replica
+from logstore.raft.effects import Accepted, Admit, Persist, Truncate
+
+
+class Logs:
+    """All replicas'."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._committed = record.committed
+        self._entries = record.entries
+        self._report = record.findings.report
+
+    # --- lives ---
+
+    @reads(Started)
+    def on_start(self, start: Started) -> None:
+        node, incarnation = start.node, start.incarnation
+        self._record.is_replica_known = True
+        replica = self._record.replicas[node]
+        if incarnation <= replica.incarnation:
+            text = f"node {node} starts as incarnation {incarnation} after {replica.incarnation}"
+            self._report(Invariant.I15, text)
+        replica.begin(incarnation)
+
+    @reads(DiskLost)
+    def on_disk_lost(self, lost: DiskLost) -> None:
+        self._record.replicas[lost.node].is_lost = True
+
+    @reads(CoreMade)
+    def on_core(self, made: CoreMade) -> None:
+        node, log = made.node, made.log
+        replica = self._record.replicas[node]
+        if replica.is_lost:
+            text = f"node {node} takes part again in place, and has lost its disk with its votes"
+            self._report(Invariant.I9, text)
+            return
+        self._committed.begin(log.start.index, log.start.next_lsn)
+        stranger = replica.log.recover(log, self._entries)
+        if stranger is not None:
+            text = f"node {node} recovers an entry {stranger} that nobody ever wrote"
+            self._report(Invariant.I11, text)
+            return
+        self._record.tell(LogResumed(replica, log))
+
+    # --- entries ---
+
+    @reads(Persist)
+    def on_persist(self, replica: Replica, persist: Persist, _step: Stepped) -> None:
+        header, log = persist.header, replica.log
+        before = log.last_index
+        if header.index != before + 1 or header.prev_chain != log.chain_at(before):
+            text = f"node {replica.node} writes {header} after entry {before}"
+            self._report(Invariant.I3, text)
+            return
+        previous = self._entries.headers.get(header.prev_chain)
+        next_lsn = log.start.next_lsn if previous is None else previous.next_lsn
+        if header.first_lsn != next_lsn:
+            text = f"node {replica.node} gives entry {header.index} LSN {header.first_lsn}"
+            self._report(Invariant.I2, f"{text}, {next_lsn} is next")
+        self._entries.add(header, persist.chain)
+        log.chains.append(persist.chain)
+
+    @reads(Truncate)
+    def on_truncate(self, replica: Replica, truncate: Truncate, _step: Stepped) -> None:
+        first = truncate.first_index
+        if first <= replica.commit:
+            text = f"node {replica.node} truncates at {first}, and knows {replica.commit} committed"
+            self._report(Invariant.I3, text)
+        chain = self._committed.chain_at(first)
+        if chain is not None and replica.log.chain_at(first) == chain:
+            text = f"node {replica.node} truncates the committed entry {first}"
+            self._report(Invariant.I1, text)
+        replica.log.truncate(first)
+
+    # --- what ingress is told of them ---
+
+    @reads(Admit)
+    def on_admit(self, replica: Replica, admit: Admit, _step: Stepped) -> None:
+        if admit.gen <= replica.gen:
+            text = f"node {replica.node} opens gen {admit.gen} after gen {replica.gen}"
+            self._report(Invariant.I17, text)
+        replica.gen = admit.gen
+        index = admit.last_index
+        replica.admits[admit.gen] = (index, replica.log.chain_at(index) or 0)
+
+    @reads(Accepted)
+    def on_accepted(self, replica: Replica, accepted: Accepted, _step: Stepped) -> None:
+        chain = replica.log.chain_at(accepted.index)
+        header = None if chain is None else self._entries.headers.get(chain)
+        place = (accepted.term, accepted.first_lsn)
+        if header is None or (header.term, header.first_lsn) != place:
+            text = f"node {replica.node} tells {accepted} of {header}"
+            self._report(Invariant.I2, text)

@@ -1,0 +1,81 @@
+"""The record of one run: what more than one checker needs to know, and what the world answers.
+
+Owns the findings, the replicas, every entry, the committed log, the sessions, and what clients
+asked for and got. Must not know the checkers: what follows from a fact, it tells through `tell`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from actors.simulation.checkers.batches import StoredBatch
+from actors.simulation.checkers.committed_log import CommittedLog
+from actors.simulation.checkers.facts import Fact
+from actors.simulation.checkers.holders import Holders
+from actors.simulation.checkers.invariant import Findings
+from actors.simulation.checkers.operations import Operations
+from actors.simulation.checkers.ports import Durability, ReadRing
+from actors.simulation.checkers.producers import ProducerOrder, Sessions
+from actors.simulation.checkers.replica import NEVER_NS, Replica
+from actors.simulation.checkers.shadow import KnownEntries
+from actors.simulation.checkers.stamps import Stamps
+
+
+class Record:
+    """`voters` are the configured nodes, `election_timeout_ns` is their patience; `now` is the time
+    of the world, by which facts are told; `read_clocks`: the wall clocks of all replicas, dead
+    ones' included. Without the ports of the world what they would show is not checked."""
+
+    def __init__(
+        self,
+        voters: Sequence[int],
+        now: Callable[[], int],
+        *,
+        durability: Durability | None = None,
+        read_ring: ReadRing | None = None,
+        read_clocks: Callable[[], Sequence[int]] = list,
+        ring_bytes: int = 0,
+        election_timeout_ns: int,
+        session_expiry_ns: int = 0,
+        save_within_ns: int = NEVER_NS,
+    ) -> None:
+        self.now = now
+        self.durability = durability
+        self.read_ring = read_ring
+        self.ring_bytes = ring_bytes
+        self.election_timeout_ns = election_timeout_ns
+        self.session_expiry_ns = session_expiry_ns
+        self.save_within_ns = save_within_ns
+        self.findings = findings = Findings(now)
+        self.replicas = {node: Replica(node) for node in voters}
+        self.majority = len(self.replicas) // 2 + 1
+        self.is_replica_known = False  # some replica has been told of
+        self.entries = KnownEntries(findings, Stamps(findings, now, read_clocks))
+        self.sessions = Sessions()
+        self.committed = CommittedLog(
+            findings,
+            self.entries,
+            ProducerOrder(self.sessions),
+            Holders(tuple(self.replicas.values()), durability),
+            self.tell,
+        )
+        self.leaders: dict[int, int] = {}  # by term
+        self.operations = Operations(self.sessions)
+        self.delivered: dict[int, StoredBatch] = {}  # the first content seen, by first LSN
+        self._tell: Callable[[Fact], None] = _nobody
+
+    def open(self, tell: Callable[[Fact], None]) -> None:
+        """Whoever tells facts to the checkers is there."""
+        self._tell = tell
+
+    def tell(self, fact: Fact) -> None:
+        """What follows from what was told."""
+        self._tell(fact)
+
+    def is_excused(self, node: int) -> bool:
+        """Its medium lied or rotted."""
+        return self.durability is not None and self.durability.is_excused(node)
+
+
+def _nobody(_fact: Fact) -> None:
+    """Nobody reads yet."""

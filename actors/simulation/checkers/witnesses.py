@@ -1,0 +1,20 @@
+"""What its witness knows to be wrong: an answer that breaks the protocol, a ring that is misused, a
+process that slept through its news, an end that never comes (any of I1 to I17).
+"""
+
+from __future__ import annotations
+
+from actors.simulation.checkers.facts import PromiseBroken
+from actors.simulation.checkers.reads import reads
+from actors.simulation.checkers.record import Record
+
+
+class Witnesses:
+    """All there are."""
+
+    def __init__(self, record: Record) -> None:
+        self._findings = record.findings
+
+    @reads(PromiseBroken)
+    def on_broken(self, broken: PromiseBroken) -> None:
+        self._findings.report(broken.invariant, broken.text)
