@@ -17,7 +17,7 @@ import zmq
 
 from transport.command_ring import message_bytes_max, record_bytes
 from transport.errors import MessageTooLarge, PortInUse
-from transport.link import HIGH_WATER_MARK
+from transport.socket_options import HIGH_WATER_MARK
 
 
 class FakeCommandRing:

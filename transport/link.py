@@ -1,19 +1,12 @@
 """ZeroMQ sockets as this system uses them (SAFETY M5), and the poll on sockets and bells.
 
-Owns socket options, bind checks, non-blocking send and receive. Must not know what a message says
-or who leads. Invariants:
+Owns bind checks, non-blocking send and receive. Must not know what a message says or who leads;
+which options a socket gets is `socket_options`'. Invariants:
 - nothing here blocks but `Poller.wait`; `try_send` and `try_receive` return at once;
 - ZeroMQ drops silently (XPUB at the mark, queues on close), so nothing may depend on a queued
   message;
 - every send copies: memory of a ring is never lent to libzmq (SAFETY M4);
 - a node binds to loopback or to ipc in a folder of its user alone, unless told `insecure`.
-
-Two kinds of lanes, for a measured reason (libzmq 4.3.5, 2026-11-20): a socket whose queue is full
-stops reading, so it answers no heartbeat and lets the TCP window close. A PULL left unread with
-heartbeats of 200 ms / 1 s was disconnected every 1.2 s, with TCP_MAXRT 3 s every 3.6 s; each time
-the sender's queue was lost and one more full queue piled up at the receiver. So heartbeats and
-TCP_MAXRT are for lanes that are always read; lanes that back-pressure may leave unread have TCP
-keepalive, which a closed window does not trip (test_a_lane_under_back_pressure_stays_connected).
 """
 
 from __future__ import annotations
@@ -26,31 +19,16 @@ from typing import Any, TypeAlias
 
 import zmq
 
+from transport import socket_options
 from transport.bind_policy import check_bind, check_port
 from transport.errors import LinkError, PortInUse, UnsupportedMachine
 from transport.listening import FRAMES_MAX, ListeningSocket
 from transport.ports import Pollable, Socket
+from transport.socket_options import HIGH_WATER_MARK
 
 ZmqSocket: TypeAlias = "zmq.Socket[bytes]"
 
 LIBZMQ_MIN = (4, 3, 4)
-# Messages queued per connection and direction. 256 x 1 KiB keep a 250 MB/s stream going between two
-# polls of 1 ms; a dishonest peer makes the receiver hold 256 x message_size_max.
-HIGH_WATER_MARK = 256
-# What a subscriber may send ahead of being read. Where there is more room, libzmq's XPUB goes on
-# taking subscriptions for as long as they come: a second of them froze its owner for 11 s and cost
-# 3.8 GB (1 KB topics, libzmq 4.3.5, 2026-11-22); with 4, 4 ms and 2 MB (60 B topics).
-SUBSCRIPTIONS_AHEAD = 4
-HEARTBEAT_MS = 200
-HEARTBEAT_TIMEOUT_MS = 1_000
-HANDSHAKE_MS = 2_000
-CONNECT_MS = 2_000  # a SYN into a partition is given up: the system's own limit is two minutes
-RECONNECT_MIN_MS = 50
-RECONNECT_MAX_MS = 2_000
-TCP_RETRANSMIT_MAX_MS = 3_000
-KEEPALIVE_IDLE_S = KEEPALIVE_INTERVAL_S = 1
-KEEPALIVE_PROBES = 3
-
 # Plain integers: pyzmq's flags are enums, and each `|` or `&` of theirs makes a new one (1 µs).
 _DONTWAIT = int(zmq.DONTWAIT)
 _SNDMORE = int(zmq.SNDMORE)
@@ -66,6 +44,9 @@ class Lane(Enum):
 
     CONTROL = "always read at once: heartbeats and TCP_MAXRT"
     BULK = "may be left unread under back-pressure: TCP keepalive only"
+
+
+_LANES = {Lane.CONTROL: socket_options.CONTROL_LANE, Lane.BULK: socket_options.BULK_LANE}
 
 
 def require_libzmq(version: tuple[int, int, int] | None = None) -> None:
@@ -101,8 +82,6 @@ def router_bind(
         others can reach.
     """
     socket = _make(zmq.ROUTER, lane, message_size_max, high_water_mark)
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
     return _bind(socket, endpoint, insecure=insecure)
 
 
@@ -171,8 +150,6 @@ def xpub_bind(
         insecure: Allow addresses that others can reach.
     """
     socket = _make(zmq.XPUB, Lane.BULK, message_size_max, high_water_mark)
-    socket.setsockopt(zmq.RCVHWM, SUBSCRIPTIONS_AHEAD)
-    socket.setsockopt(zmq.XPUB_VERBOSE, 1)
     if welcome:
         socket.setsockopt(zmq.XPUB_WELCOME_MSG, welcome)
     return _bind(socket, endpoint, insecure=insecure)
@@ -316,39 +293,20 @@ def _make(kind: int, lane: Lane, message_size_max: int, high_water_mark: int) ->
     context: zmq.Context[Any] = zmq.Context.instance()
     make = ListeningSocket if kind in _BOUND else None
     socket: ZmqSocket = context.socket(kind, socket_class=make)
-    options = {
-        zmq.LINGER: 0,
-        zmq.SNDHWM: high_water_mark,
-        zmq.RCVHWM: high_water_mark,
-        zmq.MAXMSGSIZE: message_size_max,
-        zmq.HANDSHAKE_IVL: HANDSHAKE_MS,
-        # A SUB sends nothing but its subscriptions. With IMMEDIATE they would leave only once its
-        # owner calls into the socket after the connection was made.
-        zmq.IMMEDIATE: int(kind != zmq.SUB),
-    }
-    if lane is Lane.CONTROL:
-        options |= {
-            zmq.HEARTBEAT_IVL: HEARTBEAT_MS,
-            zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT_MS,
-            zmq.HEARTBEAT_TTL: HEARTBEAT_TIMEOUT_MS,
-            zmq.TCP_MAXRT: TCP_RETRANSMIT_MAX_MS,
-        }
-    else:
-        options |= {
-            zmq.TCP_KEEPALIVE: 1,
-            zmq.TCP_KEEPALIVE_IDLE: KEEPALIVE_IDLE_S,
-            zmq.TCP_KEEPALIVE_INTVL: KEEPALIVE_INTERVAL_S,
-            zmq.TCP_KEEPALIVE_CNT: KEEPALIVE_PROBES,
-        }
+    options = socket_options.of_replica(
+        kind,
+        _LANES[lane],
+        message_size_max=message_size_max,
+        high_water_mark=high_water_mark,
+    )
     for option, value in options.items():
         socket.setsockopt(option, value)
     return socket
 
 
 def _connect(socket: ZmqSocket, endpoint: str) -> ZmqSocket:
-    socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
-    socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MIN_MS)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+    for option, value in socket_options.of_replica_connecting().items():
+        socket.setsockopt(option, value)
     try:
         check_port(endpoint)
         _allow_ipv6(socket, endpoint)

@@ -31,6 +31,7 @@ from logstore.storage.log_reader import LogReader
 from transport import link
 from transport.payload_ring import PayloadRingWriter
 from transport.ports import Socket
+from transport.socket_options import HIGH_WATER_MARK
 
 # Messages queued for one subscriber of the ack feed: one Acks per producer and do_work, so a second
 # of a reader's absence; what is dropped beyond is asked for by SessionState (E9).
@@ -98,7 +99,7 @@ def guard_of(ports: Ports, station: Station) -> ConnectionGuard:
     """What bounds the connections to these ports."""
     limits = station.config.limits
     small = CONTROL_MESSAGE_MAX_BYTES
-    queue = link.HIGH_WATER_MARK
+    queue = HIGH_WATER_MARK
     # a window that is sent again in another round may wait behind its first copy
     bulk = 4 * max(limits.session_window_bytes, limits.bulk_window_bytes)
     large, whole = limits.message_max_bytes, MESSAGE_MAX_BYTES

@@ -20,13 +20,13 @@ from transport import link
 from transport.command_ring import command_region_bytes, format_command_ring
 from transport.counters import create_counters
 from transport.inproc import FakeDoorbell, FakeNetwork
-from transport.link import HIGH_WATER_MARK
 from transport.payload_ring import (
     PayloadRingWriter,
     RingFreer,
     format_payload_ring,
     payload_region_bytes,
 )
+from transport.socket_options import HIGH_WATER_MARK
 
 NODE = 1
 NODES = (1, 2, 3)

@@ -29,7 +29,7 @@ from logstore.client import link as client_link
 from logstore.errors import ErrorCode
 from logstore.format import client_messages, message, peer_messages
 from logstore.settings import PortOffset
-from transport import link as zmq_link
+from transport import socket_options
 
 TEXT = (Path(__file__).parents[2] / "PROTOCOL.md").read_text()
 TYPES = {"Q": "u64", "I": "u32", "?": "u8"}
@@ -82,7 +82,7 @@ def test_every_magic_is_written_in_its_order(magic: str) -> None:
 # What the document says of waits and queues, and what it is in the code.
 FIGURES = {
     "| a connection that takes a request | handshake within 2 s | 1 s, then another": (
-        (zmq_link.HANDSHAKE_MS, 2_000), (requests.CONNECT_TIMEOUT_S, 1.0),
+        (socket_options.HANDSHAKE_MS, 2_000), (requests.CONNECT_TIMEOUT_S, 1.0),
     ),
     "each again 25 ms after its answer or 1 s without": (
         (routing.ASK_AGAIN_MS, 25), (requests.RESEND_NS, 1_000_000_000),
@@ -109,11 +109,11 @@ FIGURES = {
         (tail.TIP_EVERY_NS, 1_000_000_000), (consumer.SILENCE_S, 3.5),
     ),
     "PING every 200 ms": (
-        (zmq_link.HEARTBEAT_MS, 200), (zmq_link.HEARTBEAT_TIMEOUT_MS, 1_000),
+        (socket_options.HEARTBEAT_MS, 200), (socket_options.HEARTBEAT_TIMEOUT_MS, 1_000),
         (client_link.HEARTBEAT_INTERVAL_MS, 200), (client_link.HEARTBEAT_TIMEOUT_MS, 1_000),
     ),
     "a client that leaves 256 of them unread (base + 4: 16)": (
-        (zmq_link.HIGH_WATER_MARK, 256), (egress.ANSWERS_QUEUED_MAX, 16),
+        (socket_options.HIGH_WATER_MARK, 256), (egress.ANSWERS_QUEUED_MAX, 16),
     ),
     "a subscriber that leaves 1,024 messages unread (tail: 256)": (
         (sockets_and_rings.ACKS_HIGH_WATER_MARK, 1_024),

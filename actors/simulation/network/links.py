@@ -13,7 +13,8 @@ import zmq
 
 from actors.simulation.network.socket import Switchboard, VirtualSocket
 from actors.simulation.network.wire import Owner
-from transport.link import HIGH_WATER_MARK, Lane
+from transport.link import Lane
+from transport.socket_options import HIGH_WATER_MARK
 
 
 class VirtualLinks:

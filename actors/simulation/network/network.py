@@ -33,7 +33,8 @@ from actors.simulation.network.wire import (
     between,
 )
 from transport.errors import LinkError, PortInUse
-from transport.link import RECONNECT_MAX_MS, RECONNECT_MIN_MS, Lane
+from transport.link import Lane
+from transport.socket_options import RECONNECT_MAX_MS, RECONNECT_MIN_MS
 
 DEFAULT_DELAY_NS = (50_000, 500_000)
 RETRY_MIN_NS = RECONNECT_MIN_MS * MILLISECOND_NS
