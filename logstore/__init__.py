@@ -11,18 +11,20 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from logstore.client.admin import Admin, Watermarks
+    from logstore.client.admin import Admin
     from logstore.client.client import LogClient, connect
-    from logstore.client.consumer import AtTime, Consumer
-    from logstore.client.cursor_admin import Cursor
+    from logstore.client.consumer import Consumer
+    from logstore.client.core.cursor_admin import Cursor
+    from logstore.client.core.operating import Watermarks
+    from logstore.client.core.session_admin import SessionInfo
+    from logstore.client.core.start import AtTime
+    from logstore.client.core.verification import Verification
     from logstore.client.digest import BatchDigest
     from logstore.client.endpoint import Endpoint
     from logstore.client.future import AppendFuture, LsnRange
     from logstore.client.producer import Producer, ProducerOptions
     from logstore.client.reader import RangeReader
     from logstore.client.records import RawBatch, Record, RecordBatch
-    from logstore.client.session_admin import SessionInfo
-    from logstore.client.verification import Verification
     from logstore.errors import LogStoreError
     from logstore.model import SequenceMode
 
@@ -35,17 +37,17 @@ _HOME = {
     "AppendFuture": "logstore.client.future",
     "LsnRange": "logstore.client.future",
     "Consumer": "logstore.client.consumer",
-    "AtTime": "logstore.client.consumer",
-    "Cursor": "logstore.client.cursor_admin",
+    "AtTime": "logstore.client.core.start",
+    "Cursor": "logstore.client.core.cursor_admin",
     "RangeReader": "logstore.client.reader",
     "Record": "logstore.client.records",
     "RecordBatch": "logstore.client.records",
     "RawBatch": "logstore.client.records",
     "BatchDigest": "logstore.client.digest",
     "Admin": "logstore.client.admin",
-    "Watermarks": "logstore.client.admin",
-    "SessionInfo": "logstore.client.session_admin",
-    "Verification": "logstore.client.verification",
+    "Watermarks": "logstore.client.core.operating",
+    "SessionInfo": "logstore.client.core.session_admin",
+    "Verification": "logstore.client.core.verification",
     "Endpoint": "logstore.client.endpoint",
     "LogStoreError": "logstore.errors",
 }

@@ -20,9 +20,9 @@ from logstore.cli.exit_status import ExitStatus
 from logstore.cli.interrupts import Terminated, terminate
 from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import STDOUT, Bar, open_output
-from logstore.client.admin import Watermarks
 from logstore.client.client import LogClient, connect
-from logstore.client.consumer import TIMESTAMP_MAX_NS, AtTime
+from logstore.client.core.operating import Watermarks
+from logstore.client.core.start import TIMESTAMP_MAX_NS, AtTime
 from logstore.client.records import RecordBatch
 from logstore.errors import NoQuorum, OutOfRange, Unreachable
 

@@ -6,8 +6,8 @@ import click
 
 from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import write_json
-from logstore.client.admin import Watermarks
 from logstore.client.client import connect
+from logstore.client.core.operating import Watermarks
 from logstore.errors import OutOfRange
 from logstore.limits import POSITION_MAX
 

@@ -19,7 +19,7 @@ from logstore.cli.options import (
 from logstore.cli.output import Terminal, say, write_json
 from logstore.cli.trouble import trouble_of
 from logstore.client.client import LogClient, connect
-from logstore.client.verification import Verification
+from logstore.client.core.verification import Verification
 from logstore.errors import LogStoreError
 from logstore.model import FIRST_LSN
 

@@ -15,7 +15,7 @@ from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import Terminal, printable, say, write_json
 from logstore.client.client import connect
-from logstore.client.session_admin import SessionInfo
+from logstore.client.core.session_admin import SessionInfo
 from logstore.errors import UnknownProducer
 
 

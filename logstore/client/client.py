@@ -12,14 +12,16 @@ from collections.abc import Iterable, Iterator
 
 from logstore.client.admin import Admin
 from logstore.client.clock import seconds_from_now
-from logstore.client.consumer import Consumer, Start
+from logstore.client.consumer import Consumer
+from logstore.client.core.range_machine import READ_BYTES
+from logstore.client.core.routing import Routing
+from logstore.client.core.start import Start
 from logstore.client.digest import BatchDigest
 from logstore.client.endpoint import Endpoint, parse_endpoints
-from logstore.client.link import Context, closed
 from logstore.client.producer import Producer, ProducerOptions
-from logstore.client.reader import READ_BYTES, RangeReader
+from logstore.client.reader import RangeReader
 from logstore.client.records import RawBatch, RecordBatch
-from logstore.client.routing import Routing
+from logstore.client.threads import closed, host_on, new_context, run
 from logstore.client.watch import Watch
 from logstore.errors import InvalidRequest
 from logstore.limits import BATCH_MAX_BYTES
@@ -53,14 +55,15 @@ class LogClient:
 
     def __init__(self, endpoints: tuple[Endpoint, ...], *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._context = Context()
-        self._routing = Routing(self._context, endpoints)
+        self._context = new_context()
+        self._host = host_on(self._context)
+        self._routing = Routing(self._host, endpoints)
         self._lock = threading.Lock()
         self._opened: list[Producer | Consumer | RangeReader | Watch] = []
         self._is_closed = False
-        self.admin = Admin(self._context, self._routing, timeout_s=timeout_s)
+        self.admin = Admin(self._host, self._routing, timeout_s=timeout_s)
         try:
-            self._routing.check_endpoints(deadline_ns=seconds_from_now(timeout_s))
+            run(self._routing.check_endpoints(deadline_ns=seconds_from_now(timeout_s)))
         except BaseException:
             self.close()
             raise
@@ -82,7 +85,7 @@ class LogClient:
         Raises:
           Unreachable: no replica answered in time.
         """
-        return self._routing.nodes(timeout_s=self._timeout_s)
+        return run(self._routing.nodes(timeout_s=self._timeout_s))
 
     def batch_max_bytes(self) -> int:
         """The largest batch that a replica takes, its header included, as it is configured now.
@@ -90,7 +93,7 @@ class LogClient:
         Raises:
           Unreachable: no replica answered in time.
         """
-        limits = self._routing.limits(timeout_s=self._timeout_s)
+        limits = run(self._routing.limits(timeout_s=self._timeout_s))
         return limits.get("batch_max_bytes", BATCH_MAX_BYTES)
 
     def producer(self, options: ProducerOptions | None = None) -> Producer:
@@ -102,7 +105,7 @@ class LogClient:
           LogStoreError: the leader refuses.
         """
         chosen = options or ProducerOptions()
-        producer = Producer(self._context, self._routing, chosen, timeout_s=self._timeout_s)
+        producer = Producer(self._host, self._routing, chosen, timeout_s=self._timeout_s)
         self._remember(producer)
         return producer
 
@@ -122,7 +125,7 @@ class LogClient:
           InvalidRequest: the start makes no sense, or there is no such node.
         """
         consumer = Consumer(
-            self._context,
+            self._host,
             self._routing,
             start,
             end_lsn=end_lsn,
@@ -149,7 +152,7 @@ class LogClient:
           reads_ahead: ask for the next reply before the last one is handed on, and hold two.
         """
         reader = RangeReader(
-            self._context,
+            self._host,
             self._routing,
             replica=replica,
             timeout_s=self._timeout_s if timeout is None else timeout,
@@ -161,7 +164,7 @@ class LogClient:
 
     def watch(self, *, replica: int | None = None) -> Watch:
         """Follows how far one replica, or any, shows the log, without reading it."""
-        watch = Watch(self._context, self._routing, replica=replica, timeout_s=self._timeout_s)
+        watch = Watch(self._host, self._routing, replica=replica, timeout_s=self._timeout_s)
         self._remember(watch)
         return watch
 

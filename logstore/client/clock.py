@@ -15,6 +15,13 @@ def wall_ns() -> int:
     return time.time_ns()
 
 
+class RealClock:
+    """This machine's clocks, for the client's core."""
+
+    monotonic_ns = staticmethod(monotonic_ns)
+    wall_ns = staticmethod(wall_ns)
+
+
 def seconds_from_now(seconds: float) -> int:
     """The monotonic time, in ns, `seconds` from now: what deadlines are made of."""
     return monotonic_ns() + int(seconds * 1e9)

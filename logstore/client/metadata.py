@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from logstore.client.core.requests import NO_CLUSTER
 from logstore.client.endpoint import Endpoint
-from logstore.client.requests import NO_CLUSTER
 from logstore.errors import FormatError
 
 

@@ -6,6 +6,7 @@ the calls, whole, once each, however often leaders change; a future tells what b
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 
@@ -13,13 +14,20 @@ import msgspec
 
 from logstore.client.append_queue import AppendQueue, QueueLimits
 from logstore.client.clock import monotonic_ns, seconds_from_now
-from logstore.client.connection import Session
+from logstore.client.core.connection import Session
+from logstore.client.core.producer_machine import AckObserver, MachineOptions, ProducerMachine
+from logstore.client.core.routing import Routing
+from logstore.client.core.sessions import open_session
+from logstore.client.core.steps import Host
 from logstore.client.future import AppendFuture
-from logstore.client.link import Context
-from logstore.client.producer_loop import AckObserver, LoopOptions, ProducerLoop
-from logstore.client.routing import Routing
-from logstore.client.sessions import open_session
-from logstore.errors import InvalidRequest, NotCommitted, OutcomeUnknown
+from logstore.client.threads import run
+from logstore.errors import (
+    InvalidRequest,
+    InvariantViolated,
+    LogStoreError,
+    NotCommitted,
+    OutcomeUnknown,
+)
 from logstore.format.client_messages import OpenSessionRequest
 from logstore.limits import (
     KIB,
@@ -31,6 +39,8 @@ from logstore.limits import (
 )
 from logstore.model import AckLevel, SequenceMode
 from transport.doorbell import Doorbell
+
+_LOG = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 10.0
 
@@ -70,17 +80,17 @@ class Producer:
     """Appends payloads. Any thread may call it; close it, or use it as a context manager."""
 
     def __init__(
-        self, context: Context, routing: Routing, options: ProducerOptions, *, timeout_s: float
+        self, host: Host, routing: Routing, options: ProducerOptions, *, timeout_s: float
     ) -> None:
         _check(options)
         request = OpenSessionRequest(
             0, options.mode, AckLevel.QUORUM, options.window, (options.name or "").encode()
         )
-        self._session = open_session(context, routing, request, timeout_s=timeout_s)
+        self._session = run(open_session(host, routing, request, timeout_s=timeout_s))
         self._is_dense = options.mode == SequenceMode.DENSE
         self._last_sequence = -1
         self._order = threading.Lock()
-        doorbell = Doorbell.create()
+        self._doorbell = Doorbell.create()
         self._queue = AppendQueue(
             QueueLimits(
                 window_bytes=min(options.window_bytes, self._session.window_bytes),
@@ -89,23 +99,22 @@ class Producer:
                 append_timeout_s=options.append_timeout_s,
                 delivery_timeout_s=options.delivery_timeout_s,
             ),
-            ring=doorbell.ring,
+            ring=self._doorbell.ring,
         )
-        loop_options = LoopOptions(
+        machine_options = MachineOptions(
             linger_s=options.linger_ms / 1_000,
             ack_timeout_s=options.ack_timeout_s,
             delivery_timeout_s=options.delivery_timeout_s,
             is_dense=self._is_dense,
             on_ack=options.on_ack,
+            on_connected=self._log_connection,
         )
-        self._loop = ProducerLoop(
-            context, routing, self._session, self._queue, doorbell, loop_options
-        )
+        self._machine = ProducerMachine(host, routing, self._session, self._queue, machine_options)
         self._delivery_timeout_s = options.delivery_timeout_s
         self._closing = threading.Lock()
         self._is_closed = False
         self._thread = threading.Thread(
-            target=self._loop.run, name=f"producer-{self._session.producer_id}", daemon=True
+            target=self._live, name=f"producer-{self._session.producer_id}", daemon=True
         )
         self._thread.start()
 
@@ -176,7 +185,7 @@ class Producer:
         """
         if threading.current_thread() is self._thread:  # it would wait for itself
             self._is_closed = True
-            self._loop.stop()
+            self._stop()
             return
         with self._closing:
             if not self._thread.is_alive():
@@ -198,8 +207,28 @@ class Producer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _live(self) -> None:
+        """The network thread's whole life."""
+        ending: LogStoreError | None = None
+        try:
+            run(self._machine.live(), bell=self._doorbell)
+        except LogStoreError as error:
+            ending = error
+        except BaseException as error:  # the thread ends: whoever waits must hear of it
+            _LOG.exception("the network thread of a producer failed")
+            ending = InvariantViolated(f"the producer's network thread failed: {error!r}")
+        self._machine.settle_rest(ending)
+        self._doorbell.close()
+
+    def _log_connection(self, node: int) -> None:
+        _LOG.info("producer %d appends at node %d", self._session.producer_id, node)
+
+    def _stop(self) -> None:
+        self._machine.stop()
+        self._doorbell.ring()
+
     def _end_thread(self) -> None:
-        self._loop.stop()
+        self._stop()
         self._thread.join(STOP_TIMEOUT_S)
         if self._thread.is_alive():  # in a callback: it ends when it comes back
             self._queue.refuse(NotCommitted("the producer is closed: open a new one"))

@@ -1,35 +1,21 @@
-"""Range reads: batches of given LSNs, from any replica, without copying a payload.
+"""The reader of ranges, for a thread: iteration, and who may close it.
 
-Owns the loop over fetches. One fetch is in flight at most: what a reader holds is bounded by one
-reply, by two if it reads ahead.
+Owns the turn of its thread. How a range is fetched, from which replica, is `core.range_machine`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from logstore.client.link import Context, Frame
+from logstore.client.core.range_machine import READ_BYTES, Decode, RangeMachine, RangeWalk
+from logstore.client.core.routing import Routing
+from logstore.client.core.steps import Host
 from logstore.client.records import RawBatch, RecordBatch, batches_of, raw_batches_of
-from logstore.client.replica_reader import ReplicaReader, replica_wait_ms
-from logstore.client.routing import Routing
+from logstore.client.threads import run
 from logstore.client.turn import Turn
-from logstore.errors import FormatError, InvalidRequest, OutOfRange
-from logstore.format.client_messages import FetchReply, FetchRequest, Piece, iterate_pieces
-from logstore.limits import FETCH_MAX_BYTES, MIB
-from logstore.model import Lsn
 
-READ_BYTES = 1 * MIB
 _B = TypeVar("_B", RecordBatch, RawBatch)
-_Got = TypeVar("_Got", RecordBatch, RawBatch, covariant=True)
-
-
-class _Decode(Protocol[_Got]):
-    """What makes batches of the pieces of a fetch."""
-
-    def __call__(
-        self, frame: Frame, piece: Piece, *, first_lsn: int, last_lsn: int
-    ) -> Iterator[_Got]: ...
 
 
 class RangeReader:
@@ -38,7 +24,7 @@ class RangeReader:
 
     def __init__(
         self,
-        context: Context,
+        host: Host,
         routing: Routing,
         *,
         replica: int | None,
@@ -46,13 +32,15 @@ class RangeReader:
         max_bytes: int = READ_BYTES,
         reads_ahead: bool = False,
     ) -> None:
-        if not 0 < max_bytes <= FETCH_MAX_BYTES:
-            raise InvalidRequest(f"max_bytes {max_bytes}: give 1..{FETCH_MAX_BYTES}")
-        self._timeout_s = timeout_s
-        self._turn = Turn("reader", self._close_sockets)
-        self._max_bytes = max_bytes
-        self._reads_ahead = reads_ahead
-        self._replica = ReplicaReader(context, routing, replica=replica, timeout_s=timeout_s)
+        self._machine = RangeMachine(
+            host,
+            routing,
+            replica=replica,
+            timeout_s=timeout_s,
+            max_bytes=max_bytes,
+            reads_ahead=reads_ahead,
+        )
+        self._turn = Turn("reader", self._machine.close)
 
     @property
     def is_closed(self) -> bool:
@@ -61,9 +49,6 @@ class RangeReader:
     def close(self) -> None:
         """Close it. Where another thread is amid a fetch, the sockets go with its end."""
         self._turn.close()
-
-    def _close_sockets(self) -> None:
-        self._replica.close()
 
     def __enter__(self) -> RangeReader:
         return self
@@ -113,7 +98,7 @@ class RangeReader:
 
     def _read(
         self,
-        decode: _Decode[_B],
+        decode: Decode[_B],
         first_lsn: int,
         last_lsn: int,
         min_lsn: int,
@@ -121,50 +106,15 @@ class RangeReader:
         is_linearizable: bool,
     ) -> Iterator[_B]:
         self._turn.check()
-        if first_lsn < 1 or last_lsn < first_lsn:
-            raise InvalidRequest(f"LSNs {first_lsn} to {last_lsn}: give 1 <= first <= last")
-        next_lsn = first_lsn
-        while next_lsn <= last_lsn:
-            reply, frame = self._fetch(next_lsn, last_lsn, min_lsn, is_linearizable=is_linearizable)
-            batches = [
-                batch
-                for piece in iterate_pieces(frame)
-                for batch in decode(frame, piece, first_lsn=next_lsn, last_lsn=last_lsn)
-            ]
-            if not batches:
-                raise OutOfRange(
-                    f"LSN {next_lsn} is not committed yet: the replica shows up to "
-                    f"{reply.visible_lsn}",
-                    first=reply.log_start_lsn,
-                    last=reply.visible_lsn,
-                )
-            for batch in batches:
-                # only the first whole batch may begin below what is due
-                if batch.first_lsn > next_lsn or batch.first_lsn < next_lsn != first_lsn:
-                    raise FormatError(f"LSN {batch.first_lsn} came where {next_lsn} is due")
-                next_lsn = batch.last_lsn + 1
-                yield batch
-
-    def _fetch(
-        self, first_lsn: int, last_lsn: int, min_lsn: int, *, is_linearizable: bool
-    ) -> tuple[FetchReply, Frame]:
-        with self._turn:
-            reply, frame = self._replica.request(
-                self._request(first_lsn, last_lsn, min_lsn, is_linearizable),
-                FetchReply,
-                timeout_s=self._timeout_s,
-                answer_timeout_s=self._timeout_s,
-            )
-            if self._reads_ahead and first_lsn < reply.next_lsn <= last_lsn:
-                self._replica.send_ahead(
-                    self._request(reply.next_lsn, last_lsn, min_lsn, is_linearizable)
-                )
-        return reply, frame
-
-    def _request(
-        self, first_lsn: int, last_lsn: int, min_lsn: int, is_linearizable: bool
-    ) -> FetchRequest:
-        wait_ms = replica_wait_ms(self._timeout_s)
-        return FetchRequest(
-            Lsn(first_lsn), Lsn(last_lsn), Lsn(min_lsn), self._max_bytes, wait_ms, is_linearizable
+        walk = RangeWalk(
+            self._machine,
+            decode,
+            first_lsn,
+            last_lsn,
+            min_lsn=min_lsn,
+            is_linearizable=is_linearizable,
         )
+        while not walk.is_at_end:
+            with self._turn:
+                batches = run(walk.next_batches(), check=self._turn.check)
+            yield from batches

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from logstore.client.link import Frame
+from logstore.client.core.steps import Frame
 from logstore.errors import FormatError, InvalidRequest
 from logstore.format.batch import (
     BatchHeader,

@@ -16,8 +16,8 @@ from weakref import WeakSet
 
 import msgspec
 
-from logstore.client.admin import Watermarks
 from logstore.client.client import LogClient, connect
+from logstore.client.core.operating import Watermarks
 from logstore.errors import WrongCluster
 
 # A worker serves one query at a time; a union of more clusters than this opens some anew. Threads

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from logstore.client.consumer import AtTime
-from logstore.client.spans import Spans
+from logstore.client.core.spans import Spans
+from logstore.client.core.start import AtTime
 from logstore.errors import ConfigError, LogStoreError, OutOfRange, Unreachable
 from logstore.limits import FETCH_MAX_BYTES, POSITION_MAX
 from logstore.spark.connections import connected

@@ -6,13 +6,13 @@ replica goes on where the last one stopped, and all replicas hold the same at th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from pyspark.sql.datasource import InputPartition
 
 from logstore.client.client import LogClient
 from logstore.client.clock import milliseconds_until, seconds_from_now
-from logstore.client.link import Waiter
 from logstore.client.records import RecordBatch
 from logstore.client.refusal import TRANSIENT
 from logstore.errors import (
@@ -32,7 +32,7 @@ from logstore.spark.read_options import ReadOptions
 FETCH_BYTES = 2 * MIB
 # How long one replica may take in the first round; twice that in the next, and so on.
 TRY_S = 2.0
-PAUSE_MS = 50
+PAUSE_S = 0.05
 # How long a leader is looked for where reading goes on without one, too.
 LEADER_WAIT_S = 2.0
 
@@ -146,7 +146,7 @@ class _Reading:
                     trouble = error
                 if trouble is not None:
                     self._consider(node, nodes, trouble)
-            Waiter().wait(PAUSE_MS)
+            time.sleep(PAUSE_S)
             leader = try_leader(self._client)
             try_s = min(2 * try_s, self._options.fetch_timeout_s)
 

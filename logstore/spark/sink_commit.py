@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from logstore.client.client import LogClient
-from logstore.client.commits import Commit
+from logstore.client.core.commits import Commit
 from logstore.client.future import LsnRange
 from logstore.client.producer import Producer, ProducerOptions
 from logstore.errors import (

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from logstore.client.spans import Span
+from logstore.client.core.spans import Span
 from logstore.limits import MIB
 
 # One task reads about this much unless told otherwise: a second of one core, so that a retry costs

@@ -6,8 +6,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logstore.client.core.unresolved import Unresolved
 from logstore.client.future import Pack
-from logstore.client.unresolved import Unresolved
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ACK_ROW
 

@@ -14,7 +14,7 @@ import pytest
 
 from logstore.cli.consume import start_at
 from logstore.cli.main import main
-from logstore.client.consumer import TIMESTAMP_MAX_NS, AtTime
+from logstore.client.core.start import TIMESTAMP_MAX_NS, AtTime
 from logstore.errors import InvalidRequest, OutOfRange
 from logstore.format.client_messages import (
     FetchRequest,

@@ -10,11 +10,12 @@ import pytest
 
 import logstore
 from logstore import ProducerOptions
-from logstore.client import link
 from logstore.client import producer as producer_module
+from logstore.client.core.steps import Steps, Wait
 from logstore.errors import Closed, InvalidRequest, OutcomeUnknown
 from logstore.format.client_messages import FetchRequest, StatusRequest, WatermarksRequest
 from tests.unit.client_stage import Cluster, FakeReplica
+from transport import client_links
 
 WAIT_S = 10
 
@@ -66,13 +67,13 @@ def test_a_consumer_that_waits_for_the_tail_gets_closed(leader: FakeReplica) -> 
     consumer = client.consumer(1)
     assert consumer.poll(WAIT_S)
     waiting = threading.Event()
-    ensure = consumer._ensure_feed
+    ensure = consumer._machine._ensure_feed
 
     def ensure_feed() -> Any:
         waiting.set()
         return ensure()
 
-    consumer._ensure_feed = ensure_feed  # type: ignore[method-assign]
+    consumer._machine._ensure_feed = ensure_feed  # type: ignore[method-assign]
     caller = Caller(lambda: list(consumer))
     assert waiting.wait(WAIT_S)
     client.close()
@@ -134,30 +135,31 @@ def test_a_consumer_closed_by_another_thread_closes_its_sockets_at_the_end_of_th
         consumer = client.consumer(1)
         amid, go = threading.Event(), threading.Event()
 
-        def step(_: int) -> list[Any]:
+        def step(_: int) -> Steps[list[Any]]:
             amid.set()
             assert go.wait(WAIT_S)
-            consumer._turn.check()
+            yield Wait(0)
             return []
 
-        consumer._step = step  # type: ignore[method-assign]
-        consumer._ensure_feed()
+        consumer.poll(0)  # it listens to the tail
+        machine = consumer._machine
+        machine._step = step  # type: ignore[method-assign]
         caller = Caller(lambda: consumer.poll(60))
         assert amid.wait(WAIT_S)
         with pytest.raises(InvalidRequest, match="two threads use one consumer"):
             consumer.poll(1)
         consumer.close()
-        assert consumer._feed is not None, "its thread is amid a call"
+        assert machine._feed is not None, "its thread is amid a call"
         go.set()
         assert isinstance(caller.join(), Closed)
-        assert consumer._feed is None
+        assert machine._feed is None
 
 
 def test_a_producer_stuck_in_a_callback_keeps_its_sockets_until_it_comes_back(
     leader: FakeReplica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(producer_module, "STOP_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(link, "CLOSE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(client_links, "CLOSE_TIMEOUT_S", 0.05)
     client = client_of(leader)
     stuck, go = threading.Event(), threading.Event()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import logstore
-from logstore.client.commits import Commit, SessionCommits
+from logstore.client.core.commits import Commit, SessionCommits
 from logstore.errors import ErrorCode, InvalidRequest, NoQuorum
 from logstore.format.client_messages import (
     ACK_ROW,

@@ -182,7 +182,7 @@ def test_what_was_asked_ahead_and_refused_is_asked_elsewhere(
             else replica.fetch(request)
         )
     with client.reader(reads_ahead=True, timeout=5) as reader:
-        reader._replica.node = 1
+        reader._machine._replica.node = 1
         found = list(reader.read(1, 20))
     assert [batch.payloads()[0] for batch in found] == payloads
     assert fetched(first) == 1

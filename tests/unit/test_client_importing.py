@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import logstore
-from logstore.client import importing
+from logstore.client.core import importing
 from logstore.errors import (
     BatchTooLarge,
     ErrorCode,

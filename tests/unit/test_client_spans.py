@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import logstore
-from logstore.client.spans import Span
+from logstore.client.core.spans import Span
 from logstore.errors import ErrorCode, FormatError, InvalidRequest, OutOfRange
 from logstore.format.client_messages import SPAN, ErrorReply, SpansReply, SpansRequest
 from tests.unit.client_stage import Cluster, FakeReplica

@@ -11,7 +11,7 @@ import zmq
 import logstore
 from logstore.cli.embedded import poll_until
 from logstore.cli.main import main
-from logstore.client.link import Context, Requester
+from logstore.client.threads import new_context
 from logstore.errors import WrongCluster
 from logstore.format.client_messages import MetadataRequest
 from tests.unit.client_stage import Cluster, FakeReplica
@@ -163,20 +163,20 @@ def test_refusals_are_watched_only_while_somebody_reads_them(mine: Cluster, othe
         listed = client._routing._listed
         assert not listed.are_all_known
         for _ in range(2):
-            assert [each.port.requester.monitor for each in listed._silent.values()] == [None]
-            client._routing.check_endpoints(deadline_ns=0)
+            assert [each.port.link.monitor for each in listed._silent.values()] == [None]
+            client._routing.check_endpoints_now()
 
 
 def test_a_name_that_is_slow_to_look_up_halts_only_other_names_of_which_one_is_asked() -> None:
     """libzmq looks a name up in the I/O thread of its socket: data has a thread of its own."""
-    context = Context()
+    context = new_context()
     threads = {}
     for address, asks_around in (
         ("tcp://some.name:7100", True),
         ("tcp://some.name:7100", False),
         ("tcp://127.0.0.1:7100", True),
     ):
-        requester = Requester(context, address, asks_around=asks_around)
+        requester = context.requester(address, asks_around=asks_around)
         threads[address, asks_around] = requester.socket.getsockopt(zmq.AFFINITY)
         requester.close()
     context.close()

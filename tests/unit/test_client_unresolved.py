@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from logstore.client.core.unresolved import Unresolved
 from logstore.client.future import Pack
-from logstore.client.unresolved import Unresolved
 
 
 def pack_of(sequence: int) -> Pack:

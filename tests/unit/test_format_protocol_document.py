@@ -14,18 +14,16 @@ from actors.egress import spans_from_records, tail
 from actors.ingress import sockets_and_rings
 from actors.topology import Counter
 from logstore import limits
-from logstore.client import (
-    client,
-    consumer,
+from logstore.client import client, producer
+from logstore.client.core import (
+    consumer_machine,
     importing,
     leader,
-    producer,
-    producer_loop,
+    producer_machine,
     replica_reader,
     requests,
     routing,
 )
-from logstore.client import link as client_link
 from logstore.errors import ErrorCode
 from logstore.format import client_messages, message, peer_messages
 from logstore.settings import PortOffset
@@ -87,10 +85,10 @@ FIGURES = {
     "each again 25 ms after its answer or 1 s without": (
         (routing.ASK_AGAIN_MS, 25), (requests.RESEND_NS, 1_000_000_000),
     ),
-    "| a leader, before a round | | 250 ms,": ((producer_loop.LEADER_TIMEOUT_S, 0.25),),
-    "SessionState | at once | 1 s each,": ((producer_loop.STEP_TIMEOUT_S, 1.0),),
+    "| a leader, before a round | | 250 ms,": ((producer_machine.LEADER_TIMEOUT_S, 0.25),),
+    "SessionState | at once | 1 s each,": ((producer_machine.STEP_TIMEOUT_S, 1.0),),
     "pause of 10 ms, doubled each time that nothing was settled in\nbetween, up to 100 ms": (
-        (producer_loop.BACKOFF_MIN_S, 0.01), (producer_loop.BACKOFF_MAX_S, 0.1),
+        (producer_machine.BACKOFF_MIN_S, 0.01), (producer_machine.BACKOFF_MAX_S, 0.1),
     ),
     "| TIMED_OUT after 10 s | 2 s a try, tries for 10 s |": (
         (limits.REQUEST_TIMEOUT_NS, 10_000_000_000), (leader.ANSWER_TIMEOUT_S, 2.0),
@@ -106,11 +104,10 @@ FIGURES = {
         (egress.READ_INDEX_WAIT_NS, 5_000_000_000), (replica_reader.ANSWER_TIMEOUT_S, 3.0),
     ),
     "| the tail | a Tip every second | 3.5 s of silence |": (
-        (tail.TIP_EVERY_NS, 1_000_000_000), (consumer.SILENCE_S, 3.5),
+        (tail.TIP_EVERY_NS, 1_000_000_000), (consumer_machine.SILENCE_S, 3.5),
     ),
     "PING every 200 ms": (
         (socket_options.HEARTBEAT_MS, 200), (socket_options.HEARTBEAT_TIMEOUT_MS, 1_000),
-        (client_link.HEARTBEAT_INTERVAL_MS, 200), (client_link.HEARTBEAT_TIMEOUT_MS, 1_000),
     ),
     "a client that leaves 256 of them unread (base + 4: 16)": (
         (socket_options.HIGH_WATER_MARK, 256), (egress.ANSWERS_QUEUED_MAX, 16),

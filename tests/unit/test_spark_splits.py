@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.client.spans import Span
+from logstore.client.core.spans import Span
 from logstore.limits import MIB
 from logstore.spark.splits import SPLIT_BYTES, Split, make_splits, step_bytes
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from logstore.client.leader import LeaderRequest
-from logstore.client.link import Context
-from logstore.client.routing import Routing
+from logstore.client.core.leader import LeaderRequest
+from logstore.client.core.routing import Routing
+from logstore.client.core.steps import Host, Steps
 from logstore.errors import ErrorCode, InvalidRequest
 from logstore.format.client_messages import ACK_ROW, SessionLookupRequest, SessionStateReply
 from logstore.limits import SESSION_NAME_MAX_BYTES
@@ -40,8 +40,8 @@ class SessionCommits(msgspec.Struct, frozen=True):
 
 
 def look_up(
-    context: Context, routing: Routing, name: str, *, timeout_s: float
-) -> SessionCommits | None:
+    host: Host, routing: Routing, name: str, *, timeout_s: float
+) -> Steps[SessionCommits | None]:
     """What the session of this name has committed; None: there is no such session.
 
     Raises:
@@ -52,8 +52,8 @@ def look_up(
     encoded = name.encode(errors="surrogateescape")
     if not 0 < len(encoded) <= SESSION_NAME_MAX_BYTES:
         raise InvalidRequest(f"a producer's name has 1..{SESSION_NAME_MAX_BYTES} bytes")
-    leader = LeaderRequest(context, routing, timeout_s=timeout_s)
-    reply = leader.ask(SessionLookupRequest(encoded), SessionStateReply)
+    leader = LeaderRequest(host, routing, timeout_s=timeout_s)
+    reply = yield from leader.ask(SessionLookupRequest(encoded), SessionStateReply)
     if not reply.producer_id:
         return None
     commits = tuple(

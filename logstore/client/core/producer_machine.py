@@ -1,29 +1,26 @@
-"""The network thread of one producer: finds the leader, sends in order, settles every batch (SAFETY
+"""What a producer does with the log: finds the leader, sends in order, settles every batch (SAFETY
 E9).
 
-Owns the connection and the unresolved batches; callers reach it only through the `AppendQueue` and
-its doorbell. At a change of leader, step by step: close the old PUSH → connect, subscribe, wait for
-the welcome → SessionState → settle what it says → resend the rest in order under the next round →
-then new batches. A batch whose time is over fails its futures, but once sent it keeps its place:
-its sequence belongs to its bytes for ever (E7), so it is resent until the log answers or the
+Owns the connection and the unresolved batches; who appends reaches it only through a `PackSource`,
+and wakes its driver. At a change of leader, step by step: close the old PUSH → connect, subscribe,
+wait for the welcome → SessionState → settle what it says → resend the rest in order under the next
+round → then new batches. A batch whose time is over fails its futures, but once sent it keeps its
+place: its sequence belongs to its bytes for ever (E7), so it is resent until the log answers or the
 producer closes.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import msgspec
 
-from logstore.client.append_queue import AppendQueue
-from logstore.client.clock import milliseconds_until, monotonic_ns, seconds_from_now, wall_ns
-from logstore.client.connection import Connection, Session
-from logstore.client.future import Pack
-from logstore.client.link import Context, Waiter
+from logstore.client.core.connection import Connection, Session
+from logstore.client.core.packs import Pack, PackSource
+from logstore.client.core.routing import Routing
+from logstore.client.core.steps import Host, Steps, Wait
+from logstore.client.core.unresolved import Unresolved
 from logstore.client.refusal import RETRIED, TRANSIENT, error_of
-from logstore.client.routing import Routing
-from logstore.client.unresolved import Unresolved
 from logstore.errors import (
     Closed,
     CommittedLsnUnknown,
@@ -36,9 +33,6 @@ from logstore.errors import (
 )
 from logstore.format.batch import encode_batch
 from logstore.format.client_messages import ACK_ROW
-from transport.doorbell import Doorbell
-
-_LOG = logging.getLogger(__name__)
 
 # What is wrong with one batch; everything else that ends a producer is wrong with its session.
 _OF_ONE_BATCH = frozenset(
@@ -53,36 +47,38 @@ STEP_TIMEOUT_S = 1.0  # for each step of a connection: welcome, state
 LEADER_TIMEOUT_S = 0.25  # for one look for a leader; between two, expired batches are failed
 BACKOFF_MIN_S = 0.01
 BACKOFF_MAX_S = 0.1
-WAIT_MAX_MS = 1_000
+WAIT_MAX_NS = 1_000_000_000
 
 
-class LoopOptions(msgspec.Struct, frozen=True):
-    """What the loop must be told. `ack_timeout_s`: no news for so long, ask SessionState (E9)."""
+class MachineOptions(msgspec.Struct, frozen=True):
+    """What it must be told. `ack_timeout_s`: no news for so long, ask SessionState (E9).
+    `on_connected` is told the node that takes the appends from now on."""
 
     linger_s: float
     ack_timeout_s: float
     delivery_timeout_s: float
     is_dense: bool
     on_ack: AckObserver | None
+    on_connected: Callable[[int], None]
 
 
-class ProducerLoop:
-    """`run` is the thread's whole life; `stop` may be called from any thread."""
+class ProducerMachine:
+    """`live` is the producer's whole life, `settle_rest` comes after it; `stop` may be called from
+    any thread."""
 
     def __init__(
         self,
-        context: Context,
+        host: Host,
         routing: Routing,
         session: Session,
-        queue: AppendQueue,
-        doorbell: Doorbell,
-        options: LoopOptions,
+        queue: PackSource,
+        options: MachineOptions,
     ) -> None:
-        self._context = context
+        self._host = host
+        self._clock = host.clock
         self._routing = routing
         self._session = session
         self._queue = queue
-        self._doorbell = doorbell
         self._options = options
         self._unresolved = Unresolved(
             next_sequence=session.next_sequence,
@@ -98,70 +94,83 @@ class ProducerLoop:
         self._trouble = "no leader was found"
 
     def stop(self) -> None:
-        """End the loop soon; what is unsettled then fails."""
+        """End soon; what is unsettled then fails. Wake the driver after it."""
         self._is_stopping = True
-        self._doorbell.ring()
 
-    def run(self) -> None:
-        """Connect, serve, connect again, until stopped or refused for good."""
-        ending: LogStoreError | None = None
+    def live(self) -> Steps[None]:
+        """Connect, serve, connect again, until stopped.
+
+        Raises:
+          LogStoreError: refused for good.
+        """
         backoff_s = BACKOFF_MIN_S
-        try:
-            while not self._is_stopping:
-                connection = self._try_connect()
-                if connection is not None:
-                    try:
-                        if self._serve(connection):
-                            backoff_s = BACKOFF_MIN_S
-                            continue
-                    finally:
-                        connection.close()
-                self._pause(backoff_s)
-                backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
-        except LogStoreError as error:
-            ending = error
-        except BaseException as error:  # the thread ends: whoever waits must hear of it
-            _LOG.exception("the network thread of a producer failed")
-            ending = InvariantViolated(f"the producer's network thread failed: {error!r}")
-        self._settle_rest(ending)
-        self._doorbell.close()
+        while not self._is_stopping:
+            connection = yield from self._try_connect()
+            if connection is not None:
+                try:
+                    has_settled = yield from self._serve(connection)
+                finally:
+                    connection.close()
+                if has_settled:
+                    backoff_s = BACKOFF_MIN_S
+                    continue
+            yield Wait(self._host.deadline_ns(backoff_s))
+            backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+
+    def settle_rest(self, ending: LogStoreError | None) -> None:
+        """Its life has ended: nothing may be left without an outcome.
+
+        Args:
+          ending: why, None: it was stopped.
+        """
+        self._queue.refuse(ending or NotCommitted("the producer is closed: open a new one"))
+        size_bytes = 0
+        for pack in self._unresolved.packs():
+            pack.fail(_outcome_of_sent(ending))
+            size_bytes += self._forget(pack)
+        for pack in self._queue.drain():
+            pack.fail(_outcome_of_unsent(ending, pack.sequence))
+            size_bytes += self._forget(pack)
+        for pack in self._queue.snapshot():  # in neither: it was amid its settlement
+            pack.fail(_outcome_of_sent(ending))
+            size_bytes += self._forget(pack)
+        self._queue.release(size_bytes)
 
     # --- connecting ---
 
-    def _try_connect(self) -> Connection | None:
+    def _try_connect(self) -> Steps[Connection | None]:
         """The steps of E9 before the first batch; None: not now."""
-        self._expire(monotonic_ns())
+        self._expire(self._clock.monotonic_ns())
         connection: Connection | None = None
         try:
-            node, endpoint = self._routing.find_leader(
-                deadline_ns=seconds_from_now(LEADER_TIMEOUT_S)
+            node, endpoint = yield from self._routing.find_leader(
+                deadline_ns=self._host.deadline_ns(LEADER_TIMEOUT_S)
             )
             connection = Connection(
-                self._context,
-                endpoint,
-                self._session,
-                cluster_id=self._routing.cluster_id,
-                doorbell=self._doorbell,
+                self._host, endpoint, self._session, cluster_id=self._routing.cluster_id
             )
-            connection.wait_for_welcome(deadline_ns=seconds_from_now(STEP_TIMEOUT_S))
+            yield from connection.wait_for_welcome(
+                deadline_ns=self._host.deadline_ns(STEP_TIMEOUT_S)
+            )
             self._round += 1
-            state = connection.ask_state(
-                round_number=self._round, deadline_ns=seconds_from_now(STEP_TIMEOUT_S)
+            state = yield from connection.ask_state(
+                round_number=self._round, deadline_ns=self._host.deadline_ns(STEP_TIMEOUT_S)
             )
-        except (LogStoreError, FormatError) as error:
+        except BaseException as error:
             if connection is not None:
                 connection.close()
+            if not isinstance(error, LogStoreError):
+                raise
             if error.code not in TRANSIENT and not isinstance(error, FormatError):
                 raise
             self._trouble = str(error)
             return None
-        _LOG.info("producer %d appends at node %d", self._session.producer_id, node)
         try:
+            self._options.on_connected(node)
             self._reconcile(state.next_sequence, state.rows)
         except BaseException:
             connection.close()
             raise
-        connection.start()
         return connection
 
     def _reconcile(self, next_sequence: int, rows: bytes) -> None:
@@ -175,27 +184,17 @@ class ProducerLoop:
         if size_bytes:
             self._queue.release(size_bytes)
 
-    def _pause(self, seconds: float) -> None:
-        """Wait before the next try; rings of the bell are for later."""
-        deadline_ns = seconds_from_now(seconds)
-        waiter = Waiter()
-        while not self._is_stopping and (left_ms := milliseconds_until(deadline_ns)):
-            waiter.wait(left_ms)
-
     # --- serving ---
 
-    def _serve(self, connection: Connection) -> bool:
+    def _serve(self, connection: Connection) -> Steps[bool]:
         """Send and settle until the connection must be made anew; whether anything was settled."""
         self._must_reconnect = False
-        self._news_ns = monotonic_ns()
+        self._news_ns = self._clock.monotonic_ns()
         has_settled = False
-        while True:
-            self._doorbell.clear()  # before anything is looked at: a ring after this ends the wait
-            if self._is_stopping:
-                break
-            self._routing.check_endpoints(deadline_ns=0)
+        while not self._is_stopping:
+            self._routing.check_endpoints_now()
             has_settled = self._read_acks(connection) or has_settled
-            now_ns = monotonic_ns()
+            now_ns = self._clock.monotonic_ns()
             self._expire(now_ns)
             if self._must_reconnect or connection.is_lost():
                 break
@@ -203,7 +202,7 @@ class ProducerLoop:
                 self._trouble = f"no acknowledgement for {self._options.ack_timeout_s} s"
                 break
             self._send(connection, now_ns)
-            connection.wait(self._timeout_ms(now_ns))
+            yield connection.wait(self._next_timer_ns(now_ns))
         return has_settled
 
     def _send(self, connection: Connection, now_ns: int) -> None:
@@ -224,7 +223,7 @@ class ProducerLoop:
                 producer_id=self._session.producer_id,
                 producer_epoch=self._session.producer_epoch,
                 sequence=new.sequence,
-                timestamp_ns=wall_ns(),
+                timestamp_ns=self._clock.wall_ns(),
             )
             if not connection.try_push(new.batch):
                 unresolved.queue_again(new)
@@ -234,7 +233,7 @@ class ProducerLoop:
         """Settle what the feed says; whether it settled anything."""
         size_bytes = 0
         for message in connection.acks():
-            self._news_ns = monotonic_ns()
+            self._news_ns = self._clock.monotonic_ns()
             for sequence, first_lsn, count, code, detail in ACK_ROW.iter_unpack(message.rows):
                 if code == ErrorCode.OK:
                     pack = self._unresolved.pop(sequence)
@@ -278,9 +277,9 @@ class ProducerLoop:
             "again, or another one"
         ) from error
 
-    def _timeout_ms(self, now_ns: int) -> int:
-        """Until the linger, the next expiry or the ack timeout, whichever comes first."""
-        timers = [now_ns + WAIT_MAX_MS * 1_000_000]
+    def _next_timer_ns(self, now_ns: int) -> int:
+        """The linger, the next expiry or the ack timeout, whichever comes first."""
+        timers = [now_ns + WAIT_MAX_NS]
         if len(self._unresolved):
             timers.append(self._news_ns + self._ack_timeout_ns + 1_000_000)
             if self._unresolved.has_room and (open_since_ns := self._queue.open_since_ns()):
@@ -291,7 +290,7 @@ class ProducerLoop:
         ):
             if deadline_ns:
                 timers.append(deadline_ns)
-        return milliseconds_until(min(timers))
+        return min(timers)
 
     # --- settling ---
 
@@ -305,7 +304,9 @@ class ProducerLoop:
             )
         pack.resolve(first_lsn, count)
         if self._options.on_ack is not None:
-            self._options.on_ack(pack.size_bytes, payloads, pack.opened_ns, monotonic_ns())
+            self._options.on_ack(
+                pack.size_bytes, payloads, pack.opened_ns, self._clock.monotonic_ns()
+            )
         return self._forget(pack)
 
     def _forget(self, pack: Pack) -> int:
@@ -350,21 +351,6 @@ class ProducerLoop:
                 f"{self._options.delivery_timeout_s} s ({self._trouble}): open it again and append "
                 f"from sequence {again} on"
             )
-
-    def _settle_rest(self, ending: LogStoreError | None) -> None:
-        """The loop ends: nothing may be left without an outcome."""
-        self._queue.refuse(ending or NotCommitted("the producer is closed: open a new one"))
-        size_bytes = 0
-        for pack in self._unresolved.packs():
-            pack.fail(_outcome_of_sent(ending))
-            size_bytes += self._forget(pack)
-        for pack in self._queue.drain():
-            pack.fail(_outcome_of_unsent(ending, pack.sequence))
-            size_bytes += self._forget(pack)
-        for pack in self._queue.snapshot():  # in neither: it was amid its settlement
-            pack.fail(_outcome_of_sent(ending))
-            size_bytes += self._forget(pack)
-        self._queue.release(size_bytes)
 
 
 def _outcome_of_sent(ending: LogStoreError | None) -> LogStoreError:

@@ -1,4 +1,4 @@
-"""A producer's sockets to one leader, and the steps that make them trustworthy (SAFETY E9).
+"""A producer's links to one leader, and the steps that make them trustworthy (SAFETY E9).
 
 Owns nothing that outlives the leader: the batches and their fate are `Unresolved`'s. The ack feed
 may drop messages, so `ask_state` is what decides; the feed only makes it quick.
@@ -11,10 +11,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from logstore.client.clock import milliseconds_until
+from logstore.client.core.requests import Port
+from logstore.client.core.steps import Host, Steps, Wait
 from logstore.client.endpoint import Endpoint
-from logstore.client.link import QUEUE_MAX_MESSAGES, Context, Feed, Pusher, Waiter
-from logstore.client.requests import Port
 from logstore.errors import FormatError, NotReady
 from logstore.format.client_messages import (
     Acks,
@@ -24,7 +23,9 @@ from logstore.format.client_messages import (
     append_prefix,
 )
 from logstore.format.message import decode_message
-from transport.doorbell import Doorbell
+
+# Acknowledgements that wait to be read; one is of many batches.
+ACKS_QUEUE_MAX_MESSAGES = 256
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -39,30 +40,28 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Connection:
-    """Append, acknowledgement and control sockets to the node that is believed to lead."""
+    """Append, acknowledgement and control links to the node that is believed to lead."""
 
     def __init__(
         self,
-        context: Context,
+        host: Host,
         endpoint: Endpoint,
         session: Session,
         *,
         cluster_id: bytes,
-        doorbell: Doorbell,
     ) -> None:
         self.endpoint = endpoint
         self._session = session
         self._cluster_id = cluster_id
-        self._doorbell = doorbell
+        self._clock = host.clock
         topic = session.producer_id.to_bytes(8, "little")
         with contextlib.ExitStack() as opened:
-            self._feed = Feed(context, endpoint.acks, topic, QUEUE_MAX_MESSAGES)
+            self._feed = host.links.feed(endpoint.acks, topic, queue_max=ACKS_QUEUE_MAX_MESSAGES)
             opened.callback(self._feed.close)
-            self._pusher = Pusher(context, endpoint.appends)
+            self._pusher = host.links.pusher(endpoint.appends)
             opened.callback(self._pusher.close)
-            self._port = Port(context, endpoint.control, cluster_id=cluster_id)
+            self._port = Port(host, endpoint.control, cluster_id=cluster_id)
             opened.pop_all()
-        self._waiter = Waiter(self._feed)
         self._prefix = b""
         self._wants_to_send = False
         self.round = 0
@@ -72,7 +71,7 @@ class Connection:
         self._feed.close()
         self._port.close()
 
-    def wait_for_welcome(self, *, deadline_ns: int) -> None:
+    def wait_for_welcome(self, *, deadline_ns: int) -> Steps[None]:
         """Wait until the subscription to the ack feed is in force.
 
         Raises:
@@ -82,10 +81,11 @@ class Connection:
             for message in self._messages():
                 if isinstance(message, Welcome):
                     return
-            if not self._waiter.wait(milliseconds_until(deadline_ns)):
+            if self._clock.monotonic_ns() >= deadline_ns:
                 raise NotReady(f"no welcome from the ack feed of {self.endpoint}")
+            yield Wait(deadline_ns, (self._feed,))
 
-    def ask_state(self, *, round_number: int, deadline_ns: int) -> SessionStateReply:
+    def ask_state(self, *, round_number: int, deadline_ns: int) -> Steps[SessionStateReply]:
         """The leader's word on every batch of the window; later batches carry `round_number`.
 
         Raises:
@@ -95,7 +95,7 @@ class Connection:
         """
         self.round = round_number
         self._prefix = append_prefix(round_number)
-        state, _ = self._port.request(
+        state, _ = yield from self._port.request(
             SessionStateRequest(
                 self._session.producer_id, self._session.producer_epoch, round_number
             ),
@@ -104,21 +104,12 @@ class Connection:
         )
         return state
 
-    def start(self) -> None:
-        """From here on the doorbell and a broken connection end a wait, too."""
-        self._waiter.add(self._doorbell)
-        self._waiter.add_monitor(self._pusher)
-
     def try_push(self, batch: bytes) -> bool:
         """Send a batch; False: there is no room, `wait` ends when there is."""
         if self._pusher.try_send(self._prefix + batch):
-            if self._wants_to_send:
-                self._wants_to_send = False
-                self._waiter.sent(self._pusher)
+            self._wants_to_send = False
             return True
-        if not self._wants_to_send:
-            self._wants_to_send = True
-            self._waiter.want_to_send(self._pusher)
+        self._wants_to_send = True
         return False
 
     def acks(self) -> Iterator[Acks]:
@@ -134,9 +125,10 @@ class Connection:
     def is_lost(self) -> bool:
         return self._pusher.is_lost()
 
-    def wait(self, timeout_ms: int) -> None:
-        """Park until there are acknowledgements, new packs, room, or a broken connection."""
-        self._waiter.wait(timeout_ms)
+    def wait(self, until_ns: int) -> Wait:
+        """Until there are acknowledgements, room where it is wanted, or a broken connection."""
+        writes = (self._pusher,) if self._wants_to_send else ()
+        return Wait(until_ns, (self._feed, self._pusher), writes)
 
     def _messages(self) -> Iterator[object]:
         """Messages of this cluster; the topic frame before them says nothing new."""

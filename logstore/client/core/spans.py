@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from logstore.client.replica_reader import ReplicaReader
+from logstore.client.core.replica_reader import ReplicaReader
+from logstore.client.core.steps import Steps
 from logstore.errors import FormatError, InvalidRequest
 from logstore.format.client_messages import SPAN, SpansReply, SpansRequest
 from logstore.limits import POSITION_MAX
@@ -57,7 +58,7 @@ def read_spans(
     step_bytes: int = POSITION_MAX,
     limit: int | None = None,
     timeout_s: float,
-) -> Spans:
+) -> Steps[Spans]:
     """Cut [first_lsn, last_lsn], as far as the replica shows it, at borders of entries into spans
     of at least `step_bytes`; the first `limit` of them.
 
@@ -79,7 +80,7 @@ def read_spans(
         request = SpansRequest(
             Lsn(next_lsn), Lsn(min(last_lsn, POSITION_MAX)), min(step_bytes, POSITION_MAX), asked
         )
-        reply, _ = replica.request(request, SpansReply, timeout_s=timeout_s)
+        reply, _ = yield from replica.request(request, SpansReply, timeout_s=timeout_s)
         first = first or reply
         for end, size_bytes, timestamp_ns in SPAN.iter_unpack(reply.rows):
             if not next_lsn <= end <= last_lsn:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from logstore.client.leader import LeaderRequest
-from logstore.client.link import Context
-from logstore.client.routing import Routing
+from logstore.client.core.leader import LeaderRequest
+from logstore.client.core.routing import Routing
+from logstore.client.core.steps import Host, Steps
 from logstore.errors import CursorMoved, InvalidRequest, OutcomeUnknown, Unreachable
 from logstore.format import cursor_entries
 from logstore.format.client_messages import (
@@ -36,21 +36,21 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 class Cursors:
-    """The cursors of one cluster. Any thread may use it."""
+    """The cursors of one cluster."""
 
-    def __init__(self, context: Context, routing: Routing, *, timeout_s: float) -> None:
-        self._context = context
+    def __init__(self, host: Host, routing: Routing, *, timeout_s: float) -> None:
+        self._host = host
         self._routing = routing
         self._timeout_s = timeout_s
 
-    def list(self) -> list[Cursor]:
+    def list(self) -> Steps[list[Cursor]]:
         """Every cursor, by name, as a majority has it."""
-        reply = self._leader().ask(CursorsRequest(), CursorsReply)
+        reply = yield from self._leader().ask(CursorsRequest(), CursorsReply)
         return [
             Cursor(row.name.decode(), row.lsn, row.is_held) for row in decode_cursors(reply.cursors)
         ]
 
-    def change(self, cursor: Cursor, expected_lsn: int | None) -> int:
+    def change(self, cursor: Cursor, expected_lsn: int | None) -> Steps[int]:
         """Set the cursor, or delete it with LSN 0; where it stood before, 0: nowhere.
 
         Raises:
@@ -64,7 +64,8 @@ class Cursors:
         request = _request(cursor, expected_lsn)
         leader = self._leader()
         try:
-            return leader.ask(request, DoneReply).value
+            reply = yield from leader.ask(request, DoneReply)
+            return reply.value
         except CursorMoved as moved:
             if not leader.is_in_doubt or moved.lsn != cursor.lsn:
                 raise
@@ -81,7 +82,7 @@ class Cursors:
             ) from error
 
     def _leader(self) -> LeaderRequest:
-        return LeaderRequest(self._context, self._routing, timeout_s=self._timeout_s)
+        return LeaderRequest(self._host, self._routing, timeout_s=self._timeout_s)
 
 
 def _request(cursor: Cursor, expected_lsn: int | None) -> SetCursorRequest:

@@ -1,7 +1,6 @@
 """One request to whoever leads, asked again as long as time may mend what went wrong.
 
-Blocking, in the caller's thread. Owns nothing but what it has learned of one request. Must not know
-what the request means.
+Owns nothing but what it has learned of one request. Must not know what the request means.
 """
 
 from __future__ import annotations
@@ -10,15 +9,14 @@ from typing import TypeVar
 
 import msgspec
 
-from logstore.client.clock import milliseconds_until, seconds_from_now
-from logstore.client.link import Context, Waiter
+from logstore.client.core.requests import Port
+from logstore.client.core.routing import Routing
+from logstore.client.core.steps import Host, Steps, Wait
 from logstore.client.refusal import TRANSIENT
-from logstore.client.requests import Port
-from logstore.client.routing import Routing
 from logstore.errors import ErrorCode, FormatError, LogStoreError, OutcomeUnknown, Unreachable
 
 ANSWER_TIMEOUT_S = 2.0
-PAUSE_MS = 25
+PAUSE_NS = 25_000_000
 _ASKED_AGAIN = TRANSIENT | {ErrorCode.OUTCOME_UNKNOWN}
 _T = TypeVar("_T", bound=msgspec.Struct)
 
@@ -26,24 +24,24 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 class LeaderRequest:
     """`is_in_doubt`: a try that was not answered may have taken effect, or take it yet."""
 
-    def __init__(self, context: Context, routing: Routing, *, timeout_s: float) -> None:
-        self._context = context
+    def __init__(self, host: Host, routing: Routing, *, timeout_s: float) -> None:
+        self._host = host
         self._routing = routing
         self._timeout_s = timeout_s
         self.is_in_doubt = False
 
-    def ask(self, request: msgspec.Struct, reply_type: type[_T]) -> _T:
+    def ask(self, request: msgspec.Struct, reply_type: type[_T]) -> Steps[_T]:
         """The leader's answer; tries until it has one or the time is over.
 
         Raises:
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
           LogStoreError: the leader refuses for good.
         """
-        deadline_ns = seconds_from_now(self._timeout_s)
+        deadline_ns = self._host.deadline_ns(self._timeout_s)
         refusal: LogStoreError | None = None
         while True:
             try:
-                return self._ask_once(request, reply_type, deadline_ns)
+                return (yield from self._ask_once(request, reply_type, deadline_ns))
             except FormatError:
                 raise
             except LogStoreError as error:
@@ -51,17 +49,20 @@ class LeaderRequest:
                     raise
                 if not isinstance(error, Unreachable):
                     refusal = error
-                if not milliseconds_until(deadline_ns):
+                now_ns = self._host.clock.monotonic_ns()
+                if now_ns >= deadline_ns:
                     # What a leader said tells more than that the last try had no time left.
                     raise refusal or error from None
-                Waiter().wait(min(PAUSE_MS, milliseconds_until(deadline_ns)))
+            yield Wait(min(deadline_ns, now_ns + PAUSE_NS))
 
-    def _ask_once(self, request: msgspec.Struct, reply_type: type[_T], deadline_ns: int) -> _T:
-        _, endpoint = self._routing.find_leader(deadline_ns=deadline_ns)
-        port = Port(self._context, endpoint.control, cluster_id=self._routing.cluster_id)
-        answer_ns = min(deadline_ns, seconds_from_now(ANSWER_TIMEOUT_S))
+    def _ask_once(
+        self, request: msgspec.Struct, reply_type: type[_T], deadline_ns: int
+    ) -> Steps[_T]:
+        _, endpoint = yield from self._routing.find_leader(deadline_ns=deadline_ns)
+        port = Port(self._host, endpoint.control, cluster_id=self._routing.cluster_id)
+        answer_ns = min(deadline_ns, self._host.deadline_ns(ANSWER_TIMEOUT_S))
         try:
-            reply, _ = port.request(request, reply_type, deadline_ns=answer_ns)
+            reply, _ = yield from port.request(request, reply_type, deadline_ns=answer_ns)
             return reply
         except (Unreachable, OutcomeUnknown):
             self.is_in_doubt = True

@@ -1,6 +1,6 @@
 """Reading from one replica at a time, and moving to another when it does not answer.
 
-Owns the fetch socket and the choice of the replica. Range reads, time lookups, watermarks and the
+Owns the fetch link and the choice of the replica. Range reads, time lookups, watermarks and the
 consumer's catching up all go through here. A pinned reader never moves: it waits for its replica.
 """
 
@@ -10,17 +10,16 @@ from typing import TypeVar
 
 import msgspec
 
-from logstore.client.clock import milliseconds_until, seconds_from_now
+from logstore.client.core.requests import Port
+from logstore.client.core.routing import NobodyAnswered, Routing
+from logstore.client.core.steps import Frame, Host, Steps, Wait
 from logstore.client.endpoint import Endpoint
-from logstore.client.link import Context, Frame, Waiter
 from logstore.client.refusal import TRANSIENT
-from logstore.client.requests import Port
-from logstore.client.routing import Routing
 from logstore.errors import CorruptData, FormatError, LogStoreError, Unreachable
 from logstore.limits import FETCH_WAIT_MAX_MS
 
 ANSWER_TIMEOUT_S = 3.0
-PAUSE_MS = 25
+PAUSE_NS = 25_000_000
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -31,12 +30,12 @@ def replica_wait_ms(timeout_s: float) -> int:
 
 
 class ReplicaReader:
-    """A fetch socket to the replica that is read now. Used by one thread."""
+    """A fetch link to the replica that is read now. For one request at a time."""
 
     def __init__(
-        self, context: Context, routing: Routing, *, replica: int | None, timeout_s: float
+        self, host: Host, routing: Routing, *, replica: int | None, timeout_s: float
     ) -> None:
-        self._context = context
+        self._host = host
         self._routing = routing
         self._pinned = replica
         self._timeout_s = timeout_s
@@ -57,7 +56,7 @@ class ReplicaReader:
             self._port.close()
             self._port = None
 
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> Steps[Endpoint]:
         """Address of the replica that is read now; chooses one if there is none.
 
         Raises:
@@ -65,27 +64,28 @@ class ReplicaReader:
           InvalidRequest: the pinned replica is not part of the cluster.
         """
         if not self.node:
-            self.node = self._next_node()
-        return self._routing.node(self.node, timeout_s=self._timeout_s)
+            self.node = yield from self._next_node()
+        return (yield from self._routing.node(self.node, timeout_s=self._timeout_s))
 
-    def port(self) -> Port:
-        """The fetch socket, connected anew if there is none.
+    def port(self) -> Steps[Port]:
+        """The fetch link, connected anew if there is none.
 
         Raises:
           WrongCluster: the client's endpoints belong to more than one cluster.
         """
-        self._routing.check_endpoints(deadline_ns=seconds_from_now(self._timeout_s))
+        deadline_ns = self._host.deadline_ns(self._timeout_s)
+        yield from self._routing.check_endpoints(deadline_ns=deadline_ns)
         if self._port is None:
-            endpoint = self.endpoint()
-            self._port = Port(self._context, endpoint.fetch, cluster_id=self._routing.cluster_id)
+            endpoint = yield from self.endpoint()
+            self._port = Port(self._host, endpoint.fetch, cluster_id=self._routing.cluster_id)
             self._generation += 1
         return self._port
 
-    def move(self) -> None:
+    def move(self) -> Steps[None]:
         """Give up this replica for another; a pinned one gets a new connection."""
         self.close()
         if self._pinned is None:
-            self.node = self._next_node()
+            self.node = yield from self._next_node()
 
     def send_ahead(self, message: msgspec.Struct) -> None:
         """Let the replica begin with a request that is likely to be made next."""
@@ -107,7 +107,7 @@ class ReplicaReader:
         *,
         timeout_s: float,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
-    ) -> tuple[_T, Frame]:
+    ) -> Steps[tuple[_T, Frame]]:
         """Ask until a replica answers, moving on when it cannot now.
 
         Args:
@@ -121,14 +121,17 @@ class ReplicaReader:
           CorruptData: the pinned replica's disk, or every replica's, is damaged there.
           LogStoreError: the request is refused for good.
         """
-        deadline_ns = seconds_from_now(timeout_s)
+        deadline_ns = self._host.deadline_ns(timeout_s)
         refusal: LogStoreError | None = None
         damaged: set[int] = set()
         while True:
             try:
-                step_ns = min(deadline_ns, seconds_from_now(answer_timeout_s))
+                step_ns = min(deadline_ns, self._host.deadline_ns(answer_timeout_s))
                 number = self._sent_ahead(message)
-                return self.port().request(message, reply_type, deadline_ns=step_ns, number=number)
+                port = yield from self.port()
+                return (
+                    yield from port.request(message, reply_type, deadline_ns=step_ns, number=number)
+                )
             except FormatError:
                 self.close()
                 raise
@@ -136,22 +139,25 @@ class ReplicaReader:
                 if self._pinned is not None or self.node in damaged:
                     raise  # every replica was tried
                 damaged.add(self.node)
-                self.move()
+                pause_ns = 0
             except LogStoreError as error:
-                left_ms = milliseconds_until(deadline_ns)
                 if error.code not in TRANSIENT:
                     raise
                 if not isinstance(error, Unreachable):
                     refusal = error
-                if not left_ms:
+                if self._host.clock.monotonic_ns() >= deadline_ns:
                     # What a replica said tells more than that the last try had no time left.
-                    if refusal is None and self._pinned is not None:
+                    if refusal is None and self._pinned and not isinstance(error, NobodyAnswered):
                         raise Unreachable(f"node {self._pinned} does not answer: {error}") from None
                     raise refusal or error from None
-                self.move()
-                Waiter().wait(min(PAUSE_MS, left_ms))
+                pause_ns = PAUSE_NS
+            yield from self.move()
+            if pause_ns:
+                yield Wait(min(deadline_ns, self._host.clock.monotonic_ns() + pause_ns))
 
-    def _next_node(self) -> int:
+    def _next_node(self) -> Steps[int]:
         if not self._order:
-            self._order = self._routing.replicas(timeout_s=self._timeout_s, avoid=self.node)
+            self._order = yield from self._routing.replicas(
+                timeout_s=self._timeout_s, avoid=self.node
+            )
         return self._order.pop(0)

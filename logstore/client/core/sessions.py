@@ -1,21 +1,20 @@
 """Opening a producer session at whichever node leads (SAFETY E8).
 
-Blocking, in the caller's thread, so that what is wrong is known before the first append. Owns no
-state.
+Owns no state.
 """
 
 from __future__ import annotations
 
-from logstore.client.connection import Session
-from logstore.client.leader import LeaderRequest
-from logstore.client.link import Context
-from logstore.client.routing import Routing
+from logstore.client.core.connection import Session
+from logstore.client.core.leader import LeaderRequest
+from logstore.client.core.routing import Routing
+from logstore.client.core.steps import Host, Steps
 from logstore.format.client_messages import OpenSessionReply, OpenSessionRequest
 
 
 def open_session(
-    context: Context, routing: Routing, request: OpenSessionRequest, *, timeout_s: float
-) -> Session:
+    host: Host, routing: Routing, request: OpenSessionRequest, *, timeout_s: float
+) -> Steps[Session]:
     """The session that the leader grants; tries until it has one or the time is over.
 
     A lost answer may leave an unused session behind, which expires by itself.
@@ -24,7 +23,8 @@ def open_session(
       Unreachable, NoQuorum: no replica, or no leader, answered in time.
       LogStoreError: the leader refuses for good.
     """
-    reply = LeaderRequest(context, routing, timeout_s=timeout_s).ask(request, OpenSessionReply)
+    leader = LeaderRequest(host, routing, timeout_s=timeout_s)
+    reply = yield from leader.ask(request, OpenSessionReply)
     return Session(
         reply.producer_id,
         reply.producer_epoch,

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from logstore.client.link import Context
-from logstore.client.replica_reader import ReplicaReader
-from logstore.client.routing import Routing
+from logstore.client.core.replica_reader import ReplicaReader
+from logstore.client.core.routing import Routing
+from logstore.client.core.steps import Host, Steps
 from logstore.errors import CorruptData, LogStoreError
 from logstore.format.client_messages import VerifyReply, VerifyRequest
 
@@ -61,12 +61,12 @@ class _Walk:
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
 
-    def run(self) -> None:
+    def run(self) -> Steps[None]:
         """Walk to what the replica shows now."""
         try:
             target = 1
             while self.last_index < target:
-                slice_ = self._ask(self.last_index + 1, self._max_bytes)
+                slice_ = yield from self._ask(self.last_index + 1, self._max_bytes)
                 if slice_.last_index <= self.last_index:
                     break
                 target = max(target, slice_.visible_index) if target == 1 else target
@@ -74,11 +74,11 @@ class _Walk:
         except (LogStoreError, CorruptData) as error:
             self.error = str(error)
 
-    def chain_at(self, index: int) -> int | None:
+    def chain_at(self, index: int) -> Steps[int | None]:
         """The chain at an index that was walked over; None if the replica cannot tell."""
         if index not in self.chains:
             try:
-                slice_ = self._ask(index, 1)
+                slice_ = yield from self._ask(index, 1)
             except LogStoreError:
                 return None
             self.chains[slice_.last_index] = slice_.chain
@@ -96,8 +96,8 @@ class _Walk:
             self.error,
         )
 
-    def _ask(self, first_index: int, max_bytes: int) -> VerifyReply:
-        reply, _ = self._reader.request(
+    def _ask(self, first_index: int, max_bytes: int) -> Steps[VerifyReply]:
+        reply, _ = yield from self._reader.request(
             VerifyRequest(first_index, max_bytes),
             VerifyReply,
             timeout_s=self._timeout_s,
@@ -115,8 +115,8 @@ class _Walk:
 
 
 def verify_replicas(
-    context: Context, routing: Routing, *, max_bytes: int, timeout_s: float
-) -> Verification:
+    host: Host, routing: Routing, *, max_bytes: int, timeout_s: float
+) -> Steps[Verification]:
     """Walk every configured replica's log and compare the chains.
 
     Under load replicas end at different indexes; compared is up to the lowest of the ends. A slice
@@ -128,22 +128,22 @@ def verify_replicas(
     walks: list[_Walk] = []
     readers: list[ReplicaReader] = []
     try:
-        for node in sorted(routing.nodes(timeout_s=timeout_s)):
-            reader = ReplicaReader(context, routing, replica=node, timeout_s=timeout_s)
+        for node in sorted((yield from routing.nodes(timeout_s=timeout_s))):
+            reader = ReplicaReader(host, routing, replica=node, timeout_s=timeout_s)
             readers.append(reader)
             walk = _Walk(reader, node, max_bytes=max_bytes, timeout_s=timeout_s)
-            if routing.is_answering(node, timeout_s=timeout_s):
-                walk.run()
+            if (yield from routing.is_answering(node, timeout_s=timeout_s)):
+                yield from walk.run()
             else:
                 walk.error = "unreachable"
             walks.append(walk)
-        return _compare(walks)
+        return (yield from _compare(walks))
     finally:
         for reader in readers:
             reader.close()
 
 
-def _compare(walks: list[_Walk]) -> Verification:
+def _compare(walks: list[_Walk]) -> Steps[Verification]:
     read = [walk for walk in walks if not walk.error]
     common_index = min((walk.last_index for walk in read), default=0)
     common_lsn = min((walk.last_lsn for walk in read), default=0)
@@ -152,6 +152,8 @@ def _compare(walks: list[_Walk]) -> Verification:
         indexes |= set.intersection(*(set(walk.chains) for walk in read))
     is_equal = bool(read)
     for index in sorted(indexes):
-        chains = {walk.chain_at(index) for walk in read}
+        chains = set()
+        for walk in read:
+            chains.add((yield from walk.chain_at(index)))
         is_equal = is_equal and len(chains) == 1 and None not in chains
     return Verification(is_equal, common_index, common_lsn, [walk.verdict() for walk in walks])

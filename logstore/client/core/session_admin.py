@@ -6,14 +6,12 @@ again, which is safe: a producer id is never given twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
-from logstore.client.commits import look_up
-from logstore.client.leader import LeaderRequest
-from logstore.client.link import Context
-from logstore.client.routing import Routing
+from logstore.client.core.commits import look_up
+from logstore.client.core.leader import LeaderRequest
+from logstore.client.core.routing import Routing
+from logstore.client.core.steps import Host, Steps
 from logstore.errors import (
     FormatError,
     InvalidRequest,
@@ -58,28 +56,30 @@ class SessionInfo(msgspec.Struct, frozen=True):
     is_kept: bool
 
 
-class SessionAdmin:
-    """The sessions of one cluster. Any thread may use it."""
+class SessionPage(msgspec.Struct, frozen=True):
+    """A part of the list. `next_after`: what the next page comes after; 0: this is the last one."""
 
-    def __init__(self, context: Context, routing: Routing, *, timeout_s: float) -> None:
-        self._context = context
+    rows: tuple[SessionInfo, ...]
+    next_after: int
+
+
+class SessionAdmin:
+    """The sessions of one cluster."""
+
+    def __init__(self, host: Host, routing: Routing, *, timeout_s: float) -> None:
+        self._host = host
         self._routing = routing
         self._timeout_s = timeout_s
 
-    def list(self) -> Iterator[SessionInfo]:
-        """Every session, by producer id, fetched as they are asked for. The timeout is that of each
-        page."""
-        after = 0
-        while True:
-            reply = self._leader().ask(SessionsRequest(after, 0), SessionsReply)
-            yield from (_info(row) for row in decode_sessions(reply.sessions))
-            if not reply.next_after:
-                return
-            if reply.next_after <= after:
-                raise FormatError(f"the page after {after} leads to {reply.next_after}")
-            after = reply.next_after
+    def page(self, after: int) -> Steps[SessionPage]:
+        """Some of the sessions with a producer id above `after`, by producer id."""
+        reply = yield from self._leader().ask(SessionsRequest(after, 0), SessionsReply)
+        if reply.next_after and reply.next_after <= after:
+            raise FormatError(f"the page after {after} leads to {reply.next_after}")
+        rows = tuple(_info(row) for row in decode_sessions(reply.sessions))
+        return SessionPage(rows, reply.next_after)
 
-    def end(self, session: str | int) -> int:
+    def end(self, session: str | int) -> Steps[int]:
         """End the session of this name or producer id; its producer id.
 
         Raises:
@@ -88,12 +88,12 @@ class SessionAdmin:
           OutcomeUnknown: no answer in time; it may be ended, or be ended yet.
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """
-        producer_id = session if isinstance(session, int) else self._id_of(session)
+        producer_id = session if isinstance(session, int) else (yield from self._id_of(session))
         if not 0 < producer_id <= _ID_MAX:
             raise InvalidRequest(f"a producer id is 1 to {_ID_MAX}, not {producer_id}")
         leader = self._leader()
         try:
-            leader.ask(EndSessionRequest(producer_id), DoneReply)
+            yield from leader.ask(EndSessionRequest(producer_id), DoneReply)
         except UnknownProducer:
             if not leader.is_in_doubt:
                 raise  # else a try without an answer has ended it
@@ -106,14 +106,14 @@ class SessionAdmin:
             ) from error
         return producer_id
 
-    def _id_of(self, name: str) -> int:
-        found = look_up(self._context, self._routing, name, timeout_s=self._timeout_s)
+    def _id_of(self, name: str) -> Steps[int]:
+        found = yield from look_up(self._host, self._routing, name, timeout_s=self._timeout_s)
         if found is None:
             raise UnknownProducer(f"no session is named {name!r}: list the sessions")
         return found.producer_id
 
     def _leader(self) -> LeaderRequest:
-        return LeaderRequest(self._context, self._routing, timeout_s=self._timeout_s)
+        return LeaderRequest(self._host, self._routing, timeout_s=self._timeout_s)
 
 
 def _info(row: ListedSession) -> SessionInfo:

@@ -9,18 +9,20 @@ is asked how far it is.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from logstore.client.clock import milliseconds_until, seconds_from_now
+from logstore.client.core.connection import ACKS_QUEUE_MAX_MESSAGES
+from logstore.client.core.operating import Cluster, commit_lsn
+from logstore.client.core.range_machine import RangeMachine, RangeWalk
+from logstore.client.core.requests import NO_UUID
+from logstore.client.core.routing import Routing
+from logstore.client.core.steps import Host, Steps, Wait
 from logstore.client.endpoint import Endpoint
-from logstore.client.link import QUEUE_MAX_MESSAGES, Context, Feed, Pusher, Waiter
-from logstore.client.reader import RangeReader
+from logstore.client.records import raw_batches_of
 from logstore.client.refusal import RETRIED, error_of
-from logstore.client.routing import Routing
 from logstore.errors import (
     ErrorCode,
     FormatError,
@@ -43,8 +45,7 @@ WINDOW_BYTES = 8 * MIB
 WINDOW_BATCHES = 4_096
 # A leader that says nothing for so long is looked for anew.
 ACK_TIMEOUT_S = 2.0
-PAUSE_MS = 25
-NO_UUID = bytes(16)
+PAUSE_NS = 25_000_000
 
 
 class Unsettled(msgspec.Struct, frozen=True, gc=False):
@@ -116,42 +117,43 @@ class Window:
 class Push:
     """One connection to the node that is believed to lead; what it is told of is its own pushes."""
 
-    def __init__(self, context: Context, routing: Routing, endpoint: Endpoint) -> None:
+    def __init__(self, host: Host, routing: Routing, endpoint: Endpoint) -> None:
+        self._host = host
         self._endpoint = endpoint
         self._routing = routing
         self._cluster_id = routing.cluster_id
-        self._importer = int.from_bytes(os.urandom(8), "little")
+        self._importer = host.random.getrandbits(64)
         topic = self._importer.to_bytes(8, "little")
-        self._feed = Feed(context, endpoint.acks, topic, QUEUE_MAX_MESSAGES)
+        self._feed = host.links.feed(endpoint.acks, topic, queue_max=ACKS_QUEUE_MAX_MESSAGES)
         with contextlib.ExitStack() as opened:
             opened.callback(self._feed.close)
-            self._pusher = Pusher(context, endpoint.appends)
+            self._pusher = host.links.pusher(endpoint.appends)
             opened.pop_all()
-        self._waiter = Waiter(self._feed)
-        self._waiter.add_monitor(self._pusher)
         self._unsent: deque[Unsettled] = deque()
 
     def close(self) -> None:
         self._pusher.close()
         self._feed.close()
 
-    def wait_for_welcome(self) -> None:
+    def wait_for_welcome(self) -> Steps[None]:
         """Wait until the subscription to the ack feed is in force.
 
         Raises:
           NotReady: it is not in time.
         """
-        deadline_ns = seconds_from_now(ACK_TIMEOUT_S)
+        deadline_ns = self._host.deadline_ns(ACK_TIMEOUT_S)
         while not any(isinstance(message, Welcome) for message in self._messages()):
-            if not self._waiter.wait(milliseconds_until(deadline_ns)):
+            if self._host.clock.monotonic_ns() >= deadline_ns:
                 raise NotReady(f"no welcome from the ack feed of {self._endpoint}")
+            yield Wait(deadline_ns, (self._feed,))
 
-    def run(self, window: Window) -> None:
+    def push(self, window: Window) -> Steps[None]:
         """Push until the window is empty and stays so.
 
         Raises:
           LogStoreError: why nothing more comes of this connection; what was settled stays so.
         """
+        clock = self._host.clock
         self._unsent.extend(window.unsettled)
         is_news = True
         while True:
@@ -159,16 +161,17 @@ class Push:
             if not window.unsettled:
                 return
             self._unsent.extend(taken)
-            self._routing.check_endpoints(deadline_ns=0)
+            self._routing.check_endpoints_now()
             if taken or is_news:
-                deadline_ns = seconds_from_now(ACK_TIMEOUT_S)
-            self._send()
-            self._waiter.wait(milliseconds_until(deadline_ns))
+                deadline_ns = self._host.deadline_ns(ACK_TIMEOUT_S)
+            writes = () if self._send() else (self._pusher,)
+            yield Wait(deadline_ns, (self._feed, self._pusher), writes)
             is_news = self._take_acks(window)
-            if not is_news and (self._pusher.is_lost() or not milliseconds_until(deadline_ns)):
+            if not is_news and (self._pusher.is_lost() or clock.monotonic_ns() >= deadline_ns):
                 raise Unreachable(f"{self._endpoint} does not acknowledge what is imported")
 
-    def _send(self) -> None:
+    def _send(self) -> bool:
+        """Send what the socket takes; whether that is all."""
         while self._unsent:
             batch = self._unsent[0]
             request = ImportRequest(self._importer, Lsn(batch.first_lsn), batch.data)
@@ -181,10 +184,9 @@ class Push:
                 correlation=0,
             )
             if not self._pusher.try_send(frame):
-                self._waiter.want_to_send(self._pusher)
-                return
+                return False
             self._unsent.popleft()
-        self._waiter.sent(self._pusher)
+        return True
 
     def _take_acks(self, window: Window) -> bool:
         """Whether something was settled.
@@ -215,60 +217,64 @@ class Push:
                 yield message
 
 
-class Importer(msgspec.Struct, frozen=True):
-    """What one import needs of a client. `commit_lsn` is the leader's word, confirmed by a
-    majority."""
-
-    context: Context
-    routing: Routing
-    reader: RangeReader
-    timeout_s: float
-    commit_lsn: Callable[[], int]
-
-    def run(self, window: Window) -> int:
-        """Import what the window gives; the LSN after it. Errors as `Admin.import_batches`."""
-        deadline_ns = 0  # of the trouble under way
+def import_batches(cluster: Cluster, window: Window) -> Steps[int]:
+    """Import what the window gives; the LSN after it. As `Admin.import_batches`."""
+    host, routing, timeout_s = cluster
+    reader = RangeMachine(host, routing, replica=None, timeout_s=timeout_s)
+    deadline_ns = 0  # of the trouble under way
+    try:
         while window.fill() or window.unsettled:
             before_lsn = window.first_lsn
             try:
-                self._settle_what_is_there(window, self.commit_lsn())
+                last_lsn = yield from commit_lsn(cluster)
+                yield from _settle_what_is_there(reader, window, last_lsn)
                 if window.unsettled:
-                    self._push(window)
+                    yield from _push(cluster, window)
                 deadline_ns = 0
+                continue
             except LogStoreError as error:
                 if error.code not in RETRIED:
                     raise
                 if not deadline_ns or window.first_lsn > before_lsn:
-                    deadline_ns = seconds_from_now(self.timeout_s)
-                left_ms = milliseconds_until(deadline_ns)
-                if not left_ms:
+                    deadline_ns = host.deadline_ns(timeout_s)
+                now_ns = host.clock.monotonic_ns()
+                if now_ns >= deadline_ns:
                     raise
-                Waiter().wait(min(PAUSE_MS, left_ms))
+            yield Wait(min(deadline_ns, now_ns + PAUSE_NS))
         return window.first_lsn
+    finally:
+        reader.close()
 
-    def _push(self, window: Window) -> None:
-        deadline_ns = seconds_from_now(self.timeout_s)
-        _, endpoint = self.routing.find_leader(deadline_ns=deadline_ns)
-        push = Push(self.context, self.routing, endpoint)
-        try:
-            push.wait_for_welcome()
-            push.run(window)
-        finally:
-            push.close()
 
-    def _settle_what_is_there(self, window: Window, last_lsn: int) -> None:
-        """Compare the window with the log, which ends at `last_lsn` or later."""
-        if window.first_lsn > last_lsn + 1:
-            raise OutOfRange(
-                f"the log ends at LSN {last_lsn}: import from LSN {last_lsn + 1} on, not from "
-                f"{window.first_lsn}",
-                first=last_lsn + 1,
-                last=last_lsn + 1,
-            )
-        if window.first_lsn > last_lsn:
-            return
-        last_lsn = min(last_lsn, window.unsettled[-1].last_lsn)
-        for found in self.reader.read_batches(window.first_lsn, last_lsn, min_lsn=last_lsn):
+def _push(cluster: Cluster, window: Window) -> Steps[None]:
+    deadline_ns = cluster.host.deadline_ns(cluster.timeout_s)
+    _, endpoint = yield from cluster.routing.find_leader(deadline_ns=deadline_ns)
+    push = Push(cluster.host, cluster.routing, endpoint)
+    try:
+        yield from push.wait_for_welcome()
+        yield from push.push(window)
+    finally:
+        push.close()
+
+
+def _settle_what_is_there(reader: RangeMachine, window: Window, last_lsn: int) -> Steps[None]:
+    """Compare the window with the log, which ends at `last_lsn` or later."""
+    first_lsn = window.first_lsn
+    if first_lsn > last_lsn + 1:
+        raise OutOfRange(
+            f"the log ends at LSN {last_lsn}: import from LSN {last_lsn + 1} on, not from "
+            f"{first_lsn}",
+            first=last_lsn + 1,
+            last=last_lsn + 1,
+        )
+    if first_lsn > last_lsn:
+        return
+    last_lsn = min(last_lsn, window.unsettled[-1].last_lsn)
+    walk = RangeWalk(
+        reader, raw_batches_of, first_lsn, last_lsn, min_lsn=last_lsn, is_linearizable=False
+    )
+    while not walk.is_at_end:
+        for found in (yield from walk.next_batches()):
             batch = window.unsettled[0]
             if found.first_lsn != batch.first_lsn or bytes(found.data) != batch.data:
                 raise ImportRefused(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from logstore.client.future import Pack
+from logstore.client.core.packs import Pack
 from logstore.errors import ErrorCode, Gap, InvariantViolated
 from logstore.format.client_messages import ACK_ROW
 

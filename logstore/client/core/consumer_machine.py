@@ -1,0 +1,250 @@
+"""The consumer: every committed payload from a place on, in order, none twice, none left out
+(SAFETY V8).
+
+Owns the position. The tail feed makes it quick and may lose anything; fetches make it whole:
+subscribe → welcome → fetch up to what the replica shows → splice. Whatever shows an LSN above the
+expected one makes it fetch. A replica that dies is left for another one, or waited for when it is
+pinned; the position stays.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from logstore.client.core.replica_reader import ANSWER_TIMEOUT_S, ReplicaReader, replica_wait_ms
+from logstore.client.core.requests import NO_CLUSTER
+from logstore.client.core.routing import Routing
+from logstore.client.core.start import AtTime, Start, moment
+from logstore.client.core.steps import FeedLink, Frame, Host, Steps, Wait
+from logstore.client.records import RecordBatch, batches_of
+from logstore.errors import FormatError, InvalidRequest, OutOfRange, Unreachable, WrongCluster
+from logstore.format.client_messages import (
+    LSN_MAX,
+    FetchReply,
+    FetchRequest,
+    TailGroup,
+    TailNotice,
+    TimeLookupReply,
+    Tip,
+    WatermarksReply,
+    WatermarksRequest,
+    Welcome,
+    iterate_pieces,
+)
+from logstore.format.message import decode_message
+from logstore.limits import MIB
+from logstore.model import Lsn
+
+FETCH_BYTES = 1 * MIB
+# A Tip comes every second (V8): three missed ones, and the replica is held for dead.
+SILENCE_S = 3.5
+# Tail groups are at most 256 KiB: 128 of them bound a slow consumer's queue to 32 MiB.
+TAIL_QUEUE_MAX_MESSAGES = 128
+
+
+class ConsumerMachine:
+    """Reads committed payloads in order; `locate` comes first."""
+
+    def __init__(
+        self,
+        host: Host,
+        routing: Routing,
+        *,
+        end_lsn: int | None,
+        replica: int | None,
+        timeout_s: float,
+    ) -> None:
+        self._host = host
+        self._routing = routing
+        self._timeout_s = timeout_s
+        self._replica = ReplicaReader(host, routing, replica=replica, timeout_s=timeout_s)
+        self._feed: FeedLink | None = None
+        self._feed_node = 0
+        # when the replica last said anything, and when any replica did
+        self._heard_ns = self._answered_ns = host.clock.monotonic_ns()
+        self._shown_lsn = 0  # what the replica is known to show
+        self._next_lsn = 0
+        self._end_lsn = LSN_MAX - 1 if end_lsn is None else end_lsn
+
+    @property
+    def next_lsn(self) -> int:
+        """The position: the LSN of the payload that comes next."""
+        return self._next_lsn
+
+    @property
+    def node(self) -> int:
+        """The replica that is read now."""
+        return self._replica.node
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything up to `end_lsn` was handed on."""
+        return self._next_lsn > self._end_lsn
+
+    def close(self) -> None:
+        self._close_feed()
+        self._replica.close()
+
+    def poll(self, timeout_s: float) -> Steps[list[RecordBatch]]:
+        """The next batches, at least one unless nothing came within `timeout_s` or the end is
+        reached.
+
+        Raises:
+          OutOfRange: the position lies below the log's start: what was there is gone.
+          Unreachable: no replica said anything for longer than the client's timeout.
+          CorruptData: every replica asked is damaged there.
+          WrongCluster: the replica belongs to another cluster.
+        """
+        deadline_ns = self._host.deadline_ns(timeout_s)
+        while not self.is_at_end:
+            batches = yield from self._step(deadline_ns)
+            if batches:
+                self._next_lsn = batches[-1].last_lsn + 1
+                return batches
+            if self._host.clock.monotonic_ns() >= deadline_ns:
+                break
+        return []
+
+    # --- one step ---
+
+    def _step(self, deadline_ns: int) -> Steps[list[RecordBatch]]:
+        """Take one message of the feed, fetch, or wait for either."""
+        self._routing.check_endpoints_now()
+        feed = yield from self._ensure_feed()
+        frames = feed.try_receive()
+        if frames is not None:
+            return self._on_feed(frames)
+        if self._shown_lsn >= self._next_lsn:
+            return (yield from self._fetch())
+        now_ns = self._host.clock.monotonic_ns()
+        silent_ns = self._heard_ns + int(SILENCE_S * 1e9)
+        if now_ns >= silent_ns:
+            yield from self._on_silence(now_ns)
+        else:
+            yield Wait(min(deadline_ns, silent_ns), (feed,))
+        return []
+
+    def _on_feed(self, frames: list[Frame]) -> list[RecordBatch]:
+        """What a feed message brings: contiguous batches, or news of what there is to fetch."""
+        try:
+            envelope, message = decode_message(frames[0])
+        except FormatError:
+            return []  # the next Tip shows what was in it
+        if envelope.cluster_id not in (NO_CLUSTER, self._routing.cluster_id):
+            raise WrongCluster(
+                f"node {self.node} belongs to cluster {envelope.cluster_id.hex()}, not to "
+                f"{self._routing.cluster_id.hex()}: check the endpoints"
+            )
+        self._heard_ns = self._answered_ns = self._host.clock.monotonic_ns()
+        if isinstance(message, TailGroup) and len(frames) == 2:
+            return self._on_group(frames[1])
+        if isinstance(message, TailNotice):
+            self._shown_lsn = max(self._shown_lsn, message.last_lsn)
+        elif isinstance(message, Tip | Welcome):
+            self._shown_lsn = max(self._shown_lsn, message.visible_lsn)
+        return []
+
+    def _on_group(self, frame: Frame) -> list[RecordBatch]:
+        try:
+            (piece,) = iterate_pieces(frame)
+            if piece.first_lsn <= self._next_lsn:
+                return self._batches(frame)
+            self._shown_lsn = max(self._shown_lsn, piece.first_lsn + piece.count - 1)
+        except ValueError:
+            pass  # damaged on its way: the next message or Tip makes it a fetch
+        return []
+
+    def _fetch(self) -> Steps[list[RecordBatch]]:
+        """Fetch from the position up to what the replica shows."""
+        last_lsn = min(self._shown_lsn, self._end_lsn)
+        request = FetchRequest(Lsn(self._next_lsn), Lsn(last_lsn), Lsn(0), FETCH_BYTES, 0, False)
+        try:
+            reply, frame = yield from self._replica.request(
+                request, FetchReply, timeout_s=self._timeout_s
+            )
+        except OutOfRange as bounds:
+            if self._next_lsn < bounds.first:
+                raise
+            self._shown_lsn = bounds.last  # another replica, which lags behind the last one
+            return []
+        self._answered_ns = self._host.clock.monotonic_ns()
+        self._shown_lsn = max(reply.visible_lsn, self._shown_lsn if reply.pieces else 0)
+        batches = self._batches(frame)
+        _check_contiguous(batches, self._next_lsn)
+        return batches
+
+    def _batches(self, frame: Frame) -> list[RecordBatch]:
+        """What is new in a frame of pieces, up to the end."""
+        first_lsn, last_lsn = self._next_lsn, self._end_lsn
+        return [
+            batch
+            for piece in iterate_pieces(frame)
+            for batch in batches_of(frame, piece, first_lsn=first_lsn, last_lsn=last_lsn)
+        ]
+
+    # --- the feed ---
+
+    def _ensure_feed(self) -> Steps[FeedLink]:
+        """The feed of the replica that is read now; fetches may have moved to another one."""
+        if self._feed is not None and self._feed_node == self._replica.node:
+            return self._feed
+        self._close_feed()
+        endpoint = yield from self._replica.endpoint()
+        feed = self._host.links.feed(endpoint.tail, b"", queue_max=TAIL_QUEUE_MAX_MESSAGES)
+        self._feed, self._feed_node = feed, self._replica.node
+        self._heard_ns = self._host.clock.monotonic_ns()
+        self._shown_lsn = 0
+        return feed
+
+    def _close_feed(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
+
+    def _on_silence(self, now_ns: int) -> Steps[None]:
+        """The replica is dead or cut off: move on, unless nobody has answered for too long."""
+        if now_ns - self._answered_ns > int(max(self._timeout_s, 2 * SILENCE_S) * 1e9):
+            raise Unreachable(
+                f"no replica has said anything for {max(self._timeout_s, 2 * SILENCE_S)} s"
+            )
+        self._close_feed()
+        yield from self._replica.move()
+
+    # --- where to begin ---
+
+    def locate(self, start: Start) -> Steps[None]:
+        """Find the position that `start` means.
+
+        Raises:
+          Unreachable: no replica answered in time.
+          InvalidRequest: the start makes no sense, or there is no such replica.
+        """
+        if isinstance(start, datetime):
+            start = moment(start)
+        if isinstance(start, AtTime):
+            found, _ = yield from self._replica.request(
+                start.request(), TimeLookupReply, timeout_s=self._timeout_s
+            )
+            self._next_lsn = int(found.lsn)
+        elif isinstance(start, int):
+            if not 1 <= start < LSN_MAX:
+                raise InvalidRequest(f"LSN {start}: the first payload has LSN 1")
+            yield from self._replica.endpoint()
+            self._next_lsn = start
+        elif start in ("earliest", "latest"):
+            wait_ms = replica_wait_ms(min(self._timeout_s, ANSWER_TIMEOUT_S))
+            request = WatermarksRequest(Lsn(0), wait_ms, False)
+            marks, _ = yield from self._replica.request(
+                request, WatermarksReply, timeout_s=self._timeout_s
+            )
+            is_first = start == "earliest"
+            self._next_lsn = int(marks.log_start_lsn if is_first else marks.visible_lsn + 1)
+        else:
+            raise InvalidRequest(f"start {start!r}: give an LSN, 'earliest', 'latest' or a time")
+
+
+def _check_contiguous(batches: list[RecordBatch], next_lsn: int) -> None:
+    for batch in batches:
+        if batch.first_lsn != next_lsn:
+            raise FormatError(f"LSN {batch.first_lsn} came where {next_lsn} is due")
+        next_lsn = batch.last_lsn + 1

@@ -1,0 +1,82 @@
+"""What the core's producer asks of those who append: packs to send, and whom to tell their outcome.
+
+Protocols only; a driver has its own way to wait for room and for outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from logstore.errors import LogStoreError
+from logstore.format.batch import PackedPayloads
+
+
+class Pack(Protocol):
+    """One client batch from its first payload to its outcome.
+
+    Attributes:
+      payloads: in order; given up once it is settled.
+      size_bytes: of the batch on the wire, at most.
+      opened_ns: when the first payload came, monotonic.
+      deadline_ns: monotonic; after it the appends fail, whatever becomes of the batch.
+      sequence: -1 until one is given to it: when it is first sent, or by the caller.
+      batch: its bytes, from the first sending on until the log's answer; the same for every retry.
+    """
+
+    payloads: list[bytes] | PackedPayloads
+    size_bytes: int
+    opened_ns: int
+    deadline_ns: int
+    sequence: int
+    batch: bytes
+
+    def is_settled(self) -> bool: ...
+
+    def resolve(self, first_lsn: int, count: int) -> None:
+        """The batch is committed with `count` LSNs from `first_lsn` on."""
+        ...
+
+    def fail(self, error: LogStoreError) -> None:
+        """Its appends fail; changes nothing once it is settled."""
+        ...
+
+
+class PackSource(Protocol):
+    """Packs on their way from callers to the log, in the order in which they were opened."""
+
+    def seal_due(self, opened_before_ns: int) -> None:
+        """Take nothing more into the open pack if it was opened before that time (monotonic)."""
+        ...
+
+    def open_since_ns(self) -> int:
+        """When the open pack was opened, monotonic; 0: there is none."""
+        ...
+
+    def pop_sealed(self) -> Pack | None:
+        """The next pack to send."""
+        ...
+
+    def pop_expired(self, now_ns: int) -> Sequence[Pack]:
+        """Packs that were never handed out for sending and whose time is over."""
+        ...
+
+    def first_deadline_ns(self) -> int:
+        """Of the packs not handed out yet; 0: there are none."""
+        ...
+
+    def drain(self) -> Sequence[Pack]:
+        """Everything that was never handed out; nothing comes after `refuse`."""
+        ...
+
+    def snapshot(self) -> Sequence[Pack]:
+        """Every pack whose outcome is not known yet."""
+        ...
+
+    def release(self, size_bytes: int) -> None:
+        """Packs of so many bytes in all are settled and forgotten."""
+        ...
+
+    def refuse(self, error: LogStoreError) -> None:
+        """Refuse every later append with this error."""
+        ...

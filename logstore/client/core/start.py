@@ -1,0 +1,46 @@
+"""Where reading begins: an LSN, one of the two ends of the log, or a time.
+
+Pure: values only.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from logstore.errors import InvalidRequest
+from logstore.format.client_messages import TimeLookupRequest
+
+TIMESTAMP_MAX_NS = (1 << 64) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class AtTime(msgspec.Struct, frozen=True):
+    """A start: the first payload whose group is not older than this, ns since the Unix epoch."""
+
+    timestamp_ns: int
+
+    def request(self) -> TimeLookupRequest:
+        """What asks a replica for it.
+
+        Raises:
+          InvalidRequest: no stamp can be of this time.
+        """
+        if not 0 <= self.timestamp_ns <= TIMESTAMP_MAX_NS:
+            raise InvalidRequest("the time to start at lies before 1970, or after July 2554")
+        return TimeLookupRequest(self.timestamp_ns)
+
+
+Start = int | str | datetime | AtTime
+
+
+def moment(start: datetime) -> AtTime:
+    """The start at this time.
+
+    Raises:
+      InvalidRequest: it has no time zone.
+    """
+    if start.tzinfo is None:
+        raise InvalidRequest(f"{start}: give the time with its time zone")
+    return AtTime((start - _EPOCH) // timedelta(microseconds=1) * 1_000)

@@ -1,0 +1,309 @@
+"""The core's requests over played links: who is asked, when again, and what is told in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from logstore.client.core.cursor_admin import Cursor, Cursors
+from logstore.client.core.leader import LeaderRequest
+from logstore.client.core.operating import Cluster, commit_lsn, status
+from logstore.client.core.replica_reader import ReplicaReader
+from logstore.client.core.requests import Port, Survey
+from logstore.client.core.routing import NobodyAnswered, Routing
+from logstore.client.core.steps import Steps, Wait
+from logstore.client.core.task import Task
+from logstore.errors import (
+    CorruptData,
+    ErrorCode,
+    NoQuorum,
+    NotReady,
+    OutcomeUnknown,
+    Unreachable,
+    WrongCluster,
+)
+from logstore.format.client_messages import (
+    CursorsReply,
+    CursorsRequest,
+    ErrorReply,
+    MetadataReply,
+    MetadataRequest,
+    SetCursorRequest,
+    StatusReply,
+    StatusRequest,
+    WatermarksReply,
+    WatermarksRequest,
+)
+from logstore.model import Lsn
+from tests.unit.core_stage import SECOND_NS, World, not_leader
+
+MARKS = WatermarksRequest(Lsn(0), 0, False)
+
+
+def error(code: ErrorCode) -> ErrorReply:
+    return ErrorReply(code, 0, 1, 2, b"because")
+
+
+# --- a task ---
+
+
+def test_a_wait_without_a_link_lasts_until_its_time_and_others_may_end_early() -> None:
+    world = World()
+    link = world.requester("tcp://node1:7100")
+    seen: list[str] = []
+
+    def steps() -> Iterator[Wait]:
+        yield Wait(world.now_ns + 10)
+        seen.append("paused")
+        yield Wait(world.now_ns + 10, (link,))
+        seen.append("looked")
+
+    task = Task(steps())  # type: ignore[arg-type]
+    for _ in range(3):
+        task.do_work(world.now_ns)
+    assert seen == []
+    task.do_work(world.now_ns + 10)
+    task.do_work(world.now_ns)
+    assert seen == ["paused", "looked"]
+    assert task.is_done
+
+
+def test_steps_close_what_they_have_opened_whether_they_end_fail_or_are_given_up() -> None:
+    for end in ("close", "fail", "answer"):
+        world = World()
+        if end != "answer":
+            world.on[WatermarksRequest] = lambda *_: None
+        task = Task(commit_lsn(Cluster(world.host, world.routing, 10.0)))
+        world.work(task)
+        if end == "close":
+            task.close()
+        elif end == "fail":
+            with pytest.raises(ZeroDivisionError):
+                task.fail(ZeroDivisionError())
+        assert task.is_done
+        assert all(link.is_closed for link in world.links)
+
+
+# --- one request ---
+
+
+def test_a_request_waits_a_second_for_a_connection_and_no_longer() -> None:
+    world = World()
+    world.stop(1)
+    port = Port(world.host, world.nodes[1].fetch)
+    begun_ns = world.now_ns
+    with pytest.raises(Unreachable, match="no connection"):
+        world.finish(port.request(MARKS, WatermarksReply, deadline_ns=begun_ns + 9 * SECOND_NS))
+    assert world.now_ns == begun_ns + SECOND_NS
+    world.at(0.5, lambda: world.start(1))
+    request = port.request(MARKS, WatermarksReply, deadline_ns=world.now_ns + 9 * SECOND_NS)
+    assert world.finish(request)[0] == WatermarksReply(1, 0)
+
+
+def test_a_late_answer_is_not_taken_for_the_next_one() -> None:
+    world = World()
+    answers = iter([None, WatermarksReply(1, 5)])
+    world.on[WatermarksRequest] = lambda *_: next(answers)
+    port = Port(world.host, world.nodes[1].fetch)
+    with pytest.raises(Unreachable, match="no answer"):
+        world.finish(port.request(MARKS, WatermarksReply, deadline_ns=world.now_ns + 10))
+    (link,) = world.links
+    link.inbox.append([world._encode(WatermarksReply(9, 9), 1)])  # of the first request
+    found, _ = world.finish(
+        port.request(MARKS, WatermarksReply, deadline_ns=world.now_ns + SECOND_NS)
+    )
+    assert found == WatermarksReply(1, 5)
+
+
+def test_a_survey_asks_who_says_nothing_again_after_a_second_and_who_comes_later_at_once() -> None:
+    world = World()
+    world.stop(3)
+    world.on[StatusRequest] = lambda node, _: StatusReply(b"%d" % node) if node != 2 else None
+    survey = Survey(world.host, world.nodes.values(), StatusRequest(), StatusReply)
+    world.at(0.3, lambda: world.start(3))
+    found = []
+
+    def steps() -> Steps[None]:
+        while answer := (yield from survey.next_answer(deadline_ns=world_end_ns)):
+            found.append((answer[1].document, world.now_ns - begun_ns))
+
+    begun_ns, world_end_ns = world.now_ns, world.now_ns + 2_500_000_000
+    world.finish(steps())
+    assert found == [(b"1", 0), (b"3", 300_000_000)]
+    assert world.kinds_asked(2) == [StatusRequest] * 3
+
+
+def test_a_status_waits_a_second_for_the_dead_once_somebody_has_answered() -> None:
+    world = World()
+    world.stop(2)
+    world.on[StatusRequest] = lambda node, _: StatusReply(
+        b'{"role":"leader","term":1}' if node == 1 else b'{"role":"follower"}'
+    )
+    begun_ns = world.now_ns
+    found = world.finish(status(Cluster(world.host, world.routing, 10.0)))
+    assert [row["role"] for row in found["nodes"]] == ["leader", "unreachable", "follower"]
+    assert world.now_ns - begun_ns == SECOND_NS
+
+
+# --- who leads ---
+
+
+def find(world: World, seconds: float = 2.0) -> int:
+    deadline_ns = world.now_ns + int(seconds * SECOND_NS)
+    node, endpoint = world.finish(world.routing.find_leader(deadline_ns=deadline_ns))
+    assert endpoint == world.nodes[node]
+    return node
+
+
+def test_the_leader_is_found_through_any_node_and_waited_for() -> None:
+    world = World()
+    world.leader = 3
+    assert find(world) == 3
+    world.leader = 0
+    world.at(1.0, lambda: world.lead(2))
+    assert find(world) == 2
+    world.leader = 0
+    with pytest.raises(NoQuorum, match="none of them leads"):
+        find(world)
+
+
+def test_nobody_believes_a_leader_of_an_older_term() -> None:
+    world = World()
+    world.leader, world.term = 2, 9
+    assert find(world) == 2
+    world.leader, world.term = 1, 8
+    with pytest.raises(NoQuorum):
+        find(world)
+
+
+def test_who_may_not_exist_is_named_once_nobody_has_answered() -> None:
+    world = World()
+    for node in world.nodes:
+        world.stop(node)
+    with pytest.raises(NobodyAnswered) as caught:
+        find(world)
+    assert caught.value.hosts == ("node1",)
+    world.start(1)
+    assert find(world) == 1
+    world.stop(1)
+    with pytest.raises(NobodyAnswered) as caught:
+        find(world)
+    assert caught.value.hosts == (), "its name was known"
+
+
+def test_listed_endpoints_of_two_clusters_are_refused_however_late_one_tells() -> None:
+    world = World()
+    world.stop(2)
+    routing = Routing(world.host, [world.nodes[1], world.nodes[2]])
+    metadata = world.metadata
+
+    def by_node(node: int, _: object) -> MetadataReply:
+        world.cluster_id = bytes(16) if node == 3 else bytes([node]) * 16
+        return metadata(node)
+
+    world.on[MetadataRequest] = by_node
+    begun_ns = world.now_ns
+    assert world.finish(routing.check_endpoints(deadline_ns=world.now_ns + 9 * SECOND_NS)) is None
+    assert world.now_ns == begun_ns, "a machine that refuses is not waited for"
+    routing.check_endpoints_now()
+    world.start(2)
+    routing.check_endpoints_now()  # asks
+    with pytest.raises(WrongCluster):
+        routing.check_endpoints_now()
+    with pytest.raises(WrongCluster):
+        world.finish(routing.find_leader(deadline_ns=world.now_ns + SECOND_NS))
+
+
+def test_who_hears_the_listed_endpoints_keeps_others_from_their_links() -> None:
+    """Two tasks of one client: the second takes over, and nobody waits in a lock."""
+    world = World()
+    world.on[MetadataRequest] = lambda *_: None
+    routing = Routing(world.host, [world.nodes[1], world.nodes[2]])
+    tasks = [Task(routing.check_endpoints(deadline_ns=world.now_ns + 9 * SECOND_NS)) for _ in "ab"]
+    for task in tasks:
+        world.work(task)
+    assert tasks[0].wait.reads
+    assert not tasks[1].wait.reads
+    routing.check_endpoints_now()
+    tasks[0].close()
+    world.now_ns = tasks[1].wait.until_ns
+    world.work(tasks[1])
+    assert tasks[1].wait.reads
+
+
+# --- a request to whoever leads ---
+
+
+def test_a_request_follows_the_leader_until_its_time_is_over() -> None:
+    world = World()
+    refusals = [error(ErrorCode.NOT_READY), not_leader(2), error(ErrorCode.OUTCOME_UNKNOWN)]
+    world.on[CursorsRequest] = lambda *_: refusals.pop(0) if refusals else CursorsReply(b"")
+    leader = LeaderRequest(world.host, world.routing, timeout_s=5.0)
+    assert world.finish(leader.ask(CursorsRequest(), CursorsReply)) == CursorsReply(b"")
+    assert leader.is_in_doubt, "one try may have taken effect"
+    world.on[CursorsRequest] = lambda *_: error(ErrorCode.NOT_READY)
+    begun_ns = world.now_ns
+    with pytest.raises(NotReady, match="because"):
+        world.finish(leader.ask(CursorsRequest(), CursorsReply))
+    assert 5 * SECOND_NS <= world.now_ns - begun_ns < 6 * SECOND_NS
+
+
+def test_a_change_whose_answer_is_lost_is_in_doubt() -> None:
+    world = World()
+    moved = ErrorReply(ErrorCode.CURSOR_MOVED, 0, 5, 0, b"")
+    answers = iter([None, moved])
+    world.on[SetCursorRequest] = lambda *_: next(answers)
+    cursors = Cursors(world.host, world.routing, timeout_s=9.0)
+    with pytest.raises(OutcomeUnknown, match="set by this call"):
+        world.finish(cursors.change(Cursor("name", 5, False), 3))
+
+
+# --- a request to any replica ---
+
+
+def ask(world: World, reader: ReplicaReader, timeout_s: float = 9.0) -> int:
+    reply, _ = world.finish(reader.request(MARKS, WatermarksReply, timeout_s=timeout_s))
+    assert reply.log_start_lsn == 1
+    return reader.node
+
+
+def test_a_reader_leaves_a_replica_that_cannot_answer_and_a_pinned_one_waits() -> None:
+    world = World()
+    reader = ReplicaReader(world.host, world.routing, replica=None, timeout_s=9.0)
+    assert ask(world, reader) == 1, "nobody is known to lead yet"
+    world.stop(1)
+    assert ask(world, reader) == 2
+    pinned = ReplicaReader(world.host, world.routing, replica=1, timeout_s=9.0)
+    world.at(2.5, lambda: world.start(1))
+    assert ask(world, pinned) == 1
+    world.stop(1)
+    with pytest.raises(Unreachable, match="node 1 does not answer"):
+        ask(world, pinned)
+
+
+def test_damage_is_told_once_every_replica_was_tried() -> None:
+    world = World()
+    world.on[WatermarksRequest] = lambda node, _: (
+        error(ErrorCode.CORRUPT_DATA) if node != 3 else WatermarksReply(1, 4)
+    )
+    reader = ReplicaReader(world.host, world.routing, replica=None, timeout_s=9.0)
+    assert ask(world, reader) == 3
+    world.on[WatermarksRequest] = lambda *_: error(ErrorCode.CORRUPT_DATA)
+    with pytest.raises(CorruptData):
+        ask(world, reader)
+    asked = {node for node, request in world.requests if isinstance(request, WatermarksRequest)}
+    assert asked == {1, 2, 3}
+
+
+def test_what_was_asked_ahead_is_not_asked_again_on_the_same_connection() -> None:
+    world = World()
+    reader = ReplicaReader(world.host, world.routing, replica=1, timeout_s=9.0)
+    ask(world, reader)
+    reader.send_ahead(MARKS)
+    ask(world, reader)
+    assert world.kinds_asked(1).count(WatermarksRequest) == 2
+    reader.send_ahead(MARKS)
+    reader.close()
+    ask(world, reader)
+    assert world.kinds_asked(1).count(WatermarksRequest) == 4
