@@ -1,7 +1,8 @@
 """A producer's links to one leader, and the steps that make them trustworthy (SAFETY E9).
 
 Owns nothing that outlives the leader: the batches and their fate are `Unresolved`'s. The ack feed
-may drop messages, so `ask_state` is what decides; the feed only makes it quick.
+may drop messages, so `ask_state` is what decides; the feed only makes it quick. An import pushes
+over the same two links.
 """
 
 from __future__ import annotations
@@ -39,37 +40,26 @@ class Session(msgspec.Struct, frozen=True):
     next_sequence: int
 
 
-class Connection:
-    """Append, acknowledgement and control links to the node that is believed to lead."""
+class AppendLinks:
+    """Append and acknowledgement links to the node that is believed to lead; `topic`: whose
+    acknowledgements."""
 
-    def __init__(
-        self,
-        host: Host,
-        endpoint: Endpoint,
-        session: Session,
-        *,
-        cluster_id: bytes,
-    ) -> None:
+    def __init__(self, host: Host, endpoint: Endpoint, *, topic: int, cluster_id: bytes) -> None:
         self.endpoint = endpoint
-        self._session = session
         self._cluster_id = cluster_id
         self._clock = host.clock
-        topic = session.producer_id.to_bytes(8, "little")
+        self._wants_to_send = False
         with contextlib.ExitStack() as opened:
-            self._feed = host.links.feed(endpoint.acks, topic, queue_max=ACKS_QUEUE_MAX_MESSAGES)
+            self._feed = host.links.feed(
+                endpoint.acks, topic.to_bytes(8, "little"), queue_max=ACKS_QUEUE_MAX_MESSAGES
+            )
             opened.callback(self._feed.close)
             self._pusher = host.links.pusher(endpoint.appends)
-            opened.callback(self._pusher.close)
-            self._port = Port(host, endpoint.control, cluster_id=cluster_id)
             opened.pop_all()
-        self._prefix = b""
-        self._wants_to_send = False
-        self.round = 0
 
     def close(self) -> None:
         self._pusher.close()
         self._feed.close()
-        self._port.close()
 
     def wait_for_welcome(self, *, deadline_ns: int) -> Steps[None]:
         """Wait until the subscription to the ack feed is in force.
@@ -77,16 +67,57 @@ class Connection:
         Raises:
           NotReady: it is not by the deadline (monotonic ns).
         """
-        while True:
-            for message in self._messages():
-                if isinstance(message, Welcome):
-                    return
+        while not any(isinstance(message, Welcome) for message in self.messages()):
             if self._clock.monotonic_ns() >= deadline_ns:
                 raise NotReady(f"no welcome from the ack feed of {self.endpoint}")
             yield Wait(deadline_ns, (self._feed,))
 
+    def try_push(self, frame: bytes) -> bool:
+        """Send a frame; False: there is no room, `wait` ends when there is."""
+        is_sent = self._pusher.try_send(frame)
+        self._wants_to_send = not is_sent
+        return is_sent
+
+    def messages(self) -> Iterator[object]:
+        """What lies in the feed, of this cluster; the topic frame before it says nothing new."""
+        while (frames := self._feed.try_receive()) is not None:
+            try:
+                envelope, message = decode_message(frames[-1])
+            except FormatError:
+                continue
+            if envelope.cluster_id == self._cluster_id:
+                yield message
+
+    def is_lost(self) -> bool:
+        return self._pusher.is_lost()
+
+    def wait(self, until_ns: int) -> Wait:
+        """Until there are acknowledgements, room where it is wanted, or a broken connection."""
+        writes = (self._pusher,) if self._wants_to_send else ()
+        return Wait(until_ns, (self._feed, self._pusher), writes)
+
+
+class Connection:
+    """A producer's links to the node that is believed to lead, in one round after the other."""
+
+    def __init__(
+        self, host: Host, endpoint: Endpoint, session: Session, *, cluster_id: bytes
+    ) -> None:
+        self._session = session
+        self.links = AppendLinks(host, endpoint, topic=session.producer_id, cluster_id=cluster_id)
+        with contextlib.ExitStack() as opened:
+            opened.callback(self.links.close)
+            self._port = Port(host, endpoint.control, cluster_id=cluster_id)
+            opened.pop_all()
+        self._prefix = b""
+        self.round = 0
+
+    def close(self) -> None:
+        self.links.close()
+        self._port.close()
+
     def ask_state(self, *, round_number: int, deadline_ns: int) -> Steps[SessionStateReply]:
-        """The leader's word on every batch of the window; later batches carry `round_number`.
+        """What the leader says of every batch of the window; later batches carry `round_number`.
 
         Raises:
           NotLeader, NotReady, …: this node cannot say.
@@ -105,37 +136,15 @@ class Connection:
         return state
 
     def try_push(self, batch: bytes) -> bool:
-        """Send a batch; False: there is no room, `wait` ends when there is."""
-        if self._pusher.try_send(self._prefix + batch):
-            self._wants_to_send = False
-            return True
-        self._wants_to_send = True
-        return False
+        """Send a batch; False: there is no room, a wait on the links ends when there is."""
+        return self.links.try_push(self._prefix + batch)
 
     def acks(self) -> Iterator[Acks]:
         """What lies in the feed for this session."""
-        for message in self._messages():
+        for message in self.links.messages():
             if (
                 isinstance(message, Acks)
                 and message.producer_id == self._session.producer_id
                 and message.producer_epoch == self._session.producer_epoch
             ):
-                yield message
-
-    def is_lost(self) -> bool:
-        return self._pusher.is_lost()
-
-    def wait(self, until_ns: int) -> Wait:
-        """Until there are acknowledgements, room where it is wanted, or a broken connection."""
-        writes = (self._pusher,) if self._wants_to_send else ()
-        return Wait(until_ns, (self._feed, self._pusher), writes)
-
-    def _messages(self) -> Iterator[object]:
-        """Messages of this cluster; the topic frame before them says nothing new."""
-        while (frames := self._feed.try_receive()) is not None:
-            try:
-                envelope, message = decode_message(frames[-1])
-            except FormatError:
-                continue
-            if envelope.cluster_id == self._cluster_id:
                 yield message

@@ -8,13 +8,12 @@ is asked how far it is.
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from logstore.client.core.connection import ACKS_QUEUE_MAX_MESSAGES
+from logstore.client.core.connection import AppendLinks
 from logstore.client.core.operating import Cluster, commit_lsn
 from logstore.client.core.range_machine import RangeMachine, RangeWalk
 from logstore.client.core.requests import NO_UUID
@@ -29,14 +28,13 @@ from logstore.errors import (
     ImportRefused,
     InvalidRequest,
     LogStoreError,
-    NotReady,
     OutcomeUnknown,
     OutOfRange,
     Unreachable,
 )
 from logstore.format.batch import read_batch_header, verify_batch
-from logstore.format.client_messages import ACK_ROW, Acks, ImportRequest, Welcome
-from logstore.format.message import decode_message, encode_message
+from logstore.format.client_messages import ACK_ROW, Acks, ImportRequest
+from logstore.format.message import encode_message
 from logstore.limits import MESSAGE_MAX_BYTES, MIB, POSITION_MAX
 from logstore.model import NO_NODE, Lsn
 
@@ -119,33 +117,15 @@ class Push:
 
     def __init__(self, host: Host, routing: Routing, endpoint: Endpoint) -> None:
         self._host = host
-        self._endpoint = endpoint
         self._routing = routing
-        self._cluster_id = routing.cluster_id
         self._importer = host.random.getrandbits(64)
-        topic = self._importer.to_bytes(8, "little")
-        self._feed = host.links.feed(endpoint.acks, topic, queue_max=ACKS_QUEUE_MAX_MESSAGES)
-        with contextlib.ExitStack() as opened:
-            opened.callback(self._feed.close)
-            self._pusher = host.links.pusher(endpoint.appends)
-            opened.pop_all()
+        self._links = AppendLinks(
+            host, endpoint, topic=self._importer, cluster_id=routing.cluster_id
+        )
         self._unsent: deque[Unsettled] = deque()
 
     def close(self) -> None:
-        self._pusher.close()
-        self._feed.close()
-
-    def wait_for_welcome(self) -> Steps[None]:
-        """Wait until the subscription to the ack feed is in force.
-
-        Raises:
-          NotReady: it is not in time.
-        """
-        deadline_ns = self._host.deadline_ns(ACK_TIMEOUT_S)
-        while not any(isinstance(message, Welcome) for message in self._messages()):
-            if self._host.clock.monotonic_ns() >= deadline_ns:
-                raise NotReady(f"no welcome from the ack feed of {self._endpoint}")
-            yield Wait(deadline_ns, (self._feed,))
+        self._links.close()
 
     def push(self, window: Window) -> Steps[None]:
         """Push until the window is empty and stays so.
@@ -153,7 +133,9 @@ class Push:
         Raises:
           LogStoreError: why nothing more comes of this connection; what was settled stays so.
         """
-        clock = self._host.clock
+        host, links = self._host, self._links
+        deadline_ns = host.deadline_ns(ACK_TIMEOUT_S)
+        yield from links.wait_for_welcome(deadline_ns=deadline_ns)
         self._unsent.extend(window.unsettled)
         is_news = True
         while True:
@@ -163,30 +145,29 @@ class Push:
             self._unsent.extend(taken)
             self._routing.check_endpoints_now()
             if taken or is_news:
-                deadline_ns = self._host.deadline_ns(ACK_TIMEOUT_S)
-            writes = () if self._send() else (self._pusher,)
-            yield Wait(deadline_ns, (self._feed, self._pusher), writes)
+                deadline_ns = host.deadline_ns(ACK_TIMEOUT_S)
+            self._send()
+            yield links.wait(deadline_ns)
             is_news = self._take_acks(window)
-            if not is_news and (self._pusher.is_lost() or clock.monotonic_ns() >= deadline_ns):
-                raise Unreachable(f"{self._endpoint} does not acknowledge what is imported")
+            if not is_news and (links.is_lost() or host.clock.monotonic_ns() >= deadline_ns):
+                raise Unreachable(f"{links.endpoint} does not acknowledge what is imported")
 
-    def _send(self) -> bool:
-        """Send what the socket takes; whether that is all."""
+    def _send(self) -> None:
+        """Send what the socket takes."""
         while self._unsent:
             batch = self._unsent[0]
             request = ImportRequest(self._importer, Lsn(batch.first_lsn), batch.data)
             frame = encode_message(
                 request,
-                cluster_id=self._cluster_id,
+                cluster_id=self._routing.cluster_id,
                 sender_uuid=NO_UUID,
                 sender=NO_NODE,
                 target=NO_NODE,
                 correlation=0,
             )
-            if not self._pusher.try_send(frame):
-                return False
+            if not self._links.try_push(frame):
+                return
             self._unsent.popleft()
-        return True
 
     def _take_acks(self, window: Window) -> bool:
         """Whether something was settled.
@@ -195,7 +176,7 @@ class Push:
           LogStoreError: a batch was refused.
         """
         is_news = False
-        for message in self._messages():
+        for message in self._links.messages():
             if not isinstance(message, Acks) or message.producer_id != self._importer:
                 continue
             for _, first_lsn, count, code, detail in ACK_ROW.iter_unpack(message.rows):
@@ -206,15 +187,6 @@ class Push:
                     raise OutcomeUnknown(f"LSN {window.first_lsn} was not acknowledged")
                 is_news = window.settle(first_lsn + count - 1) or is_news
         return is_news
-
-    def _messages(self) -> Iterator[object]:
-        while (frames := self._feed.try_receive()) is not None:
-            try:
-                envelope, message = decode_message(frames[-1])
-            except FormatError:
-                continue
-            if envelope.cluster_id == self._cluster_id:
-                yield message
 
 
 def import_batches(cluster: Cluster, window: Window) -> Steps[int]:
@@ -251,7 +223,6 @@ def _push(cluster: Cluster, window: Window) -> Steps[None]:
     _, endpoint = yield from cluster.routing.find_leader(deadline_ns=deadline_ns)
     push = Push(cluster.host, cluster.routing, endpoint)
     try:
-        yield from push.wait_for_welcome()
         yield from push.push(window)
     finally:
         push.close()

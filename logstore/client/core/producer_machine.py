@@ -149,7 +149,7 @@ class ProducerMachine:
             connection = Connection(
                 self._host, endpoint, self._session, cluster_id=self._routing.cluster_id
             )
-            yield from connection.wait_for_welcome(
+            yield from connection.links.wait_for_welcome(
                 deadline_ns=self._host.deadline_ns(STEP_TIMEOUT_S)
             )
             self._round += 1
@@ -196,13 +196,13 @@ class ProducerMachine:
             has_settled = self._read_acks(connection) or has_settled
             now_ns = self._clock.monotonic_ns()
             self._expire(now_ns)
-            if self._must_reconnect or connection.is_lost():
+            if self._must_reconnect or connection.links.is_lost():
                 break
             if len(self._unresolved) and now_ns - self._news_ns > self._ack_timeout_ns:
                 self._trouble = f"no acknowledgement for {self._options.ack_timeout_s} s"
                 break
             self._send(connection, now_ns)
-            yield connection.wait(self._next_timer_ns(now_ns))
+            yield connection.links.wait(self._next_timer_ns(now_ns))
         return has_settled
 
     def _send(self, connection: Connection, now_ns: int) -> None:
