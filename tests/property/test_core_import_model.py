@@ -3,6 +3,8 @@ its LSNs once, in order, and nothing else does (P1)."""
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,12 +13,13 @@ from logstore.client.core.importing import Window, import_batches
 from logstore.client.core.operating import Cluster
 from logstore.errors import ImportRefused, LogStoreError
 from logstore.format.batch import encode_batch
+from logstore.format.client_messages import ImportRequest
 from tests.unit.core_stage import World
 
 COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=12)
 TROUBLES = st.lists(
     st.tuples(
-        st.floats(0.0, 3.0),
+        st.integers(0, 12),
         st.sampled_from(["acks are lost", "acks come", "lead", "stop", "start", "stranger"]),
         st.integers(1, 3),
     ),
@@ -33,8 +36,9 @@ def batch(number: int, count: int) -> bytes:
 
 @given(COUNTS, TROUBLES, st.integers(0, 12))
 def test_an_import_ends_whole_or_says_why(
-    counts: list[int], troubles: list[tuple[float, str, int]], there: int
+    counts: list[int], troubles: list[tuple[int, str, int]], there: int
 ) -> None:
+    """A trouble comes with the push of that number, and is over a second later."""
     world = World()
     batches = [batch(number, count) for number, count in enumerate(counts)]
     for each in batches[:there]:
@@ -61,11 +65,19 @@ def test_an_import_ends_whole_or_says_why(
         for node in world.nodes:
             world.start(node)
 
+    take, pushed = world.take_import, itertools.count()
+
+    def take_import(node: int, request: ImportRequest) -> None:
+        place = next(pushed)
+        for at, what, number in troubles:
+            if at == place:
+                trouble(what, number)
+                world.at(1.0, heal)
+        take(node, request)
+
+    world.take_import = take_import  # type: ignore[method-assign]
     # Few at a time, so that troubles come in between.
     window_batches, importing.WINDOW_BATCHES = importing.WINDOW_BATCHES, 2
-    for seconds, what, number in troubles:
-        world.at(seconds, lambda what=what, number=number: trouble(what, number))
-    world.at(3.5, heal)
     try:
         cluster = Cluster(world.host, world.routing, 30.0)
         end_lsn = world.finish(import_batches(cluster, Window(1, iter(batches))))
