@@ -16,10 +16,10 @@ from logstore.format.batch import encode_batch
 from logstore.format.client_messages import ImportRequest
 from tests.unit.core_stage import World
 
-COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=12)
+COUNTS = st.lists(st.integers(1, 3), min_size=4, max_size=12)
 TROUBLES = st.lists(
     st.tuples(
-        st.integers(0, 12),
+        st.integers(0, 6),
         st.sampled_from(["acks are lost", "acks come", "lead", "stop", "start", "stranger"]),
         st.integers(1, 3),
     ),
@@ -34,7 +34,7 @@ def batch(number: int, count: int) -> bytes:
     )  # fmt: skip
 
 
-@given(COUNTS, TROUBLES, st.integers(0, 12))
+@given(COUNTS, TROUBLES, st.integers(0, 3))
 def test_an_import_ends_whole_or_says_why(
     counts: list[int], troubles: list[tuple[int, str, int]], there: int
 ) -> None:
