@@ -147,6 +147,9 @@ class Requester:
         self.monitor: zmq.Socket[bytes] | None = None
         if watches_refusals:  # from before the first try on
             self.monitor = _monitor(context, self.socket, zmq.EVENT_CONNECT_RETRIED)
+        # What becomes readable with a reply, or where that is watched, with a refusal.
+        self.sources: tuple[zmq.Socket[bytes], ...]
+        self.sources = (self.socket,) if self.monitor is None else (self.socket, self.monitor)
         with _closing_on_failure(context, self.socket, self.monitor):
             self.socket.connect(address)
 
@@ -156,15 +159,12 @@ class Requester:
             return False
         return bool(_drain(self.context, self.monitor))
 
-    def sources(self) -> tuple[zmq.Socket[bytes], ...]:
-        """What becomes readable with a reply, or where that is watched, with a refusal."""
-        return (self.socket,) if self.monitor is None else (self.socket, self.monitor)
-
     def stop_watching(self) -> None:
         """Look for refusals no more."""
         if self.monitor is not None:
             _close_monitor(self.socket, self.monitor)
             self.monitor = None
+            self.sources = (self.socket,)
 
     def try_send(self, frame: bytes) -> bool:
         """Queue one request; False while there is no connection."""
@@ -185,16 +185,13 @@ class Pusher:
         self.context = context
         self.socket = context.socket(zmq.PUSH)
         self.monitor = _monitor(context, self.socket, zmq.EVENT_DISCONNECTED)
+        self.sources = (self.monitor,)  # what becomes readable when the connection breaks
         with _closing_on_failure(context, self.socket, self.monitor):
             self.socket.connect(address)
 
     def try_send(self, frame: bytes) -> bool:
         """Queue one append; False while there is no connection or no room."""
         return _try_send(self.context, self.socket, frame)
-
-    def sources(self) -> tuple[zmq.Socket[bytes], ...]:
-        """What becomes readable when the connection breaks."""
-        return (self.monitor,)
 
     def is_lost(self) -> bool:
         """Whether the connection broke since it was made."""
@@ -210,12 +207,10 @@ class Feed:
     def __init__(self, context: Context, address: str, topic: bytes, queue_max: int) -> None:
         self.context = context
         self.socket = context.socket(zmq.SUB, queue_max=queue_max)
+        self.sources = (self.socket,)
         with _closing_on_failure(context, self.socket):
             self.socket.setsockopt(zmq.SUBSCRIBE, topic)
             self.socket.connect(address)
-
-    def sources(self) -> tuple[zmq.Socket[bytes], ...]:
-        return (self.socket,)
 
     def try_receive(self) -> list[Frame] | None:
         return _try_receive(self.context, self.socket)
@@ -236,7 +231,7 @@ def park(
     Raises: what is raised once the context is closed, if there is a link of it.
     """
     targets: list[tuple[zmq.Socket[bytes] | int, int]]
-    targets = [(source, zmq.POLLIN) for link in reads for source in link.sources()]
+    targets = [(source, zmq.POLLIN) for link in reads for source in link.sources]
     targets += [(link.socket, zmq.POLLOUT) for link in writes]
     if bell is not None:
         targets.append((bell.fileno(), zmq.POLLIN))

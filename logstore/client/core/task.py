@@ -5,7 +5,6 @@ Owns where the steps stand. Knows neither what they do nor how a driver waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from logstore.client.core.steps import Steps, Wait
@@ -34,21 +33,22 @@ class Task(Generic[_T]):
         """
         wait = self.wait
         if not self.is_done and (wait.reads or wait.writes or now_ns >= wait.until_ns):
-            self._go_on(lambda: next(self._steps))
+            self._go_on(None)
         return 0
 
     def fail(self, error: Exception) -> None:
         """Waiting has failed: the steps see the error where they wait, and mostly raise it."""
-        self._go_on(lambda: self._steps.throw(error))
+        self._go_on(error)
 
     def close(self) -> None:
         """Give up what is under way: the steps close what they have opened."""
         self.is_done = True
         self._steps.close()
 
-    def _go_on(self, resume: Callable[[], Wait]) -> None:
+    def _go_on(self, error: Exception | None) -> None:
+        """Hot."""
         try:
-            self.wait = resume()
+            self.wait = next(self._steps) if error is None else self._steps.throw(error)
         except StopIteration as end:
             self.is_done = True
             self._results.append(end.value)
