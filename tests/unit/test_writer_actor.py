@@ -257,6 +257,8 @@ def test_a_vote_that_comes_while_another_is_saved_holds_up_nothing(born):
     born.tell(SaveMeta(1, 2, 1), SaveMeta(2, 3, 1))
     born.persist(96)
     born.writer.do_work(born.stage.now_ns)
+    for lane in born.writer._work.lanes:
+        lane.wait()
     assert born.heard() == [Persisted(1)]
     go.set()
     born.settle()
