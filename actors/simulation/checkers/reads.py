@@ -33,7 +33,8 @@ def _marker(when: str) -> Callable[..., Callable[[R], R]]:
     return reads
 
 
-# The method reads facts of these classes, or these parts of a step as it goes; or once it is done.
+# The method reads facts of these classes, or these parts of a step as it goes; or events and
+# effects of these classes once the step is done.
 reads, reads_after = _marker("reads"), _marker("reads_after")
 
 

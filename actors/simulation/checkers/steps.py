@@ -51,7 +51,10 @@ class Steps:
                 return
         tell_parts(self._table, replica, step)
         self._follow(replica, step)
-        tell_parts(self._after, replica, step)
+        after = self._after
+        for each in (event, *step.effects):
+            for read in after[type(each)]:
+                read(replica, each, step)
 
     def _follow(self, replica: Replica, step: Stepped) -> None:
         """What the core shows to have changed."""
@@ -61,10 +64,11 @@ class Steps:
             tell(TermMoved(replica, term))
         if is_leader and term != replica.led_term:
             tell(LeaderBegan(replica, term))
-        if core.commit != replica.commit:
+        commit = core.commit
+        if commit != replica.commit:
             heard = [each.term for each in step.effects if type(each) is Committed]
             leader_term = term if is_leader else max(heard, default=0)
-            tell(CommitMoved(replica, core.commit, leader_term))
+            tell(CommitMoved(replica, commit, leader_term))
 
 
 def tell_parts(table: Table, replica: Replica, step: Stepped) -> None:
