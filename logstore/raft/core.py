@@ -32,7 +32,7 @@ from logstore.raft import (
     commit,
     election,
     following,
-    gate,
+    gens,
     read_index,
     replication,
     role,
@@ -363,10 +363,10 @@ def _on_disk_full(state: State, *, is_full: bool) -> None:
     if state.leading is None:
         return
     if is_full:
-        gate.close_admission(state, "disk_full")
+        gens.close(state, "disk_full")
         transfer.seek(state, state.leading)
     else:
-        gate.open_admission_if_allowed(state)
+        gens.open_if_allowed(state)
 
 
 def _on_rotted(state: State, index: Index) -> None:
@@ -379,7 +379,7 @@ def _on_rotted(state: State, index: Index) -> None:
     state.emit(Log(f"node {state.config.node}: entry {index} is damaged on disk"))
     if state.leading is not None:
         if state.has_uncommitted_fault:
-            gate.close_admission(state, "transfer")
+            gens.close(state, "transfer")
         transfer.seek(state, state.leading)
 
 

@@ -17,7 +17,7 @@ from logstore.format.peer_messages import (
     HeartbeatReply,
 )
 from logstore.model import EntryKind, Index, NodeId, Role
-from logstore.raft import clocks, commit, gate, read_index, role, stall
+from logstore.raft import clocks, commit, gens, read_index, role, stall
 from logstore.raft.effects import Accepted, Committed, Describe, Lead, Log, Persist, Rewind
 from logstore.raft.events import Proposed
 from logstore.raft.progress import Progress
@@ -45,7 +45,7 @@ def begin_leading(state: State) -> None:
         state, kind=EntryKind.NOOP, count=0, body_crc=0, ring_start=0, ring_end=0, wall_ns=0
     )
     beat(state, leading)
-    gate.open_admission_if_allowed(state)
+    gens.open_if_allowed(state)
 
 
 def on_proposed(state: State, event: Proposed) -> None:
@@ -53,8 +53,7 @@ def on_proposed(state: State, event: Proposed) -> None:
     (S4)."""
     if event.ring_end <= event.ring_start or (event.count > 0) != takes_lsns(event.kind):
         raise InvariantViolated(f"ingress offered a group that cannot be: {event}")
-    admission = state.admission
-    if event.term != state.term or not admission.try_accept(event.gen, event.prop):
+    if event.term != state.term or not gens.try_accept(state, event.gen, event.prop):
         state.settle(event.ring_start, event.ring_end)
         return
     header = append_entry(
@@ -208,7 +207,7 @@ def commit_by_counting(state: State) -> None:
     for progress in peers:
         _tell_commit(state, progress)
     begin_round_if_wanted(state, leading)
-    gate.open_admission_if_allowed(state)
+    gens.open_if_allowed(state)
 
 
 def has_quorum_contact(state: State, leading: Leading) -> bool:

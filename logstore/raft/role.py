@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from logstore.limits import QUIET_ELECTION_TIMEOUTS
 from logstore.model import NO_NODE, Role, Term
-from logstore.raft import gate, read_index
+from logstore.raft import gens, read_index
 from logstore.raft.effects import Log, StopLeading, TermEnded, TransferAnswered
 from logstore.raft.state import Leading, State
 
@@ -48,7 +48,7 @@ def answer_transfer(state: State, request_id: int | None, *, is_done: bool, reas
 def _end_leadership(state: State, leading: Leading, why: str) -> None:
     state.emit(Log(f"node {state.config.node} stops leading term {state.term}: {why}"))
     state.emit(StopLeading(state.term))
-    gate.close_admission(state, "step_down")
+    gens.close(state, "step_down")
     state.emit(TermEnded(state.term))
     read_index.refuse_all(state, leading)
     transfer = leading.transfer

@@ -14,7 +14,6 @@ from random import Random
 from logstore.format.peer_messages import BulkAnswer, ControlMessage
 from logstore.limits import SAY_AGAIN_NS
 from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId, Role, Term
-from logstore.raft.admission import Admission
 from logstore.raft.effects import Answer, Effect, LeaderChanged, Log, Send, Settle
 from logstore.raft.events import AppendReceived
 from logstore.raft.faulty import FaultyEntries
@@ -25,6 +24,15 @@ from logstore.raft.raft_config import RaftConfig
 from logstore.raft.term_and_vote import TermAndVote
 
 NO_LSN = Lsn(0)
+
+
+@dataclass(slots=True)
+class Admission:
+    """Gens opened and closed; `gen` is the newest one, `accepted` how many of its props were."""
+
+    gen: int = 0
+    accepted: int = 0
+    is_open: bool = False
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from logstore.format.peer_messages import TimeoutNow
 from logstore.limits import TRANSFER_LAG_MAX
 from logstore.model import NO_INDEX, NO_NODE
-from logstore.raft import gate, role
+from logstore.raft import gens, role
 from logstore.raft.effects import Log
 from logstore.raft.events import TransferRequested
 from logstore.raft.progress import Progress
@@ -97,7 +97,7 @@ def advance(state: State, leading: Leading) -> None:
             why = "a damaged entry of its log may be uncommitted, and nobody got level"
             role.step_down_quietly(state, leading, why)
             return
-        gate.open_admission_if_allowed(state)
+        gens.open_if_allowed(state)
     elif leading.progress[transfer.target].match == state.log.last_index:
         sent_ns = transfer.timeout_sent_ns
         if sent_ns is None or state.now_ns - sent_ns >= state.config.heartbeat_ns:
@@ -125,7 +125,7 @@ def conclude(state: State) -> None:
 def _begin(state: State, leading: Leading, target: Progress, request_id: int | None) -> None:
     deadline_ns = state.now_ns + state.config.election_timeout_ns
     leading.transfer = Transfer(target.peer, request_id, deadline_ns)
-    gate.close_admission(state, "transfer")
+    gens.close(state, "transfer")
     advance(state, leading)
 
 

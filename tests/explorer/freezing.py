@@ -16,13 +16,21 @@ import msgspec
 
 from logstore.format.entry import Row
 from logstore.model import Index, NodeId
-from logstore.raft.admission import Admission
 from logstore.raft.core import RaftCore
 from logstore.raft.faulty import FaultyEntries
 from logstore.raft.log_view import EntryLog
 from logstore.raft.persist import Outstanding, PersistQueue
 from logstore.raft.progress import Progress
-from logstore.raft.state import Campaign, Following, Leading, Read, Shown, State, Transfer
+from logstore.raft.state import (
+    Admission,
+    Campaign,
+    Following,
+    Leading,
+    Read,
+    Shown,
+    State,
+    Transfer,
+)
 from logstore.raft.stream import FollowerStream
 from logstore.raft.term_and_vote import TermAndVote
 
@@ -30,8 +38,8 @@ Frozen = Any  # a nested tuple of immutable values; tuples that begin with a str
 
 # The same in every state of one exploration, or (the view) made of the replica's rows.
 _OUTSIDE = frozenset({"config", "random", "_view"})
-_SLOTTED = (RaftCore, State, TermAndVote, PersistQueue, EntryLog, FaultyEntries, Admission)
-_DATA = (Campaign, Following, Leading, Read, Shown, Transfer, Progress, Outstanding)
+_SLOTTED = (RaftCore, State, TermAndVote, PersistQueue, EntryLog, FaultyEntries)
+_DATA = (Admission, Campaign, Following, Leading, Read, Shown, Transfer, Progress, Outstanding)
 _STREAM = FollowerStream(
     NodeId(1), mode="paper", window_bytes=1, window_entries=1, resend_timeout_ns=1
 )

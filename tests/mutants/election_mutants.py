@@ -235,7 +235,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "transfer-ends-without-reopening",
         "FAULTS R17, SAFETY C2",
         f"{TRANSFER}:advance",
-        "        gate.open_admission_if_allowed(state)\n",
+        "        gens.open_if_allowed(state)\n",
         "",
         "a leader that kept its term takes nothing any more",
     ),

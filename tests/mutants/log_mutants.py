@@ -233,7 +233,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if self.is_disk_full:",
         "a damaged replica does not let the others go first",
         unreachable="it only prefers whole leaders: admission stays closed on a damaged one, and"
-        " it hands over (gate.may_admit, transfer.seek)",
+        " it hands over (gens.may_open, transfer.seek)",
     ),
     mutant(
         "append-of-a-term-above-its-message",

@@ -7,10 +7,10 @@ from tests.mutants.mutant import Edit, Mutant, mutant
 ADMISSION = "actors.ingress.admission:Admission"
 APPENDS = "actors.ingress.appends:Appends"
 CONTROL = "actors.ingress.control"
+GENS = "logstore.raft.gens"
 IMPORTS = "actors.ingress.imports:Imports"
 LOOKUPS = "actors.ingress.session_lookups:SessionLookups"
 PROPOSALS = "actors.ingress.proposals:Proposals"
-RAFT_ADMISSION = "logstore.raft.admission:Admission"
 ROLE = "logstore.raft.role"
 SESSION = "logstore.session.session"
 TABLE = "logstore.session.table"
@@ -136,24 +136,24 @@ MUTANTS: tuple[Mutant, ...] = (
         "admission-stays-open-at-step-down",
         "SAFETY E3",
         f"{ROLE}:_end_leadership",
-        '    gate.close_admission(state, "step_down")\n',
+        '    gens.close(state, "step_down")\n',
         "",
         "who leads no more goes on giving out indexes",
     ),
     mutant(
         "props-of-a-closed-gen-accepted",
         "SAFETY E3",
-        f"{RAFT_ADMISSION}.try_accept",
-        "if not self.is_open or gen != self.gen:",
-        "if gen != self.gen:",
+        f"{GENS}:try_accept",
+        "if not admission.is_open or gen != admission.gen:",
+        "if gen != admission.gen:",
         "after AdmissionClosed the rest of the gen gets indexes",
     ),
     mutant(
         "props-of-any-gen-accepted",
         "SAFETY E3",
-        f"{RAFT_ADMISSION}.try_accept",
-        "if not self.is_open or gen != self.gen:",
-        "if not self.is_open:",
+        f"{GENS}:try_accept",
+        "if not admission.is_open or gen != admission.gen:",
+        "if not admission.is_open:",
         "a proposal of an older gen takes the place of a newer one",
         unreachable="a term has a second gen only once a handover has timed out, an election"
         " timeout after the first gen ended, or the disk has space again, a second after it had"
@@ -166,8 +166,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "gen-closed-after-its-term-ended",
         "SAFETY E3, E4",
         f"{ROLE}:_end_leadership",
-        '    gate.close_admission(state, "step_down")\n    state.emit(TermEnded(state.term))\n',
-        '    state.emit(TermEnded(state.term))\n    gate.close_admission(state, "step_down")\n',
+        '    gens.close(state, "step_down")\n    state.emit(TermEnded(state.term))\n',
+        '    state.emit(TermEnded(state.term))\n    gens.close(state, "step_down")\n',
         "ingress hears of the end before it hears what was accepted",
     ),
     # --- acknowledgements ---

@@ -8,7 +8,7 @@ from tests.mutants.mutant import Edit, Mutant, mutant
 ADMISSION = "actors.ingress.admission:Admission"
 EXPIRY = "actors.ingress.expiry:Expiry"
 FOLD = "logstore.session.fold"
-GATE = "logstore.raft.gate"
+GENS = "logstore.raft.gens"
 REBUILD = "actors.ingress.rebuild:Rebuild"
 TABLE = "logstore.session.table"
 
@@ -17,9 +17,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "table-without-the-uncommitted-tail",
         "SAFETY E5, FAULTS K2",
-        f"{GATE}:open_admission_if_allowed",
-        "state.emit(Admit(state.term, gen, state.log.last_index, state.persists.last_seq))",
-        "state.emit(Admit(state.term, gen, state.commit, state.persists.last_seq))",
+        f"{GENS}:open_if_allowed",
+        "state.log.last_index",
+        "state.commit",
         "a new leader's table ends at the commit index",
     ),
     mutant(

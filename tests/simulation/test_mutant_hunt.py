@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from logstore.raft.admission import Admission
+from logstore.format.session_entries import ExpireEntry
+from logstore.session.grants import SessionLimits
+from logstore.session.table import SessionTable
 from tests.mutants import hunt as hunt_module
 from tests.mutants.catalogue import CATALOGUE, mutant_named
 from tests.mutants.hunt import Hunt, complaint_of, hunt
@@ -52,12 +54,13 @@ def test_a_hunt_ends_when_its_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_exception_of_the_product_counts_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def run_seed(seed: int) -> Any:
-        admission = Admission()
-        admission.open()
-        admission.open()
+        SessionTable(SessionLimits()).apply_expire(ExpireEntry(7, 1))
 
     monkeypatch.setattr(hunt_module, "run_seed", run_seed)
-    assert complaint_of(1) == "logstore.errors.InvariantViolated: gen 1 is open already"
+    assert complaint_of(1) == (
+        "logstore.errors.InvariantViolated: ExpireEntry(producer_id=7, producer_epoch=1,"
+        " is_kept=False) does not follow None"
+    )
 
 
 def test_an_exception_of_the_simulator_alone_is_its_own_fault(

@@ -24,7 +24,6 @@ FOR_TESTS = ("actors.simulation", "transport.inproc")
 # One role in several packages, each with this name for it.
 ROLES = {
     "actor.py",  # what an actor does in one turn; actors/actor.py: what any actor is
-    "admission.py",  # of appends: raft opens and closes it, ingress carries it out
     "errors.py",  # of the product, and of transport, which imports nothing of it
     "link.py",  # the ZeroMQ sockets of replicas, and of a client
 }

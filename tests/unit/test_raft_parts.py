@@ -12,7 +12,7 @@ from logstore.errors import ConfigError, InvariantViolated
 from logstore.format.peer_messages import InitCommit, VoteReply
 from logstore.limits import DEFERRED_EVENTS_MAX
 from logstore.model import NO_NODE, Index, NodeId, Term
-from logstore.raft.admission import Admission
+from logstore.raft import gens
 from logstore.raft.bootstrap import SendInit
 from logstore.raft.core import RaftCore
 from logstore.raft.describe import describe, describe_core
@@ -101,10 +101,12 @@ def test_what_is_withheld_is_bounded_and_released_in_order() -> None:
 
 
 def test_a_gen_opens_once() -> None:
-    admission = Admission()
-    admission.open()
-    with pytest.raises(InvariantViolated):
-        admission.open()
+    node = OneNode()
+    node.lead()
+    state = node.core._state
+    assert (node.core.open_gen, state.out) == (1, [])
+    gens.open_if_allowed(state)
+    assert (node.core.open_gen, state.out) == (1, [])
 
 
 def test_the_log_refuses_what_does_not_follow_and_what_is_not_there() -> None:
