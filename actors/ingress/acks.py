@@ -57,8 +57,11 @@ class AckFeed:
         code: ErrorCode,
         detail: int,
     ) -> None:
-        """A batch (producer id, producer epoch, sequence, count) was not taken."""
+        """A batch (producer id, producer epoch, sequence, count) was not taken. The detail of
+        NOT_LEADER is who leads."""
         producer_id, producer_epoch, sequence, count = batch
+        if code is ErrorCode.NOT_LEADER:
+            detail = self._facts.leader
         self._slots[Counter.APPENDS_REFUSED] += 1
         rows = self._rows.setdefault((producer_id, producer_epoch, round_), [])
         rows.append(ACK_ROW.pack(sequence, 0, count, code, detail))

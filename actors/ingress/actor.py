@@ -1,6 +1,6 @@
 """Ingress: the order of its work (SAFETY W7), and nothing else.
 
-In every do_work: raft's words first, then the peers' control lane, then bulk, then clients'
+In every do_work: raft's messages first, then the peers' control lane, then bulk, then clients'
 requests, then their batches. What is full stops bulk and batches only. Each part owns its socket
 and its rules.
 """
@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from actors.ingress.acks import AckFeed
-from actors.ingress.admission import Admission
+from actors.ingress.admission import Admission, Outcome
 from actors.ingress.appends import Appends
 from actors.ingress.bulk import PeerBulk
 from actors.ingress.control import ControlPort
 from actors.ingress.facts import Facts
+from actors.ingress.linearizable_reads import LinearizableReads
 from actors.ingress.peers import PeerControl, Peers
 from actors.ingress.pending_requests import Requests
 from actors.ingress.proposals import Proposals
@@ -49,15 +50,6 @@ class IngressActor:
         self._guard = guard_of(ports, station)
         self._acks = AckFeed(ports.acks, facts, slots, self._guard)
         self._requests = Requests(ports.control, facts, slots)
-        self._control = ControlPort(
-            ports.control,
-            self._requests,
-            facts,
-            config=station.config,
-            slots=slots,
-            to_raft=ports.to_raft,
-            random_u64=ports.random_u64,
-        )
         self._proposals = Proposals(
             ports.ring,
             ports.to_raft_bulk,
@@ -69,7 +61,6 @@ class IngressActor:
         )
         self.admission = Admission(
             self._proposals,
-            self._acks,
             session_limits=SessionLimits(
                 batch_max_bytes=limits.batch_max_bytes,
                 client_memory_bytes=limits.client_memory_bytes,
@@ -87,7 +78,18 @@ class IngressActor:
             slots=slots,
             to_raft=ports.to_raft,
             observer=station.host.observer,
-            on_done=self._control.on_group_done,
+        )
+        self._reads = LinearizableReads(self.admission, self._requests, ports.to_raft)
+        self._control = ControlPort(
+            ports.control,
+            self._requests,
+            self.admission,
+            self._reads,
+            facts,
+            config=station.config,
+            slots=slots,
+            to_raft=ports.to_raft,
+            random_u64=ports.random_u64,
         )
         self._appends = Appends(
             ports.append,
@@ -96,7 +98,6 @@ class IngressActor:
             facts,
             slots,
             batch_max_bytes=limits.batch_max_bytes,
-            observer=station.host.observer,
         )
         self._peers = Peers(
             ports.peer_control, ports.peer_bulk, facts, peers=station.peers, slots=slots
@@ -116,7 +117,7 @@ class IngressActor:
         ports = self._ports
         work = 0
         for message in ports.from_raft.receive():
-            self._obey(message)
+            self._on_raft_message(message)
             work += 1
         # Each receiver hears as soon as there is news: what follows here is for others.
         if work:
@@ -127,12 +128,12 @@ class IngressActor:
             work += self._peer_bulk.do_work()
             ports.to_raft.flush()
             ports.to_raft_bulk.flush()
-        work += self._control.do_work(self.admission, now_ns)
+        work += self._control.do_work(now_ns)
         work += self._acks.take_subscriptions(now_ns)
         work += self.admission.rebuild(now_ns, is_up_to_date=is_up_to_date)
         work += self._appends.do_work(now_ns)
         work += self.admission.propose()
-        self.admission.tell_counters()
+        self.admission.update_counters()
         self._acks.flush()
         ports.to_raft.flush()
         ports.to_raft_bulk.flush()
@@ -164,27 +165,27 @@ class IngressActor:
     def on_close(self) -> None:
         self._ports.close()
 
-    def _obey(self, message: Any) -> None:
-        """One message of raft's; the first ones are the frequent ones."""
+    def _on_raft_message(self, message: Any) -> None:
+        """The first cases are the frequent ones."""
         match message:
             case effects.Committed():
-                self.admission.commit(message)
+                self._tell_clients(self.admission.commit(message))
             case effects.Accepted():
                 self.admission.accept(message)
             case effects.Answer() | SendInit():
                 self._peers.answer(message)
             case effects.StreamAccepted():
-                self._peer_bulk.learn(message)
+                self._peer_bulk.on_stream_accepted(message)
             case effects.Admit():
                 self.admission.admit(message)
             case effects.AdmissionClosed():
-                self.admission.close(message)
+                self._tell_clients(self.admission.close(message))
             case effects.TermEnded():
-                self.admission.end_term(message)
+                self._tell_clients(self.admission.end_term(message))
             case effects.LeaderChanged():
-                self._facts.learn_leader(message)
+                self._facts.on_leader_changed(message)
             case effects.ReadIndexAnswered():
-                self._control.on_read_index(self.admission, message)
+                self._reads.on_read_index(message)
             case effects.TransferAnswered():
                 self._control.on_transfer(message)
             case Identity():
@@ -193,3 +194,12 @@ class IngressActor:
                 self._control.on_init(message)
             case StatusReported():
                 self._control.on_status(message)
+
+    def _tell_clients(self, outcome: Outcome) -> None:
+        for group in outcome.committed:
+            self._acks.acknowledge(group.origins)
+            self._requests.answer_committed(group)
+        self._acks.acknowledge(outcome.retries)
+        for group in outcome.forgotten:
+            self._requests.answer_forgotten(group)
+        self._reads.release()

@@ -1,7 +1,8 @@
-"""Who may append, and when they are told it is committed (SAFETY E3 to E6).
+"""Who may append, and when that is committed (SAFETY E3 to E6).
 
 Owns the gen: closed, rebuilding, open; the leader's session table, which lives for one gen; what
-waits for commit. Only in-term Committed counts, never a shared counter (E4). Must not know sockets.
+waits for commit. Only in-term Committed counts, never a shared counter (E4). What comes of a batch,
+of a request or of a message from raft is returned. Must not know clients, nor how they are told.
 
     Admit ──▶ rebuilding ──(table complete)──▶ open ──AdmissionClosed / TermEnded──▶ closed
                   └──(damaged entry: stays, reports it)
@@ -10,32 +11,30 @@ waits for commit. Only in-term Committed counts, never a shared counter (E4). Mu
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from actors.host import Clock
-from actors.ingress.acks import AckFeed
 from actors.ingress.expiry import Expiry
-from actors.ingress.groups import Group
+from actors.ingress.groups import Group, Origin
 from actors.ingress.proposals import Proposals
+from actors.ingress.pushes import Push
 from actors.ingress.rebuild import Rebuild
 from actors.ingress.snapshots import Snapshots
 from actors.ingress.sockets_and_rings import Log, ToRaft
 from actors.messages import RotReported
-from actors.observer import AdmissionOpened, Observer
+from actors.observer import AdmissionOpened, Observer, RetryKnown
 from actors.topology import Counter
-from logstore import limits
-from logstore.errors import CorruptData, InvariantViolated
+from logstore.errors import CorruptData, ErrorCode, InvariantViolated
 from logstore.format.cursor_entries import Cursor, encode_cursor
 from logstore.format.session_entries import ExpireEntry, OpenEntry, encode_expire, encode_open
 from logstore.limits import POSITION_MAX, ReplicaLimits
 from logstore.model import NO_INDEX, NO_TERM, EntryKind
 from logstore.raft.effects import Accepted, AdmissionClosed, Admit, Committed, TermEnded
 from logstore.session.grants import SessionLimits
-from logstore.session.session import Session, WindowRow
-from logstore.session.table import SessionTable
+from logstore.session.session import Refused, Session, WindowRow
+from logstore.session.table import OpenWish, SessionTable
 
 _log = logging.getLogger(__name__)
 
@@ -44,22 +43,28 @@ _log = logging.getLogger(__name__)
 _LSNS_KEPT = 1 << 56
 _EXPIRED_AT_A_TIME = 4
 
+NOT_OPEN = Refused(ErrorCode.NOT_LEADER, 0, "this replica does not lead")
+APPENDS_COME_FIRST = Refused(ErrorCode.OVERLOADED, 0, "appends come first: ask again")
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
-    """A retry, or a question, about a batch that is not committed yet: told under its round."""
 
-    producer_epoch: int
-    round: int
-    row: WindowRow
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """What came of groups, in the order of the stream. `retries`: batches that were committed, and
+    whose producers had asked for them once more."""
+
+    committed: Sequence[Group] = ()
+    forgotten: Sequence[Group] = ()
+    retries: Sequence[Origin] = ()
+
+
+_NO_OUTCOME = Outcome()
 
 
 class Admission:
-    """`on_done(group, is_committed)` hears of every group that carried a client's request."""
+    """Of one replica's ingress. Its table is there while a gen is open."""
 
     def __init__(
         self,
         proposals: Proposals,
-        acks: AckFeed,
         *,
         session_limits: SessionLimits,
         session_expiry_ns: int,
@@ -70,17 +75,14 @@ class Admission:
         slots: memoryview,
         to_raft: ToRaft,
         observer: Observer,
-        on_done: Callable[[Group, bool], None],
     ) -> None:
         self.proposals = proposals
-        self._acks = acks
         self._session_limits = session_limits
         self._open_log = open_log
         self._clock = clock
         self._slots = slots
         self._to_raft = to_raft
         self._observer = observer
-        self._on_done = on_done
         self._rebuild: Rebuild | None = None
         self._is_damage_seen = False
         self._term = NO_TERM
@@ -95,15 +97,9 @@ class Admission:
         self._requests_max = replica_limits.requests_before_appends_max
         self._committed_ns = 0  # the stamp of the newest entry that is known to be committed
         self._requests_taken = 0  # since appends had their turn
-        self._waiting: dict[tuple[int, int], Waiting] = {}
-        self._held: deque[tuple[int, Callable[[bool], None]]] = deque()  # by groups committed
+        self._awaited: dict[tuple[int, int], Origin] = {}  # asked for, by producer and sequence
+        self._gapped: dict[int, tuple[int, int]] = {}  # E9: producer → (epoch, round) told of a gap
         self.table: SessionTable | None = None
-        self.gapped: dict[int, tuple[int, int]] = {}  # E9: producer → (epoch, round) told of a gap
-
-    @property
-    def used_ns(self) -> dict[int, int]:
-        """Producer → when it last sent, by the monotonic clock."""
-        return self._expiry.used_ns
 
     @property
     def is_rebuilding(self) -> bool:
@@ -114,7 +110,7 @@ class Admission:
         """Open, and what the table was rebuilt from is committed, the term's no-op too (E9)."""
         return self.table is not None and self._commit >= self._ready_index
 
-    # --- raft's words ---
+    # --- messages from raft ---
 
     def admit(self, admit: Admit) -> None:
         """A gen opens: rebuild first, then propose."""
@@ -146,55 +142,53 @@ class Admission:
         if group.producer_id:
             _used(table, group.producer_id, group.timestamp_ns)
 
-    def commit(self, committed: Committed) -> None:
-        """Acknowledge what was accepted in this term up to the index."""
+    def commit(self, committed: Committed) -> Outcome:
+        """What was accepted in this term up to the index is committed."""
         self._heard = committed
         if committed.term != self._term or committed.index <= self._commit:
-            return
+            return _NO_OUTCOME
         self._commit = committed.index
         slots = self._slots
-        for group in self.proposals.commit(committed.index):
+        groups = self.proposals.commit(committed.index)
+        for group in groups:
             self._committed_ns = group.timestamp_ns
             if group.origins:
-                self._acks.acknowledge(group.origins)
                 slots[Counter.GROUPS_COMMITTED] += 1
                 slots[Counter.PAYLOADS_ACKNOWLEDGED] += group.count
                 slots[Counter.PAYLOAD_BYTES_ACKNOWLEDGED] += group.payload_bytes
-            elif group.request_id:
-                self._on_done(group, True)
-        if self.table is not None:
-            self.table.commit = self._commit
-            if self._waiting:
-                self._acknowledge_waiting()
-            self._let_go()
+        if self.table is None:
+            return Outcome(committed=groups)
+        self.table.commit = self._commit
+        return Outcome(committed=groups, retries=self._take_retries())
 
-    def close(self, closed: AdmissionClosed) -> None:
+    def _take_retries(self) -> list[Origin]:
+        awaited, commit = self._awaited, self._commit
+        done = [key for key, (_, _, _, row) in awaited.items() if row.is_committed(commit)]
+        return [awaited.pop(key) for key in done]
+
+    def close(self, closed: AdmissionClosed) -> Outcome:
         """The gen ends. What raft accepted may still be committed in this term; the rest is not in
         the log and never will be."""
-        self._forget(self.proposals.close(closed))
+        forgotten = self.proposals.close(closed)
         self._drop_table()
+        return Outcome(forgotten=forgotten)
 
-    def end_term(self, ended: TermEnded) -> None:
-        """Forget what is pending, without an answer (E4)."""
-        if ended.term == self._term:
-            self._forget(self.proposals.end_term())
-            self._drop_table()
-            self._term, self._commit = NO_TERM, NO_INDEX
-
-    def _forget(self, groups: list[Group]) -> None:
-        for group in groups:
-            if group.request_id:
-                self._on_done(group, False)
+    def end_term(self, ended: TermEnded) -> Outcome:
+        """Forget what is pending (E4)."""
+        if ended.term != self._term:
+            return _NO_OUTCOME
+        forgotten = self.proposals.end_term()
+        self._drop_table()
+        self._term, self._commit = NO_TERM, NO_INDEX
+        return Outcome(forgotten=forgotten)
 
     def _drop_table(self) -> None:
         if self._rebuild is not None:
             self._rebuild.close()
             self._rebuild = None
         self.table = None
-        self._waiting.clear()
-        while self._held:
-            self._held.popleft()[1](False)
-        self.gapped.clear()
+        self._awaited.clear()
+        self._gapped.clear()
         self._expiry.clear()
         self._snapshots.forget()
 
@@ -207,7 +201,7 @@ class Admission:
         new leader's truncation looks the same, and its TermEnded comes before it.
 
         Args:
-          is_up_to_date: nothing of raft's was left unheard when this do_work began.
+          is_up_to_date: nothing from raft was left unread when this do_work began.
         """
         rebuild = self._rebuild
         if rebuild is None:
@@ -247,7 +241,7 @@ class Admission:
         self._observer.saw(AdmissionOpened(rebuild.admit.gen, self.table, parts, passed_over))
         _log.info("admission is open in term %d with %d sessions", self._term, len(self.table))
 
-    def tell_counters(self) -> None:
+    def update_counters(self) -> None:
         """How many sessions there are, and what is lent; called once in a do_work."""
         table, slots = self.table, self._slots
         slots[Counter.SESSIONS] = 0 if table is None else len(table)
@@ -271,14 +265,10 @@ class Admission:
         return proposals.propose()
 
     @property
-    def is_snapshot_due(self) -> bool:
-        """E6: nothing that changes the table is taken until the snapshot is in the stream."""
-        return self._snapshots.is_due
-
-    def count_batch(self, size_bytes: int) -> None:
-        """A new batch was joined, or the table was changed by a request: counts towards the next
-        snapshot. Hot."""
-        self._snapshots.count(size_bytes)
+    def room_bytes(self) -> int:
+        """Bytes of batches that may be read now; 0 also while a snapshot is due, since nothing that
+        changes the table is taken until it is in the stream (E6)."""
+        return 0 if self._snapshots.is_due else self.proposals.room_bytes
 
     @property
     def may_take_request(self) -> bool:
@@ -290,81 +280,123 @@ class Admission:
         """There was room for a batch, whether or not one was there. Hot."""
         self._requests_taken = 0
 
-    def _take(self, kind: EntryKind, body: bytes, request_id: int, *, producer_id: int = 0) -> None:
-        if self._snapshots.is_under_way:
-            raise InvariantViolated(f"{kind} between the parts of a snapshot would be lost with it")
-        self.proposals.add_entry(kind, body, request_id, producer_id=producer_id)
+    # --- batches ---
+
+    def take_batch(self, push: Push, batch: memoryview, now_ns: int) -> Origin | Refused | None:
+        """Take in a batch that is new. Hot: one call a batch.
+
+        Returns:
+          What its producer must be told now: it is committed, or refused; None: nothing yet.
+        """
+        table = self.table
+        if table is None:
+            return NOT_OPEN
+        header = push.header
+        producer_id, producer_epoch = header.producer_id, header.producer_epoch
+        verdict = table.offer(
+            producer_id, producer_epoch, header.sequence, header.count, header.crc
+        )
+        if isinstance(verdict, WindowRow):
+            origin = (producer_id, producer_epoch, push.round, verdict)
+            self.proposals.join(batch, origin, push.payload_bytes)
+            self._snapshots.count(len(batch))
+            self._expiry.used_ns[producer_id] = now_ns
+            return None
+        if isinstance(verdict, Refused):
+            return self._refused(push, verdict)
+        row = verdict.row
+        self._observer.saw(RetryKnown(row.is_committed(self._commit)))
+        if row.is_committed(self._commit):
+            return producer_id, producer_epoch, push.round, row
+        self.await_commit(producer_id, producer_epoch, push.round, row)
+        return None
+
+    def _refused(self, push: Push, refused: Refused) -> Refused | None:
+        """E9: one Gap answer per (producer, round)."""
+        if refused.code is ErrorCode.GAP:
+            header = push.header
+            told = (header.producer_epoch, push.round)
+            if self._gapped.get(header.producer_id) == told:
+                return None
+            self._gapped[header.producer_id] = told
+        return refused
+
+    def await_commit(
+        self, producer_id: int, producer_epoch: int, round_: int, row: WindowRow
+    ) -> None:
+        """A producer asks for a batch that is not committed: a later Outcome has it. At most ΣW."""
+        self._awaited[producer_id, row.sequence] = (producer_id, producer_epoch, round_, row)
+
+    def take_import(self, batch: memoryview, origin: Origin, payload_bytes: int) -> Refused | None:
+        """Take in a batch of another log, if this log ends where its sequence, an LSN, says."""
+        table = self.table
+        if table is None:
+            return NOT_OPEN
+        if table.is_used:
+            return Refused(ErrorCode.IMPORT_REFUSED, 0, "the log has sessions")
+        end_lsn = self.proposals.end_lsn
+        if origin[3].sequence != end_lsn:
+            return Refused(ErrorCode.GAP, end_lsn, "the log ends elsewhere")
+        self.proposals.join(batch, origin, payload_bytes, EntryKind.IMPORT)
+        self._snapshots.count(len(batch))
+        return None
+
+    # --- sessions and cursors ---
+
+    def decide_open(
+        self, wish: OpenWish, random_u64: Callable[[], int], now_ns: int
+    ) -> OpenEntry | Refused:
+        """The OPEN entry for a request (E8), or why there is none. Idle sessions without a name are
+        given up to make room for it."""
+        table = self.table
+        if table is None:
+            return NOT_OPEN
+        if not self.may_take_request:
+            return APPENDS_COME_FIRST
+        entry = table.decide_open(wish, random_u64())
+        while isinstance(entry, Refused) and entry.code is ErrorCode.OVERLOADED:
+            idlest = self._expiry.idlest_nameless(table, now_ns)
+            if idlest is None:
+                break
+            self.take(idlest)
+            entry = table.decide_open(wish, random_u64())
+        return entry
+
+    def take_open(self, entry: OpenEntry, now_ns: int) -> tuple[Session, Group]:
+        """An OPEN takes its place in the table and in the stream."""
+        session = self._open_table.apply_open(entry)
+        self._gapped.pop(entry.producer_id, None)
+        self._expiry.used_ns[entry.producer_id] = now_ns
+        return session, self._add_entry(EntryKind.OPEN, encode_open(entry), entry.producer_id)
+
+    def take(self, entry: ExpireEntry | Cursor) -> Group:
+        """The end of a session, or a cursor's change, takes its place in the table and in the
+        stream."""
+        table = self._open_table
+        if isinstance(entry, Cursor):
+            table.cursors.apply(entry)
+            return self._add_entry(EntryKind.CURSOR, encode_cursor(entry))
+        table.apply_expire(entry)
+        self._gapped.pop(entry.producer_id, None)
+        self._expiry.used_ns.pop(entry.producer_id, None)
+        return self._add_entry(EntryKind.EXPIRE, encode_expire(entry))
+
+    @property
+    def _open_table(self) -> SessionTable:
+        if self.table is None or self._snapshots.is_under_way:
+            raise InvariantViolated("what is taken now would be lost with its gen or snapshot")
+        return self.table
+
+    def _add_entry(self, kind: EntryKind, body: bytes, producer_id: int = 0) -> Group:
         self._requests_taken += 1
         self._snapshots.count(len(body))
-
-    # --- sessions ---
-
-    def take_open(
-        self, table: SessionTable, entry: OpenEntry, request_id: int, now_ns: int
-    ) -> Session:
-        """An OPEN takes its place in the stream; answered at commit (E8)."""
-        session = table.apply_open(entry)
-        self._take(EntryKind.OPEN, encode_open(entry), request_id, producer_id=entry.producer_id)
-        self.gapped.pop(entry.producer_id, None)
-        self.used_ns[entry.producer_id] = now_ns
-        return session
-
-    def take_cursor(self, table: SessionTable, cursor: Cursor, request_id: int) -> None:
-        """A cursor's change takes its place in the stream; answered at commit."""
-        table.cursors.apply(cursor)
-        self._take(EntryKind.CURSOR, encode_cursor(cursor), request_id)
-
-    def take_expire(self, table: SessionTable, entry: ExpireEntry, request_id: int = 0) -> None:
-        """An EXPIRE takes its place in the stream; an operator's is answered at commit."""
-        table.apply_expire(entry)
-        self._take(EntryKind.EXPIRE, encode_expire(entry), request_id)
-        self.used_ns.pop(entry.producer_id, None)
-        self.gapped.pop(entry.producer_id, None)
-
-    def expire_idlest(self, table: SessionTable, now_ns: int) -> bool:
-        """Give up a nameless session to make room for another; False: none can be."""
-        entry = self._expiry.idlest_nameless(table, now_ns)
-        if entry is not None:
-            self.take_expire(table, entry)
-        return entry is not None
+        return self.proposals.add_entry(kind, body, producer_id)
 
     def _expire(self, table: SessionTable) -> None:
         """Give up some of those that were idle for too long."""
         for entry in self._expiry.due(table, self._committed_ns, _EXPIRED_AT_A_TIME):
             _log.info("producer %d was idle for too long: its session ends", entry.producer_id)
-            self.take_expire(table, entry)
-
-    def acknowledge_when_committed(
-        self, producer_id: int, producer_epoch: int, round_: int, row: WindowRow
-    ) -> None:
-        """A retry of `row`: tell its LSNs if it is committed, else once it is. Bounded by ΣW."""
-        if row.is_committed(self._commit):
-            self._acks.acknowledge(((producer_id, producer_epoch, round_, row),))
-        else:
-            self._waiting[producer_id, row.sequence] = Waiting(producer_epoch, round_, row)
-
-    def when_committed(self, tell: Callable[[bool], None]) -> None:
-        """Call `tell` once all that the table holds now is committed: True; or False: this gen
-        ended before, or too many wait already. Call it only if the gen `is_ready`."""
-        mark = self.proposals.taken_in
-        if mark <= self.proposals.committed:
-            tell(True)
-        elif len(self._held) < limits.HELD_ANSWERS_MAX:
-            self._held.append((mark, tell))
-        else:
-            tell(False)
-
-    def _let_go(self) -> None:
-        held, committed = self._held, self.proposals.committed
-        while held and held[0][0] <= committed:
-            held.popleft()[1](True)
-
-    def _acknowledge_waiting(self) -> None:
-        commit = self._commit
-        done = [key for key, each in self._waiting.items() if each.row.is_committed(commit)]
-        for key in done:
-            each = self._waiting.pop(key)
-            self._acks.acknowledge(((key[0], each.producer_epoch, each.round, each.row),))
+            self.take(entry)
 
 
 def _used(table: SessionTable, producer_id: int, timestamp_ns: int) -> None:

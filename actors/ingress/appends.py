@@ -13,11 +13,8 @@ from actors.ingress.admission import Admission
 from actors.ingress.facts import Facts
 from actors.ingress.imports import Imports
 from actors.ingress.pushes import PREFIX_SIZE, BadPush, Push, Unreadable, read_push
-from actors.observer import Observer, RetryKnown
 from actors.topology import Counter
-from logstore.errors import ErrorCode
-from logstore.session.session import Duplicate, Refused, WindowRow
-from logstore.session.table import SessionTable
+from logstore.session.session import Refused
 from transport import link
 from transport.ports import Socket
 
@@ -42,16 +39,13 @@ class Appends:
         slots: memoryview,
         *,
         batch_max_bytes: int,
-        observer: Observer,
     ) -> None:
         self._socket = socket
         self._admission = admission
-        self._proposals = admission.proposals
         self._acks = acks
         self._facts = facts
         self._slots = slots
         self._batch_max_bytes = batch_max_bytes
-        self._observer = observer
         self._imports = Imports(admission, acks, facts, batch_max_bytes=batch_max_bytes)
         self._has_large = False
 
@@ -60,17 +54,16 @@ class Appends:
         """Whether do_work would read the socket; else its readiness is no reason to wake up."""
         if self._admission.table is None:
             return not self._facts.is_leading and not self._admission.is_rebuilding
-        return self._proposals.room_bytes > 0 and not self._admission.is_snapshot_due
+        return self._admission.room_bytes > 0
 
     def do_work(self, now_ns: int) -> int:
         """Read, join and propose; returns how many messages and groups were handled."""
         admission = self._admission
-        table = admission.table
-        if table is None:
-            return self._refuse() if self.wants_to_read else 0
+        if admission.table is None:
+            return self._refuse(now_ns) if self.wants_to_read else 0
         work = 0
         for _ in range(_GROUPS_PER_WORK):
-            room_bytes = 0 if admission.is_snapshot_due else self._proposals.room_bytes
+            room_bytes = admission.room_bytes
             read = 0
             if room_bytes > 0:
                 admission.appends_had_their_turn()
@@ -78,7 +71,7 @@ class Appends:
                 read += 1
                 room_bytes -= max(len(frame), _CHARGE_MIN_BYTES)
                 if frame:
-                    self._take(table, frame, now_ns)
+                    self._take(frame, now_ns)
             work += read + admission.propose()
             if room_bytes > 0:  # the socket is empty
                 break
@@ -100,44 +93,21 @@ class Appends:
             return b""
         return frame
 
-    def _take(self, table: SessionTable, frame: bytes | memoryview, now_ns: int) -> None:
+    def _take(self, frame: bytes | memoryview, now_ns: int) -> None:
         """Hot: one call a batch."""
         push = read_push(frame, self._batch_max_bytes)
         if not isinstance(push, Push):
             self._take_other(frame, push)
             return
-        header = push.header
-        producer_id = header.producer_id
-        verdict = table.offer(
-            producer_id, header.producer_epoch, header.sequence, header.count, header.crc
-        )
-        if type(verdict) is WindowRow:
-            admission = self._admission
-            view = memoryview(frame)[PREFIX_SIZE:]
-            self._proposals.join(
-                view,
-                (producer_id, header.producer_epoch, push.round, verdict),
-                push.payload_bytes,
-            )
-            admission.count_batch(len(view))
-            admission.used_ns[producer_id] = now_ns
-        elif type(verdict) is Duplicate:
-            self._observer.saw(RetryKnown(verdict.row.is_committed(table.commit)))
-            self._admission.acknowledge_when_committed(
-                producer_id, header.producer_epoch, push.round, verdict.row
-            )
-        elif type(verdict) is Refused:
-            self._refuse_batch(push, verdict)
-
-    def _refuse_batch(self, push: Push, refused: Refused) -> None:
-        header = push.header
-        if refused.code is ErrorCode.GAP:
-            told = (header.producer_epoch, push.round)
-            if self._admission.gapped.get(header.producer_id) == told:
-                return  # E9: one Gap answer per (producer, round)
-            self._admission.gapped[header.producer_id] = told
-        batch = (header.producer_id, header.producer_epoch, header.sequence, header.count)
-        self._acks.refuse(batch, push.round, refused.code, refused.detail)
+        outcome = self._admission.take_batch(push, memoryview(frame)[PREFIX_SIZE:], now_ns)
+        if outcome is None:
+            return
+        if isinstance(outcome, Refused):
+            header = push.header
+            batch = (header.producer_id, header.producer_epoch, header.sequence, header.count)
+            self._acks.refuse(batch, push.round, outcome.code, outcome.detail)
+        else:
+            self._acks.acknowledge((outcome,))
 
     def _take_other(self, frame: bytes | memoryview, bad: BadPush | Unreadable) -> None:
         """An import, or tell the producer; what is unreadable is counted and dropped (W6)."""
@@ -150,18 +120,11 @@ class Appends:
         else:
             self._acks.refuse(bad.batch, bad.round, bad.code, 0)
 
-    def _refuse(self) -> int:
+    def _refuse(self, now_ns: int) -> int:
         """This replica does not lead: say who does."""
         work = 0
         while work < _REFUSALS_PER_WORK and (frame := self._receive()) is not None:
             work += 1
-            if not frame:
-                continue
-            push = read_push(frame, self._batch_max_bytes)
-            if isinstance(push, Push):
-                header = push.header
-                batch = (header.producer_id, header.producer_epoch, header.sequence, header.count)
-                self._acks.refuse(batch, push.round, ErrorCode.NOT_LEADER, self._facts.leader)
-            else:
-                self._take_other(frame, push)
+            if frame:
+                self._take(frame, now_ns)
         return work

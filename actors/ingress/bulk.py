@@ -62,8 +62,8 @@ class PeerBulk:
         """A message waits for room, so the socket is not read."""
         return self._held is not None
 
-    def learn(self, accepted: StreamAccepted) -> None:
-        """raft's word on what need not be copied."""
+    def on_stream_accepted(self, accepted: StreamAccepted) -> None:
+        """Up to there raft needs no copy any more."""
         self._accepted = accepted
 
     def do_work(self) -> int:
@@ -71,7 +71,7 @@ class PeerBulk:
         work = 0
         while work < _MESSAGES_PER_WORK:
             if self._held is not None:
-                if not self._hand_over(self._held):
+                if not self._offer_to_raft(self._held):
                     return work
                 self._held = None
             frames = link.try_receive_views(self._socket)
@@ -79,7 +79,7 @@ class PeerBulk:
                 return work
             work += 1
             self._held = self._check(frames)
-        if self._held is not None and self._hand_over(self._held):
+        if self._held is not None and self._offer_to_raft(self._held):
             self._held = None
         return work
 
@@ -149,8 +149,8 @@ class PeerBulk:
             return append.stream < accepted.stream
         return accepted.is_dead or append.header.index <= accepted.index
 
-    def _hand_over(self, held: _Held) -> bool:
-        """Copy the body and tell raft; False: no room now."""
+    def _offer_to_raft(self, held: _Held) -> bool:
+        """Copy the body into the ring and pass the append on; False: no room now."""
         if self._to_raft_bulk.is_congested:
             return False
         written = self._ring.try_write([held.body] if held.body is not None else [])

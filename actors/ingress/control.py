@@ -10,13 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.ingress.admission import Admission
-from actors.ingress.cursor_requests import CursorRequests
+from actors.ingress.changes import ChangeKind, Changes
+from actors.ingress.cursor_requests import decide_cursor, list_cursors
 from actors.ingress.documents import metadata_document, status_document
 from actors.ingress.facts import ZERO_ID, Facts
-from actors.ingress.groups import Group
+from actors.ingress.groups import HeldAnswer
+from actors.ingress.linearizable_reads import LinearizableReads, ReadKind
 from actors.ingress.pending_requests import Caller, Requests
-from actors.ingress.session_lookups import SessionLookups, state_reply
-from actors.ingress.session_requests import SessionRequests
+from actors.ingress.session_requests import decide_end, list_sessions, look_up, state_reply
 from actors.ingress.sockets_and_rings import ToRaft
 from actors.messages import InitAnswered, InitRequested, StatusReported, StatusRequested
 from actors.topology import Counter, counter_of
@@ -43,7 +44,7 @@ from logstore.format.client_request import BadRequest, RequestPort, Silence, rea
 from logstore.format.first_lsn import unpack_first_lsn
 from logstore.format.message import Envelope
 from logstore.model import EntryKind, NodeId
-from logstore.raft.effects import ReadIndexAnswered, TransferAnswered
+from logstore.raft.effects import TransferAnswered
 from logstore.raft.events import TransferRequested
 from logstore.session.session import Refused
 from logstore.session.table import OpenWish
@@ -51,6 +52,16 @@ from transport import link
 from transport.ports import Socket
 
 _REQUESTS_PER_WORK = 64
+
+_READS: dict[type, ReadKind] = {
+    CursorsRequest: ReadKind(list_cursors, sees=EntryKind.CURSOR),
+    SessionsRequest: ReadKind(list_sessions, sees=None),
+    SessionLookupRequest: ReadKind(look_up, sees=None),
+}
+_CHANGES: dict[type, ChangeKind] = {
+    SetCursorRequest: ChangeKind(decide_cursor, sees=EntryKind.CURSOR),
+    EndSessionRequest: ChangeKind(decide_end, sees=None),
+}
 
 
 class ControlPort:
@@ -60,6 +71,8 @@ class ControlPort:
         self,
         socket: Socket,
         requests: Requests,
+        admission: Admission,
+        reads: LinearizableReads,
         facts: Facts,
         *,
         config: Config,
@@ -69,6 +82,9 @@ class ControlPort:
     ) -> None:
         self._socket = socket
         self._requests = requests
+        self._admission = admission
+        self._reads = reads
+        self._changes = Changes(admission, requests, reads)
         self._facts = facts
         self._config = config
         self._nodes = tuple(NodeId(each.node) for each in config.nodes)
@@ -76,20 +92,16 @@ class ControlPort:
         self._slots = slots
         self._to_raft = to_raft
         self._random_u64 = random_u64
-        self._cursors = CursorRequests(requests, to_raft)
-        self._lookups = SessionLookups(requests, to_raft)
-        self._sessions = SessionRequests(requests, to_raft)
-        self._opening: dict[int, OpenSessionReply] = {}  # by request, until the OPEN is committed
 
-    def do_work(self, admission: Admission, now_ns: int) -> int:
+    def do_work(self, now_ns: int) -> int:
         expired = self._requests.expire(now_ns)
         work = 0
         while work < _REQUESTS_PER_WORK and (frames := link.try_receive(self._socket)) is not None:
             work += 1
-            self._receive(admission, frames, now_ns)
+            self._receive(frames, now_ns)
         return work + expired
 
-    def _receive(self, admission: Admission, frames: list[bytes], now_ns: int) -> None:
+    def _receive(self, frames: list[bytes], now_ns: int) -> None:
         request = read_request(frames[1:], RequestPort.CONTROL)
         if isinstance(request, Silence):
             self._slots[counter_of(request)] += 1
@@ -104,7 +116,7 @@ class ControlPort:
             self._slots[Counter.REQUESTS_INVALID] += 1
             self._requests.refuse(caller, request.code, request.text)
         else:
-            self._serve(admission, caller, request[1], now_ns)
+            self._serve(caller, request[1], now_ns)
 
     def _is_foreign(self, envelope: Envelope) -> bool:
         """Of another cluster. A replica that has none (its disk or META lost, for example) takes no
@@ -113,25 +125,21 @@ class ControlPort:
         ours = self._facts.identity.cluster_id
         return ours != ZERO_ID and envelope.cluster_id not in (ZERO_ID, ours)
 
-    def _serve(self, admission: Admission, caller: Caller, message: Any, now_ns: int) -> None:
+    def _serve(self, caller: Caller, message: Any, now_ns: int) -> None:
+        if (read := _READS.get(type(message))) is not None:
+            self._reads.ask(caller, read, message, now_ns)
+            return
+        if (change := _CHANGES.get(type(message))) is not None:
+            self._changes.ask(caller, change, message, now_ns)
+            return
         match message:
             case SessionStateRequest():
-                self._tell_state(admission, caller, message)
-            case SessionLookupRequest():
-                self._lookups.ask(admission, caller, message, now_ns)
+                self._answer_session_state(caller, message)
             case OpenSessionRequest():
-                self._open_session(admission, caller, message, now_ns)
+                self._open_session(caller, message, now_ns)
             case MetadataRequest():
                 document = metadata_document(self._facts, self._config)
                 self._requests.reply(caller, MetadataReply(document))
-            case SetCursorRequest():
-                self._cursors.change(admission, caller, message, now_ns)
-            case CursorsRequest():
-                self._cursors.list(admission, caller, message, now_ns)
-            case SessionsRequest():
-                self._sessions.list(admission, caller, message, now_ns)
-            case EndSessionRequest():
-                self._sessions.end(admission, caller, message, now_ns)
             case StatusRequest():
                 if request_id := self._requests.add(caller, now_ns):
                     self._to_raft.send(StatusRequested(request_id))
@@ -142,62 +150,29 @@ class ControlPort:
 
     # --- sessions ---
 
-    def _open_session(
-        self, admission: Admission, caller: Caller, request: OpenSessionRequest, now_ns: int
-    ) -> None:
-        table = admission.table
-        if table is None:
-            self._requests.refuse_as_not_leading(caller)
-            return
-        if not admission.may_take_request:
-            # Openings without an end would hold up every append (E6).
-            self._requests.refuse_for_appends(caller)
-            return
+    def _open_session(self, caller: Caller, request: OpenSessionRequest, now_ns: int) -> None:
         wish = OpenWish(
             request.producer_id, request.mode, request.ack_level, request.window, request.name
         )
-        entry = table.decide_open(wish, self._random_u64())
-        while isinstance(entry, Refused) and entry.code is ErrorCode.OVERLOADED:
-            if not admission.expire_idlest(table, now_ns):
-                break
-            entry = table.decide_open(wish, self._random_u64())
+        entry = self._admission.decide_open(wish, self._random_u64, now_ns)
         if isinstance(entry, Refused):
-            self._requests.refuse(caller, entry.code, entry.text)
-            return
-        request_id = self._requests.add(caller, now_ns)
-        if not request_id:
-            return
-        session = admission.take_open(table, entry, request_id, now_ns)
-        self._opening[request_id] = OpenSessionReply(
-            producer_id=session.producer_id,
-            producer_epoch=session.producer_epoch,
-            window=session.window_max,
-            window_bytes=session.window_bytes,
-            batch_max_bytes=self._batch_max_bytes,
-            next_sequence=session.next_sequence,
-        )
+            self._requests.refuse_request(caller, entry)
+        elif request_id := self._requests.add(caller, now_ns):
+            session, group = self._admission.take_open(entry, now_ns)
+            reply = OpenSessionReply(
+                producer_id=session.producer_id,
+                producer_epoch=session.producer_epoch,
+                window=session.window_max,
+                window_bytes=session.window_bytes,
+                batch_max_bytes=self._batch_max_bytes,
+                next_sequence=session.next_sequence,
+            )
+            group.request = HeldAnswer(request_id, reply)
 
-    def on_group_done(self, group: Group, is_committed: bool) -> None:
-        """The entry of a pending request is committed, or was forgotten with its gen or term."""
-        if group.kind is EntryKind.CURSOR:
-            self._cursors.on_group_done(group, is_committed=is_committed)
-            return
-        if group.kind is EntryKind.EXPIRE:
-            self._sessions.on_group_done(group, is_committed=is_committed)
-            return
-        reply = self._opening.pop(group.request_id, None)
-        caller = self._requests.take(group.request_id)
-        if reply is None or caller is None:
-            return
-        if is_committed:
-            self._requests.reply(caller, reply)
-        else:
-            self._requests.refuse_as_not_leading(caller)
-
-    def _tell_state(
-        self, admission: Admission, caller: Caller, request: SessionStateRequest
-    ) -> None:
-        """E9: the authority on what is committed; what is not yet will be told under this round."""
+    def _answer_session_state(self, caller: Caller, request: SessionStateRequest) -> None:
+        """E9: the authority on what is committed; what is not yet will be acknowledged under this
+        round."""
+        admission = self._admission
         table = admission.table
         if table is None or not admission.is_ready:
             self._requests.refuse_as_not_leading(caller)
@@ -208,20 +183,12 @@ class ControlPort:
             return
         for row in session.rows.values():
             if not row.is_committed(table.commit):
-                admission.acknowledge_when_committed(
+                admission.await_commit(
                     session.producer_id, session.producer_epoch, request.round, row
                 )
         self._requests.reply(caller, state_reply(session, table.commit))
 
     # --- operators ---
-
-    def on_read_index(self, admission: Admission, answered: ReadIndexAnswered) -> None:
-        if self._lookups.owns(answered):
-            self._lookups.on_read_index(admission, answered)
-        elif self._sessions.owns(answered):
-            self._sessions.on_read_index(admission, answered)
-        else:
-            self._cursors.on_read_index(admission, answered)
 
     def _transfer(self, caller: Caller, request: TransferRequest, now_ns: int) -> None:
         if not self._facts.is_leading:

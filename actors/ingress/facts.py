@@ -34,7 +34,7 @@ class Facts:
     def is_leading(self) -> bool:
         return self.leader == self.node
 
-    def learn_leader(self, news: LeaderChanged) -> None:
+    def on_leader_changed(self, news: LeaderChanged) -> None:
         self.term, self.leader = news.term, news.leader
 
     def encode(

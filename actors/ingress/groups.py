@@ -17,11 +17,24 @@ from logstore.session.session import WindowRow
 Origin: TypeAlias = tuple[int, int, int, WindowRow]
 
 
+class HeldAnswer(msgspec.Struct, frozen=True, gc=False):
+    """The reply to a client's request, held back until its group is committed.
+
+    `lost`: said in its place if raft had accepted the group and the term ended first, for then the
+    outcome is unknown; "": the client is sent elsewhere.
+    """
+
+    request_id: int
+    reply: msgspec.Struct
+    lost: str = ""
+
+
 class Group(msgspec.Struct, gc=False):
     """`parts` are let go once they are in the ring. `count` and `payload_bytes` are of payloads.
 
-    `request_id`: the client request that is answered at commit; 0: none. `producer_id`: whose
-    session an OPEN begins; 0: it is none. `timestamp_ns` is known once raft has accepted it.
+    `request`: the answer to the client that asked for this entry; `readers`: answers of reads that
+    depend on it. `producer_id`: whose session an OPEN begins; 0: it is none. `timestamp_ns`
+    is known once raft has accepted it.
     """
 
     kind: EntryKind
@@ -30,8 +43,9 @@ class Group(msgspec.Struct, gc=False):
     size_bytes: int = 0
     count: int = 0
     payload_bytes: int = 0
-    request_id: int = 0
     producer_id: int = 0
     timestamp_ns: int = 0
     prop: int = -1
     index: Index = NO_INDEX
+    request: HeldAnswer | None = None
+    readers: list[HeldAnswer] = []

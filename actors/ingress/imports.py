@@ -11,21 +11,18 @@ from __future__ import annotations
 import struct
 
 from actors.ingress.acks import AckFeed
-from actors.ingress.admission import Admission
+from actors.ingress.admission import NOT_OPEN, Admission
 from actors.ingress.facts import ZERO_ID, Facts
 from actors.topology import Counter, counter_of
 from logstore.errors import ErrorCode, FormatError, InvalidBatch, LogStoreError
 from logstore.format.batch import BATCH_HEADER_SIZE, BatchHeader, read_batch_header, verify_batch
 from logstore.format.client_messages import ImportRequest
 from logstore.format.message import MAGIC, Envelope, decode_message
-from logstore.model import EntryKind
-from logstore.session.session import WindowRow
+from logstore.session.session import Refused, WindowRow
 
 _MAGIC = struct.pack("<I", MAGIC)
 _OFFSET = struct.Struct("<i")
 _NO_EPOCH = _NO_ROUND = 0
-_Verdict = tuple[ErrorCode, int]  # with the detail of a refusal
-_TAKEN = (ErrorCode.OK, 0)
 
 
 class Imports:
@@ -49,38 +46,26 @@ class Imports:
             return counter_of(error)
         if not isinstance(request, ImportRequest):
             return Counter.FRAMES_DROPPED
-        code, detail = self._offer(envelope, request)
-        if code is not ErrorCode.OK:
+        refused = self._offer(envelope, request)
+        if refused is not None:
             numbers = (request.importer, _NO_EPOCH, request.first_lsn, 0)
-            self._acks.refuse(numbers, _NO_ROUND, code, detail)
+            self._acks.refuse(numbers, _NO_ROUND, refused.code, refused.detail)
         return None
 
-    def _offer(self, envelope: Envelope, request: ImportRequest) -> _Verdict:
+    def _offer(self, envelope: Envelope, request: ImportRequest) -> Refused | None:
         ours = self._facts.identity.cluster_id
         if ours not in (ZERO_ID, envelope.cluster_id):  # zero: we are not told yet who we are
-            return ErrorCode.WRONG_CLUSTER, 0
-        table = self._admission.table
-        if table is None:
-            return ErrorCode.NOT_LEADER, self._facts.leader
+            return Refused(ErrorCode.WRONG_CLUSTER, 0, "")
+        if self._admission.table is None:
+            return NOT_OPEN
         try:
             header = self._read(request.batch)
         except LogStoreError as error:
-            return error.code, 0
-        if table.is_used:
-            return ErrorCode.IMPORT_REFUSED, 0
-        proposals = self._admission.proposals
-        if request.first_lsn != proposals.end_lsn:
-            return ErrorCode.GAP, proposals.end_lsn
+            return Refused(error.code, 0, "")
         row = WindowRow(request.first_lsn, header.count, header.crc)
         (payload_bytes,) = _OFFSET.unpack_from(request.batch, BATCH_HEADER_SIZE + 4 * header.count)
-        proposals.join(
-            memoryview(request.batch),
-            (request.importer, _NO_EPOCH, _NO_ROUND, row),
-            payload_bytes,
-            EntryKind.IMPORT,
-        )
-        self._admission.count_batch(len(request.batch))
-        return _TAKEN
+        origin = (request.importer, _NO_EPOCH, _NO_ROUND, row)
+        return self._admission.take_import(memoryview(request.batch), origin, payload_bytes)
 
     def _read(self, batch: bytes) -> BatchHeader:
         """The header of a whole batch, checked as a producer's is."""

@@ -122,10 +122,10 @@ class PeerControl:
             if len(frames) != 2:
                 self._slots[Counter.FRAMES_DROPPED] += 1
             elif (found := self._peers.decode(frames[0], frames[1], is_bulk=False)) is not None:
-                self._hand_on(*found)
+                self._pass_to_raft(*found)
         return work
 
-    def _hand_on(self, envelope: Envelope, message: Any) -> None:
+    def _pass_to_raft(self, envelope: Envelope, message: Any) -> None:
         if isinstance(message, ControlMessage):
             self._to_raft.send(ControlReceived(envelope.sender, envelope.correlation, message))
         elif isinstance(message, InitMessage):

@@ -9,18 +9,17 @@ from __future__ import annotations
 import msgspec
 
 from actors.ingress.facts import Facts
+from actors.ingress.groups import Group
 from actors.topology import Counter
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply
 from logstore.limits import REQUEST_TIMEOUT_NS, REQUESTS_PENDING_MAX
-from logstore.model import NO_NODE
+from logstore.model import NO_INDEX, NO_NODE
+from logstore.session.session import Refused
 from transport import link
 from transport.ports import Socket
 
 NEVER_NS = 1 << 62
-
-
-APPENDS_COME_FIRST = "appends come first: ask again"
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +69,38 @@ class Requests:
         pending = self._pending.pop(request_id, None)
         return pending.caller if pending is not None else None
 
+    # --- answers ---
+
+    def answer(self, request_id: int, message: msgspec.Struct) -> None:
+        caller = self.take(request_id)
+        if caller is not None:
+            self.reply(caller, message)
+
+    def send_elsewhere(self, request_id: int) -> None:
+        """Somebody else leads, or this replica does not know yet."""
+        caller = self.take(request_id)
+        if caller is not None:
+            self.refuse_as_not_leading(caller)
+
+    def answer_committed(self, group: Group) -> None:
+        """Whoever asked for its entry, and reads that depend on it."""
+        if group.request is not None:
+            self.answer(group.request.request_id, group.request.reply)
+        for reader in group.readers:
+            self.answer(reader.request_id, reader.reply)
+
+    def answer_forgotten(self, group: Group) -> None:
+        """It was forgotten with its gen or term; one that raft has accepted may be committed."""
+        request = group.request
+        if request is not None and request.lost and group.index != NO_INDEX:
+            caller = self.take(request.request_id)
+            if caller is not None:
+                self.refuse(caller, ErrorCode.OUTCOME_UNKNOWN, request.lost)
+        elif request is not None:
+            self.send_elsewhere(request.request_id)
+        for reader in group.readers:
+            self.send_elsewhere(reader.request_id)
+
     def expire(self, now_ns: int) -> int:
         """Answer what has waited too long; returns how many."""
         due = []
@@ -91,9 +122,11 @@ class Requests:
         leader = self._facts.leader if code is ErrorCode.NOT_LEADER else NO_NODE
         self.reply(caller, ErrorReply(code, leader, 0, 0, text.encode()))
 
-    def refuse_for_appends(self, caller: Caller) -> None:
-        """Appends have not had their turn since the last requests that change sessions (E6)."""
-        self.refuse(caller, ErrorCode.OVERLOADED, APPENDS_COME_FIRST)
+    def refuse_request(self, caller: Caller, refused: Refused) -> None:
+        if refused.code is ErrorCode.NOT_LEADER:
+            self.refuse_as_not_leading(caller)
+        else:
+            self.refuse(caller, refused.code, refused.text)
 
     def refuse_as_not_leading(self, caller: Caller) -> None:
         """This replica does not lead, or does but cannot take appends now."""

@@ -62,7 +62,6 @@ class Proposals:
         self._formed: deque[Group] = deque()
         self._proposed: deque[Group] = deque()
         self._accepted: deque[Group] = deque()
-        self._committed = 0  # groups, ever
 
     # --- forming ---
 
@@ -93,15 +92,10 @@ class Proposals:
         """Every batch taken in has its LSNs, so a snapshot may be taken (E6)."""
         return not self._formed and not self._proposed
 
-    @property
-    def committed(self) -> int:
-        """How many groups were let go as committed, ever."""
-        return self._committed
-
-    @property
-    def taken_in(self) -> int:
-        """What `committed` will be once all that is under way is, unless the gen ends before."""
-        return self._committed + len(self._accepted) + len(self._proposed) + len(self._formed)
+    def newest_pending(self, kind: EntryKind | None) -> Group | None:
+        """The newest group, of this kind or (None) of any, that is not committed."""
+        pending = chain(reversed(self._formed), reversed(self._proposed), reversed(self._accepted))
+        return next((group for group in pending if kind in (None, group.kind)), None)
 
     @property
     def end_lsn(self) -> Lsn:
@@ -133,20 +127,11 @@ class Proposals:
         group.count += origin[3].count
         group.payload_bytes += payload_bytes
 
-    def add_entry(
-        self, kind: EntryKind, body: bytes, request_id: int = 0, *, producer_id: int = 0
-    ) -> None:
+    def add_entry(self, kind: EntryKind, body: bytes, producer_id: int = 0) -> Group:
         """Take in an entry without batches, a group of its own. `producer_id`: of an OPEN."""
-        self._formed.append(
-            Group(
-                kind,
-                [body],
-                [],
-                size_bytes=len(body),
-                request_id=request_id,
-                producer_id=producer_id,
-            )
-        )
+        group = Group(kind, [body], [], size_bytes=len(body), producer_id=producer_id)
+        self._formed.append(group)
+        return group
 
     # --- proposing ---
 
@@ -242,8 +227,7 @@ class Proposals:
         done: list[Group] = []
         while accepted and accepted[0].index <= index:
             done.append(accepted.popleft())
-        self._committed += len(done)
-        self._get_back(done)
+        self._count_returned(done)
         return done
 
     def close(self, closed: AdmissionClosed) -> list[Group]:
@@ -259,11 +243,11 @@ class Proposals:
         dropped = [*self._proposed, *self._formed]
         self._proposed.clear()
         self._formed.clear()
-        self._get_back(dropped)
+        self._count_returned(dropped)
         return dropped
 
     def end_term(self) -> list[Group]:
-        """All pending groups are forgotten (E4); returned for their requests' sake only."""
+        """All pending groups are forgotten (E4); returned for those who wait for them."""
         forgotten = [*self._accepted, *self._proposed, *self._formed]
         self._accepted.clear()
         self._proposed.clear()
@@ -272,5 +256,5 @@ class Proposals:
         self.lent_bytes = 0
         return forgotten
 
-    def _get_back(self, groups: list[Group]) -> None:
+    def _count_returned(self, groups: list[Group]) -> None:
         self.lent_bytes -= sum(group.size_bytes for group in groups if group.count)

@@ -266,7 +266,8 @@ class SessionTable:
         whoever opens its name then begins anew. Changes nothing."""
         session = self.known(producer_id)
         if session is None:
-            return Refused(ErrorCode.UNKNOWN_PRODUCER, 0, "no session has this producer id")
+            text = f"there is no session of producer {producer_id}: list the sessions"
+            return Refused(ErrorCode.UNKNOWN_PRODUCER, 0, text)
         if not all(row.is_committed(self.commit) for row in session.rows.values()):
             text = "batches of this session are not committed yet: stop its producer, ask again"
             return Refused(ErrorCode.OVERLOADED, 0, text)

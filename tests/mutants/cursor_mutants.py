@@ -4,46 +4,52 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, mutant
 
-CURSORS = "actors.ingress.cursor_requests:CursorRequests"
+CHANGES = "actors.ingress.changes:Changes"
 FOLD = "logstore.session.fold"
+READS = "actors.ingress.linearizable_reads:LinearizableReads"
+REQUESTS = "actors.ingress.pending_requests:Requests"
 TABLE = "logstore.session.cursors:CursorTable"
 
 MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "cursors-listed-without-a-quorum",
         "SAFETY V5",
-        f"{CURSORS}.list",
-        "        self._confirm(request_id, request)\n",
-        "        self._reads[request_id] = request\n"
-        "        answered = ReadIndexAnswered(READS_OF_INGRESS + request_id, True, 0)\n"
-        "        self.on_read_index(admission, answered)\n",
+        f"{READS}.begin",
+        "    self._to_raft.send(ReadIndexRequested(READS_OF_INGRESS + request_id))\n",
+        "    number = READS_OF_INGRESS + request_id\n"
+        "    if type(request).__name__ == 'CursorsRequest':\n"
+        "        self.on_read_index(ReadIndexAnswered(number, True, 0))\n"
+        "    else:\n"
+        "        self._to_raft.send(ReadIndexRequested(number))\n",
         "a leader that was deposed and does not know it lists what it knows",
     ),
     mutant(
         "cursors-listed-before-their-commit",
         "SAFETY E4",
-        f"{CURSORS}.on_read_index",
-        "    if self._changes:\n",
-        "    if self._changes and reply is None:\n",
+        f"{READS}.on_read_index",
+        "    if group is None:\n",
+        "    is_of_cursors = type(request).__name__ in ('CursorsRequest', 'SetCursorRequest')\n"
+        "    if group is None or is_of_cursors:\n",
         "a list, or a refusal, does not wait for the newest change that it saw",
     ),
     mutant(
         "cursor-changed-before-its-commit",
         "SAFETY E4, E8",
-        f"{CURSORS}._propose",
-        "    admission.take_cursor(table, cursor, request_id)\n",
-        "    self._requests.reply(\n"
-        "        self._requests.take(request_id), self._changes[request_id].reply\n"
-        "    )\n"
-        "    admission.take_cursor(table, cursor, request_id)\n",
+        f"{CHANGES}._propose",
+        "    group = self._admission.take(change.entry)\n",
+        "    group = self._admission.take(change.entry)\n"
+        "    if type(change.entry) is Cursor:\n"
+        "        self._requests.answer(request_id, change.reply)\n",
         "a change is answered when it enters the stream of proposals",
     ),
     mutant(
         "cursor-changed-without-its-commit",
         "SAFETY E4, E8",
-        f"{CURSORS}.on_group_done",
-        "    elif is_committed:\n",
-        "    elif is_committed or group.index:\n",
+        f"{REQUESTS}.answer_forgotten",
+        "    if request is not None and request.lost and group.index != NO_INDEX:\n",
+        "    if group.index and group.kind.name == 'CURSOR' and request is not None:\n"
+        "        self.answer(request.request_id, request.reply)\n"
+        "    elif request is not None and request.lost and group.index != NO_INDEX:\n",
         "a change whose term ended before its commit is answered as done",
     ),
     mutant(

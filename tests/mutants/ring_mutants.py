@@ -178,10 +178,13 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "commit-read-from-a-counter",
         "SAFETY U1, E4",
-        "actors.ingress.admission:Admission.propose",
-        "    if self.table is None:\n        return 0\n",
-        "    if self.table is None:\n        return 0\n"
-        "    self.commit(Committed(self._term, self._slots[Counter.COMMIT_INDEX]))\n",
+        "actors.ingress.actor:IngressActor.do_work",
+        "    work += self.admission.propose()\n",
+        "    from actors.topology import Counter\n"
+        "    index = self._station.slots[Counter.COMMIT_INDEX]\n"
+        "    committed = effects.Committed(self.admission._term, index)\n"
+        "    self._tell_clients(self.admission.commit(committed))\n"
+        "    work += self.admission.propose()\n",
         "ingress acknowledges by a shared counter, which carries no term",
         unreachable="what is pending is forgotten at TermEnded, and raft says that on the ring"
         " before another leader can commit anything, so the counter runs ahead of the term only"

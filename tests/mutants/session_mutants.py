@@ -5,12 +5,10 @@ from __future__ import annotations
 from tests.mutants.mutant import Edit, Mutant, mutant
 
 ADMISSION = "actors.ingress.admission:Admission"
-APPENDS = "actors.ingress.appends:Appends"
 CONTROL = "actors.ingress.control"
 GENS = "logstore.raft.gens"
-IMPORTS = "actors.ingress.imports:Imports"
-LOOKUPS = "actors.ingress.session_lookups:SessionLookups"
 PROPOSALS = "actors.ingress.proposals:Proposals"
+READS = "actors.ingress.linearizable_reads:LinearizableReads"
 ROLE = "logstore.raft.role"
 SESSION = "logstore.session.session"
 TABLE = "logstore.session.table"
@@ -118,9 +116,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "imports-taken-anywhere",
         "SAFETY S4, FAULTS K1",
-        f"{IMPORTS}._offer",
-        "if request.first_lsn != proposals.end_lsn:",
-        "if request.first_lsn < 0:",
+        f"{ADMISSION}.take_import",
+        "if origin[3].sequence != end_lsn:",
+        "if origin[3].sequence < 0:",
         "an import is appended wherever it was to be, as often as it comes",
     ),
     mutant(
@@ -174,10 +172,10 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "acknowledged-when-accepted",
         "SAFETY E4",
-        f"{ADMISSION}.accept",
-        "    group = self.proposals.accept(accepted)\n",
-        "    group = self.proposals.accept(accepted)\n"
-        "    self._acks.acknowledge(self.proposals._accepted[-1].origins)\n",
+        "actors.ingress.actor:IngressActor._on_raft_message",
+        "            self.admission.accept(message)\n",
+        "            self.admission.accept(message)\n"
+        "            self._acks.acknowledge(self._proposals._accepted[-1].origins)\n",
         "a batch is acknowledged when it has its index",
     ),
     mutant(
@@ -207,7 +205,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "retry-acknowledged-before-its-commit",
         "SAFETY E1, E4",
-        f"{ADMISSION}.acknowledge_when_committed",
+        f"{ADMISSION}.take_batch",
         "if row.is_committed(self._commit):",
         "if row.first_lsn:",
         "a duplicate is answered as soon as it has LSNs",
@@ -224,14 +222,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "waiting-retries-outlive-their-gen",
         "SAFETY E4, E5",
         f"{ADMISSION}._drop_table",
-        "    self._waiting.clear()\n",
+        "    self._awaited.clear()\n",
         "",
         "a retry that waited is answered by a commit of a later term",
     ),
     mutant(
         "session-state-calls-all-committed",
         "SAFETY E9",
-        "actors.ingress.session_lookups:state_reply",
+        "actors.ingress.session_requests:state_reply",
         "if row.is_committed(commit)",
         "if row.first_lsn",
         "a producer that asks is told that its batches in flight are committed",
@@ -239,24 +237,27 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "session-looked-up-without-a-quorum",
         "SAFETY V5",
-        f"{LOOKUPS}.ask",
-        "        self._to_raft.send(ReadIndexRequested(READS_OF_INGRESS + request_id))\n",
-        "        answered = ReadIndexAnswered(READS_OF_INGRESS + request_id, True, 0)\n"
-        "        self.on_read_index(admission, answered)\n",
+        f"{READS}.begin",
+        "    self._to_raft.send(ReadIndexRequested(READS_OF_INGRESS + request_id))\n",
+        "    number = READS_OF_INGRESS + request_id\n"
+        "    if type(request).__name__ == 'SessionLookupRequest':\n"
+        "        self.on_read_index(ReadIndexAnswered(number, True, 0))\n"
+        "    else:\n"
+        "        self._to_raft.send(ReadIndexRequested(number))\n",
         "a leader that was deposed and does not know it tells what it knows",
     ),
     mutant(
         "session-told-before-its-commit",
         "SAFETY E8, E9",
-        f"{LOOKUPS}.on_read_index",
-        "    admission.when_committed(tell)\n",
-        "    tell(True)\n",
+        f"{READS}.on_read_index",
+        "    if group is None:\n",
+        "    if group is None or type(request).__name__ == 'SessionLookupRequest':\n",
         "whoever looks a session up is told of an opening, or of batches, under way",
     ),
     mutant(
         "session-state-before-the-no-op",
         "SAFETY E9",
-        f"{CONTROL}:ControlPort._tell_state",
+        f"{CONTROL}:ControlPort._answer_session_state",
         "if table is None or not admission.is_ready:",
         "if table is None:",
         "a leader answers before its no-op is committed",
@@ -266,18 +267,20 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "session-opened-without-its-commit",
         "SAFETY E8",
-        f"{CONTROL}:ControlPort.on_group_done",
-        "if is_committed:",
-        "if reply:",
+        "actors.ingress.pending_requests:Requests.answer_forgotten",
+        "    elif request is not None:\n",
+        "    elif request is not None and group.producer_id:\n"
+        "        self.answer(request.request_id, request.reply)\n"
+        "    elif request is not None:\n",
         "an OPEN that was dropped with its gen is answered as done",
     ),
     mutant(
         "session-opened-before-its-commit",
         "SAFETY E8",
         f"{CONTROL}:ControlPort._open_session",
-        "        next_sequence=session.next_sequence,\n    )\n",
-        "        next_sequence=session.next_sequence,\n    )\n"
-        "    self._requests.reply(caller, self._opening[request_id])\n",
+        "        group.request = HeldAnswer(request_id, reply)\n",
+        "        group.request = HeldAnswer(request_id, reply)\n"
+        "        self._requests.reply(caller, reply)\n",
         "an OPEN is answered when it enters the stream of proposals",
     ),
 )

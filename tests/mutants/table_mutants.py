@@ -112,9 +112,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "session-expired-without-an-entry",
         "SAFETY E8, FAULTS K3",
-        f"{ADMISSION}.take_expire",
-        "    self._take(EntryKind.EXPIRE, encode_expire(entry), request_id)\n",
-        "",
+        f"{ADMISSION}.take",
+        "return self._add_entry(EntryKind.EXPIRE, encode_expire(entry))",
+        "return Group(EntryKind.EXPIRE, [], [])",
         "a leader gives a session up by its own clock, and the log does not hear of it",
     ),
     mutant(
@@ -128,14 +128,14 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "expired-session-goes-on",
         "SAFETY E2, E8, FAULTS K3",
-        f"{ADMISSION}.take_expire",
+        f"{ADMISSION}.take",
         "    table.apply_expire(entry)\n",
         "",
         "what its producer sends after the EXPIRE is taken as new until the gen ends",
         Edit(
-            f"{ADMISSION}.take_expire",
-            "    self.used_ns.pop(entry.producer_id, None)\n",
-            "    self.used_ns[entry.producer_id] = 1 << 62\n"
+            f"{ADMISSION}.take",
+            "    self._expiry.used_ns.pop(entry.producer_id, None)\n",
+            "    self._expiry.used_ns[entry.producer_id] = 1 << 62\n"
             "    table.get(entry.producer_id).last_used_ns = 0\n",
         ),
     ),

@@ -33,7 +33,7 @@ def holdings(actor: Any) -> Iterator[Holding]:
         case IngressActor():
             pending = len(actor._requests._pending)
             yield "requests", pending, limits.REQUESTS_PENDING_MAX
-            yield "held answers", len(actor.admission._held), limits.HELD_ANSWERS_MAX
+            yield "held answers", len(actor._reads._held), limits.HELD_ANSWERS_MAX
             lend_max_bytes = actor._station.config.limits.client_memory_bytes
             yield "bytes lent", actor.admission.proposals.lent_bytes, lend_max_bytes
         case EgressActor():

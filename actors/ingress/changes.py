@@ -1,0 +1,93 @@
+"""Changes of the session table that clients ask for: a cursor moved, a session ended.
+
+A change is an entry: proposed at once and answered at its commit (as an OPEN is, SAFETY E8). Its
+refusal is a read, for an old leader would not know better, unless the reason lies in the request or
+will soon pass. Must not know which changes there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from actors.ingress.admission import APPENDS_COME_FIRST, Admission
+from actors.ingress.groups import HeldAnswer
+from actors.ingress.linearizable_reads import LinearizableReads, ReadKind, Reply
+from actors.ingress.pending_requests import Caller, Requests
+from logstore.errors import ErrorCode
+from logstore.format.client_messages import DoneReply, ErrorReply
+from logstore.format.cursor_entries import Cursor
+from logstore.format.session_entries import ExpireEntry
+from logstore.model import NO_NODE, EntryKind
+from logstore.session.session import Refused
+from logstore.session.table import SessionTable
+
+_REFUSED_AT_ONCE = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.OVERLOADED))
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """A change that the table allows: its entry, the reply at its commit, and what is said if its
+    outcome stays unknown."""
+
+    entry: Cursor | ExpireEntry
+    reply: DoneReply
+    lost: str
+
+
+class ChangeKind(msgspec.Struct, frozen=True):
+    """What the table says to requests of a type. `sees`: as a `ReadKind`'s, of the refusal."""
+
+    decide: Callable[[SessionTable, Any], Change | Refused]
+    sees: EntryKind | None
+
+
+class Changes:
+    """Proposes what the table allows."""
+
+    def __init__(self, admission: Admission, requests: Requests, reads: LinearizableReads) -> None:
+        self._admission = admission
+        self._requests = requests
+        self._reads = reads
+
+    def ask(self, caller: Caller, kind: ChangeKind, request: Any, now_ns: int) -> None:
+        """Propose the change, or confirm that it must be refused."""
+        table = self._admission.table
+        if table is None:
+            self._requests.refuse_as_not_leading(caller)
+            return
+        decision = kind.decide(table, request)
+        if isinstance(decision, Refused) and decision.code in _REFUSED_AT_ONCE:
+            self._requests.refuse_request(caller, decision)
+        elif not self._admission.may_take_request:
+            # Changes without an end would hold up every append (E6).
+            self._requests.refuse_request(caller, APPENDS_COME_FIRST)
+        elif request_id := self._requests.add(caller, now_ns):
+            if isinstance(decision, Change):
+                self._propose(request_id, decision)
+            else:
+                again = ReadKind(lambda *of: self._decide_again(request_id, kind, *of), kind.sees)
+                self._reads.begin(request_id, again, request)
+
+    def _decide_again(
+        self, request_id: int, kind: ChangeKind, table: SessionTable, request: Any
+    ) -> Reply | None:
+        """Raft has confirmed: refuse, or propose what the table allows by now."""
+        decision = kind.decide(table, request)
+        if isinstance(decision, Refused):
+            refusal = _refusal(decision)
+            return lambda: refusal
+        if self._admission.may_take_request:
+            self._propose(request_id, decision)
+        else:
+            self._requests.answer(request_id, _refusal(APPENDS_COME_FIRST))
+        return None
+
+    def _propose(self, request_id: int, change: Change) -> None:
+        group = self._admission.take(change.entry)
+        group.request = HeldAnswer(request_id, change.reply, change.lost)
+
+
+def _refusal(refused: Refused) -> ErrorReply:
+    return ErrorReply(refused.code, NO_NODE, refused.detail, 0, refused.text.encode())

@@ -1,0 +1,104 @@
+"""Linearizable reads of the session table: of sessions, of cursors, of whatever else it holds (V5).
+
+A read must be true of what is committed, and of the newest of it:
+
+1. raft confirms by a quorum round, begun after the request came, that this replica leads;
+   everything committed before that round is in the table by then, since its Committed came first;
+2. the answer is taken from the table, which may be ahead of the commit index;
+3. it leaves once the newest entry that it may have seen is committed. If that one is forgotten, so
+   is the answer, and the client is sent elsewhere.
+
+`test_ingress_cursors.py` has a test for each step left out. Owns the requests that wait for raft,
+and the answers that saw every kind of entry: those wait for all of them, but no longer than the
+gen lasts. One that depends on a single kind waits at the group of that entry. Must not know what
+is read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from actors.ingress.admission import Admission
+from actors.ingress.groups import Group, HeldAnswer
+from actors.ingress.pending_requests import Caller, Requests
+from actors.ingress.sockets_and_rings import ToRaft
+from actors.messages import READS_OF_INGRESS
+from logstore import limits
+from logstore.model import NO_INDEX, EntryKind
+from logstore.raft.effects import ReadIndexAnswered
+from logstore.raft.events import ReadIndexRequested
+from logstore.session.table import SessionTable
+
+Reply: TypeAlias = Callable[[], msgspec.Struct]  # called when it is sent
+
+
+class ReadKind(msgspec.Struct, frozen=True):
+    """How requests of a type are answered from the table; None: they are answered by other means.
+    `sees`: the one kind of entry on which the answer depends; None: it depends on all."""
+
+    answer: Callable[[SessionTable, Any], Reply | None]
+    sees: EntryKind | None
+
+
+class LinearizableReads:
+    """What waits is bounded by `Requests`, by raft's bound on reads, and by HELD_ANSWERS_MAX."""
+
+    def __init__(self, admission: Admission, requests: Requests, to_raft: ToRaft) -> None:
+        self._admission = admission
+        self._requests = requests
+        self._to_raft = to_raft
+        self._reads: dict[int, tuple[ReadKind, Any]] = {}  # by request, until raft has confirmed
+        self._held: deque[tuple[Group, int, Reply]] = deque()  # in the order of their groups
+
+    def ask(self, caller: Caller, kind: ReadKind, request: Any, now_ns: int) -> None:
+        """Answer once it is certain that nobody knows better."""
+        if self._admission.table is None:
+            self._requests.refuse_as_not_leading(caller)
+        elif request_id := self._requests.add(caller, now_ns):
+            self.begin(request_id, kind, request)
+
+    def begin(self, request_id: int, kind: ReadKind, request: Any) -> None:
+        """The same for a request that has its number."""
+        self._reads[request_id] = kind, request
+        self._to_raft.send(ReadIndexRequested(READS_OF_INGRESS + request_id))
+
+    def on_read_index(self, answered: ReadIndexAnswered) -> None:
+        """This replica led when the request came, or it did not."""
+        request_id = answered.request_id - READS_OF_INGRESS
+        kind, request = self._reads.pop(request_id)
+        if not self._requests.is_pending(request_id):
+            return  # answered by its timeout: a change that nobody waits for is not begun any more
+        admission = self._admission
+        table = admission.table
+        if not answered.is_leader or table is None or not admission.is_ready:
+            self._requests.send_elsewhere(request_id)
+            return
+        reply = kind.answer(table, request)
+        if reply is None:
+            return
+        group = admission.proposals.newest_pending(kind.sees)
+        if group is None:
+            self._requests.answer(request_id, reply())
+        elif kind.sees is not None:
+            group.readers.append(HeldAnswer(request_id, reply()))
+        elif len(self._held) < limits.HELD_ANSWERS_MAX:
+            self._held.append((group, request_id, reply))
+        else:
+            self._requests.send_elsewhere(request_id)
+
+    def release(self) -> None:
+        """Send the answers whose groups are committed; if the gen is over, send all elsewhere."""
+        held, table = self._held, self._admission.table
+        while held:
+            group, request_id, reply = held[0]
+            if table is None:
+                self._requests.send_elsewhere(request_id)
+            elif NO_INDEX < group.index <= table.commit:
+                self._requests.answer(request_id, reply())
+            else:
+                return
+            held.popleft()
