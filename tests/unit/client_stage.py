@@ -134,6 +134,17 @@ class FakeReplica:
         self._thread.start()
         assert self._is_ready.wait(10)
 
+    def answer_in_turn(self, request_type: type, *replies: Any) -> list[Any]:
+        """Give these replies, one after another, the last one for ever; what was asked."""
+        asked: list[Any] = []
+
+        def answer(request: Any) -> Any:
+            asked.append(request)
+            return replies[min(len(asked), len(replies)) - 1]
+
+        self.on[request_type] = answer
+        return asked
+
     # --- behaviours ---
 
     def metadata(self) -> MetadataReply:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -46,18 +45,6 @@ def admin(replica: FakeReplica) -> Iterator[logstore.Admin]:
         yield client.admin
 
 
-def answers(replica: FakeReplica, *replies: Any) -> list[SetCursorRequest]:
-    """The replica gives these, one after another, the last one for ever; what it was asked."""
-    asked: list[SetCursorRequest] = []
-
-    def answer(request: SetCursorRequest) -> Any:
-        asked.append(request)
-        return replies[min(len(asked), len(replies)) - 1]
-
-    replica.on[SetCursorRequest] = answer
-    return asked
-
-
 def refusal(code: ErrorCode, lsn: int = 0, text: bytes = b"why") -> ErrorReply:
     return ErrorReply(code, 0, lsn, 0, text)
 
@@ -70,7 +57,7 @@ def test_cursors_are_listed_by_name(admin: logstore.Admin) -> None:
 
 
 def test_a_change_says_what_it_expects(admin: logstore.Admin, replica: FakeReplica) -> None:
-    asked = answers(replica, DoneReply(7))
+    asked = replica.answer_in_turn(SetCursorRequest, DoneReply(7))
     assert admin.set_cursor("a", 9, hold=True) == 7
     assert admin.set_cursor("a", 9, expected_lsn=0) == 7
     assert admin.delete_cursor("ä", expected_lsn=7) == 7
@@ -97,18 +84,22 @@ def test_a_change_says_what_it_expects(admin: logstore.Admin, replica: FakeRepli
 def test_what_cannot_be_is_not_sent(
     admin: logstore.Admin, replica: FakeReplica, change: Callable[[logstore.Admin], int]
 ) -> None:
-    asked = answers(replica, DoneReply(0))
+    asked = replica.answer_in_turn(SetCursorRequest, DoneReply(0))
     with pytest.raises(InvalidRequest):
         change(admin)
     assert asked == []
 
 
 def test_final_refusals_say_what_they_know(admin: logstore.Admin, replica: FakeReplica) -> None:
-    answers(replica, refusal(ErrorCode.CURSOR_MOVED, 5, b"it stands at LSN 5"))
+    replica.answer_in_turn(
+        SetCursorRequest, refusal(ErrorCode.CURSOR_MOVED, 5, b"it stands at LSN 5")
+    )
     with pytest.raises(CursorMoved, match="stands at LSN 5") as caught:
         admin.set_cursor("a", 9, expected_lsn=7)
     assert caught.value.lsn == 5
-    answers(replica, refusal(ErrorCode.TOO_MANY_CURSORS, 0, b"delete one first"))
+    replica.answer_in_turn(
+        SetCursorRequest, refusal(ErrorCode.TOO_MANY_CURSORS, 0, b"delete one first")
+    )
     with pytest.raises(TooManyCursors, match="delete one first"):
         admin.set_cursor("a", 9)
 
@@ -117,7 +108,7 @@ def test_final_refusals_say_what_they_know(admin: logstore.Admin, replica: FakeR
 def test_what_time_mends_is_asked_again(
     admin: logstore.Admin, replica: FakeReplica, code: ErrorCode
 ) -> None:
-    asked = answers(replica, refusal(code), refusal(code), DoneReply(3))
+    asked = replica.answer_in_turn(SetCursorRequest, refusal(code), refusal(code), DoneReply(3))
     assert admin.set_cursor("a", 9, expected_lsn=3) == 3
     assert len(asked) == 3
 
@@ -126,13 +117,15 @@ def test_what_time_mends_is_asked_again(
 def test_a_moved_cursor_after_a_lost_answer_may_be_ones_own_change(
     admin: logstore.Admin, replica: FakeReplica, code: ErrorCode
 ) -> None:
-    answers(replica, refusal(code), refusal(ErrorCode.CURSOR_MOVED, 9))
+    replica.answer_in_turn(SetCursorRequest, refusal(code), refusal(ErrorCode.CURSOR_MOVED, 9))
     with pytest.raises(OutcomeUnknown, match="stands at LSN 9"):
         admin.set_cursor("a", 9, expected_lsn=7)
-    answers(replica, refusal(code), refusal(ErrorCode.CURSOR_MOVED, 8))
+    replica.answer_in_turn(SetCursorRequest, refusal(code), refusal(ErrorCode.CURSOR_MOVED, 8))
     with pytest.raises(CursorMoved):  # whoever did that, it was somebody else
         admin.set_cursor("a", 9, expected_lsn=7)
-    answers(replica, refusal(ErrorCode.NOT_LEADER), refusal(ErrorCode.CURSOR_MOVED, 9))
+    replica.answer_in_turn(
+        SetCursorRequest, refusal(ErrorCode.NOT_LEADER), refusal(ErrorCode.CURSOR_MOVED, 9)
+    )
     with pytest.raises(CursorMoved):  # the first try changed nothing
         admin.set_cursor("a", 9, expected_lsn=7)
 
@@ -141,7 +134,7 @@ def test_a_moved_cursor_after_a_lost_answer_may_be_ones_own_change(
 def test_no_answer_in_time_leaves_the_outcome_unknown(
     admin: logstore.Admin, replica: FakeReplica
 ) -> None:
-    answers(replica, None)
+    replica.answer_in_turn(SetCursorRequest, None)
     with pytest.raises(OutcomeUnknown, match="list the cursors"):
         admin.set_cursor("a", 9)
     replica.cluster.leader = 0
@@ -162,7 +155,7 @@ def run(replica: FakeReplica, *arguments: str) -> int:
 def test_the_command_line_sets_lists_and_deletes(
     replica: FakeReplica, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    asked = answers(replica, DoneReply(0), DoneReply(9), DoneReply(9))
+    asked = replica.answer_in_turn(SetCursorRequest, DoneReply(0), DoneReply(9), DoneReply(9))
     assert run(replica, "set", "a", "9", "--hold", "--expect", "0") == 0
     assert "a stands at LSN 9, a new cursor" in capfd.readouterr().err
     assert run(replica, "delete", "a") == 0
@@ -183,13 +176,13 @@ def test_the_command_line_sets_lists_and_deletes(
 def test_exit_statuses_tell_what_came_of_it(
     replica: FakeReplica, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    answers(replica, DoneReply(0))
+    replica.answer_in_turn(SetCursorRequest, DoneReply(0))
     assert run(replica, "delete", "a") == 1
     assert "there is no cursor a" in capfd.readouterr().err
     for code in (ErrorCode.CURSOR_MOVED, ErrorCode.TOO_MANY_CURSORS):
-        answers(replica, refusal(code, 5))
+        replica.answer_in_turn(SetCursorRequest, refusal(code, 5))
         assert run(replica, "set", "a", "9", "--expect", "7") == 4
     assert run(replica, "set", "a", "0") == 2
     assert run(replica, "set", "", "1") == 2
-    answers(replica, refusal(ErrorCode.NOT_READY))
+    replica.answer_in_turn(SetCursorRequest, refusal(ErrorCode.NOT_READY))
     assert run(replica, "set", "a", "9", "--timeout", "0.1") == 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -60,18 +59,6 @@ def admin(replica: FakeReplica) -> Iterator[logstore.Admin]:
         yield client.admin
 
 
-def answers(replica: FakeReplica, *replies: Any) -> list[EndSessionRequest]:
-    """The replica gives these, one after another, the last one for ever; what it was asked."""
-    asked: list[EndSessionRequest] = []
-
-    def answer(request: EndSessionRequest) -> Any:
-        asked.append(request)
-        return replies[min(len(asked), len(replies)) - 1]
-
-    replica.on[EndSessionRequest] = answer
-    return asked
-
-
 def refusal(code: ErrorCode, text: bytes = b"why") -> ErrorReply:
     return ErrorReply(code, 0, 0, 0, text)
 
@@ -97,7 +84,7 @@ def test_pages_that_lead_in_a_circle_are_no_list(
 def test_a_session_is_ended_by_its_name_or_its_producer_id(
     admin: logstore.Admin, replica: FakeReplica
 ) -> None:
-    asked = answers(replica, DoneReply(5))
+    asked = replica.answer_in_turn(EndSessionRequest, DoneReply(5))
     assert admin.end_session("query") == 5
     assert admin.end_session(LARGE) == LARGE
     assert asked == [EndSessionRequest(5), EndSessionRequest(LARGE)]
@@ -106,7 +93,7 @@ def test_a_session_is_ended_by_its_name_or_its_producer_id(
 def test_who_has_no_session_is_told_so_and_nothing_is_ended(
     admin: logstore.Admin, replica: FakeReplica
 ) -> None:
-    asked = answers(replica, refusal(ErrorCode.UNKNOWN_PRODUCER))
+    asked = replica.answer_in_turn(EndSessionRequest, refusal(ErrorCode.UNKNOWN_PRODUCER))
     for name in ("nobody", "\udcff"):
         with pytest.raises(UnknownProducer, match="no session is named"):
             admin.end_session(name)
@@ -121,7 +108,7 @@ def test_who_has_no_session_is_told_so_and_nothing_is_ended(
 def test_an_end_is_asked_for_again_until_it_is_answered(
     admin: logstore.Admin, replica: FakeReplica
 ) -> None:
-    asked = answers(replica, refusal(ErrorCode.OVERLOADED), DoneReply(5))
+    asked = replica.answer_in_turn(EndSessionRequest, refusal(ErrorCode.OVERLOADED), DoneReply(5))
     assert admin.end_session(5) == 5
     assert len(asked) == 2
 
@@ -130,16 +117,16 @@ def test_an_end_is_asked_for_again_until_it_is_answered(
 def test_no_session_after_a_lost_answer_is_what_was_wanted(
     admin: logstore.Admin, replica: FakeReplica, code: ErrorCode
 ) -> None:
-    answers(replica, refusal(code), refusal(ErrorCode.UNKNOWN_PRODUCER))
+    replica.answer_in_turn(EndSessionRequest, refusal(code), refusal(ErrorCode.UNKNOWN_PRODUCER))
     assert admin.end_session(5) == 5
 
 
 def test_a_session_that_is_busy_all_the_time_says_so(replica: FakeReplica) -> None:
-    answers(replica, refusal(ErrorCode.OVERLOADED, b"stop its producer"))
+    replica.answer_in_turn(EndSessionRequest, refusal(ErrorCode.OVERLOADED, b"stop its producer"))
     with logstore.connect(replica.cluster.endpoint, timeout=0.2) as client:
         with pytest.raises(Overloaded, match="stop its producer"):
             client.admin.end_session(5)
-        answers(replica, refusal(ErrorCode.TIMED_OUT))
+        replica.answer_in_turn(EndSessionRequest, refusal(ErrorCode.TIMED_OUT))
         with pytest.raises(OutcomeUnknown, match="may be ended"):
             client.admin.end_session(5)
 
@@ -172,7 +159,7 @@ def test_the_command_line_lists_sessions(
 def test_the_command_line_ends_a_session(
     replica: FakeReplica, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    asked = answers(replica, DoneReply(5))
+    asked = replica.answer_in_turn(EndSessionRequest, DoneReply(5))
     assert run(replica, "end", "query") == 0
     assert "the session of producer 5 is ended" in capfd.readouterr().err
     assert run(replica, "end", "--id", str(LARGE), "--json", "-") == 0
@@ -184,12 +171,14 @@ def test_the_command_line_ends_a_session(
 def test_exit_statuses_tell_what_came_of_it(
     replica: FakeReplica, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    answers(replica, refusal(ErrorCode.UNKNOWN_PRODUCER, b"there is no session of producer 7"))
+    replica.answer_in_turn(
+        EndSessionRequest, refusal(ErrorCode.UNKNOWN_PRODUCER, b"there is no session of producer 7")
+    )
     assert run(replica, "end", "nobody") == 1
     assert "no session is named 'nobody'" in capfd.readouterr().err
     assert run(replica, "end", "--id", "7", "--json", "-") == 1
     assert json.loads(capfd.readouterr().out)["ended"] is False
     for arguments in ((), ("query", "--id", "5"), ("--id", "0"), ("--id", str(1 << 64))):
         assert run(replica, "end", *arguments) == 2
-    answers(replica, refusal(ErrorCode.NOT_READY))
+    replica.answer_in_turn(EndSessionRequest, refusal(ErrorCode.NOT_READY))
     assert run(replica, "end", "--id", "7", "--timeout", "0.1") == 3
