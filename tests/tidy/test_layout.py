@@ -25,7 +25,6 @@ FOR_TESTS = ("actors.simulation", "transport.inproc")
 ROLES = {
     "actor.py",  # what an actor does in one turn; actors/actor.py: what any actor is
     "errors.py",  # of the product, and of transport, which imports nothing of it
-    "link.py",  # the ZeroMQ sockets of replicas, and of a client
 }
 
 
@@ -92,9 +91,7 @@ def test_no_two_modules_have_one_name() -> None:
         if path.parts[0] in PACKAGES and not path.is_relative_to("actors/simulation"):
             if not is_command and path.stem.strip("_") == path.stem:
                 named.setdefault(path.name, []).append(str(path))
-    assert not {
-        name: paths for name, paths in named.items() if len(paths) > 1 and name not in ROLES
-    }
+    assert {name for name, paths in named.items() if len(paths) > 1} == ROLES
 
 
 def test_every_actor_is_in_the_independence_contract() -> None:
