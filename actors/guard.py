@@ -48,6 +48,10 @@ LOG_EVERY_NS = 10_000_000_000
 # How long a look at one connection takes, three times as long as which there is none after it.
 LOOK_COST_NS = 5_000
 LOOK_SHARE = 4
+# libzmq's thread frees what an ended connection left when it comes to it, which on a busy machine
+# may be seconds later, and nobody hears of it: memory is given back again, each time after twice
+# the wait, until this one.
+GIVE_BACK_LAST_NS = 5_000_000_000
 # Memory that grows by less is nobody's concern.
 GROWTH_BYTES = 8 * MIB
 # A message that is being received may be larger than the largest by what libzmq read at once.
@@ -103,7 +107,8 @@ class ConnectionGuard:
         self._look_due_ns = 0
         self._log_ns = 0
         self._topics = 0
-        self._is_giving_back = False
+        self._give_back_ns = NEVER_NS
+        self._give_back_wait_ns = 0
         if not self._guarded:
             self._due_ns = NEVER_NS
             return
@@ -115,17 +120,16 @@ class ConnectionGuard:
     @property
     def next_timer_ns(self) -> int:
         """Nobody wakes up for a guard that has nothing to watch: the loop turns every 100 ms."""
-        return self._due_ns if self._is_giving_back else NEVER_NS
+        return self._give_back_ns
 
     def do_work(self, now_ns: int) -> None:
         """Every 20 ms: learn of connections, and of what they cost if memory has grown."""
+        if now_ns >= self._give_back_ns:
+            self._give_back(now_ns)
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + LOOK_EVERY_NS
         self._count(now_ns)
-        if self._is_giving_back:
-            self._is_giving_back = False
-            give_back_memory()
         memory_bytes = private_bytes()
         if memory_bytes < self._seen_bytes:
             self._seen_bytes = memory_bytes
@@ -251,9 +255,15 @@ class ConnectionGuard:
         self._topics -= len(connection.topics)
         connection.topics.clear()
         self._slots[self._counters.ended] += 1
-        self._is_giving_back = True
-        self._due_ns = now_ns + LOOK_AGAIN_NS
+        self._give_back_wait_ns = LOOK_AGAIN_NS
+        self._give_back_ns = self._due_ns = now_ns + LOOK_AGAIN_NS
         self._warn(now_ns, f"a connection was ended because {why}")
+
+    def _give_back(self, now_ns: int) -> None:
+        give_back_memory()
+        self._give_back_wait_ns *= 2
+        is_last = self._give_back_wait_ns > GIVE_BACK_LAST_NS
+        self._give_back_ns = NEVER_NS if is_last else now_ns + self._give_back_wait_ns
 
     def _source(self, socket: ListeningSocket, now_ns: int) -> Connection | None:
         """The connection of the message that was just taken."""

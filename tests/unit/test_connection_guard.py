@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from actors import guard as guard_module
-from actors.guard import GROWTH_BYTES, LOOK_COST_NS, ConnectionGuard, CounterSlots, Guarded
+from actors.guard import (
+    GIVE_BACK_LAST_NS,
+    GROWTH_BYTES,
+    LOOK_COST_NS,
+    LOOK_EVERY_NS,
+    NEVER_NS,
+    ConnectionGuard,
+    CounterSlots,
+    Guarded,
+)
 from transport import link
 from transport.link import Lane
-from transport.listening import Connection
+from transport.listening import Connection, ListeningSocket
 from transport.tcp_state import TcpState
 
 LOOP_NS = 25_000_000
 LOOPS = 40
 CONNECTIONS = 4_096
+UNREAD_MAX_BYTES = 1 << 20
 
 
 class Looked(Connection):
@@ -34,22 +47,62 @@ def test_memory_that_comes_and_goes_with_each_batch_takes_a_quarter_of_the_time_
     memory = [0]
     monkeypatch.setattr(guard_module, "private_bytes", lambda: memory[0])
     monkeypatch.setattr(Looked, "looks", 0)
-    socket = link.router_bind("tcp://127.0.0.1:*", lane=Lane.BULK, message_size_max=4_096)
-    try:
-        guard = ConnectionGuard(
-            [Guarded("test", socket, 4_096, 1 << 20)],
-            memoryview(bytearray(64)).cast("Q"),
-            CounterSlots(0, 1, 2, 3),
-            memory_max_bytes=1 << 30,
-        )
+    with guarded_port() as (guard, socket):
         guard.connections_max = CONNECTIONS
         for fd in range(connections):
             socket.account.connections[fd] = Looked(fd, 1, accepted_ns=0)
         for loop in range(LOOPS):
             memory[0] = loop % 2 * 2 * GROWTH_BYTES
             guard.do_work(loop * LOOP_NS)
-    finally:
         socket.account.connections.clear()
-        socket.close()
     assert Looked.looks >= (LOOPS // 8 if connections == CONNECTIONS else LOOPS // 2) * connections
     assert Looked.looks * LOOK_COST_NS <= LOOPS * LOOP_NS // 4
+
+
+@contextmanager
+def guarded_port() -> Iterator[tuple[ConnectionGuard, ListeningSocket]]:
+    socket = link.router_bind("tcp://127.0.0.1:*", lane=Lane.BULK, message_size_max=4_096)
+    try:
+        guard = ConnectionGuard(
+            [Guarded("test", socket, 4_096, UNREAD_MAX_BYTES)],
+            memoryview(bytearray(64)).cast("Q"),
+            CounterSlots(0, 1, 2, 3),
+            memory_max_bytes=1 << 30,
+        )
+        yield guard, socket
+    finally:
+        socket.close()
+
+
+class Greedy(Connection):
+    """One that has too much unread until it is ended."""
+
+    __slots__ = ()
+
+    def look(self, now_ns: int) -> tuple[int, int]:
+        return 2 * UNREAD_MAX_BYTES, 0
+
+    def end(self) -> None:
+        pass
+
+
+def test_memory_is_given_back_again_for_as_long_as_a_starved_thread_may_free_it(monkeypatch):
+    """CI, 2026-11-22: 96 MiB of an ended connection stayed, freed after the only time that
+    memory was given back."""
+    memory, given_back = [0], []
+    monkeypatch.setattr(guard_module, "private_bytes", lambda: memory[0])
+    monkeypatch.setattr(guard_module, "give_back_memory", lambda: given_back.append(now_ns))
+    with guarded_port() as (guard, socket):
+        socket.account.connections[0] = Greedy(0, 1, accepted_ns=0)
+        memory[0] = 2 * GROWTH_BYTES
+        now_ns = LOOK_EVERY_NS
+        guard.do_work(now_ns)
+        socket.account.connections.clear()
+        assert given_back == []
+        while guard.next_timer_ns != NEVER_NS:
+            assert guard.next_timer_ns > now_ns
+            now_ns = guard.next_timer_ns
+            guard.do_work(now_ns)
+    assert given_back[0] - LOOK_EVERY_NS <= LOOK_EVERY_NS
+    assert GIVE_BACK_LAST_NS // 2 <= given_back[-1] - given_back[-2] <= GIVE_BACK_LAST_NS
+    assert len(given_back) <= 12
