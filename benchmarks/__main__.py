@@ -1,5 +1,5 @@
-"""`python -m benchmarks saturate|compare|idle|sessions|spark`: arguments in, a result file out.
-`figures` makes a table and plots of what they leave."""
+"""`python -m benchmarks saturate|compare|clients|idle|sessions|spark`: arguments in, a result file
+out. `figures` makes a table and plots of what they leave."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from actors.simulation.code_name import code_name
+from benchmarks.clients import compare_clients
 from benchmarks.compare import compare as compare_all
 from benchmarks.environment import Document, describe_environment, require_real_file_system
 from benchmarks.figures import gather_runs, percents, table_of
@@ -108,6 +109,26 @@ def compare(pairs: int, seconds: float, folder: Path, json_path: str) -> None:
     rows = [*found.pairs, found.idle]
     result = Result("compare", describe_environment(folder), rows, found.summary)
     write_result(json_path, result, found.samples)
+    _say(msgspec.json.format(msgspec.json.encode(found.summary), indent=2).decode())
+
+
+@benchmarks.command("clients")
+@click.option(
+    "--against",
+    "other",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="another checkout, whose client is compared with this one's",
+)
+@click.option("--pairs", type=click.IntRange(1, 99), default=15, show_default=True)
+@_folder
+@click.option("--json", "json_path", default="benchmarks/results/clients.json", show_default=True)
+def clients(other: Path, pairs: int, folder: Path, json_path: str) -> None:
+    """This client and another checkout's in turn, on one cluster of this checkout."""
+    require_real_file_system(folder)
+    found = compare_clients(other, folder, pairs=pairs, say=_say)
+    environment: Document = {**describe_environment(folder), "commit": code_name()}
+    write_result(json_path, Result("clients", environment, [], found.summary), found.runs)
     _say(msgspec.json.format(msgspec.json.encode(found.summary), indent=2).decode())
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.clients import ClientRun, compare_clients
+from benchmarks.clients import summarise as summarise_clients
 from benchmarks.compare import FIGURES, Pair, summarise
 from benchmarks.environment import file_system_of, require_real_file_system
 from benchmarks.floor import FLOOR_VARIABLE, FloorRow, find_floor
@@ -95,3 +97,26 @@ def test_the_median_of_the_pairs_decides_and_less_latency_is_better() -> None:
     assert not summary[batches.name]["is_reached"]
     assert summary[one.name]["is_reached"]
     assert not summary["idle"]["is_reached"]
+
+
+def test_clients_are_compared_pair_by_pair() -> None:
+    rates = [(100.0, 100.0), (90.0, 100.0), (240.0, 200.0)]
+    runs = [
+        ClientRun("append", pair, is_ours, rate, 1e6 / rate)
+        for pair, both in enumerate(rates)
+        for is_ours, rate in zip((True, False), both, strict=True)
+    ]
+    found = summarise_clients(runs)["append"]
+    assert found["payloads_per_s"] == {
+        "ours": 100.0,
+        "theirs": 100.0,
+        "ratio": 1.0,
+        "ratio_quartile_1": 0.9,
+        "ratio_quartile_3": 1.2,
+    }
+    assert found["cpu_s_per_million"]["ratio"] == 1.0
+
+
+def test_a_client_of_no_checkout_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="checkout"):
+        compare_clients(tmp_path, tmp_path, pairs=1, say=print)
