@@ -125,11 +125,11 @@ class StatusReported(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
     document: bytes
 
 
-class Watching(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=192):
+class ReadersWaiting(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=192):
     """egress to raft: whether somebody waits for what becomes visible. raft answers a `True` with
     egress' bell, so that nothing that moved meanwhile is slept through (M7)."""
 
-    is_watching: bool
+    are_waiting: bool
 
 
 class RotReported(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=193):
@@ -161,7 +161,7 @@ ToRaft = (
     | events.Persisted | events.MetaPersisted | events.TransferRequested
     | events.ReadIndexRequested | events.DiskFullChanged | RotReported
     | InitReceived | InitRequested | InitSaved | LogRecovered | ProcessGone | StopRequested
-    | StatusRequested | Watching | RecoveryDelayed
+    | StatusRequested | ReadersWaiting | RecoveryDelayed
 )  # fmt: skip
 ToWriter = effects.WriterEffect | SaveInit | CreateLog
 ToReplicator = effects.ReplicatorEffect | SendInit | Identity

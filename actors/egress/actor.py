@@ -14,7 +14,7 @@ from actors.egress.fetch_port import ANSWERS_QUEUED_MAX, Requests
 from actors.egress.reads import Bounds
 from actors.egress.tail import Tail
 from actors.guard import ConnectionGuard, CounterSlots, Guarded
-from actors.messages import Identity, RotReported, Watching
+from actors.messages import Identity, ReadersWaiting, RotReported
 from actors.station import Station
 from actors.topology import Counter
 from logstore.limits import (
@@ -44,7 +44,7 @@ class EgressActor:
         self._log: LogReader | None = None
         self._generation = -1
         self._identity: Identity | None = None
-        self._is_watching = False  # what raft was told last
+        self._are_readers_waiting = False  # what raft was told last
         self._rotted: set[Index] = set()
 
     def on_start(self) -> None:
@@ -100,10 +100,10 @@ class EgressActor:
         log, bounds = self._readable()
         work += self._requests.do_work(now_ns, log, bounds)
         work += self._tail.do_work(now_ns, log, bounds)
-        is_watching = self._tail.was_subscribed or self._requests.has_waiting
-        if is_watching != self._is_watching:
-            self._is_watching = is_watching
-            self._to_raft.send(Watching(is_watching))
+        are_waiting = self._tail.was_subscribed or self._requests.has_waiting
+        if are_waiting != self._are_readers_waiting:
+            self._are_readers_waiting = are_waiting
+            self._to_raft.send(ReadersWaiting(are_waiting))
         self._to_raft.flush()
         return work
 

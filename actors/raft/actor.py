@@ -1,8 +1,8 @@
-"""Raft: the process that runs the consensus core. It never sees a payload byte.
+"""The raft process: it runs the consensus core. It never sees a payload byte.
 
-It turns ring messages into events, and effects into ring messages; it keeps the account of the
-payload ring and shows readers the visible LSN. Before the core exists (an empty folder) it runs the
-bootstrap.
+It turns ring messages into events, and effects into ring messages. It knows which
+ranges of the payload ring are free, and publishes the visible LSN. A replica without a
+log runs the bootstrap first.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from actors.messages import (
     InitSaved,
     LogRecovered,
     ProcessGone,
+    ReadersWaiting,
     RecoveryDelayed,
     RotReported,
     StatusRequested,
     StopReady,
     StopRequested,
-    Watching,
 )
-from actors.raft.birth import Birth
+from actors.raft.bootstrap_driver import BootstrapDriver
 from actors.raft.log_files import FileLogView
-from actors.raft.ring_ledger import RingLedger
 from actors.raft.routes import Routes
 from actors.raft.status_document import FaultyLsns, status_document
+from actors.raft.unsettled_ranges import UnsettledRanges
 from actors.station import Inbox, Station
 from actors.topology import Counter
 from logstore.config import limits_digest
@@ -65,7 +65,7 @@ from logstore.storage.log_reader import LogReader
 
 # The orderly stop's own transfer; operators' requests are numbered from 1 by ingress.
 STOP_TRANSFER_ID = 0
-HOUSE_EVERY_NS = 10_000_000
+HOUSEKEEPING_INTERVAL_NS = 10_000_000
 NEVER_NS = 1 << 62
 NS_PER_MS = 1_000_000
 
@@ -80,7 +80,7 @@ class RaftActor:
         self._slots = station.slots
         self._routes = Routes(station)
         self._freer = station.ring_freer()
-        self._ledger = RingLedger()
+        self._unsettled = UnsettledRanges()
         self._inboxes: list[Inbox] = [
             station.inbox(topology.SUPERVISOR),
             station.inbox(topology.WRITER),
@@ -94,25 +94,25 @@ class RaftActor:
             lambda: self._slots[Counter.MAP_GENERATION],
         )
         self._core: RaftCore | None = None
-        self._birth: Birth | None = None
+        self._bootstrap: BootstrapDriver | None = None
         self._recovered: LogRecovered | None = None
         self._faulty_lsns = FaultyLsns()
         self._ingress_loops = station.slot(f"{topology.INGRESS}.loops")
-        self._ingress_seen = (0, 0)
+        self._ingress_progress = (0, 0)
         self._clock_slots = [
             (node, station.slot(topology.clock_slot(node))) for node in station.nodes
         ]
-        self._ingress_patience_ns = 2 * station.config.raft.election_timeout_ns
-        self._is_disk_full = False  # as the writer said before there was a core
-        self._delay = ""  # why the writer's recovery, or its bootstrap, is not done yet
+        self._ingress_timeout_ns = 2 * station.config.raft.election_timeout_ns
+        self._is_disk_full = False  # as the writer reported before the core existed
+        self._delay = ""  # why recovery or the bootstrap is not done yet
         self._now_ns = 0
-        self._house_due_ns = 0
-        self._shown_role: Role | None = None
-        # far below the room that W7 leaves beyond the largest batch
+        self._housekeeping_due_ns = 0
+        self._reported_role: Role | None = None
+        # far below the room that W7 keeps beyond the largest batch
         self._free_lag_bytes = station.config.limits.ring_bytes // 64
 
     def on_start(self) -> None:
-        """Nothing to open: the writer speaks first, with what recovery found."""
+        """Nothing to open: the writer's LogRecovered comes first."""
 
     def do_work(self, now_ns: int) -> int:
         self._now_ns = now_ns
@@ -121,12 +121,12 @@ class RaftActor:
         if core is not None:
             if received or now_ns >= core.deadline_ns:
                 self._tick(core)
-        elif self._birth is not None and now_ns >= self._birth.deadline_ns:
-            self._birth.tick(now_ns)
+        elif self._bootstrap is not None and now_ns >= self._bootstrap.deadline_ns:
+            self._bootstrap.on_tick(now_ns)
         for message in received:
-            self._take(message)
+            self._on_message(message)
         self._routes.flush(now_ns)
-        self._keep_house(now_ns)
+        self._housekeep(now_ns)
         return len(received)
 
     def wait_on(self) -> Sequence[Any]:
@@ -136,19 +136,23 @@ class RaftActor:
         deadline_ns = self._routes.deadline_ns
         if self._core is not None:
             return min(deadline_ns, self._core.deadline_ns)
-        return deadline_ns if self._birth is None else min(deadline_ns, self._birth.deadline_ns)
+        return (
+            deadline_ns
+            if self._bootstrap is None
+            else min(deadline_ns, self._bootstrap.deadline_ns)
+        )
 
     def on_close(self) -> None:
         """Nothing to close."""
 
     # --- events in ---
 
-    def _take(self, message: Any) -> None:
+    def _on_message(self, message: Any) -> None:
         match message:
             case Proposed() | AppendReceived():
-                self._ledger.received(message.ring_start, message.ring_end)
+                self._unsettled.received(message.ring_start, message.ring_end)
                 if self._core is None:
-                    self._ledger.settled(message.ring_start, message.ring_end)
+                    self._unsettled.settled(message.ring_start, message.ring_end)
                 else:
                     self._step(self._core, message)
             case LogRecovered():
@@ -158,20 +162,22 @@ class RaftActor:
             case InitReceived() | InitRequested() | InitSaved():
                 if isinstance(message, InitSaved):
                     self._delay = ""
-                if self._birth is not None:
-                    self._birth.take(message)
+                if self._bootstrap is not None:
+                    self._bootstrap.on_message(message)
                 elif isinstance(message, InitRequested):
                     self._refuse_init(message)
             case RotReported():
                 self._on_rot(message)
-            case Watching():
-                self._routes.set_watched(is_watched=message.is_watching)
+            case ReadersWaiting():
+                self._routes.set_readers_waiting(are_waiting=message.are_waiting)
             case ProcessGone():
                 self._on_process_gone(message.process)
             case StopRequested():
                 self._on_stop_requested()
             case StatusRequested():
-                refusal = (self._birth.refusal if self._birth is not None else "") or self._delay
+                refusal = (
+                    self._bootstrap.refusal if self._bootstrap is not None else ""
+                ) or self._delay
                 self._routes.ingress.send(
                     status_document(
                         message,
@@ -186,15 +192,16 @@ class RaftActor:
                 if self._core is not None:
                     self._step(self._core, message)
                 else:
-                    self._take_early(message)
+                    self._on_message_without_core(message)
 
     def _on_rot(self, report: RotReported) -> None:
         if self._core is not None:
             self._faulty_lsns.take(report.index, report.first_lsn, report.last_lsn)
             self._step(self._core, EntryRotted(report.index))
 
-    def _take_early(self, message: Any) -> None:
-        """Before there is a core: peers ask again, our own processes get an answer."""
+    def _on_message_without_core(self, message: Any) -> None:
+        """Before the core exists. Peers repeat their messages; this replica's
+        processes get an answer."""
         match message:
             case DiskFullChanged():
                 self._is_disk_full = message.is_full
@@ -211,11 +218,11 @@ class RaftActor:
         for effect in core.step(event):
             match effect:
                 case Settle():
-                    self._ledger.settled(effect.ring_start, effect.ring_end)
+                    self._unsettled.settled(effect.ring_start, effect.ring_end)
                 case Visible():
                     self._slots[Counter.VISIBLE_INDEX] = effect.index
                     self._slots[Counter.VISIBLE] = effect.lsn + 1
-                    self._routes.visible_moved()
+                    self._routes.on_visible_moved()
                 case Log():
                     log.warning("%s", effect.text)
                 case TransferAnswered():
@@ -229,16 +236,16 @@ class RaftActor:
     # --- start ---
 
     def _on_recovered(self, recovered: LogRecovered) -> None:
-        """The writer has recovered: run the core, or the bootstrap when there is no log yet."""
+        """Recovery is done: run the core, or the bootstrap if there is no log yet."""
         self._recovered = recovered
         self._faulty_lsns.take_recovered(recovered)
         self._delay = ""
-        self._announce(recovered)
+        self._send_identity(recovered)
         if recovered.damage:
             log.error("this replica may not vote or acknowledge: %s", recovered.damage)
             return
-        if self._birth is None:
-            self._birth = Birth(self._station, self._routes, recovered)
+        if self._bootstrap is None:
+            self._bootstrap = BootstrapDriver(self._station, self._routes, recovered)
         if recovered.state != ReplicaState.VOTER:
             return
         self._slots[Counter.LOG_START_LSN] = recovered.start_next_lsn
@@ -247,8 +254,8 @@ class RaftActor:
         if self._is_disk_full:
             self._step(core, DiskFullChanged(True))
 
-    def _announce(self, recovered: LogRecovered) -> None:
-        self._routes.to_everybody(_identity(recovered))
+    def _send_identity(self, recovered: LogRecovered) -> None:
+        self._routes.to_all(_identity(recovered))
 
     def _make_core(self, recovered: LogRecovered) -> RaftCore:
         station, settings = self._station, self._station.config.raft
@@ -292,13 +299,13 @@ class RaftActor:
             if self._recovered is not None:
                 self._begin_replicator(peer, self._recovered)
         elif process == topology.EGRESS and self._recovered is not None:
-            self._routes.set_watched(is_watched=False)
-            self._announce(self._recovered)
+            self._routes.set_readers_waiting(are_waiting=False)
+            self._send_identity(self._recovered)
 
     def _begin_replicator(self, peer: NodeId, recovered: LogRecovered) -> None:
-        """The new process knows nothing: who we are first, then its stream. Its predecessor may
-        have left orders to lead unread."""
-        self._routes.begin_anew(peer, _identity(recovered))
+        """The new process knows nothing: send our identity, then its stream. Orders to lead that
+        its predecessor did not read must not count."""
+        self._routes.reset_replicator(peer, _identity(recovered))
         core = self._core
         if core is not None and core.role == Role.LEADER:
             self._step(core, ReplicatorGone(peer))
@@ -332,36 +339,36 @@ class RaftActor:
         log.info("orderly stop: handed over: %s %s", answer.is_done, answer.reason)
         self._routes.supervisor.send(StopReady())
 
-    # --- what need not happen in every do_work ---
+    # --- housekeeping ---
 
-    def _keep_house(self, now_ns: int) -> None:
-        """The ring's account, metrics and ingress' liveness: every 10 ms, a change of role or much
-        to free excepted."""
+    def _housekeep(self, now_ns: int) -> None:
+        """Free ring space, update metrics and check ingress, which need not happen in every
+        do_work: every 10 ms, or at once after a change of role or when much can be freed."""
         core = self._core
         role = core.role if core is not None else None
-        is_due = now_ns >= self._house_due_ns or role != self._shown_role
-        if not is_due and self._ledger.floor - self._freer.free < self._free_lag_bytes:
+        is_due = now_ns >= self._housekeeping_due_ns or role != self._reported_role
+        if not is_due and self._unsettled.floor - self._freer.free < self._free_lag_bytes:
             return
-        self._house_due_ns = now_ns + HOUSE_EVERY_NS
-        self._shown_role = role
+        self._housekeeping_due_ns = now_ns + HOUSEKEEPING_INTERVAL_NS
+        self._reported_role = role
         self._free_ring()
-        self._rows.let_go()
+        self._rows.close_if_stale()
         if core is not None:
-            self._watch_ingress(core)
-            self._show_metrics(core)
+            self._check_ingress(core)
+            self._update_metrics(core)
 
-    def _watch_ingress(self, core: RaftCore) -> None:
-        """V6: a leader whose ingress stands still for two election timeouts steps down."""
-        loops, since_ns = self._ingress_seen
+    def _check_ingress(self, core: RaftCore) -> None:
+        """V6: a leader whose ingress loop stands still for two election timeouts steps down."""
+        loops, since_ns = self._ingress_progress
         seen = self._slots[self._ingress_loops]
         if seen != loops or core.role != Role.LEADER:
-            self._ingress_seen = (seen, self._now_ns)
-        elif self._now_ns - since_ns > self._ingress_patience_ns:
-            self._ingress_seen = (seen, self._now_ns)
+            self._ingress_progress = (seen, self._now_ns)
+        elif self._now_ns - since_ns > self._ingress_timeout_ns:
+            self._ingress_progress = (seen, self._now_ns)
             self._step(core, IngressStalled())
             self._routes.flush(self._now_ns)  # this do_work has rung its bells already (M7)
 
-    def _show_metrics(self, core: RaftCore) -> None:
+    def _update_metrics(self, core: RaftCore) -> None:
         slots = self._slots
         slots[Counter.IS_LEADER] = core.role == Role.LEADER
         slots[Counter.TERM] = core.term
@@ -374,11 +381,11 @@ class RaftActor:
             skew_ns = skews_ns.get(node)
             slots[slot] = 0 if skew_ns is None else topology.SKEW_ZERO_MS + skew_ns // NS_PER_MS
 
-    # --- the payload ring's account ---
+    # --- the payload ring ---
 
     def _free_ring(self) -> None:
         """FREE = the lower of the oldest unsettled start and the lowest live HOLD (M4)."""
-        floor = self._ledger.floor
+        floor = self._unsettled.floor
         core = self._core
         if core is not None and core.role == Role.LEADER:
             hold = self._freer.lowest_hold(core.term, range(len(self._station.peers)))
@@ -389,7 +396,7 @@ class RaftActor:
 
 
 def _identity(recovered: LogRecovered) -> Identity:
-    """Who this replica is; a cluster id counts only once the replica votes under it (L2)."""
+    """This replica's identity; a cluster id counts only once the replica is a voter (L2)."""
     is_voter = recovered.state == ReplicaState.VOTER
     cluster_id = recovered.cluster_id if is_voter else bytes(len(recovered.cluster_id))
     return Identity(cluster_id, recovered.replica_uuid, recovered.boot, recovered.state)

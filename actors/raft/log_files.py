@@ -1,4 +1,4 @@
-"""Raft's view of rows that are no longer in memory: the Raft log's files, read-only (SAFETY M9)."""
+"""Rows that are no longer in memory, read from the Raft log's files (SAFETY M9)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from logstore.storage.log_reader import LogReader
 
 
 class FileLogView:
-    """The core's LogView over a log reader. `map_generation` is looked at before each read (V7): an
-    open file of a dead pair still reads well, and its rows are no longer the log's. Where a row is
-    not there, headers are read again all the same."""
+    """The core's LogView over a log reader. It compares `map_generation` before each read (V7): the
+    open file of a dead pair is still readable, but its rows are no longer in the log. If a row is
+    missing, it reads the headers again, too."""
 
     def __init__(self, log: LogReader, map_generation: Callable[[], int]) -> None:
         self._log = log
@@ -31,8 +31,8 @@ class FileLogView:
             self._log.refresh()
             return self._log.row(index)
 
-    def let_go(self) -> None:
-        """Close what may have been removed since, and would keep its space; the next row opens
-        what it needs. Reads nothing."""
+    def close_if_stale(self) -> None:
+        """Close the files if some may have been removed, since an open file keeps its space. Reads
+        nothing; the next row opens what it needs."""
         if self._map_generation() != self._seen:
             self._log.close()

@@ -1,4 +1,4 @@
-"""This replica's raft facts for `logstore status`, as a JSON document."""
+"""This replica's part of `logstore status`, as a JSON document."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NS_PER_MS = 1_000_000
 
 
 class FaultyLsns:
-    """What was told of the LSNs of damaged entries. A status looks them up here: to read them from
-    the disk that is damaged would hold up heartbeats. The oldest are forgotten."""
+    """The LSNs of damaged entries, as reported. A status takes them from here, because reading them
+    from the damaged disk would delay heartbeats. The oldest are forgotten."""
 
     def __init__(self) -> None:
         self._lsns: dict[Index, tuple[Lsn, Lsn]] = {}
 
     def take_recovered(self, recovered: LogRecovered) -> None:
-        """The ranges that recovery found, by their ends."""
+        """Take the ranges that recovery found, as their first and last entries."""
         for each in recovered.faulty[:STATUS_FAULTY_MAX]:
             if each.first_index == each.last_index:
                 self.take(each.first_index, each.first_lsn, each.last_lsn)
@@ -33,13 +33,13 @@ class FaultyLsns:
                 self.take(each.last_index, NO_LSN, each.last_lsn)
 
     def take(self, index: Index, first_lsn: Lsn, last_lsn: Lsn) -> None:
-        """The entry at `index` begins and ends with these LSNs; 0: unknown."""
+        """The entry at `index` has these first and last LSNs; 0: unknown."""
         if len(self._lsns) >= FAULTY_LSNS_KEPT:
             del self._lsns[next(iter(self._lsns))]
         self._lsns[index] = (first_lsn, last_lsn)
 
     def row(self, first: Index, last: Index) -> dict[str, int | None]:
-        """A faulty range as indexes and, as far as they were told, LSNs."""
+        """A faulty range as indexes and, where known, LSNs."""
         unknown = (NO_LSN, NO_LSN)
         return {
             "first_index": first,
@@ -59,12 +59,13 @@ def status_document(
     faulty_lsns: FaultyLsns,
 ) -> StatusReported:
     """Role, term, leader, positions, faulty ranges; before the core runs, the bootstrap's state.
-    `refusal`: why the bootstrap keeps this replica out, empty when nothing speaks against it.
-    Of the faulty ranges it has the first ones and their number. No disk is read.
+    Lists only the first faulty ranges, and their number. Reads no disk.
+
+    `refusal`: why the bootstrap keeps this replica out; empty if it does not.
     """
     slots = station.slots
     visible = slots[Counter.VISIBLE]
-    facts: dict[str, Any] = {
+    document: dict[str, Any] = {
         "node": station.node,
         "state": ReplicaState(recovered.state).name.lower() if recovered else "recovering",
         "damage": recovered.damage if recovered else "",
@@ -75,9 +76,9 @@ def status_document(
         "is_disk_full": bool(slots[Counter.DISK_FULL]),
     }
     if core is None:
-        facts |= {"role": "none", "term": 0, "leader": 0, "faulty": [], "faulty_count": 0}
+        document |= {"role": "none", "term": 0, "leader": 0, "faulty": [], "faulty_count": 0}
     else:
-        facts |= {
+        document |= {
             "role": core.role.name.lower(),
             "term": core.term,
             "leader": core.leader,
@@ -95,7 +96,7 @@ def status_document(
             "faulty": [faulty_lsns.row(*each) for each in core.faulty[:STATUS_FAULTY_MAX]],
             "faulty_count": len(core.faulty),
         }
-    return StatusReported(request.request_id, msgspec.json.encode(facts))
+    return StatusReported(request.request_id, msgspec.json.encode(document))
 
 
 def _lost_row(core: RaftCore) -> dict[str, int] | None:

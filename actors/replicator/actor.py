@@ -264,7 +264,7 @@ class ReplicatorActor:
             return None
         header, body = found
         if isinstance(step, SendFromFile):
-            self._stream.measured(step, header.body_size)
+            self._stream.on_size_known(step, header.body_size)
         append = Append(step.term, step.stream, step.commit, header)
         first = self._encode(AppendFrame.of(append))
         return [first, body] if body else [first]

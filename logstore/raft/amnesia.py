@@ -1,9 +1,10 @@
-"""That this replica's log ends before what it had acknowledged in this term (FAULTS O4, D33).
+"""Detects that this replica's log ends before an entry that it had acknowledged in this term
+(FAULTS O4, D33).
 
-Owns how it is noticed here: a heartbeat names the newest entry that its sender knows to be flushed
-at this replica in this term, and no log gets shorter than that by itself. A folder was put back
-from an older copy, or a device forgot what it had flushed. Nothing follows from it yet but that
-everybody is told; after a change of leader the entries are sent again, as to any replica that lags.
+A heartbeat names the newest entry that its sender knows to be flushed at this replica in this term.
+No log gets shorter than that by itself: the data folder is an older copy, or the device lost what
+it had flushed. The core only reports it. After a change of leader the entries are sent again, as to
+any replica that lags.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from logstore.raft.effects import Log
 from logstore.raft.state import Lost, State
 
 
-def look(state: State, sender: NodeId, acknowledged: Index) -> None:
-    """A heartbeat of this term's leader came, which says that we have `acknowledged`."""
+def check(state: State, sender: NodeId, acknowledged: Index) -> None:
+    """A heartbeat of this term's leader says that this replica has `acknowledged`."""
     last_index = state.log.last_index
     if acknowledged <= last_index:
         return
     lost = state.lost
     if lost is None or acknowledged > lost.acknowledged:
-        told_ns = None if lost is None else lost.told_ns
-        state.lost = lost = Lost(acknowledged, last_index, state.term, told_ns)
-    if lost.told_ns is None or state.now_ns - lost.told_ns >= SAY_AGAIN_NS:
-        lost.told_ns = state.now_ns
+        logged_ns = None if lost is None else lost.logged_ns
+        state.lost = lost = Lost(acknowledged, last_index, state.term, logged_ns)
+    if lost.logged_ns is None or state.now_ns - lost.logged_ns >= SAY_AGAIN_NS:
+        lost.logged_ns = state.now_ns
         state.emit(
             Log(
                 f"node {state.config.node} has LOST entries {last_index + 1} to {acknowledged}: it "

@@ -1,23 +1,22 @@
-"""How a cluster comes to be: EMPTY → STARTING → VOTER, in two phases over all configured nodes
-(L2).
+"""Cluster bootstrap: EMPTY → STARTING → VOTER, in two phases over all configured nodes (L2).
 
-Owns this node's bootstrap state and, where it coordinates, the attempt. Must not know files,
-sockets or where entropy comes from (a seeded `Random` is passed in).
+Owns this node's bootstrap state and the attempt that it coordinates. Must not know files, sockets
+or where entropy comes from (a seeded `Random` is an argument).
 
-    1. The coordinator (the lowest node id, or the node told `init`) asks everybody; all must
-       answer.
-    2. It mints a nonce above every nonce seen and a cluster id, makes itself STARTING durable, and
-       asks everybody to prepare. A STARTING node takes a newer nonce; a VOTER never does.
-    3. When all are prepared, it makes itself VOTER durable, then tells everybody.
+    1. The coordinator (the lowest node id, or the node that `logstore init` named) asks all nodes
+       for their state; all must answer.
+    2. It chooses a nonce above every nonce seen, and a cluster id. It saves STARTING and asks all
+       to prepare. A STARTING node takes a newer nonce; a VOTER never does.
+    3. When all are prepared, it saves VOTER, then sends the commit to all.
 
-Why at most one cluster id can win: VOTER is reached first by a coordinator whose own nonce is
-still the attempt's, and for any other attempt that coordinator would have to prepare again, which
-a VOTER does not. So whoever is STARTING and hears of a VOTER may take its cluster id whatever its
-own nonce says: each node was prepared for it. Whoever is EMPTY and hears of a VOTER has lost its
-disk, and must not join in place (L1). A VOTER goes on answering, for those that missed the word.
+At most one cluster id can win. The first VOTER is a coordinator whose own nonce is still the
+attempt's. Any other attempt would have to prepare that coordinator again, which a VOTER refuses. So
+a STARTING node that hears of a VOTER may take its cluster id whatever its own nonce is, since every
+node was prepared for it. An EMPTY node that hears of a VOTER has lost its disk and must not join in
+place (L1). A VOTER goes on answering, for nodes that missed the commit.
 
-Where the log begins travels with the cluster id from the coordinator on: no replica can have
-another first LSN, and only the coordinator has to be told one.
+The coordinator sends the first LSN with the cluster id. So all replicas have the same one, and only
+the coordinator must be given it.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ from logstore.raft.effects import Log
 
 CLUSTER_ID_SIZE = 16
 NO_CLUSTER = bytes(CLUSTER_ID_SIZE)
-# Questions are asked again this often; an answer takes milliseconds.
+# How often requests are repeated; an answer takes milliseconds.
 RETRY_NS = 200_000_000
-# A node prepared by another coordinator lets it finish for so many rounds before it tries itself.
-ROUNDS_YIELDED = 25
+# A node that another coordinator prepared waits for so many retries before it coordinates itself.
+RETRIES_YIELDED = 25
 NEVER_NS = 1 << 62
-_ATTEMPT_BITS = 32  # a nonce is an attempt number above 32 random bits: ordered, and told apart
+_ATTEMPT_BITS = 32  # a nonce: an attempt number, then 32 random bits
 
 
 class SaveInit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=160):
-    """To the writer's META lane: make the bootstrap state durable. `state` is a ReplicaState."""
+    """To the writer: make the bootstrap state durable in META. `state` is a ReplicaState."""
 
     seq: int
     state: int
@@ -63,14 +62,15 @@ class SaveInit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=160):
 
 
 class SendInit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=161):
-    """To a peer: InitStatus and InitPrepared are answers, the others go on our own lane."""
+    """To a peer: InitStatus and InitPrepared are answers, the others go on
+    our own pair of sockets."""
 
     peer: NodeId
     message: InitMessage
 
 
 class InitDone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=162):
-    """This node is a VOTER of `cluster_id`, durably: make the log, start the core."""
+    """This node is a VOTER of `cluster_id`, durably: create the log, start the core."""
 
     cluster_id: bytes
 
@@ -78,8 +78,8 @@ class InitDone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=162):
 InitEffect = SaveInit | SendInit | InitDone | Log
 
 
-class _Known(msgspec.Struct, frozen=True):
-    """A bootstrap state as told or saved."""
+class _InitState(msgspec.Struct, frozen=True):
+    """A bootstrap state, reported or saved."""
 
     state: int
     nonce: int
@@ -87,28 +87,29 @@ class _Known(msgspec.Struct, frozen=True):
     first_lsn: Lsn
 
     @property
-    def tail(self) -> bytes:
-        """The first LSN as messages carry it."""
+    def first_lsn_bytes(self) -> bytes:
+        """The first LSN as messages encode it."""
         return pack_first_lsn(self.first_lsn)
 
 
-def _told(state: int, message: InitStatus | InitPrepare | InitCommit) -> _Known:
-    """
+def _state_in(state: int, message: InitStatus | InitPrepare | InitCommit) -> _InitState:
+    """The state that `message` reports.
+
     Raises:
-      FormatError: no log begins where the message says.
+      FormatError: no log can begin at its first LSN.
     """
     first_lsn = unpack_first_lsn(message.first_lsn)
-    return _Known(state, message.nonce, message.cluster_id, first_lsn)
+    return _InitState(state, message.nonce, message.cluster_id, first_lsn)
 
 
 class Bootstrap:
     """One node's bootstrap. Every method returns effects, to be carried out in order.
 
     Args:
-      node, voters, replica_uuid: who we are among whom.
-      auto_init: the lowest node id coordinates unasked.
-      state, nonce, cluster_id, first_lsn: as META says; zero nonce and cluster id while EMPTY. A
-        coordinator that was stopped in mid-attempt tries again with the same first LSN.
+      node, voters, replica_uuid: this node's id, all nodes, and this replica's uuid.
+      auto_init: the lowest node id coordinates without `logstore init`.
+      state, nonce, cluster_id, first_lsn: from META; zero nonce and cluster id while EMPTY. A
+        coordinator that was stopped during an attempt tries again with the same first LSN.
       random: seeded by the caller; nonce and cluster id are drawn from it.
     """
 
@@ -129,26 +130,26 @@ class Bootstrap:
         self._peers = tuple(voter for voter in voters if voter != node)
         self._random = random
         self._is_coordinator = auto_init and node == min(voters)
-        self._durable = _Known(state, nonce, cluster_id, first_lsn)
-        self._wished_first_lsn = first_lsn
-        self._saving: _Known | None = None
+        self._durable = _InitState(state, nonce, cluster_id, first_lsn)
+        self._requested_first_lsn = first_lsn
+        self._saving: _InitState | None = None
         self._seq = 0
         self._answer_when_saved: NodeId | None = None
-        self._attempt: _Known | None = None
+        self._attempt: _InitState | None = None
         self._prepared: set[NodeId] = set()
-        self._told: dict[NodeId, _Known] = {}
+        self._peer_states: dict[NodeId, _InitState] = {}
         self._uuids: dict[NodeId, bytes] = {node: replica_uuid}
-        self._yielded = 0
+        self._retries_yielded = 0
         self._out: list[InitEffect] = []
         self.deadline_ns = NEVER_NS if state == ReplicaState.VOTER else 0
         self.refusal = ""
         self._refusal_kind = ""
         self._now_ns = 0
-        self._said_ns: dict[str, int] = {}  # by kind of refusal
+        self._logged_ns: dict[str, int] = {}  # by kind of refusal
 
     @property
     def state(self) -> ReplicaState:
-        """How far this node durably is."""
+        """The durable state."""
         return ReplicaState(self._durable.state)
 
     @property
@@ -158,16 +159,16 @@ class Bootstrap:
 
     @property
     def first_lsn(self) -> Lsn:
-        """Where the log begins; only a VOTER's is final."""
+        """The log's first LSN; only a VOTER's is final."""
         return self._durable.first_lsn
 
     def on_tick(self, now_ns: int) -> list[InitEffect]:
-        """Ask again what has not been answered, and begin an attempt when all have answered."""
+        """Repeat unanswered requests, and begin an attempt once all nodes have answered."""
         self._now_ns = now_ns
         if now_ns < self.deadline_ns:
             return []
         self.deadline_ns = now_ns + RETRY_NS
-        self._yielded = max(0, self._yielded - 1)
+        self._retries_yielded = max(0, self._retries_yielded - 1)
         request = InitStatusRequest(self._durable.nonce)
         for peer in self._peers:
             self._send(peer, request)
@@ -181,79 +182,81 @@ class Bootstrap:
     def on_init_requested(self, first_lsn: Lsn) -> list[InitEffect]:
         """An operator makes this node the coordinator. An attempt under way keeps its first LSN."""
         self._is_coordinator = True
-        self._wished_first_lsn = first_lsn
-        self._yielded = 0
+        self._requested_first_lsn = first_lsn
+        self._retries_yielded = 0
         self._begin_if_all_answered()
         return self._take()
 
     def on_message(
         self, sender: NodeId, sender_uuid: bytes, message: InitMessage
     ) -> list[InitEffect]:
-        """A bootstrap message of a configured peer; anyone else's is left unanswered."""
-        if sender not in self._peers or not self._is_uuid_sound(sender, sender_uuid):
+        """A bootstrap message of a configured peer; others are not answered."""
+        if sender not in self._peers or not self._has_own_uuid(sender, sender_uuid):
             return self._take()
         try:
-            self._hear(sender, message)
+            self._dispatch(sender, message)
         except FormatError as error:
             self._out.append(Log(f"a bootstrap message of node {sender} is dropped: {error}"))
         return self._take()
 
-    def _hear(self, sender: NodeId, message: InitMessage) -> None:
+    def _dispatch(self, sender: NodeId, message: InitMessage) -> None:
         match message:
             case InitStatusRequest():
                 self._send_status(sender)
             case InitStatus():
-                self._on_status(sender, _told(message.state, message))
+                self._on_status(sender, _state_in(message.state, message))
             case InitPrepare():
-                self._on_prepare(sender, _told(ReplicaState.STARTING, message))
+                self._on_prepare(sender, _state_in(ReplicaState.STARTING, message))
             case InitPrepared():
                 self._on_prepared(sender, message.nonce)
             case InitCommit():
-                self._on_status(sender, _told(ReplicaState.VOTER, message))
+                self._on_status(sender, _state_in(ReplicaState.VOTER, message))
             case _:
                 assert_never(message)
 
     def on_saved(self, seq: int) -> list[InitEffect]:
-        """SaveInit `seq` is durable: say so to whoever waits for it."""
+        """SaveInit `seq` is durable: send what waited for it."""
         if seq > self._seq:
             raise InvariantViolated(f"InitSaved({seq}), but only {self._seq} were ordered")
         saved = self._saving
         if saved is None or seq < self._seq:
             return []
         self._durable, self._saving = saved, None
-        asker, self._answer_when_saved = self._answer_when_saved, None
+        coordinator, self._answer_when_saved = self._answer_when_saved, None
         if saved.state == ReplicaState.VOTER:
             self.deadline_ns = NEVER_NS
             for peer in self._peers:
-                self._send(peer, InitCommit(saved.nonce, saved.cluster_id, saved.tail))
+                self._send(peer, InitCommit(saved.nonce, saved.cluster_id, saved.first_lsn_bytes))
             self._out.append(InitDone(saved.cluster_id))
         elif saved == self._attempt:
             self._ask_to_prepare(saved)
-        elif asker is not None:
-            self._send(asker, InitPrepared(saved.nonce))
+        elif coordinator is not None:
+            self._send(coordinator, InitPrepared(saved.nonce))
         return self._take()
 
     # --- the coordinator ---
 
     def _begin_if_all_answered(self) -> None:
-        is_free = self._attempt is None and self._saving is None and not self._yielded
+        is_free = self._attempt is None and self._saving is None and not self._retries_yielded
         if not (self._is_coordinator and is_free and self.state != ReplicaState.VOTER):
             return
-        answers = self._told.values()
+        answers = self._peer_states.values()
         if len(answers) < len(self._peers):
             return
-        if any(told.state == ReplicaState.VOTER for told in answers):
+        if any(heard.state == ReplicaState.VOTER for heard in answers):
             return
-        newest = max([self._durable.nonce, *(told.nonce for told in answers)])
+        newest = max([self._durable.nonce, *(heard.nonce for heard in answers)])
         number = (newest >> _ATTEMPT_BITS) + 1
         nonce = number << _ATTEMPT_BITS | self._random.getrandbits(_ATTEMPT_BITS)
         cluster_id = self._random.randbytes(CLUSTER_ID_SIZE)
-        self._attempt = _Known(ReplicaState.STARTING, nonce, cluster_id, self._wished_first_lsn)
+        self._attempt = _InitState(
+            ReplicaState.STARTING, nonce, cluster_id, self._requested_first_lsn
+        )
         self._prepared = set()
         self._save(self._attempt)
 
-    def _ask_to_prepare(self, attempt: _Known) -> None:
-        prepare = InitPrepare(attempt.nonce, attempt.cluster_id, attempt.tail)
+    def _ask_to_prepare(self, attempt: _InitState) -> None:
+        prepare = InitPrepare(attempt.nonce, attempt.cluster_id, attempt.first_lsn_bytes)
         for peer in self._peers:
             if peer not in self._prepared:
                 self._send(peer, prepare)
@@ -271,19 +274,19 @@ class Bootstrap:
             self._attempt = None
             self._save(msgspec.structs.replace(attempt, state=ReplicaState.VOTER))
 
-    # --- everybody ---
+    # --- every node ---
 
-    def _on_status(self, sender: NodeId, told: _Known) -> None:
-        self._told[sender] = told
-        if told.state == ReplicaState.VOTER:
-            self._on_voter_seen(sender, told)
-        elif self._attempt is not None and told.nonce > self._attempt.nonce:
-            self._attempt = None  # a newer attempt is about: begin again above it, later
-            self._yielded = ROUNDS_YIELDED
+    def _on_status(self, sender: NodeId, heard: _InitState) -> None:
+        self._peer_states[sender] = heard
+        if heard.state == ReplicaState.VOTER:
+            self._on_voter_seen(sender, heard)
+        elif self._attempt is not None and heard.nonce > self._attempt.nonce:
+            self._attempt = None  # another node has a newer attempt: begin again above it, later
+            self._retries_yielded = RETRIES_YIELDED
         else:
             self._begin_if_all_answered()
 
-    def _on_voter_seen(self, sender: NodeId, voter: _Known) -> None:
+    def _on_voter_seen(self, sender: NodeId, voter: _InitState) -> None:
         if self.state == ReplicaState.EMPTY:
             self._refuse(
                 "lost",
@@ -297,7 +300,7 @@ class Bootstrap:
             self._attempt = None
             self._save(voter)
 
-    def _on_prepare(self, sender: NodeId, wanted: _Known) -> None:
+    def _on_prepare(self, sender: NodeId, wanted: _InitState) -> None:
         newest = self._saving or self._durable
         if ReplicaState.VOTER in (newest.state, self._durable.state):
             self._send_status(sender)
@@ -305,14 +308,15 @@ class Bootstrap:
             self._send(sender, InitPrepared(wanted.nonce))
         elif wanted.nonce > newest.nonce:
             self._attempt = None
-            self._yielded = ROUNDS_YIELDED
+            self._retries_yielded = RETRIES_YIELDED
             self._answer_when_saved = sender
             self._save(wanted)
         elif wanted != newest:
             self._send_status(sender)
 
-    def _is_uuid_sound(self, sender: NodeId, uuid: bytes) -> bool:
-        """Two nodes with one uuid are one data folder copied: neither may vote twice (L3)."""
+    def _has_own_uuid(self, sender: NodeId, uuid: bytes) -> bool:
+        """Whether no other node has this uuid. Two nodes with one uuid have copies of one data
+        folder, and must not both vote (L3)."""
         for node, known in self._uuids.items():
             if node != sender and known == uuid:
                 self._refuse(
@@ -320,20 +324,22 @@ class Bootstrap:
                     f"nodes {node} and {sender} have the same replica uuid: one data folder is a "
                     "copy of the other's; start one of them with an empty folder",
                 )
-                self._told.pop(sender, None)
+                self._peer_states.pop(sender, None)
                 self._prepared.discard(sender)
                 return False
         if self._uuids.get(sender, uuid) != uuid:
-            self._told.pop(sender, None)  # another disk answers now: what the old one said is void
+            self._peer_states.pop(sender, None)  # another disk answers now
             self._prepared.discard(sender)
         self._uuids[sender] = uuid
         return True
 
     def _send_status(self, peer: NodeId) -> None:
         known = self._durable
-        self._send(peer, InitStatus(known.state, known.nonce, known.cluster_id, known.tail))
+        self._send(
+            peer, InitStatus(known.state, known.nonce, known.cluster_id, known.first_lsn_bytes)
+        )
 
-    def _save(self, known: _Known) -> None:
+    def _save(self, known: _InitState) -> None:
         self._saving = known
         self._seq += 1
         self._out.append(
@@ -341,13 +347,13 @@ class Bootstrap:
         )
 
     def _refuse(self, kind: str, reason: str) -> None:
-        """Take no part. Every peer gives the reason at every round: it is said once, then every
-        minute, in the words of whoever gave it first."""
+        """Take no part, and log why. Every peer gives the reason at every retry: it is logged once,
+        then every minute, with the first peer's text."""
         if kind != self._refusal_kind:
             self._refusal_kind, self.refusal = kind, reason
-        said_ns = self._said_ns.get(kind)
-        if said_ns is None or self._now_ns - said_ns >= SAY_AGAIN_NS:
-            self._said_ns[kind] = self._now_ns
+        logged_ns = self._logged_ns.get(kind)
+        if logged_ns is None or self._now_ns - logged_ns >= SAY_AGAIN_NS:
+            self._logged_ns[kind] = self._now_ns
             self._out.append(Log(self.refusal))
 
     def _send(self, peer: NodeId, message: InitMessage) -> None:

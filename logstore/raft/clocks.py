@@ -1,9 +1,9 @@
-"""How far a leader's wall clock counts (SAFETY G2), and whose clock is off.
+"""How far a leader's wall clock counts in stamps (SAFETY G2), and which clocks are wrong.
 
-Owns what the replicas' wall clocks say, as their heartbeat answers tell it. Must not know what
-stamps are for. A majority's clock is the latest time that the clocks of a majority, this node's
-included, have reached; a clock that was not heard counts as one that has reached nothing. Between
-two answers a clock goes on by this node's monotonic clock, for two election timeouts at most.
+Owns the replicas' wall clocks, as their heartbeat answers report them. Must not know what stamps
+are for. The majority's clock is the latest time that the clocks of a majority, this node's
+included, have reached. A clock that was not reported has reached nothing. Between two answers a
+clock advances with this node's monotonic clock, for two election timeouts at most.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ NS_PER_SECOND = 1_000_000_000
 _UNKNOWN_NS = 0
 
 
-def hear(state: State, progress: Progress, clock_ns: int) -> None:
-    """The answer of a new round says what time it is there."""
+def record(state: State, progress: Progress, clock_ns: int) -> None:
+    """Record a peer's wall clock, from its answer to a new heartbeat round."""
     if clock_ns != _UNKNOWN_NS:
         progress.clock_ahead_ns = clock_ns - state.now_ns
-        progress.clock_heard_ns = state.now_ns
+        progress.clock_recorded_ns = state.now_ns
 
 
 def stamp_ns(state: State, *, previous_ns: int, wall_ns: int) -> int:
-    """The time of a new entry: never before the previous one's, and never more than a second beyond
-    a majority's clock. One wrong clock would else be in every later stamp for good."""
+    """The timestamp of a new entry: not before the previous entry's, and at most a second after the
+    majority's clock. Stamps never go back, so one wrong clock would spoil every later stamp."""
     leading = state.leading
     if leading is None:
         return previous_ns
@@ -41,8 +41,8 @@ def stamp_ns(state: State, *, previous_ns: int, wall_ns: int) -> int:
 
 
 def skews_ns(state: State, leading: Leading) -> dict[NodeId, int]:
-    """How far each clock that was heard, this node's included, is ahead of a majority's; empty
-    while none is known."""
+    """How far each reported clock, this node's included, is ahead of the majority's. Empty while
+    the majority's is unknown."""
     counted_ns = _majority_ns(state, leading, state.wall_ns)
     if counted_ns == _UNKNOWN_NS:
         return {}
@@ -54,14 +54,14 @@ def skews_ns(state: State, leading: Leading) -> dict[NodeId, int]:
     return skews
 
 
-def tell(state: State, leading: Leading) -> None:
-    """Name every clock that is off by more than a second, each once a minute."""
+def log_skews(state: State, leading: Leading) -> None:
+    """Log every clock that is wrong by more than a second, each once a minute."""
     for node, skew_ns in skews_ns(state, leading).items():
         if abs(skew_ns) <= CLOCK_AHEAD_MAX_NS:
             continue
-        told_ns = leading.skew_told_ns.get(node)
-        if told_ns is None or state.now_ns - told_ns >= SAY_AGAIN_NS:
-            leading.skew_told_ns[node] = state.now_ns
+        logged_ns = leading.skew_logged_ns.get(node)
+        if logged_ns is None or state.now_ns - logged_ns >= SAY_AGAIN_NS:
+            leading.skew_logged_ns[node] = state.now_ns
             state.emit(Log(_line(node, skew_ns)))
 
 
@@ -82,8 +82,8 @@ def _clocks(state: State, leading: Leading) -> Iterator[int]:
 
 
 def _clock_ns(state: State, progress: Progress) -> int:
-    """What time it is there by now, if it was heard lately."""
-    heard_ns = progress.clock_heard_ns
+    """The peer's time now, if it was reported lately."""
+    heard_ns = progress.clock_recorded_ns
     if heard_ns is None or state.now_ns - heard_ns > 2 * state.config.election_timeout_ns:
         return _UNKNOWN_NS
     return progress.clock_ahead_ns + state.now_ns

@@ -1,8 +1,8 @@
-"""What a new commit index, a flush or a first word of a leader makes true: visible, answered,
-whole.
+"""What follows from a new commit index, a flush or a leader's first message: what is visible and
+what is reported.
 
-Owns the consequences; the decision that something is committed is `replication`'s (leader) or
-`following`'s. Invariants: commit and the visible index only rise (V3); nothing is shown before a
+Owns the consequences. `replication` (leader) and `following` decide that an entry is committed.
+Invariants: the commit index and the visible index only rise (V3); nothing is visible before a
 current leader was heard (V4).
 """
 
@@ -15,18 +15,18 @@ from logstore.raft.state import State
 
 
 def follow_commit(state: State, leader_commit: Index) -> None:
-    """A follower's commit: min(leader's commit, index verified by this leader in this term)
-    (V2)."""
+    """A follower's commit is min(leader's commit, index verified by this
+    leader in this term) (V2)."""
     state.shown.is_ready = True
     raise_commit(state, min(leader_commit, state.verified))
 
 
 def raise_commit(state: State, index: Index) -> None:
-    """Commit up to `index`, if that is news, and show what has become visible."""
+    """Raise the commit index to `index`, if that is higher, and make visible what may be."""
     if index > state.commit:
         state.commit = index
         state.stalls = 0
-    show(state)
+    advance_visible(state)
     config = state.config
     state.log.drop_rows(
         min(state.commit, state.persists.persisted),
@@ -35,7 +35,7 @@ def raise_commit(state: State, index: Index) -> None:
     )
 
 
-def show(state: State) -> None:
+def advance_visible(state: State) -> None:
     """visible LSN = next_lsn(min(commit, persisted)) - 1, forward only (V3)."""
     shown = state.shown
     index = min(state.commit, state.persisted)
@@ -43,21 +43,21 @@ def show(state: State) -> None:
         return
     position = state.log.position(index)
     if position is None:
-        return  # the newest visible entry is damaged: the next one above it shows it as lost
+        return  # damaged: the visible LSN moves with the next whole entry
     shown.index = index
     shown.lsn = Lsn(position.next_lsn - 1)
     state.emit(Visible(shown.lsn, index))
 
 
-def answer_match(state: State) -> None:
-    """A follower tells its leader how far it is verified and flushed, when that is news."""
+def report_match(state: State) -> None:
+    """A follower reports to its leader how far it is verified and flushed, when that has risen."""
     match = state.claimed_match
     if state.role == Role.FOLLOWER and state.leader != NO_NODE:
-        if match > state.following.match_answered:
-            repeat_match(state, match)
+        if match > state.following.match_reported:
+            repeat_match_report(state, match)
 
 
-def repeat_match(state: State, match: Index) -> None:
-    """Tell it again: the leader shows that it does not know."""
-    state.following.match_answered = match
+def repeat_match_report(state: State, match: Index) -> None:
+    """Report the match again: the leader's message shows that it does not know it."""
+    state.following.match_reported = match
     state.answer(state.leader, AppendPersisted(state.term, match))

@@ -3,9 +3,9 @@
 Owns terms, votes, indexes, LSNs and the commit index of one replica. Must not know payload bytes,
 files, sockets, clocks or randomness: time comes with `Tick`, randomness as an argument.
 
-The driver's contract is one rule: every effect may be carried out at once, in order per target.
-What has to wait for a disk is withheld in here until `Persisted` or `MetaPersisted` says so.
-`step` is the only door to consensus state.
+The driver's contract is one rule: every effect may be carried out at once, in order per target. The
+core withholds what must wait for a disk until `Persisted` or `MetaPersisted` arrives. `step` is the
+only way to change consensus state.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RaftCore:
     """One voter's consensus state machine.
 
     Args:
-      config: who votes, and how patient they are.
+      config: who votes, and the timeouts.
       state: what recovery found on disk.
       log_view: the port on older rows of the Raft log.
       random: seeded by the caller; only election timeouts draw from it.
@@ -90,7 +90,7 @@ class RaftCore:
             if state.handed_over is not None:
                 deadlines.append(state.handed_over.deadline_ns)
         else:
-            deadlines = [leading.heartbeat_deadline_ns, leading.look_ns]
+            deadlines = [leading.heartbeat_deadline_ns, leading.leadership_check_ns]
             if leading.transfer is not None:
                 deadlines.append(leading.transfer.deadline_ns)
         return min(deadlines)
@@ -110,7 +110,7 @@ class RaftCore:
         effects, state.out = state.out, []
         return effects
 
-    # --- facts for whoever watches; reading them changes nothing ---
+    # --- state for status, metrics and tests; reading it changes nothing ---
 
     @property
     def role(self) -> Role:
@@ -122,7 +122,7 @@ class RaftCore:
 
     @property
     def vote(self) -> NodeId:
-        """Whom this node voted for in its term; 0: nobody."""
+        """The node that this node voted for in its term; 0: none."""
         return self._state.meta.vote
 
     @property
@@ -146,23 +146,24 @@ class RaftCore:
 
     @property
     def persisted(self) -> Index:
-        """How far this replica's log is flushed and whole."""
+        """The highest index to which this replica's log is flushed and whole."""
         return self._state.persisted
 
     @property
     def verified(self) -> Index:
-        """How far the log is known to be this term's leader's (V2)."""
+        """The highest index to which the log is known to equal this term's leader's (V2)."""
         return self._state.verified
 
     @property
     def visible_lsn(self) -> Lsn | None:
-        """What readers see; None: not ready, no leader was heard since the start (V4)."""
+        """The last LSN that readers see. None: not ready, no leader was heard
+        since the start (V4)."""
         shown = self._state.shown
         return None if shown.index is None else shown.lsn
 
     @property
     def match(self) -> dict[NodeId, Index]:
-        """What each peer has flushed, as its leader knows; empty elsewhere."""
+        """What each peer has flushed, on a leader; empty elsewhere."""
         return {peer: progress.match for peer, progress in self._state.peers.items()}
 
     @property
@@ -172,7 +173,7 @@ class RaftCore:
 
     @property
     def peers_faulty(self) -> dict[NodeId, tuple[Index, Index]]:
-        """The first damaged range of each peer that has one, as its leader knows."""
+        """The first damaged range of each peer that has one, on a leader; empty elsewhere."""
         return {
             peer: (progress.faulty_first, progress.faulty_last)
             for peer, progress in self._state.peers.items()
@@ -181,25 +182,25 @@ class RaftCore:
 
     @property
     def lost(self) -> Lost | None:
-        """What this replica had acknowledged and does not have, if it was told so."""
+        """What this replica had acknowledged and does not have, if a leader reported it."""
         return self._state.lost
 
     @property
     def clock_skews_ns(self) -> dict[NodeId, int]:
-        """How far each clock is ahead of a majority's, as its leader knows; empty elsewhere."""
+        """How far each clock is ahead of the majority's, on a leader; empty elsewhere."""
         state, leading = self._state, self._state.leading
         return {} if leading is None else clocks.skews_ns(state, leading)
 
     @property
     def other_limits(self) -> list[NodeId]:
-        """Peers whose limits differ from this node's, as their leader knows."""
+        """Peers whose limits differ from this node's, on a leader."""
         return replication.other_limits(self._state)
 
     @property
     def open_gen(self) -> int | None:
-        """The gen that is admitted now, if any."""
-        admission = self._state.admission
-        return admission.gen if admission.is_open else None
+        """The number of the open gen, if one is open."""
+        gen = self._state.gen
+        return gen.number if gen.is_open else None
 
     @property
     def dropped(self) -> int:
@@ -267,19 +268,22 @@ def _on_tick(state: State, now_ns: int) -> None:
     was_paused = gap_ns > state.config.pause_ns
     if was_paused:
         read_index.on_pause(leading)
-    # Not with the heartbeats: rounds for reads put those off, for as long as there are reads.
-    if was_paused or now_ns >= leading.look_ns:
-        leading.look_ns = now_ns + state.config.heartbeat_ns
-        if replication.step_down_without_quorum(state, leading) or stall.give_up(state, leading):
+    # A timer of its own: rounds for reads postpone the heartbeats for as long as there are reads.
+    if was_paused or now_ns >= leading.leadership_check_ns:
+        leading.leadership_check_ns = now_ns + state.config.heartbeat_ns
+        if replication.step_down_without_quorum(state, leading) or stall.give_up_if_stalled(
+            state, leading
+        ):
             return
-        transfer.seek(state, leading)
+        transfer.begin_if_disk_is_unfit(state, leading)
     if was_paused or now_ns >= leading.heartbeat_deadline_ns:
-        replication.beat(state, leading)
+        replication.send_heartbeats(state, leading)
     transfer.advance(state, leading)
 
 
 def _on_control(state: State, sender: NodeId, boot: int, message: ControlMessage) -> None:
-    """Terms first: an older one gets ours, a newer one becomes ours, but for votes that stick."""
+    """Compare terms first. A message of an older term is answered with ours; a newer term is
+    adopted, except from vote requests that stickiness refuses."""
     match message:
         case PreVoteRequest():
             election.on_pre_vote_request(state, sender, message)
@@ -289,7 +293,7 @@ def _on_control(state: State, sender: NodeId, boot: int, message: ControlMessage
             election.on_pre_vote_reply(state, sender, message)
         case VoteRequest():
             if message.term > state.term and not message.is_transfer and election.is_sticky(state):
-                return  # not even the term moves: whoever was cut off disturbs nobody (C1)
+                return  # the term stays, so that a replica that was cut off disturbs nobody (C1)
             _follow_newer(state, message.term)
             if message.term < state.term:
                 state.answer(sender, VoteReply(state.term, False))
@@ -344,8 +348,8 @@ def _on_stream_answer(state: State, event: StreamAnswer) -> None:
 def _on_persisted(state: State, seq: int) -> None:
     for ring_start, ring_end in state.persists.on_persisted(seq):
         state.settle(ring_start, ring_end)
-    commit.show(state)
-    commit.answer_match(state)
+    commit.advance_visible(state)
+    commit.report_match(state)
     replication.commit_by_counting(state)
 
 
@@ -357,21 +361,21 @@ def _on_meta_persisted(state: State, seq: int) -> None:
 
 
 def _on_disk_full(state: State, *, is_full: bool) -> None:
-    """A full leader lets go, a full follower takes no bulk; both vote, beat and serve reads
-    (S9)."""
+    """A leader with a full disk closes its gen and hands over; a full follower takes no appends.
+    Both vote, send or answer heartbeats and serve reads (S9)."""
     state.is_disk_full = is_full
     if state.leading is None:
         return
     if is_full:
         gens.close(state, "disk_full")
-        transfer.seek(state, state.leading)
+        transfer.begin_if_disk_is_unfit(state, state.leading)
     else:
         gens.open_if_allowed(state)
 
 
 def _on_rotted(state: State, index: Index) -> None:
-    """A reader found damage: from now on it is known, claimed no more, and no reason to truncate
-    (Q1)."""
+    """A reader found a damaged entry. From now on it is a faulty entry: it caps what is claimed and
+    is no reason to truncate (Q1)."""
     log = state.log
     if not log.start.index < index <= log.last_index or index in state.faulty:
         return
@@ -380,11 +384,11 @@ def _on_rotted(state: State, index: Index) -> None:
     if state.leading is not None:
         if state.has_uncommitted_fault:
             gens.close(state, "transfer")
-        transfer.seek(state, state.leading)
+        transfer.begin_if_disk_is_unfit(state, state.leading)
 
 
 def _is_credible(state: State, sender: NodeId, term: Term) -> bool:
-    """A peer of ours speaks, of a term that elections can have reached (C1, FAULTS.R19)."""
+    """The sender is a configured peer, and elections can have reached the term (C1, FAULTS.R19)."""
     if sender not in state.config.peers:
         state.dropped += 1
         return False

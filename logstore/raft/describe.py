@@ -1,7 +1,7 @@
-"""One line of text for every event, effect and state: for transcripts, logs and whoever debugs.
+"""One line of text for every event, effect and state: for transcripts, logs and debugging.
 
 Owns nothing. Lines are stable: the transcripts under tests/transcripts compare them literally.
-Times are in milliseconds, chains shortened to their first eight hexadecimal digits.
+Times are in milliseconds; chains are shortened to their first eight hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ def describe(item: Event | Effect | InitEffect | ControlMessage | BulkAnswer | I
 
 def describe_core(core: RaftCore) -> str:
     """Role, term, positions and, on a leader, the peers' matches."""
-    facts = [
+    parts = [
         f"{core.role.name} term={core.term} vote={core.vote} leader={core.leader}",
         f"last={core.last_index} commit={core.commit}",
         f"persisted={core.persisted} verified={core.verified}",
     ]
     if core.visible_lsn is not None:
-        facts.append(f"visible_lsn={core.visible_lsn}")
+        parts.append(f"visible_lsn={core.visible_lsn}")
     if core.open_gen is not None:
-        facts.append(f"gen={core.open_gen}")
+        parts.append(f"gen={core.open_gen}")
     if core.match:
-        facts.append("match=" + ",".join(f"{peer}:{at}" for peer, at in core.match.items()))
+        parts.append("match=" + ",".join(f"{peer}:{at}" for peer, at in core.match.items()))
     if core.faulty:
-        facts.append("faulty=" + ",".join(f"{first}-{last}" for first, last in core.faulty))
-    return " ".join(facts)
+        parts.append("faulty=" + ",".join(f"{first}-{last}" for first, last in core.faulty))
+    return " ".join(parts)
 
 
 def _field(name: str, value: Any) -> str:

@@ -1,7 +1,7 @@
-"""What the consensus core wants done: every output of `RaftCore.step`, as data.
+"""The effects of the consensus core: every output of `RaftCore.step`, as data.
 
-The driver's one rule: every effect may be carried out at once, in order per target; what must wait
-for the disk is withheld inside the core. Tags are unique among events and effects.
+The driver's one rule: every effect may be carried out at once, in order per target; the core
+withholds what must wait for the disk. Tags are unique among events and effects.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from logstore.model import Index, Lsn, NodeId, Term
 
 
 class Persist(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=130):
-    """Write and flush one entry. `seq` rises by one with every Persist and Truncate of the
-    incarnation."""
+    """Write and flush one entry. `seq` rises by one with every Persist and
+    Truncate of an incarnation."""
 
     seq: int
     header: EntryHeader
@@ -28,15 +28,16 @@ class Persist(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=130):
 
 
 class Truncate(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=131):
-    """Open a new segment pair at `first_index`; what the log holds from there on is dead (S7, F6).
-    The term that asked for it is durable already."""
+    """Open a new segment pair at `first_index`; everything from there on in older pairs is dead
+    (S7, F6). The term that caused it is durable already."""
 
     seq: int
     first_index: Index
 
 
 class SaveMeta(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=132):
-    """Make term and vote durable, on the META lane with its own `seq`. `vote` 0: none."""
+    """Make term and vote durable. META has its own queue of flushes and its own
+    `seq`. `vote` 0: none."""
 
     seq: int
     term: Term
@@ -47,14 +48,14 @@ class SaveMeta(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=132):
 
 
 class Send(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=133):
-    """Send a control message to `peer`, on the lane we own towards it."""
+    """Send a control message to `peer`, on our own pair of sockets to it."""
 
     peer: NodeId
     message: ControlMessage
 
 
 class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=134):
-    """We lead `term`: begin stream `stream` to `peer` at `next_index`. Everything up to
+    """This node leads `term`: begin stream `stream` to `peer` at `next_index`. Everything up to
     `last_index` can be read from files once WRITTEN has reached `persist_seq`."""
 
     peer: NodeId
@@ -67,8 +68,7 @@ class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=134):
 
 
 class Rewind(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=135):
-    """Begin a new stream at `next_index`: after a reject, a restart of the peer, a silent
-    stream."""
+    """Begin a new stream at `next_index`, because the peer rejected the one named by `stream`."""
 
     peer: NodeId
     term: Term
@@ -77,7 +77,7 @@ class Rewind(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=135):
 
 
 class Describe(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=136):
-    """A new entry of our term, to every replicator. Its body is in the ring range for a while, and
+    """A new entry of this term, to every replicator. Its body is in the ring range for a while, and
     in the files once WRITTEN has reached `persist_seq`."""
 
     term: Term
@@ -89,7 +89,7 @@ class Describe(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=136):
 
 
 class StopLeading(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=137):
-    """To every replicator: nothing of `term` is sent any more."""
+    """To every replicator: send nothing more of `term`."""
 
     term: Term
 
@@ -98,14 +98,14 @@ class StopLeading(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=13
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=138):
-    """Answer `peer` on the pair its own replicator owns."""
+    """Answer `peer` on its own pair of sockets to us."""
 
     peer: NodeId
     message: ControlMessage | BulkAnswer
 
 
 class Admit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=139):
-    """Admission opens (E3): rebuild the session table up to `last_index` once WRITTEN has reached
+    """A gen opens (E3): rebuild the session table up to `last_index` once WRITTEN has reached
     `persist_seq`, then offer props 0, 1, … of this gen."""
 
     term: Term
@@ -115,8 +115,8 @@ class Admit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=139):
 
 
 class AdmissionClosed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=140):
-    """The first `accepted` props of the gen got an index, every other was dropped. `reason`:
-    step_down, transfer, disk_full."""
+    """The gen is closed. Its first `accepted` props got an index, every other was dropped.
+    `reason`: step_down, transfer, disk_full."""
 
     gen: int
     accepted: int
@@ -140,7 +140,7 @@ class Committed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=142)
 
 
 class TermEnded(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=143):
-    """Neither Accepted nor Committed of `term` follows: pending batches are forgotten (E4)."""
+    """No Accepted or Committed of `term` follows: forget pending batches (E4)."""
 
     term: Term
 
@@ -153,8 +153,8 @@ class LeaderChanged(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=
 
 
 class StreamAccepted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=145):
-    """Bulk frames of other streams of this term, or wholly at or below `index`, need not be copied;
-    `is_dead`: everything of the stream was rejected (W1)."""
+    """Bulk frames of this term that belong to other streams, or lie wholly at or below `index`,
+    need not be copied. `is_dead`: the stream was rejected, so none of its frames is needed (W1)."""
 
     term: Term
     stream: int
@@ -172,7 +172,8 @@ class TransferAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, t
 
 
 class ReadIndexAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=147):
-    """`lsn`: wait until the replica shows it, then read. Not `is_leader`: ask elsewhere."""
+    """Wait until `lsn` is visible at this replica, then read. Not
+    `is_leader`: ask another replica."""
 
     request_id: int
     is_leader: bool
@@ -183,21 +184,22 @@ class ReadIndexAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, 
 
 
 class Settle(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=148):
-    """The ring range was persisted or dropped: raft needs it no more (M4). Each range once."""
+    """The ring range was persisted or dropped: raft no longer needs it (M4). Each range once."""
 
     ring_start: int
     ring_end: int
 
 
 class Visible(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=149):
-    """The visible LSN (V3), forward only; the first one says that the replica is ready (V4)."""
+    """The visible LSN (V3), which only rises; the first one means that the
+    replica is ready (V4)."""
 
     lsn: Lsn
     index: Index
 
 
 class Log(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=150):
-    """A role change or an alarm, for the operator's log."""
+    """A change of role or an alarm, for the operator's log."""
 
     text: str
 

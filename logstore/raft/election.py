@@ -1,7 +1,7 @@
 """Elections: pre-vote, votes, stickiness, TimeoutNow (SAFETY C1, C2, V6; Q2, Q3).
 
-Owns who may become leader and when. Invariants: one vote a term, durable before it is told; a
-candidate counts its own vote only once that is durable; no term moves because of a pre-vote.
+Owns who may become leader and when. Invariants: one vote a term, durable before it is sent; a
+candidate counts its own vote only once that is durable; a pre-vote changes no term.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logstore.raft.state import State
 
 
 def on_election_timeout(state: State) -> None:
-    """Silence: ask first whether an election could be won; nobody's term moves for the asking."""
+    """No leader was heard: run a pre-vote, which changes no term."""
     state.role = Role.PRE_CANDIDATE
     state.set_leader(NO_NODE)
     state.campaign.awaited_meta_seq = None
@@ -36,7 +36,8 @@ def on_election_timeout(state: State) -> None:
 
 
 def on_pre_vote_request(state: State, sender: NodeId, request: PreVoteRequest) -> None:
-    """Would we vote for it? Not while we hear a leader (stickiness)."""
+    """Grant the pre-vote if this node would vote for the sender. It would not while it hears a
+    leader (stickiness)."""
     is_granted = (
         request.term > state.term
         and not is_sticky(state)
@@ -54,15 +55,15 @@ def on_pre_vote_reply(state: State, sender: NodeId, reply: PreVoteReply) -> None
 
 
 def on_vote_request(state: State, sender: NodeId, request: VoteRequest) -> None:
-    """A request of the current term; the caller has moved to a newer one, or left a sticky one
-    out."""
+    """A vote request of the current term. The caller has adopted a newer term and dropped a request
+    that stickiness refuses."""
     is_granted = (
         state.meta.vote in (NO_NODE, sender)
         and state.leader == NO_NODE
         and _is_up_to_date(state, request.last_index, request.last_term)
     )
     if is_granted:
-        state.role = Role.FOLLOWER  # a pre-candidate that votes has found someone better
+        state.role = Role.FOLLOWER  # a pre-candidate that votes gives up its own campaign
         state.meta.cast_vote(sender)
         state.reset_election_timer()
     state.answer(sender, VoteReply(state.term, is_granted))
@@ -76,13 +77,14 @@ def on_vote_reply(state: State, sender: NodeId, reply: VoteReply) -> None:
 
 
 def on_timeout_now(state: State, sender: NodeId, message: TimeoutNow) -> None:
-    """The leader hands over: no pre-vote, and a vote request that passes stickiness (C2)."""
+    """The leader hands over: campaign without a pre-vote, and ask for votes in
+    spite of stickiness (C2)."""
     if message.term == state.term and state.leader == sender and state.role == Role.FOLLOWER:
         _campaign(state, is_transfer=True)
 
 
 def on_meta_durable(state: State, seq: int) -> None:
-    """Our own vote counts from now on, and others may be asked for theirs."""
+    """The campaign's term and own vote are durable: count the vote and ask the peers for theirs."""
     campaign = state.campaign
     awaited_seq = campaign.awaited_meta_seq
     if state.role != Role.CANDIDATE or awaited_seq is None or seq < awaited_seq:
@@ -98,7 +100,7 @@ def on_meta_durable(state: State, seq: int) -> None:
 
 
 def is_sticky(state: State) -> bool:
-    """We lead with a majority's consent, or heard a leader within the least election timeout."""
+    """This node leads, or heard a leader within the least election timeout."""
     if state.role == Role.LEADER:
         return True
     heard_ns = state.campaign.leader_heard_ns
@@ -110,7 +112,8 @@ def is_sticky(state: State) -> bool:
 
 
 def _campaign(state: State, *, is_transfer: bool) -> None:
-    """A new term, our vote in it; asking begins when both are durable."""
+    """Enter a new term and vote for this node; `on_meta_durable` asks for votes
+    once both are durable."""
     state.role = Role.CANDIDATE
     state.enter_term(Term(state.term + 1))
     state.meta.cast_vote(state.config.node)
@@ -132,6 +135,7 @@ def _lead_if_won(state: State) -> None:
 
 
 def _is_up_to_date(state: State, last_index: Index, last_term: Term) -> bool:
-    """Compared with our claimed last entry, damaged or not (Q2)."""
+    """Whether the sender's log is at least as up to date as ours. Our last entry counts even if it
+    is damaged (Q2)."""
     last = state.log.last
     return (last_term, last_index) >= (last.term, last.index)

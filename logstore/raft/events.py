@@ -1,8 +1,8 @@
-"""What happens to the consensus core: every input of `RaftCore.step`, as data.
+"""The events of the consensus core: every input of `RaftCore.step`, as data.
 
-The structs cross the command rings as they are (msgspec arrays, integer tags), so their tags are
-unique among events and effects. Ring ranges are [ring_start, ring_end) positions of the payload
-ring.
+The structs cross the command rings as they are (msgspec arrays with integer tags), so
+tags are unique among events and effects. Ring ranges are positions [ring_start,
+ring_end) of the payload ring.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from logstore.model import Index, NodeId, Term
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=100):
-    """Time passes: `now_ns` of the monotonic clock. Every other event happens at the last Tick's
-    time. `wall_ns`: the wall clock then; 0: not known. It decides nothing but stamps (G2)."""
+    """The monotonic clock is at `now_ns`; every other event happens at the last Tick's time.
+    `wall_ns`: the wall clock then, 0 if unknown. It decides nothing but stamps (G2)."""
 
     now_ns: int
     wall_ns: int = 0
 
 
 class Proposed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=101):
-    """Ingress offers a group (E3). `prop` counts 0, 1, … within the gen; `wall_ns` is wall clock
-    time."""
+    """Ingress proposes a group (E3). `prop` counts 0, 1, … within the gen;
+    `wall_ns` is wall clock time."""
 
     term: Term
     gen: int
@@ -37,7 +37,8 @@ class Proposed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=101):
 
 
 class AppendReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=102):
-    """An append of a peer; ingress has checked the body's CRC and copied it to the ring range."""
+    """An append of a peer. Ingress has checked the body's CRC and copied the
+    body to the ring range."""
 
     sender: NodeId
     boot: int
@@ -47,8 +48,7 @@ class AppendReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
 
 
 class ControlReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=103):
-    """A control message of a peer, or the answer to one of ours; `boot` is the sender's boot
-    counter."""
+    """A peer's control message, or its answer to one of ours; `boot` is its boot counter."""
 
     sender: NodeId
     boot: int
@@ -76,8 +76,8 @@ class MetaPersisted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=
 
 
 class TransferRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=107):
-    """An operator, or the orderly stop, asks to hand over leadership; `target` 0: whoever fits
-    best."""
+    """An operator, or the orderly stop, asks to hand leadership over;
+    `target` 0: to the best fit."""
 
     request_id: int
     target: NodeId
@@ -96,14 +96,14 @@ class IngressStalled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
 
 
 class ReplicatorGone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=111):
-    """The replicator to `peer` died, or a new one is up: it has forgotten its stream, begin
-    anew."""
+    """The replicator to `peer` died or was started again, and has forgotten its
+    stream: begin a new one."""
 
     peer: NodeId
 
 
 class EntryRotted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=112):
-    """A reader found a live entry damaged on disk (Q5): it is faulty from now on."""
+    """A reader found a live entry damaged on disk (Q5): it becomes a faulty entry."""
 
     index: Index
 

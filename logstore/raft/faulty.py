@@ -1,9 +1,9 @@
 """Which entries of this replica's log are damaged on disk (SAFETY section 5).
 
 Owns the faulty ranges and the cap they put on what the replica claims (Q1). Must not know how
-damage is found or repaired. Invariant: the ranges are ascending, disjoint, not empty, and two of
-them never touch. A disk may have 100,000 ranges, and every step asks for the first uncommitted one,
-so nothing here walks all of them but the constructor.
+damage is found or repaired. Invariant: the ranges are ascending, disjoint and not empty, and two
+ranges never touch. A disk may have 100,000 ranges, and every step asks for the first uncommitted
+one, so only the constructor walks all of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FaultyEntries:
         return self.ranges[0] if self.ranges else (NO_INDEX, NO_INDEX)
 
     def add(self, index: Index) -> None:
-        """One more entry is damaged."""
+        """Mark one more entry as damaged."""
         if index in self:
             return
         first = last = index
@@ -58,7 +58,7 @@ class FaultyEntries:
         self.ranges[start:stop] = [(first, last)]
 
     def truncate(self, first_index: Index) -> None:
-        """Entries from `first_index` on are gone, and their damage with them."""
+        """Entries from `first_index` on were truncated, and their damage with them."""
         kept = Index(first_index - 1)
         place = self._place(kept)
         del self.ranges[place + 1 :]
@@ -67,21 +67,21 @@ class FaultyEntries:
             self.ranges[place] = (first, min(last, kept))
 
     def first_above(self, commit: Index) -> Index | None:
-        """The first faulty entry that is not known to be committed: the only kind that caps
-        (Q1)."""
+        """The first faulty entry that is not known to be committed: only
+        such an entry caps (Q1)."""
         place = self._place(commit)
         if place >= 0 and self.ranges[place][1] > commit:
             return Index(commit + 1)
         return self.ranges[place + 1][0] if place + 1 < len(self.ranges) else None
 
     def cap(self, persisted: Index, commit: Index) -> Index:
-        """What may be claimed of `persisted`: nothing from the first uncommitted faulty entry
-        on."""
+        """The part of `persisted` that may be claimed: it ends before the first
+        uncommitted faulty entry."""
         first = self.first_above(commit)
         return persisted if first is None else min(persisted, Index(first - 1))
 
     def _place(self, index: Index) -> int:
-        """The last range that begins at or below `index`; -1: there is none."""
+        """The place of the last range that begins at or below `index`; -1: there is none."""
         if not self.ranges:
             return -1
         return bisect_right(self.ranges, (index, Index(POSITION_MAX))) - 1

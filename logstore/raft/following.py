@@ -1,8 +1,8 @@
 """What a follower does with its leader's appends and heartbeats.
 
-Owns: matching (V2, S3), truncation on a real conflict only (W3, F8), one reject a stream (W1), and
-which appends wait for a term to be durable (C1). Must not know payload bytes: a body lies in a
-ring range that is settled exactly once, here or when its Persist is answered (M4).
+Owns: matching (V2, S3), truncation only on a real conflict (W3, F8), one reject a stream (W1), and
+which appends wait until a term is durable (C1). Must not know payload bytes: a body lies in a ring
+range that is settled exactly once, here or when its Persist is answered (M4).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from logstore.raft.log_view import Position
 from logstore.raft.state import State
 
 
-def hear_leader(state: State, sender: NodeId) -> None:
-    """A message that only the leader of the current term sends."""
+def follow_leader(state: State, sender: NodeId) -> None:
+    """The sender leads the current term: follow it and restart the election timer."""
     if state.role == Role.LEADER or (state.leader and state.leader != sender):
         raise InvariantViolated(f"two leaders in term {state.term}: {state.leader} and {sender}")
     state.role = Role.FOLLOWER
@@ -37,10 +37,10 @@ def hear_leader(state: State, sender: NodeId) -> None:
 
 
 def on_heartbeat(state: State, sender: NodeId, beat: Heartbeat) -> None:
-    """Leadership, commit news and a quorum round; it verifies the prev tuple it carries, no more
-    (V2)."""
-    hear_leader(state, sender)
-    amnesia.look(state, sender, beat.prev_index)
+    """Follow the leader and its commit index, and answer the quorum round. A heartbeat verifies the
+    prev tuple that it carries, no more (V2)."""
+    follow_leader(state, sender)
+    amnesia.check(state, sender, beat.prev_index)
     prev = Position(beat.prev_index, beat.prev_term, beat.prev_next_lsn, beat.prev_chain)
     if prev.index > state.verified and _matches(state, prev):
         state.verified = prev.index
@@ -49,22 +49,21 @@ def on_heartbeat(state: State, sender: NodeId, beat: Heartbeat) -> None:
         return
     answer_heartbeat(state, sender, beat.round)
     if state.claimed_match > max(beat.prev_index, state.log.start.index):
-        commit.repeat_match(state, state.claimed_match)
+        commit.repeat_match_report(state, state.claimed_match)
 
 
 def answer_heartbeat(state: State, sender: NodeId, round_: int) -> None:
-    """That we live, in which term, how our log is, what time it is here, what limits we have and
-    whether the disk is full."""
+    """Report this node's term, log, clock, limits and whether its disk is full."""
     first, last = state.faulty.first_range
-    facts = (state.log.last_index, first, last, state.wall_ns, state.config.limits_digest)
-    state.answer(sender, HeartbeatReply(state.term, round_, *facts, state.is_disk_full))
+    fields = (state.log.last_index, first, last, state.wall_ns, state.config.limits_digest)
+    state.answer(sender, HeartbeatReply(state.term, round_, *fields, state.is_disk_full))
 
 
 def answer_stale(state: State, sender: NodeId, term: Term, stream: int) -> None:
-    """Tell a leader of an older term about ours, once for each of its streams."""
+    """Report our term to the leader of an older one, once for each of its streams."""
     seen = (sender, term, stream)
-    if state.following.stale_answered != seen:
-        state.following.stale_answered = seen
+    if state.following.stale_rejected != seen:
+        state.following.stale_rejected = seen
         last = state.log.last_index
         state.answer(
             sender, AppendReject(state.term, stream, last, last, state.term, Index(last + 1))
@@ -72,8 +71,8 @@ def answer_stale(state: State, sender: NodeId, term: Term, stream: int) -> None:
 
 
 def on_append(state: State, event: AppendReceived) -> None:
-    """One entry of the current term's leader; the caller has dealt with other terms."""
-    hear_leader(state, event.sender)
+    """Take one entry of the current term's leader; the caller has dealt with other terms."""
+    follow_leader(state, event.sender)
     append = event.append
     if append.term > state.meta.durable_term:
         _defer(state, event)
@@ -86,9 +85,9 @@ def on_append(state: State, event: AppendReceived) -> None:
         return
     if append.stream > following.stream:
         following.stream, following.is_dead = append.stream, False
-        following.match_answered = NO_INDEX  # whoever runs it may not have heard: say it again
+        following.match_reported = NO_INDEX  # its replicator may be new: report the match again
     if state.is_disk_full and not _is_held(state, append.header):
-        state.settle(event.ring_start, event.ring_end)  # S9: no bulk until space appears
+        state.settle(event.ring_start, event.ring_end)  # S9: no appends until there is space
         return
     header = append.header
     prev = Position(Index(header.index - 1), header.prev_term, header.first_lsn, header.prev_chain)
@@ -102,7 +101,7 @@ def on_append(state: State, event: AppendReceived) -> None:
 
 
 def redeliver_deferred(state: State) -> list[AppendReceived]:
-    """What was held back until now; those whose term is still not durable are held again."""
+    """Take the deferred appends; `on_append` defers those again whose term is still not durable."""
     events, state.deferred = state.deferred, []
     return events
 
@@ -116,9 +115,10 @@ def _defer(state: State, event: AppendReceived) -> None:
 
 
 def _matches(state: State, prev: Position) -> bool:
-    """(index, term) decide; if they agree and next_lsn or chain does not, stop (S3).
+    """Whether our log contains `prev`. (index, term) decide; if they agree and next_lsn or the
+    chain does not, the replica stops (S3).
 
-    Below the log start everything is committed and therefore the same (G3, FAULTS.R8).
+    Below the log start everything is committed and therefore equal (G3, FAULTS.R8).
     """
     log = state.log
     if prev.index < log.start.index:
@@ -141,13 +141,13 @@ def _matches(state: State, prev: Position) -> bool:
 def _has_term(state: State, index: Index, term: Term) -> bool:
     """Whether our entry at `index` is of `term`.
 
-    Of entries that damage left nothing of, the log knows the last one's term by what follows, of
-    the others only that terms never fall. A guess must not decide: taken for a conflict it would
-    remove whole entries behind it that were claimed, taken for a match it would verify another
-    entry.
+    Where damage left nothing of several entries, the log knows the last one's term from the entry
+    that follows. Of the others it knows only that terms never fall. It must not guess: taken for a
+    conflict, the entry would be truncated with whole entries after it that were claimed; taken for
+    a match, it would verify another entry.
 
     Raises:
-      ReplicaLost: nobody can tell.
+      ReplicaLost: the term cannot be known.
     """
     log = state.log
     ours = log.term_at(index)
@@ -162,7 +162,8 @@ def _has_term(state: State, index: Index, term: Term) -> bool:
 
 
 def _reject(state: State, event: AppendReceived) -> None:
-    """Once a stream (W1). The hint says which term our log has there, and from where on."""
+    """Reject the stream, once (W1). The hint is the term that our log has
+    there, and its first index."""
     append, log = event.append, state.log
     state.settle(event.ring_start, event.ring_end)
     state.following.is_dead = True
@@ -181,7 +182,7 @@ def _reject(state: State, event: AppendReceived) -> None:
 
 
 def _take_entry(state: State, event: AppendReceived, prev: Position) -> None:
-    """The entry follows something we have: keep it, unless it is here already."""
+    """Append the entry, which follows one we have, unless it is here already."""
     header, log = event.append.header, state.log
     if _is_held(state, header):
         _check_duplicate(state, header)
@@ -203,7 +204,7 @@ def _take_entry(state: State, event: AppendReceived, prev: Position) -> None:
 
 
 def _is_held(state: State, header: EntryHeader) -> bool:
-    """This very entry is in the log, or below its start."""
+    """The log holds this very entry, or it is below the log start."""
     log = state.log
     if header.index > log.last_index:
         return False
@@ -220,7 +221,8 @@ def _check_duplicate(state: State, header: EntryHeader) -> None:
 
 
 def _truncate(state: State, kept: Position) -> None:
-    """A real conflict right after `kept` (W3). Never at or below the commit index (F8)."""
+    """Truncate after `kept`, because of a real conflict (W3). Never at or below
+    the commit index (F8)."""
     if kept.index < state.commit:
         raise InvariantViolated(
             f"the leader of term {state.term} conflicts at entry {kept.index + 1}, "
@@ -234,7 +236,7 @@ def _truncate(state: State, kept: Position) -> None:
 
 
 def _answer_accepted(state: State, sender: NodeId, append: Append) -> None:
-    """Accepted at once; Persisted too where the disk has it (FAULTS R6: the verified index)."""
+    """Answer Accepted, and Persisted where the entry is flushed (FAULTS R6: the verified index)."""
     state.emit(StreamAccepted(append.term, append.stream, state.verified, False))
     state.answer(sender, AppendAccepted(append.term, append.stream, state.verified))
-    commit.answer_match(state)
+    commit.report_match(state)

@@ -1,9 +1,8 @@
-"""A leader's admission: when it opens and closes, and which proposals it takes (SAFETY E3, S9, C2,
-Q3).
+"""When a leader opens and closes a gen, and which proposals it takes (SAFETY E3, S9, C2, Q3).
 
-Invariants: admission is open only while this node leads, hands nothing over, has room on its disk
-and has no damaged entry that may be uncommitted; what is accepted of a gen is a prefix of its
-props.
+Invariants: a gen is open only while this node leads, hands nothing over, has space on its disk and
+has no damaged entry that may be uncommitted. The props accepted of a gen are a prefix of those that
+ingress offered.
 """
 
 from __future__ import annotations
@@ -24,32 +23,32 @@ def may_open(state: State) -> bool:
 
 
 def open_if_allowed(state: State) -> None:
-    """Begin a new gen, if none is open and nothing forbids it."""
-    admission = state.admission
-    if not admission.is_open and may_open(state):
-        admission.is_open, admission.accepted = True, 0
-        admission.gen += 1
-        state.emit(Admit(state.term, admission.gen, state.log.last_index, state.persists.last_seq))
+    """Open a new gen, if none is open and nothing forbids it."""
+    opened = state.gen
+    if not opened.is_open and may_open(state):
+        opened.is_open, opened.accepted = True, 0
+        opened.number += 1
+        state.emit(Admit(state.term, opened.number, state.log.last_index, state.persists.last_seq))
 
 
 def close(state: State, reason: str) -> None:
-    """Every later Proposed of the open gen is dropped without index or LSN (E3)."""
-    admission = state.admission
-    if admission.is_open:
-        admission.is_open = False
-        state.emit(AdmissionClosed(admission.gen, admission.accepted, reason))
+    """Close the gen: its later props are dropped and get no index or LSN (E3)."""
+    opened = state.gen
+    if opened.is_open:
+        opened.is_open = False
+        state.emit(AdmissionClosed(opened.number, opened.accepted, reason))
 
 
 def try_accept(state: State, gen: int, prop: int) -> bool:
-    """Take the next prop of the open gen; False for one of a closed gen.
+    """Take the next prop of the open gen; False if the gen is closed.
 
     Raises:
       InvariantViolated: a prop was skipped or repeated within the open gen.
     """
-    admission = state.admission
-    if not admission.is_open or gen != admission.gen:
+    opened = state.gen
+    if not opened.is_open or gen != opened.number:
         return False
-    if prop != admission.accepted:
-        raise InvariantViolated(f"gen {gen}: prop {prop} came instead of {admission.accepted}")
-    admission.accepted += 1
+    if prop != opened.accepted:
+        raise InvariantViolated(f"gen {gen}: prop {prop} came instead of {opened.accepted}")
+    opened.accepted += 1
     return True

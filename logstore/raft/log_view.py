@@ -2,9 +2,9 @@
 
 Owns: which (index, term) the log holds, and the rows in memory. Must not know: files, commit rules.
 
-Invariants: term runs rise strictly in index and term; rows in memory are contiguous up to the last
-index; `position(start.index)` is always known. Older rows come through `LogView`, the port on the
-Raft log.
+Invariants: term runs rise strictly in index and term; rows in memory are contiguous up to
+the last index; `position(start.index)` is always known. Older rows come through `LogView`,
+the port on the Raft log.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ class LogView(Protocol):
 
 
 class Position(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A place in the log and everything that must agree there (S3). Index 0 is before the first
-    entry."""
+    """A place in the log and all that must agree there (S3). Index 0 is before the first entry."""
 
     index: Index
     term: Term
@@ -93,15 +92,15 @@ class EntryLog:
         return self._rows[-1].header if self._rows else None
 
     def term_at(self, index: Index) -> Term:
-        """The term of `index`, which lies in [start.index, last_index]; where damage hides it, that
-        of what stands before the damage: terms never fall."""
+        """The term of `index`, in [start.index, last_index]. Where damage hides it, the term of the
+        entry before the damage, since terms never fall."""
         if not self.start.index <= index <= self.last.index:
             raise InvariantViolated(f"no entry {index} in ({self.start.index}, {self.last.index}]")
         run = bisect_right(self._run_firsts, index) - 1
         return self.start.term if run < 0 or index == self.start.index else self._run_terms[run]
 
     def run_first(self, index: Index) -> Index:
-        """The first index of the run of entries that share `index`'s term."""
+        """The first index of the run of entries that have the same term as `index`."""
         run = bisect_right(self._run_firsts, index) - 1
         return self.start.index if run < 0 else max(self._run_firsts[run], self.start.index)
 
@@ -113,8 +112,8 @@ class EntryLog:
         return max(index, self.start.index)
 
     def row(self, index: Index) -> Row | None:
-        """The entry at `index`, in (start.index, last_index]; None when damage made it
-        unreadable."""
+        """The entry at `index`, in (start.index, last_index]; None when
+        damage made it unreadable."""
         if index >= self._rows_first:
             return self._rows[index - self._rows_first]
         try:
@@ -132,19 +131,18 @@ class EntryLog:
         return None if row is None else Position.after(row)
 
     def position_in_memory(self, index: Index) -> Position | None:
-        """As `position`, without a look at the files; None: they have it, or nobody."""
+        """As `position`, but never reads a file. None: only the files may have it."""
         is_known = index >= self._rows_first or index in (self.start.index, self.last.index)
         return self.position(index) if is_known else None
 
     def recent_position(self, index: Index) -> Position:
-        """The position after an `index` whose row must be in memory: one appended by this
-        incarnation."""
+        """The position after `index`, whose row must be in memory: this incarnation appended it."""
         if not self._rows_first <= index <= self.last.index:
             raise InvariantViolated(f"entry {index} is not among the rows in memory")
         return Position.after(self._rows[index - self._rows_first])
 
     def append(self, row: Row) -> None:
-        """Add the entry after the last one (W5: contiguity is asserted)."""
+        """Append an entry. It must follow the last one (W5)."""
         header = row.header
         last = self.last
         if (header.index, header.prev_term, header.first_lsn, header.prev_chain) != (
@@ -158,7 +156,7 @@ class EntryLog:
         self.last = Position.after(row)
 
     def truncate(self, kept: Position) -> None:
-        """Forget what follows `kept`; the caller has checked F8, and appends an entry next."""
+        """Remove what follows `kept`. The caller has checked F8 and appends an entry next."""
         first_index = Index(kept.index + 1)
         while self._run_firsts and self._run_firsts[-1] >= first_index:
             self._run_firsts.pop()
@@ -171,8 +169,8 @@ class EntryLog:
         self.last = kept
 
     def drop_rows(self, durable_commit: Index, *, kept: int, at_once: int) -> None:
-        """Let go of rows below min(`durable_commit`, last - `kept`), which the files hold (M9), of
-        `at_once` or more."""
+        """Remove rows below min(`durable_commit`, last - `kept`), which the files hold (M9), once
+        there are `at_once` or more."""
         unneeded = min(durable_commit, self.last.index - kept) - self._rows_first
         if unneeded >= at_once:
             del self._rows[:unneeded]

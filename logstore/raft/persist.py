@@ -1,12 +1,12 @@
-"""Numbered persists and how far this replica's own disk is (SAFETY F4).
+"""Numbered requests to the writer, and how far this replica's log is flushed (SAFETY F4).
 
-Owns: which Persist and Truncate requests are outstanding, up to which index they count, and which
-ring ranges they still need. Must not know: terms, files, peers.
+Owns: which Persist and Truncate requests are outstanding, up to which index each counts, and which
+ring ranges they need. Must not know: terms, files, peers.
 
 Invariants: requests are answered in order; `persisted` never counts an entry that a later
-truncation removed. Matching an answer by (index, term) has an ABA race: entry A of index 5 is
-written, truncated and rewritten while its flush is in flight. Numbers and clipping do not
-(FAULTS.R24):
+truncation removed. To match an answer by (index, term) has an ABA race: entry A of index 5 is
+written, truncated and written again while its flush is under way. Sequence numbers and clipping
+have none (FAULTS.R24):
 
     1. Persist(seq 1, index 5)     outstanding: 1 -> 5
     2. Truncate(seq 2, first 5)    persisted = min(persisted, 4); outstanding: 1 -> 4, 2 -> 4
@@ -25,7 +25,7 @@ from logstore.model import Index
 
 @dataclass(slots=True)
 class Outstanding:
-    """One request of the writer: what its answer will prove, and when it was ordered."""
+    """A request to the writer: what its answer will prove, and when it was sent."""
 
     seq: int
     last_index: Index
@@ -46,17 +46,18 @@ class PersistQueue:
 
     @property
     def oldest_ordered_ns(self) -> int | None:
-        """When the oldest unanswered request was ordered, None when nothing is outstanding."""
+        """When the oldest unanswered request was sent; None when nothing is outstanding."""
         return self._outstanding[0].ordered_ns if self._outstanding else None
 
     def append(self, index: Index, *, ring_start: int, ring_end: int, now_ns: int) -> int:
-        """Number the Persist of `index`."""
+        """Add the Persist of `index`; returns its sequence number."""
         self.last_seq += 1
         self._outstanding.append(Outstanding(self.last_seq, index, ring_start, ring_end, now_ns))
         return self.last_seq
 
     def truncate(self, first_index: Index, *, now_ns: int) -> int:
-        """Number the Truncate at `first_index`, and clip what is claimed and in flight."""
+        """Add the Truncate at `first_index`, and clip what is claimed and under way; returns its
+        sequence number."""
         kept = Index(first_index - 1)
         self.persisted = min(self.persisted, kept)
         for request in self._outstanding:
@@ -64,7 +65,8 @@ class PersistQueue:
         return self.append(kept, ring_start=0, ring_end=0, now_ns=now_ns)
 
     def on_persisted(self, seq: int) -> list[tuple[int, int]]:
-        """Everything up to `seq` is flushed: raise `persisted`, return the ring ranges set free."""
+        """Everything up to `seq` is flushed: raise `persisted`, return the ring
+        ranges no longer needed."""
         if seq > self.last_seq:
             raise InvariantViolated(f"Persisted({seq}), but only {self.last_seq} were ordered")
         ranges = []

@@ -1,4 +1,5 @@
-"""What a leader knows of each peer. Owns match and liveness; the replicator owns the stream itself.
+"""What a leader knows of each peer: its match and whether it is alive. The
+replicator owns the stream.
 
 Invariant: `match` never falls within a term (SAFETY W2).
 """
@@ -13,7 +14,7 @@ from logstore.raft.log_view import Position
 
 @dataclass(slots=True)
 class Progress:
-    """One peer, seen from the leader. Times in ns of the monotonic clock."""
+    """One peer, as the leader knows it. Times in ns of the monotonic clock."""
 
     peer: NodeId
     match: Index
@@ -22,30 +23,31 @@ class Progress:
     advanced_ns: int
     boot: int | None = None
     round_answered: int = 0
-    commit_told: Index = NO_INDEX
+    commit_sent: Index = NO_INDEX
     has_replied: bool = False
     last_index: Index = NO_INDEX
     faulty_first: Index = NO_INDEX
     faulty_last: Index = NO_INDEX
-    limits_digest: int = 0  # as it tells of its limits
-    is_disk_full: bool = False  # by its last answer: it takes no entries (S9)
-    clock_ahead_ns: int = 0  # its wall clock, less our monotonic clock when we heard of it
-    clock_heard_ns: int | None = None  # when that was
+    limits_digest: int = 0  # 0: not reported
+    is_disk_full: bool = False  # as last reported: it takes no entries (S9)
+    clock_ahead_ns: int = 0  # its wall clock less our monotonic clock, when it was reported
+    clock_recorded_ns: int | None = None  # when its clock was reported
 
     @property
     def is_whole(self) -> bool:
-        """The peer has said that none of its entries is damaged."""
+        """The peer has reported that none of its entries is damaged."""
         return self.has_replied and self.faulty_first == NO_INDEX
 
     def has_other_limits(self, digest: int) -> bool:
-        """It has told of limits, and they are not those of this digest."""
+        """The peer has reported limits, and they are not those of `digest`."""
         return self.limits_digest not in (0, digest)
 
     def was_heard_since(self, since_ns: int) -> bool:
         return self.heard_ns >= since_ns
 
     def has_restarted(self, boot: int) -> bool:
-        """The peer answers from a newer incarnation than the one known so far."""
+        """The peer answers from a newer incarnation than the one known so
+        far. Records the new one."""
         known, self.boot = self.boot, max(boot, self.boot or 0)
         return known is not None and boot > known
 

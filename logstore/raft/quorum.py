@@ -1,5 +1,5 @@
-"""Majority arithmetic, for odd and even cluster sizes (SAFETY V1, FAULTS.R22). Pure functions
-only."""
+"""Majority arithmetic, for odd and even cluster sizes (SAFETY V1,
+FAULTS.R22). Only pure functions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from logstore.model import Index
 
 
 def majority(voters: int) -> int:
-    """The smallest number of voters of which any two sets share a member: n // 2 + 1."""
+    """The smallest number of voters such that any two sets of it share a member: n // 2 + 1."""
     return voters // 2 + 1
 
 
 def majority_value(values: Iterable[int]) -> int:
-    """The highest value that a majority has reached. One value a voter, self included."""
+    """The highest value that a majority has reached. One value per voter, self included."""
     descending = sorted(values, reverse=True)
     return descending[majority(len(descending)) - 1]
 

@@ -1,5 +1,4 @@
-"""What the consensus core is configured with. Owns its relations; knows nothing of TOML or
-actors."""
+"""The consensus core's configuration. Owns its relations; knows nothing of TOML or actors."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ StreamMode = Literal["paper", "streaming"]
 
 
 class RaftConfig(msgspec.Struct, frozen=True):
-    """Who votes and how patient they are. Times in nanoseconds of the monotonic clock.
+    """Who votes, and the timeouts in nanoseconds of the monotonic clock.
 
     An election starts after a silence drawn from [election_timeout_ns, 2 x election_timeout_ns).
     """
@@ -26,7 +25,7 @@ class RaftConfig(msgspec.Struct, frozen=True):
     heartbeat_ns: int = 50_000_000
     election_timeout_ns: int = 500_000_000
     stream_mode: StreamMode = "streaming"
-    limits_digest: int = 0  # of the limits that all replicas should have alike; 0: not told
+    limits_digest: int = 0  # of the limits that all replicas should have in common; 0: not reported
     rows_kept: int = ROWS_KEPT
     rows_dropped_at_once: int = ROWS_DROPPED_AT_ONCE
 
@@ -56,5 +55,5 @@ class RaftConfig(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def _others(node: NodeId, voters: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
-    """Kept: asked for with every message that goes to all."""
+    """Cached, because every message that goes to all peers asks for it."""
     return tuple(voter for voter in voters if voter != node)

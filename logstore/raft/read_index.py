@@ -1,9 +1,9 @@
-"""Linearizable reads: a fresh quorum round for every request, after the term's no-op committed
-(V5, C4).
+"""Linearizable reads: a new quorum round for every request, after the term's
+no-op is committed (V5, C4).
 
-Owns the requests that wait. No leases: the clock decides nothing. Invariant: a request is answered
-only by replies to a round that was begun after the request came, in the term that still lasts;
-nothing is reused across retries or leaders (FAULTS.R11).
+Owns the requests that wait. There are no leases, so clocks decide nothing. Invariant: a request is
+answered only by replies to a round that began after the request came, in the same term; nothing is
+reused across retries or leaders (FAULTS.R11).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logstore.raft.state import Leading, Read, State
 
 
 def on_request(state: State, request_id: int) -> None:
-    """Queue the request; whoever does not lead, or has too many, sends it elsewhere."""
+    """Queue the request; refuse it if this node does not lead or has too many."""
     leading = state.leading
     if leading is None or len(leading.reads) >= READS_WAITING_MAX:
         _refuse(state, request_id)
@@ -25,18 +25,20 @@ def on_request(state: State, request_id: int) -> None:
 
 
 def wants_round(state: State, leading: Leading) -> bool:
-    """Some request waits for a round, and none is under way that later replies could end."""
+    """A request waits for a round, and no round is under way whose replies could
+    answer an earlier one."""
     reads = leading.reads
     return bool(reads) and state.commit >= leading.noop_index and reads[0].needed_round is None
 
 
 def on_round_begun(state: State, leading: Leading) -> None:
-    """Heartbeats of `leading.round` are going out: everything that waits may be answered by it.
+    """Heartbeats of `leading.round` are being sent: their replies may answer
+    every request that waits.
 
     The LSN is fixed here at the latest: it is the commit LSN at a time after the request came.
     """
     if state.commit < leading.noop_index:
-        return  # what the log holds beyond the commit index known may be committed (FAULTS.R9)
+        return  # entries above the known commit index may be committed (FAULTS.R9)
     for read in leading.reads:
         if read.needed_round is None:
             read.needed_round = leading.round
@@ -59,13 +61,13 @@ def on_round_answered(state: State, leading: Leading) -> None:
 
 
 def on_pause(leading: Leading) -> None:
-    """This process stood still: every waiting request needs a round begun after it (C4)."""
+    """This process was paused: every waiting request needs a round that begins after it (C4)."""
     for read in leading.reads:
         read.needed_round = None
 
 
 def refuse_all(state: State, leading: Leading) -> None:
-    """Leadership ended: nothing can be confirmed any more."""
+    """Leadership ended: no round can confirm these requests any more."""
     for read in leading.reads:
         _refuse(state, read.request_id)
     leading.reads.clear()

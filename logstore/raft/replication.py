@@ -1,7 +1,8 @@
-"""What a leader does: give entries their index and LSNs, tell the peers, count what they persisted.
+"""What a leader does: it gives entries their index and LSNs, sends heartbeats and counts what the
+peers persisted.
 
-Owns the decision that an entry is committed (V1, F9) and the order of every heartbeat (W8). Must
-not know payload bytes or sockets: the entries themselves travel by the replicators' streams.
+Owns the decision that an entry is committed (V1, F9) and the order of heartbeats (W8). Must not
+know payload bytes or sockets: entries travel in the replicators' streams.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from logstore.raft.state import Leading, State
 
 
 def begin_leading(state: State) -> None:
-    """Won: streams to every peer, the term's no-op (V1), and then admission (E3)."""
+    """The election is won: begin a stream to every peer, append the term's no-op
+    (V1) and open a gen (E3)."""
     config, now_ns, log = state.config, state.now_ns, state.log
     state.role = Role.LEADER
     state.emit(Log(f"node {config.node} leads term {state.term} after entry {log.last_index}"))
@@ -37,20 +39,24 @@ def begin_leading(state: State) -> None:
     }
     noop_index = Index(log.last_index + 1)
     state.leading = leading = Leading(
-        noop_index, progress, now_ns, now_ns, look_ns=now_ns + config.heartbeat_ns, moved_ns=now_ns
+        noop_index,
+        progress,
+        now_ns,
+        now_ns,
+        leadership_check_ns=now_ns + config.heartbeat_ns,
+        progressed_ns=now_ns,
     )
     for peer in config.peers:
         _begin_stream(state, peer, noop_index)
     append_entry(
         state, kind=EntryKind.NOOP, count=0, body_crc=0, ring_start=0, ring_end=0, wall_ns=0
     )
-    beat(state, leading)
+    send_heartbeats(state, leading)
     gens.open_if_allowed(state)
 
 
 def on_proposed(state: State, event: Proposed) -> None:
-    """Accept the next prop of the open gen: its index and LSNs are given here and nowhere else
-    (S4)."""
+    """Accept the next prop of the open gen. Only here does it get its index and LSNs (S4)."""
     if event.ring_end <= event.ring_start or (event.count > 0) != takes_lsns(event.kind):
         raise InvariantViolated(f"ingress offered a group that cannot be: {event}")
     if event.term != state.term or not gens.try_accept(state, event.gen, event.prop):
@@ -87,7 +93,7 @@ def append_entry(
     ring_end: int,
     wall_ns: int,
 ) -> EntryHeader:
-    """Put one entry at the end of the leader's log."""
+    """Append one entry to the leader's log."""
     last, before = state.log.last, state.log.last_header
     previous_ns = 0 if before is None else before.timestamp_ns
     body_size = ring_end - ring_start
@@ -118,36 +124,36 @@ def append_entry(
 
 
 def on_stream_answer(state: State, sender: NodeId, boot: int, answer: BulkAnswer) -> None:
-    """A follower's word on the bulk lane, for the current term."""
+    """A follower's answer on the bulk lane, of the current term."""
     leading = state.leading
     if leading is None:
         return
     progress = leading.progress[sender]
-    _hear(state, progress, boot)
+    _on_peer_alive(state, progress, boot)
     match answer:
         case AppendPersisted(index=index):
             if index > state.log.last_index:
                 raise InvariantViolated(f"node {sender} claims entry {index} of a shorter log")
             if index > progress.match:
-                stall.on_moved(state, leading, progress)
+                stall.on_progress(state, leading, progress)
                 progress.on_match(index, state.now_ns)
                 commit_by_counting(state)
-                _tell_commit(state, progress)
+                _send_commit(state, progress)
         case AppendReject():
             _on_reject(state, progress, answer)
         case _:
-            pass  # AppendAccepted is the replicator's business; here it shows that the peer lives
+            pass  # AppendAccepted is for the replicator; here it shows that the peer is alive
 
 
 def other_limits(state: State) -> list[NodeId]:
-    """Peers that have told of limits, and of other ones."""
+    """Peers that reported limits which differ from this node's."""
     digest = state.config.limits_digest
     return [peer for peer, each in state.peers.items() if each.has_other_limits(digest)]
 
 
-def _hear_limits(state: State, progress: Progress, digest: int) -> None:
-    """Nodes whose limits differ go on together, and an operator should know: what one admits
-    another may have no room for."""
+def _compare_limits(state: State, progress: Progress, digest: int) -> None:
+    """Log once that a peer's limits differ. The nodes go on together, but an operator should know:
+    what one admits, another may have no room for."""
     if digest == progress.limits_digest:
         return
     progress.limits_digest = digest
@@ -161,28 +167,29 @@ def _hear_limits(state: State, progress: Progress, digest: int) -> None:
 
 
 def on_heartbeat_reply(state: State, sender: NodeId, boot: int, reply: HeartbeatReply) -> None:
-    """A follower lives, has answered a round, and says how its log is."""
+    """A follower is alive, has answered a round, and reports the state of its log."""
     leading = state.leading
     if leading is None:
         return
     progress = leading.progress[sender]
-    _hear(state, progress, boot)
+    _on_peer_alive(state, progress, boot)
     progress.has_replied = True
     if reply.round > progress.round_answered:
-        clocks.hear(state, progress, reply.clock_ns)
+        clocks.record(state, progress, reply.clock_ns)
     progress.round_answered = max(progress.round_answered, min(reply.round, leading.round))
     if reply.last_index != progress.last_index:
-        stall.on_moved(state, leading, progress)  # it has accepted something, or truncated
+        stall.on_progress(state, leading, progress)  # the peer accepted or truncated entries
         progress.last_index = reply.last_index
     progress.faulty_first, progress.faulty_last = reply.faulty_first, reply.faulty_last
-    _hear_limits(state, progress, reply.limits_digest)
+    _compare_limits(state, progress, reply.limits_digest)
     progress.is_disk_full = reply.is_disk_full
     read_index.on_round_answered(state, leading)
     begin_round_if_wanted(state, leading)
 
 
 def on_replicator_gone(state: State, peer: NodeId) -> None:
-    """A new replicator knows nothing: begin its stream anew, above every id the old one used."""
+    """A new replicator knows nothing: begin a stream with an id above every one
+    that the old one used."""
     leading = state.leading
     if leading is not None and peer in leading.progress:
         _begin_stream(state, peer, Index(leading.progress[peer].match + 1))
@@ -191,7 +198,8 @@ def on_replicator_gone(state: State, peer: NodeId) -> None:
 def commit_by_counting(state: State) -> None:
     """Commit what a majority has persisted, if it is of this term (V1, FAULTS.R1).
 
-    The leader counts itself only for what its own flush covers, but does not wait for it (F9).
+    The leader counts itself only for what its own flush covers, but it does not
+    wait for that flush (F9).
     """
     leading = state.leading
     if leading is None:
@@ -201,11 +209,11 @@ def commit_by_counting(state: State) -> None:
     if candidate <= state.commit or state.log.term_at(candidate) != state.term:
         return
     state.shown.is_ready = True
-    leading.moved_ns = state.now_ns
+    leading.progressed_ns = state.now_ns
     commit.raise_commit(state, candidate)
     state.emit(Committed(state.term, candidate))
     for progress in peers:
-        _tell_commit(state, progress)
+        _send_commit(state, progress)
     begin_round_if_wanted(state, leading)
     gens.open_if_allowed(state)
 
@@ -217,35 +225,36 @@ def has_quorum_contact(state: State, leading: Leading) -> bool:
     return heard >= majority(len(state.config.voters))
 
 
-def beat(state: State, leading: Leading) -> None:
-    """One heartbeat to every peer, and with it a new round (W8)."""
+def send_heartbeats(state: State, leading: Leading) -> None:
+    """Send one heartbeat to every peer and begin a new round with it (W8)."""
     leading.heartbeat_deadline_ns = state.now_ns + state.config.heartbeat_ns
     leading.round += 1
-    clocks.tell(state, leading)
+    clocks.log_skews(state, leading)
     read_index.on_round_begun(state, leading)
     for progress in leading.progress.values():
         _send_heartbeat(state, progress, round_=leading.round)
-    read_index.on_round_answered(state, leading)  # a cluster of one is its own majority
+    read_index.on_round_answered(state, leading)  # a cluster of one is a majority by itself
 
 
 def begin_round_if_wanted(state: State, leading: Leading) -> None:
-    """Reads do not wait for the next heartbeat; while a round is under way they share the next
-    one."""
+    """Begin a round if a read waits for one. Reads do not wait for the next heartbeat; those that
+    come during a round share the next one."""
     if read_index.wants_round(state, leading):
-        beat(state, leading)
+        send_heartbeats(state, leading)
 
 
 def step_down_without_quorum(state: State, leading: Leading) -> bool:
-    """Check-quorum: True if this node leads no more."""
+    """Check-quorum. True if this node stopped leading."""
     if has_quorum_contact(state, leading):
         return False
     role.step_down(state, leading, "no majority heard for an election timeout")
     return True
 
 
-def _hear(state: State, progress: Progress, boot: int) -> None:
-    """The peer lives. If it was started anew, what it had accepted and not flushed is gone: its
-    window may be full of that, and no append would ever be answered again."""
+def _on_peer_alive(state: State, progress: Progress, boot: int) -> None:
+    """The peer is alive. If it was restarted, what it had accepted and not flushed is
+    gone. Its window may be full of such entries, and no append would ever be answered
+    again: begin a new stream."""
     progress.heard_ns = state.now_ns
     if progress.has_restarted(boot):
         _begin_stream(state, progress.peer, Index(progress.match + 1))
@@ -259,28 +268,30 @@ def _begin_stream(state: State, peer: NodeId, next_index: Index) -> None:
 
 
 def _send_heartbeat(state: State, progress: Progress, *, round_: int) -> None:
-    """The prev tuple is the newest one in memory that the peer is known to hold: no heartbeat waits
-    for a disk. What a peer far behind holds, the appends of its stream verify."""
+    """Send one heartbeat. Its prev tuple is the newest one in memory that the peer is known to
+    hold, so a heartbeat never waits for a disk. If the peer lags far behind, the appends of its
+    stream verify the rest."""
     if progress.known.index != progress.match:
         progress.known = state.log.position_in_memory(progress.match) or progress.known
     known = progress.known
-    progress.commit_told = state.commit
+    progress.commit_sent = state.commit
     prev = (known.index, known.term, known.next_lsn, known.chain)
     state.send(progress.peer, Heartbeat(state.term, state.commit, round_, *prev))
 
 
-def _tell_commit(state: State, progress: Progress) -> None:
-    """Commit news goes out at once when the peer has all we have: no append will carry it (W8).
+def _send_commit(state: State, progress: Progress) -> None:
+    """Send the commit index at once if the peer has the whole log: no append will carry it (W8).
 
-    It belongs to no round and asks for no answer: with one append in flight, the answers were a
-    third of a leader's wake-ups.
+    The heartbeat belongs to no round and asks for no answer: with one append in flight, the answers
+    were a third of a leader's wake-ups.
     """
-    if progress.match == state.log.last_index and progress.commit_told < state.commit:
+    if progress.match == state.log.last_index and progress.commit_sent < state.commit:
         _send_heartbeat(state, progress, round_=NO_ROUND)
 
 
 def _on_reject(state: State, progress: Progress, reject: AppendReject) -> None:
-    """Go back to where the logs can agree, by terms, but never below match + 1 (W2, FAULTS.N15)."""
+    """Rewind the stream to where the logs may agree, judged by terms, but never below match + 1
+    (W2, FAULTS.N15)."""
     if reject.prev_index > state.log.last_index:
         raise InvariantViolated(f"node {progress.peer} rejected what was never sent: {reject}")
     if reject.prev_index <= progress.match:
@@ -289,7 +300,7 @@ def _on_reject(state: State, progress: Progress, reject: AppendReject) -> None:
                 f"node {progress.peer} ends at entry {reject.last_index} but had acknowledged "
                 f"{progress.match}: it has lost data it had flushed"
             )
-            return  # the replicator's resend timer asks again; at once would be a busy loop
+            return  # the replicator's resend timer sends again; at once would be a busy loop
         next_index = Index(progress.match + 1)
     else:
         next_index = Index(max(_agreeing_index(state, reject), progress.match) + 1)
@@ -297,11 +308,11 @@ def _on_reject(state: State, progress: Progress, reject: AppendReject) -> None:
 
 
 def _agreeing_index(state: State, reject: AppendReject) -> Index:
-    """The highest index at which our log may agree with the rejecting one, below what it rejected.
+    """The highest index below the rejected one at which our log may agree with the peer's.
 
-    The rejecting log has `hint_term` from `hint_index` up to the place both logs reach. Where our
-    term is higher, nothing of ours above `hint_term` can agree; where it is lower, nothing of its
-    `hint_term` can.
+    The peer's log has `hint_term` from `hint_index` up to the place that both logs reach. Where our
+    term is higher, no entry of ours above `hint_term` can agree. Where it is lower, no entry of the
+    peer's `hint_term` can.
     """
     log = state.log
     index = Index(min(reject.prev_index, reject.last_index))

@@ -1,6 +1,6 @@
-"""Changes of role that end something: leadership given up, a newer term entered.
+"""Giving leadership up, and entering a newer term.
 
-Owns the order in which a leadership is taken down (E3, E4, V5). Must not know how one is won.
+Owns the order in which a leadership ends (E3, E4, V5). Must not know how one is won.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from logstore.raft.state import Leading, State
 
 
 def enter_newer_term(state: State, term: Term, why: str) -> None:
-    """Follow in `term`, which is above the current one."""
+    """Become a follower in `term`, which is newer."""
     if state.leading is not None:
         _end_leadership(state, state.leading, why)
     state.role = Role.FOLLOWER
@@ -30,9 +30,9 @@ def step_down(state: State, leading: Leading, why: str) -> None:
 
 
 def step_down_quietly(state: State, leading: Leading, why: str) -> None:
-    """Stop leading because nothing can be committed from here, and let the others elect one of
-    themselves: for some election timeouts this node votes and follows, and begins no election. If
-    nobody else can win, because this log is ahead of theirs, it leads again after that (V6, Q3)."""
+    """Stop leading because this node can commit nothing, and let the others elect a leader. For
+    some election timeouts this node votes and follows, and begins no election. If nobody else can
+    win, because this log is ahead of theirs, it leads again after that (V6, Q3)."""
     state.stalls += 1
     quiet_ns = QUIET_ELECTION_TIMEOUTS * state.config.election_timeout_ns
     state.campaign.quiet_until_ns = state.now_ns + quiet_ns
@@ -40,7 +40,7 @@ def step_down_quietly(state: State, leading: Leading, why: str) -> None:
 
 
 def answer_transfer(state: State, request_id: int | None, *, is_done: bool, reason: str) -> None:
-    """Tell whoever asked; nobody asked for the core's own transfers."""
+    """Answer the requester; the core's own transfers have none."""
     if request_id is not None:
         state.emit(TransferAnswered(request_id, is_done, reason))
 
@@ -56,5 +56,5 @@ def _end_leadership(state: State, leading: Leading, why: str) -> None:
         if transfer.timeout_sent_ns is None:
             answer_transfer(state, transfer.request_id, is_done=False, reason=why)
         else:
-            state.handed_over = transfer  # who leads next says whether it worked
+            state.handed_over = transfer  # the next leader decides whether it worked
     state.leading = None

@@ -1,14 +1,14 @@
-"""A leader under which nothing is committed gives its place up (SAFETY V6).
+"""A leader that cannot commit anything stops leading (SAFETY V6).
 
-Owns when that is so. Must not know how entries travel. The leader's appends are lost while its
-heartbeats arrive (a path MTU, a blocked bulk port), and the heartbeats keep everybody else a
-follower for ever.
+Owns when that is so. Must not know how entries travel. The case: the leader's appends
+are lost while its heartbeats arrive (a path MTU, a blocked bulk port), so its followers
+stay its followers for ever.
 
-Full disks are not its concern: where so many followers are full that nothing can be committed
-whatever the paths are, a change of leader would only end the reads that this one serves (S9).
+Full disks are excluded. If so many followers are full that nothing can be committed whatever the
+paths are, a change of leader would only end the reads that this one serves (S9).
 
-Invariant: until something is committed, each time takes twice as long as the one before, so that a
-cluster that cannot commit whoever leads it has few elections.
+Invariant: the timeout doubles each time until something is committed. So a cluster that cannot
+commit under any leader has few elections.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from logstore.raft.state import Leading, State
 
 
 def on_appended(state: State, leading: Leading) -> None:
-    """An entry was added to the leader's log: if it is the only uncommitted one, its age begins."""
+    """An entry was appended to the leader's log. If it is the only uncommitted
+    one, the timeout starts."""
     if state.commit + 1 == state.log.last_index:
-        leading.moved_ns = state.now_ns
+        leading.progressed_ns = state.now_ns
 
 
-def on_moved(state: State, leading: Leading, progress: Progress) -> None:
-    """The peer accepted or persisted more. It counts while the peer lacks the first entry that can
-    be committed by counting, which is of this term (V1): after that it brings no commit nearer. The
-    caller has not updated its match yet."""
+def on_progress(state: State, leading: Leading, progress: Progress) -> None:
+    """The peer accepted or persisted more. That is progress while the peer lacks the first entry
+    that counting can commit, which is of this term (V1); later entries bring no commit nearer. The
+    caller has not updated the peer's match yet."""
     if progress.match < max(state.commit + 1, leading.noop_index):
-        leading.moved_ns = state.now_ns
+        leading.progressed_ns = state.now_ns
 
 
-def give_up(state: State, leading: Leading) -> bool:
-    """Hand over or step down if nothing moves; True if this node leads no more.
+def give_up_if_stalled(state: State, leading: Leading) -> bool:
+    """Hand over or step down if there is no progress. True if this node stopped leading.
 
-    The caller has checked that a majority answers heartbeats. A leader whose own flush is late is
-    left to `transfer.seek`, which knows better successors for it. A handover of its own idea may
-    end; one that was asked for may be followed by the next for ever. Time in which too many disks
-    are full does not count.
+    The caller has checked that a majority answers heartbeats. If this leader's own flush is late,
+    `transfer.begin_if_disk_is_unfit` chooses the better successor. The core's own handover is left
+    to end, since it does; requested ones may follow each other for ever. Time in which too many
+    disks are full does not count.
     """
     if _lacks_space(state, leading):
-        leading.moved_ns = state.now_ns
+        leading.progressed_ns = state.now_ns
         return False
     is_handing_over = leading.transfer is not None
     if leading.transfer is not None and leading.transfer.request_id is None:
@@ -54,20 +55,19 @@ def give_up(state: State, leading: Leading) -> bool:
         return False
     doublings = min(state.stalls, STALL_DOUBLINGS_MAX)
     patience_ns = (STALL_ELECTION_TIMEOUTS << doublings) * state.config.election_timeout_ns
-    if state.now_ns - leading.moved_ns <= patience_ns:
+    if state.now_ns - leading.progressed_ns <= patience_ns:
         return False
-    if not leading.has_tried_level and not is_handing_over:
-        leading.has_tried_level = True
-        if transfer.begin_to_level(state, leading):
+    if not leading.has_tried_handover and not is_handing_over:
+        leading.has_tried_handover = True
+        if transfer.begin_to_caught_up(state, leading):
             return False
     role.step_down_quietly(state, leading, f"entry {state.commit + 1} reaches no majority")
     return True
 
 
 def _lacks_space(state: State, leading: Leading) -> bool:
-    """With this node, whose own entries are flushed, fewer than a majority could take an entry: the
-    others' disks are full, or they do not answer. With no disk full, check-quorum has seen to
-    it that enough answer."""
+    """Fewer than a majority, this node included, could take an entry: the other disks are full, or
+    do not answer. If no disk is full, check-quorum makes sure that enough answer."""
     since_ns = state.now_ns - state.config.election_timeout_ns
     able = 1 + sum(
         progress.was_heard_since(since_ns) and not progress.is_disk_full

@@ -1,8 +1,7 @@
-"""The mutable state of the consensus core, and the few acts that every part of it needs.
+"""The mutable state of the consensus core, and the few operations that every part needs.
 
-Owns: nothing but data. The modules of this package are functions over `State`; only
-`RaftCore.step` calls them from outside. Effects are gathered in `out` in the order in which they
-were decided.
+Owns only data. The modules of this package are functions over `State`; only `RaftCore.step` calls
+them from outside. Effects are gathered in `out` in the order in which they were decided.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ NO_LSN = Lsn(0)
 
 
 @dataclass(slots=True)
-class Admission:
-    """Gens opened and closed; `gen` is the newest one, `accepted` how many of its props were."""
+class Gen:
+    """The newest gen: its number, how many of its props were accepted, whether it is open."""
 
-    gen: int = 0
+    number: int = 0
     accepted: int = 0
     is_open: bool = False
 
 
 @dataclass(slots=True)
 class Transfer:
-    """A handover under way; `request_id` None: the core's own idea. `target` gets TimeoutNow when
-    level."""
+    """A handover under way. `request_id` None: the core began it itself. `target` gets TimeoutNow
+    once it has caught up."""
 
     target: NodeId
     request_id: int | None
@@ -48,7 +47,7 @@ class Transfer:
 
 @dataclass(slots=True)
 class Read:
-    """One ReadIndex request; `needed_round` None: no quorum round has been begun for it yet."""
+    """One ReadIndex request; `needed_round` None: no quorum round has begun for it."""
 
     request_id: int
     lsn: Lsn | None = None
@@ -57,24 +56,24 @@ class Read:
 
 @dataclass(slots=True)
 class Leading:
-    """What exists only while this node leads."""
+    """State that exists only while this node leads."""
 
     noop_index: Index
     progress: dict[NodeId, Progress]
     heartbeat_deadline_ns: int
-    seek_after_ns: int
-    look_ns: int  # when to ask again whether this node should go on leading
+    next_handover_ns: int
+    leadership_check_ns: int  # when to check next whether this node should still lead
     round: int = 0
-    moved_ns: int = 0  # when something last brought a commit nearer, or nothing was uncommitted
-    has_tried_level: bool = False  # a handover because nothing moved
-    skew_told_ns: dict[NodeId, int] = field(default_factory=dict)  # when its clock was named last
+    progressed_ns: int = 0  # when a commit last came nearer, or all was committed
+    has_tried_handover: bool = False  # a handover for want of progress
+    skew_logged_ns: dict[NodeId, int] = field(default_factory=dict)
     reads: deque[Read] = field(default_factory=deque)
     transfer: Transfer | None = None
 
 
 @dataclass(slots=True)
 class Campaign:
-    """The election timer, and the votes of the campaign under way."""
+    """The election timer, and the votes of the current campaign."""
 
     deadline_ns: int = 0
     granted: set[NodeId] = field(default_factory=set)
@@ -86,23 +85,23 @@ class Campaign:
 
 @dataclass(slots=True)
 class Following:
-    """What a follower remembers of the stream of this term's leader."""
+    """What a follower remembers of its leader's stream in this term."""
 
     stream: int = -1
     is_dead: bool = False
-    match_answered: Index = NO_INDEX
-    stale_answered: tuple[NodeId, Term, int] | None = None
+    match_reported: Index = NO_INDEX
+    stale_rejected: tuple[NodeId, Term, int] | None = None
 
 
 @dataclass(slots=True)
 class Lost:
-    """Entries that this replica had acknowledged in `term` and does not have. `told_ns`: when the
-    log named it last."""
+    """Entries that this replica had acknowledged in `term` and does not have. `logged_ns`: when
+    this was last logged."""
 
     acknowledged: Index
     last_index: Index
     term: Term
-    told_ns: int | None
+    logged_ns: int | None
 
 
 @dataclass(slots=True)
@@ -115,11 +114,11 @@ class Shown:
 
 
 class State:
-    """Everything the core knows. `now_ns` and `wall_ns` are the last tick's times."""
+    """All state of the core. `now_ns` and `wall_ns` are the times of the last Tick."""
 
     __slots__ = (
-        "admission", "alarmed_ns", "alarmed_text", "campaign", "commit", "config", "deferred",
-        "dropped", "faulty", "following", "handed_over", "is_disk_full", "lead_count", "leader",
+        "alarmed_ns", "alarmed_text", "campaign", "commit", "config", "deferred", "dropped",
+        "faulty", "following", "gen", "handed_over", "is_disk_full", "lead_count", "leader",
         "leading", "log", "lost", "meta", "now_ns", "out", "persists", "random", "role", "shown",
         "stalls", "started", "verified", "wall_ns",
     )  # fmt: skip
@@ -130,9 +129,8 @@ class State:
         self.config = config
         self.random = random
         self.log = EntryLog(recovered, view)
-        # With a faulty entry recovery's `persisted` ends before it; the rest of the log is durable
-        # all the same, and the cap is this package's to put on and, once commit passes it, to lift
-        # (Q1).
+        # Recovery's `persisted` ends before a faulty entry, but the rest of the log is durable,
+        # too. This package sets the cap, and lifts it once the commit index passes the entry (Q1).
         persisted = self.log.last_index if recovered.faulty else recovered.persisted
         self.persists = PersistQueue(min(persisted, self.log.last_index))
         self.faulty = FaultyEntries(recovered.faulty)
@@ -145,7 +143,7 @@ class State:
         self.following = Following()
         self.leading: Leading | None = None
         self.handed_over: Transfer | None = None
-        self.admission = Admission()
+        self.gen = Gen()
         self.deferred: list[AppendReceived] = []
         self.shown = Shown()
         self.lost: Lost | None = None
@@ -157,7 +155,7 @@ class State:
         self.alarmed_ns: int | None = None
         self.alarmed_text: str | None = None
         self.dropped = 0
-        self.stalls = 0  # leaderships given up since something was committed
+        self.stalls = 0  # leaderships given up since the last commit
         self.out: list[Effect] = []
 
     @property
@@ -166,7 +164,7 @@ class State:
 
     @property
     def persisted(self) -> Index:
-        """How far this replica's own log is durable and whole (F4, Q1)."""
+        """The highest index to which this replica's log is durable and whole (F4, Q1)."""
         return self.faulty.cap(self.persists.persisted, self.commit)
 
     @property
@@ -180,28 +178,29 @@ class State:
 
     @property
     def peers(self) -> dict[NodeId, Progress]:
-        """What this node knows of each peer as its leader; empty elsewhere."""
+        """What this node knows of each peer, on a leader; empty elsewhere."""
         return {} if self.leading is None else self.leading.progress
 
     def emit(self, effect: Effect) -> None:
         self.out.append(effect)
 
     def send(self, peer: NodeId, message: ControlMessage) -> None:
-        """On our own lane, once the term it tells of is durable (C1)."""
+        """Send on our own pair of sockets, once the term in the message is durable (C1)."""
         self._emit_durable(Send(peer, message))
 
     def answer(self, peer: NodeId, message: ControlMessage | BulkAnswer) -> None:
-        """On the peer's lane, once the term and vote it tells of are durable (C1)."""
+        """Answer on the peer's pair of sockets, once the term and vote in the
+        message are durable (C1)."""
         self._emit_durable(Answer(peer, message))
 
     def settle(self, ring_start: int, ring_end: int) -> None:
-        """Give a ring range back (M4). Empty ranges are none, and are never settled."""
+        """Release a ring range (M4). Empty ranges take no room and are never settled."""
         if ring_end > ring_start:
             self.out.append(Settle(ring_start, ring_end))
 
     def alarm(self, text: str) -> None:
-        """Tell the operator of something a peer can cause at will: once an election timeout, and
-        the same again once a minute (C1)."""
+        """Log something that a peer can cause at will: at most once an election timeout, and the
+        same text at most once a minute (C1)."""
         wait_ns = SAY_AGAIN_NS if text == self.alarmed_text else self.config.election_timeout_ns
         if self.alarmed_ns is None or self.now_ns - self.alarmed_ns >= wait_ns:
             self.alarmed_ns, self.alarmed_text = self.now_ns, text
@@ -213,7 +212,8 @@ class State:
             self.out.append(LeaderChanged(self.term, leader))
 
     def enter_term(self, term: Term) -> None:
-        """A newer term: no vote, no leader, and nothing verified but what is committed (V2)."""
+        """Enter a newer term: no vote, no leader, and nothing verified but
+        what is committed (V2)."""
         self.meta.enter_term(term)
         self.leader = NO_NODE
         self.verified = self.commit
@@ -221,8 +221,8 @@ class State:
         self.out.append(LeaderChanged(term, NO_NODE))
 
     def reset_election_timer(self) -> None:
-        """Draw the next silence. A damaged or full replica lets the others go first (Q3), and so
-        does one that gave up leading (V6)."""
+        """Draw the next election timeout. A damaged or full replica lets the others campaign first
+        (Q3), and so does one that gave up leading (V6)."""
         timeout_ns = self.config.election_timeout_ns
         wait_ns = timeout_ns + self.random.randrange(timeout_ns)
         if self.faulty or self.is_disk_full:

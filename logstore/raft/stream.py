@@ -1,16 +1,15 @@
 """One follower's stream of entries, as its replicator runs it (SAFETY W1, W2, W4, W5).
 
-Owns: what to send next and from where, what is in flight, when to begin again. Must not know
-sockets, ring memory or files; those are the replicator's. Pure: time and the WRITTEN cursor are
-arguments.
+Owns: what to send next and from where, what is in flight, when to begin again. Must not
+know sockets, ring memory or files; those are the replicator's. Pure: time and the
+WRITTEN cursor are arguments.
 
-Invariants: entries leave in index order without a gap within one stream id; a stream id is used
-for one run only (raft chooses the base at `Lead`, every rewind adds one); nothing is sent but
-between `Lead` and `StopLeading` of one term.
+Invariants: within one stream id, entries are sent in index order without a gap; a stream id is used
+once (raft chooses the first one at `Lead`, every rewind adds one); entries are sent only between
+`Lead` and `StopLeading` of one term.
 
-    match  <=  accepted  <  next      match: flushed there; accepted: verified there; next: to be
-    sent
-                                      (match, next) in flight: counted against the window
+    match <= accepted < next     match: flushed there; accepted: verified there; next: to be sent
+                                 (match, next) is in flight and counts against the window
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NEVER_NS = 1 << 62
 
 
 class SendFromRing(msgspec.Struct, frozen=True, gc=False):
-    """Send this entry; its body is in the ring range, or by now only in the files."""
+    """Send this entry. Its body is in the ring range, or by now only in the files."""
 
     header: EntryHeader
     ring_start: int
@@ -57,13 +56,13 @@ class SendFromFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class FollowerStream:
-    """What `peer` has, and what it gets next.
+    """What `peer` has, and what to send to it next.
 
     Args:
-      mode: `paper`: one append unpersisted; `streaming`: as many as the window takes.
+      mode: `paper`: one unpersisted append; `streaming`: as many as the window takes.
       window_bytes, window_entries: what may be unpersisted at the follower in `streaming` mode. One
-        entry may always be, however large.
-      resend_timeout_ns: without news of what was sent, begin again after this long.
+        entry always may, however large.
+      resend_timeout_ns: begin again if what was sent has had no answer for this long.
     """
 
     def __init__(
@@ -78,9 +77,10 @@ class FollowerStream:
         self.peer = peer
         self._window_entries = 1 if mode == "paper" else window_entries
         self._window_bytes = window_bytes
-        # An entry in the files weighs a full group until it is read, but never so much that a
-        # small window would let them pass one at a time: a follower that lags would stay behind.
-        self._guess_bytes = min(GROUP_MAX_BYTES, window_bytes // 4)
+        # An entry in the files counts as a full group until it is read, but as a quarter of the
+        # window at most: with a small window, entries would otherwise pass one at a time, and a
+        # follower that lags would never catch up.
+        self._assumed_bytes = min(GROUP_MAX_BYTES, window_bytes // 4)
         self._resend_timeout_ns = resend_timeout_ns
         self._boot: int | None = None
         self.term = NO_TERM
@@ -92,18 +92,18 @@ class FollowerStream:
         self._files_seq = 0
         self._ring_position: int | None = None
         self._described: deque[Describe] = deque()
-        self._anchor = Index(1)  # where raft last told this stream to begin
-        self._next = self._anchor
+        self._start = Index(1)  # where raft last ordered this stream to begin
+        self._next = self._start
         self._accepted = NO_INDEX
         self._is_rejected = False
         self._heard_ns = 0
         self._in_flight: deque[tuple[Index, int]] = deque()
         self._in_flight_bytes = 0
 
-    # --- raft's orders ---
+    # --- orders from raft ---
 
     def on_lead(self, lead: Lead) -> None:
-        """A new term, or a new stream of this one: forget everything else."""
+        """A new term, or a new stream of this term: forget everything but the match."""
         if lead.term < self.term or (lead.term == self.term and lead.stream <= self.stream):
             raise InvariantViolated(f"{lead} after term {self.term}, stream {self.stream}")
         if lead.term > self.term:
@@ -115,16 +115,17 @@ class FollowerStream:
         self._files_last, self._files_seq = lead.last_index, lead.persist_seq
         self._ring_position = None
         self._described.clear()
-        self._anchor = Index(max(lead.next_index, self.match + 1))
-        self._reset(self._anchor)
+        self._start = Index(max(lead.next_index, self.match + 1))
+        self._reset(self._start)
 
     def on_describe(self, describe: Describe) -> None:
-        """A new entry. Some before it may have been left out: those are read from the files."""
+        """A new entry. Descriptors before it may have been left out: those entries
+        are read from the files."""
         if not self._is_leading or describe.term != self.term:
             return
         described, index = self._described, describe.header.index
         if index <= self._files_last:
-            return  # the newest descriptor was offered again
+            return  # the newest descriptor came again
         if described and index != described[-1].header.index + 1:
             described.clear()
         described.append(describe)
@@ -136,30 +137,31 @@ class FollowerStream:
             self._ring_position = describe.ring_end
 
     def on_rewind(self, rewind: Rewind) -> None:
-        """Raft has resolved a reject; it counts only for the stream that was rejected."""
+        """Raft has resolved a reject. Ignored unless it names the current stream."""
         is_current = self._is_leading and rewind.term == self.term
         if is_current and rewind.stream == self.stream:
-            self._anchor = Index(max(rewind.next_index, self.match + 1))
-            self._rewind(self._anchor)
+            self._start = Index(max(rewind.next_index, self.match + 1))
+            self._rewind(self._start)
 
     def on_stop(self, stop: StopLeading) -> None:
-        """Nothing of this term is sent any more."""
+        """Send nothing more of this term."""
         if stop.term >= self.term:
             self._is_leading = False
             self._described.clear()
             self._in_flight.clear()
 
-    # --- the follower's answers, and silence ---
+    # --- the follower's answers, and timeouts ---
 
     def on_answer(self, boot: int, answer: BulkAnswer, now_ns: int) -> list[BulkAnswer]:
-        """What of `answer` raft must know: rejects of this stream, matches, newer terms."""
+        """Take an answer; returns it if raft must know it: rejects of this stream,
+        matches, newer terms."""
         if answer.term > self.term:
             return [answer]
         if answer.term < self.term or not self._is_leading:
             return []
         if self._boot is not None and boot > self._boot:
             self._boot = boot
-            self._rewind(Index(max(self.match + 1, self._anchor)))  # what was not flushed is lost
+            self._rewind(Index(max(self.match + 1, self._start)))  # what was not flushed is lost
         self._boot = max(boot, self._boot or 0)
         match answer:
             case AppendAccepted():
@@ -175,13 +177,14 @@ class FollowerStream:
                 assert_never(answer)
 
     def on_tick(self, now_ns: int) -> None:
-        """Appends or their answers were lost: begin again after what is known to be there."""
+        """If appends or their answers were lost, send again from the first entry
+        that was not accepted."""
         if now_ns >= self.deadline_ns:
             self._rewind(Index(self._accepted + 1))
 
     @property
     def deadline_ns(self) -> int:
-        """When silence has lasted too long; far away while nothing waits for an answer."""
+        """When to begin again; far in the future while nothing waits for an answer."""
         is_waiting = self._is_rejected or self._accepted + 1 < self._next
         if not self._is_leading or not is_waiting:
             return NEVER_NS
@@ -190,8 +193,7 @@ class FollowerStream:
     # --- what to send ---
 
     def next_send(self, written_seq: int, now_ns: int) -> SendFromRing | SendFromFile | None:
-        """The next append, counted as sent from here on (`unsend` takes it back); None: nothing
-        now.
+        """The next append, counted as sent from now on (`unsend` takes it back); None: no append.
 
         Args:
           written_seq: the writer's WRITTEN cursor, a persist sequence.
@@ -201,26 +203,26 @@ class FollowerStream:
         step = self._next_step(written_seq)
         if step is None:
             return None
-        size = step.header.body_size if isinstance(step, SendFromRing) else self._guess_bytes
+        size = step.header.body_size if isinstance(step, SendFromRing) else self._assumed_bytes
         if not self._has_room(size):
             return None
         index = self._next
         if self._accepted + 1 == index:
-            self._heard_ns = now_ns  # the first one that waits starts the clock
+            self._heard_ns = now_ns  # the oldest unanswered append starts the timeout
         self._in_flight.append((index, size))
         self._in_flight_bytes += size
         self._next = Index(index + 1)
         return step
 
-    def measured(self, step: SendFromFile, size_bytes: int) -> None:
-        """What an entry read from the files really weighs; until then it counts as a guess."""
+    def on_size_known(self, step: SendFromFile, size_bytes: int) -> None:
+        """The size of an entry read from the files replaces the assumed one."""
         if self._in_flight and self._in_flight[-1][0] == step.index and step.stream == self.stream:
             index, size = self._in_flight.pop()
             self._in_flight.append((index, size_bytes))
             self._in_flight_bytes += size_bytes - size
 
     def unsend(self, step: SendFromRing | SendFromFile) -> None:
-        """The newest append could not be sent after all."""
+        """The newest append could not be sent: take it back."""
         index = step.header.index if isinstance(step, SendFromRing) else step.index
         if step.stream != self.stream or not self._in_flight:
             return
@@ -230,7 +232,8 @@ class FollowerStream:
 
     @property
     def hold_position(self) -> int | None:
-        """The ring position below which this stream needs nothing; None: it needs no ring at all.
+        """The ring position below which this stream needs nothing; None: it
+        needs nothing of the ring.
 
         What was sent once is read from the files when it must be sent again.
         """
@@ -246,7 +249,7 @@ class FollowerStream:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is unsent, nothing unacknowledged."""
+        """Every entry is sent and acknowledged."""
         return not self._is_leading or self.match >= self._files_last
 
     # --- inside ---
@@ -264,8 +267,8 @@ class FollowerStream:
             return SendFromRing(entry.header, *ring, self.stream, self._commit, self.term)
         last, seq = self._files_last, self._files_seq
         if described:
-            # persist sequences rise by one an entry: what precedes the oldest descriptor has lower
-            # ones
+            # Persist sequences rise by one with each entry, so what precedes the oldest
+            # descriptor has lower ones.
             last, seq = Index(described[0].header.index - 1), described[0].persist_seq - 1
         if index > last or written_seq < seq:
             return None
@@ -285,7 +288,7 @@ class FollowerStream:
             raise InvariantViolated(f"node {self.peer} accepted entry {index}, never described")
         self._accepted = index
         self._heard_ns = now_ns
-        # An earlier stream of this term brought it further than we remember: go on from there.
+        # An earlier stream of this term had brought the follower further: go on from there.
         self._next = max(self._next, Index(index + 1))
 
     def _on_persisted(self, index: Index, now_ns: int) -> None:
@@ -310,7 +313,7 @@ class FollowerStream:
         self._reset(next_index)
 
     def _reset(self, next_index: Index) -> None:
-        """A run begins at `next_index`, with nothing in flight."""
+        """The stream begins at `next_index`, with nothing in flight."""
         self._next = next_index
         self._accepted = Index(next_index - 1)
         self._is_rejected = False

@@ -1,8 +1,8 @@
-"""Term and vote, and what must wait until they are durable (SAFETY C1).
+"""Term and vote, and the messages that wait until they are durable (SAFETY C1).
 
-Owns: the current term and vote, which of them is on disk, and the messages withheld until then.
-Must not know: roles, logs. Invariant: no message leaves that tells of a term or a vote the disk
-could still forget.
+Owns: the current term and vote, which of them is on disk, and the messages withheld until
+then. Must not know: roles, logs. Invariant: no message is sent with a term or a vote that the
+disk could still forget.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logstore.raft.effects import Effect, SaveMeta
 
 
 class TermAndVote:
-    """The two values Raft must never forget."""
+    """The two values that Raft must never forget."""
 
     __slots__ = ("_is_dirty", "_saves", "_withheld", "durable_term", "last_seq", "term", "vote")
 
@@ -31,34 +31,35 @@ class TermAndVote:
 
     @property
     def is_durable(self) -> bool:
-        """Term and vote, as they are now, are on disk."""
+        """The current term and vote are on disk."""
         return not self._saves and not self._is_dirty
 
     @property
     def needed_seq(self) -> int:
-        """The save that makes the present state durable; only meaningful while it is not."""
+        """The sequence number of the save that makes the current state durable. Meaningful only
+        while it is not."""
         return self.last_seq + self._is_dirty
 
     def enter_term(self, term: Term) -> None:
-        """A newer term, with no vote in it yet."""
+        """Enter a newer term, without a vote."""
         self.term = term
         self.vote = NO_NODE
         self._is_dirty = True
 
     def cast_vote(self, node: NodeId) -> None:
-        """The one vote of this term."""
+        """Cast the one vote of this term."""
         if self.vote != node:
             self.vote = node
             self._is_dirty = True
 
     def withhold(self, effect: Effect) -> None:
-        """Keep `effect` until the present state is durable. Beyond the bound it is lost, as on a
-        wire."""
+        """Keep `effect` until the current state is durable. Beyond the bound it is dropped, as a
+        network may drop it."""
         if len(self._withheld) < DEFERRED_EVENTS_MAX:
             self._withheld.append((self.needed_seq, effect))
 
     def save(self) -> SaveMeta | None:
-        """The save that this step's changes need: one, whatever changed, at the end of the step."""
+        """The save that this step needs, if any: one at the end of the step, whatever changed."""
         if not self._is_dirty:
             return None
         self._is_dirty = False
@@ -67,7 +68,7 @@ class TermAndVote:
         return SaveMeta(self.last_seq, self.term, self.vote)
 
     def on_persisted(self, seq: int) -> list[Effect]:
-        """Everything up to `seq` is flushed: what may be sent now."""
+        """Everything up to `seq` is flushed; returns what may be sent now."""
         if seq > self.last_seq:
             raise InvariantViolated(f"MetaPersisted({seq}), but only {self.last_seq} were ordered")
         while self._saves and self._saves[0][0] <= seq:

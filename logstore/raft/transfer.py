@@ -1,8 +1,7 @@
-"""Handing leadership over: because someone asked, or because this disk cannot lead (C2, V6, S9,
-Q3).
+"""Leadership transfer: on request, or because this disk is unfit for a leader (C2, V6, S9, Q3).
 
-Owns the steps close admission -> target level -> TimeoutNow -> reopen after an election timeout.
-Invariant: one transfer at a time; admission is closed as long as it lasts.
+Owns the steps: close the gen, wait until the target has caught up, send TimeoutNow, and open a gen
+again after an election timeout. Invariant: one transfer at a time; no gen is open while it lasts.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from logstore.raft.state import Leading, State, Transfer
 
 
 def on_requested(state: State, event: TransferRequested) -> None:
-    """Begin, or say why not."""
+    """Begin, or answer why not."""
     leading = state.leading
     target = event.target
     if leading is None:
@@ -46,10 +45,10 @@ def on_requested(state: State, event: TransferRequested) -> None:
             _refuse(state, event, "; ".join(unfit) or "there is no other voter")
 
 
-def seek(state: State, leading: Leading) -> None:
-    """Leadership includes the disk: hand over if ours is stuck, full or damaged, and another's is
-    not."""
-    if leading.transfer is not None or state.now_ns < leading.seek_after_ns:
+def begin_if_disk_is_unfit(state: State, leading: Leading) -> None:
+    """Hand over if this disk is stuck, full or damaged and another replica's is not. A leader needs
+    a working disk."""
+    if leading.transfer is not None or state.now_ns < leading.next_handover_ns:
         return
     fit = [progress for progress in leading.progress.values() if _is_fit(state, progress)]
     since_ns = stalled_since_ns(state)
@@ -57,7 +56,7 @@ def seek(state: State, leading: Leading) -> None:
         fit = [progress for progress in fit if progress.advanced_ns > since_ns]
     elif state.is_disk_full or state.faulty:
         fit = [progress for progress in fit if progress.is_whole]
-        if not state.faulty:  # one that is full as well would hand back, and again, for nothing
+        if not state.faulty:  # a full one would hand back, and so on without end
             fit = [progress for progress in fit if not progress.is_disk_full]
     else:
         return
@@ -65,12 +64,12 @@ def seek(state: State, leading: Leading) -> None:
         node = state.config.node
         why = _why_not_lead(state)
         state.emit(Log(f"node {node} hands term {state.term} over: its disk cannot lead, {why}"))
-        leading.seek_after_ns = state.now_ns + 2 * state.config.election_timeout_ns
+        leading.next_handover_ns = state.now_ns + 2 * state.config.election_timeout_ns
         _begin(state, leading, _best(fit), None)
 
 
-def begin_to_level(state: State, leading: Leading) -> bool:
-    """Hand over to a voter that has all of this log, if there is one (V6)."""
+def begin_to_caught_up(state: State, leading: Leading) -> bool:
+    """Hand over to a voter that has this whole log, if there is one (V6)."""
     fit = [
         progress
         for progress in leading.progress.values()
@@ -82,7 +81,8 @@ def begin_to_level(state: State, leading: Leading) -> bool:
 
 
 def advance(state: State, leading: Leading) -> None:
-    """TimeoutNow once the target is level, again each heartbeat: it may be lost."""
+    """Send TimeoutNow once the target has caught up, and again every heartbeat,
+    since it may be lost."""
     transfer = leading.transfer
     if transfer is None:
         return
@@ -93,7 +93,7 @@ def advance(state: State, leading: Leading) -> None:
             f"{_what_it_lacks(state, leading.progress[transfer.target])}"
         )
         role.answer_transfer(state, transfer.request_id, is_done=False, reason=reason)
-        if _is_in_vain(state, transfer):
+        if _cannot_succeed(state, transfer):
             why = "a damaged entry of its log may be uncommitted, and nobody got level"
             role.step_down_quietly(state, leading, why)
             return
@@ -106,8 +106,8 @@ def advance(state: State, leading: Leading) -> None:
 
 
 def conclude(state: State) -> None:
-    """After TimeoutNow: the next leader, or too long without one, says whether the transfer
-    worked."""
+    """After TimeoutNow: the next leader, or a timeout without one, decides
+    whether the transfer worked."""
     transfer = state.handed_over
     if transfer is None:
         return
@@ -136,7 +136,7 @@ def _is_fit(state: State, progress: Progress) -> bool:
 
 
 def _why_unfit(state: State, progress: Progress) -> str:
-    """Of a voter that is not fit, in words."""
+    """Why a voter is not fit, as text."""
     if not progress.was_heard_since(state.now_ns - state.config.election_timeout_ns):
         return f"node {progress.peer} has not answered within an election timeout"
     return (
@@ -146,7 +146,7 @@ def _why_unfit(state: State, progress: Progress) -> str:
 
 
 def _what_it_lacks(state: State, progress: Progress) -> str:
-    """What keeps a target from taking over, as far as a leader knows."""
+    """What keeps the target from taking over, as far as this leader knows."""
     lag = state.log.last_index - progress.match
     lacking = [f"it lacks {lag} entries"] if lag else []
     if progress.is_disk_full:
@@ -163,8 +163,8 @@ def _why_not_lead(state: State) -> str:
 
 
 def _best(fit: list[Progress]) -> Progress:
-    """Whole before damaged, with space before full; then the one that is nearest, and the lowest
-    node id among equals."""
+    """The best target: whole before damaged, with space before full, then the highest match, then
+    the lowest node id."""
     return max(
         fit,
         key=lambda progress: (
@@ -176,15 +176,16 @@ def _best(fit: list[Progress]) -> Progress:
     )
 
 
-def _is_in_vain(state: State, transfer: Transfer) -> bool:
-    """Nothing after a damaged entry can be replicated from here: a whole replica that lacks the
-    entry never gets level, and follows as long as it is sent heartbeats (Q3)."""
+def _cannot_succeed(state: State, transfer: Transfer) -> bool:
+    """The transfer can never end: its target lacks the damaged entry, which this node cannot send,
+    and so never catches up. It stays a follower as long as heartbeats arrive (Q3)."""
     is_own_idea = transfer.request_id is None
     return is_own_idea and state.has_uncommitted_fault and transfer.timeout_sent_ns is None
 
 
 def stalled_since_ns(state: State) -> int | None:
-    """When the oldest flush was ordered, if that is more than two election timeouts ago (V6)."""
+    """When the oldest outstanding flush was ordered, if that is more than two
+    election timeouts ago (V6)."""
     ordered_ns = state.persists.oldest_ordered_ns
     limit_ns = state.now_ns - 2 * state.config.election_timeout_ns
     return ordered_ns if ordered_ns is not None and ordered_ns < limit_ns else None

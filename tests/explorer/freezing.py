@@ -22,9 +22,9 @@ from logstore.raft.log_view import EntryLog
 from logstore.raft.persist import Outstanding, PersistQueue
 from logstore.raft.progress import Progress
 from logstore.raft.state import (
-    Admission,
     Campaign,
     Following,
+    Gen,
     Leading,
     Read,
     Shown,
@@ -39,7 +39,7 @@ Frozen = Any  # a nested tuple of immutable values; tuples that begin with a str
 # The same in every state of one exploration, or (the view) made of the replica's rows.
 _OUTSIDE = frozenset({"config", "random", "_view"})
 _SLOTTED = (RaftCore, State, TermAndVote, PersistQueue, EntryLog, FaultyEntries)
-_DATA = (Admission, Campaign, Following, Leading, Read, Shown, Transfer, Progress, Outstanding)
+_DATA = (Gen, Campaign, Following, Leading, Read, Shown, Transfer, Progress, Outstanding)
 _STREAM = FollowerStream(
     NodeId(1), mode="paper", window_bytes=1, window_entries=1, resend_timeout_ns=1
 )

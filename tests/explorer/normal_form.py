@@ -39,13 +39,13 @@ def normalise_state(state: State, *, has_restarted: bool) -> None:
     _rebase_meta(state)
     # Whatever was answered is in flight for good (messages are never used up), so that saying it
     # again adds nothing: what was answered last need not be remembered.
-    state.following.match_answered = NO_INDEX
-    state.following.stale_answered = None
+    state.following.match_reported = NO_INDEX
+    state.following.stale_rejected = None
     # A deferred append is in flight still: it can be delivered again once the term is durable. One
     # is kept, so that redelivery itself is explored; the bound of the product drops others too.
     del state.deferred[DEFERRED_KEPT:]
     # An open gen takes its next prop, whatever their numbers; the explorer offers nothing else.
-    state.admission.gen = state.admission.accepted = 0
+    state.gen.number = state.gen.accepted = 0
     # Streams are numbered where they begin (`Replica`), for each peer by itself.
     state.lead_count = 0
     state.dropped = state.stalls = 0
@@ -90,8 +90,8 @@ def _settle_role(state: State) -> None:
 def _settle_leading(state: State, leading: Leading) -> None:
     """Rounds serve reads only. Every peer counts as just heard until the isolation event."""
     leading.heartbeat_deadline_ns = NOW_NS + state.config.heartbeat_ns
-    leading.look_ns = leading.heartbeat_deadline_ns
-    leading.seek_after_ns = leading.moved_ns = NOW_NS
+    leading.leadership_check_ns = leading.heartbeat_deadline_ns
+    leading.next_handover_ns = leading.progressed_ns = NOW_NS
     leading.round = 0
     for progress in leading.progress.values():
         progress.heard_ns = progress.advanced_ns = NOW_NS

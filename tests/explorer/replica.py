@@ -209,10 +209,10 @@ class Replica:
                 granted = PreVoteReply(Term(self.core.term + 1), True)
                 self._step(ControlReceived(VOTERS[1], 1, granted))
             case Proposal():
-                admission = self.state.admission
+                gen = self.state.gen
                 self._step(
                     Proposed(
-                        self.core.term, admission.gen, admission.accepted, EntryKind.DATA, 1, 7,
+                        self.core.term, gen.number, gen.accepted, EntryKind.DATA, 1, 7,
                         0, BODY_BYTES, 0,
                     )
                 )  # fmt: skip
@@ -319,7 +319,7 @@ class Replica:
                     header = step.header
                 else:
                     header = self.files.row(step.index).header
-                    stream.measured(step, header.body_size)
+                    stream.on_size_known(step, header.body_size)
                 self._post(peer, Append(step.term, step.stream, step.commit, header))
 
     def _post(self, peer: NodeId, message: Any) -> None:

@@ -61,7 +61,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if append.term < state.term:",
         "appends of a new term are taken and answered while META is being written",
         Edit(
-            "logstore.raft.commit:repeat_match",
+            "logstore.raft.commit:repeat_match_report",
             "    state.answer(state.leader, AppendPersisted(state.term, match))",
             "    from logstore.raft.effects import Answer\n\n"
             "    state.emit(Answer(state.leader, AppendPersisted(state.term, match)))",
@@ -196,15 +196,15 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "leader-without-progress-leads-on",
         "SAFETY V6",
-        "logstore.raft.stall:give_up",
-        "if state.now_ns - leading.moved_ns <= patience_ns:",
+        "logstore.raft.stall:give_up_if_stalled",
+        "if state.now_ns - leading.progressed_ns <= patience_ns:",
         "if state.now_ns >= 0:",
         "its entries are lost, its heartbeats keep everybody else a follower",
     ),
     mutant(
         "full-disks-count-as-lost-appends",
         "SAFETY V6, S9",
-        "logstore.raft.stall:give_up",
+        "logstore.raft.stall:give_up_if_stalled",
         "if _lacks_space(state, leading):",
         "if state.now_ns < 0:",
         "a leader under full followers steps down, and no reads are served until there is space",
@@ -213,11 +213,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "damaged-leader-keeps-its-place",
         "SAFETY Q3",
         f"{TRANSFER}:advance",
-        "if _is_in_vain(state, transfer):",
+        "if _cannot_succeed(state, transfer):",
         "if state.now_ns < 0:",
         "whole replicas that lack its damaged entry follow it for ever",
         Edit(
-            "logstore.raft.stall:give_up",
+            "logstore.raft.stall:give_up_if_stalled",
             "    doublings =",
             "    if state.has_uncommitted_fault:\n        return False\n    doublings =",
         ),
@@ -252,7 +252,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "heartbeats-for-who-lags-only",
         "SAFETY W8",
-        "logstore.raft.replication:beat",
+        "logstore.raft.replication:send_heartbeats",
         "        _send_heartbeat(state, progress, round_=leading.round)\n",
         "        if progress.match < state.log.last_index:\n"
         "            _send_heartbeat(state, progress, round_=leading.round)\n",

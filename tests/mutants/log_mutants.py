@@ -42,18 +42,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "new-leader-commits-its-tail",
         "FAULTS R9, SAFETY V1",
         f"{REPLICATION}:begin_leading",
-        "    beat(state, leading)\n",
+        "    send_heartbeats(state, leading)\n",
         "    state.shown.is_ready = True\n"
         "    commit.raise_commit(state, min(state.persisted, Index(noop_index - 1)))\n"
-        "    beat(state, leading)\n",
+        "    send_heartbeats(state, leading)\n",
         "what the winner holds counts as committed before its no-op is",
     ),
     mutant(
         "accepted-counts-as-persisted",
         "SAFETY W1, F1",
         f"{FOLLOWING}:_answer_accepted",
-        "    commit.answer_match(state)\n",
-        "    commit.repeat_match(state, state.verified)\n",
+        "    commit.report_match(state)\n",
+        "    commit.repeat_match_report(state, state.verified)\n",
         "a follower answers Persisted when it has verified, before its flush",
     ),
     mutant(
@@ -233,7 +233,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if self.is_disk_full:",
         "a damaged replica does not let the others go first",
         unreachable="it only prefers whole leaders: admission stays closed on a damaged one, and"
-        " it hands over (gens.may_open, transfer.seek)",
+        " it hands over (gens.may_open, transfer.begin_if_disk_is_unfit)",
     ),
     mutant(
         "append-of-a-term-above-its-message",

@@ -17,7 +17,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "unflushed-entries-are-shown",
         "SAFETY V3",
-        f"{COMMIT}:show",
+        f"{COMMIT}:advance_visible",
         "index = min(state.commit, state.persisted)",
         "index = state.commit",
         "a reader is sent to entries that this disk does not hold yet",
@@ -25,7 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "uncommitted-entries-are-shown",
         "SAFETY V3",
-        f"{COMMIT}:show",
+        f"{COMMIT}:advance_visible",
         "index = min(state.commit, state.persisted)",
         "index = state.persisted",
         "what is flushed here is shown, committed or not",
@@ -33,7 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "visible-lsn-one-too-high",
         "SAFETY V3",
-        f"{COMMIT}:show",
+        f"{COMMIT}:advance_visible",
         "shown.lsn = Lsn(position.next_lsn - 1)",
         "shown.lsn = Lsn(position.next_lsn)",
         "the next LSN is told as the last",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, mutant
 
 FOLLOWING = "logstore.raft.following"
-LEDGER = "actors.raft.ring_ledger:RingLedger"
+UNSETTLED = "actors.raft.unsettled_ranges:UnsettledRanges"
 OUTBOX = "actors.station:Outbox"
 RAFT = "actors.raft.actor:RaftActor"
 REPLICATION = "logstore.raft.replication"
@@ -68,7 +68,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "newest-settled-range-frees-all",
         "SAFETY M4",
-        f"{LEDGER}.floor",
+        f"{UNSETTLED}.floor",
         "return self._order[0] if self._order else self._floor",
         "return max([self._floor, *(self._ends[start] for start in self._settled)])",
         "a range that is settled out of turn frees older ones",
@@ -77,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "ring-freed-up-to-its-head",
         "SAFETY M4",
         f"{RAFT}._free_ring",
-        "floor = self._ledger.floor\n",
+        "floor = self._unsettled.floor\n",
         "floor = self._freer.head\n",
         "bytes are given back before the writer has them",
     ),
@@ -128,9 +128,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "egress-not-woken",
         "SAFETY M7",
-        f"{ROUTES}:Routes.visible_moved",
-        "self._is_visible_news = self._is_watched",
-        "self._is_visible_news = False",
+        f"{ROUTES}:Routes.on_visible_moved",
+        "self._has_visible_moved = self._are_readers_waiting",
+        "self._has_visible_moved = False",
         "whoever waits for something to become visible is not told",
     ),
     mutant(

@@ -142,16 +142,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "props-of-a-closed-gen-accepted",
         "SAFETY E3",
         f"{GENS}:try_accept",
-        "if not admission.is_open or gen != admission.gen:",
-        "if gen != admission.gen:",
+        "if not opened.is_open or gen != opened.number:",
+        "if gen != opened.number:",
         "after AdmissionClosed the rest of the gen gets indexes",
     ),
     mutant(
         "props-of-any-gen-accepted",
         "SAFETY E3",
         f"{GENS}:try_accept",
-        "if not admission.is_open or gen != admission.gen:",
-        "if not admission.is_open:",
+        "if not opened.is_open or gen != opened.number:",
+        "if not opened.is_open:",
         "a proposal of an older gen takes the place of a newer one",
         unreachable="a term has a second gen only once a handover has timed out, an election"
         " timeout after the first gen ended, or the disk has space again, a second after it had"

@@ -104,9 +104,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "descriptor-without-room-forgotten",
         "SAFETY M8, W4",
-        f"{ROUTES}:ReplicatorLane.describe",
-        "        self._newest = described\n",
-        "        self._newest = None\n",
+        f"{ROUTES}:ReplicatorRoute.describe",
+        "        self._newest_descriptor = described\n",
+        "        self._newest_descriptor = None\n",
         "a replicator whose ring was full never hears where the log ends",
     ),
     # --- where bodies come from ---

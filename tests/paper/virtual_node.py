@@ -297,7 +297,7 @@ class VirtualNode:
                 return step.term, step.stream, step.commit, step.header
             case SendFromFile():
                 header = self.files.row(step.index).header
-                stream.measured(step, header.body_size)
+                stream.on_size_known(step, header.body_size)
                 return step.term, step.stream, step.commit, header
 
     def tick(self, now_ns: int) -> list[tuple[NodeId, Any]]:

@@ -30,7 +30,7 @@ def stage() -> QuietCluster:
 def gone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The processes whose death some raft was told of."""
     told: list[str] = []
-    take = RaftActor._take
+    take = RaftActor._on_message
 
     def noting(actor: RaftActor, message: Any) -> None:
         if isinstance(message, ProcessGone):

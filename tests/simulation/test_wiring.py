@@ -124,7 +124,7 @@ def test_what_is_held_beyond_a_bound_is_a_violation(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("process", "names"),
     [
-        (RAFT, {"patient messages", "deferred appends", "withheld answers", "reads"}),
+        (RAFT, {"coalesced messages", "deferred appends", "withheld answers", "reads"}),
         (WRITER, {"groups in flight"}),
         (INGRESS, {"requests", "held answers", "bytes lent"}),
         (EGRESS, {"requests", "damaged entries"}),

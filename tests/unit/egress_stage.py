@@ -9,7 +9,7 @@ import zmq
 
 from actors import topology
 from actors.egress import EgressActor
-from actors.messages import Identity, Watching
+from actors.messages import Identity, ReadersWaiting
 from actors.topology import Counter
 from logstore.format.batch import encode_batch
 from logstore.format.client_messages import FetchRequest
@@ -87,7 +87,7 @@ class EgressStage:
     def heard(self) -> list:
         """What raft heard, but for who watches."""
         heard = self.stage.heard(topology.EGRESS, topology.RAFT)
-        return [message for message in heard if not isinstance(message, Watching)]
+        return [message for message in heard if not isinstance(message, ReadersWaiting)]
 
     def close(self) -> None:
         self.egress.on_close()

@@ -28,7 +28,7 @@ class NoDisk:
     def row(self, index):
         raise AssertionError(f"entry {index} was read from the disk")
 
-    def let_go(self):
+    def close_if_stale(self):
         """It keeps no file open."""
 
 

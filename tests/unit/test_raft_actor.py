@@ -237,11 +237,11 @@ def test_m3_a_replicator_that_never_reads_stops_nobody_else(tmp_path):
         raft.heard(topology.replicator(3))
         raft.pass_time(20_000_000)
     assert raft.slots[Counter.SENDS_DROPPED] > 100
-    lane = raft.raft._routes._lanes[2]
-    assert len(lane.outbox._spill) < 10
+    replicator = raft.raft._routes._replicators[2]
+    assert len(replicator.outbox._spill) < 10
     for _ in range(100):
         raft.say(topology.SUPERVISOR, ProcessGone(REPLICATOR))
-    assert len(lane.outbox._spill) < 10
+    assert len(replicator.outbox._spill) < 10
     heard = raft.heard(REPLICATOR)
     raft.pass_time(1_000)
     heard += raft.heard(REPLICATOR)

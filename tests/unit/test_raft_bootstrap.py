@@ -21,8 +21,8 @@ from logstore.model import FIRST_LSN, Lsn, NodeId, ReplicaState
 from logstore.raft.bootstrap import (
     NEVER_NS,
     NO_CLUSTER,
+    RETRIES_YIELDED,
     RETRY_NS,
-    ROUNDS_YIELDED,
     Bootstrap,
     InitDone,
     SaveInit,
@@ -299,7 +299,7 @@ def test_an_attempt_yields_to_a_newer_one_and_is_repeated_later_above_it() -> No
     newer = InitStatus(ReplicaState.STARTING, first.nonce << 8, CLUSTER)
     assert not saves(hear(bootstrap, 3, newer))
     tried = []
-    for round_number in range(ROUNDS_YIELDED + 1):
+    for round_number in range(RETRIES_YIELDED + 1):
         tried += saves(bootstrap.on_tick(round_number * RETRY_NS))
     (again,) = tried
     assert again.nonce > newer.nonce

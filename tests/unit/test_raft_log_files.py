@@ -38,11 +38,11 @@ def test_a_row_of_a_dead_pair_that_is_still_open_is_not_answered() -> None:
 
 def test_removed_files_are_closed_though_nobody_reads() -> None:
     site = Site()
-    site.view.let_go()
+    site.view.close_if_stale()
     assert site.log.pairs_open == 1
     site.rewrite()
-    site.view.let_go()
+    site.view.close_if_stale()
     assert site.log.pairs_open == 0
     assert site.view.row(Index(3)).header.term == 2
-    site.view.let_go()
+    site.view.close_if_stale()
     assert site.log.pairs_open == 1

@@ -163,10 +163,10 @@ def test_what_was_read_from_files_counts_as_a_full_group_until_measured() -> Non
     steps = send_all(stream, 1)
     assert indexes(steps) == [1, 2, 3, 4]
     assert stream.next_send(1, 0) is None
-    stream.measured(steps[-1], 10)
+    stream.on_size_known(steps[-1], 10)
     fifth = stream.next_send(1, 0)
     assert fifth is None, "three full groups, a small one and a guess are above the window"
-    stream.measured(steps[0], 10)
+    stream.on_size_known(steps[0], 10)
     assert stream.next_send(1, 0) is None, "only the newest is measured"
 
 
@@ -175,7 +175,7 @@ def test_a_window_below_a_full_group_still_pipelines_what_is_read_from_files() -
     lead(stream, last=9, seq=1)
     sent = 0
     while (step := stream.next_send(1, 0)) is not None:
-        stream.measured(step, 10)
+        stream.on_size_known(step, 10)
         sent += 1
     assert sent == 8, "window_entries, not the guess, ends it"
 

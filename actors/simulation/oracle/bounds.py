@@ -42,7 +42,7 @@ def holdings(actor: Any) -> Iterator[Holding]:
 
 
 def _of_raft(actor: RaftActor) -> Iterator[Holding]:
-    yield "patient messages", len(actor._routes.ingress._patient), routes.PATIENT_MAX
+    yield "coalesced messages", len(actor._routes.ingress._coalesced), routes.COALESCED_MAX
     if actor._core is None:
         return
     state = actor._core._state

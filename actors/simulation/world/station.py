@@ -208,8 +208,8 @@ class _EgressInbox(_SimulatedInbox):
     def receive(self, limit: int = DRAIN_MAX) -> list[messages.RingMessage]:
         received = super().receive(limit)
         for message in received:
-            if isinstance(message, messages.Watching):
-                self._tell(message.is_watching)
+            if isinstance(message, messages.ReadersWaiting):
+                self._tell(message.are_waiting)
         return received
 
 

@@ -1,7 +1,7 @@
-"""Which ranges of the payload ring raft still needs (SAFETY M4).
+"""The ranges of the payload ring that raft still needs (SAFETY M4).
 
-Ranges come to raft once, in ring order; each is settled once, persisted or dropped, in any order.
-The oldest unsettled start is the floor below which raft needs nothing.
+Each range comes to raft once, in ring order, and is settled once, persisted or dropped, in any
+order. Raft needs nothing below the start of the oldest unsettled range.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from logstore.errors import InvariantViolated
 
 
-class RingLedger:
+class UnsettledRanges:
     """The unsettled ranges, oldest first."""
 
     def __init__(self) -> None:

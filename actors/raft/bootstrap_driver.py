@@ -1,6 +1,6 @@
-"""The bootstrap of a replica that has no log yet, run by the raft actor (SAFETY L2).
+"""Runs the bootstrap of a replica that has no log yet (SAFETY L2).
 
-Carries out what the pure `Bootstrap` decides: saves on the writer's META lane, messages through the
+Carries out what the pure `Bootstrap` decides: saves through the writer, messages through the
 replicators and ingress, entropy from the host.
 """
 
@@ -33,22 +33,22 @@ NEVER_NS = 1 << 62
 
 log = logging.getLogger("logstore.raft")
 
-# What a folder is, by its META, to whom forms a cluster.
-_FOLDER_WORDS = {
+# What a folder holds, by its META, in the error that `logstore init` prints.
+_FOLDER_STATES = {
     ReplicaState.EMPTY: "holds no log",
     ReplicaState.STARTING: "was prepared for a cluster that is not formed yet",
     ReplicaState.VOTER: "holds the log of a cluster",
 }
 
 
-def refusal_words(station: Station, state: int, reason: str) -> str:
-    """Why `logstore init` is refused: which folder it is about, what that is, and what is wrong."""
-    words = _FOLDER_WORDS.get(ReplicaState(state), "cannot be used")
+def refusal_text(station: Station, state: int, reason: str) -> str:
+    """Why `logstore init` is refused: which folder, what it holds, and the reason."""
+    words = _FOLDER_STATES.get(ReplicaState(state), "cannot be used")
     return f"the folder of node {station.node}, {station.folder}, {words}: {reason}"
 
 
-class Birth:
-    """Drives one `Bootstrap`. A voter's goes on answering those that missed the word."""
+class BootstrapDriver:
+    """Drives one `Bootstrap`. A voter's goes on answering peers that missed the commit."""
 
     def __init__(self, station: Station, routes: Routes, recovered: LogRecovered) -> None:
         self._station = station
@@ -64,8 +64,8 @@ class Birth:
             first_lsn=recovered.start_next_lsn,
             random=Random(station.host.random_bytes(32)),
         )
-        # ingress waits for no more answers than this
-        self._asked: deque[InitRequested] = deque(maxlen=REQUESTS_PENDING_MAX)
+        # ingress waits for at most so many answers
+        self._pending: deque[InitRequested] = deque(maxlen=REQUESTS_PENDING_MAX)
 
     @property
     def deadline_ns(self) -> int:
@@ -74,13 +74,13 @@ class Birth:
 
     @property
     def refusal(self) -> str:
-        """Why this replica cannot take part, empty when nothing speaks against it."""
+        """Why this replica cannot take part; empty if it can."""
         return self._bootstrap.refusal
 
-    def tick(self, now_ns: int) -> None:
+    def on_tick(self, now_ns: int) -> None:
         self._carry_out(self._bootstrap.on_tick(now_ns))
 
-    def take(self, message: InitReceived | InitRequested | InitSaved) -> None:
+    def on_message(self, message: InitReceived | InitRequested | InitSaved) -> None:
         match message:
             case InitReceived():
                 effects: Sequence[InitEffect] = self._bootstrap.on_message(
@@ -98,22 +98,23 @@ class Birth:
     def _on_requested(self, request: InitRequested) -> Sequence[InitEffect]:
         """`logstore init` is answered once this node is a voter."""
         if self._bootstrap.state == ReplicaState.VOTER:
-            self._tell_born(request)
+            self._answer_requester(request)
             return ()
-        self._asked.append(request)
+        self._pending.append(request)
         self._refuse_if_refused()
-        return self._bootstrap.on_init_requested(request.first_lsn) if self._asked else ()
+        return self._bootstrap.on_init_requested(request.first_lsn) if self._pending else ()
 
     def _refuse_if_refused(self) -> None:
-        """Who waits is told why nothing will come of it, and which folder it is about."""
-        while self.refusal and self._asked:
-            request = self._asked.popleft()
-            reason = refusal_words(self._station, self._bootstrap.state, self.refusal)
+        """Answer every waiting request once this replica cannot take part."""
+        while self.refusal and self._pending:
+            request = self._pending.popleft()
+            reason = refusal_text(self._station, self._bootstrap.state, self.refusal)
             refused = InitAnswered(request.request_id, ErrorCode.INVALID_REQUEST, reason)
             self._routes.ingress.send(refused)
 
-    def _tell_born(self, request: InitRequested) -> None:
-        """The cluster is there, whoever's attempt it was: is it the one that was asked for?"""
+    def _answer_requester(self, request: InitRequested) -> None:
+        """The cluster is formed, by whichever node's attempt: has its log
+        the requested first LSN?"""
         first_lsn = self._bootstrap.first_lsn
         answer = InitAnswered(request.request_id, ErrorCode.OK, "")
         if request.first_lsn != first_lsn:
@@ -133,15 +134,15 @@ class Birth:
                     self._send(effect)
                 case InitDone():
                     self._routes.to_writer(CreateLog(effect.cluster_id))
-                    while self._asked:
-                        self._tell_born(self._asked.popleft())
+                    while self._pending:
+                        self._answer_requester(self._pending.popleft())
                 case Log():
                     log.warning("%s", effect.text)
                 case _:
                     assert_never(effect)
 
     def _send(self, effect: SendInit) -> None:
-        """Answers return on the pair the question came on, questions go on our own lane."""
+        """Answers go on the pair of sockets that the request came on, requests on our own."""
         if isinstance(effect.message, InitStatus | InitPrepared):
             self._routes.ingress.send(effect)
         else:
