@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from actors.flush_lanes import AttendedLane, Bell, Job, ThreadLane
+from actors.flush_workers import Bell, CallerThreadWorker, Job, ThreadWorker
 from actors.observer import NoObserver, Observer
 from actors.real_clock import RealClock
 from logstore.storage.disk import Disk, RealDisk
@@ -70,8 +70,8 @@ class Links(Protocol):
     ) -> Any: ...
 
 
-class FlushLane(Protocol):
-    """Runs jobs one at a time, in order, beside the actor; see `actors.flush_lanes`."""
+class FlushWorker(Protocol):
+    """Runs jobs one at a time, in order, beside the actor; see `actors.flush_workers`."""
 
     @property
     def is_busy(self) -> bool: ...
@@ -102,13 +102,13 @@ class Host(Protocol):
 
     def random_bytes(self, size: int) -> bytes: ...
 
-    def lane(self, name: str, wake: Callable[[], None]) -> FlushLane:
+    def flush_worker(self, name: str, wake: Callable[[], None]) -> FlushWorker:
         """`wake` is called after each job, so that the owner looks at how it ended."""
         ...
 
-    def own_lane(self, name: str, bell: Bell, attend: Callable[[], int]) -> FlushLane:
+    def own_thread_worker(self, name: str, bell: Bell, on_bell: Callable[[], int]) -> FlushWorker:
         """A lane for what is best done in the owner's thread: its `start` may return when the job
-        is over. What comes for the owner, with its `bell`, during a job is given to `attend`."""
+        is over. What comes for the owner, with its `bell`, during a job is given to `on_bell`."""
         ...
 
 
@@ -126,10 +126,10 @@ class RealHost:
     def random_bytes(self, size: int) -> bytes:
         return os.urandom(size)
 
-    def lane(self, name: str, wake: Callable[[], None]) -> FlushLane:
-        return ThreadLane(name, wake)
+    def flush_worker(self, name: str, wake: Callable[[], None]) -> FlushWorker:
+        return ThreadWorker(name, wake)
 
-    def own_lane(self, name: str, bell: Bell, attend: Callable[[], int]) -> FlushLane:
+    def own_thread_worker(self, name: str, bell: Bell, on_bell: Callable[[], int]) -> FlushWorker:
         if self._has_own_thread:
-            return AttendedLane(name, bell, attend)
-        return ThreadLane(name, bell.ring)
+            return CallerThreadWorker(name, bell, on_bell)
+        return ThreadWorker(name, bell.ring)

@@ -1,4 +1,4 @@
-"""The disk writer: both logs and META on disk, and the only process that flushes."""
+"""The writer: both logs and META on disk; the only process that flushes."""
 
 from actors.writer.actor import WriterActor
 

@@ -1,9 +1,9 @@
-"""Writer: the process that owns both logs and META on disk, and the only one that flushes.
+"""The writer process: it owns both logs and META on disk, and is the only one that flushes.
 
-It executes what raft orders, in that order, and answers with sequence numbers; it decides nothing.
-Group commit is what happens while it is busy: `log_work` takes everything that waits, up to 4 MiB,
-in one flush. Once it has recovered its own thread calls no disk: META has a lane of its own, and
-so has the log, so that neither waits for the other (SAFETY S8).
+It executes raft's orders in sequence and answers with sequence numbers; it decides nothing. Orders
+that arrive during a flush form the next group commit: `log_work` takes all that wait, up to 4 MiB,
+for one flush. After recovery, META and the log each have their own flush workers, so neither waits
+for the other (SAFETY S8).
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from logstore.raft.bootstrap import SaveInit
 from logstore.raft.effects import Persist, SaveMeta, Truncate
 from logstore.raft.events import MetaPersisted
 
-# What found no room in the ring to raft is offered again this soon: a long report of recovery.
+# How soon a message that found no room in the ring to raft is offered again, such as a
+# long report of recovery.
 RING_RETRY_NS = 1_000_000
-# Recovery and the bootstrap are tried again this often, and the reason is logged this often.
+# How often recovery and the bootstrap are tried again.
 RETRY_NS = 1_000_000_000
 
 _log = logging.getLogger("logstore.writer")
@@ -40,28 +41,30 @@ class WriterActor:
     def __init__(self, station: Station) -> None:
         self._from_raft = station.inbox(topology.RAFT)
         self._to_raft = station.outbox(topology.RAFT)
-        self._answers = Lock()  # the outbox is used by the flush threads too
+        self._answers = Lock()  # flush threads use the outbox, too
         self._folder = Folder(station)
-        self._work = LogWork(station, self._folder, answer=self._answer, attend=self._take_commands)
-        self._meta_lane = station.host.lane("meta", station.bell.ring)
+        self._work = LogWork(
+            station, self._folder, answer=self._answer, on_bell=self._take_commands
+        )
+        self._meta_worker = station.host.flush_worker("meta", station.bell.ring)
         self._now_ns = 0
         self._is_recovered = False
         self._inits: deque[SaveInit] = deque()  # steps of the bootstrap that are not saved yet
-        self.delay = ""  # why recovery, or the bootstrap, is to be tried again
+        self.delay = ""  # why recovery or the bootstrap waits to be tried again
         self._retry_due_ns = 0
-        self._said_ns = -SAY_AGAIN_NS
+        self._logged_ns = -SAY_AGAIN_NS
 
     def on_start(self) -> None:
         self._try_recover()
 
     def do_work(self, now_ns: int) -> int:
         self._now_ns = now_ns
-        if self.delay and now_ns >= self._retry_due_ns and not self._meta_lane.is_busy:
-            self._try_again(now_ns)
+        if self.delay and now_ns >= self._retry_due_ns and not self._meta_worker.is_busy:
+            self._retry(now_ns)
         if not self._is_recovered:
             return 0
         work = self._take_commands()
-        self._meta_lane.check()
+        self._meta_worker.check()
         work += self._work.do_work(now_ns)
         with self._answers:
             self._to_raft.flush()
@@ -74,61 +77,64 @@ class WriterActor:
         timer_ns = self._work.next_timer_ns()
         if self._to_raft.is_congested:
             timer_ns = min(timer_ns, self._now_ns + RING_RETRY_NS)
-        if self.delay and not self._meta_lane.is_busy:  # the lane's end brings the writer back
+        if self.delay and not self._meta_worker.is_busy:  # the job's end wakes the writer
             timer_ns = min(timer_ns, self._retry_due_ns)
         return timer_ns
 
     def on_close(self) -> None:
-        self._meta_lane.close()
+        self._meta_worker.close()
         self._work.close()
         self._folder.close()
 
     # --- the start ---
 
     def _try_recover(self) -> None:
-        """Open the folder, unless another process still holds it (a writer of an earlier start that
-        hangs in the kernel, FAULTS P17) or there is no space for what recovery must write (S9)."""
+        """Open the folder. Try again later if another process still holds it (a writer of an
+        earlier start that hangs in the kernel, FAULTS P17), or if there is no space for what
+        recovery must write (S9)."""
         try:
             recovered = self._folder.recover()
         except (DiskFull, FolderInUse) as error:
-            self._wait_for(error)
+            self._retry_later(error)
             return
         self._is_recovered = True
         self._answer(recovered)
 
-    def _wait_for(self, error: DiskFull | FolderInUse) -> None:
+    def _retry_later(self, error: DiskFull | FolderInUse) -> None:
         self._retry_due_ns = self._now_ns + RETRY_NS
         self.delay = str(error)
         self._answer(RecoveryDelayed(self.delay))
 
-    def _try_again(self, now_ns: int) -> None:
-        """What an operator must mend is said at once, then every minute."""
-        if now_ns >= self._said_ns + SAY_AGAIN_NS:
-            self._said_ns = now_ns
+    def _retry(self, now_ns: int) -> None:
+        """Try recovery or the bootstrap again. Log what an operator must mend at
+        once, then every minute."""
+        if now_ns >= self._logged_ns + SAY_AGAIN_NS:
+            self._logged_ns = now_ns
             _log.warning("this replica waits: %s", self.delay)
         self.delay = ""
         if self._is_recovered:
-            self._meta_lane.start(self._save_inits)
+            self._meta_worker.start(self._save_inits)
         else:
             self._try_recover()
 
     # --- commands ---
 
     def _take_commands(self) -> int:
-        """In the writer's thread, or in the one that stands in for it: never in both."""
+        """Take raft's orders. Runs in the writer's thread, or in the one that answers its bell,
+        never in both at once."""
         commands = self._from_raft.receive()
         for command in commands:
             match command:
                 case Persist() | Truncate():
                     self._work.add(command)
                 case SaveMeta():
-                    self._meta_lane.start(partial(self._save_meta, command))
+                    self._meta_worker.start(partial(self._save_meta, command))
                 case SaveInit():
                     self._inits.append(command)
-                    self._meta_lane.start(self._save_inits)
+                    self._meta_worker.start(self._save_inits)
                 case CreateLog():
-                    self._meta_lane.wait()
-                    self._answer(self._folder.newborn())
+                    self._meta_worker.wait()
+                    self._answer(self._folder.new_log_report())
         return len(commands)
 
     def _save_meta(self, command: SaveMeta) -> Iterator[None]:
@@ -137,18 +143,19 @@ class WriterActor:
         self._answer(MetaPersisted(command.seq))
 
     def _save_inits(self) -> Iterator[None]:
-        """Steps of the bootstrap, in order; without space for the first segment they wait (S9)."""
+        """Save steps of the bootstrap, in order; without space for the first
+        segment they wait (S9)."""
         while self._inits:
             try:
                 self._folder.save_init(self._inits[0])
             except DiskFull as error:
-                self._wait_for(error)
+                self._retry_later(error)
                 return
             yield
             self._answer(InitSaved(self._inits.popleft().seq))
 
     def _answer(self, message: RingMessage) -> None:
-        """Tell raft, from any thread; raft's bell rings at once."""
+        """Answer raft, from any thread; its bell rings at once."""
         with self._answers:
             self._to_raft.send(message)
             self._to_raft.flush()

@@ -1,6 +1,6 @@
-"""The writer's data folder: recovery, META and the log, as one thing to open, save to and close.
+"""The writer's data folder: recovery, META and the log.
 
-Owns what is told to raft about what recovery found. META has one saver at a time: the META lane.
+Owns what raft learns of recovery. Only the META worker saves META.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from logstore.storage.damaged_lsns import damaged_lsns
 from logstore.storage.log_reader import LogReader
 from logstore.storage.log_writer import LogWriter
 from logstore.storage.meta_store import MetaStore
-from logstore.storage.recovery import Recovered, create_log, recover, unborn_start
+from logstore.storage.recovery import Recovered, create_log, initial_log_start, recover
 from logstore.storage.segment import SegmentOptions
 
 UUID_BYTES = 16
-LOGGED_MAX = 8  # damaged ranges that the log names
+LOGGED_MAX = 8  # damaged ranges that one line of the log lists
 
 _log = logging.getLogger("logstore.writer")
 
@@ -56,7 +56,7 @@ class Folder:
         return self._log is not None
 
     def recover(self) -> LogRecovered:
-        """Open the folder (SAFETY section 4). What cannot be served is in `damage`."""
+        """Open the folder (SAFETY section 4). If it cannot be served, `damage` says why."""
         try:
             recovered = recover(
                 self._disk,
@@ -79,11 +79,12 @@ class Folder:
         return _report(recovered, self._faulty_ranges(recovered))
 
     def _faulty_ranges(self, recovered: Recovered) -> tuple[FaultyRange, ...]:
-        """With the LSNs of those that a status names, read here: raft's loop reads no disk."""
+        """The faulty ranges, with LSNs for those that a status shows. They are read here because
+        raft's loop must not read the disk."""
         found = recovered.faulty
         if not found:
             return ()
-        _log.error("%d damaged ranges: %s", len(found), _words(found))
+        _log.error("%d damaged ranges: %s", len(found), _summary(found))
         reader = LogReader(self._disk, self._station.folder)
         try:
             ranges = []
@@ -101,7 +102,7 @@ class Folder:
         meta.save(msgspec.structs.replace(meta.meta, term=term, vote=vote))
 
     def save_init(self, command: SaveInit) -> None:
-        """A step of the bootstrap. VOTER: the first segment, then META says so (S10)."""
+        """Save a step of the bootstrap. VOTER: create the first segment, then save META (S10)."""
         meta = self._opened_meta()
         if command.state == ReplicaState.VOTER:
             meta.save(msgspec.structs.replace(meta.meta, nonce=command.nonce))
@@ -121,12 +122,12 @@ class Folder:
                 state=ReplicaState(command.state),
                 nonce=command.nonce,
                 cluster_id=command.cluster_id,
-                log_start=unborn_start(command.first_lsn),
+                log_start=initial_log_start(command.first_lsn),
             )
         )
 
-    def newborn(self) -> LogRecovered:
-        """What raft starts with after the bootstrap: an empty log."""
+    def new_log_report(self) -> LogRecovered:
+        """The report that raft starts with after the bootstrap: an empty log."""
         meta = self._opened_meta().meta
         return LogRecovered(
             cluster_id=meta.cluster_id,
@@ -149,7 +150,7 @@ class Folder:
         )
 
     def count_bytes(self) -> None:
-        """Show what was handed to pwrite since this process started."""
+        """Count the bytes given to pwrite since this process started."""
         slots, log, meta = self._slots, self._log, self._meta
         if log is not None:
             slots[Counter.DISK_BYTES_DATA] = log.data_bytes_written
@@ -176,8 +177,8 @@ class Folder:
         self._slots[self._loops] += 1
 
 
-def _words(found: tuple[faults.FaultyRange, ...]) -> str:
-    """The first ones, for the log."""
+def _summary(found: tuple[faults.FaultyRange, ...]) -> str:
+    """The first ranges, as text for the log."""
     shown = [f"entries {each.first} to {each.last}: {each.reason}" for each in found[:LOGGED_MAX]]
     return "; ".join([*shown, "…"] if len(found) > LOGGED_MAX else shown)
 

@@ -1,6 +1,6 @@
 """Which LSNs a damaged range of entries holds, as far as the entries around it say.
 
-Reads records only, at most four. For people: nothing is decided by it.
+Reads at most four records. For status and logs only: nothing is decided by it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UNKNOWN_LSNS = (Lsn(0), Lsn(0))
 
 
 class Rows(Protocol):
-    """What is asked of a log reader."""
+    """The part of a log reader that is used here."""
 
     start: LogStart
 
@@ -24,8 +24,8 @@ class Rows(Protocol):
 
 
 def damaged_lsns(log: Rows, first: Index, last: Index) -> tuple[Lsn, Lsn]:
-    """The first and the last LSN of the entries [first, last]; 0 for one that nothing tells. The
-    last is below the first where they hold no payload."""
+    """The first and the last LSN of the entries [first, last]; 0 where unknown. The last is below
+    the first where they hold no payload."""
     row = _row(log, first)
     if row is not None:
         first_lsn = row.header.first_lsn

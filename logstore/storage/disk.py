@@ -1,8 +1,8 @@
 """The disk port and the real disk: the only file of the system that flushes.
 
 Owns system calls on files, their error mapping and the lock of the data folder. Must not know what
-the bytes mean. Everything above takes a `Disk`, so the simulated disk (which forgets, tears, rots
-and fills up) plays the same part; one contract suite runs on both.
+the bytes mean. All other code takes a `Disk`, so the simulated disk, which loses, tears and damages
+writes and fills up, can replace it; one contract suite runs on both.
 
 Invariants: a failed flush is reported and never retried here (SAFETY F5); log files are never
 mapped (Q5); nothing is opened inheritably.
@@ -36,8 +36,8 @@ class Disk(Protocol):
     """What storage asks of a disk. Paths are strings, a handle is a small integer, sizes are bytes.
 
     Durability, which both implementations keep:
-      * `write`, `allocate` and `truncate` change what is read at once; they survive a power cut for
-        certain only after `flush` of that handle returned. Before, any subset of the written
+      * `write`, `allocate` and `truncate` change at once what is read. They survive a power cut for
+        certain only after `flush` of that handle has returned. Before, any subset of the written
         512-byte sectors may survive; one sector is never half new.
       * `create` and `unlink` survive for certain only after `sync_folder`. Flushing a file does not
         make its name durable.
@@ -49,19 +49,23 @@ class Disk(Protocol):
     """
 
     def make_folder(self, folder: str) -> None:
-        """Create the folder, and its parents, private to the user; one that exists is fine."""
+        """Create the folder and its parents, private to the user, unless they exist."""
         ...
 
     def lock_folder(self, folder: str) -> None:
-        """Hold the folder until `unlock_folder` or the end of the process (M2). `FolderInUse` if
-        in use, `FolderRefused` where its file system has no locks, `DiskFull` if the lock's file is
-        not there and there is no space for it."""
+        """Lock the folder until `unlock_folder` or the end of the process (M2).
+
+        Raises:
+          FolderInUse: another process holds the lock.
+          FolderRefused: its file system has no locks.
+          DiskFull: the lock's file does not exist, and there is no space for it.
+        """
         ...
 
     def unlock_folder(self, folder: str) -> None: ...
 
     def list_folder(self, folder: str) -> list[str]:
-        """The names in the folder, sorted; an absent folder is empty."""
+        """The names in the folder, sorted. A missing folder is empty."""
         ...
 
     def sync_folder(self, folder: str) -> None:
@@ -85,8 +89,8 @@ class Disk(Protocol):
         ...
 
     def write(self, handle: int, offset: int, views: Sequence[Buffer]) -> int:
-        """Write all views one after the other at `offset`; returns the bytes written. Not
-        durable."""
+        """Write all views, one after the other, at `offset`; returns the bytes
+        written. Not durable."""
         ...
 
     def flush(self, handle: int) -> None:
@@ -98,27 +102,27 @@ class Disk(Protocol):
         ...
 
     def truncate(self, handle: int, size: int) -> None:
-        """Cut or grow the file to `size` bytes, giving allocation above it back."""
+        """Cut or grow the file to `size` bytes, and release allocation above it."""
         ...
 
     def size(self, handle: int) -> int: ...
 
     def drop_cache(self, handle: int) -> None:
-        """Forget clean cached pages, so that the next read shows what the device holds."""
+        """Drop clean cached pages, so that the next read shows what the device holds."""
         ...
 
     def release_cache(self, handle: int, end: int) -> None:
-        """Bytes [0, `end`) are not read again soon: their clean cached pages may go. A hint."""
+        """A hint that bytes [0, `end`) are not read again soon: drop their clean cached pages."""
         ...
 
     def unlink(self, path: str) -> None:
-        """Remove the name; an open handle still reads. A name that is not there is fine."""
+        """Remove the name, if it exists; an open handle can still be read."""
         ...
 
 
 class RealDisk:
-    """The operating system's files. One per process; keeps the path of each handle for its
-    errors."""
+    """The operating system's files. One per process; keeps the path of each
+    handle for its errors."""
 
     def __init__(self) -> None:
         self._paths: dict[int, str] = {}
@@ -139,7 +143,7 @@ class RealDisk:
         except OSError as error:
             os.close(descriptor)
             if error.errno not in _LOCK_HELD:
-                # Whoever waited for this lock would wait for ever.
+                # a wait for this lock would never end
                 raise FolderRefused(
                     f"{folder} cannot be locked: {error.strerror}; take a folder on a local disk"
                 ) from error
@@ -215,7 +219,7 @@ class RealDisk:
             for start in range(0, len(views), VIEWS_MAX):
                 position += _write_all(handle, position, list(views[start : start + VIEWS_MAX]))
         except OSError as error:
-            # Space was prepared, so ENOSPC here is a failed write too (SAFETY S9).
+            # The space was allocated before, so ENOSPC here is a failed write, too (SAFETY S9).
             path = self._paths[handle]
             raise WriteFailed(f"writing {path} at byte {position}: {error.strerror}") from error
         return position - offset
@@ -257,7 +261,7 @@ class RealDisk:
 
 
 def _write_all(handle: int, offset: int, views: list[Buffer]) -> int:
-    """pwritev until all is written: a short write is continued, never taken for the end."""
+    """pwritev until all is written: a short write is continued."""
     total = sum(len(view) for view in views)
     done = os.pwritev(handle, views, offset)
     while done < total:
@@ -270,7 +274,7 @@ def _write_all(handle: int, offset: int, views: list[Buffer]) -> int:
 
 
 def write_error(act: str, path: str, error: OSError) -> DiskFull | WriteFailed:
-    """What a failed change of a file is to whoever asked for it."""
+    """The error that a failed change of a file raises."""
     if error.errno in _NO_SPACE:
         return DiskFull(f"{act} {path}: {error.strerror}; free some space on this file system")
     return WriteFailed(f"{act} {path}: {error.strerror}")

@@ -1,10 +1,10 @@
 """Which entry a truncation leaves as the last one, and where its frame ends.
 
-Its record says both. Damage of that record must not keep a replica from removing what came after it
-(SAFETY Q1), so the header of a segment that begins behind the entry is asked next, and then the
-entry's frame. The next entry knows all of it but its time, and no other time will do: searches by
-time would pass over whole entries, and a leader's could go back (G2). Must not know who truncates,
-nor write anything.
+The entry's record says both. If that record is damaged, the replica must still be able to truncate
+(SAFETY Q1). Then the header of a segment that begins after the entry is read, and then the entry's
+frame. The next entry knows all of it but its timestamp, and no other timestamp will do: searches by
+time would skip whole entries, and a leader's stamps could go back (G2). Must not know who
+truncates, nor write anything.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from logstore.format.raft_record import RaftRecord
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole, SegmentHeader
 from logstore.model import Index
 from logstore.storage.disk import Disk
+from logstore.storage.folder_scan import read_salvaged
 from logstore.storage.segment import aligned, read_record, row_before, segment_path
-from logstore.storage.survey import read_salvaged
 
 
 def entry_before(
@@ -32,7 +32,7 @@ def entry_before(
       sector_bytes: what flush groups are aligned to.
 
     Raises:
-      ReplicaLost: the entry's record is damaged, and its frame, or one on the way to it.
+      ReplicaLost: the entry's record is damaged, and so is its frame or one before it.
     """
     holding = [header for header in live if header.first_index <= index]
     if not holding:
@@ -83,8 +83,8 @@ class _Search:
             return None
 
     def _known_end(self, index: Index) -> tuple[int, int]:
-        """The last entry before `index` that has a whole record, and the end of its frame; where
-        there is none, what the segment begins behind."""
+        """The last entry before `index` that has a whole record, and the end of its frame; without
+        one, what the segment's header says about the entry before it."""
         for at in range(index - 1, self._header.first_index - 1, -1):
             record = self._record(Index(at))
             if record is not None:
@@ -92,7 +92,7 @@ class _Search:
         return self._header.first_index - 1, SEGMENT_HEADER_SIZE
 
     def _by_its_frame(self, index: Index) -> tuple[Row, int] | None:
-        """From the last whole record, or the segment's begin, frame by frame."""
+        """Walk frame by frame from the last whole record, or from the segment's start."""
         at, end = self._known_end(index)
         entry = None
         for number in range(at + 1, index + 1):
@@ -107,7 +107,7 @@ class _Search:
         return None if entry is None else (Row.of(entry), end)
 
     def _entry(self, index: int, offset: int) -> EntryHeader | None:
-        """The entry of `index` if its frame begins at `offset`. No other entry of this index was
+        """The entry of `index`, if its frame begins at `offset`. No other entry of this index was
         ever in the segment (S7), and the segment's uuid is in the CRC."""
         raw = read_salvaged(self._disk, self._data, offset, FRAME_HEADER_SIZE)
         try:

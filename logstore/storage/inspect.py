@@ -1,7 +1,7 @@
-"""What lies in storage files, as rows for people, without a node (`logstore inspect`).
+"""The contents of storage files, as rows for people, without a node (`logstore inspect`).
 
-Reads only, one file at a time, and takes damage for an ordinary row: `fault` is empty where the
-bytes are whole. Must not repair, lock or decide what is live.
+Reads one file at a time. Damage gives an ordinary row: `fault` is empty where the bytes are whole.
+Must not repair, lock or decide what is live.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from logstore.format.segment_header import SEGMENT_HEADER_SIZE, SegmentHeader
 from logstore.limits import MIB, SECTOR_BYTES
 from logstore.model import EntryKind
 from logstore.storage.disk import Disk
+from logstore.storage.folder_scan import read_salvaged
 from logstore.storage.meta_store import META_NAMES
 from logstore.storage.segment import is_segment_name, read_header
-from logstore.storage.survey import read_salvaged
 
 InspectRow = dict[str, int | str]
 
@@ -73,7 +73,7 @@ def inspect_segment(disk: Disk, path: str) -> InspectRow:
     Errors as `inspect_meta`, and:
 
     Raises:
-      InvalidRequest: the name is none of a segment file.
+      InvalidRequest: the name is not that of a segment file.
     """
     _check_name(path)
     handle = disk.open_read(path)
@@ -110,10 +110,11 @@ def inspect_segment(disk: Disk, path: str) -> InspectRow:
 def inspect_records(disk: Disk, path: str) -> Iterator[InspectRow]:
     """A row for each record of a `.raft` file, or for each frame of a `.data` file, in file order.
 
-    Unwritten space gives no rows. Live or dead is not told: that depends on the other segments.
+    Unwritten space gives no rows. Whether a row is live depends on the other
+    segments and is not shown.
 
     Raises:
-      InvalidRequest: the name is none of a segment file, or it has no header to check against.
+      InvalidRequest: the name is not that of a segment file, or it has no header to check against.
     """
     _check_name(path)
     header, fault = _header(disk, path)
@@ -146,7 +147,7 @@ def _header(disk: Disk, path: str) -> tuple[SegmentHeader | None, str]:
 
 
 def _is_spare(disk: Disk, path: str) -> bool:
-    """Whether nothing was ever written here: a pair prepared ahead (S9)."""
+    """Whether nothing was ever written here: the file is part of a spare pair (S9)."""
     handle = disk.open_read(path)
     try:
         return not any(read_salvaged(disk, handle, 0, SEGMENT_HEADER_SIZE + SECTOR_BYTES))
@@ -186,8 +187,8 @@ def _record_row(raw: bytes, position: int, header: SegmentHeader) -> InspectRow:
 
 
 def _frame_rows(disk: Disk, handle: int, header: SegmentHeader) -> Iterator[InspectRow]:
-    """Frames stand one behind the other, or at the next sector boundary; behind damage, at the next
-    boundary where one begins."""
+    """Each frame begins where the one before ends, or at the next sector boundary; after damage, at
+    the next boundary where a frame begins."""
     position, end = SEGMENT_HEADER_SIZE, disk.size(handle)
     while position < end:
         raw = read_salvaged(disk, handle, position, FRAME_HEADER_SIZE)
@@ -214,7 +215,7 @@ def _frame_rows(disk: Disk, handle: int, header: SegmentHeader) -> Iterator[Insp
 
 
 def _next_sector(disk: Disk, handle: int, position: int, end: int) -> int:
-    """The next boundary behind `position` where a frame may begin, or `end`."""
+    """The next boundary after `position` where a frame may begin, or `end`."""
     position = (position // SECTOR_BYTES + 1) * SECTOR_BYTES
     while position < end:
         chunk = read_salvaged(disk, handle, position, min(MIB, end - position))

@@ -1,15 +1,14 @@
-"""Reading the log's files from any process while the writer goes on (SAFETY V7, Q5).
+"""Reading the log's files from any process while the writer works (SAFETY V7, Q5).
 
-Owns a few open descriptors and a map of the live segments, both its own. Must not know what is
-committed or visible: the caller passes an upper bound and never asks above it. Nothing is written
-or locked.
+Owns its own open descriptors and its own map of the live segments. Must not know what is committed
+or visible: the caller passes an upper bound and never asks above it. Nothing is written or locked.
 
-Every read goes into a private buffer and is checked before it is handed out: the record's CRC and
-index; the frame's CRC and that it is the frame of its record, by (index, term, first LSN, chain);
+Every read goes into a private buffer and is checked before it is returned: the record's CRC and
+index; the frame's CRC, and that it is the frame of its record, by (index, term, first LSN, chain);
 the body's CRC. Log files are never mapped.
 
-Invariant: files may vanish or be cut under a reader after a roll or truncation. What fails is
-tried once more after the headers were read anew; only what fails then is damage.
+Invariant: after a roll or truncation, files may vanish or be cut while they are read. So a read
+that fails is tried again after the headers were read again; only a second failure is damage.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from logstore.format.segment_header import FileRole, SegmentHeader
 from logstore.limits import POSITION_MAX
 from logstore.model import FIRST_LSN, NO_INDEX, NO_TERM, Index, Lsn
 from logstore.storage.disk import Disk
+from logstore.storage.folder_scan import read_salvaged
 from logstore.storage.meta_store import newest_meta
 from logstore.storage.segment import (
     base_row,
@@ -41,15 +41,14 @@ from logstore.storage.segment import (
     segment_path,
 )
 from logstore.storage.segment_map import LiveSegment, SegmentMap
-from logstore.storage.survey import read_salvaged
 
-# Two descriptors a pair: 128 of the usual 1,024. Readers stay near the tail or walk in order.
+# Two descriptors a pair: 128 of the usual 1,024. Readers stay near the tail or read in order.
 _PAIRS_OPEN_MAX = 64
-# Records of sealed segments are read 256 at a time and 64 such chunks kept: 2 MiB.
+# Records of sealed segments are read 256 at a time, and 64 such chunks are cached: 2 MiB.
 _CHUNK_RECORDS = 256
 _CHUNKS_MAX = 64
 _SCAN_RECORDS = 8_192
-# So far a search looks behind a damaged record for a whole one: 32 sectors of records, 1 ms.
+# How far a search looks after a damaged record for a whole one: 32 sectors of records, 1 ms.
 _DAMAGED_RUN_MAX = 128
 _ABOVE_ALL = base_row(
     Index(POSITION_MAX), NO_TERM, 0,
@@ -98,7 +97,7 @@ class LogReader:
 
     @property
     def pairs_open(self) -> int:
-        """Pairs of files that it keeps open, whoever has removed them since."""
+        """The number of pairs kept open, removed ones included."""
         return len(self._pairs)
 
     def close(self) -> None:
@@ -117,11 +116,11 @@ class LogReader:
         return self.record(index).row
 
     def record(self, index: Index) -> RaftRecord:
-        """As `row`, with what is local to this replica: where its frame lies."""
-        return self._twice(self._record, index)
+        """As `row`, with what is local to this replica, such as where its frame lies."""
+        return self._with_retry(self._record, index)
 
     def rows(self, first: Index, last: Index, limit: int) -> list[Row]:
-        """The entries from `first` on, up to `last`, at most `limit` of them. Errors as `row`."""
+        """The entries from `first` to `last`, at most `limit` of them. Errors as `row`."""
         last = Index(min(last, first + limit - 1))
         return [self.row(Index(index)) for index in range(first, last + 1)]
 
@@ -132,13 +131,13 @@ class LogReader:
           CorruptData: the record, the frame or the body is damaged.
           LookupError: the index is not above the log start.
         """
-        return self._twice(self._body, index)
+        return self._with_retry(self._body, index)
 
     def body_of(self, record: RaftRecord) -> bytes:
-        """As `read_body`, of an entry whose record this reader has just given: it is not read and
-        checked again unless something fails."""
+        """As `read_body`, for an entry whose record this reader has just returned: the record is
+        not read and checked again unless something fails."""
         try:
-            return self._body_behind(record)
+            return self._body_of_record(record)
         except (CorruptData, FileNotFoundError):
             return self.read_body(record.header.index)
 
@@ -147,12 +146,11 @@ class LogReader:
         record = self.record(index)
         return record, self._segment(index)[0].number
 
-    # --- searches; nothing above `last_index` is looked at, and damage hides no other entry: of a
-    # damaged record they take what the next whole one says ---
+    # --- searches: nothing above `last_index` is read, and damaged records are skipped ---
 
     def index_of_lsn(self, lsn: Lsn, last_index: Index) -> Index:
-        """The first entry with next_lsn > lsn, which holds `lsn`; `last_index` + 1 if there is
-        none."""
+        """The first entry with next_lsn > lsn, which holds `lsn`; `last_index`
+        + 1 if there is none."""
 
         def base(header: SegmentHeader) -> int:
             return header.first_lsn
@@ -191,11 +189,11 @@ class LogReader:
         return Index(first + bisect_left(range(first, stop), position, key=key))
 
     def newest_of_kind(self, kind: int, last_index: Index) -> Index | None:
-        """The highest index at or below `last_index` of this kind. Damaged records are passed over:
-        the caller reads what is found, and learns of damage there.
+        """The highest index at or below `last_index` of this kind. Damaged records are skipped: the
+        caller reads what is found, and learns of damage there.
 
         Raises:
-          CorruptData: a segment vanished under the search, which another search tells from damage.
+          CorruptData: a segment vanished during the search; a second search tells this from damage.
         """
         try:
             return self._newest_of_kind(kind, last_index)
@@ -206,8 +204,8 @@ class LogReader:
     # --- inside ---
 
     def _whole_from(self, index: int, stop: int) -> tuple[int, EntryHeader]:
-        """The first entry of [index, stop) with a whole record; `stop` and a header that every
-        searched value lies below if there is none: whatever they have, it is more.
+        """The first entry of [index, stop) with a whole record. Without one, `stop` and a header
+        that is above every searched value.
 
         Raises:
           CorruptData: none of the next `_DAMAGED_RUN_MAX` records is whole.
@@ -223,7 +221,7 @@ class LogReader:
         return stop, _ABOVE_ALL
 
     def _newest_of_kind(self, kind: int, last_index: Index) -> Index | None:
-        import numpy as np  # only searches need it; the other readers start without
+        import numpy as np  # only searches need it; other readers start without
 
         from logstore.format.record_array import record_array
 
@@ -242,7 +240,7 @@ class LogReader:
             stop = Index(first - 1)
         return None
 
-    def _twice(self, read: Callable[[Index], _T], index: Index) -> _T:
+    def _with_retry(self, read: Callable[[Index], _T], index: Index) -> _T:
         try:
             return read(index)
         except (CorruptData, FileNotFoundError):
@@ -283,9 +281,9 @@ class LogReader:
         return record
 
     def _body(self, index: Index) -> bytes:
-        return self._body_behind(self._record(index))
+        return self._body_of_record(self._record(index))
 
-    def _body_behind(self, record: RaftRecord) -> bytes:
+    def _body_of_record(self, record: RaftRecord) -> bytes:
         entry = record.header
         _, header = self._segment(entry.index)
         data, _ = self._open(header.number)
@@ -315,8 +313,8 @@ class LogReader:
         *,
         takes_equal: bool,
     ) -> tuple[Index, int]:
-        """[first, stop): live indexes of the one segment that can hold the answer, or where the
-        next one begins. The segment is the last whose base value is below (or at) `value`."""
+        """[first, stop): the live indexes of the one segment that can hold the answer, or the start
+        of the next one. That segment is the last whose base value is below (or at) `value`."""
         first, stop = Index(self.start.index + 1), last_index + 1
         for segment in reversed(self._map.segments):
             if segment.header is None or segment.first_index > last_index:
@@ -329,7 +327,7 @@ class LogReader:
         return first, max(first, stop)
 
     def _chunk(self, header: SegmentHeader, slot: int) -> bytes:
-        """The records around `slot` of a sealed segment; these bytes change no more."""
+        """The records around `slot` of a sealed segment; these bytes no longer change."""
         number = slot // _CHUNK_RECORDS
         key = (header.number, number)
         found = self._chunks.get(key)
@@ -338,7 +336,7 @@ class LogReader:
             try:
                 found = self._read_records(header, first, _CHUNK_RECORDS)
             except CorruptData:
-                # A sector that the device refuses is damage of its own records only (Q5).
+                # A sector that the device refuses damages only its own records (Q5).
                 return self._read_salvaged(header, first, _CHUNK_RECORDS)
             self._chunks[key] = found
             if len(self._chunks) > _CHUNKS_MAX:
@@ -353,7 +351,7 @@ class LogReader:
         return raw[: len(raw) // RECORD_SIZE * RECORD_SIZE]
 
     def _read_salvaged(self, header: SegmentHeader, first: Index, count: int) -> bytes:
-        """As `_read_records`; zeros where the medium gives nothing."""
+        """As `_read_records`; zeros where the device returns nothing."""
         _, raft = self._open(header.number)
         position = record_position(header, first)
         raw = read_salvaged(self._disk, raft, position, count * RECORD_SIZE)
@@ -381,7 +379,7 @@ class LogReader:
 
 
 def _frame_fault(raw: bytes, record: RaftRecord, header: SegmentHeader) -> str | None:
-    """Why these bytes are not the frame that the record speaks of, or None."""
+    """Why these bytes are not the frame that the record describes, or None."""
     entry: EntryHeader = record.header
     try:
         frame = unpack_frame_header(raw, segment_uuid=header.segment_uuid)

@@ -1,21 +1,20 @@
-"""Both logs of one replica for writing: append, roll and truncate, in the only safe order (SAFETY
-F1).
+"""Writes both logs of one replica: append, roll and truncate, in the only safe order (SAFETY F1).
 
 Owns the open segment pair, the prepared spare and what the log's last entry is. Must not know when
-to flush or in which thread, nor whose entries these are. One group goes through four steps:
+to flush, in which thread, or whose entries these are. One group takes four steps:
 
     1. group = append(entries)      frames are written; nothing is durable
     2. flush_data(group)            frames are durable
     3. write_records(group)         a record says that its frame is durable (F2)
     4. flush_records(group)         durable; the group may be acknowledged
 
-The next group's step 1 may run during this group's steps 2 and 4 (its own step 3 waits for both).
-Steps 2 to 4 touch the group and the disk only, so they may run in another thread.
+The next group's step 1 may run during this group's steps 2 and 4; its step 3 waits for both. Steps
+2 to 4 use only the group and the disk, so they may run in another thread.
 
-Invariants: entries are contiguous by index, term, chain, LSN and bytes; a group lies in one
-segment and begins at a sector boundary; rolling and truncating are one act, and no flush is under
-way in it (F6, S7); nothing is overwritten in place. An error from any call but `prepare_spare` and
-the DiskFull of `roll` ends the incarnation (F5).
+Invariants: entries are contiguous by index, term, chain, LSN and bytes; a group lies in one segment
+and begins at a sector boundary; rolling and truncating are one act, during which no flush is under
+way (F6, S7); nothing is overwritten in place. Every error ends the incarnation (F5), except errors
+of `prepare_spare` and the DiskFull of `roll`.
 """
 
 from __future__ import annotations
@@ -39,22 +38,22 @@ from logstore.storage.segment import (
     Pair,
     SegmentOptions,
     aligned,
-    give_back,
-    header_behind,
+    header_after,
     prepare_pair,
     record_position,
+    release_allocation,
     row_at_start,
     segment_path,
     write_headers_durable,
 )
 
-# One entry to append: its header, its chain, the commit index known, the pieces of its body.
+# One entry to append: header, chain, known commit index, pieces of the body.
 EntryToWrite = tuple[EntryHeader, int, int, Sequence[Buffer]]
 
 
 class AppendedGroup:
-    """One flush group on its way to the disk. `is_flushed` is set by step 4, by whichever
-    thread."""
+    """One flush group that is being written. Step 4 sets `is_flushed`, in
+    whichever thread it runs."""
 
     __slots__ = ("first_index", "is_flushed", "last_index", "pair", "position", "records")
 
@@ -70,9 +69,9 @@ class AppendedGroup:
 
 
 class LogState(msgspec.Struct, frozen=True):
-    """What a LogWriter needs to know of the log it goes on with. `data_end`: end of the last live
-    frame in the newest segment, bytes; `live`: headers of the live segments, the newest last;
-    `has_torn_tail`: bytes that are no entry stand behind the last one."""
+    """The state of the log that a LogWriter continues. `data_end`: end of the last live frame in
+    the newest segment, in bytes; `live`: headers of the live segments, the newest last;
+    `has_torn_tail`: bytes that are no entry follow the last one."""
 
     cluster_id: bytes
     replica_uuid: bytes
@@ -86,8 +85,8 @@ class LogState(msgspec.Struct, frozen=True):
 
 
 class LogWriter:
-    """See the module. `map_generation` grows whenever files were opened or removed, durably
-    (V7)."""
+    """See the module. `map_generation` grows whenever files were opened or
+    removed, durably (V7)."""
 
     def __init__(
         self,
@@ -123,30 +122,30 @@ class LogWriter:
     # --- append ---
 
     def needs_roll(self, entries: Sequence[EntryToWrite]) -> bool:
-        """Whether this flush group does not fit into what is left of the segment. Nothing is ever
-        appended behind a torn tail."""
+        """Whether this flush group does not fit into the rest of the segment. Nothing is ever
+        appended after a torn tail."""
         if self._has_torn_tail:
             return True
         pair = self._current()
         slots = self.last.header.index + 1 - pair.header.first_index + len(entries)
-        return self._end_with(entries) > pair.data_capacity or slots > pair.records_capacity
+        return self._end_after(entries) > pair.data_capacity or slots > pair.records_capacity
 
     def make_room(self, entries: Sequence[EntryToWrite]) -> None:
-        """Where `needs_roll` says so: open the next segment, and make it larger than segments are
-        here if the group is, for limits say what is admitted, not what is replicated.
+        """Open the next segment if `needs_roll`. Make it larger than usual if the group is: limits
+        bound what is admitted here, not what is replicated to here.
 
         Raises:
-          DiskFull: there is no space; entries still do not fit, try again when there is.
+          DiskFull: there is no space, and the entries still do not fit; try again once there is.
         """
         if self._has_torn_tail or self.last.header.index >= self._current().header.first_index:
             self.roll()
-        pair, end = self._current(), self._end_with(entries)
+        pair, end = self._current(), self._end_after(entries)
         if end > pair.data_capacity:
-            self.is_disk_full = True  # unless the next line returns
+            self.is_disk_full = True  # unless the allocation succeeds
             self._disk.allocate(pair.data, end)
             pair.data_capacity, self.is_disk_full = end, False
 
-    def _end_with(self, entries: Sequence[EntryToWrite]) -> int:
+    def _end_after(self, entries: Sequence[EntryToWrite]) -> int:
         start = aligned(self._data_end, self._options.sector_bytes)
         return start + sum(frame_size(entry[0]) for entry in entries)
 
@@ -207,13 +206,14 @@ class LogWriter:
 
     @property
     def groups_unfinished(self) -> int:
-        """Groups appended and not through step 4."""
+        """Groups appended that have not finished step 4."""
         while self._unfinished and self._unfinished[0].is_flushed:
             self._unfinished.popleft()
         return len(self._unfinished)
 
     def release_cache(self) -> None:
-        """Let go of cached pages far behind the tail, now and then; everything there is flushed."""
+        """Now and then, drop cached pages that lie far before the tail;
+        everything there is flushed."""
         end = self._data_end - CACHE_KEPT_BYTES
         if end - self._released >= CACHE_RELEASE_STEP_BYTES:
             self._released = end
@@ -222,19 +222,18 @@ class LogWriter:
     # --- roll and truncate ---
 
     def roll(self) -> None:
-        """Open the next segment behind the last entry. Every flush must have ended (F6). Where a
-        torn tail stands behind that entry, this is its truncation.
+        """Open the next segment after the last entry. Every flush must have ended (F6). A torn tail
+        after that entry is truncated by this.
 
         Raises:
-          DiskFull: no spare and no space for one; nothing has changed, try again when there is
-          space.
+          DiskFull: no spare and no space for one; nothing has changed, try again later.
         """
         log_epoch = self._current().header.log_epoch + self._has_torn_tail
         self._open_segment(self.last, log_epoch=log_epoch, valid_end=self._last_end())
 
     def truncate(self, first_index: Index, commit: Index = NO_INDEX) -> None:
         """Drop every entry from `first_index` on, durably: open a segment there (S7). `commit` is
-        the highest commit index known; the term that asks for this is durable already (F6).
+        the highest known commit index; the term that caused this is durable already (F6).
 
         Raises:
           InvariantViolated: at or below the commit index (F8), or outside the log.
@@ -256,8 +255,8 @@ class LogWriter:
 
     @property
     def has_torn_tail(self) -> bool:
-        """Whether the discard of what a crash left behind the last entry is still to come: until a
-        roll or truncation nothing is appended, and another start finds the same tail."""
+        """Whether bytes that a crash left after the last entry are still to be discarded. Until a
+        roll or truncation does it, nothing is appended, and another start finds the same tail."""
         return self._has_torn_tail
 
     # --- the spare ---
@@ -268,14 +267,14 @@ class LogWriter:
 
     @property
     def is_half_full(self) -> bool:
-        """By now a spare should be there (S9)."""
+        """Whether a spare should have been prepared by now (S9)."""
         pair = self._current()
         slots = self.last.header.index + 1 - pair.header.first_index
         return 2 * self._data_end > pair.data_capacity or 2 * slots > pair.records_capacity
 
     def prepare_spare(self) -> bool:
-        """Reserve the next pair's files. False: no space; `is_disk_full` says so until it
-        succeeds."""
+        """Reserve the next pair's files. False: no space; `is_disk_full` is
+        set until it succeeds."""
         if self._spare is not None:
             return True
         try:
@@ -321,7 +320,7 @@ class LogWriter:
         )
 
     def _last_end(self) -> int:
-        """The end of the last entry's frame, in the data file of whichever segment holds it."""
+        """The end of the last entry's frame, in the data file of the segment that holds it."""
         header = self._current().header
         is_empty = self.last.header.index < header.first_index
         return header.previous_valid_end if is_empty else self._data_end
@@ -336,7 +335,7 @@ class LogWriter:
         number, data, raft = self._spare
         first_index = Index(before.header.index + 1)
         kept = [header for header in self._live if header.first_index < first_index]
-        header = header_behind(
+        header = header_after(
             before,
             kept,
             number=number,
@@ -347,7 +346,7 @@ class LogWriter:
         self.raft_bytes_written += SECTOR_BYTES
         self.data_bytes_written += SECTOR_BYTES
         write_headers_durable(self._disk, self._folder, header, data=data, raft=raft)
-        # The new headers are durable: what they make dead goes, and spare allocation is given back.
+        # The new headers are durable: remove what they make dead, and release spare allocation.
         self._spare, self._has_torn_tail = None, False
         if self._pair is not None:
             self._pair.close(self._disk)
@@ -361,7 +360,7 @@ class LogWriter:
             for role in FileRole:
                 self._disk.unlink(segment_path(self._folder, old.number, role))
         if kept and header.previous_valid_end:
-            give_back(self._disk, self._folder, kept[-1], header)
+            release_allocation(self._disk, self._folder, kept[-1], header)
         self.map_generation += 1
 
     def _open_pair(self, header: SegmentHeader) -> Pair:
@@ -371,7 +370,7 @@ class LogWriter:
 
 
 def _check_continues(last: Row, entry: EntryHeader, chain: int, body: Sequence[Buffer]) -> None:
-    """W5 for the disk: contiguity by index, term, chain, LSN and bytes."""
+    """W5 on disk: entries are contiguous by index, term, chain, LSN and bytes."""
     before = last.header
     continues = (
         entry.index == before.index + 1

@@ -1,13 +1,13 @@
 """META on disk: two files written in turn, so that one of them is always whole (SAFETY S8).
 
-Owns `meta.a` and `meta.b` and the order of their flushes. Must not know what a term or vote means,
-nor segments, except that a log without META is damage (L1). It has its own lane: nothing here
+Owns `meta.a` and `meta.b` and the order of their flushes. Must not know what a term or
+vote means, nor segments, except that a log without META is damage (L1). Nothing here
 waits for a flush of the log.
 
-    save: write meta.a, flush, write meta.b, flush, then the answer may be given
-    load: of the whole copies the one of the higher generation counts, the other is written anew
+    save: write meta.a, flush, write meta.b, flush; then the answer may be sent
+    load: the whole copy with the higher generation counts; the other is rewritten
 
-Invariant: after `save` or `load` returned both copies are durable and equal.
+Invariant: after `save` or `load` returned, both copies are durable and equal.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ META_NAMES = ("meta.a", "meta.b")
 
 
 class MetaStore:
-    """The two copies, open. One caller at a time. `bytes_written` counts what was handed to
-    write; `copies_whole` is how many copies were undamaged when they were loaded."""
+    """The two open copies. One caller at a time. `bytes_written` counts bytes given to write;
+    `copies_whole` is how many copies were whole when they were loaded."""
 
     def __init__(self, disk: Disk, handles: tuple[int, int], meta: Meta) -> None:
         self._disk = disk
@@ -43,7 +43,7 @@ class MetaStore:
         self.copies_whole = len(META_NAMES)
 
     def save(self, meta: Meta) -> None:
-        """Make `meta` durable in both copies; its generation is set here.
+        """Make `meta` durable in both copies; sets its generation.
 
         Raises:
           WriteFailed: a write or flush failed; the incarnation ends (F5).
@@ -61,10 +61,10 @@ class MetaStore:
 
 
 def create_meta(disk: Disk, folder: str, meta: Meta) -> MetaStore:
-    """The first META of a folder without one: both files allocated, named durably, then saved.
+    """The first META of a folder without one: both files allocated, their
+    names durable, then saved.
 
-    Leftovers of a creation that did not get this far are removed; `load_meta` said there is no
-    META.
+    Removes what an earlier attempt left, since `load_meta` found no META.
 
     Raises:
       DiskFull: there is no space.
@@ -85,10 +85,10 @@ def create_meta(disk: Disk, folder: str, meta: Meta) -> MetaStore:
 
 
 def load_meta(disk: Disk, folder: str) -> MetaStore | None:
-    """META of this folder with both copies whole again, or None where there never was one.
+    """META of this folder with both copies whole again; None if there never was one.
 
     A copy that is damaged, missing or older is rewritten. Two bad copies beside a log are damage
-    (L1); without any segment nothing was ever promised under them, so the folder counts as new.
+    (L1). Without any segment nothing was ever promised under them, so the folder counts as new.
 
     Raises:
       MetaLost: no whole copy, but there are segments.
@@ -124,7 +124,7 @@ def load_meta(disk: Disk, folder: str) -> MetaStore | None:
 
 
 def newest_meta(disk: Disk, folder: str) -> Meta | None:
-    """META as its newer whole copy has it, for readers: nothing is repaired."""
+    """META from its newer whole copy, for readers: repairs nothing."""
     copies = [_read_copy(disk, os.path.join(folder, name)) for name in META_NAMES]
     whole = [meta for meta in copies if meta is not None]
     return max(whole, key=lambda meta: meta.generation) if whole else None
@@ -138,7 +138,7 @@ def read_meta(disk: Disk, path: str) -> Meta:
     """
     handle = disk.open_read(path)
     try:
-        # What was in the page cache of a failed flush is not what the disk holds (F5).
+        # After a failed flush, the page cache is not what the disk holds (F5).
         disk.drop_cache(handle)
         return unpack_meta(disk.read(handle, 0, META_SIZE))
     finally:
@@ -168,7 +168,7 @@ def _open_copy(disk: Disk, folder: str, name: str) -> int:
 
 
 def _create_copy(disk: Disk, folder: str, name: str) -> int:
-    """With its space; without, nothing is left behind."""
+    """Create a copy with its space allocated; without space, nothing is left."""
     path = os.path.join(folder, name)
     handle = disk.create(path)
     try:

@@ -1,12 +1,11 @@
-"""What a replica does with its data folder at start (SAFETY section 4), and how a new log begins.
+"""Recovery of a data folder at start (SAFETY section 4), and the creation of a new log.
 
 Owns the order: lock, META, boot counter, headers, flushes, verdicts, records of adopted entries, a
-new segment where the tail is torn, dead files. Must not know consensus: what is exposed is raft's
-matter.
+new segment if the tail is torn, dead files. Must not know consensus: raft decides what is exposed.
 
-Invariants: recovery interrupted anywhere and run again ends in the same log; an entry under a good
-record is never dropped, whatever became of its frame; nothing is trusted that the device did not
-give.
+Invariants: recovery that is interrupted anywhere and run again ends in the same log; an entry
+under a whole record is never dropped, whatever happened to its frame; only bytes that the
+device returned are trusted.
 """
 
 from __future__ import annotations
@@ -33,30 +32,30 @@ from logstore.model import (
     Term,
 )
 from logstore.storage.disk import Disk
+from logstore.storage.folder_scan import FolderScan, check_holds_no_entry, scan_folder
 from logstore.storage.log_writer import LogState, LogWriter
 from logstore.storage.meta_store import MetaStore, create_meta, load_meta
 from logstore.storage.segment import (
     SegmentOptions,
-    give_back,
     record_position,
+    release_allocation,
     row_at_start,
     segment_numbers,
     segment_path,
 )
-from logstore.storage.survey import Survey, check_lifeless, survey
 from logstore.storage.verdict import FaultyRange, Rebuilt, Verdicts, judge
 
 NO_CLUSTER = bytes(16)
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """A replica's durable state at start. `writer` is None until the replica has a log
-    (`create_log`).
+    """A replica's durable state at start. `writer` is None until the replica
+    has a log (`create_log`).
 
-    `last` is the last entry, or what stands before the first as a NOOP row; `commit_floor` the
-    highest index known to be committed; `persisted` the last index this replica may claim (Q1).
-    `records_rebuilt`: of frames that had none; `has_torn_tail`: something behind the last entry was
-    no entry.
+    `last` is the last entry, or the position before the first one as a NOOP row. `commit_floor` is
+    the highest index known to be committed, `persisted` the last index that this replica may claim
+    (Q1). `records_rebuilt` counts records written for frames that had none. `has_torn_tail`: bytes
+    after the last entry were no entry.
     """
 
     meta: MetaStore
@@ -91,13 +90,13 @@ def recover(
     new_uuid: Callable[[], bytes],
     tick: Callable[[], None],
 ) -> Recovered:
-    """Open the data folder of `node`, new or not. `tick` is called at least once a MiB read.
+    """Open the data folder of `node`, new or not. Calls `tick` at least once a MiB read.
 
     Raises:
       FolderRefused: in use, of another node, cluster or newer version (M2, L3).
-      MetaLost: the log is there without META (L1).
+      MetaLost: there is a log without META (L1).
       CorruptData: damage that no rule covers; replace the replica.
-      DiskFull: no space for META, or for a file that was lost; the folder is let go of, try again.
+      DiskFull: no space for META or for a file that was lost; the folder is unlocked, try again.
       WriteFailed: the device refused a write or flush.
     """
     disk.make_folder(folder)
@@ -126,7 +125,7 @@ def _recover_under(
     new_uuid: Callable[[], bytes],
     tick: Callable[[], None],
 ) -> Recovered:
-    """With the folder's lock and its META."""
+    """Recover, with the folder locked and META loaded."""
     meta = store.meta
     if meta.node != node:
         raise FolderRefused(
@@ -135,9 +134,8 @@ def _recover_under(
     store.save(msgspec.structs.replace(meta, boot_counter=meta.boot_counter + 1))
     tick()
     if meta.state != ReplicaState.VOTER:
-        # EMPTY or STARTING (L2): whatever cluster id a coordinator proposed, nothing was promised
-        # yet
-        _remove_unborn_log(disk, folder)
+        # EMPTY or STARTING (L2): a cluster id may be proposed, but nothing was promised yet
+        _remove_unfinished_log(disk, folder)
         return _recovered(store, None, Verdicts(row_at_start(meta.log_start)))
     return _recover_log(disk, folder, options, store, new_uuid=new_uuid, tick=tick)
 
@@ -152,12 +150,9 @@ def create_log(
     first_lsn: Lsn,
     new_uuid: Callable[[], bytes],
 ) -> LogWriter:
-    """The first segment pair of a new log, then META with the cluster id (state VOTER), both
-    durable.
-
-    In this order, a META that names a cluster proves that there was a log (S10).
-    """
-    _remove_unborn_log(disk, folder)
+    """Create the first segment pair of a new log, then save META with the cluster id (state VOTER),
+    both durable. In this order, META with a cluster id proves that there was a log (S10)."""
+    _remove_unfinished_log(disk, folder)
     start = LogStart(NO_INDEX, NO_TERM, chain_start(cluster_id), first_lsn)
     state = LogState(
         cluster_id,
@@ -179,8 +174,8 @@ def create_log(
     return writer
 
 
-def unborn_start(first_lsn: Lsn) -> LogStart:
-    """What META says of the log start before there is a log: where it would begin (L2)."""
+def initial_log_start(first_lsn: Lsn) -> LogStart:
+    """The log start in META before there is a log (L2)."""
     return LogStart(NO_INDEX, NO_TERM, 0, first_lsn)
 
 
@@ -200,16 +195,16 @@ def _load_or_create_meta(
         term=NO_TERM,
         boot_counter=0,
         generation=0,
-        log_start=unborn_start(FIRST_LSN),
+        log_start=initial_log_start(FIRST_LSN),
     )
     return create_meta(disk, folder, meta)
 
 
-def _remove_unborn_log(disk: Disk, folder: str) -> None:
-    """Segments of a bootstrap that never became durable in META: nothing was ever appended to
-    them."""
+def _remove_unfinished_log(disk: Disk, folder: str) -> None:
+    """Remove the segments of a bootstrap that META does not record: nothing was
+    ever appended to them."""
     for number in segment_numbers(disk.list_folder(folder)):
-        check_lifeless(disk, folder, number)
+        check_holds_no_entry(disk, folder, number)
         for role in FileRole:
             disk.unlink(segment_path(folder, number, role))
 
@@ -224,31 +219,32 @@ def _recover_log(
     tick: Callable[[], None],
 ) -> Recovered:
     start = store.meta.log_start
-    seen = survey(disk, folder, options, store.meta, tick=tick)
-    if not seen.headers:
+    scan = scan_folder(disk, folder, options, store.meta, tick=tick)
+    if not scan.headers:
         raise CorruptData(
             folder, 0, expected="the segments of the log that META speaks of",
             got="none; replace this replica, never let it begin an empty log",
         )  # fmt: skip
     found = judge(
-        disk, folder, seen.map, row_at_start(start), sector_bytes=options.sector_bytes, tick=tick
+        disk, folder, scan.map, row_at_start(start), sector_bytes=options.sector_bytes, tick=tick
     )
     _write_records_durable(disk, folder, found.rebuilt)
     if found.last.header.term > store.meta.term:
         store.save(msgspec.structs.replace(store.meta, term=found.last.header.term, vote=NO_NODE))
     writer = LogWriter(
-        disk, folder, options, _log_state(store.meta, seen, found), new_uuid=new_uuid
+        disk, folder, options, _log_state(store.meta, scan, found), new_uuid=new_uuid
     )
-    _remove_dead(disk, folder, seen)
+    _remove_dead(disk, folder, scan)
     if found.has_torn_tail and writer.prepare_spare():
-        # Discarded is everything behind the last entry, and the new segment's headers say so (S7).
-        # Without space for it the replica starts all the same, and the writer does it later (S9).
+        # Everything after the last entry is discarded, and the new segment's headers
+        # record it (S7). Without space for it the replica starts all the same, and the
+        # writer does it later (S9).
         writer.roll()
     return _recovered(store, writer, found)
 
 
-def _log_state(meta: Meta, seen: Survey, found: Verdicts) -> LogState:
-    live = tuple(s.header for s in seen.map.segments if s.header is not None)
+def _log_state(meta: Meta, scan: FolderScan, found: Verdicts) -> LogState:
+    live = tuple(s.header for s in scan.map.segments if s.header is not None)
     return LogState(
         meta.cluster_id,
         meta.replica_uuid,
@@ -257,21 +253,21 @@ def _log_state(meta: Meta, seen: Survey, found: Verdicts) -> LogState:
         live=live,
         commit_floor=_commit_floor(meta, found),
         data_end=found.data_end,
-        next_number=seen.next_number,
+        next_number=scan.next_number,
         has_torn_tail=found.has_torn_tail,
     )
 
 
 def _write_records_durable(disk: Disk, folder: str, rebuilt: list[Rebuilt]) -> None:
-    """Flushed before raft starts or a segment opens (step 4). Their frames were flushed by the
-    survey."""
+    """Write rebuilt records, flushed before raft starts or a segment opens (step 4). The scan has
+    flushed their frames."""
     by_number: dict[int, list[Rebuilt]] = {}
     for one in rebuilt:
         by_number.setdefault(one.segment.number, []).append(one)
     for number, records in by_number.items():
         handle = disk.open_write(segment_path(folder, number, FileRole.RAFT))
         try:
-            # It may be new, in the place of one that was lost: then this needs space.
+            # the file may replace a lost one: then this needs space
             end = max(record_position(one.segment, one.index) for one in records) + RECORD_SIZE
             if disk.size(handle) < end:
                 disk.allocate(handle, end)
@@ -282,15 +278,15 @@ def _write_records_durable(disk: Disk, folder: str, rebuilt: list[Rebuilt]) -> N
             disk.close(handle)
 
 
-def _remove_dead(disk: Disk, folder: str, seen: Survey) -> None:
-    """Before anything is allocated: on a full disk this is what makes room (S9)."""
-    for number in seen.dead:
+def _remove_dead(disk: Disk, folder: str, scan: FolderScan) -> None:
+    """Remove dead files before anything is allocated: on a full disk this makes space (S9)."""
+    for number in scan.dead:
         for role in FileRole:
             disk.unlink(segment_path(folder, number, role))
-    live: list[SegmentHeader] = [s.header for s in seen.map.segments if s.header is not None]
+    live: list[SegmentHeader] = [s.header for s in scan.map.segments if s.header is not None]
     for header, successor in pairwise(live):
         if successor.previous_number == header.number and successor.previous_valid_end:
-            give_back(disk, folder, header, successor)
+            release_allocation(disk, folder, header, successor)
 
 
 def _recovered(store: MetaStore, writer: LogWriter | None, found: Verdicts) -> Recovered:
@@ -320,6 +316,6 @@ def _recovered(store: MetaStore, writer: LogWriter | None, found: Verdicts) -> R
 
 
 def _commit_floor(meta: Meta, found: Verdicts) -> Index:
-    """The highest index a record called committed, at most the last: what it called so beyond that
-    was never written here, so nothing is lost with it (S2)."""
+    """The highest index that a record says is committed, but at most the last one: entries above it
+    were never written here, so nothing is lost with them (S2)."""
     return Index(min(max(found.commit_known, meta.log_start.index), found.last.header.index))

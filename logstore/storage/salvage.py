@@ -1,11 +1,11 @@
 """What a replica's folder holds, damage included, without a node and without repairing anything.
 
-Owns the walk over live entries from what is left of records, frames and batches. Takes damage for
-an ordinary fact: `fault` says what and where, and is empty where the bytes are whole. Must not
-decide what is true: of two records of one LSN both are told.
+Owns the walk over live entries, with what is left of records, frames and batches. Damage is an
+ordinary result: `fault` says what and where, and is empty where the bytes are whole. Must not
+decide what is true: of two records of one LSN both are returned.
 
-A record and its frame each say what the entry is, and each has a CRC; either is enough. A body
-whose CRC is wrong is told all the same: `salvaged_batches` finds what is whole in it.
+A record and its frame each describe the entry, and each has a CRC; either is enough. A body with a
+wrong CRC is returned all the same: `salvaged_batches` finds what is whole in it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from logstore.format.raft_record import RECORD_SIZE, RaftRecord, unpack_raft_rec
 from logstore.format.segment_header import FileRole, SegmentHeader
 from logstore.model import Index
 from logstore.storage.disk import Disk
+from logstore.storage.folder_scan import read_salvaged
 from logstore.storage.inspect import inspect_records
 from logstore.storage.meta_store import META_NAMES, newest_meta, read_meta
 from logstore.storage.segment import (
@@ -33,13 +34,12 @@ from logstore.storage.segment import (
     segment_path,
 )
 from logstore.storage.segment_map import LiveSegment, SegmentMap
-from logstore.storage.survey import read_salvaged
 
 _ZERO_RECORD = bytes(RECORD_SIZE)
 
 
 class SalvagedFolder(msgspec.Struct, frozen=True):
-    """A data folder from its headers.
+    """A data folder, from its headers.
 
     Attributes:
       cluster_id: 16 bytes; zeros if neither META nor a header is whole.
@@ -55,11 +55,11 @@ class SalvagedFolder(msgspec.Struct, frozen=True):
 
 
 class SalvagedEntry(msgspec.Struct, frozen=True):
-    """A live entry that takes LSNs, or that nobody knows anything of.
+    """A live entry that takes LSNs, or of which nothing is known.
 
     Attributes:
-      first_lsn, count: as record or frame says it; count 0: unknown.
-      body: its bytes as they are; b"": they are not there.
+      first_lsn, count: from its record or frame; count 0: unknown.
+      body: its bytes as they are; b"": missing.
       commit_known: the commit index that was known when it was written; 0: unknown.
     """
 
@@ -101,7 +101,7 @@ def salvage_folder(disk: Disk, folder: str) -> SalvagedFolder:
 
 
 def committed_lsn(disk: Disk, folder: str, found: SalvagedFolder) -> int:
-    """The last LSN that this folder knows to be committed: what comes after may be anything; below
+    """The last LSN that this folder knows to be committed. Nothing is known of later ones. Below
     `found.first_lsn`: it knows of none."""
     commit = last_lsn = 0
     for segment in reversed(found.segments):
@@ -116,7 +116,7 @@ def committed_lsn(disk: Disk, folder: str, found: SalvagedFolder) -> int:
 
 
 def salvage_segment(disk: Disk, folder: str, segment: LiveSegment) -> Iterator[SalvagedEntry]:
-    """The entries of one live segment that have LSNs, and those that nobody knows, by index."""
+    """The entries of one live segment that have LSNs or are unknown, by index."""
     header = segment.header
     if header is None:
         return
@@ -131,7 +131,7 @@ def salvage_segment(disk: Disk, folder: str, segment: LiveSegment) -> Iterator[S
             index = header.first_index + slot
             if record is not None:
                 if record.header.count:
-                    yield _behind_record(disk, data, record, header)
+                    yield _from_record(disk, data, record, header)
                 continue
             if frames is None:
                 frames = _frames(disk, data_path) if data >= 0 else {}
@@ -174,8 +174,8 @@ def _header_faults(disk: Disk, folder: str, segment: LiveSegment) -> Iterator[st
 
 
 def _records(disk: Disk, folder: str, segment: LiveSegment) -> list[RaftRecord | None]:
-    """The records of the live indexes; None: it is damaged. Of the newest segment as far as the
-    last one that is whole."""
+    """The records of the live indexes; None: damaged. Of the newest segment, up
+    to the last whole one."""
     header = segment.header
     if header is None:
         return []
@@ -211,9 +211,7 @@ def _record(raw: bytes, slot: int, header: SegmentHeader) -> RaftRecord | None:
     return record if is_ours and record.log_epoch == header.log_epoch else None
 
 
-def _behind_record(
-    disk: Disk, data: int, record: RaftRecord, header: SegmentHeader
-) -> SalvagedEntry:
+def _from_record(disk: Disk, data: int, record: RaftRecord, header: SegmentHeader) -> SalvagedEntry:
     entry = record.header
     size = FRAME_HEADER_SIZE + entry.body_size
     raw = read_salvaged(disk, data, record.frame_offset, size) if data >= 0 else b""
@@ -243,7 +241,7 @@ def _frame_fault(raw: bytes, entry: EntryHeader, header: SegmentHeader) -> str:
 def _without_record(
     disk: Disk, data: int, offset: int | None, index: int, header: SegmentHeader
 ) -> Iterator[SalvagedEntry]:
-    """What the frame of an index says whose record is damaged."""
+    """An entry from its frame, where its record is damaged."""
     position = record_position(header, Index(index))
     fault = f"{segment_name(header.number, FileRole.RAFT)} at byte {position}: no record {index}"
     if offset is None:
@@ -259,11 +257,11 @@ def _without_record(
 
 
 def _frames(disk: Disk, path: str) -> dict[int, int]:
-    """Index to offset of every frame whose header is whole; the last one of an index."""
+    """Index to offset of every frame with a whole header; the last frame of an index counts."""
     try:
         rows = list(inspect_records(disk, path))
     except InvalidRequest:
-        return {}  # the data file's header is gone: nothing tells its frames from older ones
+        return {}  # without the data file's header, its frames cannot be told from older ones
     return {int(row["index"]): int(row["position"]) for row in rows if "index" in row}
 
 

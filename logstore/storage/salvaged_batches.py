@@ -1,7 +1,8 @@
 """The batches of an entry's body, damage included.
 
-Pure. Those before the damage are found from the front, those behind it from the back, for the entry
-says how many payloads there are; what is between has LSNs, and its payloads if they can be read.
+Pure. Batches before the damage are found from the front. Batches after it are found from
+the back, since the entry's count of payloads is known. What is between has LSNs, and
+payloads if they can be read.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _MAGIC = BATCH_MAGIC.to_bytes(4, "little")
 class SalvagedBatch(msgspec.Struct, frozen=True):
     """A batch, or where one was.
 
-    `data`: its bytes as they are, its payloads readable even where `fault` says that they are not
-    those that were written; b"": nothing can be told but the LSNs.
+    `data`: its bytes as they are, with readable payloads even where `fault` says that they are not
+    those that were written; b"": only the LSNs are known.
     """
 
     first_lsn: int
@@ -33,8 +34,8 @@ class SalvagedBatch(msgspec.Struct, frozen=True):
 
 
 def salvage_batches(entry: SalvagedEntry) -> Iterator[SalvagedBatch]:
-    """The batches of an entry whose LSNs are known, by LSN; all of its LSNs, once each, unless the
-    entry and its batches disagree without being damaged: then as the batches say it."""
+    """The batches, by LSN, of an entry whose LSNs are known. They cover each of its LSNs once,
+    unless an undamaged entry and its batches disagree: then the batches count."""
     front = list(_whole_batches(entry.body, 0))
     offset, lsn = 0, entry.first_lsn
     for offset_after, header in front:
@@ -44,7 +45,7 @@ def salvage_batches(entry: SalvagedEntry) -> Iterator[SalvagedBatch]:
         if lsn != entry.next_lsn and not entry.fault:
             yield from _disagreement(entry, lsn)
         return
-    back_offset, back = _behind_damage(entry.body, offset)
+    back_offset, back = _after_damage(entry.body, offset)
     back_lsn = entry.next_lsn - sum(header.count for _, header in back)
     yield from _damaged(entry, offset, back_offset, lsn, back_lsn)
     for end, header in back:
@@ -64,8 +65,8 @@ def _whole_batches(body: bytes, offset: int) -> Iterator[tuple[int, BatchHeader]
         yield offset, header
 
 
-def _behind_damage(body: bytes, offset: int) -> tuple[int, list[tuple[int, BatchHeader]]]:
-    """Where whole batches begin behind `offset` that go on to the end of the body, and they."""
+def _after_damage(body: bytes, offset: int) -> tuple[int, list[tuple[int, BatchHeader]]]:
+    """The whole batches after `offset` that reach to the end of the body, and where they begin."""
     place = body.find(_MAGIC, offset + 1)
     while place >= 0:
         if place % ALIGNMENT == 0:
@@ -79,8 +80,7 @@ def _behind_damage(body: bytes, offset: int) -> tuple[int, list[tuple[int, Batch
 def _damaged(
     entry: SalvagedEntry, offset: int, end: int, first_lsn: int, next_lsn: int
 ) -> Iterator[SalvagedBatch]:
-    """What stands between the batches that are whole: one whose payloads can be read, or no more
-    than LSNs."""
+    """The bytes between whole batches: a batch whose payloads can be read, or only LSNs."""
     count = next_lsn - first_lsn
     if count <= 0:
         return
@@ -95,7 +95,7 @@ def _damaged(
 
 
 def _disagreement(entry: SalvagedEntry, lsn: int) -> Iterator[SalvagedBatch]:
-    """Its batches hold another number of payloads than an undamaged entry says."""
+    """The batches of an undamaged entry hold another number of payloads than the entry says."""
     fault = (
         f"entry {entry.index} says LSNs {entry.first_lsn} to {entry.next_lsn - 1}, its batches "
         f"hold {lsn - entry.first_lsn} payloads"

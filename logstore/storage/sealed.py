@@ -1,9 +1,8 @@
-"""Recovery's short cut: a sealed segment whose records are all whole, judged as one array.
+"""Recovery's short cut: a sealed segment whose records are all whole, checked as one array.
 
-Owns one question, "is there nothing at all to say about these records?", and answers it at 1 µs
-a record where the walk in `verdict` takes 11 (November 2026). Any doubt is a no, and the walk
-decides. Must not know files; that frames of sealed segments are checked when they are read is
-`verdict`'s rule.
+Owns one question: are all these records whole? It takes 1 µs a record where the walk in `verdict`
+takes 11 (November 2026). Any doubt is a no, and the walk decides. Must not know files. Frames of
+sealed segments are checked when they are read, which is `verdict`'s rule.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from logstore.model import Index, Term
 
 
 class WholeRecords(msgspec.Struct, frozen=True):
-    """What the walk would have found. `term_starts`: (index, term) wherever the term changes, the
-    first record included."""
+    """What the walk would have found. `term_starts`: (index, term) wherever the term changes, and
+    of the first record."""
 
     last: RaftRecord
     term_starts: list[tuple[Index, Term]]
@@ -37,10 +36,11 @@ class WholeRecords(msgspec.Struct, frozen=True):
 def whole_records(
     raw: bytes, header: SegmentHeader, *, first: Index, count: int, chain: int, data_size: int
 ) -> WholeRecords | None:
-    """The `count` records from `first` on in one piece, or None if any is not as it must be.
+    """The `count` records from `first` on as one array, or None if any of
+    them is not as it must be.
 
-    `chain` is that of the entry before `first`; `data_size` the bytes of the data file, beyond
-    which no frame may reach.
+    `chain` is that of the entry before `first`; `data_size` the size of the data file in bytes,
+    above which no frame may reach.
     """
     if count < 1 or len(raw) != count * RECORD_SIZE:
         return None

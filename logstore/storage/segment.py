@@ -1,4 +1,4 @@
-"""A segment on disk: the names, places and headers of one pair of files (SAFETY S6).
+"""A segment on disk: the names, positions and headers of one pair of files (SAFETY S6).
 
 Owns where things lie in `N.data` and `N.raft` and how a pair is opened. Must not know when to roll
 or truncate, nor what recovery decides.
@@ -6,8 +6,8 @@ or truncate, nor what recovery decides.
     N.data   4,096 bytes with the header │ frames; each flush group starts at a sector boundary
     N.raft   4,096 bytes with the header │ record j, 128 bytes each, of index first_index + j
 
-Invariants: a number is used once; the header is the last thing that makes a pair exist, and the
-raft file's is flushed before the data file's (S7).
+Invariants: a number is used once; a pair exists once its headers are written, which happens last,
+the Raft file's flushed before the data file's (S7).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def segment_name(number: int, role: FileRole) -> str:
 
 @lru_cache(maxsize=1_024)
 def segment_path(folder: str, number: int, role: FileRole) -> str:
-    """Cached: readers ask for it with every piece of a file that they open or look at."""
+    """Cached, since readers ask for it with every piece of a file that they open or read."""
     return os.path.join(folder, segment_name(number, role))
 
 
@@ -67,13 +67,13 @@ def is_segment_name(name: str) -> bool:
 
 
 def segment_numbers(names: list[str]) -> list[int]:
-    """The numbers of which at least one file of the pair is there, rising."""
+    """The numbers with at least one file of the pair, ascending."""
     found = {int(match[1]) for name in names if (match := _NAME.fullmatch(name))}
     return sorted(found)
 
 
 def record_position(header: SegmentHeader, index: Index) -> int:
-    """Where the record of `index` lies in the Raft file, in bytes."""
+    """The byte position of the record of `index` in the Raft file."""
     return SEGMENT_HEADER_SIZE + (index - header.first_index) * RECORD_SIZE
 
 
@@ -83,8 +83,8 @@ def aligned(position: int, sector_bytes: int) -> int:
 
 
 def row_before(header: SegmentHeader) -> Row:
-    """What stands before the segment's first entry, as a row: a NOOP with only the base's
-    fields."""
+    """The position before the segment's first entry, as a row: a NOOP with
+    only the base's fields."""
     return base_row(
         Index(header.first_index - 1),
         header.base_term,
@@ -95,7 +95,7 @@ def row_before(header: SegmentHeader) -> Row:
     )
 
 
-def header_behind(
+def header_after(
     before: Row,
     kept: Sequence[SegmentHeader],
     *,
@@ -104,7 +104,7 @@ def header_behind(
     valid_end: int,
     ids: tuple[bytes, bytes, bytes],
 ) -> SegmentHeader:
-    """The header of a segment that begins behind the entry `before`, for its Raft file.
+    """The header of a segment that begins after the entry `before`, for its Raft file.
 
     Args:
       kept: the live segments before it, the newest last.
@@ -138,7 +138,7 @@ def header_behind(
 
 
 def row_at_start(start: LogStart) -> Row:
-    """The log start as a row: what stands before the first entry kept."""
+    """The log start, the position before the first entry kept, as a row."""
     return base_row(
         start.index, start.term, start.chain,
         next_lsn=start.next_lsn, timestamp_ns=0, cumulative_bytes=0,
@@ -157,7 +157,7 @@ def base_row(
 
 
 class Pair:
-    """The open handles of one segment for writing, and how much fits into its files."""
+    """The open handles of one segment for writing, and the capacity of its files."""
 
     def __init__(self, disk: Disk, header: SegmentHeader, data: int, raft: int) -> None:
         self.header = header
@@ -181,11 +181,12 @@ def pair_sizes(options: SegmentOptions) -> dict[FileRole, int]:
 
 
 def prepare_pair(disk: Disk, folder: str, number: int, options: SegmentOptions) -> tuple[int, int]:
-    """Both files of a pair without a header, their space reserved (S9) and their names durable, so
-    that a pair which was half opened needs no space to be completed: handles of data and raft.
+    """Create both files of a pair without headers, with their space allocated (S9) and
+    their names durable, so that to complete a half-opened pair needs no space. Returns the
+    handles of data and raft.
 
     Raises:
-      DiskFull: there is no space; nothing is left behind.
+      DiskFull: there is no space; nothing is left.
     """
     handles: list[int] = []
     try:
@@ -207,8 +208,8 @@ def prepare_pair(disk: Disk, folder: str, number: int, options: SegmentOptions) 
 def write_headers_durable(
     disk: Disk, folder: str, header: SegmentHeader, *, data: int, raft: int
 ) -> int:
-    """The act that opens a segment (S7): Raft header, flush, data header, flush, folder. Bytes
-    written."""
+    """Open a segment (S7): Raft header, flush, data header, flush, folder.
+    Returns the bytes written."""
     written = 0
     for handle, role in ((raft, FileRole.RAFT), (data, FileRole.DATA)):
         image = msgspec.structs.replace(header, role=role).pack()
@@ -218,8 +219,10 @@ def write_headers_durable(
     return written
 
 
-def give_back(disk: Disk, folder: str, header: SegmentHeader, successor: SegmentHeader) -> None:
-    """Cut the files of a closed segment behind their last live frame and record (S7)."""
+def release_allocation(
+    disk: Disk, folder: str, header: SegmentHeader, successor: SegmentHeader
+) -> None:
+    """Cut the files of a closed segment after their last live frame and record (S7)."""
     sizes = {
         FileRole.DATA: successor.previous_valid_end,
         FileRole.RAFT: record_position(header, successor.first_index),
@@ -235,7 +238,7 @@ def give_back(disk: Disk, folder: str, header: SegmentHeader, successor: Segment
 
 
 def read_header(disk: Disk, path: str) -> SegmentHeader:
-    """The header of one file of a pair; the file's number and role must be those of its name.
+    """The header of one file of a pair. The file's number and role must be those of its name.
 
     Raises:
       FormatError, CorruptData: damaged or never written. FileNotFoundError: no such file.
@@ -255,7 +258,7 @@ def read_header(disk: Disk, path: str) -> SegmentHeader:
 
 
 def read_either_header(disk: Disk, folder: str, number: int) -> SegmentHeader | None:
-    """The header as the pair's first whole copy has it, or None."""
+    """The header, from the pair's first whole copy, or None."""
     for role in (FileRole.RAFT, FileRole.DATA):
         try:
             return read_header(disk, segment_path(folder, number, role))

@@ -1,9 +1,9 @@
 """Which segment holds which indexes: liveness, computed from headers alone (SAFETY S7, S10).
 
-Pure. A record or frame is live if its index is below the first index of every later segment, as
-that segment's header or its successor's header gives it; an index is found in the last segment
-whose first index is not above it. A segment that a header names and that is not there is in the
-map all the same, without a header: its range is damage, never an empty log.
+Pure. A record or frame is live if its index is below the first index of every later segment, from
+that segment's header or its successor's. An index is found in the last segment whose first index is
+not above it. A segment that a header names and that is missing is in the map without a header: its
+range is damaged, not empty.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ OPEN_END = Index(POSITION_MAX + 1)
 
 
 class LiveSegment(msgspec.Struct, frozen=True, gc=False):
-    """A segment's live indexes [first_index, end_index); the newest one's end is OPEN_END.
-    `header` None: the pair is missing. `valid_end`: end of its last live frame in the data file, as
-    its successor gives it, 0 where unknown."""
+    """A segment's live indexes [first_index, end_index); the newest segment's end is OPEN_END.
+    `header` None: the pair is missing. `valid_end`: end of its last live frame in the data file,
+    from its successor's header, 0 where unknown."""
 
     number: int
     first_index: Index

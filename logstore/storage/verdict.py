@@ -1,7 +1,7 @@
 """Recovery, step 3: what each index of the log is, by the table of SAFETY section 4.
 
-Owns the walk over live records and frames. Reads only; what is to be written is returned. Must not
-know META, terms' meaning or how segments are opened.
+Owns the walk over live records and frames. It only reads, and returns what is to be written. Must
+not know META, terms' meaning or how segments are opened.
 
     record k        frame k                      evidence after k   verdict
     valid           valid, the same entry        any                entry
@@ -10,9 +10,9 @@ know META, terms' meaning or how segments are opened.
     absent or bad   otherwise                    yes                faulty entry
     absent or bad   otherwise                    no                 torn: it and all after it
 
-Evidence after k is a valid live record of a higher index, or the header of a later live segment: a
-header is written only when every flush before it has ended (F6). A valid frame is no evidence:
-frames of one flush reach the disk in any order.
+Evidence after k is a valid live record of a higher index, or the header of a later live segment,
+since a header is written only when every flush before it has ended (F6). A valid frame is no
+evidence: frames of one flush reach the disk in any order.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole, Segmen
 from logstore.limits import MIB
 from logstore.model import Index, Term
 from logstore.storage.disk import Disk
+from logstore.storage.folder_scan import read_salvaged
 from logstore.storage.sealed import WholeRecords, whole_records
 from logstore.storage.segment import (
     aligned,
@@ -49,15 +50,14 @@ from logstore.storage.segment import (
     segment_path,
 )
 from logstore.storage.segment_map import LiveSegment, SegmentMap
-from logstore.storage.survey import read_salvaged
 
 _CHUNK_BYTES = 1 * MIB
 _ZERO_RECORD = bytes(RECORD_SIZE)
 
 
 class FaultyRange(msgspec.Struct, frozen=True):
-    """Entries [first, last] whose bytes are damaged on this replica: kept as such,
-    never served."""
+    """Entries [first, last] whose bytes are damaged on this replica. They stay
+    and are never served."""
 
     first: Index
     last: Index
@@ -65,7 +65,7 @@ class FaultyRange(msgspec.Struct, frozen=True):
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """A record to be written: its frame was found without it."""
+    """A record to be written, because its frame was found without it."""
 
     segment: SegmentHeader
     index: Index
@@ -76,7 +76,7 @@ class Verdicts:
     """What the walk has found so far."""
 
     def __init__(self, before: Row) -> None:
-        self.last = before  # the last entry, or what stands before the first
+        self.last = before  # the last entry, or the position before the first one
         self.is_last_known = True  # False: the last index is faulty and its record is bad too
         self.term_runs: list[tuple[Index, Term]] = []
         self.commit_known = Index(0)
@@ -90,10 +90,10 @@ class Verdicts:
         return Index(self.last.header.index + 1)
 
     def take(self, record: RaftRecord) -> None:
-        """The next index is this entry, whole or not."""
+        """The next index is this entry, whole or damaged."""
         header = record.header
         if not self.is_last_known:
-            # The one before is explained by what this one says of it.
+            # this record proves what the entry before it is
             self._run(self.last.header.index, header.prev_term)
         self._run(header.index, header.term)
         self.last = record.row
@@ -102,20 +102,20 @@ class Verdicts:
         self.data_end = record.frame_offset + frame_size(header)
 
     def take_all(self, records: WholeRecords) -> None:
-        """Many entries in one piece, none of which anything is to be said about."""
+        """Many whole entries at once."""
         for index, term in records.term_starts:
             self._run(index, term)
         self.last = records.last.row
         self.commit_known = max(self.commit_known, records.commit_known)
 
     def skip_to(self, index: Index) -> None:
-        """Everything up to `index` is faulty without a record: only its index is known."""
+        """Entries up to `index` are faulty and have no record: only their indexes are known."""
         header = self.last.header
         header = msgspec.structs.replace(header, index=index, count=0, body_size=0, body_crc=0)
         self.last = Row(header, 0)
         self.is_last_known = False
 
-    def blame(self, first: Index, last: Index, reason: str) -> None:
+    def mark_faulty(self, first: Index, last: Index, reason: str) -> None:
         before = self.faulty[-1] if self.faulty else None
         if before and before.last >= first - 1 and before.reason == reason:
             first = self.faulty.pop().first
@@ -140,7 +140,9 @@ def judge(
     for segment in segments.segments:
         if segment.header is None:
             last = Index(segment.end_index - 1)
-            found.blame(found.next_index, last, f"segment {segment.number or 'before'} is missing")
+            found.mark_faulty(
+                found.next_index, last, f"segment {segment.number or 'before'} is missing"
+            )
             found.skip_to(last)
             continue
         _check_base(found, segment.header)
@@ -153,11 +155,11 @@ def judge(
 
 
 def _check_base(found: Verdicts, header: SegmentHeader) -> None:
-    """The header says what stands before its segment: it must be the entry the walk ended with."""
+    """The header describes the position before its segment: it must be where the walk ended."""
     base = row_before(header)
     if found.is_last_known and found.last.header.index == base.header.index:
         if found.last.chain != base.chain and base.header.index > 0:
-            found.blame(
+            found.mark_faulty(
                 base.header.index, base.header.index, "the next segment's base chain differs"
             )
             found.last = base
@@ -209,14 +211,14 @@ class _Walk:
             elif not self._adopt(found, index):
                 if index > evidence:
                     break
-                found.blame(index, index, "its record and its frame are damaged")
+                found.mark_faulty(index, index, "its record and its frame are damaged")
                 found.skip_to(index)
             index = found.next_index
         if not self.segment.is_sealed:
             found.has_torn_tail = self._has_bytes_after(found, tick)
 
     def _is_whole(self, found: Verdicts, tick: Callable[[], None]) -> bool:
-        """The short cut for a sealed segment: taken if there is nothing at all to say about it."""
+        """The short cut for a sealed segment: taken if all its records are whole."""
         first = found.next_index
         count = self.segment.end_index - first
         slot = first - self.header.first_index
@@ -239,12 +241,13 @@ class _Walk:
     def _judge_record(self, found: Verdicts, record: RaftRecord) -> None:
         index = record.header.index
         if found.is_last_known and record.header.prev_chain != found.last.chain:
-            # What the chain cannot explain is faulty: this entry, unless the next one stands on it.
-            blamed = Index(index - 1) if self._next_agrees(record) else index
-            found.blame(blamed, blamed, "the chain does not explain it")
+            # The chain breaks between the entry before and this one. This one is faulty, unless the
+            # next one continues from it.
+            faulty_index = Index(index - 1) if self._next_agrees(record) else index
+            found.mark_faulty(faulty_index, faulty_index, "the chain does not explain it")
         fault = self._frame_fault(record)
         if fault:
-            found.blame(index, index, fault)
+            found.mark_faulty(index, index, fault)
         found.take(record)
 
     def _next_agrees(self, record: RaftRecord) -> bool:
@@ -252,7 +255,7 @@ class _Walk:
         return following is not None and following.header.prev_chain == record.chain
 
     def _frame_fault(self, record: RaftRecord) -> str | None:
-        """F2: a bad frame under a good record is media damage, always. Bodies and headers of sealed
+        """F2: a bad frame under a good record is always media damage. Bodies and headers of sealed
         segments are checked when they are read (Q5)."""
         end = record.frame_offset + frame_size(record.header)
         if end > self.data_size:
@@ -265,7 +268,7 @@ class _Walk:
         return None
 
     def _adopt(self, found: Verdicts, index: Index) -> bool:
-        """Take the frame of `index` without its record, where the log can only go on with it."""
+        """Take the frame of `index` without its record, if it continues the log."""
         if not found.is_last_known:
             return False
         last = found.last
@@ -346,8 +349,8 @@ class _Walk:
         return Index(self.header.first_index - 1)
 
     def _has_bytes_after(self, found: Verdicts, tick: Callable[[], None]) -> bool:
-        """Whether anything stands behind the last entry. It must never be built upon: nothing is
-        overwritten, and an old frame behind a new one could pass for its successor (S7)."""
+        """Whether any bytes follow the last entry. Nothing may be appended among them: nothing is
+        overwritten in place, and an old frame after a new one could pass for its successor (S7)."""
         ends = (
             (self.data, found.data_end),
             (self.raft, record_position(self.header, found.next_index)),

@@ -13,7 +13,7 @@ import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.format.segment_header import FileRole
-from logstore.storage import log_writer, meta_store, recovery, survey, verdict
+from logstore.storage import folder_scan, log_writer, meta_store, recovery, verdict
 from logstore.storage.log_writer import AppendedGroup, LogWriter
 from tests.crash.storage_trial import StorageTrial
 
@@ -95,7 +95,7 @@ def test_recovery_that_trusts_the_page_cache_after_a_kill_is_found(
     trial.commit(1, [8])
     trial.append(1, [TWO, TWO])
     trial.disk.kill_process()
-    monkeypatch.setattr(survey, "_flush_and_forget", lambda *_args, **_named: None)
+    monkeypatch.setattr(folder_scan, "_flush_and_drop_caches", lambda *_args, **_named: None)
     enumerator.run_life(trial.disk, trial.promises(), life=2)
     assert any("false alarm" in fault for fault in enumerator.faults())
 
@@ -128,6 +128,6 @@ def test_building_upon_a_torn_tail_is_found(
 
 
 def test_the_mutants_replace_what_exists() -> None:
-    assert recovery.survey is survey.survey
+    assert recovery.scan_folder is folder_scan.scan_folder
     for owner, attribute, _, _ in MUTANTS.values():
         assert hasattr(owner, attribute)

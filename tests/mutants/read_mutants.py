@@ -221,7 +221,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "segment-begins-with-the-lsn-of-the-entry-before",
         "FAULTS R25, SAFETY S6",
-        "logstore.storage.segment:header_behind",
+        "logstore.storage.segment:header_after",
         "first_lsn=before.header.next_lsn",
         "first_lsn=before.header.first_lsn",
         "the base of a segment forgets the payloads of the last entry",

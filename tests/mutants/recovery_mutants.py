@@ -7,7 +7,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Edit, Mutant, mutant
 
 RECOVERY = "logstore.storage.recovery"
-SURVEY = "logstore.storage.survey"
+FOLDER_SCAN = "logstore.storage.folder_scan"
 VERDICT = "logstore.storage.verdict"
 WALK = f"{VERDICT}:_Walk"
 BOOTSTRAP = "logstore.raft.bootstrap:Bootstrap"
@@ -57,7 +57,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "recovery-flushes-nothing",
         "SAFETY section 4",
-        f"{SURVEY}:_flush_and_forget",
+        f"{FOLDER_SCAN}:_flush_and_drop_caches",
         "            disk.flush(handle)\n",
         "",
         "what a killed writer left in the page cache is taken for durable",
@@ -65,7 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "recovery-trusts-the-page-cache",
         "SAFETY F5, FAULTS D25",
-        f"{SURVEY}:_flush_and_forget",
+        f"{FOLDER_SCAN}:_flush_and_drop_caches",
         "            disk.drop_cache(handle)\n",
         "",
         "pages that a failed flush gave up are read as if the disk held them",
@@ -81,7 +81,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "half-opened-pair-left-alone",
         "SAFETY section 4",
-        f"{SURVEY}:survey",
+        f"{FOLDER_SCAN}:survey",
         "            _complete(disk, folder, header, options, is_newest=header is headers[-1])\n",
         "            continue\n",
         "a header that is missing is not written from its twin",
@@ -184,7 +184,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         "while the discard waits for space, entries are written over what was torn",
         Edit(
-            "actors.writer.log_work:LogWork._care_for_spare",
+            "actors.writer.log_work:LogWork._maintain_spare",
             "if log.has_torn_tail and",
             "if log.has_torn_tail and now_ns < 0 and",
         ),

@@ -107,7 +107,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "SAFETY F6",
         f"{LOG_WORK}._begin",
         "        return self._open_segment(partial(self._truncate, command, self._commit))\n",
-        "        self._data_lane.start(partial(self._truncate, command, self._commit))\n"
+        "        self._data_worker.start(partial(self._truncate, command, self._commit))\n"
         "        return 1\n",
         "a truncation does not wait for the flushes before it",
     ),
@@ -116,7 +116,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "SAFETY F6",
         f"{LOG_WORK}._begin",
         "        return self._open_segment(partial(self._roll, entries))\n",
-        "        self._data_lane.start(partial(self._roll, entries))\n        return 1\n",
+        "        self._data_worker.start(partial(self._roll, entries))\n        return 1\n",
         "a roll does not wait for the flushes before it",
     ),
     mutant(
@@ -159,7 +159,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "closed-segment-cut-one-record-short",
         "SAFETY S7",
-        f"{SEGMENT}:give_back",
+        f"{SEGMENT}:release_allocation",
         "record_position(header, successor.first_index)",
         "record_position(header, Index(successor.first_index - 1))",
         "what is given back holds the last live record",
@@ -196,9 +196,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "votes-wait-for-the-flushes-of-the-log",
         "SAFETY S8, F9",
         f"{WRITER}._take_commands",
-        "self._meta_lane.start(partial(self._save_meta, command))",
-        "self._work.lanes[0].start(partial(self._save_meta, command))",
-        "META is saved in the lane that flushes the log's data",
+        "self._meta_worker.start(partial(self._save_meta, command))",
+        "self._work.workers[0].start(partial(self._save_meta, command))",
+        "META is saved in the worker that flushes the log's data",
     ),
     mutant(
         "meta-not-flushed",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from actors.flush_lanes import Job
+from actors.flush_workers import Job
 from actors.simulation.world.process import Process
 from actors.simulation.world.world import World
 
@@ -99,7 +99,7 @@ class Clocked:
 
 
 def as_job(act: Callable[[], object]) -> Job:
-    """A lane's job of one piece."""
+    """A worker's job of one piece."""
 
     def job() -> Iterator[None]:
         act()

@@ -1,4 +1,4 @@
-"""Simulated shared memory: late, in each writer's own order, and a bell as a barrier; flush lanes
+"""Simulated shared memory: late, in each writer's own order, and a bell as a barrier; flush workers
 beside their process."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from actors.simulation.world.machine import LANE_START_NS, NodeClock, SimulatedLane
+from actors.simulation.world.machine import WORKER_START_NS, NodeClock, SimulatedWorker
 from actors.simulation.world.process import ProcessKilled
 from actors.simulation.world.rings import (
     CommandRingReceiver,
@@ -207,16 +207,16 @@ def test_a_slot_that_does_not_lag_is_seen_at_once() -> None:
     assert (views.other[0], views.other[1]) == (5, 0)
 
 
-# --- flush lanes ---
+# --- flush workers ---
 
 
-def lane_of(stage: OneProcess) -> SimulatedLane:
-    return SimulatedLane("raft", stage.process, stage.process.wake)
+def worker_of(stage: OneProcess) -> SimulatedWorker:
+    return SimulatedWorker("raft", stage.process, stage.process.wake)
 
 
-def test_jobs_of_a_lane_run_in_order_beside_their_process() -> None:
+def test_jobs_of_a_worker_run_in_order_beside_their_process() -> None:
     stage = OneProcess()
-    lane = lane_of(stage)
+    worker = worker_of(stage)
     begun: list[tuple[str, int]] = []
 
     def job(name: str, cost_ns: int) -> None:
@@ -224,48 +224,48 @@ def test_jobs_of_a_lane_run_in_order_beside_their_process() -> None:
         stage.process.charge(cost_ns)
 
     start_ns = stage.world.now_ns
-    lane.start(as_job(lambda: job("first", 3 * MILLISECOND_NS)))
-    lane.start(as_job(lambda: job("second", MILLISECOND_NS)))
-    assert lane.is_busy
+    worker.start(as_job(lambda: job("first", 3 * MILLISECOND_NS)))
+    worker.start(as_job(lambda: job("second", MILLISECOND_NS)))
+    assert worker.is_busy
     stage.world.run_until(start_ns + 2 * MILLISECOND_NS)
-    assert lane.is_busy
+    assert worker.is_busy
     assert stage.process.local_now_ns == stage.world.now_ns  # the actor itself is free
     stage.world.run_until(start_ns + 10 * MILLISECOND_NS)
-    assert not lane.is_busy
-    first_ns = start_ns + LANE_START_NS
+    assert not worker.is_busy
+    first_ns = start_ns + WORKER_START_NS
     assert begun == [("first", first_ns), ("second", first_ns + 3 * MILLISECOND_NS)]
 
 
 def test_the_end_of_a_job_wakes_its_process() -> None:
     stage = OneProcess()
     start_ns = stage.world.now_ns
-    lane_of(stage).start(as_job(lambda: stage.process.charge(MILLISECOND_NS)))
+    worker_of(stage).start(as_job(lambda: stage.process.charge(MILLISECOND_NS)))
     stage.world.run_until(start_ns + 5 * MILLISECOND_NS)
-    assert stage.runs == [start_ns + LANE_START_NS + MILLISECOND_NS]
+    assert stage.runs == [start_ns + WORKER_START_NS + MILLISECOND_NS]
 
 
-def test_waiting_for_a_lane_takes_as_long_as_its_jobs() -> None:
+def test_waiting_for_a_worker_takes_as_long_as_its_jobs() -> None:
     stage = OneProcess()
-    lane = lane_of(stage)
-    lane.start(as_job(lambda: stage.process.charge(MILLISECOND_NS)))
-    lane.wait()
-    assert stage.process.busy_ns == LANE_START_NS + MILLISECOND_NS
+    worker = worker_of(stage)
+    worker.start(as_job(lambda: stage.process.charge(MILLISECOND_NS)))
+    worker.wait()
+    assert stage.process.busy_ns == WORKER_START_NS + MILLISECOND_NS
 
 
 def test_an_error_of_a_job_is_raised_once_and_no_job_follows_it() -> None:
     stage = OneProcess()
-    lane = lane_of(stage)
+    worker = worker_of(stage)
     ran = []
 
     def fail() -> None:
         raise OSError("flush failed")
 
-    lane.start(as_job(fail))
-    lane.start(as_job(lambda: ran.append("after")))
+    worker.start(as_job(fail))
+    worker.start(as_job(lambda: ran.append("after")))
     stage.world.run_until(stage.world.now_ns + MILLISECOND_NS)
     with pytest.raises(OSError, match="flush failed"):
-        lane.check()
-    lane.check()
+        worker.check()
+    worker.check()
     assert ran == []
 
 
@@ -276,9 +276,9 @@ def test_killed_in_a_flush_thread_the_whole_process_dies() -> None:
     def die() -> None:
         raise ProcessKilled("before flush")
 
-    lane = lane_of(stage)
-    lane.start(as_job(die))
-    lane.start(as_job(lambda: ran.append("after")))
+    worker = worker_of(stage)
+    worker.start(as_job(die))
+    worker.start(as_job(lambda: ran.append("after")))
     stage.world.run_until(stage.world.now_ns + MILLISECOND_NS)
     assert stage.life.deaths == ["killed in a flush thread"]
     assert ran == []
@@ -289,7 +289,7 @@ def test_a_paused_process_flushes_nothing() -> None:
     ran = []
     start_ns = stage.world.now_ns
     stage.process.pause(10 * MILLISECOND_NS)
-    lane_of(stage).start(as_job(lambda: ran.append(stage.world.now_ns)))
+    worker_of(stage).start(as_job(lambda: ran.append(stage.world.now_ns)))
     stage.world.run_until(start_ns + 20 * MILLISECOND_NS)
     assert ran == [start_ns + 10 * MILLISECOND_NS]
 

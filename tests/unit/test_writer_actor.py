@@ -127,7 +127,7 @@ def test_f6_a_truncation_waits_until_every_earlier_flush_has_ended(born):
     calls = []
     born.persist(60 << 10)
     born.writer.do_work(born.stage.now_ns)
-    born.persist(*[60 << 10] * 2)  # two groups: the first one's records flush in the lane
+    born.persist(*[60 << 10] * 2)  # two groups: the first one's records flush in the worker
     born.disk.on_call = lambda what, path: calls.append(what)
     born.truncate(3)
     born.settle()
@@ -135,10 +135,10 @@ def test_f6_a_truncation_waits_until_every_earlier_flush_has_ended(born):
     assert born.heard() == [Persisted(1), Persisted(3), Persisted(4)]
 
 
-def sorted_by_lane(stage):
+def sorted_by_worker(stage):
     """What raft heard: the log's answers first, META's, then the disk's."""
-    lanes = (Persisted, MetaPersisted, DiskFullChanged)
-    return sorted(stage.heard(), key=lambda message: lanes.index(type(message)))
+    workers = (Persisted, MetaPersisted, DiskFullChanged)
+    return sorted(stage.heard(), key=lambda message: workers.index(type(message)))
 
 
 def fill(stage):
@@ -164,19 +164,19 @@ def test_a_full_disk_keeps_the_queue_is_reported_and_ends_when_space_appears(bor
     born.settle()
     born.stage.now_ns = born.writer.next_timer_ns()
     born.settle()
-    # the news of the disk comes from another lane: its place among the others is open
+    # the news of the disk comes from another worker: its place among the others is open
     rolled = [Persisted(2), Persisted(4), Persisted(5)]
-    assert sorted_by_lane(born) == [*rolled, DiskFullChanged(True)]
+    assert sorted_by_worker(born) == [*rolled, DiskFullChanged(True)]
     born.persist(*[60 << 10] * 4)
     born.tell(SaveMeta(1, 2, 1))
     born.settle()
-    assert sorted_by_lane(born) == [Persisted(7), MetaPersisted(1)]
+    assert sorted_by_worker(born) == [Persisted(7), MetaPersisted(1)]
     assert born.counter(Counter.DISK_FULL) == 1
     assert not born.stage.is_busy_loop(born.writer)
     assert [each.message for each in caplog.records] == [FULL], "a follower says so, too"
     empty(born)
     born.settle()
-    assert sorted_by_lane(born) == [Persisted(9), DiskFullChanged(False)]
+    assert sorted_by_worker(born) == [Persisted(9), DiskFullChanged(False)]
     assert born.counter(Counter.DISK_FULL) == 0
     assert [each.message for each in caplog.records] == [FULL, NO_LONGER_FULL]
     reader = LogReader(born.disk, born.writer._folder._station.folder)
@@ -206,10 +206,10 @@ def test_an_entry_larger_than_a_segment_waits_for_space_while_there_is_some_for_
     born.settle()
     assert not born.stage.is_busy_loop(born.writer)
     assert len(refused) <= 4
-    assert sorted_by_lane(born)[-1] == DiskFullChanged(True)
+    assert sorted_by_worker(born)[-1] == DiskFullChanged(True)
     empty(born)
     born.settle()
-    assert sorted_by_lane(born) == [Persisted(2), Persisted(3), DiskFullChanged(False)]
+    assert sorted_by_worker(born) == [Persisted(2), Persisted(3), DiskFullChanged(False)]
 
 
 def test_a_truncation_without_space_stays_queued_before_what_follows_it(born):
@@ -220,20 +220,20 @@ def test_a_truncation_without_space_stays_queued_before_what_follows_it(born):
     born.truncate(2)
     born.persist(8, term=2)
     born.settle()
-    assert sorted_by_lane(born) == [Persisted(3), Persisted(4), DiskFullChanged(True)]
+    assert sorted_by_worker(born) == [Persisted(3), Persisted(4), DiskFullChanged(True)]
     empty(born)
     born.settle()
-    assert sorted_by_lane(born) == [Persisted(5), Persisted(6), DiskFullChanged(False)]
+    assert sorted_by_worker(born) == [Persisted(5), Persisted(6), DiskFullChanged(False)]
 
 
 def save_to_the_end(stage):
-    meta_lane = stage.writer._meta_lane
+    meta_worker = stage.writer._meta_worker
     stage.writer.do_work(stage.stage.now_ns)
-    meta_lane.close()
-    meta_lane.check()
+    meta_worker.close()
+    meta_worker.check()
 
 
-def test_f5_a_failed_flush_in_a_lane_ends_the_process_and_answers_nothing(born):
+def test_f5_a_failed_flush_in_a_worker_ends_the_process_and_answers_nothing(born):
     born.disk.fail_once("flush", "meta.a")
     born.tell(SaveMeta(1, 2, 1), SaveMeta(2, 3, 1))
     with pytest.raises(WriteFailed):
@@ -251,14 +251,14 @@ def test_f5_a_failed_records_flush_is_raised_by_the_next_do_work(born):
 
 
 def test_a_vote_that_comes_while_another_is_saved_holds_up_nothing(born):
-    """SAFETY S8: META has its own lane, and the log does not wait for it either."""
+    """SAFETY S8: META has its own worker, and the log does not wait for it either."""
     go = Event()
     born.disk.on_call = lambda what, path: path.endswith("meta.a") and go.wait(5)
     born.tell(SaveMeta(1, 2, 1), SaveMeta(2, 3, 1))
     born.persist(96)
     born.writer.do_work(born.stage.now_ns)
-    for lane in born.writer._work.lanes:
-        lane.wait()
+    for worker in born.writer._work.workers:
+        worker.wait()
     assert born.heard() == [Persisted(1)]
     go.set()
     born.settle()
@@ -280,7 +280,7 @@ def test_s8_a_vote_that_comes_during_a_flush_of_the_log_waits_for_none(born, slo
     assert begun.wait(5)
     born.tell(SaveMeta(1, 2, 1))
     born.writer.do_work(born.stage.now_ns)
-    born.writer._meta_lane.wait()
+    born.writer._meta_worker.wait()
     assert born.heard() == [MetaPersisted(1)]
     go.set()
     born.settle()
@@ -295,7 +295,7 @@ def test_s8_a_vote_that_comes_during_a_truncation_does_not_wait_for_it(born):
     born.truncate(2)
     born.tell(SaveMeta(1, 2, 1))
     born.writer.do_work(born.stage.now_ns)
-    born.writer._meta_lane.wait()
+    born.writer._meta_worker.wait()
     assert born.heard() == [Persisted(2), MetaPersisted(1)]
     go.set()
     born.settle()

@@ -88,15 +88,15 @@ class WriterStage:
         self.stage.work(self.writer)
 
     def settle(self) -> None:
-        """Work until neither the actor nor a lane has anything left to do now."""
+        """Work until neither the actor nor a worker has anything left to do now."""
         self.work()
-        while any(lane.is_busy for lane in self.lanes()):
-            for lane in self.lanes():
-                lane.wait()
+        while any(worker.is_busy for worker in self.workers()):
+            for worker in self.workers():
+                worker.wait()
             self.work()
 
-    def lanes(self) -> tuple:
-        return *self.writer._work.lanes, self.writer._meta_lane
+    def workers(self) -> tuple:
+        return *self.writer._work.workers, self.writer._meta_worker
 
     def counter(self, counter: Counter) -> int:
         return self.slots[counter]

@@ -1,4 +1,4 @@
-"""The machine under one simulated process: clocks, chance, its view of the disk, its flush lanes.
+"""The machine under one simulated process: clocks, chance, its view of the disk, its flush workers.
 
 Plays `actors.host.Host`. Owns a node's clocks. Must not know which actor stands on it.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from actors.flush_lanes import Job
+from actors.flush_workers import Job
 from actors.observer import Observer
 from actors.simulation.world.process import Process, ProcessKilled
 from actors.simulation.world.world import World
@@ -19,7 +19,7 @@ from logstore.storage.disk import Disk
 # A node's clocks begin here, so that nothing mistakes them for durations or for each other.
 MONOTONIC_BASE_NS = 1_000_000_000
 WALL_BASE_NS = 1_700_000_000_000_000_000
-LANE_START_NS = 5_000
+WORKER_START_NS = 5_000
 
 
 class NodeClock:
@@ -46,8 +46,8 @@ class NodeClock:
         self._wall_ns += by_ns
 
 
-class SimulatedLane:
-    """As `ThreadLane`: jobs in order, beside the actor's own work. What a job does up to where it
+class SimulatedWorker:
+    """As `ThreadWorker`: jobs in order, beside the actor's own work. What a job does up to where it
     yields is whole at one moment; the rest comes when that has taken its time."""
 
     def __init__(self, name: str, process: Process, wake: Callable[[], None]) -> None:
@@ -66,7 +66,7 @@ class SimulatedLane:
 
     def start(self, job: Job) -> None:
         had_work = self._has_work
-        self._jobs.append((self._process.local_now_ns + LANE_START_NS, job))
+        self._jobs.append((self._process.local_now_ns + WORKER_START_NS, job))
         if not had_work:
             self._plan(self._next_start_ns)
 
@@ -160,9 +160,11 @@ class SimulatedHost:
     def random_bytes(self, size: int) -> bytes:
         return self._random.randbytes(size)
 
-    def lane(self, name: str, wake: Callable[[], None]) -> SimulatedLane:
-        return SimulatedLane(name, self._process, wake)
+    def flush_worker(self, name: str, wake: Callable[[], None]) -> SimulatedWorker:
+        return SimulatedWorker(name, self._process, wake)
 
-    def own_lane(self, name: str, bell: Any, _attend: Callable[[], int]) -> SimulatedLane:
-        """The process attends to its bell by itself."""
-        return SimulatedLane(name, self._process, bell.ring)
+    def own_thread_worker(
+        self, name: str, bell: Any, _on_bell: Callable[[], int]
+    ) -> SimulatedWorker:
+        """The simulated process answers its bell itself."""
+        return SimulatedWorker(name, self._process, bell.ring)

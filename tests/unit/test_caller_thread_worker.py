@@ -1,4 +1,4 @@
-"""The lane that has its caller's thread: who rings during a job is attended to (SAFETY S8, M7)."""
+"""A worker in its caller's thread: a bell that rings during a job is answered (SAFETY S8, M7)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from threading import Event, current_thread
 
 import pytest
 
-from actors.flush_lanes import AttendedLane
+from actors.flush_workers import CallerThreadWorker
 from transport.doorbell import Doorbell
 
 
 class Attended:
-    """A lane and its bell; `taken` grows by one each time that somebody stands in."""
+    """A worker and its bell; `taken` counts calls of `on_bell`."""
 
     def __init__(self) -> None:
         self.bell = Doorbell.create()
         self.waiting = 0
         self.taken: list[str] = []
         self.came = Event()
-        self.lane = AttendedLane("data", self.bell, self.attend)
+        self.worker = CallerThreadWorker("data", self.bell, self.on_bell)
 
-    def attend(self) -> int:
+    def on_bell(self) -> int:
         if not self.waiting:
             return 0
         self.waiting -= 1
@@ -42,7 +42,7 @@ class Attended:
 def attended() -> Iterator[Attended]:
     made = Attended()
     yield made
-    made.lane.close()
+    made.worker.close()
     made.bell.close()
 
 
@@ -60,7 +60,7 @@ def test_a_job_has_its_callers_thread_and_what_comes_meanwhile_has_another(
         attended.ring()
         assert attended.came.wait(5)
 
-    attended.lane.start(flush)
+    attended.worker.start(flush)
     assert names == [current_thread().name]
     assert attended.taken == ["data", "data"]
 
@@ -71,7 +71,7 @@ def test_what_had_come_before_the_job_is_attended_to_as_well(attended: Attended)
         yield
 
     attended.ring()
-    attended.lane.start(flush)
+    attended.worker.start(flush)
     assert attended.taken == ["data"]
 
 
@@ -80,12 +80,12 @@ def test_behind_a_job_the_bell_is_the_callers_own_again(attended: Attended) -> N
         yield
 
     for _ in range(100):
-        attended.lane.start(flush)
+        attended.worker.start(flush)
     attended.ring()
-    attended.lane.close()
+    attended.worker.close()
     assert attended.taken == []
     assert attended.is_ringing()
-    attended.lane = AttendedLane("data", attended.bell, attended.attend)
+    attended.worker = CallerThreadWorker("data", attended.bell, attended.on_bell)
 
 
 def test_what_a_job_raises_is_raised_at_once(attended: Attended) -> None:
@@ -94,13 +94,13 @@ def test_what_a_job_raises_is_raised_at_once(attended: Attended) -> None:
         yield
 
     with pytest.raises(OSError, match="flush failed"):
-        attended.lane.start(fail)
+        attended.worker.start(fail)
 
 
 def test_what_goes_wrong_in_the_other_thread_is_raised_behind_the_job(attended: Attended) -> None:
     failed = Event()
 
-    def attend() -> int:
+    def on_bell() -> int:
         failed.set()
         raise ValueError("no such order")
 
@@ -108,8 +108,8 @@ def test_what_goes_wrong_in_the_other_thread_is_raised_behind_the_job(attended: 
         assert failed.wait(5)
         yield
 
-    lane = AttendedLane("data", attended.bell, attend)
+    worker = CallerThreadWorker("data", attended.bell, on_bell)
     attended.ring()
     with pytest.raises(ValueError, match="no such order"):
-        lane.start(flush)
-    lane.close()
+        worker.start(flush)
+    worker.close()

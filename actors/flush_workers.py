@@ -1,12 +1,11 @@
-"""Flush lanes, so that a flush overlaps with the writer's other work (SAFETY F1, S8): in a thread
-of their own, or in the writer's while another thread stands in for it.
+"""Flush workers run flushes beside the writer's other work (SAFETY F1, S8).
 
-A lane runs its jobs one at a time, in the order they were given. A job is an iterator that yields
-where time has passed, behind a flush: here that means nothing, the simulator lets other things
-happen there. What a job raises is kept and raised in the writer's thread: a failed flush ends the
-process (F5). Until then no later job runs, so nothing can seem durable on top of it.
+A worker runs its jobs one at a time, in the order they were given. A job is an iterator that yields
+where time has passed, after a flush. Here a yield means nothing; the simulator lets other things
+happen there. An error of a job is kept and raised in the writer's thread: a failed flush ends the
+process (F5). Until then no later job of the worker runs, so nothing seems durable that is not.
 
-Only the writer's own thread may `wait` and `check`; a job of another lane may `start`.
+Only the writer's own thread may call `wait` and `check`; a job of another worker may call `start`.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from threading import Lock, Thread
 from typing import Protocol
 
 Job = Callable[[], Iterator[None]]
-# A flush thread's answer waited 5.4 ms for the interpreter lock at the default of 5 ms, 0.3 ms at
-# 50 us (SAFETY F1).
+# A flush thread's answer waited 5.4 ms for the interpreter lock at the default switch interval of 5
+# ms, and 0.3 ms at 50 us (SAFETY F1).
 SWITCH_INTERVAL_S = 5e-5
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class Bell(Protocol):
-    """What wakes the writer."""
+    """The bell that wakes the writer."""
 
     def fileno(self) -> int: ...
 
@@ -37,9 +36,9 @@ class Bell(Protocol):
     def ring(self) -> None: ...
 
 
-class ThreadLane:
-    """One thread for one kind of flush. `wake`: called after each job, so that the writer looks at
-    how it ended."""
+class ThreadWorker:
+    """A thread of its own. `wake` is called after each job, so that the
+    writer checks how it ended."""
 
     def __init__(self, name: str, wake: Callable[[], None]) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -53,14 +52,14 @@ class ThreadLane:
         return bool(self._jobs) and not self._jobs[-1].done()
 
     def start(self, job: Job) -> None:
-        """Begin `job` after those given before it; returns at once."""
+        """Run `job` after those given before it; returns at once."""
         future = self._executor.submit(self._run, job)
         self._jobs.append(future)
         # a bell rung inside the job would wake the writer before the job counts as done
         future.add_done_callback(lambda _: self._wake())
 
     def wait(self) -> None:
-        """Return when the lane is idle; raises what a job raised."""
+        """Wait until the worker is idle; raises what a job raised."""
         while self._jobs:
             self._jobs.popleft().result()
 
@@ -83,22 +82,22 @@ class ThreadLane:
             raise
 
 
-class AttendedLane:
-    """Runs a job in the caller's thread, while a second one attends to the caller's bell.
+class CallerThreadWorker:
+    """Runs a job in the caller's thread, while a second thread answers the caller's bell.
 
     A flush in another thread costs two hand-overs of the interpreter: one append in flight took
-    2.81 ms instead of 2.59 (p50, 2026-11-22). Here a job costs none, and what comes during it, a
-    vote first of all, waits for none either (S8). `attend` takes what waits, and returns how much
-    it took; it runs in the second thread, and only while the caller is inside `start`.
+    2.81 ms instead of 2.59 (p50, 2026-11-22). Here a job costs none, and what comes during it, such
+    as a vote, does not wait for it (S8). `on_bell` takes what waits and returns how much it took.
+    It runs in the second thread, and only while the caller is inside `start`.
 
-    The second thread is woken by the bell only while a job runs (EPOLLONESHOT). It may clear the
+    The bell wakes the second thread only while a job runs (EPOLLONESHOT). That thread may clear the
     bell: the caller works once more after a job before it parks (M7).
     """
 
-    def __init__(self, name: str, bell: Bell, attend: Callable[[], int]) -> None:
+    def __init__(self, name: str, bell: Bell, on_bell: Callable[[], int]) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._bell = bell
-        self._attend = attend
+        self._on_bell = on_bell
         self._turn = Lock()
         self._has_job = False
         self._is_closed = False
@@ -107,18 +106,18 @@ class AttendedLane:
         self._epoll = select.epoll()
         self._epoll.register(self._end, select.EPOLLIN)
         self._epoll.register(bell.fileno(), 0)
-        self._thread = Thread(target=self._stand_in, name=name, daemon=True)
+        self._thread = Thread(target=self._answer_bell, name=name, daemon=True)
         self._thread.start()
 
     @property
     def is_busy(self) -> bool:
-        return False  # whoever asks is the caller of `start`
+        return False  # only the caller of `start` asks
 
     def start(self, job: Job) -> None:
         """Run `job` to its end.
 
         Raises:
-          What the job raises, or `attend` did.
+          What the job raises, or `on_bell` did.
         """
         bell = self._bell.fileno()
         self._has_job = True
@@ -133,7 +132,7 @@ class AttendedLane:
         self.check()
 
     def wait(self) -> None:
-        """Nothing is ever under way here."""
+        """No job is ever under way when this is called."""
 
     def check(self) -> None:
         if self._error is not None:
@@ -146,7 +145,7 @@ class AttendedLane:
         self._epoll.close()
         os.close(self._end)
 
-    def _stand_in(self) -> None:
+    def _answer_bell(self) -> None:
         bell = self._bell.fileno()
         while not self._is_closed:
             self._epoll.poll()
@@ -155,9 +154,9 @@ class AttendedLane:
                     continue
                 self._bell.clear()
                 try:
-                    while self._attend():
+                    while self._on_bell():
                         pass
                 except BaseException as error:
-                    self._error = error  # raised by the caller, once its job is over
+                    self._error = error  # raised by the caller, after its job
                     continue
                 self._epoll.modify(bell, _ONCE)

@@ -1,10 +1,10 @@
 """Recovery, steps 2 and 3: which segments there are, with both headers whole (SAFETY section 4).
 
-Owns what is done to files before any entry is looked at: flush, drop caches, read headers, repair
-one header from its twin, refuse what is not ours (L3). Must not know entries.
+Owns what is done to files before any entry is read: flush, drop caches, read headers, repair one
+header from its twin, refuse files of others (L3). Must not know entries.
 
-Invariant: after `survey` every live pair has both files with durable headers, and every later read
-shows what the device holds.
+Invariant: after `scan_folder` every live pair has both files with durable headers, and every later
+read returns what the device holds.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from logstore.storage.segment import (
 )
 from logstore.storage.segment_map import SegmentMap
 
-# A pair without a header is looked at this far for signs of life. The first frame and record lie
-# right behind the header block, so a pair that ever held an entry shows it here.
-_LIVE_LOOK_BYTES = 64 * KIB
+# A pair without a header is searched this far for entries. The first frame and record follow the
+# header block, so a pair that ever held an entry shows it here.
+_ENTRY_SEARCH_BYTES = 64 * KIB
 
 
-class Survey(msgspec.Struct, frozen=True):
-    """`headers`: every pair with a header, rising; `dead`: numbers whose files may go."""
+class FolderScan(msgspec.Struct, frozen=True):
+    """`headers`: every pair with a header, ascending; `dead`: numbers whose
+    files may be removed."""
 
     headers: tuple[SegmentHeader, ...]
     map: SegmentMap
@@ -42,11 +43,11 @@ class Survey(msgspec.Struct, frozen=True):
     next_number: int
 
 
-def survey(
+def scan_folder(
     disk: Disk, folder: str, options: SegmentOptions, meta: Meta, *, tick: Callable[[], None]
-) -> Survey:
-    """Make what lies in the folder durable, read every header from the device and repair the live
-    ones.
+) -> FolderScan:
+    """Make the folder's contents durable, read every header from the device
+    and repair the live ones.
 
     Raises:
       FolderRefused: another cluster's, another node's or a newer version's segments (L3).
@@ -54,7 +55,7 @@ def survey(
       DiskFull: no space for a file of a pair that is missing.
     """
     numbers = segment_numbers(disk.list_folder(folder))
-    _flush_and_forget(disk, folder, numbers, tick=tick)
+    _flush_and_drop_caches(disk, folder, numbers, tick=tick)
     headers: list[SegmentHeader] = []
     dead: list[int] = []
     for number in numbers:
@@ -67,8 +68,8 @@ def survey(
         tick()
     segments = SegmentMap.of(headers, start_index=meta.log_start.index)
     for number in dead:
-        if not _is_passed_over(segments, number):
-            check_lifeless(disk, folder, number)
+        if not _was_dead_before(segments, number):
+            check_holds_no_entry(disk, folder, number)
     live = {segment.number for segment in segments.segments}
     for header in headers:
         if header.number in live:
@@ -76,15 +77,15 @@ def survey(
         else:
             dead.append(header.number)
     named = [number for header in headers for number in (header.number, header.previous_number)]
-    return Survey(tuple(headers), segments, tuple(dead), max([*numbers, *named, 0]) + 1)
+    return FolderScan(tuple(headers), segments, tuple(dead), max([*numbers, *named, 0]) + 1)
 
 
-def _flush_and_forget(
+def _flush_and_drop_caches(
     disk: Disk, folder: str, numbers: list[int], *, tick: Callable[[], None]
 ) -> None:
-    """After a kill the page cache holds bytes the disk may not; after a failed flush it shows bytes
-    that never will be there. Flush all data, then all Raft files (F2), the names, then read
-    anew."""
+    """Flush all data files, then all Raft files (F2), then the names, and drop the caches. After a
+    kill the page cache holds bytes that the disk may not hold; after a failed flush it holds bytes
+    that the disk never will."""
     for role in (FileRole.DATA, FileRole.RAFT):
         for number in numbers:
             try:
@@ -113,9 +114,9 @@ def _pair_header(disk: Disk, folder: str, number: int) -> SegmentHeader | None:
     return found[0] if found else None
 
 
-def _is_passed_over(segments: SegmentMap, number: int) -> bool:
-    """Whether a live segment came after this one and names an older one as the live one before it:
-    then this one was dead already, or a spare."""
+def _was_dead_before(segments: SegmentMap, number: int) -> bool:
+    """Whether a later live segment names an older one as the live one before it: then this one was
+    dead already, or a spare."""
     return any(
         segment.header is not None
         and segment.header.previous_number < number < segment.header.number
@@ -123,8 +124,8 @@ def _is_passed_over(segments: SegmentMap, number: int) -> bool:
     )
 
 
-def check_lifeless(disk: Disk, folder: str, number: int) -> None:
-    """A pair with live-looking bytes and no valid header is damage: stop, never skip."""
+def check_holds_no_entry(disk: Disk, folder: str, number: int) -> None:
+    """A pair that held entries and has no valid header is damage: stop, never skip it."""
     for role in FileRole:
         path = segment_path(folder, number, role)
         try:
@@ -132,7 +133,7 @@ def check_lifeless(disk: Disk, folder: str, number: int) -> None:
         except FileNotFoundError:
             continue
         try:
-            start = read_salvaged(disk, handle, SEGMENT_HEADER_SIZE, _LIVE_LOOK_BYTES)
+            start = read_salvaged(disk, handle, SEGMENT_HEADER_SIZE, _ENTRY_SEARCH_BYTES)
         finally:
             disk.close(handle)
         if any(start):
@@ -158,8 +159,8 @@ def _check_ours(folder: str, header: SegmentHeader, meta: Meta) -> None:
 def _complete(
     disk: Disk, folder: str, header: SegmentHeader, options: SegmentOptions, *, is_newest: bool
 ) -> None:
-    """Write the header that is missing or bad from its twin, durably: a half-opened pair is
-    completed, and the truncation stands."""
+    """Write a missing or damaged header from its twin, durably: a half-opened pair is completed,
+    and its truncation stands."""
     for role, size in pair_sizes(options).items():
         path = segment_path(folder, header.number, role)
         image = msgspec.structs.replace(header, role=role)
@@ -181,8 +182,8 @@ def _complete(
 
 
 def _allocate(disk: Disk, handle: int, size: int) -> None:
-    """Without space for `size` bytes the segment counts as full, and the next one waits for space
-    (S9); without space for the header even recovery does."""
+    """Allocate `size` bytes. Without space the segment counts as full, and the next one waits for
+    space (S9); without space for the header, recovery waits, too."""
     try:
         disk.allocate(handle, size)
     except DiskFull:
@@ -191,7 +192,8 @@ def _allocate(disk: Disk, handle: int, size: int) -> None:
 
 
 def read_salvaged(disk: Disk, handle: int, offset: int, size: int) -> bytes:
-    """Bytes with every sector the device refuses to read as zeros: damage, not the end (Q5)."""
+    """Bytes at `offset`; a sector that the device refuses to read is zeros:
+    damage, not the end (Q5)."""
     try:
         return disk.read(handle, offset, size)
     except CorruptData:
