@@ -1,7 +1,7 @@
-"""What an actor is: a piece of a replica that somebody else runs.
+"""What an actor is: a part of a replica that a runner runs.
 
-An actor never blocks, never sleeps and owns no loop; the runner (one process each, all in one
-process, or a simulator) calls `do_work` until it returns 0 and then parks until something in
+An actor never blocks or sleeps, and has no loop of its own. The runner (one process each, all in
+one process, or a simulator) calls `do_work` until it returns 0. Then it parks until something in
 `wait_on`, the actor's bell or its timer wakes it (SAFETY M7).
 """
 
@@ -21,8 +21,8 @@ class Actor(Protocol):
         """Do a bounded amount of work; `now_ns`: the monotonic clock. Returns how much; 0: idle."""
 
     def wait_on(self) -> Sequence[Any]:
-        """Sockets and descriptors whose readiness may bring work now (besides the bell). Under
-        back-pressure an actor leaves out what it would not read."""
+        """Sockets and descriptors that may bring work when they are ready, besides the bell. Under
+        back-pressure an actor leaves out those that it would not read."""
 
     def next_timer_ns(self) -> int:
         """When do_work must be called again at the latest, on the monotonic clock."""

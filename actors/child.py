@@ -1,8 +1,8 @@
-"""What the supervisor hands to a child process, and how the child takes it.
+"""What a child process gets from the supervisor, and how it reads it.
 
-The spec is one JSON line on the child's standard input; the supervisor keeps the pipe open, so its
-end of file is the news that the supervisor is gone (the lifeline, SAFETY M3). Descriptors keep
-their numbers.
+The spec is one JSON line on the child's standard input. The supervisor keeps the pipe
+open, so its end of file means that the supervisor is gone (the lifeline, SAFETY M3).
+Descriptors keep their numbers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from transport.shm import map_region, region_size_bytes
 
 LIFELINE = 0
 EXIT_PARENT_GONE = 72
-# A child says with it that starting it again cannot help: an operator must act.
+# The exit status of a child that starting again cannot help: an operator must act.
 EXIT_REFUSED = 78
 _PR_SET_PDEATHSIG = 1
 
 
 class ChildSpec(msgspec.Struct, frozen=True):
-    """Everything a child needs. Descriptors are those of the supervisor, passed on as they are."""
+    """Everything a child needs. Descriptors are the supervisor's, inherited
+    under the same numbers."""
 
     process: str
     node: int
@@ -45,9 +46,8 @@ class ChildSpec(msgspec.Struct, frozen=True):
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel for SIGKILL at the parent's death, then check that it is still there (FAULTS
-    P13).
-    """
+    """Ask the kernel for SIGKILL when the parent dies, then check that it
+    still lives (FAULTS P13)."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
@@ -66,7 +66,7 @@ def read_spec() -> ChildSpec:
 
 
 def open_station(spec: ChildSpec) -> Station:
-    """Map the regions and attach to the counters; all are checked for this incarnation (M1)."""
+    """Map the regions and the counters; each is checked to be of this incarnation (M1)."""
     regions = Regions(
         rings={name: map_region(fd, region_size_bytes(fd)) for name, fd in spec.rings.items()},
         payload=map_region(spec.payload, region_size_bytes(spec.payload)),

@@ -1,7 +1,7 @@
 """Entry point of every child process: `python -m actors.child_main PROCESS PARENT_PID`.
 
-Takes its spec from standard input, becomes what the spec says and runs until SIGTERM, until the
-supervisor is gone, or until an error that nobody may handle ends it.
+Reads its spec from standard input and runs that actor until SIGTERM, until the supervisor is gone,
+or until an error that must end the process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from logstore.errors import ConfigError, FolderRefused
 
 
 def make_actor(station: Station) -> Actor:
-    """The actor whose name the station carries. Imports only that actor: start-up time counts."""
+    """The actor that the station names. Imports only that actor, because start-up time counts."""
     match station.process:
         case topology.INGRESS:
             from actors.ingress import IngressActor

@@ -1,8 +1,8 @@
-"""What an actor stands on besides its rings: a disk, sockets, clocks, chance, flush threads, and an
-observer.
+"""What an actor runs on besides its rings: a disk, sockets, clocks, randomness, flush
+workers and an observer.
 
-The seam between a replica and the world: `RealHost` is this machine, the simulator passes its own.
-Owns the protocols and the real one. Must not know what an actor does with it.
+The seam between a replica and its machine: `RealHost` is this machine, the simulator passes its
+own. Owns the protocols and the real host. Must not know what an actor does with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Clock(Protocol):
 
 
 class Links(Protocol):
-    """How sockets are opened; each method as the function of `transport.link` of that name."""
+    """How sockets are opened; each method is as the function of that name in `transport.link`."""
 
     def router_bind(
         self,
@@ -103,23 +103,24 @@ class Host(Protocol):
     def random_bytes(self, size: int) -> bytes: ...
 
     def flush_worker(self, name: str, wake: Callable[[], None]) -> FlushWorker:
-        """`wake` is called after each job, so that the owner looks at how it ended."""
+        """A flush worker beside the actor. `wake` is called after each job, so that the owner
+        checks how it ended."""
         ...
 
     def own_thread_worker(self, name: str, bell: Bell, on_bell: Callable[[], int]) -> FlushWorker:
-        """A lane for what is best done in the owner's thread: its `start` may return when the job
-        is over. What comes for the owner, with its `bell`, during a job is given to `on_bell`."""
+        """A worker that may run jobs in the owner's thread: `start` may return only when the job is
+        over. `on_bell` is called when `bell` rings during a job."""
         ...
 
 
 class RealHost:
-    """This machine. `has_own_thread`: nobody but the actor runs in this thread, so it may flush."""
+    """This machine. `has_own_thread`: no other actor runs in this thread, so it may flush."""
 
     def __init__(self, *, has_own_thread: bool = True) -> None:
         self._has_own_thread = has_own_thread
         self.disk: Disk = RealDisk()
         self.clock = RealClock()
-        # a module plays the part of an object here, which only a cast can say
+        # a module is used as an object here, which only a cast can say
         self.links = cast(Links, link)
         self.observer: Observer = NoObserver()
 

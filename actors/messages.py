@@ -1,8 +1,7 @@
-"""What travels on the command rings between a replica's processes, and its codec.
+"""The messages on the command rings between a replica's processes, and their codec.
 
-Most of it is raft's own events and effects, as they are: a ring carries msgspec arrays with integer
-tags. This module adds what only actors say to each other (tags 180 and up). Nothing here leaves the
-host.
+Most are raft's own events and effects: a ring carries msgspec arrays with integer tags. This module
+adds messages that only actors exchange (tags 180 and up). None of them leaves the host.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from logstore.model import Index, Lsn, NodeId, Term
 from logstore.raft import effects, events
 from logstore.raft.bootstrap import SaveInit, SendInit
 
-# Ingress and egress both ask raft for read indexes. Ids of ingress have this bit, egress' are times
-# and have not: by it the answer finds its way back, and the core need not know who asked.
+# Ingress and egress both ask raft for read indexes. Ids of ingress have this bit; ids of egress are
+# times and do not. So raft's driver can route the answer, and the core need not know who asked.
 READS_OF_INGRESS = 1 << 63
 NO_LSN = Lsn(0)
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=180):
-    """raft to everybody: who this replica is. `cluster_id` is zero until bootstrap has given one,
+    """raft to all: this replica's identity. `cluster_id` is zero until the bootstrap has set one,
     `boot` is META's counter, `state` a ReplicaState. Sent at start and at every change."""
 
     cluster_id: bytes
@@ -41,7 +40,7 @@ class InitReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
 
 
 class InitRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=182):
-    """ingress to raft: an operator wants this node to coordinate the bootstrap of a log that begins
+    """ingress to raft: an operator asks this node to coordinate the bootstrap of a log that begins
     at `first_lsn`."""
 
     request_id: int
@@ -49,7 +48,7 @@ class InitRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=
 
 
 class InitAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=183):
-    """raft to ingress: the cluster is formed as asked (OK), or why it is not."""
+    """raft to ingress: the cluster is formed as requested (OK), or why it is not."""
 
     request_id: int
     code: ErrorCode
@@ -63,14 +62,14 @@ class InitSaved(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=184)
 
 
 class CreateLog(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=185):
-    """raft to writer: bootstrap is done, make the first segment pair."""
+    """raft to writer: the bootstrap is done, create the first segment pair."""
 
     cluster_id: bytes
 
 
 class FaultyRange(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Entries [first_index, last_index] are damaged on this disk. They hold [first_lsn, last_lsn],
-    where the entries around them say so and the writer has looked, else 0."""
+    """Entries [first_index, last_index] are damaged on this disk. They hold [first_lsn, last_lsn]
+    if the writer could read it from the entries around them, else 0."""
 
     first_index: Index
     last_index: Index
@@ -79,7 +78,7 @@ class FaultyRange(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=186):
-    """writer to raft: what recovery found, or CreateLog made. `last_row` None: an empty log."""
+    """writer to raft: what recovery found, or CreateLog created. `last_row` None: an empty log."""
 
     cluster_id: bytes
     replica_uuid: bytes
@@ -107,7 +106,7 @@ class ProcessGone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=18
 
 
 class StopRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=188):
-    """supervisor to raft: an orderly stop begins, hand over leadership."""
+    """supervisor to raft: an orderly stop begins, hand leadership over."""
 
 
 class StopReady(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=189):
@@ -119,22 +118,22 @@ class StatusRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, ta
 
 
 class StatusReported(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=191):
-    """raft to ingress: JSON of the core's facts (role, term, leader, commit, match, faulty, …)."""
+    """raft to ingress: the status as JSON (role, term, leader, commit, match, faulty, …)."""
 
     request_id: int
     document: bytes
 
 
 class ReadersWaiting(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=192):
-    """egress to raft: whether somebody waits for what becomes visible. raft answers a `True` with
-    egress' bell, so that nothing that moved meanwhile is slept through (M7)."""
+    """egress to raft: whether readers wait for the visible LSN to move. raft answers `True` with
+    egress' bell, so that no move in between is missed (M7)."""
 
     are_waiting: bool
 
 
 class RotReported(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=193):
     """A reader to raft: the live entry `index`, which holds [first_lsn, last_lsn], is damaged on
-    disk (Q5). 0, 0: not even the entries around it say which LSNs it holds."""
+    disk (Q5). 0, 0: the entries around it do not say which LSNs it holds either."""
 
     index: Index
     first_lsn: Lsn
@@ -142,8 +141,9 @@ class RotReported(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=19
 
 
 class Part(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=194):
-    """Piece `number`, from 0 on, of an encoded message that is too large for its ring. The pieces
-    of one message follow each other; `station` cuts and joins, actors see the message only."""
+    """Piece `number`, from 0 on, of an encoded message that is too large for its ring.
+    The pieces of one message follow each other. `station` cuts and joins, so actors
+    see only whole messages."""
 
     number: int
     is_last: bool
@@ -151,7 +151,7 @@ class Part(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=194):
 
 
 class RecoveryDelayed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=195):
-    """writer to raft: recovery waits, for space or for the folder's lock, and is tried again."""
+    """writer to raft: recovery waits for space or for the folder's lock, and is tried again."""
 
     reason: str
 

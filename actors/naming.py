@@ -1,6 +1,6 @@
-"""How a process of a replica is called: in the list of processes, and at the head of its log lines.
+"""The name of a process of a replica, in the list of processes and in its log lines.
 
-On a machine with several clusters the cluster's name is what tells them apart.
+On a machine with several clusters, the cluster's name tells them apart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import setproctitle
 
 
 def name_process(cluster: str, node: int, process: str) -> None:
-    """Give this process its title, and its log lines the same words."""
+    """Set this process' title, and put the same name into its log lines."""
     setproctitle.setproctitle(f"logstore {cluster} node {node} {process}")
     logging.basicConfig(
         level=logging.INFO,

@@ -1,8 +1,8 @@
-"""Who looks on while an actor works: on a real machine nobody, in the simulator its ledger.
+"""The observer of a process: none on a real machine, the simulator's ledger in a simulation.
 
-The one seam through which the product is observed; a `Host` brings its observer. An observer
-changes nothing, and nothing follows from what it sees. It may make the core of a class that tells
-its steps; the rest is rare and told as data, where nobody outside could see it.
+This is the only place where the product can be observed; a `Host` brings its observer. An observer
+changes nothing, and no decision depends on what it sees. It may make the core of a class that
+reports its steps. The rest is rare, and is reported as data because it cannot be seen from outside.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # each process starts with this module, and only one of them 
 
 
 class FolderRecovered(msgspec.Struct, frozen=True):
-    """The writer has opened its folder. `meta_copies_whole`: of two; `records_rebuilt`: of frames
-    that had none."""
+    """The writer has opened its folder. `meta_copies_whole`: of two; `records_rebuilt`: records
+    written for frames that had none."""
 
     meta_copies_whole: int
     records_rebuilt: int
@@ -32,14 +32,14 @@ class FolderRecovered(msgspec.Struct, frozen=True):
 
 
 class SpareUsed(msgspec.Struct, frozen=True):
-    """The writer has opened a segment in files that were prepared before."""
+    """The writer has opened a segment in files that were prepared ahead."""
 
 
 class AdmissionOpened(msgspec.Struct, frozen=True):
     """Ingress begins `gen` with this table, before a batch has changed it.
 
-    `snapshot_parts` of the snapshot that its rebuild began at; `passed_over`: newer ones without an
-    end.
+    `snapshot_parts`: parts of the snapshot that the rebuild began at. `passed_over`: newer
+    snapshots without an end.
     """
 
     gen: int
@@ -58,20 +58,20 @@ Seen = FolderRecovered | SpareUsed | AdmissionOpened | RetryKnown
 
 
 class Observer(Protocol):
-    """Looks on at one process."""
+    """Observes one process."""
 
     def core_type(self, real: CoreType) -> CoreType:
-        """What raft makes its core of: `real`, or a class of it that tells its steps."""
+        """The class of raft's core: `real`, or one derived from it that reports its steps."""
         ...
 
     def saw(self, seen: Seen) -> None: ...
 
 
 class NoObserver:
-    """On a real machine."""
+    """Observes nothing: for a real machine."""
 
     def core_type(self, real: CoreType) -> CoreType:
         return real
 
     def saw(self, seen: Seen) -> None:
-        """Nobody looks on."""
+        """Ignore it."""

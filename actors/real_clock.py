@@ -1,7 +1,7 @@
-"""The clocks of a process: the one file that may read the wall clock.
+"""The clocks of a process: the only file that may read the wall clock.
 
-Monotonic time drives timers; wall time only stamps proposals and documents, and may jump (SAFETY
-G2).
+Monotonic time drives timers. Wall time only stamps proposals and documents,
+and may jump (SAFETY G2).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The loop around one actor: idle strategy, timers, stop, error policy.
+"""The loop around actors: idle strategy, timers, stop, errors.
 
-The only module that knows a real clock and a real park. Order of the idle protocol (SAFETY M7):
-clear the bell, do work; only if there was none, park on bell and sockets, at most until the next
-timer or 100 ms. A message published after the clear rings the bell again, so no wake-up is lost.
+Only this module reads a real clock and really parks. Order of the idle protocol (SAFETY
+M7): clear the bell, then do work. Only if there was none, park on the bell and the sockets,
+until the next timer or 100 ms at most. A message published after the clear rings the bell
+again, so no wake-up is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from transport.link import Poller
 from transport.process_memory import raise_descriptor_limit
 
 EXIT_ORPHANED = 71
-# A loop that never parks looks at its lifeline this often: every 10 ms or so, for 1 us.
+# A loop that never parks checks its lifeline after so many loops: about every 10 ms, for 1 us.
 LIFELINE_EVERY = 256
 _MILLISECOND_NS = 1_000_000
 
@@ -40,22 +41,23 @@ class StopFlag:
 
 
 def refuse_optimised_python() -> None:
-    """`python -O` strips checks that tests rely on (FAULTS O6)."""
+    """`python -O` removes checks that tests rely on (FAULTS O6)."""
     if sys.flags.optimize:
         raise SystemExit("logstore does not run under python -O: start it without -O")
 
 
 def prepare_process(stop: StopFlag) -> None:
-    """Signals and the garbage collector of a child process.
+    """Set up signals and the garbage collector of a child process.
 
-    SIGINT goes to a whole terminal group: only the supervisor acts on it. The collector is frozen
-    and made rare: message structs are untracked (gc=False), so it would only walk start-up's
-    objects.
+    SIGINT goes to a whole terminal group: only the supervisor acts on it. The collector is
+    frozen and runs rarely: message structs are untracked (gc=False), so it would only walk
+    the objects of the start.
     """
     refuse_optimised_python()
     raise_descriptor_limit()
-    # Whoever is woken waits its turn: a giver that is preempted at its first bell keeps the other
-    # receivers waiting. One append in flight: p50 2.76 ms before, 2.6 after (2 cores, 2026-11-20).
+    # A process that is woken waits for its turn. Otherwise it preempts the one that rang,
+    # which then rings the other bells late. One append in flight: p50 2.76 ms before, 2.6
+    # after (2 cores, 2026-11-20).
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     signal.signal(signal.SIGTERM, stop.set)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -73,11 +75,12 @@ def run(
     lifeline: int | None,
     spin: bool,
 ) -> None:
-    """Run `actors` in turn until `stop` says so or the lifeline ends. Hot.
+    """Run `actors` in turn until `stop` returns True or the lifeline ends. Hot.
 
     Args:
-      lifeline: descriptor that becomes readable (end of file) when the parent is gone; None: no
-      parent. spin: never park; only for a process that has a core to itself.
+      lifeline: a descriptor that becomes readable (end of file) when the parent is gone; None: no
+        parent.
+      spin: never park; only for a process that has a core to itself.
     """
     poller = Poller()
     monotonic_ns = time.monotonic_ns
@@ -111,6 +114,6 @@ def run(
 
 
 def _end_without_parent(lifeline: int) -> None:
-    """End this process at once if the parent is gone: nothing here may outlive it (M3)."""
+    """End this process at once if the parent is gone: no child may outlive it (M3)."""
     if select.select([lifeline], [], [], 0)[0]:
         os._exit(EXIT_ORPHANED)

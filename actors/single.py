@@ -1,8 +1,7 @@
 """One replica in one process: the same actors, rings and bells, run in turn by one loop.
 
-For small hosts and debugging. The regions are anonymous memory, the bells are one and the same, so
-whatever is published wakes the loop. There is nobody to restart an actor: an error ends the
-replica.
+For small hosts and debugging. The regions are anonymous memory, and there is one bell for all, so
+every message wakes the loop. No actor can be restarted: an error ends the replica.
 """
 
 from __future__ import annotations
@@ -38,12 +37,13 @@ _NS = 1_000_000_000
 
 
 class OrderlyStop:
-    """SIGTERM or SIGINT: ask raft to hand over, go on until it has or the time is up."""
+    """After SIGTERM or SIGINT: ask raft to hand leadership over, and run on until it
+    has or the time is up."""
 
-    def __init__(self, station: Station, *, patience_ns: int) -> None:
+    def __init__(self, station: Station, *, timeout_ns: int) -> None:
         self._to_raft = station.outbox(topology.RAFT)
         self._from_raft = station.inbox(topology.RAFT)
-        self._patience_ns = patience_ns
+        self._timeout_ns = timeout_ns
         self._deadline_ns = 0
         self.signals = StopFlag()
 
@@ -52,7 +52,7 @@ class OrderlyStop:
         if not self.signals.is_set:
             return False
         if self._deadline_ns == 0:
-            self._deadline_ns = time.monotonic_ns() + self._patience_ns
+            self._deadline_ns = time.monotonic_ns() + self._timeout_ns
             self._to_raft.send(StopRequested())
             self._to_raft.flush()
             return False
@@ -64,7 +64,7 @@ def serve_single(config: Config, node: int, folder: str | Path) -> int:
     """Run replica `node` with its data in `folder` until SIGTERM or SIGINT. Returns 0.
 
     Raises:
-        ConfigError, InvalidRequest, FolderRefused: nothing was served; the message says why.
+      ConfigError, InvalidRequest, FolderRefused: nothing was served; the message says why.
     """
     refuse_optimised_python()
     raise_descriptor_limit()
@@ -99,7 +99,7 @@ def _run_actors(config: Config, node: NodeId, folder: Path) -> None:
 
     stop = OrderlyStop(
         station(topology.SUPERVISOR),
-        patience_ns=2 * config.raft.election_timeout_ns + _NS,
+        timeout_ns=2 * config.raft.election_timeout_ns + _NS,
     )
     signal.signal(signal.SIGTERM, stop.signals.set)
     signal.signal(signal.SIGINT, stop.signals.set)
@@ -118,8 +118,8 @@ def _run_actors(config: Config, node: NodeId, folder: Path) -> None:
             first.slots[slot] += 1
         if (now_ns := time.monotonic_ns()) >= sample_ns:
             sample_ns = now_ns + SAMPLE_NS
-            # One process: what it takes is told once, of the supervisor, whom status adds up with
-            # the others.
+            # There is one process, so it is sampled once, as the supervisor;
+            # status adds all processes up.
             sampler.sample({topology.SUPERVISOR: os.getpid()}, now_ns=now_ns)
 
     run(

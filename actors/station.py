@@ -1,8 +1,7 @@
-"""What one process of a replica stands on: its ends of the rings, the bells, the counters, the
-settings.
+"""What one process of a replica is attached to: its ends of the rings, bells, counters, settings.
 
-A station is made from regions somebody else created (the supervisor for processes, `main` for
-single mode). It knows the topology, not what the messages mean.
+The regions are created by others: the supervisor, or `single`. A station knows the topology, not
+what messages mean.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ from transport.counters import CountersPage
 from transport.doorbell import Doorbell
 from transport.payload_ring import PayloadRingReader, PayloadRingWriter, RingFreer
 
-SPILL_MAX = 65_536  # messages a slow reader may leave behind; credit keeps it far below (M8)
-DRAIN_MAX = 256  # messages taken per ring and do_work: about 1 ms of a receiver's time
-# A message above a ring's bound crosses in pieces, each of a quarter of that bound: an eighth of
-# the ring, so that some are sent while others are read. 200,000 term runs are 30 of 128 KiB.
+SPILL_MAX = 65_536  # messages that wait for a slow reader; credit keeps it far below (M8)
+DRAIN_MAX = 256  # messages received per ring and do_work: about 1 ms of a receiver's time
+# A message above a ring's bound is sent in pieces of a quarter of that bound, which is an eighth of
+# the ring, so that some are sent while others are read. 200,000 term runs are 30 pieces of 128 KiB.
 PIECE_SHARE = 4
-PART_MARGIN_BYTES = 24  # of an encoded Part beside its piece
+PART_MARGIN_BYTES = 24  # of an encoded Part, besides its piece
 
 
 class Outbox:
-    """The sending end of a command ring. `send` never waits: what finds no room is kept and offered
-    again by `flush`, which the actor calls at the end of each do_work; it rings the bell once (M7).
-    """
+    """The sending end of a command ring. `send` never waits: a message that finds no room is kept,
+    and offered again by `flush`. The actor calls `flush` at the end of each do_work; it rings the
+    bell once (M7)."""
 
     def __init__(self, ring: CommandRingWriter, bell: Doorbell) -> None:
         self._ring = ring
         self._bell = bell
         self._spill: deque[bytes] = deque()
-        self._has_news = False
+        self._must_ring = False
 
     def send(self, message: messages.RingMessage) -> None:
         self.send_encoded(messages.encode(message))
@@ -58,30 +57,30 @@ class Outbox:
             if len(self._spill) >= SPILL_MAX:
                 raise InvariantViolated("a command ring's reader is 65,536 messages behind (M8)")
             self._spill.append(encoded)
-        self._has_news = True
+        self._must_ring = True
 
     def try_send_encoded(self, encoded: bytes) -> bool:
-        """False, and nothing kept, when there is no room now."""
+        """False if there is no room now; the message is not kept."""
         if self._spill or not self._ring.offer(encoded):
             return False
-        self._has_news = True
+        self._must_ring = True
         return True
 
     @property
     def is_congested(self) -> bool:
         return bool(self._spill)
 
-    def forget_unsent(self) -> None:
-        """Drop what found no room yet: whoever it was meant for is dead."""
+    def drop_unsent(self) -> None:
+        """Drop messages that found no room yet, because their receiver died."""
         self._spill.clear()
 
     def flush(self) -> None:
         while self._spill and self._ring.offer(self._spill[0]):
             self._spill.popleft()
-            self._has_news = True
-        if self._has_news:
+            self._must_ring = True
+        if self._must_ring:
             self._bell.ring()
-            self._has_news = bool(self._spill)
+            self._must_ring = bool(self._spill)
 
 
 class Inbox:
@@ -89,7 +88,7 @@ class Inbox:
 
     def __init__(self, ring: CommandRingReader) -> None:
         self._ring = ring
-        self._pieces: list[bytes] = []  # of a message whose end has not come yet
+        self._pieces: list[bytes] = []  # pieces of a message that is not complete yet
 
     def receive(self, limit: int = DRAIN_MAX) -> list[messages.RingMessage]:
         drained = self._ring.drain(limit)
@@ -99,8 +98,8 @@ class Inbox:
         return self._joined(received) if messages.Part in map(type, received) else received
 
     def _joined(self, received: list[messages.RingMessage]) -> list[messages.RingMessage]:
-        """Pieces become their message. A sender that died amid one is followed by another, which
-        begins with a whole message or with piece 0: what it left is dropped."""
+        """Join pieces to their message. If a sender dies amid a message, its successor begins with
+        a whole message or with piece 0: the rest of the old message is dropped."""
         joined: list[messages.RingMessage] = []
         for message in received:
             if not isinstance(message, messages.Part):
@@ -135,9 +134,8 @@ class Regions(msgspec.Struct, frozen=True):
 
 
 class Station:
-    """The place of `process` in the replica `node`; `folder` is the replica's data folder, `host`
-    what the process runs on, this machine if not given; `limits` the real ones, if not given.
-    """
+    """What `process` of replica `node` is attached to. `folder`: the replica's data folder; `host`:
+    what the process runs on, by default this machine; `limits`: by default the real ones."""
 
     def __init__(
         self,
@@ -173,16 +171,16 @@ class Station:
         return self._regions.bells[process]
 
     def slot(self, name: str) -> int:
-        """Number of the counter `name`, for use with `slots`."""
+        """The number of the counter `name`, for use with `slots`."""
         return self._slot_of[name]
 
-    def outbox(self, target: str, lane: str = "") -> Outbox:
-        region = self._regions.rings[topology.ring_name(self.process, target, lane)]
+    def outbox(self, target: str, channel: str = "") -> Outbox:
+        region = self._regions.rings[topology.ring_name(self.process, target, channel)]
         ring = CommandRingWriter(region, incarnation=self.incarnation)
         return Outbox(ring, self.bell_of(target))
 
-    def inbox(self, source: str, lane: str = "") -> Inbox:
-        region = self._regions.rings[topology.ring_name(source, self.process, lane)]
+    def inbox(self, source: str, channel: str = "") -> Inbox:
+        region = self._regions.rings[topology.ring_name(source, self.process, channel)]
         return Inbox(CommandRingReader(region, incarnation=self.incarnation))
 
     def payload_writer(self) -> PayloadRingWriter:

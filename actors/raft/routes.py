@@ -65,7 +65,7 @@ class ReplicatorRoute:
         """A new process will read this ring: drop what waits for the old one."""
         self._drop_commit_news()
         self._newest_descriptor = None
-        self.outbox.forget_unsent()
+        self.outbox.drop_unsent()
 
     def describe(self, described: bytes) -> None:
         self._drop_commit_news()

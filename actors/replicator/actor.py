@@ -1,8 +1,8 @@
-"""Replicator: the process that talks to one peer, in every role (SAFETY W4, W7).
+"""The replicator process: all traffic with one peer, in every role (SAFETY W4, W7).
 
-It owns both lanes towards the peer and the stream of entries: what the peer has, what is in flight.
-It originates nothing: control messages come ordered by raft, appends follow `Describe` in index
-order. It sends from a private copy of ring or file bytes, so a slow peer holds up nobody.
+It owns both lanes to the peer and the stream of entries. It originates nothing: raft orders control
+messages, and appends follow `Describe` in index order. It sends from a private copy of ring or file
+bytes, so a slow peer blocks nothing else.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from transport import link
 
 # Appends sent per do_work: 32 x 100 us of Python bound how long an answer waits.
 SENDS_MAX = 32
-# A lane that took nothing (no connection, mark reached) is tried again after this long, twice as
-# long each time: a peer that is down would cost 200 wake-ups a second.
+# A lane that accepted nothing (no connection, mark reached) is tried again after this long, twice
+# as long each time: a peer that is down would otherwise cost 200 wake-ups a second.
 RETRY_NS = 5_000_000
 RETRY_MAX_NS = 80_000_000
 NEVER_NS = 1 << 62
@@ -68,7 +68,7 @@ class ReplicatorActor:
         self._bodies = Bodies(station, report_rot=self._report_rot)
         self._identity: Identity | None = None
         self._peer_uuid = b""
-        self._alarmed = ""
+        self._logged_text = ""
         self._unsent: tuple[int, list[bytes]] | None = None
         self._retry_ns = NEVER_NS
         self._retry_wait_ns = RETRY_NS
@@ -89,10 +89,10 @@ class ReplicatorActor:
         for message in self._from_raft.receive():
             self._on_command(message)
             work += 1
-        work += self._take_answers(self._control)
-        work += self._take_answers(self._bulk)
-        self._to_raft.flush()  # a commit may wait for this; what follows is for the peer
-        self._watch_silence(now_ns)
+        work += self._receive_answers(self._control)
+        work += self._receive_answers(self._bulk)
+        self._to_raft.flush()  # raft may commit by these answers: send them before the appends
+        self._reconnect_if_silent(now_ns)
         work += self._send_appends()
         self._bodies.publish_hold(self._stream)
         self._to_raft.flush()
@@ -120,17 +120,17 @@ class ReplicatorActor:
             case SendInit():
                 self._send_control(message.message)
             case Lead():
-                self._bodies.take_log(self._station.folder)
+                self._bodies.open_log(self._station.folder)
                 self._stream.on_lead(message)
             case Rewind():
                 self._stream.on_rewind(message)
             case StopLeading():
                 if message.term >= self._stream.term:
-                    self._unsent = None  # a stop that is overtaken by a newer Lead stops nothing
+                    self._unsent = None  # a stop of an older term than the last Lead stops nothing
                 self._stream.on_stop(message)
             case Identity():
                 if self._identity is None or self._identity.cluster_id != message.cluster_id:
-                    self._bodies.forget_log()
+                    self._bodies.close_log()
                 self._identity = message
 
     def _send_control(self, message: Any) -> None:
@@ -154,7 +154,7 @@ class ReplicatorActor:
 
     # --- answers of the peer ---
 
-    def _take_answers(self, socket: Any) -> int:
+    def _receive_answers(self, socket: Any) -> int:
         work = 0
         while work < SENDS_MAX and (frames := link.try_receive(socket)) is not None:
             work += 1
@@ -171,8 +171,8 @@ class ReplicatorActor:
                 self._slots[Counter.FRAMES_FOREIGN] += 1
             elif isinstance(message, AppendAccepted | AppendPersisted | AppendReject):
                 boot = envelope.correlation
-                for fact in self._stream.on_answer(boot, message, self._now_ns):
-                    self._to_raft.send(StreamAnswer(self.peer, boot, fact))
+                for answer in self._stream.on_answer(boot, message, self._now_ns):
+                    self._to_raft.send(StreamAnswer(self.peer, boot, answer))
             elif isinstance(message, ControlMessage):
                 self._to_raft.send(ControlReceived(self.peer, envelope.correlation, message))
             else:
@@ -180,7 +180,8 @@ class ReplicatorActor:
         return work
 
     def _is_from_peer(self, envelope: Envelope) -> bool:
-        """Cluster, sender and target fit, and the peer's uuid is the one first seen (M6, L3)."""
+        """Whether cluster, sender and target fit, and the peer's uuid is the
+        one first seen (M6, L3)."""
         identity = self._identity
         if identity is None or envelope.cluster_id != identity.cluster_id:
             return False
@@ -188,19 +189,19 @@ class ReplicatorActor:
             return False
         uuid = envelope.sender_uuid
         if uuid == identity.replica_uuid:
-            self._alarm("has this replica's uuid: one data folder is a copy of the other's")
+            self._log_once("has this replica's uuid: one data folder is a copy of the other's")
             return False
         if not self._peer_uuid:
             self._peer_uuid = uuid
         if uuid != self._peer_uuid:
-            self._alarm("speaks under another replica uuid than before: its data folder changed")
+            self._log_once("speaks under another replica uuid than before: its data folder changed")
             return False
         return True
 
-    def _alarm(self, text: str) -> None:
-        """To the operator's log, once."""
-        if text != self._alarmed:
-            self._alarmed = text
+    def _log_once(self, text: str) -> None:
+        """Log an error, once."""
+        if text != self._logged_text:
+            self._logged_text = text
             log.error("node %d %s; its messages are dropped", self.peer, text)
 
     # --- the stream of entries ---
@@ -212,11 +213,11 @@ class ReplicatorActor:
             message_size_max=CONTROL_MESSAGE_MAX_BYTES,
         )
 
-    def _watch_silence(self, now_ns: int) -> None:
-        """A stream without answers begins again, on a new connection.
+    def _reconnect_if_silent(self, now_ns: int) -> None:
+        """Begin the stream again, on a new connection, if its answers are missing.
 
-        The bulk lane has no heartbeats (it may be left unread under back-pressure), so a peer that
-        vanished in the middle of a send would hold the old connection for minutes.
+        The bulk lane has no heartbeats, since back-pressure may leave it unread. So a peer that
+        vanished while it was sending would keep the old connection for minutes.
         """
         stream = self._stream.stream
         self._stream.on_tick(now_ns)
@@ -229,7 +230,7 @@ class ReplicatorActor:
         """Send what the window allows, from the ring or the files, in index order."""
         self._retry_ns = NEVER_NS
         if self._identity is None:
-            return 0  # a predecessor's orders came first; raft says next who we are
+            return 0  # these orders were for a predecessor; raft sends our identity next
         for sent in range(SENDS_MAX):
             if self._unsent is not None:
                 stream, frames = self._unsent

@@ -1,7 +1,7 @@
-"""Where a replicator gets an entry's bytes: a private copy out of the payload ring, else the files.
+"""The bytes of an entry for a replicator: a private copy from the payload ring, or from the files.
 
-The copy is checked twice: that the ring was not overwritten meanwhile, and the body's CRC (SAFETY
-M4). Ring memory is never lent to ZeroMQ.
+The copy is checked twice: the ring was not overwritten meanwhile, and the body's CRC is right
+(SAFETY M4). Ring memory is never lent to ZeroMQ.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ReportRot = Callable[[Index, Lsn, Lsn], None]
 class Bodies:
     """Entry headers and bodies for one stream; owns the HOLD of its replicator.
 
-    `report_rot`: called once with an entry that is committed, written and cannot be read, and its
-    LSNs. Without it nobody would learn why the follower gets no further (Q3, Q5).
+    `report_rot` is called once for an entry that is committed and written but cannot be read, with
+    its LSNs. Otherwise it would stay unknown why the follower does not advance (Q3, Q5).
     """
 
     def __init__(self, station: Station, *, report_rot: ReportRot) -> None:
@@ -41,20 +41,20 @@ class Bodies:
         self._generation = -1
         self._ring.clear_hold(self._hold_slot)
 
-    def take_log(self, folder: str) -> None:
-        """Open the log files for reading; a replica that leads has some."""
+    def open_log(self, folder: str) -> None:
+        """Open the log files for reading. Called when the replica leads, so it has some."""
         if self._log is None:
             self._log = LogReader(self._disk, folder)
             self._generation = -1
 
-    def forget_log(self) -> None:
+    def close_log(self) -> None:
         if self._log is not None:
             self._log.close()
         self._log = None
 
     def publish_hold(self, stream: FollowerStream) -> None:
-        """Say which ring bytes this stream still wants; none while it does not lead, or reads all
-        it needs from the files."""
+        """Publish which ring bytes this stream still needs: none if it does not
+        lead, or reads only files."""
         position = stream.hold_position
         if position is None:
             self.release_hold()
@@ -90,8 +90,8 @@ class Bodies:
             header = record.header
             body = log.body_of(record)
         except (CorruptData, FileNotFoundError, LookupError) as error:
-            # Not written yet, moved by a roll, or damaged. Committed entries are never truncated,
-            # so what is committed and written must be there.
+            # Not written yet, moved by a roll, or damaged. A committed entry is never truncated, so
+            # if it is written it must be readable.
             self._generation = -1
             is_damage = is_in_files and isinstance(error, CorruptData) and index <= step.commit
             if is_damage and index != self._rotted:
@@ -99,5 +99,5 @@ class Bodies:
                 self._report_rot(index, *damaged_lsns(log, index, index))
             return None
         if isinstance(step, SendFromRing) and header != step.header:
-            return None  # the ring's bytes went before the files got them (W5)
+            return None  # the ring was overwritten before the files had these bytes (W5)
         return header, body

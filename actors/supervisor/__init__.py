@@ -1,4 +1,4 @@
-"""The parent process of a replica: starts, watches, restarts and stops its children."""
+"""The parent process of a replica: it starts, watches, restarts and stops its children."""
 
 from actors.supervisor.serve import serve_processes
 

@@ -1,8 +1,8 @@
-"""One child process: started, signalled and reaped, and nothing decided.
+"""Starts, signals and reaps one child process; decides nothing.
 
-The child gets its spec as one line on standard input; that pipe stays open for as long as the
-supervisor lives, so its end of file tells the child that it is an orphan (SAFETY M3). A pidfd,
-not a pid, is watched: a pid may be somebody else's by the time it is looked at.
+The child gets its spec as one line on standard input. That pipe stays open while the supervisor
+lives, so its end of file tells the child that it is an orphan (SAFETY M3). The supervisor polls a
+pidfd, since a pid may belong to another process by the time it is used.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ import msgspec
 
 from actors.child import ChildSpec
 
-# -P: a folder named like one of our packages in the working directory is not ours.
+# -P: never import a folder of the working directory that is named like one of our packages.
 CHILD_COMMAND = (sys.executable, "-P", "-m", "actors.child_main")
 
 
 class ChildProcess:
-    """A running child. The main thread must start it: PDEATHSIG follows the thread that forked.
+    """A running child. The main thread must start it, because PDEATHSIG
+    follows the thread that forked.
 
     Args:
-        command: What to execute; the process name and our pid are appended (`actors.child_main`).
-        descriptors: What the child inherits, under the same numbers.
+      command: what to execute; the process name and our pid are appended (`actors.child_main`).
+      descriptors: what the child inherits, under the same numbers.
     """
 
     def __init__(
@@ -49,9 +50,8 @@ class ChildProcess:
         self._send(msgspec.json.encode(spec) + b"\n")
 
     def _send(self, line: bytes) -> None:
-        """A spec is far below a pipe's 64 KiB, so this does not wait; a dead child shows in
-        pidfd.
-        """
+        """Never waits, because a spec is far below a pipe's 64 KiB. The
+        pidfd shows a dead child."""
         if self._popen.stdin is None:
             return
         try:
@@ -77,12 +77,11 @@ class ChildProcess:
             return
 
     def reap(self) -> int:
-        """Collect the dead child; returns its exit status, negative for a signal. Waits if it
-        lives.
-        """
+        """Collect the dead child; returns its exit status, negative for a
+        signal. Waits if it lives."""
         status = self._popen.wait()
         if self._popen.stdin is not None:
-            # The spec was never read; the descriptor is closed all the same.
+            # the spec was never read; the descriptor is closed all the same
             with suppress(BrokenPipeError):
                 self._popen.stdin.close()
         os.close(self.pidfd)
@@ -90,7 +89,7 @@ class ChildProcess:
 
 
 def describe_status(status: int) -> str:
-    """An exit status in words: "exited with status 1", "was killed by SIGKILL"."""
+    """An exit status as text: "exited with status 1", "was killed by SIGKILL"."""
     if status >= 0:
         return f"exited with status {status}"
     try:

@@ -1,7 +1,7 @@
-"""A listener for `GET /metrics` that lives in somebody else's poll: no thread, nothing blocks.
+"""A listener for `GET /metrics` that runs in its owner's poll loop: no thread, nothing blocks.
 
-Knows enough HTTP for a scraper: one request a connection, answered and closed. Everything is
-bounded: connections, request size and the time a connection may take.
+Knows enough HTTP for a scraper: one request a connection, answered and closed. Connections, request
+size and the time a connection may take are bounded.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class HttpListener:
         return int(self._listener.getsockname()[1])
 
     def sources(self) -> list[tuple[int, int]]:
-        """Descriptors and poll events to wait for. A full house does not accept."""
+        """Descriptors and poll events to wait for. At the bound no further
+        connection is accepted."""
         sources = [
             (number, select.POLLOUT if connection.answer else select.POLLIN)
             for number, connection in self._connections.items()
@@ -66,7 +67,7 @@ class HttpListener:
         return sources
 
     def on_ready(self, ready: set[int], *, now_ns: int) -> None:
-        """Go on with whatever `ready` names; drops connections whose time is up."""
+        """Advance the connections in `ready`; drop those whose time is up."""
         for number, connection in list(self._connections.items()):
             if number in ready:
                 self._advance(number, connection)
@@ -81,7 +82,7 @@ class HttpListener:
         self._listener.close()
 
     def _accept(self, now_ns: int) -> None:
-        # Whoever knocked may be gone again by now.
+        # the client may be gone already
         with suppress(OSError):
             peer, _ = self._listener.accept()
             peer.setblocking(False)

@@ -1,7 +1,7 @@
-"""Who stands still: loop counters that did not move for 5 s (SAFETY M3). Pure.
+"""Which processes stand still: loop counters that did not move for 5 s (SAFETY M3). Pure.
 
 A pause of the supervisor itself (SIGSTOP of the whole replica, a suspended machine) is no evidence
-against a child: after one, everybody gets a fresh allowance.
+against a child: after one, every timeout starts again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from logstore import limits
 
 _SECOND_NS = 1_000_000_000
 TIMEOUT_NS = int(limits.LIVENESS_TIMEOUT_S * _SECOND_NS)
-# Until a child's first loop: interpreter, imports and opening files on a machine that is busy.
+# Until a child's first loop: starting Python, imports and opening files on a busy machine.
 START_TIMEOUT_NS = 30 * _SECOND_NS
-# Observations come every second; one that is this late says that we were paused, too.
+# Observations come every second; one that is this late means that the supervisor was paused, too.
 PAUSE_NS = TIMEOUT_NS // 2
 
 
-class LivenessWatch:
+class LivenessMonitor:
     """Remembers when each child's loop counter last moved."""
 
     def __init__(self) -> None:
@@ -26,15 +26,15 @@ class LivenessWatch:
         self._observed_ns: int | None = None
 
     def forget(self, process: str) -> None:
-        """`process` is gone or new: its allowance begins at its next observation."""
+        """`process` is gone or new: its timeout starts at its next observation."""
         self._progress.pop(process, None)
 
     def stalled(self, loops: Mapping[str, int], *, now_ns: int) -> list[str]:
         """Observe the counters of the running children; returns those that stand still.
 
         Args:
-            loops: Process name to its loop counter, 0 before its first loop.
-            now_ns: The monotonic clock.
+          loops: process name to its loop counter, 0 before its first loop.
+          now_ns: the monotonic clock.
         """
         if self._observed_ns is not None and now_ns - self._observed_ns > PAUSE_NS:
             self._progress.clear()

@@ -1,7 +1,7 @@
-"""The shared counters as Prometheus sees them.
+"""The shared counters for Prometheus.
 
-Owns the metrics' names. The counters' meaning is `topology.Counter`'s; which of them may fall is
-said here, because Prometheus treats a counter and a gauge differently.
+Owns the metrics' names, and which of them may fall, since Prometheus treats a counter and a gauge
+differently. `topology.Counter` says what each means.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from actors.topology import CLOCK, FACTS, SKEW_ZERO_MS, Counter
+from actors.topology import CLOCK, PROCESS_GAUGES, SKEW_ZERO_MS, Counter
 
-# What may fall or stand for a state; the rest only grows within an incarnation.
+# Metrics that may fall or stand for a state; the others only grow within an incarnation.
 GAUGES = frozenset(
     {
         Counter.VISIBLE,
@@ -41,7 +41,7 @@ _CPU_PER_PERMILLE = 0.001
 
 
 class CounterCollector(Collector):
-    """Reads the counters at each scrape and gives them to Prometheus, process facts by label."""
+    """Reads the counters at each scrape; gauges of processes have the process as a label."""
 
     def __init__(self, node: int, read: Callable[[], Mapping[str, int]]) -> None:
         self._node = str(node)
@@ -59,11 +59,11 @@ class CounterCollector(Collector):
                 family = GaugeMetricFamily(f"logstore_{name}", text, labels=["node"])
             else:
                 family = CounterMetricFamily(f"logstore_{name}", text, labels=["node"])
-            # The visible slot holds LSN + 1, so that 0 can say "not ready".
+            # The visible slot holds LSN + 1; 0 means "not ready".
             value = max(0, values[name] - 1) if counter is Counter.VISIBLE else values[name]
             family.add_metric([self._node], value)
             yield family
-        yield from self._process_facts(values)
+        yield from self._process_gauges(values)
         yield self._clocks(values)
 
     def _clocks(self, values: Mapping[str, int]) -> Metric:
@@ -78,16 +78,16 @@ class CounterCollector(Collector):
                 family.add_metric([self._node, node], (value - SKEW_ZERO_MS) / 1_000)
         return family
 
-    def _process_facts(self, values: Mapping[str, int]) -> Iterator[Metric]:
-        for fact in FACTS:
-            name = "cpu_cores" if fact == "cpu_permille" else fact
+    def _process_gauges(self, values: Mapping[str, int]) -> Iterator[Metric]:
+        for gauge in PROCESS_GAUGES:
+            name = "cpu_cores" if gauge == "cpu_permille" else gauge
             family = GaugeMetricFamily(
                 f"logstore_process_{name}", f"{name} of a process", labels=["node", "process"]
             )
-            scale = _CPU_PER_PERMILLE if fact == "cpu_permille" else 1
+            scale = _CPU_PER_PERMILLE if gauge == "cpu_permille" else 1
             for key, value in values.items():
                 process, _, found = key.rpartition(".")
-                if found == fact:
+                if found == gauge:
                     family.add_metric([self._node, process], value * scale)
             yield family
 
@@ -95,7 +95,7 @@ class CounterCollector(Collector):
 def make_renderer(
     node: int, read: Callable[[], Mapping[str, int]]
 ) -> Callable[[], tuple[str, bytes]]:
-    """What an HttpListener serves: (content type, exposition text) of the counters `read` gives."""
+    """What an HttpListener serves: (content type, text) of the counters that `read` returns."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(CounterCollector(node, read))
     return lambda: (CONTENT_TYPE_LATEST, generate_latest(registry))

@@ -1,6 +1,4 @@
-"""On which CPUs a process may run, from the settings. Asks the machine only through its
-arguments.
-"""
+"""The CPUs that a process may run on, from the settings. The machine's own are an argument."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from logstore.model import NodeId
 
 
 def cpus_of(config: Config, node: NodeId, process: str) -> list[int]:
-    """CPU numbers for `process`; empty: anywhere. `replicator-2` comes before `replicator`."""
+    """CPU numbers for `process`; empty: any. `replicator-2` comes before `replicator`."""
     cpus = config.node(node).cpus
     return list(cpus.get(process) or cpus.get(process.partition("-")[0]) or [])
 
@@ -23,10 +21,10 @@ def is_spinning(config: Config, process: str) -> bool:
 
 
 def check_cpus(config: Config, node: NodeId, available: Collection[int]) -> None:
-    """Refuse CPUs that this machine does not give us; children would die of it one by one.
+    """Refuse CPUs that this process may not use: children would die of it one by one.
 
     Raises:
-        ConfigError: names the key, the CPU and those there are.
+      ConfigError: names the key, the CPU and those available.
     """
     nodes = tuple(NodeId(each) for each in config.node_ids())
     for process in (topology.SUPERVISOR, *topology.processes(node, nodes)):

@@ -1,8 +1,8 @@
-"""The shared memory and bells of one incarnation: made here, owned here, lent to children.
+"""The shared memory and bells of one incarnation: created and owned here, inherited by children.
 
-Every region is nameless, so kill -9 of a whole replica leaves nothing behind (SAFETY M3, M4). The
-one thing that outsiders may read, the counters, is reached through a link in the data folder that
-leads to the owner's descriptor; it dangles once the owner is gone.
+Regions have no names, so kill -9 of a whole replica leaves nothing (SAFETY M3, M4). Only the
+counters may be read from outside, through a link in the data folder to the owner's descriptor; the
+link leads nowhere once the owner is gone.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from transport.payload_ring import create_payload_ring, payload_region_bytes
 from transport.shm import SHARED_MEMORY_FOLDER, map_region, region_size_bytes, room_bytes
 
 COUNTERS_LINK = "counters"
-_COUNTERS_BYTES = 64 * limits.KIB  # some pages, whatever their names
+_COUNTERS_BYTES = 64 * limits.KIB  # a few pages, whatever the names
 
 
 class ReplicaRegions:
-    """Descriptors of one incarnation of `node`. `close` frees the memory once the children are
-    gone.
-    """
+    """Descriptors of one incarnation of `node`. `close` frees the memory once
+    the children are gone."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class ReplicaRegions:
         self._nodes = tuple(NodeId(each) for each in config.node_ids())
         _check_room(config, node, folder)
         self._processes = (topology.SUPERVISOR, *topology.processes(node, self._nodes))
-        with _telling_need(config, node), ExitStack() as undo:
+        with _with_size_in_error(config, node), ExitStack() as undo:
             self.rings: dict[str, int] = {}
             for name in topology.rings(node, self._nodes):
                 fd = create_command_ring(
@@ -81,14 +80,13 @@ class ReplicaRegions:
         }
 
     def descriptors_of(self, process: str) -> tuple[int, ...]:
-        """Everything a child needs to inherit: its rings, the payload ring, the counters, all
-        bells.
-        """
+        """The descriptors that a child inherits: its rings, the payload ring,
+        the counters, all bells."""
         bells = (bell.fileno() for bell in self.bells.values())
         return (*self.rings_of(process).values(), self.payload, self.counters, *bells)
 
     def attach(self, process: str) -> Regions:
-        """Map what `process` needs, in this very process."""
+        """Map what `process` needs, in the calling process."""
         rings = self.rings_of(process)
         return Regions(
             rings={name: map_region(fd, region_size_bytes(fd)) for name, fd in rings.items()},
@@ -107,7 +105,7 @@ class ReplicaRegions:
 
 
 def shared_memory_bytes(config: Config, node: NodeId) -> int:
-    """What the rings of one incarnation of `node` take; the counters take a page or two more."""
+    """The size of the rings of one incarnation of `node`; the counters take a page or two more."""
     rings = topology.rings(node, tuple(NodeId(each) for each in config.node_ids()))
     return len(rings) * command_region_bytes(limits.COMMAND_RING_BYTES) + payload_region_bytes(
         config.limits.ring_bytes
@@ -115,7 +113,8 @@ def shared_memory_bytes(config: Config, node: NodeId) -> int:
 
 
 def _check_room(config: Config, node: NodeId, folder: str) -> None:
-    """All of it or none: the first ring that finds no room would say how much that ring needs."""
+    """Check that all regions fit. Otherwise the first ring without room would
+    report only its own size."""
     needed, room = shared_memory_bytes(config, node) + _COUNTERS_BYTES, room_bytes(folder)
     if room is not None and room < needed:
         raise RegionUnavailable(
@@ -126,8 +125,9 @@ def _check_room(config: Config, node: NodeId, folder: str) -> None:
 
 
 @contextmanager
-def _telling_need(config: Config, node: NodeId) -> Iterator[None]:
-    """There was room, and somebody else was faster: several replicas may start at once."""
+def _with_size_in_error(config: Config, node: NodeId) -> Iterator[None]:
+    """Put the required size into the error: other replicas may have taken the
+    room since the check."""
     try:
         yield
     except RegionUnavailable as error:
@@ -139,7 +139,7 @@ def _telling_need(config: Config, node: NodeId) -> Iterator[None]:
 
 
 def publish_counters(folder: Path, counters: int) -> None:
-    """Point `folder`/counters at our descriptor `counters`; the folder must be held by us."""
+    """Point `folder`/counters at our descriptor `counters`; the folder must be locked by us."""
     link = folder / COUNTERS_LINK
     temporary = folder / f".{COUNTERS_LINK}-{os.getpid()}"
     temporary.unlink(missing_ok=True)

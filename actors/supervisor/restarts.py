@@ -1,8 +1,8 @@
-"""What the death of a child leads to, and when: the rules of SAFETY M3. Pure.
+"""What follows from the death of a child, and when: the rules of SAFETY M3. Pure.
 
-raft, the writer and ingress share cursors and numbering that no half can rebuild alone, so their
-death ends the incarnation. Replicators and egress hold nothing that others count on and come back
-alone.
+raft, the writer and ingress share cursors and numbering that none of them can rebuild alone, so the
+death of one ends the incarnation. Replicators and egress hold nothing that others need, and are
+started again alone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from logstore import limits
 
 _SECOND_NS = 1_000_000_000
 VITAL = frozenset({topology.RAFT, topology.WRITER, topology.INGRESS})
-# A child that lived this long did not die of how it starts: its back-off begins anew.
+# A child that lived this long did not die of its start: its back-off begins again.
 STEADY_NS = limits.RESTARTS_WINDOW_S * _SECOND_NS
 EXIT_CRASH_LOOP = 70
 
 
 class RestartPolicy:
-    """Counts deaths and says when the next start is. Times are ns of the monotonic clock."""
+    """Counts deaths and returns when to start next. Times are ns of the monotonic clock."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -29,14 +29,14 @@ class RestartPolicy:
         self._child_deaths: dict[str, int] = {}
 
     def child_restart_at(self, process: str, *, now_ns: int, lived_ns: int) -> int:
-        """When a replicator or egress is started again: 0.1 s, doubled a death up to 5 s, half of
-        it jitter, so that the replicators of several nodes do not come back in step."""
+        """When to start a replicator or egress again: after 0.1 s, doubled each death up to 5 s.
+        Half of it is jitter, so that the replicators of several nodes do not restart in step."""
         deaths = 1 if lived_ns >= STEADY_NS else self._child_deaths.get(process, 0) + 1
         self._child_deaths[process] = deaths
         return now_ns + _backoff_ns(deaths, self._random)
 
     def try_replica_restart_at(self, *, now_ns: int) -> int | None:
-        """When the replica is started again; None: more than 5 times in 60 s, give up.
+        """When to start the replica again; None: more than 5 times in 60 s, give up.
 
         The first restart comes at once: an unavailable replica costs more than a wasted start.
         """

@@ -1,8 +1,7 @@
 """One incarnation of a replica: its regions, its children and the supervisor's rings to raft.
 
-Carries out what the supervisor decides: spawn, tell raft, signal, reap. Invariant: the regions are
-closed only after every child was reaped, so nobody ever writes into memory that a new incarnation
-uses.
+Carries out what the supervisor decides. Invariant: the regions are closed only after every child
+was reaped, so no process writes into memory that a new incarnation uses.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class RunningReplica:
             incarnation=self.regions.incarnation,
             rings=self.regions.rings_of(process),
             payload=self.regions.payload,
-            # The child's own name for the descriptor it inherits: the file has no other.
+            # the inherited descriptor: the file has no name
             counters_path=f"/proc/self/fd/{self.regions.counters}",
             bells={name: bell.fileno() for name, bell in self.regions.bells.items()},
             cpus=cpus_of(self._config, self._node, process),
@@ -72,13 +71,13 @@ class RunningReplica:
         descriptors = self.regions.descriptors_of(process)
         child = ChildProcess(self._child_command, spec, descriptors, now_ns=now_ns)
         self.children[process] = child
-        self._store_fact(process, "pid", child.pid)
+        self._store_gauge(process, "pid", child.pid)
 
     def reap(self, process: str) -> int:
         """Collect the dead `process`; returns its exit status."""
         status = self.children.pop(process).reap()
-        for fact in ("pid", "cpu_permille", "rss_bytes"):
-            self._store_fact(process, fact, 0)
+        for gauge in ("pid", "cpu_permille", "rss_bytes"):
+            self._store_gauge(process, gauge, 0)
         return status
 
     def terminate_all(self) -> None:
@@ -89,8 +88,9 @@ class RunningReplica:
         for child in self.children.values():
             child.kill()
 
-    def tell_gone(self, process: str) -> None:
-        """raft settles what the dead `process` held, before a new one starts (SAFETY M3)."""
+    def report_death(self, process: str) -> None:
+        """Tell raft, which settles what the dead `process` held before a new
+        one starts (SAFETY M3)."""
         self._to_raft.send(messages.ProcessGone(process))
         self._to_raft.flush()
 
@@ -99,7 +99,8 @@ class RunningReplica:
         self._to_raft.flush()
 
     def is_stop_ready(self) -> bool:
-        """Whether raft said that leadership is handed over, or cannot be. Drains the ring."""
+        """Whether raft has answered that leadership is handed over, or
+        cannot be. Drains the ring."""
         received = self._from_raft.receive()
         return any(isinstance(message, messages.StopReady) for message in received)
 
@@ -126,10 +127,10 @@ class RunningReplica:
         return [name for name, child in self.children.items() if child.pidfd in wanted]
 
     def close(self) -> None:
-        """Free the shared memory, our own mappings of it included: the next incarnation needs the
-        room. Every child must have been reaped, and nobody else may keep the station."""
+        """Free the shared memory and our own mappings of it, since the next incarnation needs the
+        room. Every child must have been reaped, and no other object may keep the station."""
         del self.station, self._to_raft, self._from_raft
         self.regions.close()
 
-    def _store_fact(self, process: str, fact: str, value: int) -> None:
-        self.station.slots[self.station.slot(f"{process}.{fact}")] = value
+    def _store_gauge(self, process: str, gauge: str, value: int) -> None:
+        self.station.slots[self.station.slot(f"{process}.{gauge}")] = value

@@ -1,4 +1,4 @@
-"""How much CPU and memory each process of the replica takes, sampled into the shared counters."""
+"""Samples the CPU and memory of each process of the replica into the shared counters."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ SAMPLE_NS = _SECOND_NS
 
 
 class ProcessSampler:
-    """Samples at whatever interval it is called; CPU is the share since the last call, in
-    permille of one core, memory the resident set in bytes (shared rings included, in each that
-    touched them).
-    """
+    """CPU is the share since the last call, in permille of one core; memory is the resident set in
+    bytes, shared rings included in each process that touched them."""
 
     def __init__(self, station: Station) -> None:
         self._station = station
@@ -28,7 +26,7 @@ class ProcessSampler:
         for gone in self._seen.keys() - set(pids.values()):
             del self._seen[gone]
         for name, pid in pids.items():
-            # It may have died since; its pidfd says so to the loop.
+            # it may have died; its pidfd tells the loop
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 self._sample_one(name, pid, now_ns)
 

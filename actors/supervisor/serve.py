@@ -1,4 +1,4 @@
-"""One replica in `processes` mode, from the command line's arguments to the exit status."""
+"""Runs one replica in `processes` mode, from the command line's arguments to the exit status."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def serve_processes(config: Config, node: int, folder: str | Path) -> int:
     Must be called in the main thread of a process that has no other (SAFETY M3).
 
     Returns:
-        The exit status: 0 after an orderly stop, 70 crash loop, 78 when starting again cannot help.
+      The exit status: 0 stopped, 70 crash loop, 78 if starting again cannot help.
 
     Raises:
-        ConfigError, InvalidRequest, FolderRefused, UnsupportedMachine: before anything was started.
+      ConfigError, InvalidRequest, FolderRefused, UnsupportedMachine: before anything was started.
     """
     refuse_optimised_python()
     raise_descriptor_limit()
@@ -50,7 +50,7 @@ def serve_processes(config: Config, node: int, folder: str | Path) -> int:
     check_cpus(config, node_id, psutil.Process().cpu_affinity())
     is_new = not Path(folder).exists()
     path = prepare_folder(Path(folder))
-    _lead_own_group()
+    _enter_own_process_group()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     name_process(config.cluster.name, node, topology.SUPERVISOR)
     if cpus := cpus_of(config, node_id, topology.SUPERVISOR):
@@ -84,7 +84,8 @@ def serve_processes(config: Config, node: int, folder: str | Path) -> int:
 
 
 def prepare_folder(folder: Path) -> Path:
-    """The data folder, made for this user alone; absolute, since children may start elsewhere."""
+    """Create the data folder for this user only; returns its absolute path, since children may
+    start elsewhere."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -96,16 +97,16 @@ def prepare_folder(folder: Path) -> Path:
 
 @contextmanager
 def sole_supervisor(folder: Path, *, is_new: bool = False) -> Iterator[None]:
-    """Hold `folder` against a second supervisor, which would only die of the writer's lock (M2)
-    after it has pointed inspectors at itself.
+    """Lock `folder` against a second supervisor, which would die of the writer's lock (M2), but
+    only after it has redirected inspectors to itself.
 
     Args:
-        folder: the data folder.
-        is_new: made by this call, so removed again if the replica is refused before it wrote there.
+      folder: the data folder.
+      is_new: created by this call; removed again if the replica is refused before it wrote there.
 
     Raises:
-        FolderInUse: another supervisor runs this folder.
-        FolderRefused: the lock's file cannot be made.
+      FolderInUse: another supervisor runs this folder.
+      FolderRefused: the lock's file cannot be created.
     """
     try:
         descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -116,7 +117,7 @@ def sole_supervisor(folder: Path, *, is_new: bool = False) -> Iterator[None]:
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.fstat(descriptor).st_nlink:  # removed by who held it, with the folder
+        if not os.fstat(descriptor).st_nlink:  # its last holder removed it
             raise BlockingIOError
     except BlockingIOError as error:
         os.close(descriptor)
@@ -134,7 +135,8 @@ def sole_supervisor(folder: Path, *, is_new: bool = False) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _lead_own_group() -> None:
-    """The replica's process group is its own: whoever signals the group hits this replica alone."""
+def _enter_own_process_group() -> None:
+    """Give the replica its own process group, so that a signal to the group
+    hits only this replica."""
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)

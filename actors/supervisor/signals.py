@@ -1,7 +1,7 @@
-"""SIGTERM and SIGINT as something to poll: the self-pipe that `signal.set_wakeup_fd` writes to.
+"""SIGTERM and SIGINT as a descriptor to poll: the self-pipe that `signal.set_wakeup_fd` writes to.
 
 A handler that only sets a flag can lose the race with a poll that is about to begin; a byte in a
-pipe cannot. Must be made in the main thread.
+pipe cannot. Must be created in the main thread.
 """
 
 from __future__ import annotations

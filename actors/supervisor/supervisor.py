@@ -1,8 +1,8 @@
 """The supervisor's loop: what happens next to a replica's processes (SAFETY M3).
 
-One thread, one poll over pidfds, signals, raft's bell and the metrics sockets; it wakes once a
-second to sample and otherwise only when something happens. Decisions are `restarts`' and
-`liveness`', acts are `running_replica`'s; the phase is the only state that says what is going on.
+One thread polls pidfds, signals, raft's bell and the metrics sockets; it wakes once a
+second to sample. `restarts` and `liveness` decide, `running_replica` carries out; the
+phase is the only state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from actors import topology
 from actors.child import EXIT_REFUSED
 from actors.supervisor.child_process import describe_status
 from actors.supervisor.http_listener import HttpListener
-from actors.supervisor.liveness import LivenessWatch
+from actors.supervisor.liveness import LivenessMonitor
 from actors.supervisor.restarts import EXIT_CRASH_LOOP, VITAL, RestartPolicy
 from actors.supervisor.running_replica import RunningReplica
 from actors.supervisor.sampler import SAMPLE_NS, ProcessSampler
@@ -38,18 +38,18 @@ _log = logging.getLogger(__name__)
 
 
 class Phase(Enum):
-    """Where the replica stands."""
+    """The phase of the replica."""
 
     RUNNING = "running"
-    HANDING_OVER = "handing over"  # raft was asked to give leadership away
-    TERMINATING = "terminating"  # children were asked to go
+    HANDING_OVER = "handing over"  # raft was asked to hand leadership over
+    TERMINATING = "terminating"  # children got SIGTERM
     KILLING = "killing"  # children were killed and are being reaped
     WAITING = "waiting"  # no children; the next incarnation starts at _restart_ns
     DONE = "done"
 
 
 class Supervisor:
-    """Runs the processes of one replica until it is told to stop or gives up."""
+    """Runs the processes of one replica until it is stopped or gives up."""
 
     def __init__(
         self,
@@ -69,7 +69,8 @@ class Supervisor:
         self._metrics = metrics
         self._child_command = child_command
         self._policy = RestartPolicy(random)
-        # Unlike any incarnation of a supervisor before us, and the same in every file of ours.
+        # Differs from every incarnation of earlier supervisors, and is the
+        # same in every file of ours.
         self._incarnation = random.getrandbits(48) + 1
         self._replica: RunningReplica | None = None
         self._phase = Phase.WAITING
@@ -80,7 +81,7 @@ class Supervisor:
         self._child_restarts: dict[str, int] = {}
         self._replica_restart_count = 0
         self._child_restart_count = 0
-        self._liveness = LivenessWatch()
+        self._liveness = LivenessMonitor()
         self._sampler: ProcessSampler | None = None
 
     def run(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> int:
@@ -91,7 +92,7 @@ class Supervisor:
                 ready = self._wait(monotonic_ns())
                 self._on_wake(ready, monotonic_ns())
         finally:
-            self._abandon()
+            self._kill_children()
         return self._exit_status or 0
 
     def counter_values(self) -> dict[str, int]:
@@ -135,7 +136,7 @@ class Supervisor:
         for _ in range(self._signals.count()):
             self._on_stop_signal(now_ns)
         if self._phase is Phase.WAITING and now_ns >= self._restart_ns:
-            self._start_again(now_ns)
+            self._restart(now_ns)
         if now_ns >= self._sample_ns:
             self._on_sample(now_ns)
 
@@ -150,7 +151,7 @@ class Supervisor:
             self._on_vital_death(replica, reason, status, now_ns)
         elif self._phase is Phase.RUNNING:
             _log.warning("%s; it is started again", reason)
-            replica.tell_gone(process)
+            replica.report_death(process)
             self._child_restarts[process] = self._policy.child_restart_at(
                 process, now_ns=now_ns, lived_ns=lived_ns
             )
@@ -158,7 +159,7 @@ class Supervisor:
     def _on_vital_death(
         self, replica: RunningReplica, reason: str, status: int, now_ns: int
     ) -> None:
-        """The incarnation ends; whether another begins is decided here, when is the policy's."""
+        """End the incarnation, and decide whether another begins; the policy decides when."""
         if self._phase is Phase.HANDING_OVER:
             _log.warning("%s during the stop", reason)
             self._kill(replica)
@@ -176,7 +177,8 @@ class Supervisor:
         self._kill(replica)
 
     def _on_progress(self, replica: RunningReplica, now_ns: int) -> None:
-        """Move the phase on where what it waited for has come, and start children that are due."""
+        """Enter the next phase if what the current one waits for has come; start
+        children that are due."""
         replica.flush()
         is_stop_ready = replica.is_stop_ready()
         is_overdue = now_ns >= self._deadline_ns
@@ -195,7 +197,7 @@ class Supervisor:
                 self._store_restarts(replica)
 
     def _on_stop_signal(self, now_ns: int) -> None:
-        """First: hand over leadership, then go. Again: go now."""
+        """The first signal: hand leadership over, then stop. A second one: stop now."""
         replica = self._replica
         if replica is None:
             self._exit_status = self._exit_status or 0
@@ -230,10 +232,11 @@ class Supervisor:
                 _log.error("%s stands still and is killed", process)
                 replica.children[process].kill()
 
-    # --- acts ---
+    # --- actions ---
 
-    def _start_again(self, now_ns: int) -> None:
-        """Somebody else may have taken the shared memory that the last incarnation gave back."""
+    def _restart(self, now_ns: int) -> None:
+        """Start the next incarnation, later if another process has taken the
+        shared memory meanwhile."""
         try:
             self._start_incarnation(now_ns)
         except RegionUnavailable as error:
@@ -259,7 +262,7 @@ class Supervisor:
             child_command=self._child_command,
         )
         self._replica = replica
-        self._liveness = LivenessWatch()
+        self._liveness = LivenessMonitor()
         self._sampler = ProcessSampler(replica.station)
         replica.regions.publish_counters(self._folder)
         slot = replica.station.slot(f"{topology.SUPERVISOR}.pid")
@@ -279,7 +282,7 @@ class Supervisor:
         replica.kill_all()
 
     def _end_incarnation(self, replica: RunningReplica) -> None:
-        self._sampler = None  # it has the station, and with it the shared memory
+        self._sampler = None  # it holds the station, and so the shared memory
         replica.close()
         self._replica = None
         if self._exit_status is not None:
@@ -288,8 +291,8 @@ class Supervisor:
         self._replica_restart_count += 1
         self._phase = Phase.WAITING
 
-    def _abandon(self) -> None:
-        """Whatever ends the loop, no child outlives it."""
+    def _kill_children(self) -> None:
+        """Kill and reap every child: none may outlive the loop."""
         replica, self._replica, self._sampler = self._replica, None, None
         if replica is None:
             return

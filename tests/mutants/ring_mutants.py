@@ -114,13 +114,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{OUTBOX}.flush",
         "    while self._spill and self._ring.offer(self._spill[0]):\n"
         "        self._spill.popleft()\n"
-        "        self._has_news = True\n"
-        "    if self._has_news:\n"
+        "        self._must_ring = True\n"
+        "    if self._must_ring:\n"
         "        self._bell.ring()\n"
-        "        self._has_news = bool(self._spill)\n",
-        "    if self._has_news:\n"
+        "        self._must_ring = bool(self._spill)\n",
+        "    if self._must_ring:\n"
         "        self._bell.ring()\n"
-        "        self._has_news = bool(self._spill)\n"
+        "        self._must_ring = bool(self._spill)\n"
         "    while self._spill and self._ring.offer(self._spill[0]):\n"
         "        self._spill.popleft()\n",
         "what found room late is published without a bell",

@@ -98,20 +98,20 @@ class ActorStage:
             host=host,
         )
 
-    def send(self, source: str, target: str, *messages, lane: str = "") -> None:
+    def send(self, source: str, target: str, *messages, channel: str = "") -> None:
         """Say something in the name of `source`."""
-        key = (source, target, lane)
+        key = (source, target, channel)
         if key not in self._ends:
-            self._ends[key] = self.station(source).outbox(target, lane)
+            self._ends[key] = self.station(source).outbox(target, channel)
         for message in messages:
             self._ends[key].send(message)
         self._ends[key].flush()
 
-    def heard(self, source: str, target: str, lane: str = "") -> list:
+    def heard(self, source: str, target: str, channel: str = "") -> list:
         """What `target` gets from `source` now."""
-        key = ("inbox", source, target, lane)
+        key = ("inbox", source, target, channel)
         if key not in self._ends:
-            self._ends[key] = self.station(target).inbox(source, lane)
+            self._ends[key] = self.station(target).inbox(source, channel)
         return self._ends[key].receive()
 
     def work(self, actor, rounds: int = 200) -> int:

@@ -53,15 +53,15 @@ class RaftStage:
 
     # --- what others say ---
 
-    def say(self, source: str, *messages, lane: str = "") -> None:
-        self.stage.send(source, topology.RAFT, *messages, lane=lane)
+    def say(self, source: str, *messages, channel: str = "") -> None:
+        self.stage.send(source, topology.RAFT, *messages, channel=channel)
         self.stage.work(self.raft)
 
     def recover(self, *args, **kwargs) -> None:
         self.say(topology.WRITER, recovered(*args, **kwargs))
 
     def hear(self, peer: int, message) -> None:
-        self.say(topology.INGRESS, ControlReceived(peer, 1, message), lane=topology.CONTROL)
+        self.say(topology.INGRESS, ControlReceived(peer, 1, message), channel=topology.CONTROL)
 
     def hear_heartbeat(self, peer: int, term: int, commit: int = 0) -> None:
         self.hear(peer, Heartbeat(term, commit, 1, 0, 0, 1, START_CHAIN))
@@ -85,13 +85,13 @@ class RaftStage:
     def propose(self, prop: int, *, term: int, gen: int, body: bytes = b"12345678") -> tuple:
         start, end = self.stage.write_body(body)
         proposed = Proposed(term, gen, prop, EntryKind.DATA, 1, 7, start, end, 0)
-        self.say(topology.INGRESS, proposed, lane=topology.BULK)
+        self.say(topology.INGRESS, proposed, channel=topology.BULK)
         return start, end
 
     def append(self, header: EntryHeader, *, term: int, body: bytes = b"", peer: int = 2) -> tuple:
         start, end = self.stage.write_body(body)
         received = AppendReceived(peer, 1, Append(term, 1 << 32, 0, header), start, end)
-        self.say(topology.INGRESS, received, lane=topology.BULK)
+        self.say(topology.INGRESS, received, channel=topology.BULK)
         return start, end
 
     def lead(self) -> int:
@@ -129,7 +129,7 @@ class RaftStage:
 
     def status(self) -> dict:
         """Raft's part of what `logstore status` shows."""
-        self.say(topology.INGRESS, StatusRequested(9), lane=topology.CONTROL)
+        self.say(topology.INGRESS, StatusRequested(9), channel=topology.CONTROL)
         heard = self.heard(topology.INGRESS)
         [reported] = [each for each in heard if isinstance(each, StatusReported)]
         return msgspec.json.decode(reported.document)

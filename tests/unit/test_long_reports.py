@@ -55,7 +55,7 @@ class Replica:
 
     def status(self) -> tuple[dict, int]:
         request = StatusRequested(9)
-        self.stage.send(topology.INGRESS, topology.RAFT, request, lane=topology.CONTROL)
+        self.stage.send(topology.INGRESS, topology.RAFT, request, channel=topology.CONTROL)
         self.stage.work(self.raft)
         heard = self.stage.heard(topology.RAFT, topology.INGRESS)
         [reported] = [each for each in heard if isinstance(each, StatusReported)]

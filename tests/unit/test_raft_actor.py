@@ -80,7 +80,9 @@ def test_before_recovery_ring_ranges_are_settled_and_nothing_is_answered_to_peer
 def test_before_recovery_our_own_processes_are_told_that_there_is_no_leader_here(raft):
     raft.say(topology.EGRESS, ReadIndexRequested(5))
     assert raft.heard(topology.EGRESS) == [ReadIndexAnswered(5, False, 0)]
-    raft.say(topology.INGRESS, TransferRequested(6, 2), InitRequested(7, 1), lane=topology.CONTROL)
+    raft.say(
+        topology.INGRESS, TransferRequested(6, 2), InitRequested(7, 1), channel=topology.CONTROL
+    )
     transfer, init = raft.heard(topology.INGRESS)
     assert isinstance(transfer, TransferAnswered)
     assert not transfer.is_done
@@ -89,7 +91,7 @@ def test_before_recovery_our_own_processes_are_told_that_there_is_no_leader_here
 
 def test_a_recovery_that_waits_says_for_what_until_it_is_done(raft):
     raft.say(topology.WRITER, RecoveryDelayed("no space: free some"))
-    raft.say(topology.INGRESS, InitRequested(7, 1), lane=topology.CONTROL)
+    raft.say(topology.INGRESS, InitRequested(7, 1), channel=topology.CONTROL)
     assert raft.heard(topology.INGRESS) == [
         InitAnswered(7, ErrorCode.NOT_READY, "no space: free some")
     ]
@@ -102,7 +104,7 @@ def test_a_damaged_replica_says_why_and_takes_no_part(raft):
     """SAFETY L1."""
     raft.recover(ReplicaState.EMPTY, "meta.a and meta.b are both damaged")
     raft.hear(2, PreVoteRequest(1, 0, 0))
-    raft.say(topology.INGRESS, InitRequested(7, 1), lane=topology.CONTROL)
+    raft.say(topology.INGRESS, InitRequested(7, 1), channel=topology.CONTROL)
     heard = raft.heard(topology.INGRESS)
     assert of(InitAnswered, heard) == [
         InitAnswered(

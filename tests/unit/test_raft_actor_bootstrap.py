@@ -34,7 +34,7 @@ def of(kind, messages):
 
 
 def status(raft):
-    raft.say(topology.INGRESS, StatusRequested(9), lane=topology.CONTROL)
+    raft.say(topology.INGRESS, StatusRequested(9), channel=topology.CONTROL)
     [reported] = of(StatusReported, raft.heard(topology.INGRESS))
     return msgspec.json.decode(reported.document)
 
@@ -43,9 +43,9 @@ def test_who_is_refused_by_the_bootstrap_says_so_in_status_and_to_init(raft):
     """SAFETY L1, L2: an empty disk among voters stays out."""
     raft.recover(ReplicaState.EMPTY)
     told = InitStatus(ReplicaState.VOTER, 9, CLUSTER)
-    raft.say(topology.INGRESS, InitReceived(2, PEER_UUID, told), lane=topology.CONTROL)
+    raft.say(topology.INGRESS, InitReceived(2, PEER_UUID, told), channel=topology.CONTROL)
     assert "its disk was lost or is new" in status(raft)["refusal"]
-    raft.say(topology.INGRESS, InitRequested(7, 1), lane=topology.CONTROL)
+    raft.say(topology.INGRESS, InitRequested(7, 1), channel=topology.CONTROL)
     [answer] = of(InitAnswered, raft.heard(topology.INGRESS))
     assert answer.code == ErrorCode.INVALID_REQUEST
     folder = raft.stage.station(topology.RAFT).folder
@@ -56,10 +56,10 @@ def test_who_is_refused_by_the_bootstrap_says_so_in_status_and_to_init(raft):
 def test_an_init_that_waits_is_answered_once_its_node_is_refused(raft):
     """It would have waited for its timeout, and not known why."""
     raft.recover(ReplicaState.EMPTY)
-    raft.say(topology.INGRESS, InitRequested(7, 1), lane=topology.CONTROL)
+    raft.say(topology.INGRESS, InitRequested(7, 1), channel=topology.CONTROL)
     assert of(InitAnswered, raft.heard(topology.INGRESS)) == []
     told = InitStatus(ReplicaState.VOTER, 9, CLUSTER)
-    raft.say(topology.INGRESS, InitReceived(2, PEER_UUID, told), lane=topology.CONTROL)
+    raft.say(topology.INGRESS, InitReceived(2, PEER_UUID, told), channel=topology.CONTROL)
     [answer] = of(InitAnswered, raft.heard(topology.INGRESS))
     assert (answer.request_id, answer.code) == (7, ErrorCode.INVALID_REQUEST)
     assert "its disk was lost" in answer.reason
@@ -68,7 +68,7 @@ def test_an_init_that_waits_is_answered_once_its_node_is_refused(raft):
 def test_p1_who_asks_for_another_first_lsn_than_the_log_has_is_told_so(raft):
     """A voter's word on how the bootstrap ended, whoever coordinated it."""
     raft.recover()
-    raft.say(topology.INGRESS, InitRequested(7, 1), InitRequested(8, 50), lane=topology.CONTROL)
+    raft.say(topology.INGRESS, InitRequested(7, 1), InitRequested(8, 50), channel=topology.CONTROL)
     same, other = of(InitAnswered, raft.heard(topology.INGRESS))
     assert same == InitAnswered(7, ErrorCode.OK, "")
     assert other.code == ErrorCode.INVALID_REQUEST
@@ -79,7 +79,7 @@ def test_two_nodes_with_one_uuid_are_named(raft):
     """SAFETY L3: a copied data folder."""
     raft.recover(ReplicaState.EMPTY)
     told = InitStatus(ReplicaState.EMPTY, 0, bytes(16))
-    raft.say(topology.INGRESS, InitReceived(2, OUR_UUID, told), lane=topology.CONTROL)
+    raft.say(topology.INGRESS, InitReceived(2, OUR_UUID, told), channel=topology.CONTROL)
     assert "nodes 1 and 2 have the same replica uuid" in status(raft)["refusal"]
 
 
@@ -89,7 +89,7 @@ def test_a_bootstrap_saves_before_it_answers_and_asks_on_its_own_lanes(raft):
     assert len(of(SendInit, raft.heard(REPLICATOR))) >= 1
     told = InitStatus(ReplicaState.EMPTY, 0, bytes(16))
     for peer, uuid in ((2, PEER_UUID), (3, b"q" * 16)):
-        raft.say(topology.INGRESS, InitReceived(peer, uuid, told), lane=topology.CONTROL)
+        raft.say(topology.INGRESS, InitReceived(peer, uuid, told), channel=topology.CONTROL)
     [save] = of(SaveInit, raft.heard(topology.WRITER))
     assert of(SendInit, raft.heard(REPLICATOR)) == []
     raft.say(topology.WRITER, InitSaved(save.seq))

@@ -11,8 +11,8 @@ from tests.unit.raft_stage import RaftStage
 
 
 def ask(raft, source, request_id):
-    lane = topology.CONTROL if source == topology.INGRESS else ""
-    raft.say(source, ReadIndexRequested(request_id), lane=lane)
+    channel = topology.CONTROL if source == topology.INGRESS else ""
+    raft.say(source, ReadIndexRequested(request_id), channel=channel)
 
 
 def test_a_read_index_goes_back_to_who_asked_behind_the_commit_it_stands_for(tmp_path):

@@ -95,7 +95,7 @@ def test_what_a_sender_left_unfinished_is_dropped_with_its_rest(stage, outbox):
     """SAFETY M3: a replicator or egress is started again and writes into the same ring."""
     outbox.send(long_status(500))
     assert stage.heard(topology.WRITER, topology.RAFT) == []
-    outbox.forget_unsent()
+    outbox.drop_unsent()
     messages = [InitSaved(3), long_status(500)]
     for message in messages:
         outbox.send(message)
@@ -112,13 +112,13 @@ def test_a_reader_that_begins_amid_a_message_takes_the_next_one(stage, outbox):
 def test_what_a_dead_reader_left_can_be_forgotten(stage, outbox):
     while not outbox.is_congested:
         outbox.send(InitSaved(1))
-    outbox.forget_unsent()
+    outbox.drop_unsent()
     assert not outbox.is_congested
     assert set(numbers(stage)) == {1}
 
 
 def test_an_orderly_stop_asks_raft_once_and_ends_when_it_is_ready(stage):
-    stop = OrderlyStop(stage.station(topology.SUPERVISOR), patience_ns=10**12)
+    stop = OrderlyStop(stage.station(topology.SUPERVISOR), timeout_ns=10**12)
     assert not stop.is_over()
     stop.signals.set()
     assert not stop.is_over()
@@ -129,7 +129,7 @@ def test_an_orderly_stop_asks_raft_once_and_ends_when_it_is_ready(stage):
 
 
 def test_an_orderly_stop_has_an_end_without_raft(stage):
-    stop = OrderlyStop(stage.station(topology.SUPERVISOR), patience_ns=0)
+    stop = OrderlyStop(stage.station(topology.SUPERVISOR), timeout_ns=0)
     stop.signals.set()
     assert not stop.is_over()
     assert stop.is_over()

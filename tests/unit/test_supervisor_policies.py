@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from actors.supervisor.child_process import describe_status
-from actors.supervisor.liveness import START_TIMEOUT_NS, TIMEOUT_NS, LivenessWatch
+from actors.supervisor.liveness import START_TIMEOUT_NS, TIMEOUT_NS, LivenessMonitor
 from actors.supervisor.placement import check_cpus, cpus_of, is_spinning
 from actors.supervisor.restarts import STEADY_NS, RestartPolicy
 from actors.supervisor.serve import sole_supervisor
@@ -83,35 +83,35 @@ def test_restarts_that_lie_apart_are_never_a_crash_loop() -> None:
 
 def test_a_loop_that_stands_still_for_five_seconds_is_stalled() -> None:
     """SAFETY M3."""
-    watch = LivenessWatch()
+    monitor = LivenessMonitor()
     for second in range(6):
-        assert watch.stalled({"raft": 9, "egress": second + 1}, now_ns=second * SECOND_NS) == []
+        assert monitor.stalled({"raft": 9, "egress": second + 1}, now_ns=second * SECOND_NS) == []
     now_ns = TIMEOUT_NS + SECOND_NS
-    assert watch.stalled({"raft": 9, "egress": 7}, now_ns=now_ns) == ["raft"]
+    assert monitor.stalled({"raft": 9, "egress": 7}, now_ns=now_ns) == ["raft"]
 
 
 def test_a_start_may_take_longer_than_a_loop() -> None:
-    watch = LivenessWatch()
+    monitor = LivenessMonitor()
     seconds = START_TIMEOUT_NS // SECOND_NS
     for second in range(seconds + 1):
-        assert watch.stalled({"raft": 0}, now_ns=second * SECOND_NS) == []
-    assert watch.stalled({"raft": 0}, now_ns=(seconds + 1) * SECOND_NS) == ["raft"]
+        assert monitor.stalled({"raft": 0}, now_ns=second * SECOND_NS) == []
+    assert monitor.stalled({"raft": 0}, now_ns=(seconds + 1) * SECOND_NS) == ["raft"]
 
 
 def test_a_pause_of_the_supervisor_is_no_evidence_against_a_child() -> None:
     """FAULTS P4: SIGSTOP of a whole replica, then SIGCONT."""
-    watch = LivenessWatch()
-    assert watch.stalled({"raft": 9}, now_ns=0) == []
-    assert watch.stalled({"raft": 9}, now_ns=60 * SECOND_NS) == []
-    assert watch.stalled({"raft": 9}, now_ns=61 * SECOND_NS) == []
+    monitor = LivenessMonitor()
+    assert monitor.stalled({"raft": 9}, now_ns=0) == []
+    assert monitor.stalled({"raft": 9}, now_ns=60 * SECOND_NS) == []
+    assert monitor.stalled({"raft": 9}, now_ns=61 * SECOND_NS) == []
 
 
 def test_a_new_process_under_an_old_name_has_its_whole_allowance() -> None:
-    watch = LivenessWatch()
+    monitor = LivenessMonitor()
     for second in range(6):
-        watch.stalled({"egress": 9}, now_ns=second * SECOND_NS)
-    watch.forget("egress")
-    assert watch.stalled({"egress": 9}, now_ns=7 * SECOND_NS) == []
+        monitor.stalled({"egress": 9}, now_ns=second * SECOND_NS)
+    monitor.forget("egress")
+    assert monitor.stalled({"egress": 9}, now_ns=7 * SECOND_NS) == []
 
 
 def test_the_name_with_the_peer_comes_before_the_name_of_all_replicators() -> None:

@@ -36,7 +36,7 @@ class Contacts:
         self._findings = record.findings
         self._majority = record.majority
         self._timeout_ns = record.election_timeout_ns
-        self._lonely_after_ns = self._timeout_ns + self._timeout_ns // 2
+        self._quorum_timeout_ns = self._timeout_ns + self._timeout_ns // 2
 
     # --- who is heard ---
 
@@ -75,7 +75,7 @@ class Contacts:
         replica.heeded_term = began.term
         replica.office_ns = replica.clock_ns
         replica.heard_ns = {}
-        replica.lonely_ns = replica.clock_ns + self._lonely_after_ns
+        replica.quorum_deadline_ns = replica.clock_ns + self._quorum_timeout_ns
 
     @reads(StopLeading)
     def on_stop(self, replica: Replica, _stop: StopLeading, _step: Stepped) -> None:
@@ -83,21 +83,21 @@ class Contacts:
 
     def _end(self, replica: Replica) -> None:
         """It leads no more."""
-        replica.lonely_ns = NEVER_NS
+        replica.quorum_deadline_ns = NEVER_NS
         replica.heeded_term = 0
 
     @reads_after(Tick)
     def on_tick(self, replica: Replica, _tick: Tick, step: Stepped) -> None:
-        """After `lonely_ns`: has a majority spoken since that was reckoned?"""
-        if replica.clock_ns <= replica.lonely_ns:
+        """After `quorum_deadline_ns`: has a majority been heard since the deadline was set?"""
+        if replica.clock_ns <= replica.quorum_deadline_ns:
             return
         if step.core.role is not Role.LEADER:
             self._end(replica)
             return
         quorum_ns = self._quorum_ns(replica)
-        replica.lonely_ns = quorum_ns + self._lonely_after_ns
-        if replica.clock_ns > replica.lonely_ns:
-            replica.lonely_ns = NEVER_NS
+        replica.quorum_deadline_ns = quorum_ns + self._quorum_timeout_ns
+        if replica.clock_ns > replica.quorum_deadline_ns:
+            replica.quorum_deadline_ns = NEVER_NS
             text = f"node {replica.node} leads term {step.core.term} and has heard no majority"
             text = f"{text} for {(replica.clock_ns - quorum_ns) / 1e9:.3f} s"
             self._findings.report(Invariant.I13, text)
@@ -134,7 +134,7 @@ class Contacts:
 
     def _is_content(self, replica: Replica) -> bool:
         """It leads with a majority, or has heard the leader of its term a moment ago."""
-        if replica.lonely_ns != NEVER_NS:
+        if replica.quorum_deadline_ns != NEVER_NS:
             return replica.clock_ns - self._quorum_ns(replica) < self._timeout_ns
         return replica.heeded_term != 0 and replica.clock_ns - replica.heeded_ns < self._timeout_ns
 

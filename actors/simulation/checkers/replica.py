@@ -72,7 +72,7 @@ class Replica:
     office_ns: int = 0  # since when it leads, by its own clock
     heard_ns: dict[int, int] = field(default_factory=dict)  # peer -> when it spoke to this leader
     full_peers: set[int] = field(default_factory=set)  # followers that say so; a leader's
-    lonely_ns: int = NEVER_NS  # from when on it has to have heard more; a leader's
+    quorum_deadline_ns: int = NEVER_NS  # by when a leader must hear a majority again
     stall_look_ns: int = NEVER_NS  # when to look again whether its entries get anywhere; a leader's
     stall_seen: tuple[int, int, int] = (0, 0, 0)  # then: commit, flushed, last index
     moved_ns: int = 0  # when something last moved, by its own clock
@@ -94,7 +94,7 @@ class Replica:
         self.term = self.vote = self.commit = self.led_term = self.durable_term = 0
         self.visible_index = self.visible_lsn = self.gen = -1
         self.clock_ns, self.handover_ns, self.is_full = 0, NEVER_NS, False
-        self.office_ns, self.heard_ns, self.lonely_ns = 0, {}, NEVER_NS
+        self.office_ns, self.heard_ns, self.quorum_deadline_ns = 0, {}, NEVER_NS
         self.full_peers = set()
         self.stall_look_ns, self.stall_seen = NEVER_NS, (0, 0, 0)
         self.moved_ns, self.places, self.commit_left = 0, {}, -1

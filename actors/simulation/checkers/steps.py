@@ -42,7 +42,7 @@ class Steps:
             replica.clock_ns = now_ns = event.now_ns
             if not step.effects and not replica.orphans and _is_still(replica, step.core):
                 if (
-                    now_ns > replica.lonely_ns
+                    now_ns > replica.quorum_deadline_ns
                     or now_ns > replica.stall_look_ns
                     or now_ns > replica.handover_ns
                 ):

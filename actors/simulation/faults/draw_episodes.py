@@ -126,7 +126,7 @@ def _partition(random: Random, scene: Scene) -> list[Fault]:
     for_ns = spread(random, SECOND // 10, 2 * SECOND + int(10 * SECOND * scene.hardness))
     match random.randrange(10):
         case 0 | 1 | 2:
-            return [cut(at_ns, _lonely(random, scene), for_ns)]
+            return [cut(at_ns, _links_of_one_node(random, scene), for_ns)]
         case 3:
             return [cut(at_ns, _two_sides(random, scene), for_ns)]
         case 4 | 5:
@@ -139,7 +139,7 @@ def _partition(random: Random, scene: Scene) -> list[Fault]:
             return _flapping(random, scene, at_ns)
 
 
-def _lonely(random: Random, scene: Scene) -> tuple[Link, ...]:
+def _links_of_one_node(random: Random, scene: Scene) -> tuple[Link, ...]:
     return isolation(scene, scene.node(random), with_clients=percent(random, 25))
 
 

@@ -151,8 +151,8 @@ class SimulatedStation(Station):
         receiver = _Receiver(process, self._process_of)
         return SimulatedBell(receiver, self.memory, on_rung=self.owed.rung(process))
 
-    def outbox(self, target: str, lane: str = "") -> Outbox:
-        name = topology.ring_name(self.process, target, lane)
+    def outbox(self, target: str, channel: str = "") -> Outbox:
+        name = topology.ring_name(self.process, target, channel)
         full = FullRing(f"{self.node}.{name}", self._watch.ring_misused)
         ring = self._simulated.rings[name]
         sender: Any = CommandRingSender(
@@ -162,8 +162,8 @@ class SimulatedStation(Station):
             self.to_replicators[target] = sender
         return Outbox(sender, self.bell_of(target))
 
-    def inbox(self, source: str, lane: str = "") -> Inbox:
-        ring = self._simulated.rings[topology.ring_name(source, self.process, lane)]
+    def inbox(self, source: str, channel: str = "") -> Inbox:
+        ring = self._simulated.rings[topology.ring_name(source, self.process, channel)]
         receiver = CommandRingReceiver(ring, self._process)
         if (source, self.process) == (topology.EGRESS, topology.RAFT):
             return _EgressInbox(receiver, ring, partial(self._watch.egress_watches, self.node))
