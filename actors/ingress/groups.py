@@ -33,8 +33,8 @@ class Group(msgspec.Struct, gc=False):
     """`parts` are let go once they are in the ring. `count` and `payload_bytes` are of payloads.
 
     `request`: the answer to the client that asked for this entry; `readers`: answers of reads that
-    depend on it. `producer_id`: whose session an OPEN begins; 0: it is none. `timestamp_ns`
-    is known once raft has accepted it.
+    depend on it, by request (`Requests.hold_at`). `producer_id`: whose session an OPEN begins; 0:
+    it is none. `timestamp_ns` is known once raft has accepted it.
     """
 
     kind: EntryKind
@@ -48,4 +48,4 @@ class Group(msgspec.Struct, gc=False):
     prop: int = -1
     index: Index = NO_INDEX
     request: HeldAnswer | None = None
-    readers: list[HeldAnswer] = []
+    readers: dict[int, msgspec.Struct] = {}

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from actors.ingress.admission import Admission
-from actors.ingress.groups import Group, HeldAnswer
+from actors.ingress.groups import Group
 from actors.ingress.pending_requests import Caller, Requests
 from actors.ingress.sockets_and_rings import ToRaft
 from actors.messages import READS_OF_INGRESS
@@ -84,9 +84,18 @@ class LinearizableReads:
         if group is None:
             self._requests.answer(request_id, reply())
         elif kind.sees is not None:
-            group.readers.append(HeldAnswer(request_id, reply()))
-        elif len(self._held) < limits.HELD_ANSWERS_MAX:
-            self._held.append((group, request_id, reply))
+            self._requests.hold_at(group, request_id, reply())
+        else:
+            self._hold(group, request_id, reply)
+
+    def _hold(self, group: Group, request_id: int, reply: Reply) -> None:
+        """Until the group is committed, if there is a place; whoever was told by the timeout has
+        none any more. They time out in this order."""
+        held = self._held
+        while held and not self._requests.is_pending(held[0][1]):
+            held.popleft()
+        if len(held) < limits.HELD_ANSWERS_MAX:
+            held.append((group, request_id, reply))
         else:
             self._requests.send_elsewhere(request_id)
 

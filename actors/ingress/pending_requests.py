@@ -29,9 +29,12 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     correlation: int
 
 
-class _Pending(msgspec.Struct, frozen=True, gc=False):
+class _Pending(msgspec.Struct, gc=False):
+    """`group`: the one among whose readers its answer waits."""
+
     caller: Caller
     deadline_ns: int
+    group: Group | None = None
 
 
 class Requests:
@@ -71,6 +74,13 @@ class Requests:
 
     # --- answers ---
 
+    def hold_at(self, group: Group, request_id: int, reply: msgspec.Struct) -> None:
+        """Answer a pending request once `group` is committed. A reply that is too late is let go:
+        while two followers' disks are full, a leader confirms reads for days and commits
+        nothing."""
+        group.readers[request_id] = reply
+        self._pending[request_id].group = group
+
     def answer(self, request_id: int, message: msgspec.Struct) -> None:
         caller = self.take(request_id)
         if caller is not None:
@@ -86,8 +96,8 @@ class Requests:
         """Whoever asked for its entry, and reads that depend on it."""
         if group.request is not None:
             self.answer(group.request.request_id, group.request.reply)
-        for reader in group.readers:
-            self.answer(reader.request_id, reader.reply)
+        for request_id, reply in group.readers.items():
+            self.answer(request_id, reply)
 
     def answer_forgotten(self, group: Group) -> None:
         """It was forgotten with its gen or term; one that raft has accepted may be committed."""
@@ -98,8 +108,8 @@ class Requests:
                 self.refuse(caller, ErrorCode.OUTCOME_UNKNOWN, request.lost)
         elif request is not None:
             self.send_elsewhere(request.request_id)
-        for reader in group.readers:
-            self.send_elsewhere(reader.request_id)
+        for request_id in group.readers:
+            self.send_elsewhere(request_id)
 
     def expire(self, now_ns: int) -> int:
         """Answer what has waited too long; returns how many."""
@@ -109,8 +119,11 @@ class Requests:
                 break
             due.append(request_id)
         for request_id in due:
-            caller = self._pending.pop(request_id).caller
-            self.refuse(caller, ErrorCode.TIMED_OUT, "no outcome in time, maybe one yet: ask again")
+            late = self._pending.pop(request_id)
+            if late.group is not None:
+                del late.group.readers[request_id]
+            text = "no outcome in time, maybe one yet: ask again"
+            self.refuse(late.caller, ErrorCode.TIMED_OUT, text)
         return len(due)
 
     def reply(self, caller: Caller, message: msgspec.Struct) -> None:

@@ -285,6 +285,22 @@ def test_who_is_not_answered_in_time_is_told_so_and_nobody_later(stage):
     assert listed(stage) == (Cursor(b"a", 7, False),), "its outcome was unknown, and is this"
 
 
+def test_lists_that_nobody_waits_for_any_more_are_let_go_though_nothing_is_committed(stage):
+    """Two followers' disks are full: for as long, a leader confirms reads and commits nothing."""
+    stage.client().ask(set_request())
+    stage.accept()
+    group = stage.ingress.admission.proposals.newest_pending(EntryKind.CURSOR)
+    for _ in range(3):
+        client = stage.client()
+        client.ask(CursorsRequest())
+        confirm(stage)
+        assert len(group.readers) == 1
+        stage.clock.now_ns += limits.REQUEST_TIMEOUT_NS
+        stage.work()
+        assert client.answer().code == ErrorCode.TIMED_OUT
+    assert not group.readers
+
+
 def test_a_change_that_was_answered_by_its_timeout_is_not_begun_any_more(stage):
     """It was refused at first, and would fit by the time that raft confirms it."""
     client = stage.client()

@@ -99,6 +99,20 @@ def test_more_answers_than_can_be_held_are_asked_for_later(stage, monkeypatch):
     assert held.answer().next_sequence == 5
 
 
+def test_an_answer_that_is_too_late_keeps_no_place_from_others(stage, monkeypatch):
+    monkeypatch.setattr(limits, "HELD_ANSWERS_MAX", 1)
+    producer = stage.producer(name=b"query-1", mode=SequenceMode.MONOTONE)
+    producer.push(4)
+    stage.heard()
+    for _ in range(2):
+        client, request_id = ask(stage)
+        stage.tell(ReadIndexAnswered(request_id, True, 0))
+        assert client.answer() is None, "it has a place"
+        stage.clock.now_ns += limits.REQUEST_TIMEOUT_NS
+        stage.work()
+        assert client.answer().code == ErrorCode.TIMED_OUT
+
+
 def test_looking_up_fences_nobody(stage):
     producer = stage.producer(name=b"query-1", mode=SequenceMode.MONOTONE)
     stage.heard()

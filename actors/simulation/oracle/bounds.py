@@ -7,6 +7,7 @@ changes nothing that counts. The bound of rings is checked by whoever writes to 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from actors.egress import actor as egress
@@ -32,10 +33,13 @@ def holdings(actor: Any) -> Iterator[Holding]:
                 yield "groups in flight", groups, limits.GROUPS_IN_FLIGHT_MAX
         case IngressActor():
             pending = len(actor._requests._pending)
+            proposals = actor.admission.proposals
+            groups = chain(proposals._formed, proposals._proposed, proposals._accepted)
+            yield "readers of groups", sum(len(each.readers) for each in groups), pending
             yield "requests", pending, limits.REQUESTS_PENDING_MAX
             yield "held answers", len(actor._reads._held), limits.HELD_ANSWERS_MAX
             lend_max_bytes = actor._station.config.limits.client_memory_bytes
-            yield "bytes lent", actor.admission.proposals.lent_bytes, lend_max_bytes
+            yield "bytes lent", proposals.lent_bytes, lend_max_bytes
         case EgressActor():
             yield "requests", len(actor._requests._waiting), fetches.WAITING_MAX
             yield "damaged entries", len(actor._rotted), egress.ROT_REMEMBERED_MAX
