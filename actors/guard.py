@@ -52,6 +52,8 @@ LOOK_SHARE = 4
 # may be seconds later, and nobody hears of it: memory is given back again, each time after twice
 # the wait, until this one.
 GIVE_BACK_LAST_NS = 5_000_000_000
+# How long that takes for a MiB of the process' memory at most; LOOK_SHARE holds for it as well.
+GIVE_BACK_COST_NS = 40_000
 # Memory that grows by less is nobody's concern.
 GROWTH_BYTES = 8 * MIB
 # A message that is being received may be larger than the largest by what libzmq read at once.
@@ -109,6 +111,7 @@ class ConnectionGuard:
         self._topics = 0
         self._give_back_ns = NEVER_NS
         self._give_back_wait_ns = 0
+        self._give_back_rest_ns = 0  # not before then
         if not self._guarded:
             self._due_ns = NEVER_NS
             return
@@ -255,15 +258,21 @@ class ConnectionGuard:
         self._topics -= len(connection.topics)
         connection.topics.clear()
         self._slots[self._counters.ended] += 1
+        # The next one that is ended puts neither off: strangers could go on for ever.
+        soon_ns = now_ns + LOOK_AGAIN_NS
+        self._due_ns = min(self._due_ns, soon_ns)
         self._give_back_wait_ns = LOOK_AGAIN_NS
-        self._give_back_ns = self._due_ns = now_ns + LOOK_AGAIN_NS
+        self._give_back_ns = min(self._give_back_ns, max(soon_ns, self._give_back_rest_ns))
         self._warn(now_ns, f"a connection was ended because {why}")
 
     def _give_back(self, now_ns: int) -> None:
+        cost_ns = private_bytes() // MIB * GIVE_BACK_COST_NS
         give_back_memory()
+        self._give_back_rest_ns = now_ns + cost_ns * LOOK_SHARE
         self._give_back_wait_ns *= 2
         is_last = self._give_back_wait_ns > GIVE_BACK_LAST_NS
-        self._give_back_ns = NEVER_NS if is_last else now_ns + self._give_back_wait_ns
+        next_ns = max(now_ns + self._give_back_wait_ns, self._give_back_rest_ns)
+        self._give_back_ns = NEVER_NS if is_last else next_ns
 
     def _source(self, socket: ListeningSocket, now_ns: int) -> Connection | None:
         """The connection of the message that was just taken."""

@@ -9,8 +9,10 @@ import pytest
 
 from actors import guard as guard_module
 from actors.guard import (
+    GIVE_BACK_COST_NS,
     GIVE_BACK_LAST_NS,
     GROWTH_BYTES,
+    LOOK_AGAIN_NS,
     LOOK_COST_NS,
     LOOK_EVERY_NS,
     NEVER_NS,
@@ -18,11 +20,13 @@ from actors.guard import (
     CounterSlots,
     Guarded,
 )
+from logstore.limits import MIB, TOPIC_MAX_BYTES
 from transport import link
 from transport.link import Lane
 from transport.listening import Connection, ListeningSocket
 from transport.tcp_state import TcpState
 
+SECOND_NS = 1_000_000_000
 LOOP_NS = 25_000_000
 LOOPS = 40
 CONNECTIONS = 4_096
@@ -106,3 +110,35 @@ def test_memory_is_given_back_again_for_as_long_as_a_starved_thread_may_free_it(
     assert given_back[0] - LOOK_EVERY_NS <= LOOK_EVERY_NS
     assert GIVE_BACK_LAST_NS // 2 <= given_back[-1] - given_back[-2] <= GIVE_BACK_LAST_NS
     assert len(given_back) <= 12
+
+
+STRANGE_SUBSCRIPTION = b"\x01" + bytes(TOPIC_MAX_BYTES + 1)
+
+
+def test_whoever_is_ended_again_and_again_keeps_the_guard_from_nothing(monkeypatch):
+    """Each end put off looking, and giving memory back: 200 in a second switched both off."""
+    now_ns, looked, given_back = 0, [], []
+    monkeypatch.setattr(guard_module, "private_bytes", lambda: looked.append(now_ns) or 0)
+    monkeypatch.setattr(guard_module, "give_back_memory", lambda: given_back.append(now_ns))
+    with guarded_port() as (guard, socket):
+        socket.account.connections[0] = Greedy(0, 1, accepted_ns=0)
+        socket.account.source = 0
+        for now_ns in range(0, SECOND_NS, LOOK_AGAIN_NS // 5):
+            guard.do_work(now_ns)
+            assert not guard.subscribed(socket, STRANGE_SUBSCRIPTION, now_ns)
+    assert len(given_back) >= SECOND_NS // (3 * LOOK_AGAIN_NS)
+    assert len(looked) >= SECOND_NS // LOOK_EVERY_NS
+
+
+def test_giving_memory_back_takes_a_quarter_of_the_time_at_most(monkeypatch):
+    memory_mib, given_back = 1_024, []
+    monkeypatch.setattr(guard_module, "private_bytes", lambda: memory_mib * MIB)
+    monkeypatch.setattr(guard_module, "give_back_memory", lambda: given_back.append(now_ns))
+    with guarded_port() as (guard, socket):
+        socket.account.connections[0] = Greedy(0, 1, accepted_ns=0)
+        socket.account.source = 0
+        for now_ns in range(0, SECOND_NS, LOOK_AGAIN_NS):
+            guard.do_work(now_ns)
+            guard.subscribed(socket, STRANGE_SUBSCRIPTION, now_ns)
+    assert len(given_back) >= 2
+    assert len(given_back) * memory_mib * GIVE_BACK_COST_NS <= SECOND_NS // 4 + LOOK_EVERY_NS * 2
