@@ -46,8 +46,8 @@ class Connection:
     """One accepted connection, as its listener has counted it."""
 
     __slots__ = (
-        "_acknowledged", "_acknowledged_extra", "_inode", "_moved_ns", "_was_sending",
-        "accepted_ns", "fd", "sent", "taken", "topics",
+        "_acknowledged", "_acknowledged_extra", "_heartbeats", "_inode", "_looked_ns", "_moved_ns",
+        "_was_sending", "accepted_ns", "fd", "sent", "taken", "topics",
     )  # fmt: skip
 
     def __init__(self, fd: int, inode: int, accepted_ns: int, taken: int = 0) -> None:
@@ -57,6 +57,10 @@ class Connection:
         self.sent = 0  # bytes of answers that were given to libzmq
         self.topics: set[bytes] = set()
         self._inode = inode
+        self._heartbeats = (
+            0  # bytes that no message accounts for, at most, when that was asked last
+        )
+        self._looked_ns = accepted_ns
         self._acknowledged_extra = 0
         self._acknowledged = 0
         self._moved_ns = accepted_ns  # when what we send moved last, or nothing was to be sent
@@ -76,8 +80,12 @@ class Connection:
     def _unread_bytes(self, state: TcpState | None, now_ns: int) -> int:
         if state is None:
             return 0
-        heartbeats = (now_ns - self.accepted_ns) * HEARTBEAT_BYTES_PER_S // _NS_PER_S
-        return max(0, state.received - self.taken - heartbeats)
+        # No more than came: who sends no heartbeats for a month is not owed 330 MB.
+        since_ns, self._looked_ns = now_ns - self._looked_ns, now_ns
+        missing = max(0, state.received - self.taken)
+        heartbeats = self._heartbeats + since_ns * HEARTBEAT_BYTES_PER_S // _NS_PER_S + 1
+        self._heartbeats = min(missing, heartbeats)
+        return missing - self._heartbeats
 
     def kernel_bytes(self) -> int:
         """Of `unread_bytes`, what libzmq has not read either."""

@@ -70,3 +70,24 @@ def test_who_was_idle_for_long_and_is_just_being_sent_something_is_not_stalled()
     assert connection.stalled_ns(3_603 * SECOND_NS) == 3 * SECOND_NS
     connection.state = TcpState(501, 0, is_sending=True)
     assert connection.stalled_ns(3_604 * SECOND_NS) == 0
+
+
+DAY_NS = 24 * 3_600 * SECOND_NS
+
+
+def test_heartbeats_of_a_month_are_not_taken_for_something_unread():
+    connection = played(TcpState(0, 0, is_sending=False))
+    for day in range(1, 31):
+        connection.state = TcpState(0, day * 24 * 3_600 * 80, is_sending=False)
+        assert connection.unread_bytes(day * DAY_NS) == 0
+
+
+def test_whoever_was_silent_for_a_month_may_leave_no_more_unread_than_others():
+    connection = played(TcpState(0, 0, is_sending=False))
+    now_ns, sent, step = 30 * DAY_NS, 0, 8 << 20
+    for _ in range(4):  # a guard looks again for every 8 MiB by which memory grows
+        sent += step
+        connection.state = TcpState(0, sent, is_sending=False)
+        unread = connection.unread_bytes(now_ns)
+        now_ns += SECOND_NS // 100
+    assert unread >= sent - step - 1_024
