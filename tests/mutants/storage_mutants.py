@@ -1,4 +1,4 @@
-"""Mutants of the writer: the order of flushes, segments, META (SAFETY F1 to F8, S6 to S8)."""
+"""Mutants of the writer: the order of flushes, segments, META (SAFETY F1 to F8, S2, S6 to S9)."""
 
 from __future__ import annotations
 
@@ -190,6 +190,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "if first_index < 0:",
         "the writer's own guard of committed entries is gone",
         unreachable="it only speaks when raft's guard has failed, too",
+    ),
+    # --- payload bytes, once (P8) ---
+    mutant(
+        "payloads-in-the-raft-log-too",
+        "SAFETY S2",
+        f"{LOG_WRITER}.append",
+        "    self.data_bytes_written += self._disk.write(pair.data, start, views)\n",
+        "    self.data_bytes_written += self._disk.write(pair.data, start, views)\n"
+        "    self._disk.write(pair.raft, self._disk.size(pair.raft), views)\n",
+        "frames are appended to the file of records as well",
+    ),
+    mutant(
+        "frames-written-twice-in-their-place",
+        "SAFETY S7",
+        f"{LOG_WRITER}.append",
+        "    self.data_bytes_written += self._disk.write(pair.data, start, views)\n",
+        "    self.data_bytes_written += self._disk.write(pair.data, start, views)\n"
+        "    self.data_bytes_written += self._disk.write(pair.data, start, views)\n",
+        "a group is written over itself before it is flushed",
+    ),
+    mutant(
+        "segments-filled-with-zeros",
+        "SAFETY S9",
+        f"{SEGMENT}:prepare_pair",
+        "disk.allocate(handle, size)",
+        "disk.write(handle, 0, [bytes(size)])",
+        "space is reserved by writing it, so every byte is written twice",
     ),
     # --- META ---
     mutant(

@@ -79,7 +79,7 @@ def test_every_rule_row_and_promise_has_one_anchor() -> None:
     ]
     assert len(numbered(RULES, RULE_LETTERS)) == 99
     assert len(numbered(ROWS, ROW_LETTERS)) == 157
-    assert len(numbered(ROWS, "I")) == 19
+    assert len(numbered(ROWS, "I")) == 20
     assert len(numbered(PROMISES, "P")) == 9
 
 

@@ -39,6 +39,7 @@ from actors.simulation.checkers.turns import AppendTurns
 from actors.simulation.checkers.verified import Verified
 from actors.simulation.checkers.votes import VoteDelays
 from actors.simulation.checkers.witnesses import Witnesses
+from actors.simulation.checkers.written_once import WrittenOnce
 
 CHECKERS: tuple[Callable[[Record], object], ...] = (
     Witnesses,
@@ -69,5 +70,6 @@ CHECKERS: tuple[Callable[[Record], object], ...] = (
     AppendTurns,
     ControlLanes,
     Bells,
+    WrittenOnce,
     FinalLogs,
 )

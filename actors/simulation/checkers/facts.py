@@ -102,6 +102,14 @@ class LookedAhead(NodeFact, frozen=True):
     place: str
 
 
+class DiskWritten(NodeFact, frozen=True):
+    """A process of `node` hands these bytes to its disk."""
+
+    path: str
+    offset: int
+    size_bytes: int
+
+
 class Misplaced(NodeFact, frozen=True):
     """The replica wrote frames over others (S7), into the sector of flushed ones (S6), or a header
     amid a flush (F6)."""

@@ -35,6 +35,7 @@ class Invariant(StrEnum):
     I17 = "I17"  # the session table is the fold of the log
     I18 = "I18"  # quorums of successive configurations intersect
     I19 = "I19"  # nothing is removed above the low-water mark
+    I20 = "I20"  # payload bytes are written to a replica's disk once
 
 
 # Invariants that nothing can break yet, and the feature they wait for.

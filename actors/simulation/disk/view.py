@@ -37,13 +37,13 @@ class _Handles(dict[int, tuple[str, SimulatedFile]]):
 
 
 class DiskView:
-    """A `logstore.storage.disk.Disk`. `on_write(path, offset, before)` hears of each write with the
-    bytes that it replaces, `on_read(path, offset, data)` of what was read. `on_call(what, path)`
-    runs before each changing call; it may raise to kill the process there."""
+    """A `logstore.storage.disk.Disk`. `on_write(path, offset, size, before)` hears of each write,
+    with the bytes that it replaces, `on_read(path, offset, data)` of what was read.
+    `on_call(what, path)` runs before each changing call; it may raise to kill the process there."""
 
     def __init__(self, disk: Medium, charge: Callable[[int], None], clock: LocalClock) -> None:
         self.on_call: Callable[[str, str], None] | None = None
-        self.on_write: Callable[[str, int, bytes], None] | None = None
+        self.on_write: Callable[[str, int, int, bytes], None] | None = None
         self.on_read: Callable[[str, int, bytes], None] | None = None
         self.locks: dict[str, None] = {}
         self._disk = disk
@@ -153,7 +153,7 @@ class DiskView:
         data = b"".join(views)
         end = offset + len(data)
         if self.on_write is not None:
-            self.on_write(path, offset, file.read(offset, len(data)))
+            self.on_write(path, offset, len(data), file.read(offset, len(data)))
         if end > file.size:
             try:
                 disk.take_space(path, end - file.size, act="writing")

@@ -129,17 +129,18 @@ class Watch:
         self._world.note(text)
         self.tell(facts.PromiseBroken(invariant, text))
 
-    def wrote(self, process: Process, path: str, offset: int, before: bytes) -> None:
-        """Hot. A write; `before` are the bytes that it replaces."""
+    def wrote(self, process: Process, path: str, offset: int, size: int, before: bytes) -> None:
+        """Hot. A write of `size` bytes; `before` are those that it replaces."""
         node = process.node
+        self.tell(facts.DiskWritten(node, path, offset, size))
         if not path.endswith(".data"):
             if not offset and path.endswith(".raft"):
                 self._opens_segment(process, path)
             return
         if offset >= SEGMENT_HEADER_SIZE and before.strip(b"\0"):
             self._misplaced(node, f"writes {path} at byte {offset}, over other bytes")
-        elif size := offset % SECTOR_BYTES:
-            if self._durability.has_bytes(node, path, offset - size, size):
+        elif inside := offset % SECTOR_BYTES:
+            if self._durability.has_bytes(node, path, offset - inside, inside):
                 how = f"writes {path} at byte {offset}, in a sector with flushed frames"
                 self._misplaced(node, how)
 

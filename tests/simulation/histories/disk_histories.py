@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from actors.simulation.checkers import facts
+from logstore.format.group import frame_size
+from logstore.format.meta import META_SIZE
+from logstore.format.raft_record import RECORD_SIZE
+from logstore.format.segment_header import SEGMENT_HEADER_SIZE, SEGMENT_IMAGE_SIZE
 from logstore.model import Index
 from logstore.raft.events import EntryRotted, MetaPersisted
 from tests.simulation.histories.case import Collection
@@ -169,3 +173,49 @@ def a_vote_waits_behind_a_flush_of_the_log(stage: Stage, is_broken: bool) -> Non
         stage.tell(facts.SavesExcused(2, stage.now_ns + SAVE_NS))  # its META is slow by itself
     stage.now_ns += SAVE_NS + ELECTION_NS
     stage.step(2, MetaPersisted(1))
+
+
+# --- what is written ---
+
+IN_FRAMES = ("/node-2/1.data", SEGMENT_HEADER_SIZE)
+IN_RECORDS = ("/node-2/1.raft", SEGMENT_HEADER_SIZE)
+
+
+@breaks("I20", says="bytes to /node-2/1.data at byte 4096, 0 are due there")
+def a_frame_is_written_twice(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    frame = frame_size(stage.elect(2, 1).header)
+    stage.tell(facts.DiskWritten(2, *IN_FRAMES, frame))
+    if not is_broken:
+        stage.boot(2)  # the crash lost it, and its leader sends it again
+        frame = frame_size(stage.elect(2, 2).header)
+    stage.tell(facts.DiskWritten(2, *IN_FRAMES, frame))
+
+
+@breaks("I20", says="bytes to /node-2/1.raft at byte 4096, 128 are due there")
+def a_payload_is_written_into_the_raft_log(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    frame = frame_size(stage.elect(2, 1).header)
+    stage.tell(facts.DiskWritten(2, *IN_FRAMES, frame))
+    stage.tell(facts.DiskWritten(2, *IN_RECORDS, RECORD_SIZE + (frame if is_broken else 0)))
+
+
+@breaks("I20", says="writes 256 bytes to /node-2/1.raft at byte 4096, 0 are due there")
+def a_recovery_writes_more_than_lost_records(stage: Stage, is_broken: bool) -> None:
+    stage.tell(facts.Started(2, 1))
+    size = 2 * RECORD_SIZE if is_broken else RECORD_SIZE
+    stage.tell(facts.DiskWritten(2, *IN_RECORDS, size))
+
+
+@breaks("I20", says="writes 640 bytes to /node-2/1.data at byte 0, 512 are due there")
+def a_header_has_room_for_a_payload(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    stage.tell(facts.DiskWritten(2, "/node-2/meta.a", 0, META_SIZE))
+    size = SEGMENT_IMAGE_SIZE + (RECORD_SIZE if is_broken else 0)
+    stage.tell(facts.DiskWritten(2, "/node-2/1.data", 0, size))
+
+
+@breaks("I20", says="writes 8 bytes to /node-2/spool at byte 0, 0 are due there")
+def a_payload_is_written_into_a_file_of_its_own(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    stage.tell(facts.DiskWritten(2, "/node-2/spool", 0, 8 if is_broken else 0))
