@@ -65,6 +65,29 @@ MUTANTS: tuple[Mutant, ...] = (
         "entries without payloads leave a hole in the LSNs",
     ),
     mutant(
+        "leader-skips-an-lsn",
+        "FAULTS R25, SAFETY S4",
+        f"{REPLICATION}:append_entry",
+        "        first_lsn=last.next_lsn,\n",
+        "        first_lsn=last.next_lsn if count else last.next_lsn + 1,\n",
+        "an entry without payloads begins one LSN too high, and nobody compares",
+        Edit(
+            f"{LOG}.append",
+            "(header.index, header.prev_term, header.first_lsn, header.prev_chain) != (\n"
+            "        last.index + 1, last.term, last.next_lsn, last.chain,\n",
+            "(header.index, header.prev_term, header.prev_chain) != (\n"
+            "        last.index + 1, last.term, last.chain,\n",
+        ),
+    ),
+    mutant(
+        "group-told-of-the-lsns-behind-it",
+        "SAFETY S4",
+        f"{REPLICATION}:on_proposed",
+        "            header.first_lsn,\n",
+        "            header.next_lsn,\n",
+        "batches are given the LSNs that the next group gets, too",
+    ),
+    mutant(
         "time-goes-back-with-the-clock",
         "SAFETY G2",
         "logstore.raft.clocks:stamp_ns",

@@ -168,6 +168,20 @@ MUTANTS: tuple[Mutant, ...] = (
         '    state.emit(TermEnded(state.term))\n    gens.close(state, "step_down")\n',
         "ingress hears of the end before it hears what was accepted",
     ),
+    # --- whole batches ---
+    mutant(
+        "batch-takes-one-lsn",
+        "SAFETY S4",
+        f"{PROPOSALS}.join",
+        "group.count += origin[3].count",
+        "group.count += 1",
+        "batches are counted instead of payloads, and nobody adds up",
+        Edit(
+            f"{PROPOSALS}.accept",
+            "if next_lsn != accepted.first_lsn + group.count:",
+            "if next_lsn < accepted.first_lsn + group.count:",
+        ),
+    ),
     # --- acknowledgements ---
     mutant(
         "acknowledged-when-accepted",
