@@ -253,3 +253,23 @@ def test_a_digest_is_of_places_and_bytes_alone(
     assert log.digest(2, 7).hexdigest() != digest.hexdigest()
     with pytest.raises(ValueError, match="at LSN 9 after LSN 6"):
         digest.add(9, 1, b"")
+
+
+def test_a_source_that_fails_ends_the_import_however_its_error_looks(
+    log: logstore.LogClient, replica: FakeReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that is transient at the log was taken for the log's own: the import went on, found
+    that the failed generator has no more, and returned as if everything had been there."""
+    monkeypatch.setattr(importing, "WINDOW_BATCHES", 2)
+    asked: list[bytes] = []
+
+    def source() -> Iterator[bytes]:
+        for each in BATCHES[:5]:
+            asked.append(each)
+            yield each
+        raise Unreachable("the other cluster is gone")
+
+    with pytest.raises(Unreachable, match="the other cluster is gone"):
+        log.admin.import_batches(1, source())
+    assert asked == BATCHES[:5]
+    assert replica.log == BATCHES[: len(replica.log)]

@@ -62,6 +62,9 @@ class Window:
         self._next_lsn = first_lsn
         self._size_bytes = 0
         self.unsettled: deque[Unsettled] = deque()
+        # What the source raised. It ends the import even where its code is one that the log is
+        # asked again for: a generator that has raised looks like one that has ended.
+        self.source_error: LogStoreError | None = None
 
     @property
     def first_lsn(self) -> int:
@@ -74,6 +77,7 @@ class Window:
 
         Raises:
           InvalidBatch, BatchTooLarge, FormatError: what the source gave is no whole batch.
+          Exception: what the source itself raises.
         """
         taken = []
         while (
@@ -81,7 +85,11 @@ class Window:
             and self._size_bytes < WINDOW_BYTES
             and len(self.unsettled) < WINDOW_BATCHES
         ):
-            data = next(self._source, None)
+            try:
+                data = next(self._source, None)
+            except LogStoreError as error:
+                self.source_error = error
+                raise
             if data is None:
                 self._source = None
                 break
@@ -205,7 +213,7 @@ def import_batches(cluster: Cluster, window: Window) -> Steps[int]:
                 deadline_ns = 0
                 continue
             except LogStoreError as error:
-                if error.code not in RETRIED:
+                if error.code not in RETRIED or error is window.source_error:
                     raise
                 if not deadline_ns or window.first_lsn > before_lsn:
                     deadline_ns = host.deadline_ns(timeout_s)
