@@ -38,6 +38,7 @@ from logstore.model import Lsn
 FETCH_BYTES = 1 * MIB
 # A Tip comes every second (V8): three missed ones, and the replica is held for dead.
 SILENCE_S = 3.5
+SILENCE_NS = int(SILENCE_S * 1e9)
 # Tail groups are at most 256 KiB: 128 of them bound a slow consumer's queue to 32 MiB.
 TAIL_QUEUE_MAX_MESSAGES = 128
 
@@ -60,8 +61,10 @@ class ConsumerMachine:
         self._replica = ReplicaReader(host, routing, replica=replica, timeout_s=timeout_s)
         self._feed: FeedLink | None = None
         self._feed_node = 0
-        # when the replica last said anything, and when any replica did
-        self._heard_ns = self._answered_ns = host.clock.monotonic_ns()
+        self._heard_ns = host.clock.monotonic_ns()  # when the replica last said anything
+        # Since when no replica says anything, 0: one does. It begins when a poll first notices it:
+        # nobody listens between two polls.
+        self._all_silent_since_ns = 0
         self._shown_lsn = 0  # what the replica is known to show
         self._next_lsn = 0
         self._end_lsn = LSN_MAX - 1 if end_lsn is None else end_lsn
@@ -117,7 +120,7 @@ class ConsumerMachine:
         if self._shown_lsn >= self._next_lsn:
             return (yield from self._fetch())
         now_ns = self._host.clock.monotonic_ns()
-        silent_ns = self._heard_ns + int(SILENCE_S * 1e9)
+        silent_ns = self._heard_ns + SILENCE_NS
         if now_ns >= silent_ns:
             yield from self._on_silence(now_ns)
         else:
@@ -135,7 +138,8 @@ class ConsumerMachine:
                 f"node {self.node} belongs to cluster {envelope.cluster_id.hex()}, not to "
                 f"{self._routing.cluster_id.hex()}: check the endpoints"
             )
-        self._heard_ns = self._answered_ns = self._host.clock.monotonic_ns()
+        self._heard_ns = self._host.clock.monotonic_ns()
+        self._all_silent_since_ns = 0
         if isinstance(message, TailGroup) and len(frames) == 2:
             return self._on_group(frames[1])
         if isinstance(message, TailNotice):
@@ -167,7 +171,7 @@ class ConsumerMachine:
                 raise
             self._shown_lsn = bounds.last  # another replica, which lags behind the last one
             return []
-        self._answered_ns = self._host.clock.monotonic_ns()
+        self._all_silent_since_ns = 0
         self._shown_lsn = max(reply.visible_lsn, self._shown_lsn if reply.pieces else 0)
         batches = self._batches(frame)
         _check_contiguous(batches, self._next_lsn)
@@ -202,11 +206,17 @@ class ConsumerMachine:
             self._feed = None
 
     def _on_silence(self, now_ns: int) -> Steps[None]:
-        """The replica is dead or cut off: move on, unless nobody has answered for too long."""
-        if now_ns - self._answered_ns > int(max(self._timeout_s, 2 * SILENCE_S) * 1e9):
-            raise Unreachable(
-                f"no replica has said anything for {max(self._timeout_s, 2 * SILENCE_S)} s"
-            )
+        """The replica is dead or cut off: move on, unless nobody has answered for too long.
+
+        Raises:
+          Unreachable: nobody has; the next poll tries every replica again.
+        """
+        if not self._all_silent_since_ns:
+            self._all_silent_since_ns = now_ns - SILENCE_NS
+        limit_s = max(self._timeout_s, 2 * SILENCE_S)
+        if now_ns - self._all_silent_since_ns > int(limit_s * 1e9):
+            self._all_silent_since_ns = 0
+            raise Unreachable(f"no replica has said anything for {limit_s} s")
         self._close_feed()
         yield from self._replica.move()
 
