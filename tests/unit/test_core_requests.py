@@ -12,6 +12,7 @@ from logstore.client.core.operating import Cluster, commit_lsn, status
 from logstore.client.core.replica_reader import ReplicaReader
 from logstore.client.core.requests import Port, Survey
 from logstore.client.core.routing import NobodyAnswered, Routing
+from logstore.client.core.session_admin import SessionAdmin
 from logstore.client.core.steps import Steps, Wait
 from logstore.client.core.task import Task
 from logstore.errors import (
@@ -26,6 +27,7 @@ from logstore.errors import (
 from logstore.format.client_messages import (
     CursorsReply,
     CursorsRequest,
+    EndSessionRequest,
     ErrorReply,
     MetadataReply,
     MetadataRequest,
@@ -257,6 +259,21 @@ def test_a_change_whose_answer_is_lost_is_in_doubt() -> None:
     cursors = Cursors(world.host, world.routing, timeout_s=9.0)
     with pytest.raises(OutcomeUnknown, match="set by this call"):
         world.finish(cursors.change(Cursor("name", 5, False), 3))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OVERLOADED, ErrorCode.NOT_READY])
+def test_a_refusal_of_one_try_does_not_hide_that_another_had_no_answer(code: ErrorCode) -> None:
+    """Overloaded: nothing was changed, was told of a change that the first try may have made."""
+    world = World()
+    answers = iter([error(code), None])
+    world.on[SetCursorRequest] = lambda *_: next(answers, None)
+    world.on[EndSessionRequest] = lambda *_: next(answers, None)
+    cursors = Cursors(world.host, world.routing, timeout_s=3.0)
+    with pytest.raises(OutcomeUnknown, match="may be changed"):
+        world.finish(cursors.change(Cursor("name", 5, False), 3))
+    answers = iter([error(code), None])
+    with pytest.raises(OutcomeUnknown, match="may be ended"):
+        world.finish(SessionAdmin(world.host, world.routing, timeout_s=3.0).end(7))
 
 
 # --- a request to any replica ---

@@ -11,7 +11,8 @@ import msgspec
 from logstore.client.core.leader import LeaderRequest
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Host, Steps
-from logstore.errors import CursorMoved, InvalidRequest, OutcomeUnknown, Unreachable
+from logstore.client.refusal import TRANSIENT
+from logstore.errors import CursorMoved, InvalidRequest, LogStoreError, OutcomeUnknown
 from logstore.format import cursor_entries
 from logstore.format.client_messages import (
     CursorsReply,
@@ -73,8 +74,9 @@ class Cursors:
                 f"cursor {cursor.name!r} stands at LSN {moved.lsn}: set by this call, an answer of"
                 " which was lost, or by somebody else"
             ) from moved
-        except Unreachable as error:
-            if not leader.is_in_doubt:
+        except LogStoreError as error:
+            # A refusal of one try says nothing of another one that was not answered.
+            if not leader.is_in_doubt or error.code not in TRANSIENT:
                 raise
             raise OutcomeUnknown(
                 f"cursor {cursor.name!r} may be changed, or be changed yet: no answer in time; list"

@@ -12,12 +12,13 @@ from logstore.client.core.commits import look_up
 from logstore.client.core.leader import LeaderRequest
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Host, Steps
+from logstore.client.refusal import TRANSIENT
 from logstore.errors import (
     FormatError,
     InvalidRequest,
+    LogStoreError,
     OutcomeUnknown,
     UnknownProducer,
-    Unreachable,
 )
 from logstore.format.client_messages import (
     DoneReply,
@@ -97,8 +98,9 @@ class SessionAdmin:
         except UnknownProducer:
             if not leader.is_in_doubt:
                 raise  # else a try without an answer has ended it
-        except Unreachable as error:
-            if not leader.is_in_doubt:
+        except LogStoreError as error:
+            # A refusal of one try says nothing of another one that was not answered.
+            if not leader.is_in_doubt or error.code not in TRANSIENT:
                 raise
             raise OutcomeUnknown(
                 f"the session of producer {producer_id} may be ended, or be ended yet: no answer in"
