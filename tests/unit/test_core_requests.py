@@ -9,12 +9,14 @@ import pytest
 from logstore.client.core.cursor_admin import Cursor, Cursors
 from logstore.client.core.leader import LeaderRequest
 from logstore.client.core.operating import Cluster, commit_lsn, status
+from logstore.client.core.range_machine import RangeMachine, RangeWalk
 from logstore.client.core.replica_reader import ReplicaReader
 from logstore.client.core.requests import Port, Survey
 from logstore.client.core.routing import NobodyAnswered, Routing
 from logstore.client.core.session_admin import SessionAdmin
 from logstore.client.core.steps import Steps, Wait
 from logstore.client.core.task import Task
+from logstore.client.records import RecordBatch, batches_of
 from logstore.errors import (
     CorruptData,
     ErrorCode,
@@ -324,3 +326,19 @@ def test_what_was_asked_ahead_is_not_asked_again_on_the_same_connection() -> Non
     reader.close()
     ask(world, reader)
     assert world.kinds_asked(1).count(WatermarksRequest) == 4
+
+
+def test_a_new_range_does_not_begin_with_what_was_asked_ahead_for_an_earlier_one() -> None:
+    """That answer shows the log as it was then: appended and acknowledged since, LSN 2 was told as
+    not committed, in a linearizable read, too (SAFETY V5)."""
+    world = World(1)
+    world.fill([b"1"])
+    machine = RangeMachine(world.host, world.routing, replica=None, timeout_s=9.0, reads_ahead=True)
+
+    def walk(first_lsn: int) -> list[RecordBatch]:
+        steps = RangeWalk(machine, batches_of, first_lsn, 2, min_lsn=0, is_linearizable=True)
+        return world.finish(steps.next_batches())
+
+    assert [batch.last_lsn for batch in walk(1)] == [1]
+    world.fill([b"2"])
+    assert [batch.last_lsn for batch in walk(2)] == [2]

@@ -54,6 +54,11 @@ class RangeMachine:
     def close(self) -> None:
         self._replica.close()
 
+    def begin(self) -> None:
+        """Another range: an answer that was asked for ahead of it may be older than the range is,
+        and show less than its caller knows to be there (SAFETY V5)."""
+        self._replica.forget_ahead()
+
     def fetch(
         self, first_lsn: int, last_lsn: int, min_lsn: int, *, is_linearizable: bool
     ) -> Steps[tuple[FetchReply, Frame]]:
@@ -94,6 +99,7 @@ class RangeWalk(Generic[_B]):
     ) -> None:
         if first_lsn < 1 or last_lsn < first_lsn:
             raise InvalidRequest(f"LSNs {first_lsn} to {last_lsn}: give 1 <= first <= last")
+        machine.begin()
         self._machine = machine
         self._decode: Decode[_B] = decode
         self._first_lsn, self._last_lsn = first_lsn, last_lsn

@@ -93,6 +93,10 @@ class ReplicaReader:
             number = self._port.try_send(message)
             self._ahead = (message, number, self._generation) if number else None
 
+    def forget_ahead(self) -> None:
+        """Whatever comes next is asked for when it is due."""
+        self._ahead = None
+
     def _sent_ahead(self, message: msgspec.Struct) -> int:
         """The number under which this request was sent on this connection; 0: it was not."""
         ahead, self._ahead = self._ahead, None
