@@ -90,7 +90,9 @@ class PlayedSource:
 class Producing:
     """A producer at work in a world."""
 
-    def __init__(self, world: World, *, delivery_timeout_s: float = 3_600.0) -> None:
+    def __init__(
+        self, world: World, *, delivery_timeout_s: float = 3_600.0, window: int = WINDOW
+    ) -> None:
         self.world = world
         self.source = PlayedSource()
         self._timeout_ns = int(delivery_timeout_s * 1e9)
@@ -103,7 +105,7 @@ class Producing:
             on_ack=lambda _, payloads, *__: self.acked.append(payloads),
             on_connected=lambda _: None,
         )
-        session = Session(PRODUCER, 1, WINDOW, 1 << 22, 1 << 20, 0)
+        session = Session(PRODUCER, 1, window, 1 << 22, 1 << 20, 0)
         self.machine = ProducerMachine(world.host, world.routing, session, self.source, options)
         self.task = Task(self.machine.live())
 

@@ -30,3 +30,16 @@ def test_a_dense_producer_fills_its_window() -> None:
     assert unresolved.has_room
     unresolved.add(pack_of(-1))
     assert not unresolved.has_room
+
+
+def test_an_unresolved_batch_never_leaves_the_window_that_the_log_remembers() -> None:
+    """The acknowledgement of the first one is lost, later ones come: were they replaced by new
+    ones without end, the log would forget the LSNs of the first (SAFETY E1)."""
+    unresolved = Unresolved(next_sequence=0, limit=3, is_dense=True)
+    for _ in range(3):
+        unresolved.add(pack_of(-1))
+    unresolved.pop(1)
+    unresolved.pop(2)
+    assert not unresolved.has_room
+    unresolved.pop(0)
+    assert unresolved.has_room

@@ -51,7 +51,8 @@ WAIT_MAX_NS = 1_000_000_000
 
 
 class MachineOptions(msgspec.Struct, frozen=True):
-    """What it must be told. `ack_timeout_s`: no news for so long, ask SessionState (E9).
+    """What it must be told. `ack_timeout_s`: where the oldest batch under way is not acknowledged
+    for so long, the leader is asked for SessionState (E9).
     `on_connected` is told the node that takes the appends from now on."""
 
     linger_s: float
@@ -230,10 +231,13 @@ class ProducerMachine:
                 return
 
     def _read_acks(self, connection: Connection) -> bool:
-        """Settle what the feed says; whether it settled anything."""
-        size_bytes = 0
+        """Settle what the feed says; whether it settled anything.
+
+        Batches are acknowledged in order, so only an acknowledgement of the oldest one is news.
+        Where the feed lost that one, later ones must not keep the leader from being asked.
+        """
+        size_bytes, oldest = 0, self._unresolved.oldest_sequence
         for message in connection.acks():
-            self._news_ns = self._clock.monotonic_ns()
             for sequence, first_lsn, count, code, detail in ACK_ROW.iter_unpack(message.rows):
                 if code == ErrorCode.OK:
                     pack = self._unresolved.pop(sequence)
@@ -241,6 +245,8 @@ class ProducerMachine:
                         size_bytes += self._resolve(pack, first_lsn, count)
                 elif message.round == connection.round:  # refusals of older rounds are dealt with
                     size_bytes += self._refused(sequence, code, detail)
+        if self._unresolved.oldest_sequence != oldest:
+            self._news_ns = self._clock.monotonic_ns()
         if size_bytes:
             self._queue.release(size_bytes)
         return size_bytes > 0

@@ -26,7 +26,9 @@ class Reconciled(msgspec.Struct, frozen=True):
 
 
 class Unresolved:
-    """Sent batches by sequence: at most `limit` of them, of a monotone session one.
+    """Sent batches by sequence. The newest is less than `limit` above the oldest, since the log
+    remembers so many: an older one that is still unresolved would have lost its LSNs. Of a monotone
+    session there is one.
 
     A monotone session takes any higher sequence. Were two of its batches under way and only the
     second arrived (a connection that breaks takes its queue along), the first would count as a
@@ -45,7 +47,13 @@ class Unresolved:
 
     @property
     def has_room(self) -> bool:
-        return len(self._packs) < self._limit
+        oldest = self.oldest_sequence
+        return oldest < 0 or self._next_sequence - oldest < self._limit
+
+    @property
+    def oldest_sequence(self) -> int:
+        """-1: everything is resolved."""
+        return next(iter(self._packs), -1)
 
     def packs(self) -> list[Pack]:
         return list(self._packs.values())
