@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from logstore.settings import PortOffset
 from tests.property.test_core_producer_model import Producing
-from tests.unit.core_stage import World
+from tests.unit.core_stage import PlayedLink, World
 
 
 def test_a_lost_acknowledgement_is_asked_for_though_others_keep_coming() -> None:
@@ -21,3 +22,22 @@ def test_a_lost_acknowledgement_is_asked_for_though_others_keep_coming() -> None
         producing.run_for(0.1)
     assert lost.outcome == (1, 1)
     assert all(pack.is_settled() for pack in producing.source.all)
+
+
+def test_a_leader_is_found_over_a_slow_network() -> None:
+    """An answer after 0.3 s, which is what a connection and a question take where a packet needs
+    75 ms there and back, came too late for each look for the leader."""
+    world = World()
+    take = world.take
+
+    def take_late(link: PlayedLink, frame: bytes) -> None:
+        if link.offset == PortOffset.CONTROL:
+            world.at(0.3, lambda: take(link, frame))
+        else:
+            take(link, frame)
+
+    world.take = take_late  # type: ignore[method-assign]
+    producing = Producing(world)
+    pack = producing.append()
+    producing.run_for(3.0)
+    assert pack.outcome == (1, 1)

@@ -44,7 +44,9 @@ _OF_ONE_BATCH = frozenset(
 AckObserver = Callable[[int, int, int, int], None]
 
 STEP_TIMEOUT_S = 1.0  # for each step of a connection: welcome, state
-LEADER_TIMEOUT_S = 0.25  # for one look for a leader; between two, expired batches are failed
+# For one look for a leader; batches that expire meanwhile are failed after it. It makes connections
+# of its own, and these take three times as long as a packet there and back, a question once more.
+LEADER_TIMEOUT_S = 1.0
 BACKOFF_MIN_S = 0.01
 BACKOFF_MAX_S = 0.1
 WAIT_MAX_NS = 1_000_000_000
