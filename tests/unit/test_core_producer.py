@@ -41,3 +41,23 @@ def test_a_leader_is_found_over_a_slow_network() -> None:
     pack = producing.append()
     producing.run_for(3.0)
     assert pack.outcome == (1, 1)
+
+
+class FullLink(PlayedLink):
+    """It takes nothing, as the leader reads nothing."""
+
+    is_connected = False  # type: ignore[assignment]
+
+
+def test_a_producer_sleeps_while_the_leader_takes_nothing() -> None:
+    """An open pack that has lingered cannot be sent before what waits for the link."""
+    world = World()
+    world.pusher = lambda address: world._open(FullLink(world, address))  # type: ignore[method-assign]
+    producing = Producing(world)
+    producing.append()
+    open_since_ns = world.now_ns
+    producing.source.open_since_ns = lambda: open_since_ns  # type: ignore[method-assign]
+    producing.run_for(0.0005)
+    world.now_ns += 5_000_000
+    world.work(producing.task)
+    assert producing.task.wait.until_ns > world.now_ns

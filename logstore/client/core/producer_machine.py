@@ -290,7 +290,9 @@ class ProducerMachine:
         timers = [now_ns + WAIT_MAX_NS]
         if len(self._unresolved):
             timers.append(self._news_ns + self._ack_timeout_ns + 1_000_000)
-            if self._unresolved.has_room and (open_since_ns := self._queue.open_since_ns()):
+            # What has lingered goes after what waits for the link, which ends the wait by itself.
+            is_next = self._unresolved.has_room and not self._unresolved.has_to_resend
+            if is_next and (open_since_ns := self._queue.open_since_ns()):
                 timers.append(open_since_ns + self._linger_ns)
         for deadline_ns in (
             self._queue.first_deadline_ns(),

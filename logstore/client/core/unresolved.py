@@ -88,6 +88,11 @@ class Unresolved:
         """It could not be sent: it comes first when there is room."""
         self._to_resend.appendleft(pack)
 
+    @property
+    def has_to_resend(self) -> bool:
+        """Whether something waits that could not be sent."""
+        return bool(self._to_resend)
+
     def next_to_resend(self) -> Pack | None:
         """The first batch to send again, without those that were answered meanwhile."""
         queue = self._to_resend
