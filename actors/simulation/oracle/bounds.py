@@ -34,8 +34,8 @@ def holdings(actor: Any) -> Iterator[Holding]:
         case IngressActor():
             pending = len(actor._requests._pending)
             proposals = actor.admission.proposals
-            groups = chain(proposals._formed, proposals._proposed, proposals._accepted)
-            yield "readers of groups", sum(len(each.readers) for each in groups), pending
+            pending_groups = chain(proposals._formed, proposals._proposed, proposals._accepted)
+            yield "readers of groups", sum(len(each.readers) for each in pending_groups), pending
             yield "requests", pending, limits.REQUESTS_PENDING_MAX
             yield "held answers", len(actor._reads._held), limits.HELD_ANSWERS_MAX
             lend_max_bytes = actor._station.config.limits.client_memory_bytes
