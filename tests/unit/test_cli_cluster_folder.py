@@ -183,7 +183,7 @@ def test_a_replica_that_is_silent_or_refused_is_not_said_to_follow(tmp_path: Pat
         cluster.replicas[3].on[StatusRequest] = lambda _: None
         config = config_at(cluster.ports[1], tmp_path)
         state = ClusterState([cluster.endpoint], str(config), [me()])
-        assert standings(state, 1, timeout_s=0.1) == {
+        assert standings(state, 1, timeout_s=1.0) == {
             1: "leads",
             2: "takes no part (copy of node 1)",
             3: "does not answer",
