@@ -224,7 +224,7 @@ class ConnectionGuard:
         for guarded in self._guarded:
             for connection in _connections(guarded):
                 looked_at += 1
-                unread_bytes, stalled_ns = connection.look(now_ns)
+                unread_bytes, stalled_ns = connection.measure(now_ns)
                 if self._is_too_much(guarded, connection, unread_bytes):
                     text = f"of {unread_bytes >> 20} MiB unread on the {guarded.name} port"
                     self._end(connection, text, now_ns)

@@ -1,7 +1,7 @@
 """Which endpoints a node may listen on before roles and encryption exist (SAFETY M5).
 
-Owns the check. Must not know sockets. Invariant: what others than this user on this host can reach
-is refused unless the operator says `insecure`.
+Owns the check. Must not know sockets. Invariant: an endpoint that anybody but this user on this
+host can reach is refused, unless the operator sets `insecure`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ PORT_MAX = 65_535
 
 
 def check_bind(endpoint: str, *, insecure: bool) -> None:
-    """Refuse an endpoint that others than this user on this host could reach (SAFETY M5).
+    """Refuse an endpoint that anybody but this user on this host could reach (SAFETY M5).
 
     Raises:
-        InsecureBind: Not loopback, or an ipc folder that others may enter.
-        LinkError: Not an endpoint of tcp or ipc.
+      InsecureBind: not loopback, or an ipc folder that others may enter.
+      LinkError: not an endpoint of tcp or ipc.
     """
     scheme, separator, address = endpoint.partition("://")
     if not separator or scheme not in ("tcp", "ipc"):
@@ -47,10 +47,10 @@ def check_bind(endpoint: str, *, insecure: bool) -> None:
 
 
 def check_port(endpoint: str) -> None:
-    """Refuse a tcp port that does not exist; libzmq takes it modulo 65,536 and says nothing.
+    """Refuse a tcp port that does not exist; libzmq would silently take it modulo 65,536.
 
     Raises:
-        LinkError: The port is missing or no number from 1 to 65535 (0 and * let the system choose).
+      LinkError: the port is missing or no number from 1 to 65535 (0 and * let the system choose).
     """
     if not endpoint.startswith("tcp://"):
         return

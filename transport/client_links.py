@@ -1,9 +1,9 @@
 """A client's sockets, each a link to one port of a replica (SAFETY M5).
 
-A socket is used by one thread at a time, and closed by the one that uses it, or under its owner's
-lock; a doorbell may be rung from any. Nothing here waits for a peer but `park`. ZeroMQ queues may
-lose what is in them: nothing here promises delivery. Once the context is closed, whatever is done
-with a socket but closing it raises what its owner said it should.
+One thread at a time uses a socket, and the thread that uses it closes it, or any thread under its
+owner's lock. A doorbell may be rung from any thread. Only `park` waits for a peer. ZeroMQ queues
+may lose messages: no delivery is promised here. Once the context is closed, every use of a socket,
+except closing it, raises the error that the context's owner chose.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ import zmq
 from transport.doorbell import Doorbell
 from transport.socket_options import HIGH_WATER_MARK, of_client
 
-# How long `Context.close` waits for threads that are amid a call: they are woken, so for a few ms.
-# One that does not come (it is in a callback of the user's) finds out when it comes.
+# How long `Context.close` waits for threads that use a socket. They are woken, so it takes a few
+# ms. One that is in a user's callback learns of the end when it returns.
 CLOSE_TIMEOUT_S = 2.0
 # Masks of libzmq's I/O threads. A host's name is looked up in the thread of its socket, which does
-# nothing else meanwhile, for seconds where no server of names answers, and again at each try to
-# connect. So names that may be wrong or gone are not looked up where data flows.
+# nothing else meanwhile: for seconds if no name server answers, and again at each try to connect.
+# So names that may be wrong or gone are not looked up in the thread that carries data.
 _DATA_THREAD = 1
 _LOOKUP_THREAD = 2
 
-# What needs no looking up.
+# addresses that need no look-up
 _ADDRESS = re.compile(r"tcp://[0-9.]+:[0-9]+")
 
 Frame: TypeAlias = "bytes | memoryview"
 
 
 class Context:
-    """The ZeroMQ context of one client; any thread may make its links in it."""
+    """The ZeroMQ context of one client; any thread may create links in it."""
 
     def __init__(self, *, message_size_max: int, closed: Callable[[], Exception]) -> None:
         """`message_size_max`: bytes of one frame; a replica that sends more is disconnected.
-        `closed`: makes what is raised in every thread that still uses the client."""
+        `closed` makes the error that is raised in every thread that still uses the client."""
         self.closed = closed
         self._message_size_max = message_size_max
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=2)
         self._context.set(zmq.MAX_SOCKETS, 4_096)
-        # Between the end of a context and a socket that another thread makes in it.
+        # creating a socket may race the end of the context
         self._lock = threading.Lock()
         self._is_closed = False
 
     def requester(
-        self, address: str, *, watches_refusals: bool = False, asks_around: bool = False
+        self, address: str, *, reports_refusals: bool = False, is_probe: bool = False
     ) -> Requester:
-        return Requester(self, address, watches_refusals=watches_refusals, asks_around=asks_around)
+        return Requester(self, address, reports_refusals=reports_refusals, is_probe=is_probe)
 
     def pusher(self, address: str) -> Pusher:
         return Pusher(self, address)
@@ -77,12 +77,12 @@ class Context:
         return socket
 
     def close(self) -> None:
-        """Wake every thread that waits on a socket; end once all have closed theirs.
+        """Wake every thread that waits on a socket; return once all have closed their sockets.
 
-        Terminating a context is the one thing that libzmq lets another thread do to sockets: it
-        wakes their owners and waits until these have closed them. Closing the sockets here would
-        pull them from under their owners. It waits in a thread of its own, since an owner may be
-        held up for as long as a callback of the user's likes.
+        Terminating a context is the only thing that libzmq lets another thread do to sockets: it
+        wakes their owners and waits until these have closed them. Closing the sockets here would be
+        a use from two threads. It waits in a thread of its own, because a user's callback may hold
+        an owner up for any time.
         """
         with self._lock:
             if self._is_closed:
@@ -97,7 +97,7 @@ class Context:
 def _closing_on_failure(
     context: Context, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None = None
 ) -> Iterator[None]:
-    """A socket that could not be finished is closed: nobody else knows of it."""
+    """Close a socket whose set-up fails: nothing else has a reference to it."""
     try:
         yield
     except BaseException as error:
@@ -127,9 +127,9 @@ def _close_monitor(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> Non
 class Requester:
     """A DEALER to one ROUTER of a replica: requests out, replies in, matched by the caller.
 
-    Who watches refusals reads them all the time, and stops watching before it does something else:
-    libzmq's I/O thread, which writes them, waits for ever where about 2,000 lie unread, and holds a
-    lock that closing the socket needs.
+    Who asks for reports of refusals must read them until `stop_reporting_refusals`: if about
+    2,000 are unread, libzmq's I/O thread, which writes them, blocks and holds a lock that
+    closing the socket needs.
     """
 
     def __init__(
@@ -137,30 +137,30 @@ class Requester:
         context: Context,
         address: str,
         *,
-        watches_refusals: bool = False,
-        asks_around: bool = False,
+        reports_refusals: bool = False,
+        is_probe: bool = False,
     ) -> None:
-        """`asks_around`: of several replicas each is asked, and some may be gone."""
+        """`is_probe`: one of several replicas that are asked, some of which may be gone."""
         self.context = context
-        thread = _LOOKUP_THREAD if asks_around and not _ADDRESS.fullmatch(address) else _DATA_THREAD
+        thread = _LOOKUP_THREAD if is_probe and not _ADDRESS.fullmatch(address) else _DATA_THREAD
         self.socket = context.socket(zmq.DEALER, thread=thread)
         self.monitor: zmq.Socket[bytes] | None = None
-        if watches_refusals:  # from before the first try on
+        if reports_refusals:  # before the first try to connect
             self.monitor = _monitor(context, self.socket, zmq.EVENT_CONNECT_RETRIED)
-        # What becomes readable with a reply, or where that is watched, with a refusal.
+        # readable with a reply or, if they are reported, with a refusal
         self.sources: tuple[zmq.Socket[bytes], ...]
         self.sources = (self.socket,) if self.monitor is None else (self.socket, self.monitor)
         with _closing_on_failure(context, self.socket, self.monitor):
             self.socket.connect(address)
 
     def was_refused(self) -> bool:
-        """Whether a try to connect has failed, or a connection has broken, since the last look."""
+        """Whether a try to connect has failed, or a connection has broken, since the last call."""
         if self.monitor is None:
             return False
         return bool(_drain(self.context, self.monitor))
 
-    def stop_watching(self) -> None:
-        """Look for refusals no more."""
+    def stop_reporting_refusals(self) -> None:
+        """Stop reporting refusals."""
         if self.monitor is not None:
             _close_monitor(self.socket, self.monitor)
             self.monitor = None
@@ -171,7 +171,7 @@ class Requester:
         return _try_send(self.context, self.socket, frame)
 
     def try_receive(self) -> list[Frame] | None:
-        """One reply, its frames lent by libzmq's own memory (each view keeps its frame alive)."""
+        """One reply. Its frames are views of libzmq's memory; each view keeps its frame alive."""
         return _try_receive(self.context, self.socket)
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class Requester:
 
 
 class Pusher:
-    """A PUSH to a replica's append port, which knows when its connection is gone."""
+    """A PUSH to a replica's append port; it knows when its connection is gone."""
 
     def __init__(self, context: Context, address: str) -> None:
         self.context = context
@@ -202,7 +202,7 @@ class Pusher:
 
 
 class Feed:
-    """A SUB on one feed of a replica. What it does not take in time is dropped by the sender."""
+    """A SUB on one feed of a replica. The sender drops what it does not take in time."""
 
     def __init__(self, context: Context, address: str, topic: bytes, queue_max: int) -> None:
         self.context = context
@@ -225,10 +225,10 @@ def park(
     bell: Doorbell | None,
     timeout_ms: int,
 ) -> None:
-    """Park this thread until there is something at one of `reads`, a connection and room at one of
-    `writes`, or a ring of the bell; at most `timeout_ms`.
+    """Park this thread until one of `reads` has a message, one of `writes` has a connection and
+    room, or the bell rings; at most `timeout_ms`.
 
-    Raises: what is raised once the context is closed, if there is a link of it.
+    Raises: the context's error once it is closed, if there is a link of it.
     """
     targets: list[tuple[zmq.Socket[bytes] | int, int]]
     targets = [(source, zmq.POLLIN) for link in reads for source in link.sources]
@@ -242,7 +242,7 @@ def park(
 
 
 def _drain(context: Context, monitor: zmq.Socket[bytes]) -> int:
-    """Take every event that lies there; how many."""
+    """Take every event; returns how many."""
     count = 0
     while _try_receive(context, monitor) is not None:
         count += 1

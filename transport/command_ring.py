@@ -1,15 +1,15 @@
-"""A bounded queue of small messages from one process to one other, in shared memory.
+"""A bounded queue of small messages from one process to another, in shared memory.
 
-Owns record framing and the two cursors. Must not know what a message says.
+Owns record framing and the two cursors. Must not know what a message means.
 
     control page (layout.py):  line 1: HEAD (sender)   line 2: TAIL (receiver)
     data:  | size u64 | message, padded with anything to 8 bytes | size u64 | ...
-           size = 2**64 - 1: nothing more before the end of the data, go on at its beginning
+           size = 2**64 - 1: no more records before the end of the data, continue at its beginning
 
-Positions are bytes since the ring was made and never wrap; records are 8-aligned and never split.
-Invariants: one sender, one receiver (SPSC); size and message are stored before HEAD (SAFETY M4), a
-message is copied out before TAIL moves; `offer` never waits (SAFETY M8); TAIL <= HEAD <= TAIL +
-size.
+Positions are bytes since the ring was created and never wrap; records are 8-aligned and
+never split. Invariants: one sender, one receiver (SPSC); size and message are stored before
+HEAD (SAFETY M4); a message is copied out before TAIL moves; `offer` never waits (SAFETY M8);
+TAIL <= HEAD <= TAIL + size.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ def command_region_bytes(ring_bytes: int) -> int:
 
 
 def record_bytes(message_bytes: int) -> int:
-    """What a message of this size takes in the ring: its size word and padding included."""
+    """The bytes that a message of this size takes in the ring, with its size word and padding."""
     return (message_bytes + 2 * SLOT_BYTES - 1) & -SLOT_BYTES
 
 
 def message_bytes_max(ring_bytes: int) -> int:
-    """The largest message a ring takes: half of it, so that padding never shuts it out."""
+    """The largest message that a ring takes: half of the ring, so that
+    padding never keeps it out."""
     return (ring_bytes // 2 & -SLOT_BYTES) - SLOT_BYTES
 
 
@@ -55,7 +56,7 @@ def create_command_ring(
     """Make a command ring in shared memory.
 
     Returns:
-        The descriptor, owned by the caller (the supervisor, SAFETY M3).
+      The descriptor, owned by the caller (the supervisor, SAFETY M3).
     """
     size_bytes = command_region_bytes(ring_bytes)
     fd = create_region(size_bytes, folder)
@@ -72,7 +73,7 @@ def format_command_ring(region: mmap.mmap, *, incarnation: int) -> None:
     """Make a zeroed region an empty command ring.
 
     Raises:
-        LayoutMismatch: The data part is too small or no multiple of 8 bytes.
+      LayoutMismatch: the data part is too small or no multiple of 8 bytes.
     """
     ring_bytes = len(region) - CONTROL_BYTES
     if ring_bytes < COMMAND_RING_BYTES_MIN or ring_bytes % SLOT_BYTES:
@@ -84,7 +85,7 @@ def format_command_ring(region: mmap.mmap, *, incarnation: int) -> None:
 
 
 class _CommandRingEnd:
-    """What both ends have: checked control slots, size words and the mapping for the bytes."""
+    """The common part of both ends: checked control slots, size words and the mapped bytes."""
 
     def __init__(self, region: mmap.mmap, *, incarnation: int) -> None:
         self._region = region
@@ -94,7 +95,7 @@ class _CommandRingEnd:
         self.size_bytes = len(region) - CONTROL_BYTES
 
     def close(self) -> None:
-        """Give the mapping's views back; the region itself is closed by who mapped it."""
+        """Release the mapping's views; whoever mapped the region closes it."""
         self._words.release()
         self._slots.release()
 
@@ -109,16 +110,16 @@ class CommandRingWriter(_CommandRingEnd):
         self.message_bytes_max = message_bytes_max(self.size_bytes)
 
     def free_bytes(self) -> int:
-        """Bytes free now. A message takes `record_bytes`; the wrap may waste as much again."""
+        """Bytes free now. A message takes `record_bytes`; the wrap may waste as many again."""
         return self.size_bytes - (self._head - self._slots[TAIL])
 
     def offer(self, message: bytes) -> bool:
-        """Queue a message, or refuse it because the ring is full; never waits (SAFETY M8). Hot.
+        """Queue a message; False if the ring is full. Never waits (SAFETY M8). Hot.
 
         The caller rings the receiver's doorbell afterwards, once per do_work (SAFETY M7).
 
         Raises:
-            MessageTooLarge: It would never fit.
+          MessageTooLarge: it would never fit.
         """
         message_bytes = len(message)
         need = (message_bytes + 15) & -8
@@ -155,10 +156,10 @@ class CommandRingReader(_CommandRingEnd):
         self._tail = self._slots[TAIL]
 
     def drain(self, limit: int) -> list[bytes]:
-        """Take up to `limit` messages, oldest first; they are private copies. Hot.
+        """Take up to `limit` messages, the oldest first, as private copies. Hot.
 
         Raises:
-            RingInvariantViolated: A size word or the sender's cursor cannot be right.
+          RingInvariantViolated: a size word or the sender's cursor is impossible.
         """
         tail = self._tail
         head = self._slots[HEAD]

@@ -46,7 +46,7 @@ class CountersPage:
         """Check the header of `region`; `origin` names it in errors.
 
         Raises:
-            CountersInvalid: These are not the bytes of a counters file of this version.
+          CountersInvalid: these are not the bytes of a counters file of this version.
         """
         count, names_bytes, start, self.incarnation = _read_header(region, origin)
         names = bytes(region[CACHE_LINE_BYTES : CACHE_LINE_BYTES + names_bytes])
@@ -71,7 +71,7 @@ class CountersPage:
         return dict(zip(self.names, self.slots.tolist(), strict=True))
 
     def close(self) -> None:
-        """Unmap; the file stays until its folder goes."""
+        """Unmap. The file stays until its folder is removed."""
         self.slots.release()
         self._region.close()
 
@@ -80,13 +80,13 @@ def create_counters(path: str | Path, names: Sequence[str], incarnation: int) ->
     """Make a counters file, all zero, and map it for writing; replaces a file of that path.
 
     Args:
-        path: In a folder on tmpfs that only this user may enter.
-        names: Unique, without line feeds; a name's place is its slot.
-        incarnation: Of the replica, at least 1.
+      path: in a folder on tmpfs that only this user may enter.
+      names: unique, without line feeds; a name's place is its slot.
+      incarnation: of the replica, at least 1.
 
     Raises:
-        CountersInvalid: The names cannot be told apart again, or are too many.
-        RegionUnavailable: No room or no permission.
+      CountersInvalid: the names cannot be told apart again, or are too many.
+      RegionUnavailable: no room or no permission.
     """
     _check_names(names, incarnation)
     size_bytes = counters_bytes(names)
@@ -114,11 +114,11 @@ def create_counters(path: str | Path, names: Sequence[str], incarnation: int) ->
 def create_nameless_counters(
     names: Sequence[str], incarnation: int, folder: str = SHARED_MEMORY_FOLDER
 ) -> int:
-    """As `create_counters`, without a path at any time; the descriptor is the caller's.
+    """As `create_counters`, but without a path; the caller owns the descriptor.
 
     Raises:
-        CountersInvalid: The names cannot be told apart again, or are too many.
-        RegionUnavailable: No room or no permission.
+      CountersInvalid: the names cannot be told apart, or are too many.
+      RegionUnavailable: no room or no permission.
     """
     _check_names(names, incarnation)
     size_bytes = counters_bytes(names)
@@ -141,18 +141,18 @@ def open_counters(source: str | Path | int) -> CountersPage:
     """Map an existing counters file, by path or descriptor, for reading and writing.
 
     Raises:
-        CountersInvalid: It is no counters file of this version.
-        FileNotFoundError: There is none.
+      CountersInvalid: it is no counters file of this version.
+      FileNotFoundError: there is none.
     """
     return _attach(source, os.O_RDWR, mmap.ACCESS_WRITE)
 
 
 def read_counters(path: str | Path) -> dict[str, int]:
-    """What the counters say now, by name; for inspectors, who may be allowed to read only.
+    """The counters' values now, by name; for inspectors, who may only have permission to read.
 
     Raises:
-        CountersInvalid: It is no counters file of this version.
-        FileNotFoundError: There is none.
+      CountersInvalid: it is no counters file of this version.
+      FileNotFoundError: there is none.
     """
     page = _attach(path, os.O_RDONLY, mmap.ACCESS_READ)
     try:

@@ -1,16 +1,17 @@
 """The doorbell: an eventfd that one process parks on and others ring.
 
-Owns the descriptor's use. Must not know what the news is. The protocol that loses no wake-up
-(SAFETY M7):
-1. a giver publishes (ring cursor, counter), then always rings, once per receiver and do_work;
-2. a receiver clears the bell, then does its work once more, and only if that did nothing polls.
-There is no "is parked" flag that would spare the ring: a store followed by a load reorders even on
-x86-64, so giver and receiver could each miss the other
+Owns the descriptor's use. Must not know why it rings. The protocol that loses no wake-up (M7):
+
+1. A sender publishes (ring cursor, counter), then always rings, once per receiver and do_work.
+2. A receiver clears the bell, then does its work once more. Only if there was none, it polls.
+
+There is no "is parked" flag that would save a ring: a store followed by a load is reordered even on
+x86-64, so sender and receiver could each miss the other
 (test_no_wake_up_is_lost_over_a_million_hand_offs).
 
 A closed bell rings nothing. The kernel gives its number to the next file that the process opens, so
-a ring after the close, or one that races it, would write eight bytes into somebody else's file: the
-number is given up, and used, under one lock.
+a ring after the close, or one that races it, would write eight bytes into another file. So the
+number is used, and given up, under one lock.
 """
 
 from __future__ import annotations
@@ -25,28 +26,28 @@ class Doorbell:
     """One receiver's bell. Poll it for reading through `fileno()`."""
 
     def __init__(self, fd: int) -> None:
-        """Take over `fd`, an eventfd in non-blocking mode (the supervisor made it, SAFETY M3)."""
+        """Take over `fd`, a non-blocking eventfd (the supervisor created it, SAFETY M3)."""
         self._fd = fd
-        self._lock = threading.Lock()  # 0.1 µs a ring: any thread may ring, another one close
+        self._lock = threading.Lock()  # any thread may ring while another closes; 0.1 µs a ring
 
     @classmethod
     def create(cls) -> Doorbell:
-        """A new bell, not ringing; close-on-exec, so children get it by `pass_fds` only."""
+        """A new bell, not ringing; close-on-exec, so children get it only by `pass_fds`."""
         return cls(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
 
     def ring(self) -> None:
-        """Wake the receiver, now or when it next parks. Ringing a ringing bell, or a closed one,
-        changes nothing."""
+        """Wake the receiver, now or when it next parks. No effect on a bell
+        that rings or is closed."""
         with self._lock:
             if self._fd == _CLOSED_FD:
                 return
             try:
                 os.eventfd_write(self._fd, 1)
             except BlockingIOError:
-                return  # 2**64 - 2 rings unheard: it is ringing, which is all that is asked
+                return  # 2**64 - 2 rings were not cleared: it rings already
 
     def clear(self) -> None:
-        """Silence the bell; look for work after this, not before."""
+        """Stop the bell's ringing. Look for work after this, not before."""
         with self._lock:
             if self._fd == _CLOSED_FD:
                 return
@@ -56,11 +57,11 @@ class Doorbell:
                 return
 
     def fileno(self) -> int:
-        """The descriptor to poll; readable while the bell rings. -1: it is closed."""
+        """The descriptor to poll; readable while the bell rings. -1: closed."""
         return self._fd
 
     def close(self) -> None:
-        """Close the descriptor; other processes' copies live on. May be called twice."""
+        """Close the descriptor; copies in other processes stay open. May be called twice."""
         with self._lock:
             fd, self._fd = self._fd, _CLOSED_FD
             if fd != _CLOSED_FD:

@@ -1,8 +1,8 @@
-"""What can go wrong while bytes move, and what to do about it.
+"""The errors of transport, and what to do about each.
 
-Transport imports nothing of the product, so it has its own small tree. Invariants: an operating
-error (no memory, a port in use) is for the caller to report; `RingInvariantViolated` is never
-handled, it ends the process.
+Transport imports nothing of the product, so it has its own small tree. Invariants: the caller
+reports an operating error (no memory, a port in use); `RingInvariantViolated` is never handled, it
+ends the process.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ class TransportError(Exception):
 
 
 class UnsupportedMachine(TransportError):
-    """Processor or library cannot keep the promises made here: change it (SAFETY M4, M5)."""
+    """The processor or libzmq cannot keep the promises made here: change it (SAFETY M4, M5)."""
 
 
 class RegionUnavailable(TransportError):
-    """Shared memory could not be had: the message names the size, the folder and what to change."""
+    """Shared memory is not available: the message names the size, the folder and what to change."""
 
 
 class LayoutMismatch(TransportError):
@@ -25,11 +25,11 @@ class LayoutMismatch(TransportError):
 
 
 class MessageTooLarge(TransportError, ValueError):
-    """The message can never fit into this ring, however empty: split it or make a larger ring."""
+    """The message can never fit into this ring: split it, or create a larger ring."""
 
 
 class RingInvariantViolated(TransportError):
-    """A ring's own promise is broken (a cursor that goes back, a length that cannot be)."""
+    """A ring's own promise is broken (a cursor that goes back, an impossible length)."""
 
 
 class CountersInvalid(TransportError, ValueError):
@@ -37,12 +37,12 @@ class CountersInvalid(TransportError, ValueError):
 
 
 class LinkError(TransportError):
-    """A socket could not be made as asked: the message names the endpoint and the reason."""
+    """A socket could not be created as requested: the message names the endpoint and the reason."""
 
 
 class PortInUse(LinkError):
-    """Another process listens there: stop it or choose another port."""
+    """Another process listens there: stop it, or choose another port."""
 
 
 class InsecureBind(LinkError):
-    """The endpoint would be open to others: bind to loopback, or say `insecure` (SAFETY M5)."""
+    """The endpoint would be open to others: bind to loopback, or set `insecure` (SAFETY M5)."""

@@ -1,9 +1,9 @@
-"""Fakes that live in one process: command ring, doorbell and link under the real ones' contracts.
+"""Fakes inside one process: command ring, doorbell and link, with the contracts of the real ones.
 
-Owns their queues. Must not know clocks, threads or chance: a script says what is cut and when. The
-payload ring needs no fake: the real one runs on anonymous memory. Invariants: no more room, and no
-fewer losses, than the real ones have; what ZeroMQ drops silently is dropped silently here (SAFETY
-M5).
+Owns their queues. Must not know clocks, threads or randomness: a script says what is cut and when.
+The payload ring needs no fake, since the real one runs on anonymous memory. Invariants: a fake has
+no more room and no fewer losses than the real one; what ZeroMQ drops silently is dropped silently
+here (SAFETY M5).
 """
 
 from __future__ import annotations
@@ -103,13 +103,13 @@ class FakeSocket:
         self.topics: list[bytes] = []
         self.welcome = b""
         self.pipes: list[_Pipe] = []
-        self.notices: deque[list[bytes]] = deque()  # of an XPUB: who subscribed, what nobody wants
+        self.notices: deque[list[bytes]] = deque()  # an XPUB's subscriptions
         self._network = network
         self._building: list[bytes] = []
         self._receiving: deque[bytes] = deque()  # the rest of the message being received
 
     def send(self, data: bytes | memoryview, flags: int = 0) -> None:
-        """One frame; the message goes out with the frame that has no SNDMORE. As pyzmq's."""
+        """One frame, as pyzmq's. The frame without SNDMORE sends the message."""
         if not self._building:
             self._check_room(bytes(data))
         self._building.append(bytes(data))
@@ -135,7 +135,7 @@ class FakeSocket:
         return zmq.POLLIN if self.is_readable else 0
 
     def recv(self, flags: int = 0, copy: bool = True) -> bytes | FakeFrame:
-        """The next frame; messages are taken fairly among connections, only without waiting."""
+        """The next frame. Messages are taken fairly among connections; never waits."""
         if not flags & zmq.DONTWAIT:
             raise ValueError("a fake socket never waits: pass DONTWAIT")
         if not self._receiving:
@@ -144,10 +144,10 @@ class FakeSocket:
         return frame if copy else FakeFrame(memoryview(frame), bool(self._receiving))
 
     def asked_by(self, routing_id: bytes) -> None:
-        """As `AnsweringSocket.asked_by`; queues tell all."""
+        """As `AnsweringSocket.asked_by`; the queues know it already."""
 
     def answered(self, routing_id: bytes, size_bytes: int) -> None:
-        """As `AnsweringSocket.answered`; queues tell all."""
+        """As `AnsweringSocket.answered`; the queues know it already."""
 
     def unacknowledged_bytes(self, routing_id: bytes) -> int:
         """As `AnsweringSocket.unacknowledged_bytes`: what is queued for it."""
@@ -159,7 +159,7 @@ class FakeSocket:
         """As `AnsweringSocket.end_connection`."""
         pipe = self._pipe_for(routing_id)
         if pipe is not None:
-            self._network.part(pipe.connecting)
+            self._network.disconnect(pipe.connecting)
 
     def fileno(self) -> int:
         """There is none: only `FakePoller` can wait for it."""
@@ -167,16 +167,16 @@ class FakeSocket:
 
     @property
     def is_readable(self) -> bool:
-        """Whether a receive would give a message."""
+        """Whether a receive would return a message."""
         return bool(
             self._receiving or self.notices or any(pipe.queue_to(self) for pipe in self.pipes)
         )
 
     def close(self, linger: int | None = 0) -> None:
-        """Close; what is queued on the way out is lost: only LINGER 0 is played."""
+        """Close. Queued messages are lost, as with LINGER 0."""
         if linger != 0:
             raise ValueError("a fake socket does not linger")
-        self._network.forget(self)
+        self._network.remove(self)
 
     def _next_message(self) -> list[bytes]:
         if self.notices:
@@ -208,12 +208,13 @@ class FakeSocket:
     def _publish(self, message: list[bytes]) -> None:
         for pipe in self.pipes:
             room = len(pipe.to_connecting) < self.high_water_mark
-            if room and _wants(pipe.connecting, message[0]):
+            if room and _is_subscribed(pipe.connecting, message[0]):
                 pipe.to_connecting.append(message)
 
 
 class FakeNetwork:
-    """All endpoints of a virtual world; connects sockets as ZeroMQ does, and cuts their wires."""
+    """All endpoints of a virtual network; connects sockets as ZeroMQ does, and
+    cuts their connections."""
 
     def __init__(self) -> None:
         self._bound: dict[str, FakeSocket] = {}
@@ -229,7 +230,7 @@ class FakeNetwork:
         high_water_mark: int = HIGH_WATER_MARK,
         welcome: bytes = b"",
     ) -> FakeSocket:
-        """A listening ROUTER, PULL or XPUB; whoever connected before is there at once."""
+        """A listening ROUTER, PULL or XPUB; sockets that connected before are connected at once."""
         if endpoint in self._bound:
             raise PortInUse(f"{endpoint} in use")
         socket = FakeSocket(self, kind, endpoint, high_water_mark=high_water_mark, name=b"")
@@ -247,7 +248,8 @@ class FakeNetwork:
         routing_id: bytes = b"",
         topics: Sequence[bytes] = (),
     ) -> FakeSocket:
-        """A DEALER, PUSH or SUB; it refuses sends until somebody listens there (IMMEDIATE)."""
+        """A DEALER, PUSH or SUB; it refuses sends until another socket
+        listens there (IMMEDIATE)."""
         self._connected += 1
         name = routing_id or b"\0" + self._connected.to_bytes(4, "big")
         socket = FakeSocket(self, kind, endpoint, high_water_mark=high_water_mark, name=name)
@@ -257,21 +259,22 @@ class FakeNetwork:
         return socket
 
     def cut(self, endpoint: str) -> None:
-        """Part an endpoint from all who connected to it; what is queued is lost."""
+        """Disconnect an endpoint from all sockets that connected to it;
+        queued messages are lost."""
         self._cut.add(endpoint)
         for socket in self._connecting:
             if socket.endpoint == endpoint:
-                self.part(socket)
+                self.disconnect(socket)
 
     def heal(self, endpoint: str) -> None:
-        """Let them connect again; subscriptions are told anew."""
+        """Let them connect again; subscriptions are sent again."""
         self._cut.discard(endpoint)
         self._join(endpoint)
 
-    def forget(self, socket: FakeSocket) -> None:
+    def remove(self, socket: FakeSocket) -> None:
         """A socket was closed: its connections end with it."""
         for pipe in tuple(socket.pipes):
-            self.part(pipe.connecting)
+            self.disconnect(pipe.connecting)
         if self._bound.get(socket.endpoint) is socket:
             del self._bound[socket.endpoint]
         elif socket in self._connecting:
@@ -286,16 +289,16 @@ class FakeNetwork:
                 continue
             for pipe in tuple(binding.pipes):  # ROUTER_HANDOVER: the newcomer takes the id over
                 if pipe.connecting.name == socket.name:
-                    self.part(pipe.connecting)
+                    self.disconnect(pipe.connecting)
             pipe = _Pipe(socket, binding)
             socket.pipes.append(pipe)
             binding.pipes.append(pipe)
             if binding.kind == zmq.XPUB:
-                if binding.welcome and _wants(socket, binding.welcome):
+                if binding.welcome and _is_subscribed(socket, binding.welcome):
                     pipe.to_connecting.append([binding.welcome])
                 binding.notices.extend([b"\1" + topic] for topic in socket.topics)
 
-    def part(self, socket: FakeSocket) -> None:
+    def disconnect(self, socket: FakeSocket) -> None:
         """Its connection breaks; what is queued is lost."""
         for pipe in socket.pipes:
             pipe.binding.pipes.remove(pipe)
@@ -307,7 +310,7 @@ class FakeNetwork:
 
 
 class FakePoller:
-    """Tells what is ready now; a fake world has no time to wait in."""
+    """Returns what is ready now; in a fake world no time passes."""
 
     def wait(self, items: Iterable[FakeSocket | FakeDoorbell]) -> list[FakeSocket | FakeDoorbell]:
         """Those of `items` that can be read."""
@@ -318,5 +321,5 @@ class FakePoller:
         ]
 
 
-def _wants(subscriber: FakeSocket, first_frame: bytes) -> bool:
+def _is_subscribed(subscriber: FakeSocket, first_frame: bytes) -> bool:
     return any(first_frame.startswith(topic) for topic in subscriber.topics)

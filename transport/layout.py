@@ -53,7 +53,7 @@ def line_slot(line: int) -> int:
 
 
 def write_header(region: mmap.mmap, *, kind: RingKind, incarnation: int) -> None:
-    """Make a zeroed region a ring of this kind; once, before it is shared."""
+    """Make a zeroed region a ring of this kind: once, before it is shared."""
     if sys.byteorder != "little":
         raise LayoutMismatch("rings are little-endian")
     if incarnation < 1:
@@ -72,10 +72,10 @@ def write_header(region: mmap.mmap, *, kind: RingKind, incarnation: int) -> None
 
 
 def control_slots(region: mmap.mmap, *, kind: RingKind, incarnation: int) -> memoryview:
-    """Check the header and lend the control page as u64 slots; the caller releases them.
+    """Check the header; returns the control page as u64 slots, which the caller releases.
 
     Raises:
-        LayoutMismatch: Another incarnation (SAFETY M1), kind, version or size, or no ring at all.
+      LayoutMismatch: another incarnation (SAFETY M1), kind, version or size, or no ring at all.
     """
     if len(region) < CONTROL_BYTES + SLOT_BYTES:
         raise LayoutMismatch(f"a region of {len(region)} bytes is too small to be a ring")

@@ -1,12 +1,12 @@
 """ZeroMQ sockets as this system uses them (SAFETY M5), and the poll on sockets and bells.
 
-Owns bind checks, non-blocking send and receive. Must not know what a message says or who leads;
-which options a socket gets is `socket_options`'. Invariants:
-- nothing here blocks but `Poller.wait`; `try_send` and `try_receive` return at once;
-- ZeroMQ drops silently (XPUB at the mark, queues on close), so nothing may depend on a queued
-  message;
-- every send copies: memory of a ring is never lent to libzmq (SAFETY M4);
-- a node binds to loopback or to ipc in a folder of its user alone, unless told `insecure`.
+Owns bind checks, non-blocking send and receive. Must not know what a message means or who leads;
+`socket_options` decides which options a socket gets. Invariants:
+  - only `Poller.wait` blocks; `try_send` and `try_receive` return at once;
+  - ZeroMQ drops silently (XPUB at the mark, queues on close), so nothing may depend on a queued
+    message;
+  - every send copies: memory of a ring is never lent to libzmq (SAFETY M4);
+  - a node binds to loopback or to ipc in a folder of its user alone, unless told `insecure`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from transport.socket_options import HIGH_WATER_MARK
 ZmqSocket: TypeAlias = "zmq.Socket[bytes]"
 
 LIBZMQ_MIN = (4, 3, 4)
-# Plain integers: pyzmq's flags are enums, and each `|` or `&` of theirs makes a new one (1 µs).
+# Plain integers: pyzmq's flags are enums, and each `|` or `&` of them creates an object (1 µs).
 _DONTWAIT = int(zmq.DONTWAIT)
 _SNDMORE = int(zmq.SNDMORE)
 _POLLIN = int(zmq.POLLIN)
@@ -40,7 +40,7 @@ _BOUND = frozenset({zmq.ROUTER, zmq.PULL, zmq.XPUB})
 
 
 class Lane(Enum):
-    """How a lane learns that its peer is gone."""
+    """Decides how a lane learns that its peer is gone."""
 
     CONTROL = "always read at once: heartbeats and TCP_MAXRT"
     BULK = "may be left unread under back-pressure: TCP keepalive only"
@@ -50,10 +50,10 @@ _LANES = {Lane.CONTROL: socket_options.CONTROL_LANE, Lane.BULK: socket_options.B
 
 
 def require_libzmq(version: tuple[int, int, int] | None = None) -> None:
-    """Refuse a libzmq below 4.3.4 (SAFETY M5).
+    """Refuse a libzmq older than 4.3.4 (SAFETY M5).
 
     Raises:
-        UnsupportedMachine: It is older.
+      UnsupportedMachine: it is older.
     """
     actual = zmq.zmq_version_info() if version is None else version
     if actual < LIBZMQ_MIN:
@@ -72,14 +72,14 @@ def router_bind(
 ) -> ZmqSocket:
     """A ROUTER that answers peers; a send to an unknown or full peer is refused, not dropped.
 
-    A peer that comes back under its routing id takes the id over: its old connection may not have
-    been noticed as dead yet.
+    A peer that reconnects under its routing id takes the id over: the end of its old connection may
+    not have been noticed yet.
 
     Args:
-        endpoint: `tcp://127.0.0.1:PORT`, `tcp://127.0.0.1:*` (see `bound_endpoint`) or
-        `ipc://PATH`. message_size_max: Bytes of one frame; a peer that sends more is disconnected.
-        high_water_mark: Messages queued per peer and direction. insecure: Allow addresses that
-        others can reach.
+      endpoint: `tcp://127.0.0.1:PORT`, `tcp://127.0.0.1:*` (see `bound_endpoint`) or `ipc://PATH`.
+      message_size_max: bytes of one frame; a peer that sends more is disconnected.
+      high_water_mark: messages queued per peer and direction.
+      insecure: allow addresses that others can reach.
     """
     socket = _make(zmq.ROUTER, lane, message_size_max, high_water_mark)
     return _bind(socket, endpoint, insecure=insecure)
@@ -96,11 +96,10 @@ def dealer_connect(
     """A DEALER to one ROUTER; it refuses sends while there is no connection (IMMEDIATE).
 
     Args:
-        endpoint: Where the ROUTER listens.
-        message_size_max: Bytes of one frame; a peer that sends more is disconnected.
-        high_water_mark: Messages queued per direction.
-        routing_id: How the ROUTER knows this socket; empty: the ROUTER makes a new one per
-        connection.
+      endpoint: where the ROUTER listens.
+      message_size_max: bytes of one frame; a peer that sends more is disconnected.
+      high_water_mark: messages queued per direction.
+      routing_id: how the ROUTER knows this socket; empty: the ROUTER creates one per connection.
     """
     socket = _make(zmq.DEALER, lane, message_size_max, high_water_mark)
     if routing_id:
@@ -115,7 +114,7 @@ def pull_bind(
     high_water_mark: int = HIGH_WATER_MARK,
     insecure: bool = False,
 ) -> ZmqSocket:
-    """A PULL that producers push to; a bulk lane."""
+    """A PULL that producers push to, with the options of a bulk lane."""
     socket = _make(zmq.PULL, Lane.BULK, message_size_max, high_water_mark)
     return _bind(socket, endpoint, insecure=insecure)
 
@@ -123,7 +122,8 @@ def pull_bind(
 def push_connect(
     endpoint: str, *, message_size_max: int, high_water_mark: int = HIGH_WATER_MARK
 ) -> ZmqSocket:
-    """A PUSH to one PULL; a bulk lane that refuses sends while there is no connection."""
+    """A PUSH to one PULL, with the options of a bulk lane; it refuses sends while
+    there is no connection."""
     return _connect(_make(zmq.PUSH, Lane.BULK, message_size_max, high_water_mark), endpoint)
 
 
@@ -138,16 +138,17 @@ def xpub_bind(
     """An XPUB: publishes, drops at a slow subscriber's mark, and receives every subscription.
 
     A received frame is 1 and the topic for a subscription, 0 and the topic when a topic's last
-    subscriber has gone. The welcome is sent when a connection is made, *before* its subscriptions
-    are known: who needs "subscribed from here on" answers the received subscription under its
-    topic.
+    subscriber is gone. The welcome is sent when a connection is made, *before* its subscriptions
+    are known. A publisher that must say "subscribed from here on" answers the received subscription
+    under its topic.
 
     Args:
-        endpoint: As for `router_bind`.
-        message_size_max: Bytes of one incoming frame, a subscription.
-        high_water_mark: Messages queued per subscriber; beyond it they are dropped for that one.
-        welcome: First message of each connection; reaches a subscriber whose topics it begins with.
-        insecure: Allow addresses that others can reach.
+      endpoint: as for `router_bind`.
+      message_size_max: bytes of one incoming frame, a subscription.
+      high_water_mark: messages queued per subscriber; beyond it they are dropped for that one.
+      welcome: first message of each connection; it reaches a subscriber with a topic that it begins
+        with.
+      insecure: allow addresses that others can reach.
     """
     socket = _make(zmq.XPUB, Lane.BULK, message_size_max, high_water_mark)
     if welcome:
@@ -162,7 +163,8 @@ def sub_connect(
     message_size_max: int,
     high_water_mark: int = HIGH_WATER_MARK,
 ) -> ZmqSocket:
-    """A SUB to one XPUB, subscribed to `topics` (prefixes) before it connects: to be welcomed."""
+    """A SUB to one XPUB. It subscribes to `topics` (prefixes) before it connects,
+    so that it is welcomed."""
     socket = _make(zmq.SUB, Lane.BULK, message_size_max, high_water_mark)
     for topic in topics:
         socket.setsockopt(zmq.SUBSCRIBE, topic)
@@ -175,10 +177,10 @@ def bound_endpoint(socket: ZmqSocket) -> str:
 
 
 def try_receive(socket: Socket) -> list[bytes] | None:
-    """The next message as frames of bytes, None if there is none. For small messages. Hot.
+    """The next message as frames of bytes; None if there is none. For small messages. Hot.
 
-    At most FRAMES_MAX frames of a message are kept: no message of ours has so many, so whoever
-    checks the number of frames, as every caller does, refuses it.
+    At most FRAMES_MAX frames of a message are kept. No message of ours has so many, so a caller
+    that checks the number of frames, as each does, refuses it.
     """
     if type(socket) is ListeningSocket:
         taken = socket.try_take()
@@ -199,8 +201,8 @@ def try_receive(socket: Socket) -> list[bytes] | None:
 def try_receive_views(socket: Socket) -> list[memoryview] | None:
     """The next message as views of libzmq's buffers, which live as long as the views. Hot.
 
-    Spares one copy of a large frame on its way into a ring; slower than `try_receive` for small
-    ones. As there, at most FRAMES_MAX frames are kept.
+    Saves one copy of a large frame on its way into a ring; slower than `try_receive` for small
+    ones. Here, too, at most FRAMES_MAX frames are kept.
     """
     if type(socket) is ListeningSocket:
         taken = socket.try_take()
@@ -220,13 +222,14 @@ def try_receive_views(socket: Socket) -> list[memoryview] | None:
 
 
 def try_send(socket: Socket, frames: Sequence[bytes | memoryview]) -> bool:
-    """Queue a message, or refuse it: no connection, no room, or nobody of that routing id. Hot.
+    """Queue a message; False if there is no connection, no room, or no peer
+    of that routing id. Hot.
 
-    Frames are copied and may be reused on return. True says "queued", never "delivered"; XPUB says
-    it even for what it drops. The caller counts refusals.
+    Frames are copied and may be reused on return. True means "queued", never "delivered"; XPUB
+    returns it even for what it drops. The caller counts refusals.
 
     Raises:
-        zmq.ZMQError: The socket is closed or cannot send.
+      zmq.ZMQError: the socket is closed or cannot send.
     """
     flags = _DONTWAIT | _SNDMORE
     last = len(frames) - 1
@@ -240,32 +243,31 @@ def try_send(socket: Socket, frames: Sequence[bytes | memoryview]) -> bool:
             accepted = False
             if number == 0:
                 break
-            # The connection went between two frames. libzmq drops the rest, but it has to be sent
-            # to its end, or the next message would count as that rest.
+            # The connection broke between two frames. libzmq drops the rest, but the message has to
+            # be sent to its end, or the next one would count as that rest.
     return accepted
 
 
 class Poller:
-    """Waits on sockets, bells and descriptors together; cheap while their set stays the same."""
+    """Waits on sockets, bells and descriptors together; cheap while the set stays the same."""
 
     def __init__(self) -> None:
         self._items: list[Pollable] = []
         self._targets: list[tuple[ZmqSocket | int, int]] = []
         self._by_target: dict[ZmqSocket | int, Pollable] = {}
-        # The kernel's own poll where no ZeroMQ socket is among the items: it spares zmq_poll's 5
-        # µs.
+        # The kernel's own poll if no ZeroMQ socket is among the items: it saves zmq_poll's 5 µs.
         self._kernel: select.poll | None = None
 
     def wait(self, items: Sequence[Pollable], timeout_ms: int | None) -> list[Pollable]:
         """Those of `items` that can be read, as soon as there is one; empty after `timeout_ms`.
 
-        libzmq looks at each socket's own queue before it parks, so a message that arrived between
-        the last receive and this call is not slept through. A signal handler runs, then the wait
-        goes on: a handler that must end the wait rings a bell that is waited on.
+        libzmq checks each socket's own queue before it parks, so a message that arrived between the
+        last receive and this call wakes it. A signal handler runs, then the wait continues: a
+        handler that must end the wait rings a bell that is waited on.
 
         Args:
-            items: ZeroMQ sockets, descriptors, or objects with `fileno()`.
-            timeout_ms: None waits without limit.
+          items: ZeroMQ sockets, descriptors, or objects with `fileno()`.
+          timeout_ms: None waits without limit.
         """
         if self._items != list(items):
             self._register(items)
@@ -328,7 +330,7 @@ def _bind(socket: ZmqSocket, endpoint: str, *, insecure: bool) -> ZmqSocket:
         check_bind(endpoint, insecure=insecure)
         _allow_ipv6(socket, endpoint)
         if isinstance(socket, ListeningSocket):
-            socket.watch()
+            socket.start_monitor()
         socket.bind(endpoint)
     except LinkError:
         socket.close(linger=0)

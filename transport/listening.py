@@ -1,14 +1,14 @@
 """A bound ZeroMQ socket that knows its connections (SAFETY M5, W6).
 
-libzmq bounds what it queues in messages, per connection, and bounds neither the frames of a message
-that has no end, nor the number of connections, nor a subscriber's subscriptions. So a listening
-socket keeps an account of each connection: what came over it (TCP's own count) and how much of
-that was taken from the socket (`ZMQ_SRCFD` of each message names its connection), what was sent and
-how much of that has arrived. Who may have how much is decided elsewhere; `Connection.end` ends one.
+libzmq bounds its queues in messages per connection. It bounds neither the frames of a message
+without an end, nor the number of connections, nor a subscriber's subscriptions. So a listening
+socket counts, per connection, what arrived (TCP's own count), how much of that was taken from the
+socket (`ZMQ_SRCFD` of each message names its connection), what was sent, and how much of that the
+peer has acknowledged. The limits are decided elsewhere; `Connection.end` ends a connection.
 
 Owns the monitor of its socket. Connections are learned from the monitor, so `refresh` is called now
 and then. Measured (libzmq 4.3.5, 2026-11-22): 0.12 µs to ask a message for its connection, 1.2 µs
-to ask TCP; a connection that is shut down gives its memory back, an endless message's, too.
+to ask TCP. A connection that is shut down frees its memory, that of an endless message, too.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from transport.tcp_state import TcpState, end_connection, inode_of, kernel_bytes
 
 NO_SOURCE = -1
 # Frames kept of one message; ours have three at most, routing id included. MAXMSGSIZE bounds each
-# frame, nothing in libzmq their number: the rest is drained and dropped.
+# frame, and libzmq does not bound their number: the rest is received and dropped.
 FRAMES_MAX = 4
-EVENTS_MAX = 4_096  # of a monitor, taken at once: about 10 ms
-# Bytes of a connection's life that no message accounts for: pings and pongs, 5 of each a second,
-# are 80 a second.
+EVENTS_MAX = 4_096  # events of a monitor per call: about 10 ms
+# Bytes a second that no message accounts for: pings and pongs, 5 of each, are 80.
 HEARTBEAT_BYTES_PER_S = 128
 _NS_PER_S = 1_000_000_000
 _MONITORED = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
@@ -37,13 +36,13 @@ _POLLIN = int(zmq.POLLIN)
 _EVENTS = int(zmq.EVENTS)
 _SRCFD = int(zmq.SRCFD)
 _ROUTER = int(zmq.ROUTER)
-# What ZMTP puts before a frame.
+# bytes that ZMTP puts before a frame
 _SHORT_FRAME_MAX = 255
 _SHORT_HEAD, _LONG_HEAD = 2, 9
 
 
 class Connection:
-    """One accepted connection, as its listener has counted it."""
+    """One accepted connection, and its listener's counts."""
 
     __slots__ = (
         "_acknowledged", "_acknowledged_extra", "_heartbeats", "_inode", "_looked_ns", "_moved_ns",
@@ -53,8 +52,8 @@ class Connection:
     def __init__(self, fd: int, inode: int, accepted_ns: int, taken: int = 0) -> None:
         self.fd = fd
         self.accepted_ns = accepted_ns
-        self.taken = taken  # bytes of whole messages that were taken from the socket
-        self.sent = 0  # bytes of answers that were given to libzmq
+        self.taken = taken  # bytes of whole messages taken from the socket
+        self.sent = 0  # bytes of answers given to libzmq
         self.topics: set[bytes] = set()
         self._inode = inode
         self._heartbeats = (
@@ -63,18 +62,18 @@ class Connection:
         self._looked_ns = accepted_ns
         self._acknowledged_extra = 0
         self._acknowledged = 0
-        self._moved_ns = accepted_ns  # when what we send moved last, or nothing was to be sent
-        self._was_sending = False  # when that was asked last
+        self._moved_ns = accepted_ns  # last progress of sending, or nothing to send
+        self._was_sending = False  # at the last call
 
-    def forgive(self) -> None:
-        """What has come by now counts as taken."""
+    def count_all_as_taken(self) -> None:
+        """Count all that has arrived so far as taken."""
         state = self._state()
         if state is not None:
             self.taken = max(self.taken, state.received)
 
     def unread_bytes(self, now_ns: int) -> int:
-        """What came and was not taken, about: in the kernel, in messages that wait, and of one
-        that has no end yet."""
+        """About what arrived and was not taken: in the kernel, in messages that wait, and in a
+        message without an end yet."""
         return self._unread_bytes(self._state(), now_ns)
 
     def _unread_bytes(self, state: TcpState | None, now_ns: int) -> int:
@@ -88,27 +87,28 @@ class Connection:
         return missing - self._heartbeats
 
     def kernel_bytes(self) -> int:
-        """Of `unread_bytes`, what libzmq has not read either."""
+        """The part of `unread_bytes` that libzmq has not read yet."""
         return kernel_bytes(self.fd)
 
     def unacknowledged_bytes(self) -> int:
-        """Of what was sent, what has not arrived, about: libzmq's queue and the kernel's."""
+        """About what was sent and not acknowledged: libzmq's queue and the kernel's."""
         state = self._state()
         if state is None:
             return 0
         missing = self.sent - (state.acknowledged - self._acknowledged_extra)
-        if missing < 0:  # ZMTP's own bytes arrived, too: no credit for later
+        if missing < 0:  # ZMTP's own bytes arrived, too
             self._acknowledged_extra -= missing
             missing = 0
         return missing
 
     def stalled_ns(self, now_ns: int) -> int:
-        """For how long something is to be sent and nothing of it arrives, as far as this was asked
-        meanwhile: who was idle then may have been so until just now."""
+        """How long bytes have waited to be sent without progress, judged at the calls of this
+        method: what happened between two calls is unknown, so a connection that was idle at the
+        last call counts from now."""
         return self._stalled_ns(self._state(), now_ns)
 
-    def look(self, now_ns: int) -> tuple[int, int]:
-        """`unread_bytes` and `stalled_ns`, of one moment."""
+    def measure(self, now_ns: int) -> tuple[int, int]:
+        """`unread_bytes` and `stalled_ns`, at one moment."""
         state = self._state()
         return self._unread_bytes(state, now_ns), self._stalled_ns(state, now_ns)
 
@@ -132,16 +132,18 @@ class Account:
 
     def __init__(self) -> None:
         self.connections: dict[int, Connection] = {}
-        self.source = NO_SOURCE  # the connection of the message that was taken last
-        self.routes: dict[bytes, int] = {}  # of clients that asked something
+        self.source = NO_SOURCE  # the connection of the last message taken
+        self.routes: dict[bytes, int] = {}  # connections by client, of clients that sent a request
         self._clients: dict[int, bytes] = {}  # the other way round
-        self._early: dict[int, int] = {}  # bytes from connections not learned of yet
+        self._early: dict[
+            int, int
+        ] = {}  # bytes of connections that the monitor has not reported yet
 
-    def took(self, last_frame: Any, size_bytes: int) -> None:
-        """A whole message was taken. Hot."""
+    def on_taken(self, last_frame: Any, size_bytes: int) -> None:
+        """Count a whole message as taken. Hot."""
         try:
             self.source = source = last_frame.get(_SRCFD)
-        except zmq.ZMQError:  # libzmq made it up: a topic's last subscriber has gone
+        except zmq.ZMQError:  # libzmq's own: a topic has no subscriber
             self.source = NO_SOURCE
             return
         connection = self.connections.get(source)
@@ -151,8 +153,8 @@ class Account:
             self._early[source] = self._early.get(source, 0) + size_bytes
 
     def asked_by(self, routing_id: bytes) -> None:
-        """The message that was taken last is of this client. Whoever had its connection's number
-        before is gone, so there are no more clients than numbers."""
+        """The last message taken is of this client. A client that had this connection's number
+        before is gone, so there are never more clients than numbers."""
         fd = self.source
         before = self._clients.get(fd)
         if before is not None and before != routing_id and self.routes.get(before) == fd:
@@ -171,18 +173,18 @@ class Account:
 
 
 class ListeningSocket(zmq.Socket[Any]):
-    """Made and bound by `transport.link`, received from by `link.try_receive`."""
+    """Created and bound by `transport.link`, read by `link.try_receive`."""
 
     # pyzmq takes an attribute of a socket for an option unless its class has it
     account: Account = Account()
     monitor_end: Any = None
     is_router: bool = False
 
-    def watch(self) -> None:
-        """Learn of connections from here on.
+    def start_monitor(self) -> None:
+        """Start to learn of connections.
 
-        The monitor's queue has no mark: libzmq's thread would wait for room in it. An event is
-        about 100 bytes, and is read at least as often as the loop turns.
+        The monitor's queue has no mark, because libzmq's thread would wait for room in it. An event
+        is about 100 bytes, and is read at least as often as the loop turns.
         """
         self.account = Account()
         self.is_router = self.getsockopt(zmq.TYPE) == _ROUTER
@@ -195,7 +197,7 @@ class ListeningSocket(zmq.Socket[Any]):
         self.monitor_end = end
 
     def refresh(self, now_ns: int) -> list[Connection]:
-        """Read what the monitor says; the connections that are new and still there."""
+        """Read the monitor's events; returns the connections that are new and still open."""
         end, account = self.monitor_end, self.account
         fresh: dict[int, Connection] = {}
         gone: set[int] = set()
@@ -207,8 +209,8 @@ class ListeningSocket(zmq.Socket[Any]):
             if event == _ACCEPTED:
                 fresh[fd] = connection = account.accepted(fd, now_ns)
                 if fd in gone:
-                    # What was taken from it so far was counted for the one before it.
-                    connection.forgive()
+                    # what was taken from it so far was counted for its predecessor
+                    connection.count_all_as_taken()
             else:
                 gone.add(fd)
                 account.disconnected(fd)
@@ -220,8 +222,7 @@ class ListeningSocket(zmq.Socket[Any]):
         return bool(int(self.getsockopt(_EVENTS)) & _POLLIN)
 
     def try_take(self) -> list[Any] | None:
-        """The next message, as `link.try_receive` says, as frames of pyzmq; the account is kept.
-        Hot."""
+        """The next message, as in `link.try_receive`, as frames of pyzmq; it is counted. Hot."""
         if not self.getsockopt(_EVENTS) & _POLLIN:  # type: ignore[operator]
             return None
         try:
@@ -230,7 +231,7 @@ class ListeningSocket(zmq.Socket[Any]):
             return None
         frames = [frame]
         size = len(frame)
-        # what ZMTP carried: the routing id is libzmq's own
+        # ZMTP carries no routing id: libzmq adds it
         wire = 0 if self.is_router else size + _head(size)
         while frame.more:
             frame = self.recv(_DONTWAIT, copy=False)
@@ -238,28 +239,28 @@ class ListeningSocket(zmq.Socket[Any]):
             wire += size + _head(size)
             if len(frames) < FRAMES_MAX:
                 frames.append(frame)
-        self.account.took(frame, wire)
+        self.account.on_taken(frame, wire)
         return frames
 
-    # --- of a ROUTER: what its clients have not received yet ---
+    # --- a ROUTER: what its clients have not received yet ---
 
     def asked_by(self, routing_id: bytes) -> None:
-        """The message that was just taken is of this client."""
+        """The last message taken is of this client."""
         self.account.asked_by(routing_id)
 
     def answered(self, routing_id: bytes, size_bytes: int) -> None:
-        """A message of this size was given to libzmq for this client."""
+        """Count a message of this size as sent to this client."""
         connection = self._connection_of(routing_id)
         if connection is not None:
             connection.sent += size_bytes
 
     def unacknowledged_bytes(self, routing_id: bytes) -> int:
-        """Of what was sent to this client, what has not arrived; 0 if it is gone."""
+        """What was sent to this client and not acknowledged; 0 if it is gone."""
         connection = self._connection_of(routing_id)
         return 0 if connection is None else connection.unacknowledged_bytes()
 
     def end_connection(self, routing_id: bytes) -> None:
-        """What is queued for this client is dropped; it may come again."""
+        """End this client's connection and drop what is queued for it; it may connect again."""
         connection = self._connection_of(routing_id)
         if connection is not None:
             connection.end()

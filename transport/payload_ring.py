@@ -1,18 +1,18 @@
-"""The payload ring: bodies written once, read in place by the writer, copied by replicators.
+"""The payload ring: bodies are written once, read in place by the writer and copied by replicators.
 
-Owns the cursors' protocol (SAFETY M4). Must not know what the bytes mean, nor terms beyond
-equality.
+Owns the cursors' protocol (SAFETY M4). Must not know what the bytes mean,
+nor terms beyond equality.
 
     line   owner        cursor
      1     ingress      RESERVED   bytes below it may be overwritten by a copy under way
      2     ingress      HEAD       bytes below it are complete
-     3     raft         FREE       bytes below it are nobody's any more
-     4..19 replicator n HOLD[n], HOLD_TERM[n]   bytes from HOLD on are wanted in that term
+     3     raft         FREE       bytes below it are no longer needed
+     4..19 replicator n HOLD[n], HOLD_TERM[n]   bytes from HOLD on are needed in that term
 
-Positions are bytes since the ring was made; they never wrap. The byte of position p lies at p mod
-size. Invariants: FREE <= HEAD <= RESERVED <= FREE + size, seen by each owner of a cursor; RESERVED
-is stored before the copy and HEAD after it. A HOLD is a wish: ignoring one costs a replicator a
-read from files, never a wrong byte, because `copy_out` checks RESERVED after it has copied.
+Positions are bytes since the ring was created; they never wrap. The byte of position p lies at p
+mod size. Invariants: FREE <= HEAD <= RESERVED <= FREE + size, as each owner of a cursor sees it;
+RESERVED is stored before the copy and HEAD after it. A HOLD is only a request: if it is ignored, a
+replicator reads files, but never a wrong byte, because `copy_out` checks RESERVED after its copy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from transport.layout import CONTROL_BYTES, RingKind, control_slots, line_slot, 
 from transport.shm import SHARED_MEMORY_FOLDER, create_region, map_region
 
 HOLD_SLOTS_MAX = 16  # replicators of one replica; each takes a cache line of the control page
-NO_TERM = 0  # of a HOLD that holds nothing
+NO_TERM = 0  # the term of a HOLD that holds nothing
 
 RESERVED = line_slot(1)
 HEAD = line_slot(2)
@@ -46,7 +46,7 @@ def create_payload_ring(
     """Make a payload ring in shared memory.
 
     Returns:
-        The descriptor, owned by the caller (the supervisor, SAFETY M3).
+      The descriptor, owned by the caller (the supervisor, SAFETY M3).
     """
     size_bytes = payload_region_bytes(ring_bytes)
     fd = create_region(size_bytes, folder)
@@ -65,7 +65,7 @@ def format_payload_ring(region: mmap.mmap, *, incarnation: int) -> None:
 
 
 class _PayloadRingEnd:
-    """What every user of the ring has: the checked control slots and the data bytes."""
+    """The common part of every end: the checked control slots and the data bytes."""
 
     def __init__(self, region: mmap.mmap, *, incarnation: int) -> None:
         self._slots = control_slots(region, kind=RingKind.PAYLOAD, incarnation=incarnation)
@@ -80,26 +80,26 @@ class _PayloadRingEnd:
 
     @property
     def reserved(self) -> int:
-        """Position up to which bytes may be being written."""
+        """Position up to which bytes may be under way."""
         return self._slots[RESERVED]
 
     @property
     def free(self) -> int:
-        """Position below which bytes are nobody's any more."""
+        """Position below which bytes are no longer needed."""
         return self._slots[FREE]
 
     def clear_hold(self, slot: int) -> None:
-        """Hold nothing any more: its replicator, or raft once that is dead."""
+        """Hold nothing any more. Called by its replicator, or by raft once that is dead."""
         self._slots[hold_slot(slot) + 1] = NO_TERM
 
     def close(self) -> None:
-        """Give the mapping's views back; the region itself is closed by who mapped it."""
+        """Release the mapping's views; whoever mapped the region closes it."""
         self._data.release()
         self._slots.release()
 
 
 class PayloadRingWriter(_PayloadRingEnd):
-    """Ingress' end: the only one that writes bytes, RESERVED and HEAD."""
+    """Ingress' end: only it writes bytes, RESERVED and HEAD."""
 
     def free_bytes(self) -> int:
         """How many bytes `try_write` would take now."""
@@ -107,17 +107,17 @@ class PayloadRingWriter(_PayloadRingEnd):
         return slots[FREE] + self.size_bytes - slots[HEAD]
 
     def try_write(self, parts: Sequence[bytes | memoryview]) -> tuple[int, int] | None:
-        """Copy `parts` behind one another into the ring. Hot.
+        """Copy `parts`, one after the other, into the ring. Hot.
 
         Args:
-            parts: Byte buffers (format "B"); the caller may reuse them on return.
+          parts: byte buffers (format "B"); the caller may reuse them on return.
 
         Returns:
-            [start, end) positions, (head, head) for no bytes; None if the ring has no room now.
+          [start, end) positions, (head, head) for no bytes; None if the ring has no room now.
 
         Raises:
-            MessageTooLarge: More bytes than the whole ring.
-            RingInvariantViolated: FREE is above HEAD.
+          MessageTooLarge: more bytes than the whole ring.
+          RingInvariantViolated: FREE is above HEAD.
         """
         slots = self._slots
         size = self.size_bytes
@@ -140,16 +140,16 @@ class PayloadRingWriter(_PayloadRingEnd):
 
 
 class PayloadRingReader(_PayloadRingEnd):
-    """The end of raft's writer (views in place) and of replicators (private copies)."""
+    """The end of the writer process (views in place) and of replicators (private copies)."""
 
     def views(self, start: int, end: int) -> list[memoryview]:
-        """The bytes of [start, end) in place: no view for none, two where the range wraps.
+        """The bytes of [start, end) in place: no view for an empty range, two where it wraps.
 
-        Only for who knows that the range is not settled yet (the writer process); the caller
+        Only for a caller that knows that the range is not settled yet (the writer process). It
         releases the views before the range is settled.
 
         Raises:
-            RingInvariantViolated: The range is not within FREE..HEAD or goes backwards.
+          RingInvariantViolated: the range is not within FREE..HEAD, or goes backwards.
         """
         slots = self._slots
         if not slots[FREE] <= start <= end <= slots[HEAD]:
@@ -161,13 +161,15 @@ class PayloadRingReader(_PayloadRingEnd):
     def copy_out(self, start: int, end: int) -> bytes | None:
         """A private copy of [start, end), or None if it may have been overwritten meanwhile.
 
-        1. Copy. 2. Read RESERVED. 3. A RESERVED above start + size means that writing into these
-        bytes may have begun before (1) ended; shown by
-        test_a_copy_is_right_or_refused_while_the_ring_is_overwritten.
+        1. Copy.
+        2. Read RESERVED.
+        3. If RESERVED is above start + size, writing into these bytes may have begun before (1)
+        ended; shown by test_a_copy_is_right_or_refused_while_the_ring_is_overwritten.
+
         The caller checks the CRC all the same, then sends the copy (SAFETY M4).
 
         Raises:
-            RingInvariantViolated: The range is above HEAD or goes backwards.
+          RingInvariantViolated: the range is above HEAD, or goes backwards.
         """
         slots = self._slots
         if not start <= end <= slots[HEAD]:
@@ -184,8 +186,8 @@ class PayloadRingReader(_PayloadRingEnd):
     def set_hold(self, slot: int, *, term: int, position: int) -> None:
         """Ask that bytes from `position` on be kept while `term` lasts; for replicator `slot`.
 
-        A change of term goes through NO_TERM, so that raft never reads one term's position with
-        another term's number.
+        A change of term goes through NO_TERM, so that raft never reads the position of one term
+        with the number of another.
         """
         base = hold_slot(slot)
         slots = self._slots
@@ -206,13 +208,13 @@ class PayloadRingReader(_PayloadRingEnd):
 
 
 class RingFreer(_PayloadRingEnd):
-    """Raft's end: the only one that moves FREE."""
+    """Raft's end: only it moves FREE."""
 
     def set_free(self, position: int) -> None:
-        """Give back everything below `position`.
+        """Free everything below `position`.
 
         Raises:
-            RingInvariantViolated: FREE would go back, or beyond HEAD.
+          RingInvariantViolated: FREE would go back, or above HEAD.
         """
         slots = self._slots
         if not slots[FREE] <= position <= slots[HEAD]:
@@ -222,10 +224,10 @@ class RingFreer(_PayloadRingEnd):
         slots[FREE] = position
 
     def lowest_hold(self, term: int, live_slots: Iterable[int]) -> int | None:
-        """The lowest position a live replicator of this term still wants, None if there is none.
+        """The lowest position that a live replicator of this term needs; None if there is none.
 
-        A HOLD of another term, or more than half a ring behind HEAD, is ignored: its replicator
-        reads files (SAFETY M4). Slots of dead processes are left out by the caller.
+        A HOLD of another term, or more than half a ring below HEAD, is ignored: its replicator
+        reads files (SAFETY M4). The caller leaves out slots of dead processes.
         """
         slots = self._slots
         floor = slots[HEAD] - self.size_bytes // 2
@@ -249,7 +251,7 @@ def hold_slot(slot: int) -> int:
 
 
 def _copy_in(data: memoryview, at: int, part: bytes | memoryview) -> int:
-    """Copy `part` to offset `at`, around the end if need be; the offset behind it. Hot."""
+    """Copy `part` to offset `at`, around the end if necessary; returns the offset after it. Hot."""
     size = len(data)
     until = at + len(part)
     if until <= size:

@@ -1,7 +1,7 @@
-"""The seams of this package: what an actor may ask of a ring, a bell, a socket, real or fake.
+"""The protocols of this package: what an actor may ask of a ring, a bell, a socket, real or fake.
 
-Owns the protocols only. Must not know any implementation. Invariant: every implementation passes
-the contract suite of its protocol.
+Must not know any implementation. Invariant: every implementation passes the
+contract suite of its protocol.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 
 class HasFileno(Protocol):
-    """What a poll can wait on besides sockets and bare descriptors."""
+    """What a poll can wait on besides sockets and plain descriptors."""
 
     def fileno(self) -> int: ...
 
@@ -32,7 +32,8 @@ class CommandReceiver(Protocol):
 
 
 class Bell(Protocol):
-    """A doorbell: rung by givers after they publish, cleared by its receiver before it looks."""
+    """A doorbell: senders ring it after they publish, its receiver clears it
+    before it looks for work."""
 
     def ring(self) -> None: ...
 
@@ -42,7 +43,7 @@ class Bell(Protocol):
 
 
 class Socket(Protocol):
-    """The part of a ZeroMQ socket that the link uses; refusals are `zmq.ZMQError`s as pyzmq's."""
+    """The part of a ZeroMQ socket that the link uses; refusals are `zmq.ZMQError`s, as pyzmq's."""
 
     def send(self, data: bytes | memoryview, flags: int = ...) -> Any: ...
 
@@ -50,32 +51,32 @@ class Socket(Protocol):
     def recv(self, flags: int, copy: bool) -> Any: ...
 
     def getsockopt(self, option: int) -> Any:
-        """Asked for: `zmq.EVENTS`, whether a message can be taken, and `zmq.RCVMORE`, whether the
-        message of the last frame goes on."""
+        """Used for `zmq.EVENTS`, whether a message can be received, and `zmq.RCVMORE`, whether the
+        last frame's message has more frames."""
         ...
 
     def close(self, linger: int | None = ...) -> None: ...
 
 
 class AnsweringSocket(Socket, Protocol):
-    """A bound ROUTER that knows how much of its answers has not arrived, by routing id."""
+    """A bound ROUTER that knows, by routing id, how much of its answers is not acknowledged."""
 
     def asked_by(self, routing_id: bytes) -> None:
-        """The message that was just received is of this client."""
+        """The last message received is of this client."""
         ...
 
     def answered(self, routing_id: bytes, size_bytes: int) -> None:
-        """A message of this size was sent to it."""
+        """A message of this size was sent to this client."""
         ...
 
     def unacknowledged_bytes(self, routing_id: bytes) -> int:
-        """What was sent to it and has not arrived, about; 0 for one that is gone."""
+        """About what was sent to this client and not acknowledged; 0 if it is gone."""
         ...
 
     def end_connection(self, routing_id: bytes) -> None:
-        """Drop the connection, and what is queued on it."""
+        """End the connection, and drop what is queued on it."""
         ...
 
 
-# What `Poller.wait` takes and gives back: a ZeroMQ socket, a bell, a descriptor.
+# what `Poller.wait` takes and returns: a ZeroMQ socket, a bell, a descriptor
 Pollable: TypeAlias = HasFileno | int

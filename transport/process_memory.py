@@ -14,22 +14,22 @@ _STATM = "/proc/self/statm"
 
 
 def private_bytes() -> int:
-    """Resident memory that no other process shares: rings and files are left out. 10 µs."""
+    """Resident memory that no other process shares: without rings and files. Takes 10 µs."""
     with open(_STATM, "rb") as statm:
         _, resident, shared, *_ = statm.read().split()
     return (int(resident) - int(shared)) * _PAGE_BYTES
 
 
 def give_back_memory() -> None:
-    """Let the allocator return what is free to the system: 5 ms for 130 MiB (2026-11-22)."""
+    """Make the allocator return free memory to the system: 5 ms for 130 MiB (2026-11-22)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def raise_descriptor_limit() -> int:
-    """As many descriptors as this user may have; their number. Shells give 1,024 where the hard
-    limit is 20,000 or more: above it libzmq spins, accepting in vain."""
+    """Raise the limit on descriptors to this user's hard limit; returns it. Shells give 1,024 where
+    the hard limit is 20,000 or more; above the limit libzmq spins, accepting in vain."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,11 +1,11 @@
 """Memory that processes of one host share: nameless tmpfs files behind a descriptor.
 
-Owns how a region is made and mapped. Must not know what lies in it. Invariants (SAFETY M4):
-- every page is allocated before anybody maps it: an undersized tmpfs is an error here, not a SIGBUS
-  later;
-- a region never has a name (O_TMPFILE), so nobody can open it by path and no kill -9 leaks it: the
-  memory goes when the last descriptor and mapping go;
-- the descriptor is close-on-exec; a child gets it through `pass_fds` and in no other way.
+Owns how a region is created and mapped. Must not know its contents. Invariants (SAFETY M4):
+  - every page is allocated before anybody maps it: too small a tmpfs is an error here, not a SIGBUS
+    later;
+  - a region never has a name (O_TMPFILE), so it cannot be opened by path and no kill -9 leaks it:
+    the memory is freed with the last descriptor and mapping;
+  - the descriptor is close-on-exec; a child gets it only through `pass_fds`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def require_total_store_order(machine: str | None = None) -> None:
     """Refuse machines on which "payload first, cursor last" needs a fence (SAFETY M4).
 
     Args:
-        machine: The machine's name as `platform.machine()` gives it; None asks the platform.
+      machine: the machine's name, as `platform.machine()` returns it; None asks the platform.
 
     Raises:
-        UnsupportedMachine: Stores may be seen out of order here.
+      UnsupportedMachine: stores may be seen out of order here.
     """
     name = platform.machine() if machine is None else machine
     if name not in TOTAL_STORE_ORDER_MACHINES:
@@ -39,17 +39,17 @@ def require_total_store_order(machine: str | None = None) -> None:
 
 
 def create_region(size_bytes: int, folder: str = SHARED_MEMORY_FOLDER) -> int:
-    """Make a nameless, fully allocated, zeroed file on tmpfs.
+    """Create a nameless, fully allocated, zeroed file on tmpfs.
 
     Args:
-        size_bytes: Size of the region; at least 1.
-        folder: Where; must be on tmpfs, since a disk would be written to behind the rings' back.
+      size_bytes: size of the region; at least 1.
+      folder: where; it must be on tmpfs, or the kernel would write the pages to a disk.
 
     Returns:
-        Its descriptor, owned by the caller; pass it on with `pass_fds`.
+      Its descriptor, owned by the caller; pass it on with `pass_fds`.
 
     Raises:
-        RegionUnavailable: The tmpfs is too small or cannot make nameless files.
+      RegionUnavailable: the tmpfs is too small or cannot create nameless files.
     """
     require_total_store_order()
     if size_bytes < 1:
@@ -70,11 +70,11 @@ def create_region(size_bytes: int, folder: str = SHARED_MEMORY_FOLDER) -> int:
 
 
 def map_region(fd: int, size_bytes: int) -> mmap.mmap:
-    """Map a region made by `create_region`; the mapping outlives the descriptor.
+    """Map a region created by `create_region`; the mapping outlives the descriptor.
 
     Raises:
-        RegionUnavailable: The file does not have exactly this size (touching it could be SIGBUS),
-            or this process may map no more.
+      RegionUnavailable: the file does not have exactly this size (touching it could be SIGBUS), or
+        this process may map no more.
     """
     actual = os.fstat(fd).st_size
     if actual != size_bytes:
@@ -86,24 +86,24 @@ def map_region(fd: int, size_bytes: int) -> mmap.mmap:
 
 
 def room_bytes(folder: str = SHARED_MEMORY_FOLDER) -> int | None:
-    """What regions can still be made of in `folder`; None: its tmpfs has no bound of its own."""
+    """The bytes left for regions in `folder`; None: its tmpfs has no bound of its own."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize if found.f_blocks else None
 
 
 def region_size_bytes(fd: int) -> int:
-    """Size of the region behind `fd`, for a process that was given the descriptor only."""
+    """Size of the region of `fd`, for a process that got only the descriptor."""
     return os.fstat(fd).st_size
 
 
 def map_anonymous(size_bytes: int) -> mmap.mmap:
     """Memory of the same kind without a descriptor, for actors that share one process.
 
-    Pages are taken when they are touched: where the machine has too few, the kernel ends a process
-    then, as it does for any other memory.
+    Pages are taken when they are touched: if the machine has too few then, the kernel ends a
+    process, as for any other memory.
 
     Raises:
-        RegionUnavailable: This process may map no more.
+      RegionUnavailable: this process may map no more.
     """
     require_total_store_order()
     return _map(-1, size_bytes)

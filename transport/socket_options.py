@@ -1,12 +1,11 @@
-"""Which options each kind of socket gets, a replica's and a client's: the one socket policy (SAFETY
-M5).
+"""The options of each kind of socket, a replica's and a client's (SAFETY M5).
 
-Pure: constants and tables. Two kinds of lanes, for a measured reason (libzmq 4.3.5, 2026-11-20): a
-socket whose queue is full stops reading, so it answers no heartbeat and lets the TCP window close.
-A PULL left unread with heartbeats of 200 ms / 1 s was disconnected every 1.2 s, with TCP_MAXRT 3 s
-every 3.6 s; each time the sender's queue was lost and one more full queue piled up at the receiver.
-So heartbeats and TCP_MAXRT are for lanes that are always read; lanes that back-pressure may leave
-unread have TCP keepalive, which a closed window does not trip
+Pure: constants and tables. There are two kinds of lanes, for a measured reason (libzmq 4.3.5,
+2026-11-20): a socket whose queue is full stops reading, so it answers no heartbeat and lets the TCP
+window close. A PULL left unread with heartbeats of 200 ms / 1 s was disconnected every 1.2 s, with
+TCP_MAXRT 3 s every 3.6 s; each time the sender's queue was lost and one more full queue piled up at
+the receiver. So heartbeats and TCP_MAXRT are for lanes that are always read. Lanes that
+back-pressure may leave unread have TCP keepalive, which a closed window does not trip
 (test_a_lane_under_back_pressure_stays_connected).
 
 | socket | always read | keepalive | reconnects after |
@@ -30,17 +29,17 @@ Options: TypeAlias = Mapping[int, int]
 # polls of 1 ms; a dishonest peer makes the receiver hold 256 x message_size_max. A client's bytes
 # are bounded by its producer's window and by one fetch in flight.
 HIGH_WATER_MARK = 256
-# What a subscriber may send ahead of being read. Where there is more room, libzmq's XPUB goes on
+# Messages that a subscriber may send before they are read. With more room, libzmq's XPUB goes on
 # taking subscriptions for as long as they come: a second of them froze its owner for 11 s and cost
 # 3.8 GB (1 KB topics, libzmq 4.3.5, 2026-11-22); with 4, 4 ms and 2 MB (60 B topics).
 SUBSCRIPTIONS_AHEAD = 4
 HEARTBEAT_MS = 200
 HEARTBEAT_TIMEOUT_MS = 1_000
 HANDSHAKE_MS = 2_000
-CONNECT_MS = 2_000  # a SYN into a partition is given up: the system's own limit is two minutes
+CONNECT_MS = 2_000  # a SYN into a partition is given up; the system's own limit is two minutes
 RECONNECT_MIN_MS = 50
 RECONNECT_MAX_MS = 2_000
-# A client has somebody who waits, and few replicas to connect to.
+# A client's user waits, and a client has few replicas to connect to.
 CLIENT_RECONNECT_MAX_MS = 500
 TCP_RETRANSMIT_MAX_MS = 3_000
 KEEPALIVE_IDLE_S = KEEPALIVE_INTERVAL_S = 1
@@ -57,12 +56,12 @@ KEEPALIVE: Options = {
     zmq.TCP_KEEPALIVE_INTVL: KEEPALIVE_INTERVAL_S,
     zmq.TCP_KEEPALIVE_CNT: KEEPALIVE_PROBES,
 }
-# What a replica adds: the peer too gives up a connection on which it hears nothing.
+# What a replica adds: the peer, too, gives up a connection on which it hears nothing.
 CONTROL_LANE: Options = {**HEARTBEATS, zmq.HEARTBEAT_TTL: HEARTBEAT_TIMEOUT_MS}
 BULK_LANE = KEEPALIVE
 
-# A peer that comes back under its routing id takes the id over: its old connection may not have
-# been noticed as dead yet. A send to an unknown or full peer is refused, not dropped.
+# A peer that reconnects under its routing id takes the id over: the end of its old connection may
+# not have been noticed yet. A send to an unknown or full peer is refused, not dropped.
 _OF_KIND: Mapping[int, Options] = {
     zmq.ROUTER: {zmq.ROUTER_MANDATORY: 1, zmq.ROUTER_HANDOVER: 1},
     zmq.XPUB: {zmq.RCVHWM: SUBSCRIPTIONS_AHEAD, zmq.XPUB_VERBOSE: 1},
@@ -78,7 +77,7 @@ def of_replica(
 
 
 def of_replica_connecting() -> dict[int, int]:
-    """What a replica's socket gets besides where it connects."""
+    """The options of a replica's socket that do not depend on where it connects."""
     return {
         zmq.CONNECT_TIMEOUT: CONNECT_MS,
         zmq.RECONNECT_IVL: RECONNECT_MIN_MS,
@@ -104,7 +103,7 @@ def _of_both(kind: int, *, message_size_max: int, high_water_mark: int) -> dict[
         zmq.RCVHWM: high_water_mark,
         zmq.MAXMSGSIZE: message_size_max,
         zmq.HANDSHAKE_IVL: HANDSHAKE_MS,
-        # A SUB sends nothing but its subscriptions. With IMMEDIATE they would leave only once its
-        # owner calls into the socket after the connection was made.
+        # A SUB sends only its subscriptions. With IMMEDIATE they would leave only when its owner
+        # calls into the socket after the connection was made.
         zmq.IMMEDIATE: int(kind != zmq.SUB),
     }

@@ -1,8 +1,8 @@
 """What the kernel knows of a TCP connection whose descriptor belongs to libzmq.
 
 Owns the layout of `struct tcp_info` (Linux 4.6 and newer) and the care that a borrowed descriptor
-needs: libzmq closes it in its own thread at any time, and the number may then be another
-connection's, or a file's. So each connection is known by its inode, which is looked at before
+needs. libzmq may close it in its own thread at any time, and the number may then be another
+connection's or a file's. So each connection is identified by its inode, which is checked before
 anything is done to it, and nothing here raises for a descriptor that is gone.
 """
 
@@ -22,15 +22,15 @@ _INFO = struct.Struct("<24xI92xQQ8xI")
 
 
 class TcpState(NamedTuple):
-    """Bytes since the connection was made, ZMTP's own included."""
+    """Counts of bytes since the connection was made, ZMTP's own included."""
 
-    acknowledged: int  # of what was sent: the other side's kernel has them
-    received: int  # the kernel here has had them
-    is_sending: bool  # the kernel here has some that are not acknowledged
+    acknowledged: int  # sent and acknowledged by the peer's kernel
+    received: int  # received by our kernel
+    is_sending: bool  # our kernel has bytes that are not acknowledged
 
 
 def inode_of(fd: int) -> int:
-    """What a descriptor stands for, 0 if it is closed."""
+    """The inode of a descriptor; 0 if it is closed."""
     try:
         return os.fstat(fd).st_ino
     except OSError:
@@ -38,7 +38,7 @@ def inode_of(fd: int) -> int:
 
 
 def tcp_state(fd: int, inode: int) -> TcpState | None:
-    """None: the connection is gone."""
+    """The connection's counts; None: it is gone."""
     connection = _borrow(fd, inode)
     if connection is None:
         return None
@@ -55,8 +55,7 @@ def tcp_state(fd: int, inode: int) -> TcpState | None:
 
 
 def kernel_bytes(fd: int) -> int:
-    """Of what the kernel has received, what nobody has read yet; 0 for a connection that is
-    gone."""
+    """What the kernel has received and libzmq has not read; 0 if the connection is gone."""
     found = array.array("i", [0])
     try:
         fcntl.ioctl(fd, termios.FIONREAD, found)
@@ -66,8 +65,8 @@ def kernel_bytes(fd: int) -> int:
 
 
 def end_connection(fd: int, inode: int) -> None:
-    """Shut the connection down both ways: libzmq sees its end, closes the descriptor and frees what
-    it had of it. Without lingering, so that a sender in mid-send learns of it at once."""
+    """Shut the connection down both ways: libzmq sees its end, closes the descriptor and frees its
+    memory. Without lingering, so that a client that is sending learns of it at once."""
     connection = _borrow(fd, inode)
     if connection is None:
         return
@@ -75,17 +74,18 @@ def end_connection(fd: int, inode: int) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # it has ended by itself
+        pass  # it has ended already
     finally:
         connection.detach()
 
 
 def _borrow(fd: int, inode: int) -> socket.socket | None:
-    """The connection as a socket of Python's, to be detached from it at once; None: it is gone."""
+    """The connection as a Python socket, to be detached at once; None: it is gone."""
     if not inode or inode_of(fd) != inode:
         return None
     try:
-        # with the protocol said, nothing is asked for: this is done for each of 4,096 connections
+        # with the protocol given, Python makes no system call: this runs for
+        # each of 4,096 connections
         return socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=fd)
     except OSError:
         return None

@@ -35,7 +35,7 @@ class HttpListener:
     def __init__(self, host: str, port: int, render: Callable[[], tuple[str, bytes]]) -> None:
         """
         Raises:
-            InvalidRequest: the address cannot be listened on; says which and why.
+          InvalidRequest: the address cannot be listened on; says which and why.
         """
         self._render = render
         self._connections: dict[int, _Connection] = {}

@@ -42,8 +42,8 @@ class ReplicaRegions:
     ) -> None:
         """
         Raises:
-            RegionUnavailable: no room on the tmpfs; says how much is needed and what to do. Nothing
-            stays behind.
+          RegionUnavailable: no room on the tmpfs; says how much is needed and what to do. Nothing
+          stays behind.
         """
         self.incarnation = incarnation
         self._nodes = tuple(NodeId(each) for each in config.node_ids())

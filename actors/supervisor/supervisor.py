@@ -251,7 +251,7 @@ class Supervisor:
     def _start_incarnation(self, now_ns: int) -> None:
         """
         Raises:
-            RegionUnavailable: too little shared memory; nothing was started.
+          RegionUnavailable: too little shared memory; nothing was started.
         """
         self._incarnation += 1
         replica = RunningReplica(

@@ -105,7 +105,7 @@ class PlayedLink:
     def was_refused(self) -> bool:
         return not self.is_connected
 
-    def stop_watching(self) -> None:
+    def stop_reporting_refusals(self) -> None:
         assert not self.is_closed
 
     def close(self) -> None:

@@ -171,13 +171,13 @@ def test_a_name_that_is_slow_to_look_up_halts_only_other_names_of_which_one_is_a
     """libzmq looks a name up in the I/O thread of its socket: data has a thread of its own."""
     context = new_context()
     threads = {}
-    for address, asks_around in (
+    for address, is_probe in (
         ("tcp://some.name:7100", True),
         ("tcp://some.name:7100", False),
         ("tcp://127.0.0.1:7100", True),
     ):
-        requester = context.requester(address, asks_around=asks_around)
-        threads[address, asks_around] = requester.socket.getsockopt(zmq.AFFINITY)
+        requester = context.requester(address, is_probe=is_probe)
+        threads[address, is_probe] = requester.socket.getsockopt(zmq.AFFINITY)
         requester.close()
     context.close()
     assert list(threads.values()) == [2, 1, 1]

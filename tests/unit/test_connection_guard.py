@@ -83,7 +83,7 @@ class Greedy(Connection):
 
     __slots__ = ()
 
-    def look(self, now_ns: int) -> tuple[int, int]:
+    def measure(self, now_ns: int) -> tuple[int, int]:
         return 2 * UNREAD_MAX_BYTES, 0
 
     def end(self) -> None:

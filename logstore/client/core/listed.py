@@ -108,7 +108,7 @@ class ListedEndpoints:
     def _let_go(self) -> None:
         """The end of hearing."""
         for silent in self._silent.values():
-            silent.port.link.stop_watching()
+            silent.port.link.stop_reporting_refusals()
         self._lock.release()
         if self._is_closed:
             self.close()
@@ -137,7 +137,7 @@ class ListedEndpoints:
 
 def _open(host: Host, endpoint: Endpoint) -> Port:
     address = endpoint.control
-    link = host.links.requester(address, watches_refusals=True, asks_around=True)
+    link = host.links.requester(address, reports_refusals=True, is_probe=True)
     return Port(host, address, link=link)
 
 

@@ -168,7 +168,7 @@ class Survey(Generic[_T]):
             opened.callback(self.close)
             for endpoint in endpoints:
                 address = endpoint.control
-                link = host.links.requester(address, asks_around=True)
+                link = host.links.requester(address, is_probe=True)
                 self._ports[endpoint] = Port(host, address, cluster_id=cluster_id, link=link)
             opened.pop_all()
         self._due_ns = dict.fromkeys(self._ports, 0)

@@ -42,7 +42,7 @@ class RequestLink(Protocol):
         a link that watches for it."""
         ...
 
-    def stop_watching(self) -> None:
+    def stop_reporting_refusals(self) -> None:
         """Look for refusals no more. Refusals that nobody reads pile up: whoever watches for them
         stops before it does something else."""
         ...
@@ -71,9 +71,9 @@ class Links(Protocol):
     """Opens links. None of them waits: a link connects, and connects again, by itself."""
 
     def requester(
-        self, address: str, *, watches_refusals: bool = ..., asks_around: bool = ...
+        self, address: str, *, reports_refusals: bool = ..., is_probe: bool = ...
     ) -> RequestLink:
-        """`asks_around`: of several replicas each is asked, and some may be gone."""
+        """`is_probe`: of several replicas each is asked, and some may be gone."""
         ...
 
     def pusher(self, address: str) -> PushLink: ...
