@@ -1,4 +1,4 @@
-"""Ingress: the process that listens to clients and peers; see README.md of this package."""
+"""Ingress: the process that receives from clients and peers; see README.md of this package."""
 
 from actors.ingress.actor import IngressActor
 

@@ -1,8 +1,8 @@
-"""Ingress: the order of its work (SAFETY W7), and nothing else.
+"""Ingress: in which order it does its work (SAFETY W7), and nothing else.
 
-In every do_work: raft's messages first, then the peers' control lane, then bulk, then clients'
-requests, then their batches. What is full stops bulk and batches only. Each part owns its socket
-and its rules.
+Every do_work handles raft's messages first, then the peers' control lane, then their bulk lane,
+then clients' requests, then their batches. A full ring stops the bulk lane and the batches only.
+Each part owns its socket and its rules.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from actors.ingress.admission import Admission, Outcome
 from actors.ingress.appends import Appends
 from actors.ingress.bulk import PeerBulk
 from actors.ingress.control import ControlPort
-from actors.ingress.facts import Facts
 from actors.ingress.linearizable_reads import LinearizableReads
 from actors.ingress.peers import PeerControl, Peers
 from actors.ingress.pending_requests import Requests
 from actors.ingress.proposals import Proposals
+from actors.ingress.replica_info import ReplicaInfo
 from actors.ingress.sockets_and_rings import Ports, guard_of, open_ports
 from actors.messages import Identity, InitAnswered, StatusReported
 from actors.station import DRAIN_MAX, Station
@@ -27,13 +27,13 @@ from logstore.raft import effects
 from logstore.raft.bootstrap import SendInit
 from logstore.session.grants import SessionLimits
 
-# While something waits for room in a ring, or for the writer's counter, it is tried again this
-# soon.
+# While a part waits for room in a ring, or for the writer's counter, do_work runs this often: no
+# bell rings for either.
 _RETRY_NS = 1_000_000
 
 
 class IngressActor:
-    """One replica's listener. `open_ports` makes what it stands on; a simulator passes its own."""
+    """Ingress of one replica. `open_ports` opens sockets and rings; a simulator passes its own."""
 
     def __init__(
         self, station: Station, open_ports: Callable[[Station], Ports] = open_ports
@@ -46,10 +46,10 @@ class IngressActor:
         station = self._station
         slots, limits = station.slots, station.config.limits
         ports = self._ports = self._open_ports(station)
-        facts = self._facts = Facts(station.node)
+        replica = self._replica = ReplicaInfo(station.node)
         self._guard = guard_of(ports, station)
-        self._acks = AckFeed(ports.acks, facts, slots, self._guard)
-        self._requests = Requests(ports.control, facts, slots)
+        self._acks = AckFeed(ports.acks, replica, slots, self._guard)
+        self._requests = Requests(ports.control, replica, slots)
         self._proposals = Proposals(
             ports.ring,
             ports.to_raft_bulk,
@@ -85,7 +85,7 @@ class IngressActor:
             self._requests,
             self.admission,
             self._reads,
-            facts,
+            replica,
             config=station.config,
             slots=slots,
             to_raft=ports.to_raft,
@@ -95,12 +95,12 @@ class IngressActor:
             ports.append,
             self.admission,
             self._acks,
-            facts,
+            replica,
             slots,
             batch_max_bytes=limits.batch_max_bytes,
         )
         self._peers = Peers(
-            ports.peer_control, ports.peer_bulk, facts, peers=station.peers, slots=slots
+            ports.peer_control, ports.peer_bulk, replica, peers=station.peers, slots=slots
         )
         self._peer_control = PeerControl(ports.peer_control, self._peers, ports.to_raft, slots)
         self._peer_bulk = PeerBulk(
@@ -119,11 +119,11 @@ class IngressActor:
         for message in ports.from_raft.receive():
             self._on_raft_message(message)
             work += 1
-        # Each receiver hears as soon as there is news: what follows here is for others.
+        # Acknowledgements leave now: producers need not wait for the rest of this do_work.
         if work:
             self._acks.flush()
         is_up_to_date = work < DRAIN_MAX
-        if self._facts.is_identified:
+        if self._replica.is_identified:
             work += self._peer_control.do_work()
             work += self._peer_bulk.do_work()
             ports.to_raft.flush()
@@ -140,10 +140,11 @@ class IngressActor:
         return work
 
     def wait_on(self) -> Sequence[Any]:
-        """Lanes that would not be read now are left out: their readiness would be a busy loop."""
+        """Sockets that do_work would not read now are left out: polling one that stays readable
+        would be a busy loop."""
         ports = self._ports
         sockets = [ports.control, ports.acks]
-        if self._facts.is_identified:
+        if self._replica.is_identified:
             sockets.append(ports.peer_control)
             if not self._peer_bulk.is_held_back:
                 sockets.append(ports.peer_bulk)
@@ -169,7 +170,7 @@ class IngressActor:
         """The first cases are the frequent ones."""
         match message:
             case effects.Committed():
-                self._tell_clients(self.admission.commit(message))
+                self._answer_clients(self.admission.commit(message))
             case effects.Accepted():
                 self.admission.accept(message)
             case effects.Answer() | SendInit():
@@ -179,23 +180,23 @@ class IngressActor:
             case effects.Admit():
                 self.admission.admit(message)
             case effects.AdmissionClosed():
-                self._tell_clients(self.admission.close(message))
+                self._answer_clients(self.admission.close(message))
             case effects.TermEnded():
-                self._tell_clients(self.admission.end_term(message))
+                self._answer_clients(self.admission.end_term(message))
             case effects.LeaderChanged():
-                self._facts.on_leader_changed(message)
+                self._replica.on_leader_changed(message)
             case effects.ReadIndexAnswered():
                 self._reads.on_read_index(message)
             case effects.TransferAnswered():
                 self._control.on_transfer(message)
             case Identity():
-                self._facts.identity = message
+                self._replica.identity = message
             case InitAnswered():
                 self._control.on_init(message)
             case StatusReported():
                 self._control.on_status(message)
 
-    def _tell_clients(self, outcome: Outcome) -> None:
+    def _answer_clients(self, outcome: Outcome) -> None:
         for group in outcome.committed:
             self._acks.acknowledge(group.origins)
             self._requests.answer_committed(group)

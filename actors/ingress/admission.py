@@ -1,8 +1,9 @@
 """Who may append, and when that is committed (SAFETY E3 to E6).
 
-Owns the gen: closed, rebuilding, open; the leader's session table, which lives for one gen; what
-waits for commit. Only in-term Committed counts, never a shared counter (E4). What comes of a batch,
-of a request or of a message from raft is returned. Must not know clients, nor how they are told.
+Owns the gen, which is closed, rebuilding or open; the leader's session table, which exists for one
+gen; what waits for its commit. Only a Committed of the same term counts, never a shared counter
+(E4). Every method returns what came of the batch, the request or the message from raft. Must not
+know clients, nor how they are answered.
 
     Admit ──▶ rebuilding ──(table complete)──▶ open ──AdmissionClosed / TermEnded──▶ closed
                   └──(damaged entry: stays, reports it)
@@ -34,12 +35,12 @@ from logstore.model import NO_INDEX, NO_TERM, EntryKind
 from logstore.raft.effects import Accepted, AdmissionClosed, Admit, Committed, TermEnded
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Refused, Session, WindowRow
-from logstore.session.table import OpenWish, SessionTable
+from logstore.session.table import OpenRequest, SessionTable
 
 _log = logging.getLogger(__name__)
 
-# A log this close to the last LSN takes nothing any more. None gets there: a log begins in the
-# lower half of all LSNs, and a gen of 10**9 payloads/s would need two years for this rest.
+# A log this close to the last LSN admits no batch any more. None gets there: a log begins in the
+# lower half of all LSNs, and at 10**9 payloads/s these LSNs would last for two years.
 _LSNS_KEPT = 1 << 56
 _EXPIRED_AT_A_TIME = 4
 
@@ -48,8 +49,9 @@ APPENDS_COME_FIRST = Refused(ErrorCode.OVERLOADED, 0, "appends come first: ask a
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What came of groups, in the order of the stream. `retries`: batches that were committed, and
-    whose producers had asked for them once more."""
+    """What came of groups, in the order of the stream. `forgotten`: their gen or term ended first.
+    `retries`: batches that are committed now, and that their producers had sent again or asked for
+    in a SessionState."""
 
     committed: Sequence[Group] = ()
     forgotten: Sequence[Group] = ()
@@ -60,7 +62,7 @@ _NO_OUTCOME = Outcome()
 
 
 class Admission:
-    """Of one replica's ingress. Its table is there while a gen is open."""
+    """Admission of one replica. `table` is not None while a gen is open."""
 
     def __init__(
         self,
@@ -95,10 +97,10 @@ class Admission:
         )
         self._expiry = Expiry(session_expiry_ns, idle_min_ns=replica_limits.session_idle_min_ns)
         self._requests_max = replica_limits.requests_before_appends_max
-        self._committed_ns = 0  # the stamp of the newest entry that is known to be committed
-        self._requests_taken = 0  # since appends had their turn
-        self._awaited: dict[tuple[int, int], Origin] = {}  # asked for, by producer and sequence
-        self._gapped: dict[int, tuple[int, int]] = {}  # E9: producer → (epoch, round) told of a gap
+        self._committed_ns = 0  # timestamp of the newest entry that is known to be committed
+        self._requests_taken = 0  # since a batch could be read
+        self._awaited: dict[tuple[int, int], Origin] = {}  # for `retries`: by producer and sequence
+        self._gapped: dict[int, tuple[int, int]] = {}  # E9: producer → (epoch, round) of its Gap
         self.table: SessionTable | None = None
 
     @property
@@ -107,13 +109,14 @@ class Admission:
 
     @property
     def is_ready(self) -> bool:
-        """Open, and what the table was rebuilt from is committed, the term's no-op too (E9)."""
+        """The gen is open, and every entry that the table was rebuilt from is committed, the term's
+        no-op included (E9)."""
         return self.table is not None and self._commit >= self._ready_index
 
     # --- messages from raft ---
 
     def admit(self, admit: Admit) -> None:
-        """A gen opens: rebuild first, then propose."""
+        """A gen opens: rebuild the table first, then propose."""
         self._drop_table()
         if admit.term != self._term:
             self._term = admit.term
@@ -167,8 +170,8 @@ class Admission:
         return [awaited.pop(key) for key in done]
 
     def close(self, closed: AdmissionClosed) -> Outcome:
-        """The gen ends. What raft accepted may still be committed in this term; the rest is not in
-        the log and never will be."""
+        """The gen ends. What raft accepted of it may still be committed in this term; the rest is
+        not in the log and never will be."""
         forgotten = self.proposals.close(closed)
         self._drop_table()
         return Outcome(forgotten=forgotten)
@@ -195,13 +198,14 @@ class Admission:
     # --- the work of a loop ---
 
     def rebuild(self, now_ns: int, *, is_up_to_date: bool) -> int:
-        """One slice of rebuilding, if that is the state; returns how much was done.
+        """Do one slice of a rebuild, if one is under way; returns how much was done.
 
-        Damage is believed only when it is seen again after everything raft has said was heard: a
-        new leader's truncation looks the same, and its TermEnded comes before it.
+        An entry is reported as damaged only when it reads as damaged a second time, after all
+        messages from raft were read: a new leader's truncation looks the same, and TermEnded is
+        sent before it.
 
         Args:
-          is_up_to_date: nothing from raft was left unread when this do_work began.
+          is_up_to_date: this do_work has read all messages from raft.
         """
         rebuild = self._rebuild
         if rebuild is None:
@@ -231,7 +235,7 @@ class Admission:
             return
         self._ready_index = rebuild.admit.last_index
         self._snapshots.begin_at(batches=rebuild.batches, size_bytes=rebuild.body_bytes)
-        self._committed_ns = rebuild.timestamp_ns  # once this gen is ready
+        self._committed_ns = rebuild.timestamp_ns  # committed once `is_ready`, not read before
         self._requests_taken = 0
         self.proposals.begin_at(rebuild.next_lsn)
         self.table = rebuild.table
@@ -242,23 +246,24 @@ class Admission:
         _log.info("admission is open in term %d with %d sessions", self._term, len(self.table))
 
     def update_counters(self) -> None:
-        """How many sessions there are, and what is lent; called once in a do_work."""
+        """Show the number of sessions and the bytes lent; called once in a do_work."""
         table, slots = self.table, self._slots
         slots[Counter.SESSIONS] = 0 if table is None else len(table)
         slots[Counter.SESSION_NAMES_KEPT] = 0 if table is None else table.kept_count
         slots[Counter.CLIENT_BYTES_LENT] = self.proposals.lent_bytes
 
     def propose(self) -> int:
-        """Take the next part of a snapshot if one is due and possible, then hand groups to raft."""
+        """Add the next part of a snapshot if one is due and possible, then propose groups."""
         if self.table is None:
             return 0
         snapshots, proposals = self._snapshots, self.proposals
         if snapshots.is_due and not proposals.is_held_back:
-            # The first part waits until every batch has its LSNs, the others for room only.
+            # The first part waits until every batch has its LSNs, for they are in it; the others
+            # wait for room only.
             if snapshots.is_under_way or proposals.has_all_lsns:
                 part = snapshots.next_part(self.table, self._term)
                 if part is None:
-                    return 1  # put off: batches are read again
+                    return 1  # postponed: batches are read again
                 proposals.add_entry(EntryKind.SESSION, part)
         elif self.is_ready and self.may_take_request:
             self._expire(self.table)
@@ -266,27 +271,29 @@ class Admission:
 
     @property
     def room_bytes(self) -> int:
-        """Bytes of batches that may be read now; 0 also while a snapshot is due, since nothing that
-        changes the table is taken until it is in the stream (E6)."""
+        """Bytes of batches that may be read now. It is 0 while a snapshot is due: nothing may
+        change the table until the snapshot is in the stream (E6)."""
         return 0 if self._snapshots.is_due else self.proposals.room_bytes
 
     @property
     def may_take_request(self) -> bool:
-        """Whether a request may change the table now: no snapshot is due, and appends had their
-        turn not long ago. So no request, however often it is made, holds up appends."""
+        """Whether a request may change the table now: no snapshot is due, and few requests were
+        taken since a batch could be read. So requests, however many come, do not hold up
+        appends."""
         return not self._snapshots.is_due and self._requests_taken < self._requests_max
 
     def appends_had_their_turn(self) -> None:
-        """There was room for a batch, whether or not one was there. Hot."""
+        """A batch could be read now, whether or not there was one. Hot."""
         self._requests_taken = 0
 
     # --- batches ---
 
     def take_batch(self, push: Push, batch: memoryview, now_ns: int) -> Origin | Refused | None:
-        """Take in a batch that is new. Hot: one call a batch.
+        """Add a batch to the stream if it is new. Hot: one call a batch.
 
         Returns:
-          What its producer must be told now: it is committed, or refused; None: nothing yet.
+          What to answer its producer now: an Origin, it is committed, or a refusal. None: nothing
+          yet.
         """
         table = self.table
         if table is None:
@@ -315,20 +322,22 @@ class Admission:
         """E9: one Gap answer per (producer, round)."""
         if refused.code is ErrorCode.GAP:
             header = push.header
-            told = (header.producer_epoch, push.round)
-            if self._gapped.get(header.producer_id) == told:
+            answered = (header.producer_epoch, push.round)
+            if self._gapped.get(header.producer_id) == answered:
                 return None
-            self._gapped[header.producer_id] = told
+            self._gapped[header.producer_id] = answered
         return refused
 
     def await_commit(
         self, producer_id: int, producer_epoch: int, round_: int, row: WindowRow
     ) -> None:
-        """A producer asks for a batch that is not committed: a later Outcome has it. At most ΣW."""
+        """A producer asks for a batch that is not committed yet: the Outcome of its commit lists it
+        among `retries`. They are at most as many as all windows have rows."""
         self._awaited[producer_id, row.sequence] = (producer_id, producer_epoch, round_, row)
 
     def take_import(self, batch: memoryview, origin: Origin, payload_bytes: int) -> Refused | None:
-        """Take in a batch of another log, if this log ends where its sequence, an LSN, says."""
+        """Add a batch of another log to the stream, if this log ends at the LSN that the batch is
+        to have, which is its row's sequence."""
         table = self.table
         if table is None:
             return NOT_OPEN
@@ -344,33 +353,33 @@ class Admission:
     # --- sessions and cursors ---
 
     def decide_open(
-        self, wish: OpenWish, random_u64: Callable[[], int], now_ns: int
+        self, request: OpenRequest, random_u64: Callable[[], int], now_ns: int
     ) -> OpenEntry | Refused:
-        """The OPEN entry for a request (E8), or why there is none. Idle sessions without a name are
-        given up to make room for it."""
+        """The OPEN entry for a request (E8), or why there is none. To make room for it, the session
+        without a name that was idle longest ends."""
         table = self.table
         if table is None:
             return NOT_OPEN
         if not self.may_take_request:
             return APPENDS_COME_FIRST
-        entry = table.decide_open(wish, random_u64())
+        entry = table.decide_open(request, random_u64())
         while isinstance(entry, Refused) and entry.code is ErrorCode.OVERLOADED:
             idlest = self._expiry.idlest_nameless(table, now_ns)
             if idlest is None:
                 break
             self.take(idlest)
-            entry = table.decide_open(wish, random_u64())
+            entry = table.decide_open(request, random_u64())
         return entry
 
     def take_open(self, entry: OpenEntry, now_ns: int) -> tuple[Session, Group]:
-        """An OPEN takes its place in the table and in the stream."""
+        """Apply an OPEN to the table and add it to the stream."""
         session = self._open_table.apply_open(entry)
         self._gapped.pop(entry.producer_id, None)
         self._expiry.used_ns[entry.producer_id] = now_ns
         return session, self._add_entry(EntryKind.OPEN, encode_open(entry), entry.producer_id)
 
     def take(self, entry: ExpireEntry | Cursor) -> Group:
-        """The end of a session, or a cursor's change, takes its place in the table and in the
+        """Apply the end of a session, or the change of a cursor, to the table and add it to the
         stream."""
         table = self._open_table
         if isinstance(entry, Cursor):
@@ -384,7 +393,7 @@ class Admission:
     @property
     def _open_table(self) -> SessionTable:
         if self.table is None or self._snapshots.is_under_way:
-            raise InvariantViolated("what is taken now would be lost with its gen or snapshot")
+            raise InvariantViolated("the table changes without a gen, or amid a snapshot of it")
         return self.table
 
     def _add_entry(self, kind: EntryKind, body: bytes, producer_id: int = 0) -> Group:
@@ -393,7 +402,7 @@ class Admission:
         return self.proposals.add_entry(kind, body, producer_id)
 
     def _expire(self, table: SessionTable) -> None:
-        """Give up some of those that were idle for too long."""
+        """End some of the sessions that were idle for longer than `session_expiry`."""
         for entry in self._expiry.due(table, self._committed_ns, _EXPIRED_AT_A_TIME):
             _log.info("producer %d was idle for too long: its session ends", entry.producer_id)
             self.take(entry)

@@ -1,18 +1,18 @@
-"""The append port: from pushed batches to the stream of proposals, or to a refusal (SAFETY E1, E9,
+"""The append port: pushed batches go into the stream of proposals, or are refused (SAFETY E1, E9,
 W7).
 
 Owns the PULL socket. A leader reads it only while it may propose; a replica that does not lead
-reads it to say so. What is read has a place to stay: at most one group forming and one batch beyond
-it.
+reads it to refuse what comes. What was read is at most one group that is being formed and one batch
+beyond it.
 """
 
 from __future__ import annotations
 
 from actors.ingress.acks import AckFeed
 from actors.ingress.admission import Admission
-from actors.ingress.facts import Facts
 from actors.ingress.imports import Imports
 from actors.ingress.pushes import PREFIX_SIZE, BadPush, Push, Unreadable, read_push
+from actors.ingress.replica_info import ReplicaInfo
 from actors.topology import Counter
 from logstore.session.session import Refused
 from transport import link
@@ -35,7 +35,7 @@ class Appends:
         socket: Socket,
         admission: Admission,
         acks: AckFeed,
-        facts: Facts,
+        replica: ReplicaInfo,
         slots: memoryview,
         *,
         batch_max_bytes: int,
@@ -43,17 +43,17 @@ class Appends:
         self._socket = socket
         self._admission = admission
         self._acks = acks
-        self._facts = facts
+        self._replica = replica
         self._slots = slots
         self._batch_max_bytes = batch_max_bytes
-        self._imports = Imports(admission, acks, facts, batch_max_bytes=batch_max_bytes)
+        self._imports = Imports(admission, acks, replica, batch_max_bytes=batch_max_bytes)
         self._has_large = False
 
     @property
     def wants_to_read(self) -> bool:
-        """Whether do_work would read the socket; else its readiness is no reason to wake up."""
+        """Whether do_work would read the socket now."""
         if self._admission.table is None:
-            return not self._facts.is_leading and not self._admission.is_rebuilding
+            return not self._replica.is_leading and not self._admission.is_rebuilding
         return self._admission.room_bytes > 0
 
     def do_work(self, now_ns: int) -> int:
@@ -110,7 +110,7 @@ class Appends:
             self._acks.acknowledge((outcome,))
 
     def _take_other(self, frame: bytes | memoryview, bad: BadPush | Unreadable) -> None:
-        """An import, or tell the producer; what is unreadable is counted and dropped (W6)."""
+        """An import, or a batch to refuse; what is unreadable is counted and dropped (W6)."""
         if bad is Unreadable.GARBAGE:
             why_dropped = self._imports.take(frame)
             if why_dropped is not None:
@@ -121,7 +121,7 @@ class Appends:
             self._acks.refuse(bad.batch, bad.round, bad.code, 0)
 
     def _refuse(self, now_ns: int) -> int:
-        """This replica does not lead: say who does."""
+        """This replica does not lead: refuse, with the leader's node id as a hint."""
         work = 0
         while work < _REFUSALS_PER_WORK and (frame := self._receive()) is not None:
             work += 1

@@ -1,8 +1,8 @@
 """The bulk lane: the leader's appends, from the socket into the payload ring (SAFETY W1, W7, U2).
 
-Owns the bulk socket's reading side and one message that found no room. Nothing is dropped because
-the ring is full and nothing waits for it: the lane is left unread, and the leader's window closes.
-What a dead stream brings, or what raft has accepted already, is dropped before the copy.
+Owns the bulk socket's reading side and one message for which there was no room. When the ring is
+full nothing is dropped: the lane is left unread, and the leader stops when its window is full.
+Messages of a dead stream, and entries that raft has accepted already, are dropped before the copy.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ class PeerBulk:
 
     @property
     def is_held_back(self) -> bool:
-        """A message waits for room, so the socket is not read."""
+        """A message waits for room in a ring, so the socket is not read."""
         return self._held is not None
 
     def on_stream_accepted(self, accepted: StreamAccepted) -> None:
-        """Up to there raft needs no copy any more."""
+        """Raft has these entries: further copies of them are dropped."""
         self._accepted = accepted
 
     def do_work(self) -> int:
-        """Hand over what was held, then read while there is room."""
+        """Pass on the message that waited for room, then read while there is room."""
         work = 0
         while work < _MESSAGES_PER_WORK:
             if self._held is not None:
@@ -84,7 +84,7 @@ class PeerBulk:
         return work
 
     def _check(self, frames: list[memoryview]) -> _Held | None:
-        """The append in a message, if it is whole, of a peer, and worth its copy."""
+        """The append in a message, if it is whole, comes from a peer, and is not stale."""
         if not 2 <= len(frames) <= 3:
             self._slots[Counter.FRAMES_DROPPED] += 1
             return None
@@ -119,7 +119,8 @@ class PeerBulk:
         return _Held(envelope, append, body)
 
     def _refuse(self, envelope: Envelope, append: Append) -> None:
-        """Its leader takes larger entries, or once did. Nothing but another ring helps: say so."""
+        """Its leader admits larger entries, or once did. Only a larger ring helps: report that to
+        the operator."""
         size_bytes = append.header.body_size
         if size_bytes > self._slots[Counter.RING_TOO_SMALL]:
             self._slots[Counter.RING_TOO_SMALL] = size_bytes

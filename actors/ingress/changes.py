@@ -1,8 +1,9 @@
 """Changes of the session table that clients ask for: a cursor moved, a session ended.
 
-A change is an entry: proposed at once and answered at its commit (as an OPEN is, SAFETY E8). Its
-refusal is a read, for an old leader would not know better, unless the reason lies in the request or
-will soon pass. Must not know which changes there are.
+A change is an entry: proposed at once and answered at its commit, as an OPEN is (SAFETY E8). A
+refusal is a linearizable read, because a deposed leader may refuse what the new one would allow. It
+is sent at once only where the reason lies in the request itself, or will soon pass. Must not know
+which changes there are.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _REFUSED_AT_ONCE = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.OVERLOADED))
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """A change that the table allows: its entry, the reply at its commit, and what is said if its
-    outcome stays unknown."""
+    """A change that the table allows: its entry, the reply at its commit, and the text of the error
+    if its outcome stays unknown."""
 
     entry: Cursor | ExpireEntry
     reply: DoneReply
@@ -37,7 +38,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChangeKind(msgspec.Struct, frozen=True):
-    """What the table says to requests of a type. `sees`: as a `ReadKind`'s, of the refusal."""
+    """How requests of a type are decided. `sees`: the entries that a refusal depends on, as in
+    `ReadKind`."""
 
     decide: Callable[[SessionTable, Any], Change | Refused]
     sees: EntryKind | None
@@ -52,7 +54,7 @@ class Changes:
         self._reads = reads
 
     def ask(self, caller: Caller, kind: ChangeKind, request: Any, now_ns: int) -> None:
-        """Propose the change, or confirm that it must be refused."""
+        """Propose the change, or have raft confirm its refusal."""
         table = self._admission.table
         if table is None:
             self._requests.refuse_as_not_leading(caller)
@@ -61,7 +63,7 @@ class Changes:
         if isinstance(decision, Refused) and decision.code in _REFUSED_AT_ONCE:
             self._requests.refuse_request(caller, decision)
         elif not self._admission.may_take_request:
-            # Changes without an end would hold up every append (E6).
+            # A client that asks again and again would hold up every append (E6).
             self._requests.refuse_request(caller, APPENDS_COME_FIRST)
         elif request_id := self._requests.add(caller, now_ns):
             if isinstance(decision, Change):
@@ -73,7 +75,7 @@ class Changes:
     def _decide_again(
         self, request_id: int, kind: ChangeKind, table: SessionTable, request: Any
     ) -> Reply | None:
-        """Raft has confirmed: refuse, or propose what the table allows by now."""
+        """Raft has confirmed the leadership: refuse, or propose if the table allows it by now."""
         decision = kind.decide(table, request)
         if isinstance(decision, Refused):
             refusal = _refusal(decision)

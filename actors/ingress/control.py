@@ -1,7 +1,7 @@
 """The control port: sessions, cursors, metadata, status, transfer, bootstrap (SAFETY E8, E9).
 
-Owns what each request means. Answers at once what it can; the rest waits in `pending_requests` for
-raft's answer or for the commit of its entry.
+Owns what is done for each request. Answers at once where it can; the other requests wait in
+`pending_requests` for raft's answer or for the commit of their entry.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from actors.ingress.admission import Admission
 from actors.ingress.changes import ChangeKind, Changes
 from actors.ingress.cursor_requests import decide_cursor, list_cursors
 from actors.ingress.documents import metadata_document, status_document
-from actors.ingress.facts import ZERO_ID, Facts
 from actors.ingress.groups import HeldAnswer
 from actors.ingress.linearizable_reads import LinearizableReads, ReadKind
 from actors.ingress.pending_requests import Caller, Requests
+from actors.ingress.replica_info import ZERO_ID, ReplicaInfo
 from actors.ingress.session_requests import decide_end, list_sessions, look_up, state_reply
 from actors.ingress.sockets_and_rings import ToRaft
 from actors.messages import InitAnswered, InitRequested, StatusReported, StatusRequested
@@ -47,7 +47,7 @@ from logstore.model import EntryKind, NodeId
 from logstore.raft.effects import TransferAnswered
 from logstore.raft.events import TransferRequested
 from logstore.session.session import Refused
-from logstore.session.table import OpenWish
+from logstore.session.table import OpenRequest
 from transport import link
 from transport.ports import Socket
 
@@ -73,7 +73,7 @@ class ControlPort:
         requests: Requests,
         admission: Admission,
         reads: LinearizableReads,
-        facts: Facts,
+        replica: ReplicaInfo,
         *,
         config: Config,
         slots: memoryview,
@@ -85,7 +85,7 @@ class ControlPort:
         self._admission = admission
         self._reads = reads
         self._changes = Changes(admission, requests, reads)
-        self._facts = facts
+        self._replica = replica
         self._config = config
         self._nodes = tuple(NodeId(each.node) for each in config.nodes)
         self._batch_max_bytes = config.limits.batch_max_bytes
@@ -110,7 +110,7 @@ class ControlPort:
         caller = Caller(frames[0], envelope.correlation)
         if self._is_foreign(envelope):
             self._slots[Counter.FRAMES_FOREIGN] += 1
-            text = f"this is cluster {self._facts.identity.cluster_id.hex()}: check the endpoints"
+            text = f"this is cluster {self._replica.identity.cluster_id.hex()}: check the endpoints"
             self._requests.refuse(caller, ErrorCode.WRONG_CLUSTER, text)
         elif isinstance(request, BadRequest):
             self._slots[Counter.REQUESTS_INVALID] += 1
@@ -119,10 +119,10 @@ class ControlPort:
             self._serve(caller, request[1], now_ns)
 
     def _is_foreign(self, envelope: Envelope) -> bool:
-        """Of another cluster. A replica that has none (its disk or META lost, for example) takes no
-        part, but that is no reason to send the operator who asks for its state elsewhere.
+        """Whether the request is for another cluster. A replica that belongs to none (it lost its
+        disk or META, for example) answers all the same: an operator may ask for its state.
         """
-        ours = self._facts.identity.cluster_id
+        ours = self._replica.identity.cluster_id
         return ours != ZERO_ID and envelope.cluster_id not in (ZERO_ID, ours)
 
     def _serve(self, caller: Caller, message: Any, now_ns: int) -> None:
@@ -138,7 +138,7 @@ class ControlPort:
             case OpenSessionRequest():
                 self._open_session(caller, message, now_ns)
             case MetadataRequest():
-                document = metadata_document(self._facts, self._config)
+                document = metadata_document(self._replica, self._config)
                 self._requests.reply(caller, MetadataReply(document))
             case StatusRequest():
                 if request_id := self._requests.add(caller, now_ns):
@@ -151,10 +151,10 @@ class ControlPort:
     # --- sessions ---
 
     def _open_session(self, caller: Caller, request: OpenSessionRequest, now_ns: int) -> None:
-        wish = OpenWish(
+        asked = OpenRequest(
             request.producer_id, request.mode, request.ack_level, request.window, request.name
         )
-        entry = self._admission.decide_open(wish, self._random_u64, now_ns)
+        entry = self._admission.decide_open(asked, self._random_u64, now_ns)
         if isinstance(entry, Refused):
             self._requests.refuse_request(caller, entry)
         elif request_id := self._requests.add(caller, now_ns):
@@ -170,8 +170,8 @@ class ControlPort:
             group.request = HeldAnswer(request_id, reply)
 
     def _answer_session_state(self, caller: Caller, request: SessionStateRequest) -> None:
-        """E9: the authority on what is committed; what is not yet will be acknowledged under this
-        round."""
+        """The authority on what is committed (E9). Batches that are not committed yet will be
+        acknowledged under the request's round."""
         admission = self._admission
         table = admission.table
         if table is None or not admission.is_ready:
@@ -191,7 +191,7 @@ class ControlPort:
     # --- operators ---
 
     def _transfer(self, caller: Caller, request: TransferRequest, now_ns: int) -> None:
-        if not self._facts.is_leading:
+        if not self._replica.is_leading:
             self._requests.refuse_as_not_leading(caller)
         elif request.target and request.target not in self._nodes:
             text = f"no node {request.target} in this cluster; there are {self._nodes}"
@@ -200,7 +200,7 @@ class ControlPort:
             self._to_raft.send(TransferRequested(request_id, NodeId(request.target)))
 
     def _initialize(self, caller: Caller, request: InitializeRequest, now_ns: int) -> None:
-        """Bootstrap is raft's, who also knows how it ended (L2)."""
+        """The raft process runs the bootstrap and answers how it ended (L2)."""
         try:
             first_lsn = unpack_first_lsn(request.first_lsn)
         except FormatError as error:
@@ -229,6 +229,6 @@ class ControlPort:
         caller = self._requests.take(reported.request_id)
         if caller is not None:
             document = status_document(
-                reported.document, self._facts.node, self._nodes, self._slots
+                reported.document, self._replica.node, self._nodes, self._slots
             )
             self._requests.reply(caller, StatusReply(document))

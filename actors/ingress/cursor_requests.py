@@ -1,6 +1,7 @@
 """Requests for named cursors: lists of them, and their changes (SAFETY E8, V5).
 
-Pure: what the session table says to each; `linearizable_reads` and `changes` see to the rest.
+Pure: decides each from the session table. When to answer is up to `linearizable_reads` and
+`changes`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from logstore.format.client_messages import (
     SetCursorRequest,
 )
 from logstore.format.cursor_entries import Cursor, encode_cursors
-from logstore.session.cursors import CursorWish
+from logstore.session.cursors import CursorRequest
 from logstore.session.session import Refused
 from logstore.session.table import SessionTable
 
@@ -30,5 +31,5 @@ def list_cursors(table: SessionTable, _request: CursorsRequest) -> Reply:
 def decide_cursor(table: SessionTable, request: SetCursorRequest) -> Change | Refused:
     """Whether the cursor may be changed; the reply is where it stood."""
     cursor = Cursor(request.name, request.lsn, request.is_held)
-    refused = table.cursors.refusal_of(CursorWish(cursor, request.expected_lsn))
+    refused = table.cursors.refusal_of(CursorRequest(cursor, request.expected_lsn))
     return refused or Change(cursor, DoneReply(table.cursors.lsn_of(cursor.name)), _LOST)

@@ -1,6 +1,6 @@
 """The JSON documents of the control port: metadata, and this replica's part of the status.
 
-Pure but for the counters page, of which it reads what is meant for metrics (SAFETY U1).
+Pure, but it reads the counters page, as metrics only (SAFETY U1).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from actors import topology
-from actors.ingress.facts import Facts
+from actors.ingress.replica_info import ReplicaInfo
 from actors.topology import Counter
 from logstore.config import Config
 from logstore.model import NodeId
@@ -19,15 +19,15 @@ from logstore.model import NodeId
 _MIB = 1 << 20
 
 
-def metadata_document(facts: Facts, config: Config) -> bytes:
-    """Who we are, who leads, where the nodes are, which limits hold."""
+def metadata_document(replica: ReplicaInfo, config: Config) -> bytes:
+    """Who this replica is, who leads, where the nodes are, which limits hold."""
     return msgspec.json.encode(
         {
             "name": config.cluster.name,
-            "cluster_id": facts.identity.cluster_id.hex(),
-            "node": facts.node,
-            "leader": facts.leader,
-            "term": facts.term,
+            "cluster_id": replica.identity.cluster_id.hex(),
+            "node": replica.node,
+            "leader": replica.leader,
+            "term": replica.term,
             "nodes": [
                 {"node": each.node, "host": each.host, "port": each.port} for each in config.nodes
             ],
@@ -44,12 +44,12 @@ def metadata_document(facts: Facts, config: Config) -> bytes:
 def status_document(
     raft_document: bytes, node: NodeId, nodes: tuple[NodeId, ...], slots: Sequence[int]
 ) -> bytes:
-    """raft's facts and, beside them, the supervisor's pid, the processes and the counters."""
-    facts: dict[str, Any] = msgspec.json.decode(raft_document)
+    """What raft reports, and beside it the supervisor's pid, the processes and the counters."""
+    document: dict[str, Any] = msgspec.json.decode(raft_document)
     names = topology.counter_names(node, nodes)
     values = dict(zip(names, slots, strict=False))
-    facts["pid"] = values[f"{topology.SUPERVISOR}.pid"]
-    facts["processes"] = {
+    document["pid"] = values[f"{topology.SUPERVISOR}.pid"]
+    document["processes"] = {
         process: {
             "pid": values[f"{process}.pid"],
             "cpu_percent": values[f"{process}.cpu_permille"] / 10,
@@ -57,5 +57,5 @@ def status_document(
         }
         for process in (topology.SUPERVISOR, *topology.processes(node, nodes))
     }
-    facts["counters"] = {counter.name.lower(): slots[counter] for counter in Counter}
-    return msgspec.json.encode(facts)
+    document["counters"] = {counter.name.lower(): slots[counter] for counter in Counter}
+    return msgspec.json.encode(document)

@@ -1,8 +1,8 @@
-"""Which sessions are given up: for their age, or to make room for a new one (SAFETY E8).
+"""Which sessions expire: for their age, or to make room for a new one (SAFETY E8).
 
-Age is counted in committed time, the stamps of committed entries: no local clock has a say. Room is
-made by the leader's own clock, and of sessions without a name only. Both become EXPIRE entries; who
-proposes them is `admission`'s.
+Age is measured in committed time, the timestamps of committed entries: no local clock decides it.
+To make room, the leader uses its own clock, and ends only sessions without a name. Both become
+EXPIRE entries, which `admission` proposes.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from logstore.format.session_entries import ExpireEntry
 from logstore.session.session import Session
 from logstore.session.table import SessionTable
 
-# All sessions are looked at after each such part of session_expiry: of 7 days, 40 minutes.
+# All sessions are looked at after each such part of session_expiry: every 40 minutes of 7 days.
 _LOOKS = 256
-# All sessions are looked at for idle ones without a name once for so many of them; and after none
-# was left not for a second (this part of `idle_min_ns`), or each of many OPENs that are
+# A look at all sessions finds up to so many idle ones without a name, for as many OPENs. One that
+# found fewer is not repeated for a second (this part of `idle_min_ns`): each of many OPENs that are
 # refused would take milliseconds.
 _NAMELESS_FOUND = 64
 
 
 class Expiry:
-    """Of one gen. `used_ns`: producer → when it last sent, by the leader's monotonic clock."""
+    """Expiry in one gen. `used_ns`: producer → when it last sent, by the leader's monotonic
+    clock."""
 
     def __init__(self, expiry_ns: int, *, idle_min_ns: int) -> None:
         self._expiry_ns = expiry_ns
@@ -44,8 +45,8 @@ class Expiry:
         self._nameless.clear()
 
     def due(self, table: SessionTable, committed_ns: int, count_max: int) -> Iterator[ExpireEntry]:
-        """At most so many sessions that were idle for too long by now, named ones or not. Each is
-        found once the one before has been given up: its name may be the last that can be kept."""
+        """At most `count_max` sessions that were idle for too long, with or without a name. The
+        caller ends each before it asks for the next: its name may be the last that can be kept."""
         before_ns = committed_ns - self._expiry_ns
         if not self._found and committed_ns >= self._look_ns:
             self._look_ns = committed_ns + max(1, self._expiry_ns // _LOOKS)

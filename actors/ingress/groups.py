@@ -1,7 +1,7 @@
-"""A group: what one proposal carries, from the first batch joined to the acknowledgement.
+"""A group: the batches or the entry of one proposal, from the first batch to the acknowledgement.
 
-Plain data; `proposals` moves it along. A group of kind DATA has an origin per batch, the others
-none.
+Plain data; `proposals` changes its state. A group of kind DATA or IMPORT has an origin for each
+batch, the others have none.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Origin: TypeAlias = tuple[int, int, int, WindowRow]
 
 
 class HeldAnswer(msgspec.Struct, frozen=True, gc=False):
-    """The reply to a client's request, held back until its group is committed.
+    """The reply to the request for a group's entry, held until the group is committed.
 
-    `lost`: said in its place if raft had accepted the group and the term ended first, for then the
-    outcome is unknown; "": the client is sent elsewhere.
+    `lost`: the text of OUTCOME_UNKNOWN, sent in its place if raft had accepted the group and the
+    term ended before its commit. "": the client is redirected, for it may ask again without harm.
     """
 
     request_id: int
@@ -30,7 +30,7 @@ class HeldAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Group(msgspec.Struct, gc=False):
-    """`parts` are let go once they are in the ring. `count` and `payload_bytes` are of payloads.
+    """`parts` are dropped once they are in the ring. `count` and `payload_bytes` are of payloads.
 
     `request`: the answer to the client that asked for this entry; `readers`: answers of reads that
     depend on it, by request (`Requests.hold_at`). `producer_id`: whose session an OPEN begins; 0:

@@ -1,9 +1,10 @@
 """Imports: batches of another log, appended byte for byte at the LSNs that they had there (P1).
 
-Owns when one is taken. An import belongs to no session of this log: it is an entry of its own kind,
-which the session table never sees. Exactly once comes from the LSN that each request names: it is
-taken only where the log ends, proposals under way included, so a request that comes twice, or late,
-changes nothing. It is taken only while the log has no session: nobody mixes imports with appends.
+Owns when one is admitted. An import belongs to no session of this log: it is an entry of its own
+kind, which the session table ignores. Each request names the LSN that its batch had, and is
+admitted only where the log ends, proposals under way included; so a request that comes twice, or
+late, changes nothing, and the batch is stored once. Imports are admitted only while the log has no
+session, so that they never mix with appends.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import struct
 
 from actors.ingress.acks import AckFeed
 from actors.ingress.admission import NOT_OPEN, Admission
-from actors.ingress.facts import ZERO_ID, Facts
+from actors.ingress.replica_info import ZERO_ID, ReplicaInfo
 from actors.topology import Counter, counter_of
 from logstore.errors import ErrorCode, FormatError, InvalidBatch, LogStoreError
 from logstore.format.batch import BATCH_HEADER_SIZE, BatchHeader, read_batch_header, verify_batch
@@ -29,15 +30,15 @@ class Imports:
     """The import requests among what is pushed."""
 
     def __init__(
-        self, admission: Admission, acks: AckFeed, facts: Facts, *, batch_max_bytes: int
+        self, admission: Admission, acks: AckFeed, replica: ReplicaInfo, *, batch_max_bytes: int
     ) -> None:
         self._admission = admission
         self._acks = acks
-        self._facts = facts
+        self._replica = replica
         self._batch_max_bytes = batch_max_bytes
 
     def take(self, frame: bytes | memoryview) -> Counter | None:
-        """Take or refuse the import in `frame`; else what counts it: there is none."""
+        """Admit or refuse the import in `frame`. If there is none: the counter that counts it."""
         if frame[:4] != _MAGIC:
             return Counter.FRAMES_DROPPED
         try:
@@ -53,8 +54,8 @@ class Imports:
         return None
 
     def _offer(self, envelope: Envelope, request: ImportRequest) -> Refused | None:
-        ours = self._facts.identity.cluster_id
-        if ours not in (ZERO_ID, envelope.cluster_id):  # zero: we are not told yet who we are
+        ours = self._replica.identity.cluster_id
+        if ours not in (ZERO_ID, envelope.cluster_id):  # zero: raft has not sent our Identity yet
             return Refused(ErrorCode.WRONG_CLUSTER, 0, "")
         if self._admission.table is None:
             return NOT_OPEN

@@ -1,17 +1,18 @@
-"""Linearizable reads of the session table: of sessions, of cursors, of whatever else it holds (V5).
+"""Linearizable reads of the session table: of sessions, of cursors, of anything else in it (V5).
 
-A read must be true of what is committed, and of the newest of it:
+An answer must contain everything that was committed before the request, and nothing that is not
+committed:
 
-1. raft confirms by a quorum round, begun after the request came, that this replica leads;
-   everything committed before that round is in the table by then, since its Committed came first;
-2. the answer is taken from the table, which may be ahead of the commit index;
-3. it leaves once the newest entry that it may have seen is committed. If that one is forgotten, so
-   is the answer, and the client is sent elsewhere.
+1. raft confirms by a quorum round, begun after the request came, that this replica leads. What was
+   committed before that round is in the table by then: its Committed was sent first.
+2. The answer is taken from the table, which may be ahead of the commit index.
+3. It is sent once the newest entry that it may depend on is committed. If that entry is forgotten,
+   the answer is dropped and the client is redirected.
 
 `test_ingress_cursors.py` has a test for each step left out. Owns the requests that wait for raft,
-and the answers that saw every kind of entry: those wait for all of them, but no longer than the
-gen lasts. One that depends on a single kind waits at the group of that entry. Must not know what
-is read.
+and the answers that depend on every kind of entry: they wait for the newest of all, and are
+redirected when the gen ends. An answer that depends on one kind waits at the group of that entry.
+Must not know what is read.
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ from logstore.raft.effects import ReadIndexAnswered
 from logstore.raft.events import ReadIndexRequested
 from logstore.session.table import SessionTable
 
-Reply: TypeAlias = Callable[[], msgspec.Struct]  # called when it is sent
+Reply: TypeAlias = Callable[[], msgspec.Struct]  # makes the message when it is sent
 
 
 class ReadKind(msgspec.Struct, frozen=True):
-    """How requests of a type are answered from the table; None: they are answered by other means.
-    `sees`: the one kind of entry on which the answer depends; None: it depends on all."""
+    """How requests of a type are answered from the table. `answer` returns None where the request
+    became a change, which is answered at its commit. `sees`: the one kind of entry on which the
+    answer depends; None: it depends on all."""
 
     answer: Callable[[SessionTable, Any], Reply | None]
     sees: EntryKind | None
 
 
 class LinearizableReads:
-    """What waits is bounded by `Requests`, by raft's bound on reads, and by HELD_ANSWERS_MAX."""
+    """Reads that wait. `Requests`, raft's bound on reads and HELD_ANSWERS_MAX bound them."""
 
     def __init__(self, admission: Admission, requests: Requests, to_raft: ToRaft) -> None:
         self._admission = admission
@@ -55,27 +57,27 @@ class LinearizableReads:
         self._held: deque[tuple[Group, int, Reply]] = deque()  # in the order of their groups
 
     def ask(self, caller: Caller, kind: ReadKind, request: Any, now_ns: int) -> None:
-        """Answer once it is certain that nobody knows better."""
+        """Begin the read of a request that has just come."""
         if self._admission.table is None:
             self._requests.refuse_as_not_leading(caller)
         elif request_id := self._requests.add(caller, now_ns):
             self.begin(request_id, kind, request)
 
     def begin(self, request_id: int, kind: ReadKind, request: Any) -> None:
-        """The same for a request that has its number."""
+        """Begin the read of a pending request."""
         self._reads[request_id] = kind, request
         self._to_raft.send(ReadIndexRequested(READS_OF_INGRESS + request_id))
 
     def on_read_index(self, answered: ReadIndexAnswered) -> None:
-        """This replica led when the request came, or it did not."""
+        """Raft has confirmed that this replica leads, or it does not."""
         request_id = answered.request_id - READS_OF_INGRESS
         kind, request = self._reads.pop(request_id)
         if not self._requests.is_pending(request_id):
-            return  # answered by its timeout: a change that nobody waits for is not begun any more
+            return  # it timed out, and its client was told: a change is not begun any more
         admission = self._admission
         table = admission.table
         if not answered.is_leader or table is None or not admission.is_ready:
-            self._requests.send_elsewhere(request_id)
+            self._requests.redirect(request_id)
             return
         reply = kind.answer(table, request)
         if reply is None:
@@ -89,23 +91,23 @@ class LinearizableReads:
             self._hold(group, request_id, reply)
 
     def _hold(self, group: Group, request_id: int, reply: Reply) -> None:
-        """Until the group is committed, if there is a place; whoever was told by the timeout has
-        none any more. They time out in this order."""
+        """Hold the answer until the group is committed, if there is a place. Requests that timed
+        out give theirs up; they do so in the order in which they came."""
         held = self._held
         while held and not self._requests.is_pending(held[0][1]):
             held.popleft()
         if len(held) < limits.HELD_ANSWERS_MAX:
             held.append((group, request_id, reply))
         else:
-            self._requests.send_elsewhere(request_id)
+            self._requests.redirect(request_id)
 
     def release(self) -> None:
-        """Send the answers whose groups are committed; if the gen is over, send all elsewhere."""
+        """Send the answers whose groups are committed; redirect all if the gen has ended."""
         held, table = self._held, self._admission.table
         while held:
             group, request_id, reply = held[0]
             if table is None:
-                self._requests.send_elsewhere(request_id)
+                self._requests.redirect(request_id)
             elif NO_INDEX < group.index <= table.commit:
                 self._requests.answer(request_id, reply())
             else:

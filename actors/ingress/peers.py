@@ -1,15 +1,16 @@
-"""Whom a peer's message comes from, and how an answer gets back (SAFETY M6, W7).
+"""Which peer a message comes from, and how an answer gets back to it (SAFETY M6, W7).
 
-Owns the identity check and the newest routing id of each peer and lane: answers return on the pair
-that the peer's own replicator holds, so nothing here connects. A peer's uuid is the one first seen
-in this incarnation; another one is a copied folder or a lost disk, and is dropped (L1, L3).
+Owns the identity check and the newest routing id of each peer and lane: answers return on the
+connections that the peer's own replicator made, so nothing here connects. A peer's uuid is the one
+first seen in this incarnation; another one means a copied folder or a lost disk, and its messages
+are dropped (L1, L3).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from actors.ingress.facts import ZERO_ID, Facts
+from actors.ingress.replica_info import ZERO_ID, ReplicaInfo
 from actors.ingress.sockets_and_rings import ToRaft
 from actors.messages import InitReceived
 from actors.topology import Counter, counter_of
@@ -40,14 +41,14 @@ class Peers:
         self,
         control: Socket,
         bulk: Socket,
-        facts: Facts,
+        replica: ReplicaInfo,
         *,
         peers: tuple[NodeId, ...],
         slots: memoryview,
     ) -> None:
         self._control = control
         self._bulk = bulk
-        self._facts = facts
+        self._replica = replica
         self._peers = frozenset(peers)
         self._slots = slots
         self._uuids: dict[NodeId, bytes] = {}
@@ -57,7 +58,7 @@ class Peers:
     def decode(
         self, routing_id: bytes, frame: bytes | memoryview, *, is_bulk: bool
     ) -> tuple[Envelope, Any] | None:
-        """A peer's message, if it is one and meant for us; remembers the way back."""
+        """The message, if it comes from a peer and is meant for this node; remembers its route."""
         try:
             envelope, message = decode_message(frame)
         except FormatError as error:
@@ -71,8 +72,8 @@ class Peers:
         return envelope, message
 
     def _is_from_peer(self, envelope: Envelope, *, is_init: bool) -> bool:
-        identity = self._facts.identity
-        if envelope.sender not in self._peers or envelope.target != self._facts.node:
+        identity = self._replica.identity
+        if envelope.sender not in self._peers or envelope.target != self._replica.node:
             return False
         if is_init:  # before bootstrap there is no cluster id, and a wiped node has a new uuid
             return envelope.cluster_id in (ZERO_ID, identity.cluster_id) or (
@@ -84,16 +85,17 @@ class Peers:
         return envelope.sender_uuid == known != identity.replica_uuid
 
     def answer(self, answer: Answer | SendInit) -> None:
-        """Send raft's answer back the way its question came; a refused send is only counted.
+        """Send raft's answer over the connection that the peer's messages come on; a send that the
+        socket refuses is only counted.
 
-        A way is known once a message came over it, and a leader with a full window sends none over
-        a bulk connection that was made anew. So what is flushed is told over the control lane,
-        where heartbeats come, if the bulk lane does not take it.
+        A route is known once a message came over it, and a leader with a full window sends nothing
+        over a new bulk connection. So AppendPersisted goes over the control lane, where heartbeats
+        come, if the bulk lane does not take it: it is what opens the window again.
         """
         message = answer.message
         is_bulk = isinstance(message, _BULK_ANSWERS)
-        frame = self._facts.encode(
-            message, target=answer.peer, correlation=self._facts.identity.boot
+        frame = self._replica.encode(
+            message, target=answer.peer, correlation=self._replica.identity.boot
         )
         is_sent = is_bulk and _try_send(self._bulk, self._bulk_routes.get(answer.peer), frame)
         if not is_sent and (not is_bulk or isinstance(message, AppendPersisted)):

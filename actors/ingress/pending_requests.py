@@ -1,15 +1,15 @@
 """Requests of clients that wait for raft or for a commit, and how they are answered.
 
-Owns the control socket's sending side. Bounded in number and in time: whoever is not answered in
-ten seconds is told so. Knows nothing of what a request means.
+Owns the control socket's sending side. Pending requests are bounded in number and in time: after
+ten seconds without an answer the client is sent TIMED_OUT. Must not know what a request means.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from actors.ingress.facts import Facts
 from actors.ingress.groups import Group
+from actors.ingress.replica_info import ReplicaInfo
 from actors.topology import Counter
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply
@@ -23,7 +23,7 @@ NEVER_NS = 1 << 62
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
-    """Who asked: where the answer goes and the number it carries."""
+    """Where the answer of a request goes, and the correlation that it carries."""
 
     routing_id: bytes
     correlation: int
@@ -38,11 +38,11 @@ class _Pending(msgspec.Struct, gc=False):
 
 
 class Requests:
-    """Pending requests by number; numbers begin at 1, 0 is nobody's."""
+    """Pending requests by number; numbers begin at 1, and 0 stands for none."""
 
-    def __init__(self, socket: Socket, facts: Facts, slots: memoryview) -> None:
+    def __init__(self, socket: Socket, replica: ReplicaInfo, slots: memoryview) -> None:
         self._socket = socket
-        self._facts = facts
+        self._replica = replica
         self._slots = slots
         self._next_id = 1
         self._pending: dict[int, _Pending] = {}  # in the order of their deadlines
@@ -54,7 +54,7 @@ class Requests:
         return NEVER_NS
 
     def add(self, caller: Caller, now_ns: int) -> int:
-        """A request number for `caller`; 0, and the refusal sent, when there are too many."""
+        """The number of a new pending request; 0 if there are too many, and the refusal is sent."""
         if len(self._pending) >= REQUESTS_PENDING_MAX:
             self.refuse(caller, ErrorCode.OVERLOADED, "too many requests wait here: ask later")
             return 0
@@ -64,20 +64,20 @@ class Requests:
         return request_id
 
     def is_pending(self, request_id: int) -> bool:
-        """Whether nobody has answered it yet."""
+        """Whether it has no answer yet, not even TIMED_OUT."""
         return request_id in self._pending
 
     def take(self, request_id: int) -> Caller | None:
-        """Who asked; None when that was answered already, by its timeout."""
+        """The caller of a request that is to be answered now; None if it has timed out."""
         pending = self._pending.pop(request_id, None)
         return pending.caller if pending is not None else None
 
     # --- answers ---
 
     def hold_at(self, group: Group, request_id: int, reply: msgspec.Struct) -> None:
-        """Answer a pending request once `group` is committed. A reply that is too late is let go:
-        while two followers' disks are full, a leader confirms reads for days and commits
-        nothing."""
+        """Answer a pending request once `group` is committed. When the request times out the reply
+        is dropped: while two followers' disks are full, a leader confirms reads for days and
+        commits nothing."""
         group.readers[request_id] = reply
         self._pending[request_id].group = group
 
@@ -86,33 +86,34 @@ class Requests:
         if caller is not None:
             self.reply(caller, message)
 
-    def send_elsewhere(self, request_id: int) -> None:
-        """Somebody else leads, or this replica does not know yet."""
+    def redirect(self, request_id: int) -> None:
+        """Refuse a pending request: this replica does not lead, or is not ready to answer."""
         caller = self.take(request_id)
         if caller is not None:
             self.refuse_as_not_leading(caller)
 
     def answer_committed(self, group: Group) -> None:
-        """Whoever asked for its entry, and reads that depend on it."""
+        """Answer the request for its entry, and the reads that depend on it."""
         if group.request is not None:
             self.answer(group.request.request_id, group.request.reply)
         for request_id, reply in group.readers.items():
             self.answer(request_id, reply)
 
     def answer_forgotten(self, group: Group) -> None:
-        """It was forgotten with its gen or term; one that raft has accepted may be committed."""
+        """Its gen or term ended. The outcome of a change that raft has accepted is unknown; all
+        other requests may be asked again."""
         request = group.request
         if request is not None and request.lost and group.index != NO_INDEX:
             caller = self.take(request.request_id)
             if caller is not None:
                 self.refuse(caller, ErrorCode.OUTCOME_UNKNOWN, request.lost)
         elif request is not None:
-            self.send_elsewhere(request.request_id)
+            self.redirect(request.request_id)
         for request_id in group.readers:
-            self.send_elsewhere(request_id)
+            self.redirect(request_id)
 
     def expire(self, now_ns: int) -> int:
-        """Answer what has waited too long; returns how many."""
+        """Answer requests that have waited too long with TIMED_OUT; returns how many."""
         due = []
         for request_id, pending in self._pending.items():
             if pending.deadline_ns > now_ns:
@@ -127,12 +128,12 @@ class Requests:
         return len(due)
 
     def reply(self, caller: Caller, message: msgspec.Struct) -> None:
-        frame = self._facts.encode(message, correlation=caller.correlation)
+        frame = self._replica.encode(message, correlation=caller.correlation)
         if not link.try_send(self._socket, (caller.routing_id, frame)):
             self._slots[Counter.SENDS_DROPPED] += 1
 
     def refuse(self, caller: Caller, code: ErrorCode, text: str) -> None:
-        leader = self._facts.leader if code is ErrorCode.NOT_LEADER else NO_NODE
+        leader = self._replica.leader if code is ErrorCode.NOT_LEADER else NO_NODE
         self.reply(caller, ErrorReply(code, leader, 0, 0, text.encode()))
 
     def refuse_request(self, caller: Caller, refused: Refused) -> None:
@@ -143,10 +144,10 @@ class Requests:
 
     def refuse_as_not_leading(self, caller: Caller) -> None:
         """This replica does not lead, or does but cannot take appends now."""
-        if self._facts.is_leading and self._slots[Counter.DISK_FULL]:
-            # Nobody with more space could take over (SAFETY S9): say what an operator must do.
+        if self._replica.is_leading and self._slots[Counter.DISK_FULL]:
+            # No replica with more space could take over (SAFETY S9): the operator must help.
             self.refuse(caller, ErrorCode.DISK_FULL, "the leader's disk is full: free some space")
-        elif self._facts.is_leading:
+        elif self._replica.is_leading:
             self.refuse(caller, ErrorCode.NOT_READY, "this leader is not ready yet: ask later")
         else:
             self.refuse(caller, ErrorCode.NOT_LEADER, "this replica does not lead")

@@ -6,7 +6,7 @@ not know sessions or sockets. Invariants:
   * groups are accepted in the order of their props, and committed in the order of their indexes;
   * only a Committed of the term of its Accepted lets a group go (E4);
   * what is lent to clients, the bytes of batches that were read and are not committed, is at most
-    `lend_max_bytes` (W6): batches beyond stay where they are, in sockets and at their producers.
+    `lend_max_bytes` (W6): further batches stay unread, in sockets and at their producers.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ class Proposals:
 
     @property
     def is_held_back(self) -> bool:
-        """A formed group found no room or no credit."""
+        """A formed group waits for room in a ring, or for an earlier group to be committed."""
         return bool(self._formed)
 
     @property
     def has_all_lsns(self) -> bool:
-        """Every batch taken in has its LSNs, so a snapshot may be taken (E6)."""
+        """Every batch in the table has its LSNs, so a snapshot may be taken (E6)."""
         return not self._formed and not self._proposed
 
     def newest_pending(self, kind: EntryKind | None) -> Group | None:
@@ -99,7 +99,8 @@ class Proposals:
 
     @property
     def end_lsn(self) -> Lsn:
-        """The LSN that the next batch taken in will have: what is under way takes LSNs in order."""
+        """The LSN that the next batch will get: groups that are not accepted yet get theirs first,
+        in order."""
         pending = chain(self._proposed, self._formed)
         return Lsn(self._next_lsn + sum(group.count for group in pending))
 
@@ -110,7 +111,7 @@ class Proposals:
         payload_bytes: int,
         kind: EntryKind = EntryKind.DATA,
     ) -> None:
-        """Take in a new batch. Hot."""
+        """Add a new batch to the stream. Hot."""
         size = len(view)
         formed = self._formed
         if (
@@ -128,7 +129,8 @@ class Proposals:
         group.payload_bytes += payload_bytes
 
     def add_entry(self, kind: EntryKind, body: bytes, producer_id: int = 0) -> Group:
-        """Take in an entry without batches, a group of its own. `producer_id`: of an OPEN."""
+        """Add an entry without batches to the stream, as a group of its own. `producer_id`: of an
+        OPEN."""
         group = Group(kind, [body], [], size_bytes=len(body), producer_id=producer_id)
         self._formed.append(group)
         return group
@@ -136,7 +138,8 @@ class Proposals:
     # --- proposing ---
 
     def propose(self) -> int:
-        """Hand formed groups to raft while there is room and credit; returns how many."""
+        """Propose formed groups while rings have room and few groups are in flight; returns how
+        many."""
         proposed = 0
         while (
             self._formed
@@ -191,15 +194,15 @@ class Proposals:
         self._term, self._gen, self._next_prop = term, gen, 0
 
     def begin_at(self, next_lsn: Lsn) -> None:
-        """Where the log ends as this gen begins."""
+        """`next_lsn` follows the last LSN of the log as this gen begins."""
         self._next_lsn = next_lsn
 
     def accept(self, accepted: Accepted) -> Group:
-        """The oldest proposed group has its index, and its batches get their LSNs; returns it.
+        """Give the oldest proposed group its index, and its batches their LSNs; returns it.
 
         Raises:
-          InvariantViolated: another prop than the oldest, or of another gen; an import elsewhere
-            than it was taken for.
+          InvariantViolated: another prop than the oldest, or one of another gen, was accepted; or
+            the LSNs do not follow those before, so that an import would not have its own.
         """
         group = self._proposed.popleft() if self._proposed else None
         if (
@@ -222,7 +225,7 @@ class Proposals:
         return group
 
     def commit(self, index: Index) -> list[Group]:
-        """Groups of this term that a Committed up to `index` lets go, in order."""
+        """Remove and return the groups of this term that are committed up to `index`, in order."""
         accepted = self._accepted
         done: list[Group] = []
         while accepted and accepted[0].index <= index:
@@ -231,10 +234,10 @@ class Proposals:
         return done
 
     def close(self, closed: AdmissionClosed) -> list[Group]:
-        """The gen ends: what raft did not accept is dropped and returned; it has no index (E3).
+        """The gen ends: remove and return what raft did not accept, which has no index (E3).
 
         Raises:
-          InvariantViolated: raft counts other acceptances than we saw.
+          InvariantViolated: raft accepted another number of props than it answered.
         """
         if closed.accepted != self._next_prop - len(self._proposed):
             raise InvariantViolated(
@@ -247,7 +250,7 @@ class Proposals:
         return dropped
 
     def end_term(self) -> list[Group]:
-        """All pending groups are forgotten (E4); returned for those who wait for them."""
+        """Forget all pending groups (E4); returns them, since clients wait for some."""
         forgotten = [*self._accepted, *self._proposed, *self._formed]
         self._accepted.clear()
         self._proposed.clear()

@@ -1,8 +1,9 @@
-"""One pushed message: the append prefix and a batch (SAFETY E9). Checks it, or says why not.
+"""Reads one pushed message: the append prefix and a batch (SAFETY E9).
 
-Pure. A batch is believed, even in what it says of its producer, only once its CRC fits: a refusal
-of damaged bytes could hit a healthy batch of somebody else. What is damaged, and what is no push
-at all, is dropped and counted (SAFETY W6); the ack timeout resolves it like any lost message.
+Pure. No field of a batch is used before its CRC fits, its producer id included: a refusal that
+damaged bytes cause could hit a sound batch of another producer. A damaged message, and one that is
+no push at all, is dropped and counted (SAFETY W6); for its producer it is like any lost message,
+which the ack timeout resolves.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from logstore.format.batch import (
 from logstore.format.client_messages import APPEND_MAGIC, APPEND_PREFIX, APPEND_VERSION
 
 PREFIX_SIZE = APPEND_PREFIX.size
-# Where a batch header says whose it is; magic and CRC keep their places in every version.
+# The fields of a batch header that a refusal names; magic and CRC keep their places in every
+# version.
 _HEADER = struct.Struct("<I8xIQIIQ")  # magic, count, producer id, producer epoch, crc, sequence
 _CRC_START, _CRC_END = PREFIX_SIZE + 28, PREFIX_SIZE + 32
 _OFFSET = struct.Struct("<i")
@@ -39,8 +41,7 @@ class Push(msgspec.Struct, frozen=True, gc=False):
 
 
 class BadPush(msgspec.Struct, frozen=True, gc=False):
-    """Undamaged, and still not to be stored. `batch`: producer id, producer epoch, sequence,
-    count."""
+    """Undamaged, but not to be stored. `batch`: producer id, producer epoch, sequence, count."""
 
     batch: tuple[int, int, int, int]
     round: int
@@ -48,14 +49,14 @@ class BadPush(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unreadable(Enum):
-    """Bytes that say nothing, not even for certain whose they are."""
+    """Bytes of which nothing is certain, not even the producer: they are not answered."""
 
-    GARBAGE = "no push, or of nobody"
+    GARBAGE = "no push, or of no producer"
     DAMAGED = "a push whose CRC does not fit"
 
 
 def read_push(frame: bytes | memoryview, batch_max_bytes: int) -> Push | BadPush | Unreadable:
-    """What `frame` holds. Hot: one call a batch."""
+    """The push in `frame`, or what is wrong with it. Hot: one call a batch."""
     if len(frame) < PREFIX_SIZE + BATCH_HEADER_SIZE:
         return Unreadable.GARBAGE
     magic, version, round_ = APPEND_PREFIX.unpack_from(frame)

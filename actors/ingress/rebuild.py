@@ -2,12 +2,13 @@
 
 Owns the walk over the log: the newest whole SESSION snapshot, then every entry after it up to the
 Admit's last index, uncommitted tail included. It starts once WRITTEN has reached the Admit's
-persist sequence, so that the files hold what raft has accepted. Must not know proposals or clients.
+persist sequence, because only then do the files hold what raft has accepted. Must not know
+proposals or clients.
 
-A snapshot is whole if its last part is there: a leader proposes the parts in order, and of what
-it proposes a log holds a prefix (E3). The search goes back from one SESSION entry to the next, and
-over all parts of a snapshot without a last one in one step; there is at most one such snapshot for
-each change of leader since the newest whole one.
+A snapshot is whole if its last part is in the log: a leader proposes the parts in order, and a log
+holds a prefix of what it proposes (E3). The search goes back from one SESSION entry to the one
+before. It skips all parts of a snapshot without a last part in one step; there is at most one such
+snapshot for each change of leader since the newest whole one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from logstore.storage.damaged_lsns import UNKNOWN_LSNS, damaged_lsns
 
 
 class Rebuild:
-    """One opening's walk. `table` is complete once `step` has returned True."""
+    """The walk for one gen. `table` is complete once `step` has returned True."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Rebuild:
         self.admit = admit
         self.table = table
         self.next_index = NO_INDEX
-        self.next_lsn = Lsn(0)  # behind the entries walked over
+        self.next_lsn = Lsn(0)  # after the entries walked over
         self.timestamp_ns = 0  # of the newest of them
         self.snapshot_parts = 0  # of the one that the walk began at
         self.passed_over = 0  # snapshots without an end, newer than that one
@@ -60,11 +61,11 @@ class Rebuild:
         self._chain: int | None = None
 
     def step(self) -> bool:
-        """Fold for at most 2 ms and one entry; True when nothing is left.
+        """Fold entries for 2 ms, and the one that is begun; True when nothing is left.
 
         Raises:
           CorruptData: the entry at `next_index` is damaged on this disk, or the log was truncated
-            under the walk, which another step tells apart.
+            meanwhile; another step shows which.
         """
         if self._slots[Counter.WRITTEN] < self.admit.persist_seq:
             return False
@@ -89,7 +90,7 @@ class Rebuild:
 
     @property
     def progress(self) -> tuple[Index, Index]:
-        """Another one after each step that did something."""
+        """A value that every step changes that did something."""
         return self._search_last, self.next_index
 
     def _search(self, log: Log) -> None:
@@ -104,7 +105,7 @@ class Rebuild:
         try:
             index = log.newest_of_kind(EntryKind.SESSION, self._search_last)
         except CorruptData:
-            self.close()  # a segment went under the search: the next step opens the log anew
+            self.close()  # a segment was deleted meanwhile: the next step opens the log anew
             raise
         if index is None:
             self._begin_at(Index(log.start.index + 1))
@@ -119,8 +120,8 @@ class Rebuild:
             self._search_last = Index(max(0, index - head.part - 1))
 
     def _search_first_part(self, log: Log, sought: PartHead) -> None:
-        """The entry at `_search_last` is the first part, or raft has put entries of its own between
-        the parts, and it is further back. What is damaged there is not passed over."""
+        """Look whether the entry at `_search_last` is the first part. Raft may have put entries of
+        its own between the parts; then it is further back. A damaged entry is not skipped."""
         index = self.next_index = self._search_last
         if log.row(index).header.kind != EntryKind.SESSION:
             self._search_last = Index(index - 1)
@@ -138,7 +139,7 @@ class Rebuild:
         self._is_searching = False
 
     def damaged_lsns(self) -> tuple[Lsn, Lsn]:
-        """Of the entry that the walk stopped at, as far as its neighbours say."""
+        """[first, last] LSN of the entry that the walk stopped at, as far as others show it."""
         if self._log is None:
             return UNKNOWN_LSNS
         return damaged_lsns(self._log, self.next_index, self.next_index)
@@ -162,8 +163,8 @@ class Rebuild:
         self._chain = row.chain
 
     def _fold_row(self, log: Log, header: EntryHeader) -> None:
-        """Imports are not read: they belong to no session. They count, so that a snapshot comes in
-        time to spare the next walk."""
+        """Imports are not read, since they belong to no session. Their bytes count towards the next
+        snapshot all the same: it spares the next rebuild the walk over them."""
         self.next_lsn = header.next_lsn
         self.timestamp_ns = header.timestamp_ns
         self.body_bytes += header.body_size

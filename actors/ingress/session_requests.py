@@ -1,8 +1,8 @@
 """Requests about the sessions of the log: lists of them, one by its name, their end (E8, V5).
 
-Pure: what the session table says to each; `linearizable_reads` and `changes` see to the rest. A
-list of several pages is read a page at a time: a session that is there all the time is in it once,
-one that comes or goes meanwhile may be.
+Pure: decides each from the session table. When to answer is up to `linearizable_reads` and
+`changes`. A list of several pages is read a page at a time: a session that exists all the time is
+in it once; one that is opened or ended meanwhile may be in it or not.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ def decide_end(table: SessionTable, request: EndSessionRequest) -> Change | Refu
 
 
 def look_up(table: SessionTable, request: SessionLookupRequest) -> Reply:
-    """What the session of this name has committed, for somebody who is not its producer."""
+    """What the session of this name has committed. The client need not be its producer, and fences
+    nobody."""
     session = table.named(request.name)
     if session is None:
         return lambda: SessionStateReply(0, 0, 0, b"")
-    # The session goes on; the batches that are in its window now get LSNs by the time of the reply.
+    # The session's window moves on before the reply is sent, so its rows are copied. The rows
+    # themselves are shared: they have their LSNs by then.
     session = msgspec.structs.replace(session, rows=OrderedDict(session.rows))
     return lambda: state_reply(session, table.commit)
 

@@ -2,7 +2,7 @@
 
 Owns what counts towards the next one, and the one that is being written. From the moment one is due
 until its last part is in the stream nothing may change the table: no batch is read, no session
-opened or given up, no cursor moved. Must not know raft or clients.
+opened or ended, no cursor moved. Must not know raft or clients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Snapshots:
-    """Those of one replica's ingress; `forget` when a gen ends."""
+    """The snapshots of one replica; `forget` is called when a gen ends."""
 
     def __init__(self, *, every_batches: int, part_max_bytes: int) -> None:
         self._every_batches = every_batches
@@ -37,23 +37,23 @@ class Snapshots:
 
     @property
     def is_under_way(self) -> bool:
-        """Its first part is in the stream, and its last one is not."""
+        """The first part of one is in the stream, and the last one is not."""
         return self._parts is not None
 
     def begin_at(self, *, batches: int, size_bytes: int) -> None:
-        """A gen begins with so much behind the newest whole snapshot."""
+        """A gen begins, and the log has so much after the newest whole snapshot."""
         self._batches, self._bytes = batches, size_bytes
 
     def count(self, size_bytes: int) -> None:
-        """A batch, an OPEN, an EXPIRE or a change of a cursor. Hot."""
+        """Count a batch, an OPEN, an EXPIRE or a change of a cursor. Hot."""
         self._batches += 1
         self._bytes += size_bytes
 
     def next_part(self, table: SessionTable, term: Term) -> bytes | None:
-        """The next part for the stream; None: the snapshot cannot be encoded, and is put off.
+        """The next part for the stream; None: the snapshot cannot be encoded, and is postponed.
 
-        That would be a mistake of ours, and no reason to end every leader at the same place: the
-        log goes on, and each rebuild takes longer.
+        That would be a bug. It must not end every leader at the same entry, so the log goes on
+        without the snapshot, and each rebuild takes longer.
         """
         if self._parts is None:
             self._number += 1
@@ -75,7 +75,7 @@ class Snapshots:
         return part
 
     def forget(self) -> None:
-        """The gen ended: what is under way has no end, and is nothing."""
+        """The gen ended: a snapshot under way has no last part, and no rebuild will use it."""
         self._end()
 
     def _end(self) -> None:

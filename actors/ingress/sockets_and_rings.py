@@ -1,7 +1,7 @@
-"""What ingress stands on: its sockets, rings, clock and log, real or played by a simulator.
+"""What ingress works with: its sockets, rings, clock and log, real ones or a simulator's.
 
-Owns how the real ones are opened. Must not know what travels through them. Everything here is
-closed by `Ports.close`, which the actor calls once.
+Owns how the real ones are opened. Must not know what is sent through them. `Ports.close`, which the
+actor calls once, closes all of them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ from transport.payload_ring import PayloadRingWriter
 from transport.ports import Socket
 from transport.socket_options import HIGH_WATER_MARK
 
-# Messages queued for one subscriber of the ack feed: one Acks per producer and do_work, so a second
-# of a reader's absence; what is dropped beyond is asked for by SessionState (E9).
+# Messages queued for one subscriber of the ack feed: there is one Acks per producer and do_work, so
+# a client may leave the feed unread for a second. It asks for what is dropped by SessionState (E9).
 ACKS_HIGH_WATER_MARK = 1_024
-
-
-# Connections to the control port beyond those that ingress takes.
+# Connections to the control port beyond those that ingress takes: an operator who asks for the
+# status of a crowded replica is answered.
 CONTROL_SPARE = 32
 
 
@@ -58,7 +57,7 @@ class FromRaft(Protocol):
 
 
 class Log(Protocol):
-    """What the rebuild reads (E5); `CorruptData` where the disk is damaged."""
+    """What a rebuild reads (E5). Raises CorruptData where the disk is damaged."""
 
     start: LogStart
 
@@ -72,9 +71,7 @@ class Log(Protocol):
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Everything outside of the actor. `open_log` gives a reader that has seen the files as they
-    are.
-    """
+    """Everything outside of the actor. `open_log` opens the log's files as they are then."""
 
     control: Socket
     append: Socket
@@ -96,16 +93,15 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 def guard_of(ports: Ports, station: Station) -> ConnectionGuard:
-    """What bounds the connections to these ports."""
+    """The guard that bounds the connections to these ports."""
     limits = station.config.limits
     small = CONTROL_MESSAGE_MAX_BYTES
     queue = HIGH_WATER_MARK
-    # a window that is sent again in another round may wait behind its first copy
+    # a window that is sent again in another round may wait after its first copy
     bulk = 4 * max(limits.session_window_bytes, limits.bulk_window_bytes)
     large, whole = limits.message_max_bytes, MESSAGE_MAX_BYTES
     return ConnectionGuard(
         [
-            # whoever asks for the status of a crowded replica is answered
             Guarded("control", ports.control, small, queue * small, spare=CONTROL_SPARE),
             Guarded("append", ports.append, large, bulk + 2 * large),
             Guarded("acknowledgement", ports.acks, small, queue * small),
@@ -160,7 +156,7 @@ def open_ports(station: Station) -> Ports:
         peer_bulk=host.links.router_bind(
             endpoint(PortOffset.PEER_BULK),
             lane=link.Lane.BULK,
-            message_size_max=MESSAGE_MAX_BYTES,  # a peer's limits, or older ones, are its own
+            message_size_max=MESSAGE_MAX_BYTES,  # a peer may have other limits than this node
             **insecure,
         ),
         ring=station.payload_writer(),

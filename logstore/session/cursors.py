@@ -17,7 +17,7 @@ from logstore.model import Lsn
 from logstore.session.session import Refused
 
 
-class CursorWish(msgspec.Struct, frozen=True):
+class CursorRequest(msgspec.Struct, frozen=True):
     """A change that a client asks for; LSN 0 deletes.
 
     `expected_lsn`: where the cursor must stand for it, 0: nowhere, ANY_LSN: wherever.
@@ -45,20 +45,20 @@ class CursorTable:
         cursor = self._cursors.get(name)
         return NO_LSN if cursor is None else cursor.lsn
 
-    def refusal_of(self, wish: CursorWish) -> Refused | None:
+    def refusal_of(self, request: CursorRequest) -> Refused | None:
         """Why the change may not be made; None: its cursor is the entry to propose.
 
-        INVALID_REQUEST depends on the wish alone. Other refusals are true of what is in the stream
-        of proposals: `detail` is where the cursor stands there.
+        INVALID_REQUEST depends on the request alone. Other refusals are true of what is in the
+        stream of proposals: `detail` is where the cursor stands there.
         """
-        cursor = wish.cursor
+        cursor = request.cursor
         fault = cursor_fault(cursor)
         if fault is not None:
             return Refused(ErrorCode.INVALID_REQUEST, 0, fault)
         lsn = self.lsn_of(cursor.name)
-        if wish.expected_lsn not in (lsn, ANY_LSN):
+        if request.expected_lsn not in (lsn, ANY_LSN):
             stands = f"stands at LSN {lsn}" if lsn else "does not exist"
-            text = f"the cursor {stands}, {wish.expected_lsn} was expected: who else moves it?"
+            text = f"the cursor {stands}, {request.expected_lsn} was expected: who else moves it?"
             return Refused(ErrorCode.CURSOR_MOVED, lsn, text)
         if cursor.lsn != NO_LSN and lsn == NO_LSN and len(self._cursors) >= CURSORS_MAX:
             text = f"the log has {CURSORS_MAX} cursors, as many as it may: delete one first"

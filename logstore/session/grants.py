@@ -37,21 +37,21 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 def grant(
-    limits_: SessionLimits, *, others: int, extra_rows: int, wished: int, floor: int
+    limits_: SessionLimits, *, others: int, extra_rows: int, requested: int, floor: int
 ) -> Grant | None:
     """What one more session beside `others` gets; None when there is no room for it.
 
     Args:
       others: how many other sessions there are.
       extra_rows: what their windows have above the least one, in sum.
-      wished: rows asked for; 0: as many as there are.
+      requested: rows asked for; 0: as many as there are.
       floor: rows that a reopened monotone session has already and must not lose.
     """
     if others >= limits_.sessions_max:
         return None
     share = max(0, limits.SESSION_WINDOW_EXTRA_MAX - extra_rows) // _SHARE
     window = min(
-        wished or limits.SESSION_WINDOW_MAX,
+        requested or limits.SESSION_WINDOW_MAX,
         limits.SESSION_WINDOW_MAX,
         limits.SESSION_WINDOW_MIN + share,
     )

@@ -34,7 +34,7 @@ from logstore.session.session import SEQUENCE_MAX, Duplicate, Refused, Session, 
 EPOCH_MAX = (1 << 32) - 1
 
 
-class OpenWish(msgspec.Struct, frozen=True):
+class OpenRequest(msgspec.Struct, frozen=True):
     """What a producer asks for (E8): id 0 and no name is a new producer; window 0: as large as
     may be.
     """
@@ -177,39 +177,45 @@ class SessionTable:
 
     # --- opening and expiry ---
 
-    def decide_open(self, wish: OpenWish, new_producer_id: int) -> OpenEntry | Refused:
+    def decide_open(self, request: OpenRequest, new_producer_id: int) -> OpenEntry | Refused:
         """The OPEN entry for a request (E8), or why there is none. Changes nothing.
 
         Args:
           new_producer_id: random, not 0, used if the request is a new producer's.
         """
-        refused = _bad_wish(wish)
+        refused = _bad_request(request)
         if refused is not None:
             return refused
-        producer_id = self._ids_by_name.get(wish.name, 0) if wish.name else wish.producer_id
-        if wish.producer_id and producer_id not in (0, wish.producer_id):
+        producer_id = (
+            self._ids_by_name.get(request.name, 0) if request.name else request.producer_id
+        )
+        if request.producer_id and producer_id not in (0, request.producer_id):
             return _invalid("this name belongs to another producer id: send one of the two")
-        session = self.known(producer_id or wish.producer_id)
+        session = self.known(producer_id or request.producer_id)
         if session is None:
-            if wish.producer_id:
+            if request.producer_id:
                 return Refused(ErrorCode.UNKNOWN_PRODUCER, 0, "no such producer id: open without")
             if not new_producer_id or self.known(new_producer_id) is not None:
                 return Refused(ErrorCode.OVERLOADED, 0, "the new producer id is taken: ask again")
-        elif wish.mode != session.mode:
+        elif request.mode != session.mode:
             return _invalid(f"this producer's mode is {session.mode.name}, and stays so")
         elif session.producer_epoch == EPOCH_MAX:
             return _invalid("this producer has no epoch left: open a new one")
-        return self._open_entry(wish, session, new_producer_id)
+        return self._open_entry(request, session, new_producer_id)
 
     def _open_entry(
-        self, wish: OpenWish, session: Session | None, new_producer_id: int
+        self, request: OpenRequest, session: Session | None, new_producer_id: int
     ) -> OpenEntry | Refused:
         others, extra_rows, floor = len(self._sessions), self._extra_rows, 0
         if session is not None and session.producer_id in self._sessions:
             others, extra_rows = others - 1, extra_rows - _extra_rows_of(session)
             floor = 0 if session.is_dense else session.window_max
         granted = grant(
-            self._limits, others=others, extra_rows=extra_rows, wished=wish.window, floor=floor
+            self._limits,
+            others=others,
+            extra_rows=extra_rows,
+            requested=request.window,
+            floor=floor,
         )
         if granted is None:
             text = f"the log has {others} sessions, as many as it may: end one, or ask later"
@@ -217,11 +223,11 @@ class SessionTable:
         return OpenEntry(
             producer_id=session.producer_id if session is not None else new_producer_id,
             producer_epoch=session.producer_epoch + 1 if session is not None else 1,
-            mode=wish.mode,
-            ack_level=wish.ack_level,
+            mode=request.mode,
+            ack_level=request.ack_level,
             window=granted.window,
             window_bytes=granted.window_bytes,
-            name=session.name if session is not None else wish.name,
+            name=session.name if session is not None else request.name,
         )
 
     def apply_open(self, entry: OpenEntry, timestamp_ns: int = 0) -> Session:
@@ -363,15 +369,15 @@ def _known(session: Session, sequence: int, count: int, crc: int) -> Duplicate |
     return Duplicate(row)
 
 
-def _bad_wish(wish: OpenWish) -> Refused | None:
-    if wish.mode not in (SequenceMode.DENSE, SequenceMode.MONOTONE):
-        return _invalid(f"sequence mode {wish.mode}: send 1 (dense) or 2 (monotone)")
-    if wish.ack_level != AckLevel.QUORUM:
-        return _invalid(f"ack level {wish.ack_level}: only 1 (quorum) is built")
-    if len(wish.name) > SESSION_NAME_MAX_BYTES:
+def _bad_request(request: OpenRequest) -> Refused | None:
+    if request.mode not in (SequenceMode.DENSE, SequenceMode.MONOTONE):
+        return _invalid(f"sequence mode {request.mode}: send 1 (dense) or 2 (monotone)")
+    if request.ack_level != AckLevel.QUORUM:
+        return _invalid(f"ack level {request.ack_level}: only 1 (quorum) is built")
+    if len(request.name) > SESSION_NAME_MAX_BYTES:
         return _invalid(f"a session name has at most {SESSION_NAME_MAX_BYTES} bytes")
     try:
-        wish.name.decode()
+        request.name.decode()
     except UnicodeDecodeError:
         return _invalid("a session name is UTF-8")
     return None

@@ -56,8 +56,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "expected-cursor-ignored",
         "FAULTS I6",
         f"{TABLE}.refusal_of",
-        "if wish.expected_lsn not in (lsn, ANY_LSN):",
-        "if wish.expected_lsn not in (lsn, ANY_LSN) and lsn == NO_LSN:",
+        "if request.expected_lsn not in (lsn, ANY_LSN):",
+        "if request.expected_lsn not in (lsn, ANY_LSN) and lsn == NO_LSN:",
         "whoever sets a cursor that there is, sets it",
     ),
     mutant(

@@ -183,7 +183,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    from actors.topology import Counter\n"
         "    index = self._station.slots[Counter.COMMIT_INDEX]\n"
         "    committed = effects.Committed(self.admission._term, index)\n"
-        "    self._tell_clients(self.admission.commit(committed))\n"
+        "    self._answer_clients(self.admission.commit(committed))\n"
         "    work += self.admission.propose()\n",
         "ingress acknowledges by a shared counter, which carries no term",
         unreachable="what is pending is forgotten at TermEnded, and raft says that on the ring"

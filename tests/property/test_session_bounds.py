@@ -21,12 +21,12 @@ from logstore.format.session_snapshot import (
 )
 from logstore.limits import POSITION_MAX
 from logstore.model import EntryKind, Index, Lsn, SequenceMode
-from logstore.session.cursors import CursorWish
+from logstore.session.cursors import CursorRequest
 from logstore.session.fold import Fold, snapshot_parts
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Refused
 from logstore.session.session import WindowRow as Row
-from logstore.session.table import EPOCH_MAX, OpenWish, SessionTable, assign_lsns
+from logstore.session.table import EPOCH_MAX, OpenRequest, SessionTable, assign_lsns
 from tests.unit.session_logs import encode_part
 
 U64_MAX = (1 << 64) - 1
@@ -57,8 +57,10 @@ class World:
 
     def open(self, producer_id: int, mode: int, name: bytes) -> None:
         known = self.table.get(producer_id)
-        wish = OpenWish(producer_id if known else 0, mode, 1, 16, name if known is None else b"")
-        entry = self.table.decide_open(wish, producer_id)
+        request = OpenRequest(
+            producer_id if known else 0, mode, 1, 16, name if known is None else b""
+        )
+        entry = self.table.decide_open(request, producer_id)
         if isinstance(entry, OpenEntry):
             self.table.apply_open(entry, self.time_ns)
 
@@ -77,9 +79,9 @@ class World:
             self.table.commit = Index(self.index)
 
     def cursor(self, name: bytes, lsn: int, is_held: bool) -> None:
-        wish = CursorWish(Cursor(name, Lsn(lsn), is_held), ANY_LSN)
-        if not isinstance(self.table.cursors.refusal_of(wish), Refused):
-            self.table.cursors.apply(wish.cursor)
+        request = CursorRequest(Cursor(name, Lsn(lsn), is_held), ANY_LSN)
+        if not isinstance(self.table.cursors.refusal_of(request), Refused):
+            self.table.cursors.apply(request.cursor)
 
     def expire(self, producer_id: int, is_kept: bool, _: None) -> None:
         session = self.table.get(producer_id)

@@ -17,11 +17,11 @@ from logstore.format.session_entries import (
 )
 from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import EntryKind, Index, Lsn, SequenceMode
-from logstore.session.cursors import CursorWish
+from logstore.session.cursors import CursorRequest
 from logstore.session.fold import Fold, snapshot_parts
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Duplicate, Refused
-from logstore.session.table import OpenWish, SessionTable, assign_lsns
+from logstore.session.table import OpenRequest, SessionTable, assign_lsns
 from tests.unit.session_logs import encode_snapshot, fold_entry
 
 MODES = {1: SequenceMode.DENSE, 2: SequenceMode.MONOTONE, 3: SequenceMode.DENSE}
@@ -91,7 +91,7 @@ class World:
 
     def open(self, producer_id):
         model = self.models.get(producer_id)
-        asked = OpenWish(producer_id if model else 0, MODES[producer_id], 1, 16, b"")
+        asked = OpenRequest(producer_id if model else 0, MODES[producer_id], 1, 16, b"")
         entry = self.table.decide_open(asked, producer_id)
         assert isinstance(entry, OpenEntry)
         self.append(EntryKind.OPEN, encode_open(entry))
@@ -109,15 +109,15 @@ class World:
             self.table.apply_expire(entry)
 
     def cursor(self, name, lsn, expected_lsn):
-        wish = CursorWish(Cursor(name, Lsn(lsn), lsn > 1), Lsn(expected_lsn))
-        refused = self.table.cursors.refusal_of(wish)
+        request = CursorRequest(Cursor(name, Lsn(lsn), lsn > 1), Lsn(expected_lsn))
+        refused = self.table.cursors.refusal_of(request)
         stands = self.cursors.get(name, 0)
         if expected_lsn not in (stands, ANY_LSN):
             assert (refused.code, refused.detail) == (ErrorCode.CURSOR_MOVED, stands)
             return
         assert refused is None
-        self.append(EntryKind.CURSOR, encode_cursor(wish.cursor))
-        self.table.cursors.apply(wish.cursor)
+        self.append(EntryKind.CURSOR, encode_cursor(request.cursor))
+        self.table.cursors.apply(request.cursor)
         self.cursors[name] = lsn
 
     def commit(self):

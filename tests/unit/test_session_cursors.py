@@ -8,7 +8,7 @@ from logstore.errors import ErrorCode, FormatError, InvariantViolated
 from logstore.format.cursor_entries import ANY_LSN, Cursor, encode_cursor
 from logstore.limits import CURSOR_NAME_MAX_BYTES, CURSORS_MAX, POSITION_MAX
 from logstore.model import EntryKind, Index, Lsn
-from logstore.session.cursors import CursorTable, CursorWish
+from logstore.session.cursors import CursorRequest, CursorTable
 from logstore.session.grants import SessionLimits
 from logstore.session.table import SessionTable
 from tests.unit.session_logs import encode_snapshot, fold_entry
@@ -18,8 +18,8 @@ def cursor(name, lsn, is_held=False):
     return Cursor(name, Lsn(lsn), is_held)
 
 
-def wish(name, lsn, expected=ANY_LSN, *, is_held=False):
-    return CursorWish(cursor(name, lsn, is_held), Lsn(expected))
+def change(name, lsn, expected=ANY_LSN, *, is_held=False):
+    return CursorRequest(cursor(name, lsn, is_held), Lsn(expected))
 
 
 def folded(*cursors):
@@ -40,15 +40,15 @@ def full_table():
 @pytest.mark.parametrize(
     ("asked", "lsn_now"),
     [
-        (wish(b"a", 20), None),
-        (wish(b"a", 20, 7), None),
-        (wish(b"a", 20, 0), 7),
-        (wish(b"a", 20, 8), 7),
-        (wish(b"b", 20, 0), None),
-        (wish(b"b", 20, 7), 0),
-        (wish(b"a", 0, 7), None),
-        (wish(b"a", 0, 8), 7),
-        (wish(b"b", 0), None),
+        (change(b"a", 20), None),
+        (change(b"a", 20, 7), None),
+        (change(b"a", 20, 0), 7),
+        (change(b"a", 20, 8), 7),
+        (change(b"b", 20, 0), None),
+        (change(b"b", 20, 7), 0),
+        (change(b"a", 0, 7), None),
+        (change(b"a", 0, 8), 7),
+        (change(b"b", 0), None),
     ],
 )
 def test_a_change_is_compared_with_where_the_cursor_stands(asked, lsn_now):
@@ -65,27 +65,27 @@ def test_a_change_is_compared_with_where_the_cursor_stands(asked, lsn_now):
 
 def test_a_full_table_takes_changes_but_no_further_name():
     table = full_table()
-    refused = table.refusal_of(wish(b"one more", 1))
+    refused = table.refusal_of(change(b"one more", 1))
     assert refused.code is ErrorCode.TOO_MANY_CURSORS
     assert "delete one first" in refused.text
     known = b"%0255d" % 0
-    assert table.refusal_of(wish(known, 99)) is None
-    assert table.refusal_of(wish(b"one more", 0)) is None
+    assert table.refusal_of(change(known, 99)) is None
+    assert table.refusal_of(change(b"one more", 0)) is None
     table.apply(cursor(known, 0))
-    assert table.refusal_of(wish(b"one more", 1)) is None
+    assert table.refusal_of(change(b"one more", 1)) is None
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        wish(b"", 1),
-        wish(b"n" * (CURSOR_NAME_MAX_BYTES + 1), 1),
-        wish(b"\xff", 1),
-        wish(b"n", POSITION_MAX + 1),
-        wish(b"n", 0, is_held=True),
+        change(b"", 1),
+        change(b"n" * (CURSOR_NAME_MAX_BYTES + 1), 1),
+        change(b"\xff", 1),
+        change(b"n", POSITION_MAX + 1),
+        change(b"n", 0, is_held=True),
     ],
 )
-def test_a_wish_that_no_cursor_can_fulfil_is_invalid(asked):
+def test_a_request_that_no_cursor_can_fulfil_is_invalid(asked):
     assert CursorTable().refusal_of(asked).code is ErrorCode.INVALID_REQUEST
 
 

@@ -11,12 +11,12 @@ from logstore.limits import MIB, POSITION_MAX
 from logstore.model import AckLevel, Index, Lsn, SequenceMode
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Duplicate, Refused, WindowRow
-from logstore.session.table import OpenWish, SessionTable, assign_lsns
+from logstore.session.table import OpenRequest, SessionTable, assign_lsns
 
 PRODUCER = 77
 
 
-def wish(**changes):
+def open_request(**changes):
     fields = {
         "producer_id": 0,
         "mode": SequenceMode.DENSE,
@@ -24,7 +24,7 @@ def wish(**changes):
         "window": 16,
         "name": b"",
     }
-    return OpenWish(**{**fields, **changes})
+    return OpenRequest(**{**fields, **changes})
 
 
 def opened(mode=SequenceMode.DENSE, window=16, name=b"", producer_id=PRODUCER, **limits):
@@ -34,7 +34,7 @@ def opened(mode=SequenceMode.DENSE, window=16, name=b"", producer_id=PRODUCER, *
 
 
 def reopen(table, *, new_producer_id=PRODUCER, **fields):
-    entry = table.decide_open(wish(**fields), new_producer_id)
+    entry = table.decide_open(open_request(**fields), new_producer_id)
     assert isinstance(entry, OpenEntry), entry
     return table.apply_open(entry)
 
@@ -155,9 +155,9 @@ def test_an_unknown_producer_gets_an_explicit_error_also_after_expiry():
 
 def test_a_name_leads_to_its_producer():
     table = opened(name=b"writer-1")
-    entry = table.decide_open(wish(name=b"writer-1"), 99)
+    entry = table.decide_open(open_request(name=b"writer-1"), 99)
     assert (entry.producer_id, entry.producer_epoch) == (PRODUCER, 2)
-    entry = table.decide_open(wish(name=b"writer-2"), 99)
+    entry = table.decide_open(open_request(name=b"writer-2"), 99)
     assert (entry.producer_id, entry.producer_epoch) == (99, 1)
 
 
@@ -176,7 +176,7 @@ def test_a_name_leads_to_its_producer():
 def test_open_requests_that_make_no_sense_are_refused(changes, code):
     """SAFETY E10: of the levels of acknowledgement one is built, others are refused."""
     table = opened(name=b"named")
-    assert code_of(table.decide_open(wish(**changes), 99)) is code
+    assert code_of(table.decide_open(open_request(**changes), 99)) is code
 
 
 def test_windows_stay_within_their_sum_and_the_last_session_gets_one_too():
@@ -184,7 +184,7 @@ def test_windows_stay_within_their_sum_and_the_last_session_gets_one_too():
     table = SessionTable(SessionLimits())
     granted = []
     for producer_id in range(1, limits.SESSIONS_MAX + 2):
-        entry = table.decide_open(wish(window=0, name=b"n%d" % producer_id), producer_id)
+        entry = table.decide_open(open_request(window=0, name=b"n%d" % producer_id), producer_id)
         if isinstance(entry, Refused):
             assert entry.code is ErrorCode.OVERLOADED
             break
@@ -210,7 +210,7 @@ def test_a_window_in_bytes_is_a_share_of_the_memory_and_one_batch_at_least():
 
 def test_an_expired_session_gives_its_window_back():
     table = opened(window=4_096, sessions_max=1)
-    assert code_of(table.decide_open(wish(), 5)) is ErrorCode.OVERLOADED
+    assert code_of(table.decide_open(open_request(), 5)) is ErrorCode.OVERLOADED
     table.apply_expire(ExpireEntry(PRODUCER, 1))
     assert reopen(table, new_producer_id=5, window=4_096).window_max == 4_096
 
@@ -254,9 +254,9 @@ def test_what_is_kept_of_a_name_is_told_and_keeps_its_id_and_mode():
     table = expired()
     assert table.named(b"query").next_sequence == 8
     assert table.is_used
-    assert code_of(table.decide_open(wish(name=b"query"), 5)) is ErrorCode.INVALID_REQUEST
-    assert code_of(table.decide_open(wish(), PRODUCER)) is ErrorCode.OVERLOADED
-    by_id = wish(producer_id=PRODUCER, mode=SequenceMode.MONOTONE)
+    assert code_of(table.decide_open(open_request(name=b"query"), 5)) is ErrorCode.INVALID_REQUEST
+    assert code_of(table.decide_open(open_request(), PRODUCER)) is ErrorCode.OVERLOADED
+    by_id = open_request(producer_id=PRODUCER, mode=SequenceMode.MONOTONE)
     assert table.decide_open(by_id, 5).producer_epoch == 2
 
 
@@ -304,7 +304,7 @@ def test_a_reopened_monotone_window_does_not_shrink():
 
 def test_entries_that_do_not_follow_from_the_table_break_an_invariant():
     table = opened()
-    entry = table.decide_open(wish(producer_id=PRODUCER), 99)
+    entry = table.decide_open(open_request(producer_id=PRODUCER), 99)
     table.apply_open(entry)
     with pytest.raises(InvariantViolated):
         table.apply_open(entry)

@@ -1,7 +1,7 @@
 """What this replica knows about itself and its leader, and the envelope of what ingress sends.
 
-Owns the newest Identity and LeaderChanged; decides nothing. `leader` is a hint for clients (it says
-where to ask), never a permission: that is admission's (SAFETY E3).
+Owns the newest Identity and LeaderChanged; decides nothing. `leader` is a hint where clients should
+ask. Whether this replica may take appends is decided by admission alone (SAFETY E3).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ ZERO_ID = bytes(16)
 _NOBODY = Identity(ZERO_ID, ZERO_ID, 0, 0)
 
 
-class Facts:
-    """`identity` is all zero until raft has said who we are."""
+class ReplicaInfo:
+    """`identity` is all zero until raft has sent the replica's own."""
 
     def __init__(self, node: NodeId) -> None:
         self.node = node
