@@ -1,7 +1,7 @@
 """Egress: the process that serves reads. Owns the tail feed and the fetch port.
 
-It follows two counters, the visible LSN and the map generation, and reads the log files below the
-first; it never shows anything above it. It decides nothing and acknowledges nothing.
+It follows two counters, the visible LSN and the map generation, and reads the log files up to that
+LSN; it never shows anything above it. It decides nothing and acknowledges nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from logstore.storage.damaged_lsns import UNKNOWN_LSNS, damaged_lsns
 from logstore.storage.log_reader import LogReader
 from transport import link
 
-# Damaged entries that raft was told of; beyond it they are told again.
+# Damaged entries that were reported to raft are remembered; beyond so many they are reported again.
 ROT_REMEMBERED_MAX = 1_024
 
 
@@ -130,7 +130,7 @@ class EgressActor:
     def _readable(self) -> tuple[LogReader | None, Bounds | None]:
         """The reader and what it may show now; None while the replica is not ready (V4).
 
-        Loads visible first and the map generation after it, as V7 wants."""
+        Loads the visible LSN first and the map generation after it (V7)."""
         slots = self._slots
         visible = slots[Counter.VISIBLE]
         visible_index = slots[Counter.VISIBLE_INDEX]
@@ -152,7 +152,7 @@ class EgressActor:
         self._log = None
 
     def _report_rot(self, index: Index) -> None:
-        """Tell raft once, however often a client asks for it."""
+        """Report damage to raft once, however often a client asks for the entry."""
         if index in self._rotted:
             return
         if len(self._rotted) >= ROT_REMEMBERED_MAX:

@@ -1,10 +1,10 @@
 """How much of its answers may be under way to a client, and to all of them (SAFETY W6).
 
-ZeroMQ's marks count messages, and an answer is up to 4 MiB: 20 clients that asked 40 times and read
-nothing cost 700 MiB (2026-11-22). So an answer is made once there is room for it: what was sent to
-the client and has not arrived there is counted in bytes. A client with nothing under way gets one
-answer of any size; beyond the sum of all, whoever takes longest to receive what is under way is
-left.
+ZeroMQ's high-water marks count messages, and an answer has up to 4 MiB: 20 clients that asked 40
+times and read nothing cost 700 MiB (2026-11-22). So an answer is made only once there is room for
+it. What counts is the bytes that were sent to a client and have not arrived there. A client with
+nothing under way gets one answer of any size. Where all clients together have too much under way,
+the connection that has taken longest to receive its answers is closed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import msgspec
 from actors.topology import Counter
 from transport.ports import AnsweringSocket
 
-# Only where there is no room left for anybody: a client that has not received in so long what was
-# under way to it then does not read, or reads so slowly that others should not wait for it.
+# Applies only where no client has room left: a client that has not received the same answers for so
+# long does not read, or reads so slowly that others should not wait for it.
 BUSY_MAX_NS = 10_000_000_000
-# Clients of whom it is not known that they have received everything: many are gone meanwhile.
+# Clients that may not have received everything yet are remembered; beyond so many each is asked
+# about again, for many are gone meanwhile.
 BUSY_SPARE = 1_024
 
 
@@ -31,7 +32,7 @@ class UnderWay(msgspec.Struct):
 
 
 class AnswerCredit:
-    """Asked before each answer, told of each."""
+    """Decides before each answer whether there is room for it, and counts each."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class AnswerCredit:
             return False
         if self._total_bytes + size_bytes <= self._total_max_bytes:
             return True
-        if now_ns != self._asked_all_ns:  # 2 µs each, and everybody who waits comes by here
+        if now_ns != self._asked_all_ns:  # 2 µs each, and each request that waits comes here
             self._ask_all(now_ns)
         if self._total_bytes == 0 or self._total_bytes + size_bytes <= self._total_max_bytes:
             return True

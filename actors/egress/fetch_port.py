@@ -50,11 +50,11 @@ SERVED_MAX = 16
 ANSWERS_QUEUED_MAX = 16
 READ_INDEX_WAIT_NS = 5_000_000_000
 _MS_NS = 1_000_000
-# A request whose client has too much under way is looked at again this soon, and refused after so
-# long.
+# A request whose client has too many answers under way is looked at again this often, and refused
+# after so long.
 HELD_LOOK_NS = 5_000_000
 HELD_MAX_NS = 10_000_000_000
-# What an answer takes that is no fetch: up to 64 spans or damaged entries.
+# An answer other than a fetch has up to 64 spans or damaged entries.
 SMALL_ANSWER_BYTES = 32 * KIB
 NEVER_NS = 1 << 62
 
@@ -161,8 +161,8 @@ class Requests:
             waiting.min_lsn = request.min_lsn
             waiting.deadline_ns = now_ns + min(request.wait_ms, FETCH_WAIT_MAX_MS) * _MS_NS
             if request.is_linearizable:
-                # Above all ids of an earlier life of this process: an answer to one of those would
-                # be a read index from before the request (V5).
+                # Above all ids of an earlier process: an answer to one of those would be a read
+                # index from before this request (V5).
                 self._last_read_index = max(self._last_read_index + 1, now_ns)
                 waiting.read_index = self._last_read_index
                 waiting.deadline_ns = max(waiting.deadline_ns, now_ns + READ_INDEX_WAIT_NS)
@@ -198,12 +198,13 @@ class Requests:
 
     def _why_not_ready(self) -> str:
         if self._slots[Counter.DISK_FULL]:
-            # Where all disks are full nobody can commit what makes a leader ready (S9).
+            # Where all disks are full, no leader can commit the no-op of its term (S9).
             return "no commit index heard yet, and this replica's disk is full: free some space"
         return "no commit index heard yet"
 
     def _is_held(self, waiting: Waiting, now_ns: int) -> bool:
-        """Whether the client must first read what it got; after a while it is told so."""
+        """Whether the client must first receive earlier answers; it waits for HELD_MAX_NS at
+        most."""
         request = waiting.request
         size_bytes = SMALL_ANSWER_BYTES
         if isinstance(request, FetchRequest):
@@ -221,7 +222,8 @@ class Requests:
             del self._waiting_of[waiting.client]
 
     def _is_foreign(self, envelope: Envelope) -> bool:
-        """Of another cluster; a replica that has not heard of its own yet is only not ready."""
+        """Whether the request is for another cluster. A replica that does not know its own yet is
+        only not ready."""
         ours = self.identity.cluster_id if self.identity else bytes(16)
         return any(ours) and envelope.cluster_id not in (bytes(16), ours)
 
@@ -249,7 +251,7 @@ class Requests:
             reply = ErrorReply(ErrorCode.CORRUPT_DATA, 0, damage.first_lsn, damage.last_lsn, text)
             self._reply(waiting, reply)
         except CorruptData as damage:
-            # a search met it: which LSNs have to do with it is not known
+            # a search met the damage: the LSNs that it concerns are not known
             self._refuse(waiting, ErrorCode.CORRUPT_DATA, str(damage))
 
     def _fetch(

@@ -66,7 +66,7 @@ def read_pieces(
     pieces = Pieces([], 0, 0, first_lsn)
     last_lsn = min(last_lsn, bounds.visible_lsn)
     if last_lsn < first_lsn:
-        return pieces  # who waits at the end asks for what is not there yet
+        return pieces  # a reader at the end of the log asks for what is not there yet
     index = log.index_of_lsn(first_lsn, last_index=bounds.visible_index)
     while pieces.next_lsn <= last_lsn and index <= bounds.visible_index:
         entry, index = index, Index(index + 1)
@@ -81,7 +81,7 @@ def read_pieces(
             left = max_bytes - pieces.size_bytes
             _add_piece(pieces, header, body, last_lsn=last_lsn, max_bytes=left)
             if pieces.next_lsn < header.next_lsn:
-                break  # the entry was cut: a smaller one behind it would fit, and leave a gap
+                break  # the entry was cut: a smaller one after it might fit, and leave a gap
         except _DAMAGE as damage:
             if pieces.count:
                 break
@@ -103,8 +103,8 @@ def whole_group(log: LogReader, record: RaftRecord) -> bytes:
 
 
 def _end_of_damage(log: LogReader, bounds: Bounds, index: Index, first_lsn: Lsn) -> Lsn:
-    """The last LSN of a damaged entry, as far as its own record or a later one can tell: entries
-    in between have lost their records, too."""
+    """The last LSN of a damaged entry, by its own record or by the next one that is whole: the
+    records in between are damaged, too."""
     last = min(bounds.visible_index, index + VERIFY_FAULTS_MAX)
     for place in range(index, last + 1):
         try:
@@ -170,7 +170,7 @@ def verify_slice(log: LogReader, bounds: Bounds, *, first_index: Index, max_byte
     """Recompute the chain over [first_index, …] from every frame and every batch's own CRC.
 
     A slice ends after `max_bytes`, VERIFY_ENTRIES_MAX entries or VERIFY_FAULTS_MAX faults. The
-    chain behind a damaged record is what the next record says it follows.
+    chain after a damaged record is the prev_chain of the next record.
     """
     first = max(first_index, Index(log.start.index + 1))
     last = min(bounds.visible_index, first + VERIFY_ENTRIES_MAX - 1)

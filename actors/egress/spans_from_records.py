@@ -1,7 +1,7 @@
 """How the bytes of a range are spread over its LSNs, from the Raft records alone.
 
-Knows the log reader; reads no body. What splits a range among readers, or measures how far one is
-behind, asks this instead of the bytes. Nothing above the visible bounds is looked at (SAFETY V7).
+Knows the log reader; reads no body. It serves clients that split a range among readers, or measure
+how far a reader lags. It looks at nothing above the visible bounds (SAFETY V7).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def read_spans(log: LogReader, bounds: Bounds, request: SpansRequest) -> SpansRe
     next_lsn = request.first_lsn
     while next_lsn <= last_lsn and len(rows) < min(request.limit, SPANS_MAX):
         end = log.index_of_bytes(position + max(1, request.step_bytes), last_index=last)
-        # An entry without LSNs may be that large: a span holds one LSN at least.
+        # An entry without LSNs may be as large as a whole span, and a span has at least one LSN.
         end = max(Index(min(end, last)), log.index_of_lsn(next_lsn, last_index=last))
         header = log.row(end).header
         next_lsn = Lsn(min(header.next_lsn, last_lsn + 1))

@@ -1,11 +1,11 @@
 """The tail feed: groups as they become visible, notices for large ones, tips (SAFETY V8).
 
-Reads nothing while nobody has subscribed. What a subscriber misses it fetches: the feed promises
-nothing but that a `Tip` follows each burst within 50 ms, and one a second in quiet times.
+Reads no group while it has no subscriber. A subscriber fetches what it misses: the feed promises
+only that a `Tip` follows each burst within 50 ms, and one a second in quiet times.
 
-libzmq hands on the cancellation of a subscription that was never made, too, so that a stranger's
-can look like the last subscriber's. It stops groups until the next subscription, but never Tips,
-from which a subscriber learns what to fetch (test_cancelling_subscriptions_that_were_never_made…).
+libzmq also passes on the cancellation of a subscription that was never made, so that a stranger's
+looks like the last subscriber's. It stops groups until the next subscription, but never Tips, from
+which a subscriber learns what to fetch (test_cancelling_subscriptions_that_were_never_made…).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ NEVER_NS = 1 << 62
 
 
 class Tail:
-    """The XPUB side of the tail; unwatched it costs a Tip a burst, never watched nothing."""
+    """The XPUB side of the tail. Without a subscriber it sends only a Tip a burst; before the first
+    one, nothing."""
 
     def __init__(self, socket: Any, slots: memoryview, guard: ConnectionGuard) -> None:
         self._socket = socket
@@ -52,7 +53,7 @@ class Tail:
 
     @property
     def next_timer_ns(self) -> int:
-        """When a Tip is due; who has nothing to tell yet is woken by raft's bell."""
+        """When a Tip is due; a replica that is not ready yet is woken by raft's bell."""
         return self._tip_due_ns if self._is_ready else NEVER_NS
 
     def set_identity(self, identity: Identity, node: NodeId) -> None:
@@ -65,7 +66,7 @@ class Tail:
         if log is None or bounds is None or self._identity is None:
             return work
         if not self._is_watched or self._published_index == NO_INDEX:
-            # What is older is in the Tip that each subscription gets, and fetched.
+            # A new subscriber fetches older groups, up to the Tip that it gets.
             self._published_index = bounds.visible_index
         if not self.was_subscribed:
             return work
@@ -73,7 +74,7 @@ class Tail:
         if bounds.visible_index > self._published_index:
             published = self._publish(log, bounds)
             work += published
-        # A backlog goes on behind a Tip, such as a new subscriber's: another one follows it, too.
+        # A backlog may go on after a Tip, such as a new subscriber's: another Tip follows it, too.
         if published or bounds.visible_lsn > self._shown_lsn:
             self._shown_lsn = bounds.visible_lsn
             self._tip_due_ns = min(self._tip_due_ns, now_ns + TIP_AFTER_BURST_NS)
