@@ -1,19 +1,19 @@
-"""How many connections a process takes, and how much memory any of them may cost (SAFETY W6).
+"""How many connections a process takes, and how much memory each may cost (SAFETY W6).
 
-Owns the bounds on the connections of a process' listening sockets and the ends of those beyond
-them. Must not know what messages say. What it does to whom:
+Owns the bounds on the connections of a process' listening sockets, and ends connections beyond
+them. Must not know what messages say. It ends:
 
-- beyond the number that the process takes, the newest is ended at once: old ones go on, and libzmq
-  never runs out of descriptors, in which state it would spin, accepting in vain;
-- one that sent more than the largest message without ending one, or more than a client may have
-  under way, is ended: what libzmq keeps of a message without an end shows nowhere else;
-- a subscriber of more, or longer, topics than there are is ended;
-- when the process' own memory has grown beyond its bound all the same, whoever has most unread, or
-  longest left unread what is sent to it, is ended.
+- the newest connections beyond the number that the process takes, at once: older ones go on, and
+  libzmq never runs out of descriptors, in which state it would spin, trying to accept;
+- a connection that sent more than the largest message without ending one, or more than a client may
+  have under way: no other count shows what libzmq keeps of a message without an end;
+- a connection that subscribes to more topics, or to a longer one, than a client needs;
+- when the process' own memory has grown beyond its bound all the same: the connection with most
+  unread, or else the one that has longest received nothing of what is sent to it.
 
-Looking costs 5 µs a connection, so it is done only after memory has grown, and for a quarter of the
-time at most: batches that come and go let memory grow each time. A connection that is ended loses
-what is queued on it, as with any broken one; an honest client makes another.
+A look at a connection costs 5 µs. So the guard looks only after memory has grown, and for a quarter
+of the time at most: batches that come and go let memory grow each time. A connection that is ended
+loses what is queued on it, as any broken one does; an honest client makes another.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ from transport.process_memory import (
 LOOK_EVERY_NS = 20_000_000
 LOOK_AGAIN_NS = 5_000_000  # while memory grows
 LOG_EVERY_NS = 10_000_000_000
-# How long a look at one connection takes, three times as long as which there is none after it.
+# How long a look at one connection takes. One of so many parts of the time is spent on looking.
 LOOK_COST_NS = 5_000
 LOOK_SHARE = 4
-# libzmq's thread frees what an ended connection left when it comes to it, which on a busy machine
-# may be seconds later, and nobody hears of it: memory is given back again, each time after twice
-# the wait, until this one.
+# libzmq's thread frees the memory of an ended connection when it gets to it. On a busy machine that
+# may be seconds later, and no event tells when: so memory is given back to the system several
+# times, each time after twice the wait, which is at most this.
 GIVE_BACK_LAST_NS = 5_000_000_000
-# How long that takes for a MiB of the process' memory at most; LOOK_SHARE holds for it as well.
+# How long giving memory back takes at most, for each MiB that the process has. LOOK_SHARE holds for
+# it as well.
 GIVE_BACK_COST_NS = 40_000
-# Memory that grows by less is nobody's concern.
+# Memory must grow by so much before the guard looks.
 GROWTH_BYTES = 8 * MIB
 # A message that is being received may be larger than the largest by what libzmq read at once.
 INCOMPLETE_SLACK_BYTES = 256 * KIB
@@ -82,7 +83,7 @@ class Guarded(msgspec.Struct, frozen=True):
 
 
 class CounterSlots(msgspec.Struct, frozen=True):
-    """Where the numbers are shown."""
+    """The counters that show what the guard does."""
 
     open: int
     most: int
@@ -91,7 +92,7 @@ class CounterSlots(msgspec.Struct, frozen=True):
 
 
 class ConnectionGuard:
-    """Guards the sockets of one process; those of a virtual world need none."""
+    """Guards the sockets of one process. Those of the simulator have no connections to guard."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class ConnectionGuard:
         self._topics = 0
         self._give_back_ns = NEVER_NS
         self._give_back_wait_ns = 0
-        self._give_back_rest_ns = 0  # not before then
+        self._give_back_rest_ns = 0  # memory is not given back again before then
         if not self._guarded:
             self._due_ns = NEVER_NS
             return
@@ -122,11 +123,11 @@ class ConnectionGuard:
 
     @property
     def next_timer_ns(self) -> int:
-        """Nobody wakes up for a guard that has nothing to watch: the loop turns every 100 ms."""
+        """When memory is to be given back. Looking needs no timer: the loop turns every 100 ms."""
         return self._give_back_ns
 
     def do_work(self, now_ns: int) -> None:
-        """Every 20 ms: learn of connections, and of what they cost if memory has grown."""
+        """Every 20 ms: count the connections, and look at what they cost if memory has grown."""
         if now_ns >= self._give_back_ns:
             self._give_back(now_ns)
         if now_ns < self._due_ns:
@@ -143,8 +144,8 @@ class ConnectionGuard:
             self._due_ns = now_ns + LOOK_AGAIN_NS
 
     def subscribed(self, socket: Any, frame: bytes, now_ns: int) -> bool:
-        """What a subscriber sent, of a socket from which it was just received. False: it asks for
-        what there is not, or for too much, and was ended."""
+        """Count a subscription that was just received from `socket`. False: its topic is too long,
+        or there are too many, and its connection was ended."""
         if not isinstance(socket, ListeningSocket):
             return True
         connection = self._source(socket, now_ns)
@@ -199,8 +200,8 @@ class ConnectionGuard:
         )
 
     def _count_peers(self, guarded: Guarded, now_ns: int) -> None:
-        """Strangers on a peers' port do not keep peers out: who never said anything goes, the
-        oldest first, then the newest."""
+        """End connections beyond PEER_CONNECTIONS_MAX, so that strangers do not keep peers out:
+        first those that never sent a message, the oldest first, then the newest of the others."""
         guarded.socket.refresh(now_ns)
         found = _connections(guarded)
         beyond = len(found) - PEER_CONNECTIONS_MAX
@@ -215,8 +216,8 @@ class ConnectionGuard:
     # --- memory ---
 
     def _look(self, now_ns: int, memory_bytes: int) -> int:
-        """What each connection has unread; how many there are. Whoever keeps within its bound may
-        go on, until all of them together are too much."""
+        """Look at what each connection has unread; returns how many there are. A connection within
+        its bound goes on, unless all of them together are too much."""
         most: tuple[int, Connection | None] = (UNREAD_WORTH_BYTES, None)
         stalled: tuple[int, Connection | None] = (STALLED_NS, None)
         is_ended = False
@@ -247,8 +248,8 @@ class ConnectionGuard:
         whole_max = guarded.message_max_bytes + INCOMPLETE_SLACK_BYTES
         if unread_bytes <= whole_max:
             return False
-        # Nothing is there to be taken, so what libzmq has of this one is a message without an end.
-        # What came meanwhile only makes it look shorter.
+        # The socket has no whole message, so what libzmq has of this connection is one message that
+        # has not ended. Bytes that came since the look only make it seem shorter.
         return unread_bytes - connection.kernel_bytes() > whole_max and not (
             guarded.socket.is_readable
         )
@@ -258,7 +259,7 @@ class ConnectionGuard:
         self._topics -= len(connection.topics)
         connection.topics.clear()
         self._slots[self._counters.ended] += 1
-        # The next one that is ended puts neither off: strangers could go on for ever.
+        # The end of another connection must not put these off: strangers could repeat it for ever.
         soon_ns = now_ns + LOOK_AGAIN_NS
         self._due_ns = min(self._due_ns, soon_ns)
         self._give_back_wait_ns = LOOK_AGAIN_NS
