@@ -22,6 +22,8 @@ from transport.socket_options import HIGH_WATER_MARK, of_client
 # How long `Context.close` waits for threads that use a socket. They are woken, so it takes a few
 # ms. One that is in a user's callback learns of the end when it returns.
 CLOSE_TIMEOUT_S = 2.0
+# What libzmq's poll takes is an int: 24 days. Whoever has longer parks again.
+PARK_MAX_MS = (1 << 31) - 1
 # Masks of libzmq's I/O threads. A host's name is looked up in the thread of its socket, which does
 # nothing else meanwhile: for seconds if no name server answers, and again at each try to connect.
 # So names that may be wrong or gone are not looked up in the thread that carries data.
@@ -226,7 +228,7 @@ def park(
     timeout_ms: int,
 ) -> None:
     """Park this thread until one of `reads` has a message, one of `writes` has a connection and
-    room, or the bell rings; at most `timeout_ms`.
+    room, or the bell rings; at most `timeout_ms`, and at most PARK_MAX_MS.
 
     Raises: the context's error once it is closed, if there is a link of it.
     """
@@ -236,7 +238,7 @@ def park(
     if bell is not None:
         targets.append((bell.fileno(), zmq.POLLIN))
     try:
-        zmq.zmq_poll(targets, timeout_ms)
+        zmq.zmq_poll(targets, min(timeout_ms, PARK_MAX_MS))
     except zmq.ContextTerminated:
         raise (*reads, *writes)[0].context.closed() from None
 

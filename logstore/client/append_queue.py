@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from logstore.client.clock import monotonic_ns
+from logstore.client.clock import monotonic_ns, seconds_from_now
+from logstore.client.core.steps import nanoseconds
 from logstore.client.future import PAYLOAD_OVERHEAD_BYTES, AppendFuture, Pack, fresh
 from logstore.errors import BatchTooLarge, InvalidBatch, InvalidRequest, LogStoreError, Overloaded
 from logstore.format.batch import PackedPayloads
@@ -49,7 +50,7 @@ class AppendQueue:
         # Each payload counts its offset at least: so a pack of empty ones is a batch, too.
         pack_max_bytes = PAYLOAD_OVERHEAD_BYTES * BATCH_MAX_PAYLOADS
         self._pack_bytes = min(limits.pack_bytes, limits.batch_max_bytes, pack_max_bytes)
-        self._delivery_timeout_ns = int(limits.delivery_timeout_s * 1e9)
+        self._delivery_timeout_ns = nanoseconds(limits.delivery_timeout_s)
 
     # --- callers ---
 
@@ -191,7 +192,7 @@ class AppendQueue:
 
     def _wait_for_room(self, size: int) -> None:
         """Park the caller until the window takes `size` more bytes, or is empty."""
-        deadline_ns = monotonic_ns() + int(self._limits.append_timeout_s * 1e9)
+        deadline_ns = seconds_from_now(self._limits.append_timeout_s)
         while True:
             if self._refusal is not None:
                 raise fresh(self._refusal)

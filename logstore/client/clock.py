@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 
+from logstore.client.core.steps import nanoseconds
+
 monotonic_ns = time.monotonic_ns
 
 
@@ -24,7 +26,7 @@ class RealClock:
 
 def seconds_from_now(seconds: float) -> int:
     """The monotonic time, in ns, `seconds` from now: what deadlines are made of."""
-    return monotonic_ns() + int(seconds * 1e9)
+    return monotonic_ns() + nanoseconds(seconds)
 
 
 def milliseconds_until(deadline_ns: int) -> int:

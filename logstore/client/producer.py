@@ -266,7 +266,7 @@ def _check(options: ProducerOptions) -> None:
         "ack_timeout_s": options.ack_timeout_s,
     }
     for name, value in positive.items():
-        if value <= 0:
+        if not value > 0:  # NaN is not, either
             raise InvalidRequest(f"{name} {value}: give a number above 0")
-    if options.linger_ms < 0:
+    if not options.linger_ms >= 0:
         raise InvalidRequest(f"linger_ms {options.linger_ms}: give 0 or more")

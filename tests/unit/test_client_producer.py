@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from array import array
 from collections.abc import Iterator
@@ -329,6 +330,38 @@ def test_a_full_window_holds_appends_back_and_then_refuses(
     leader.on_push = leader.acknowledge
     assert producer.append(b"y").result(WAIT_S) == (2, 2)
     producer.close()
+
+
+def test_what_may_take_for_ever_takes_infinity(cluster: Cluster, leader: FakeReplica) -> None:
+    """It raised OverflowError: at the opening, or only once the window was full."""
+    options = ProducerOptions(
+        append_timeout_s=math.inf, delivery_timeout_s=math.inf, ack_timeout_s=math.inf,
+        linger_ms=math.inf, window_bytes=1_000,
+    )  # fmt: skip
+    leader.on_push = silent
+    with (
+        logstore.connect(cluster.endpoint, timeout=math.inf) as client,
+        client.producer(options) as producer,
+    ):
+        producer.append(bytes(2_000))
+        leader.pushed.get(timeout=WAIT_S)
+        leader.on_push = leader.acknowledge
+        acknowledge = threading.Timer(
+            0.05, lambda: leader.call(lambda: leader.acknowledge(1, 0, [bytes(2_000)]))
+        )
+        acknowledge.start()
+        assert producer.append(b"x").result(WAIT_S) == (2, 2)
+        with client.consumer("earliest") as consumer:
+            assert consumer.poll(math.inf)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["append_timeout_s", "delivery_timeout_s", "ack_timeout_s", "linger_ms"],
+)
+def test_what_is_no_time_is_refused(client: logstore.LogClient, name: str) -> None:
+    with pytest.raises(InvalidRequest, match=name):
+        client.producer(ProducerOptions(**{name: math.nan}))
 
 
 def test_closing_settles_everything(client: logstore.LogClient, leader: FakeReplica) -> None:

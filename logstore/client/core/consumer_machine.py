@@ -15,7 +15,7 @@ from logstore.client.core.replica_reader import ANSWER_TIMEOUT_S, ReplicaReader,
 from logstore.client.core.requests import NO_CLUSTER
 from logstore.client.core.routing import Routing
 from logstore.client.core.start import AtTime, Start, moment
-from logstore.client.core.steps import FeedLink, Frame, Host, Steps, Wait
+from logstore.client.core.steps import FeedLink, Frame, Host, Steps, Wait, nanoseconds
 from logstore.client.records import RecordBatch, batches_of
 from logstore.errors import FormatError, InvalidRequest, OutOfRange, Unreachable, WrongCluster
 from logstore.format.client_messages import (
@@ -214,7 +214,7 @@ class ConsumerMachine:
         if not self._all_silent_since_ns:
             self._all_silent_since_ns = now_ns - SILENCE_NS
         limit_s = max(self._timeout_s, 2 * SILENCE_S)
-        if now_ns - self._all_silent_since_ns > int(limit_s * 1e9):
+        if now_ns - self._all_silent_since_ns > nanoseconds(limit_s):
             self._all_silent_since_ns = 0
             raise Unreachable(f"no replica has said anything for {limit_s} s")
         self._close_feed()

@@ -18,7 +18,7 @@ import msgspec
 from logstore.client.core.connection import Connection, Session
 from logstore.client.core.packs import Pack, PackSource
 from logstore.client.core.routing import Routing
-from logstore.client.core.steps import Host, Steps, Wait
+from logstore.client.core.steps import Host, Steps, Wait, nanoseconds
 from logstore.client.core.unresolved import Unresolved
 from logstore.client.refusal import RETRIED, TRANSIENT, error_of
 from logstore.errors import (
@@ -88,8 +88,8 @@ class ProducerMachine:
             limit=max(1, session.window),
             is_dense=options.is_dense,
         )
-        self._linger_ns = int(options.linger_s * 1e9)
-        self._ack_timeout_ns = int(options.ack_timeout_s * 1e9)
+        self._linger_ns = nanoseconds(options.linger_s)
+        self._ack_timeout_ns = nanoseconds(options.ack_timeout_s)
         self._round = 0
         self._news_ns = 0
         self._is_stopping = False

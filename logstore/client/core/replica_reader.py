@@ -26,7 +26,7 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 def replica_wait_ms(timeout_s: float) -> int:
     """How long a replica may wait before it answers: less than we do, so that its word arrives.
     100 ms for the way were too few on a machine busy with tests (2026-11-21)."""
-    return min(int(timeout_s * 800), FETCH_WAIT_MAX_MS)
+    return int(min(timeout_s * 800, FETCH_WAIT_MAX_MS))
 
 
 class ReplicaReader:

@@ -14,6 +14,8 @@ from typing import Protocol, TypeAlias, TypeVar
 import msgspec
 
 NEVER_NS = 1 << 62
+# A century. What waits longer waits for ever: system calls take no infinity.
+WAIT_MAX_S = 3.2e9
 
 Frame: TypeAlias = "bytes | memoryview"
 
@@ -107,7 +109,12 @@ class Host(msgspec.Struct, frozen=True):
 
     def deadline_ns(self, seconds: float) -> int:
         """The monotonic time `seconds` from now."""
-        return self.clock.monotonic_ns() + int(seconds * 1e9)
+        return self.clock.monotonic_ns() + nanoseconds(seconds)
+
+
+def nanoseconds(seconds: float) -> int:
+    """A time to wait, of any length."""
+    return int(min(seconds, WAIT_MAX_S) * 1e9)
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):

@@ -47,7 +47,7 @@ class WatermarksWatch:
 
         Raises: as `now`.
         """
-        wait_ms = min(int(wait_s * 1_000), FETCH_WAIT_MAX_MS)
+        wait_ms = int(min(max(0.0, wait_s * 1_000), FETCH_WAIT_MAX_MS))
         request = WatermarksRequest(Lsn(lsn + 1), wait_ms, False)
         try:
             port = yield from self._replica.port()
