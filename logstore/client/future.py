@@ -114,7 +114,10 @@ class Pack:
             if not self._is_settled:
                 self._callbacks.append(callback)
                 return
-        callback()
+        try:
+            callback()
+        except Exception:
+            _LOG.exception("a callback of an append raised")
 
     def _settle(self, first_lsn: int, count: int, error: LogStoreError | None) -> None:
         with self._lock:

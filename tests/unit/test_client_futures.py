@@ -77,6 +77,13 @@ def test_a_callback_that_exits_keeps_no_outcome_from_the_others() -> None:
     assert len(heard) == 1
 
 
+def test_a_callback_that_raises_is_logged_however_late_it_comes() -> None:
+    """Where the outcome was known already, the caller got what its callback raised."""
+    pack = Pack([b"x"], opened_ns=0, deadline_ns=1)
+    pack.resolve(1, 1)
+    AppendFuture(pack, 0, False).add_done_callback(lambda _: 1 // 0)
+
+
 def _queue(pack_bytes: int) -> AppendQueue:
     limits = QueueLimits(
         window_bytes=1 << 30,
