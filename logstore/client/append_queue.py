@@ -16,7 +16,13 @@ import msgspec
 
 from logstore.client.clock import monotonic_ns, seconds_from_now
 from logstore.client.core.steps import nanoseconds
-from logstore.client.future import PAYLOAD_OVERHEAD_BYTES, AppendFuture, Pack, fresh
+from logstore.client.future import (
+    BATCH_OVERHEAD_BYTES,
+    PAYLOAD_OVERHEAD_BYTES,
+    AppendFuture,
+    Pack,
+    fresh,
+)
 from logstore.errors import BatchTooLarge, InvalidBatch, InvalidRequest, LogStoreError, Overloaded
 from logstore.format.batch import PackedPayloads
 from logstore.limits import BATCH_MAX_PAYLOADS
@@ -44,8 +50,10 @@ class AppendQueue:
         self._sealed: deque[Pack] = deque()
         self._unsettled: deque[Pack] = deque()
         self._size_bytes = 0
-        # What `_size_bytes` may reach without a closer look: below 0 once appends are refused.
-        self._limit_bytes = limits.window_bytes
+        # What `_size_bytes` may reach, with room for the batch that an append may begin.
+        self._most_bytes = limits.window_bytes - BATCH_OVERHEAD_BYTES
+        # The same without a closer look: below 0 once appends are refused.
+        self._limit_bytes = self._most_bytes
         self._refusal: LogStoreError | None = None
         # Each payload counts its offset at least: so a pack of empty ones is a batch, too.
         pack_max_bytes = PAYLOAD_OVERHEAD_BYTES * BATCH_MAX_PAYLOADS
@@ -196,7 +204,7 @@ class AppendQueue:
         while True:
             if self._refusal is not None:
                 raise fresh(self._refusal)
-            if not self._size_bytes or self._size_bytes + size <= self._limits.window_bytes:
+            if not self._size_bytes or self._size_bytes + size <= self._most_bytes:
                 return
             if self._open is not None:  # what fills the window must not linger
                 self._seal()

@@ -18,9 +18,8 @@ from logstore.format.batch import PackedPayloads
 
 _LOG = logging.getLogger(__name__)
 
-_BATCH_OVERHEAD_BYTES = (
-    60  # header, first offset, padding: the most that a batch adds to its payloads
-)
+# Header, first offset, padding: the most that a batch adds to its payloads.
+BATCH_OVERHEAD_BYTES = 60
 PAYLOAD_OVERHEAD_BYTES = 4  # its offset
 
 
@@ -63,7 +62,7 @@ class Pack:
         self, payloads: list[bytes] | PackedPayloads, *, opened_ns: int, deadline_ns: int
     ) -> None:
         self.payloads = payloads
-        self.size_bytes = _BATCH_OVERHEAD_BYTES
+        self.size_bytes = BATCH_OVERHEAD_BYTES
         self.opened_ns = opened_ns
         self.deadline_ns = deadline_ns
         self.sequence = -1

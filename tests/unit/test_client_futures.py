@@ -10,7 +10,8 @@ import pytest
 from logstore.client import append_queue
 from logstore.client.append_queue import AppendQueue, QueueLimits
 from logstore.client.future import AppendFuture, Pack
-from logstore.errors import NotCommitted
+from logstore.errors import NotCommitted, Overloaded
+from logstore.format.batch import encode_batch
 from logstore.limits import BATCH_WALL_BYTES
 
 
@@ -84,12 +85,14 @@ def test_a_callback_that_raises_is_logged_however_late_it_comes() -> None:
     AppendFuture(pack, 0, False).add_done_callback(lambda _: 1 // 0)
 
 
-def _queue(pack_bytes: int) -> AppendQueue:
+def _queue(
+    pack_bytes: int, *, window_bytes: int = 1 << 30, append_timeout_s: float = 1.0
+) -> AppendQueue:
     limits = QueueLimits(
-        window_bytes=1 << 30,
+        window_bytes=window_bytes,
         pack_bytes=pack_bytes,
         batch_max_bytes=BATCH_WALL_BYTES,
-        append_timeout_s=1,
+        append_timeout_s=append_timeout_s,
         delivery_timeout_s=1,
     )
     return AppendQueue(limits, ring=lambda: None)
@@ -107,3 +110,17 @@ def test_a_pack_of_empty_payloads_is_a_batch_too(monkeypatch: pytest.MonkeyPatch
         counts.append(len(pack.payloads))
     assert sum(counts) == 250
     assert max(counts) <= 100
+
+
+def test_whole_batches_fit_into_the_window() -> None:
+    """Their headers were not counted for the batch that an append begins (SAFETY W6)."""
+    queue = _queue(1_000, window_bytes=1_000, append_timeout_s=0.001)
+    queue.append_batch([bytes(400)], sequence=-1)
+    with pytest.raises(Overloaded):
+        queue.append_batch([bytes(530)], sequence=-1)
+    queue.append_batch([bytes(400)], sequence=-1)
+    batches = [
+        encode_batch(pack.payloads, producer_id=1, producer_epoch=1, sequence=0, timestamp_ns=0)
+        for pack in queue.snapshot()
+    ]
+    assert sum(map(len, batches)) <= 1_000
