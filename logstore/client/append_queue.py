@@ -3,7 +3,9 @@ whom.
 
 Owns the open pack, the sealed packs and the count of unacknowledged bytes, all under one lock.
 Knows no sockets, sequences or leaders. Invariants: packs leave in the order they were opened; the
-unacknowledged bytes exceed the window only by a single append that found it empty.
+unacknowledged bytes exceed the window only by a single append that found it empty; a
+Ctrl-C amid an append loses that append at most: what is counted is queued by then, and what `flush`
+waits for is on its way.
 """
 
 from __future__ import annotations
@@ -76,12 +78,16 @@ class AppendQueue:
                 self._seal()
                 pack = None
             if pack is None:
-                is_first = True
-                pack = self._open = self._new_pack([], size)
-            self._size_bytes += size
-            pack.size_bytes += size
-            position = len(pack.payloads)
-            pack.payloads.append(payload)  # type: ignore[union-attr]  # an open one is a list
+                is_first, position = True, 0
+                pack = self._new_pack([payload], size)
+                self._size_bytes += pack.size_bytes
+                self._open = pack
+                self._unsettled.append(pack)
+            else:
+                self._size_bytes += size
+                pack.size_bytes += size
+                position = len(pack.payloads)
+                pack.payloads.append(payload)  # type: ignore[union-attr]  # an open one is a list
         if is_first:
             self._ring()
         return AppendFuture(pack, position, False)
@@ -107,9 +113,9 @@ class AppendQueue:
             self._seal()
             pack = self._new_pack(batch, size)
             pack.sequence = sequence
-            self._size_bytes += size
-            pack.size_bytes += size
+            self._size_bytes += pack.size_bytes
             self._sealed.append(pack)
+            self._unsettled.append(pack)
         self._ring()
         return AppendFuture(pack, 0, True)
 
@@ -189,14 +195,13 @@ class AppendQueue:
                 f"{pack.size_bytes + size} bytes in one batch, at most "
                 f"{self._limits.batch_max_bytes}: split it, or raise the replicas' limit"
             )
-        self._size_bytes += pack.size_bytes
-        self._unsettled.append(pack)
+        pack.size_bytes += size
         return pack
 
     def _seal(self) -> None:
-        if self._open is not None:
-            self._sealed.append(self._open)
-            self._open = None
+        pack, self._open = self._open, None
+        if pack is not None:
+            self._sealed.append(pack)
 
     def _wait_for_room(self, size: int) -> None:
         """Park the caller until the window takes `size` more bytes, or is empty."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
+from functools import partial
 
 import pytest
 
@@ -124,3 +126,37 @@ def test_whole_batches_fit_into_the_window() -> None:
         for pack in queue.snapshot()
     ]
     assert sum(map(len, batches)) <= 1_000
+
+
+class Interrupted(deque[Pack]):
+    """Ctrl-C, right after something was put in."""
+
+    def append(self, pack: Pack) -> None:
+        super().append(pack)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["_sealed", "_unsettled"])
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_an_interrupted_append_leaves_nothing_that_is_never_settled(
+    name: str, is_batch: bool
+) -> None:
+    """A pack that was waited for, but was never to be sent, held `flush` and `close` up."""
+    queue = _queue(100, window_bytes=10_000)
+    queue.append(b"open")
+    setattr(queue, name, Interrupted(getattr(queue, name)))
+    payload = bytes(90)
+    append = partial(queue.append_batch, sequence=-1) if is_batch else queue.append
+    with pytest.raises(KeyboardInterrupt):
+        append([payload] if is_batch else payload)
+    setattr(queue, name, deque(getattr(queue, name)))
+    queue.append_batch([b"y"], sequence=-1)
+    sent = []
+    while (pack := queue.pop_sealed()) is not None:
+        sent.append(pack)
+        pack.resolve(1, 1)
+    queue.release(sum(pack.size_bytes for pack in sent))
+    assert len(sent) == len(set(sent)) >= 2
+    assert all(pack.payloads for pack in sent)
+    assert queue.snapshot() == []
+    assert queue._size_bytes == 0
