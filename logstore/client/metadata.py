@@ -8,8 +8,9 @@ from __future__ import annotations
 import msgspec
 
 from logstore.client.core.requests import NO_CLUSTER
-from logstore.client.endpoint import Endpoint
+from logstore.client.endpoint import Endpoint, parse_endpoint
 from logstore.errors import FormatError
+from logstore.limits import NODES_MAX
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -46,10 +47,12 @@ def parse_metadata(document: bytes) -> Metadata:
     """
     try:
         found = msgspec.json.decode(document, type=_MetadataDocument)
-        cluster_id = bytes.fromhex(found.cluster_id)
+        cluster_id = bytes.fromhex(found.cluster_id) or NO_CLUSTER
+        nodes = {row.node: parse_endpoint(f"{row.host}:{row.port}") for row in found.nodes}
     except ValueError as error:
         raise FormatError(f"metadata of a replica: {error}") from error
-    nodes = {row.node: Endpoint(row.host, row.port) for row in found.nodes}
-    return Metadata(
-        cluster_id or NO_CLUSTER, found.node, found.leader, found.term, nodes, found.limits
-    )
+    if len(cluster_id) != len(NO_CLUSTER) or len(nodes) > NODES_MAX:
+        raise FormatError(
+            f"metadata of a replica: a cluster id of {len(cluster_id)} bytes, {len(nodes)} nodes"
+        )
+    return Metadata(cluster_id, found.node, found.leader, found.term, nodes, found.limits)

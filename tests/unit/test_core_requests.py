@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -16,10 +17,12 @@ from logstore.client.core.routing import NobodyAnswered, Routing
 from logstore.client.core.session_admin import SessionAdmin
 from logstore.client.core.steps import Steps, Wait
 from logstore.client.core.task import Task
+from logstore.client.metadata import parse_metadata
 from logstore.client.records import RecordBatch, batches_of
 from logstore.errors import (
     CorruptData,
     ErrorCode,
+    FormatError,
     NoQuorum,
     NotReady,
     OutcomeUnknown,
@@ -342,3 +345,24 @@ def test_a_new_range_does_not_begin_with_what_was_asked_ahead_for_an_earlier_one
     assert [batch.last_lsn for batch in walk(1)] == [1]
     world.fill([b"2"])
     assert [batch.last_lsn for batch in walk(2)] == [2]
+
+
+# --- what replicas say wrongly ---
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cluster_id", "ab"),
+        ("nodes", [{"node": 2, "host": "node2", "port": 70_000}]),
+        ("nodes", [{"node": 2, "host": "a b", "port": 7_100}]),
+        ("nodes", [{"node": n, "host": "node2", "port": 7_100} for n in range(10_000)]),
+    ],
+    ids=["cluster", "port", "host", "too many"],
+)
+def test_metadata_that_no_cluster_has_is_refused_before_sockets_are_made(
+    key: str, value: object
+) -> None:
+    document = json.loads(World().metadata(1).document) | {key: value}
+    with pytest.raises(FormatError, match="metadata of a replica"):
+        parse_metadata(json.dumps(document).encode())
