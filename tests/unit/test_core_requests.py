@@ -17,9 +17,11 @@ from logstore.client.core.routing import NobodyAnswered, Routing
 from logstore.client.core.session_admin import SessionAdmin
 from logstore.client.core.steps import Steps, Wait
 from logstore.client.core.task import Task
+from logstore.client.core.verification import Verification, verify_replicas
 from logstore.client.metadata import parse_metadata
 from logstore.client.records import RecordBatch, batches_of
 from logstore.errors import (
+    Closed,
     CorruptData,
     ErrorCode,
     FormatError,
@@ -39,6 +41,8 @@ from logstore.format.client_messages import (
     SetCursorRequest,
     StatusReply,
     StatusRequest,
+    VerifyReply,
+    VerifyRequest,
     WatermarksReply,
     WatermarksRequest,
 )
@@ -366,3 +370,31 @@ def test_metadata_that_no_cluster_has_is_refused_before_sockets_are_made(
     document = json.loads(World().metadata(1).document) | {key: value}
     with pytest.raises(FormatError, match="metadata of a replica"):
         parse_metadata(json.dumps(document).encode())
+
+
+def verify(world: World) -> Steps[Verification]:
+    return verify_replicas(world.host, world.routing, max_bytes=100, timeout_s=2.0)
+
+
+def test_a_replica_that_dies_after_its_walk_does_not_differ() -> None:
+    """The verdict was "NOT equal", as for a log that is another one."""
+    world = World(2)
+    world.on[VerifyRequest] = lambda node, request: (
+        VerifyReply(4 - node, 4 - node, 7, 1, 1, 1, b"[]") if request.max_bytes > 1 else None
+    )
+    found = world.finish(verify(world))
+    assert found.chains_equal
+    assert not found.is_good
+    assert "does not answer" in found.replicas[0].error
+    world.on[VerifyRequest] = lambda node, request: VerifyReply(2, 2, node, 1, 1, 1, b"[]")
+    assert not world.finish(verify(world)).chains_equal
+
+
+def test_a_verification_ends_when_its_client_is_closed() -> None:
+    """It was told as trouble of the replica that was asked just then."""
+    world = World(1)
+    world.on[VerifyRequest] = lambda *_: None
+    task = Task(verify(world))
+    world.work(task)
+    with pytest.raises(Closed):
+        task.fail(Closed("the client was closed"))

@@ -14,7 +14,7 @@ import msgspec
 from logstore.client.core.replica_reader import ReplicaReader
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Host, Steps
-from logstore.errors import CorruptData, LogStoreError
+from logstore.errors import Closed, LogStoreError
 from logstore.format.client_messages import VerifyReply, VerifyRequest
 
 
@@ -71,15 +71,21 @@ class _Walk:
                     break
                 target = max(target, slice_.visible_index) if target == 1 else target
                 self._add(slice_)
-        except (LogStoreError, CorruptData) as error:
+        except Closed:
+            raise
+        except LogStoreError as error:
             self.error = str(error)
 
     def chain_at(self, index: int) -> Steps[int | None]:
-        """The chain at an index that was walked over; None if the replica cannot tell."""
+        """The chain at an index that was walked over; None if the replica cannot tell: `error` says
+        why, unless it told another index's."""
         if index not in self.chains:
             try:
                 slice_ = yield from self._ask(index, 1)
-            except LogStoreError:
+            except Closed:
+                raise
+            except LogStoreError as error:
+                self.error = str(error)
                 return None
             self.chains[slice_.last_index] = slice_.chain
         return self.chains.get(index)
@@ -154,6 +160,8 @@ def _compare(walks: list[_Walk]) -> Steps[Verification]:
     for index in sorted(indexes):
         chains = set()
         for walk in read:
-            chains.add((yield from walk.chain_at(index)))
-        is_equal = is_equal and len(chains) == 1 and None not in chains
+            chain = yield from walk.chain_at(index)
+            if chain is not None or not walk.error:  # else it died since: that is no difference
+                chains.add(chain)
+        is_equal = is_equal and len(chains) <= 1 and None not in chains
     return Verification(is_equal, common_index, common_lsn, [walk.verdict() for walk in walks])
