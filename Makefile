@@ -49,8 +49,9 @@ fix: .venv/.complete ## format and mend what ruff can mend
 	$(VENV)/ruff check --fix .
 	$(VENV)/ruff format .
 
-reference: .venv/.complete ## write configs/README.md anew from the docstrings
+reference: .venv/.complete ## write configs/README.md and tests/PROMISES.md anew
 	$(VENV)/python -m logstore.config_reference
+	$(VENV)/python -m tests.tidy.promises
 
 bench: .venv/.complete ## the saturation benchmark with its floor, in benchmarks/results/
 	@$(VENV)/python -m benchmarks --help

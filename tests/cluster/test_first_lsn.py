@@ -39,6 +39,7 @@ def log(cluster: EmbeddedCluster) -> Iterator[logstore.LogClient]:
         yield log
 
 
+@pytest.mark.promise("P1")
 def test_p1_an_empty_log_begins_where_it_was_told_to(
     cluster: EmbeddedCluster, log: logstore.LogClient
 ) -> None:
@@ -65,6 +66,7 @@ def test_asking_again_changes_nothing_and_asking_for_another_one_is_refused(
         log.admin.initialize()
 
 
+@pytest.mark.promise("P1")
 def test_appends_reads_and_restarts_go_on_from_there(
     cluster: EmbeddedCluster, log: logstore.LogClient
 ) -> None:

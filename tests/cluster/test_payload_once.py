@@ -17,6 +17,7 @@ ACKNOWLEDGED = "payload_bytes_acknowledged"
 
 
 @pytest.mark.slow
+@pytest.mark.promise("P8")
 def test_the_leader_writes_at_most_three_per_cent_more_than_the_payloads(tmp_path: Path) -> None:
     payloads = [os.urandom(1024) for _ in range(64)]
     with running_cluster(tmp_path) as cluster:

@@ -100,6 +100,7 @@ def test_the_raw_client_imports_nothing_of_ours() -> None:
                 )
 
 
+@pytest.mark.promise("P2")
 def test_lines_come_back_byte_for_byte_by_the_command_line_and_by_the_raw_client(
     cluster: EmbeddedCluster, raw: RawClient, files: list[Path]
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_group_above_256_kib_is_a_notice_on_the_tail_and_is_fetched(
     assert tail.from_fetch >= 3
 
 
+@pytest.mark.promise("P7")
 def test_the_raw_client_appends_across_changes_of_leader_as_the_document_says(
     cluster: EmbeddedCluster, raw: RawClient
 ) -> None:

@@ -220,6 +220,7 @@ def test_a_used_sequence_with_other_bytes_is_refused(producer: RawProducer) -> N
     assert (row.sequence, row.code) == (0, ErrorCode.SEQUENCE_REUSED)
 
 
+@pytest.mark.promise("P7")
 def test_a_retry_gets_the_lsns_it_got_and_is_stored_once(
     raw: RawClient, producer: RawProducer
 ) -> None:

@@ -53,6 +53,7 @@ def _status_row(log: logstore.LogClient, node: int) -> dict[str, Any]:
     return dict(rows[node])
 
 
+@pytest.mark.promise("P9")
 def test_torn_tails_on_all_replicas_are_discarded_and_nothing_acknowledged_is_lost(
     cluster: QuickCluster,
 ) -> None:
@@ -109,6 +110,7 @@ def _assert_named(log: logstore.LogClient, node: int, entry: damage.Entry) -> No
 
 
 @pytest.mark.parametrize("segment", [TAIL, SEALED], ids=["tail", "sealed"])
+@pytest.mark.promise("P9")
 def test_a_flipped_byte_on_a_stopped_follower_is_named_and_never_served(
     cluster: QuickCluster, segment: int
 ) -> None:
@@ -130,6 +132,7 @@ def test_a_flipped_byte_on_a_stopped_follower_is_named_and_never_served(
 
 
 @pytest.mark.parametrize("segment", [TAIL, SEALED], ids=["tail", "sealed"])
+@pytest.mark.promise("P9")
 def test_a_flipped_byte_on_the_running_leader_is_named_and_never_served(
     cluster: QuickCluster, segment: int
 ) -> None:
@@ -150,6 +153,7 @@ def test_a_flipped_byte_on_the_running_leader_is_named_and_never_served(
     load.assert_kept()
 
 
+@pytest.mark.promise("P9")
 def test_a_replica_without_meta_stays_out_and_says_so(cluster: QuickCluster) -> None:
     node = cluster.followers()[0]
     others = [other for other in cluster.nodes if other != node]

@@ -58,6 +58,7 @@ def _append_traced(folder: Path, *, appends: int) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not _can_trace(), reason="tracing needs root and strace")
+@pytest.mark.promise("P5")
 def test_every_acknowledged_entry_was_flushed_frame_then_record_on_a_majority(
     tmp_path: Path,
 ) -> None:

@@ -54,6 +54,7 @@ def _kill_under_load(cluster: QuickCluster, node: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ON_THE_LEADER)
+@pytest.mark.promise("P3", "P7")
 def test_killing_one_process_of_the_leader_loses_nothing(cluster: QuickCluster, kind: str) -> None:
     _kill_under_load(cluster, cluster.wait_for_leader(), kind)
 
@@ -104,6 +105,7 @@ def test_killing_all_of_the_leaders_replica_loses_nothing(cluster: QuickCluster)
     load.assert_kept()
 
 
+@pytest.mark.promise("P1", "P2", "P3", "P4")
 def test_killing_all_three_replicas_at_once_loses_nothing(cluster: QuickCluster) -> None:
     with Load(cluster) as load:
         assert load.in_flight

@@ -165,6 +165,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield Site(tmp_path, undo)
 
 
+@pytest.mark.promise("P5")
 def test_ten_power_cuts_of_all_replicas_lose_nothing_acknowledged(site: Site) -> None:
     for cut in range(CUTS):
         site.run_until_cut(is_restarted_first=cut % 2 == 1)

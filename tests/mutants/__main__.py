@@ -18,6 +18,7 @@ from tests.mutants.catalogue import CATALOGUE, mutant_named
 from tests.mutants.hunt import MODULE, PRODUCT_ITSELF, Hunt
 from tests.mutants.mutant import Mutant
 from tests.mutants.report import Report, Row, markdown, report_of, row_of
+from tests.tidy import promises
 
 SIDE_BY_SIDE = 2
 SECONDS_MAX = 60.0
@@ -90,6 +91,8 @@ def _publish(report: Report, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
     path.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+    if path == Path(RESULT):
+        promises.write()
 
 
 def _arguments() -> argparse.Namespace:

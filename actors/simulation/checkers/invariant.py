@@ -1,6 +1,7 @@
-"""The promises by number (FAULTS section 2), and what it means that one was broken.
+"""The invariants by number (FAULTS section 2), and what it means that one was broken.
 
-Owns the numbers and the list of violations of one run. Must not know how anything is checked.
+Owns the numbers, which of them are a promise to users, and the list of violations of one run. Must
+not know how anything is checked.
 """
 
 from __future__ import annotations
@@ -43,6 +44,20 @@ NOT_BUILT: dict[Invariant, str] = {
     Invariant.I16: "client and peer roles (CURVE)",
     Invariant.I18: "changes of the configuration (CONFIG entries, C3)",
     Invariant.I19: "retention and trim (TRIM entries, G1)",
+}
+
+
+# A promise of README.md is kept while these hold: tests/PROMISES.md shows what looks at each.
+PROMISES: dict[str, tuple[Invariant, ...]] = {
+    "P1": (Invariant.I2,),
+    "P2": (Invariant.I3,),
+    "P3": (Invariant.I2, Invariant.I5),
+    "P4": (Invariant.I4,),
+    "P5": (Invariant.I10, Invariant.I1),
+    "P6": (Invariant.I8, Invariant.I3),
+    "P7": (Invariant.I7,),
+    "P8": (Invariant.I20,),
+    "P9": (Invariant.I11, Invariant.I12, Invariant.I1),
 }
 
 
