@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.tidy.repository import text_of, tracked
+from tests.tidy.repository import ROOT, python_files, text_of, tracked
 
 ROOT_FILES = (
     "README.md", "ARCHITECTURE.md", "SAFETY.md", "FAULTS.md", "PROTOCOL.md", "CONTRIBUTING.md",
@@ -37,6 +37,17 @@ def test_contributing_names_every_word_of_the_makefile() -> None:
     assert words
     text = text_of(Path("CONTRIBUTING.md"))
     assert not [word for word in words if f"`make {word}`" not in text]
+
+
+def test_contributing_names_files_and_tests_that_are_there() -> None:
+    text = text_of(Path("CONTRIBUTING.md"))
+    paths = re.findall(r"`((?:actors|benchmarks|logstore|tests|tools|transport)/[^`…]*)`", text)
+    assert len(paths) > 40
+    assert not [path for path in paths if not (ROOT / path).exists()]
+    tests = "\n".join(text_of(path) for path in python_files() if path.parts[0] == "tests")
+    named = re.findall(r"`(test_\w+)`", text)
+    assert len(named) > 15
+    assert not [name for name in named if f"\ndef {name}(" not in tests]
 
 
 def test_ci_runs_the_words_of_the_makefile() -> None:
