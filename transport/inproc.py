@@ -172,6 +172,12 @@ class FakeSocket:
             self._receiving or self.notices or any(pipe.queue_to(self) for pipe in self.pipes)
         )
 
+    @property
+    def can_send(self) -> bool:
+        """Whether this connecting socket has a connection, and room."""
+        pipe = self._pipe_for(b"")
+        return pipe is not None and len(pipe.to_binding) < self.high_water_mark
+
     def close(self, linger: int | None = 0) -> None:
         """Close. Queued messages are lost, as with LINGER 0."""
         if linger != 0:

@@ -35,8 +35,10 @@ from logstore.model import Lsn, NodeId
 from logstore.settings import PortOffset
 from transport import link
 from transport.inproc import FakeNetwork, FakeSocket
+from transport.socket_options import HIGH_WATER_MARK
 
 NODES = (1, 2, 3)
+HOST, BASE_PORT = "127.0.0.1", 7_000
 CLUSTER = b"a simulated clst"
 UUID = b"a simulated repl"
 PRODUCER = 77
@@ -57,7 +59,12 @@ class FakeLinks:
         return self._network.connect(zmq.PUSH, endpoint)
 
     def sub_connect(
-        self, endpoint: str, *, topics: Sequence[bytes], message_size_max: int
+        self,
+        endpoint: str,
+        *,
+        topics: Sequence[bytes],
+        message_size_max: int,
+        high_water_mark: int = HIGH_WATER_MARK,
     ) -> FakeSocket:
         return self._network.connect(zmq.SUB, endpoint, topics=topics)
 
@@ -139,7 +146,11 @@ class ScriptedReplica:
         assert link.try_send(self._routers[asked.offset], [asked.client, frame, *more])
 
     def reply_leader(self, asked: Asked, leader: int) -> None:
-        document = {"cluster_id": CLUSTER.hex(), "node": self.node, "leader": leader, "term": 1}
+        nodes = [{"node": each, "host": HOST, "port": BASE_PORT + 100 * each} for each in NODES]
+        document = {
+            "cluster_id": CLUSTER.hex(), "node": self.node, "leader": leader, "term": 1,
+            "nodes": nodes, "limits": {},
+        }  # fmt: skip
         self.reply(asked, MetadataReply(msgspec.json.encode(document)))
 
     def reply_open(
@@ -261,7 +272,7 @@ class Stage:
 
 
 def endpoint(node: int, offset: PortOffset) -> str:
-    return f"tcp://127.0.0.1:{7_000 + 100 * node + offset}"
+    return f"tcp://{HOST}:{BASE_PORT + 100 * node + offset}"
 
 
 def row(

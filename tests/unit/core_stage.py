@@ -71,7 +71,14 @@ class PlayedLock:
 class PlayedLink:
     """One end of a connection to a port of a node, up as long as the node is."""
 
-    def __init__(self, world: World, address: str, topic: bytes | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        address: str,
+        topic: bytes | None = None,
+        *,
+        watches_refusals: bool = False,
+    ) -> None:
         host, _, port = address.removeprefix("tcp://").rpartition(":")
         self.node = int(host.removeprefix("node"))
         self.offset = PortOffset(int(port) - BASE_PORT)
@@ -80,6 +87,7 @@ class PlayedLink:
         self.sent = 0
         self.is_closed = False
         self.is_broken = False
+        self.watches_refusals = watches_refusals
         self._world = world
 
     @property
@@ -103,10 +111,11 @@ class PlayedLink:
         return broken
 
     def was_refused(self) -> bool:
-        return not self.is_connected
+        return self.watches_refusals and not self.is_connected
 
     def stop_reporting_refusals(self) -> None:
         assert not self.is_closed
+        self.watches_refusals = False
 
     def close(self) -> None:
         self.is_closed = True
@@ -149,8 +158,10 @@ class World:
 
     wall_ns = monotonic_ns
 
-    def requester(self, address: str, **_: bool) -> PlayedLink:
-        return self._open(PlayedLink(self, address))
+    def requester(
+        self, address: str, *, watches_refusals: bool = False, asks_around: bool = False
+    ) -> PlayedLink:
+        return self._open(PlayedLink(self, address, watches_refusals=watches_refusals))
 
     def pusher(self, address: str) -> PlayedLink:
         return self._open(PlayedLink(self, address))
@@ -219,8 +230,9 @@ class World:
         """On a feed of this node; 0: the leader's."""
         if self.loses_acks and offset == PortOffset.ACKS:
             return
+        topic = message.producer_id.to_bytes(8, "little") if isinstance(message, Acks) else b""
         for link in self._links_to(node or self.leader):
-            if link.offset == offset and link.is_connected:
+            if link.offset == offset and link.is_connected and topic.startswith(link.topic or b""):
                 link.inbox.append([self._encode(message), *more])
 
     def publish_group(self, place: int, *, node: int) -> None:
@@ -362,7 +374,7 @@ class World:
     def has_news(self, wait: Wait) -> bool:
         """Whether something of what is waited for is there."""
         reads: Any = wait.reads
-        is_there = any(each.inbox or each.is_broken for each in reads)
+        is_there = any(each.inbox or each.is_broken or each.was_refused() for each in reads)
         return is_there or any(each.is_connected for each in wait.writes)
 
     def work(self, task: Task[Any]) -> None:

@@ -31,7 +31,12 @@ class ClientLinks(Protocol):
     def push_connect(self, endpoint: str, *, message_size_max: int) -> Any: ...
 
     def sub_connect(
-        self, endpoint: str, *, topics: Sequence[bytes], message_size_max: int
+        self,
+        endpoint: str,
+        *,
+        topics: Sequence[bytes],
+        message_size_max: int,
+        high_water_mark: int = ...,
     ) -> Any: ...
 
 

@@ -243,11 +243,15 @@ class VirtualNetwork:
             connection.back.carry_safely([listener.welcome])
         for topic in socket.topics:
             connection.there.carry_safely(subscription(topic))
+        if socket.on_connection is not None:
+            socket.on_connection(True)
 
     def _retry(self, socket: VirtualSocket) -> None:
         """Wait 50 ms, and twice as long each time after that, up to 2 s."""
         socket.retry_ns = min(max(2 * socket.retry_ns, RETRY_MIN_NS), RETRY_MAX_NS)
         self._scheduler.at(self._scheduler.now_ns + socket.retry_ns, self._begin, socket)
+        if socket.on_connection is not None:
+            socket.on_connection(False)
 
     def _break(self, connection: Connection, conditions: Conditions) -> None:
         """Nothing comes through where `conditions` hold; both ends find out by themselves."""

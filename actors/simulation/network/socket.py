@@ -102,6 +102,7 @@ class VirtualSocket:
         "kind",
         "lane",
         "message_size_max",
+        "on_connection",
         "owner",
         "peers",
         "retry_ns",
@@ -132,6 +133,9 @@ class VirtualSocket:
         self.is_closed = False
         self.retry_ns = 0
         self.connection: Connection | None = None  # of a connected socket
+        # Called when this connecting socket has a connection (True), and when it has lost it or was
+        # refused one (False).
+        self.on_connection: Callable[[bool], None] | None = None
         self.peers: dict[bytes, Connection] = {}  # of a bound one
         self._switchboard = switchboard
         self._building: list[bytes] = []
@@ -211,6 +215,12 @@ class VirtualSocket:
     def is_readable(self) -> bool:
         """Whether a receive would give a frame."""
         return bool(self._inbox or self._receiving)
+
+    @property
+    def can_send(self) -> bool:
+        """Whether this connecting socket has a connection, and room."""
+        connection = self.connection
+        return connection is not None and connection.there.outstanding < connection.mark
 
     @property
     def oldest(self) -> object | None:
