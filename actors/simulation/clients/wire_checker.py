@@ -1,0 +1,144 @@
+"""Checks every message that the client's core gets, before the core does.
+
+Owns which request each answer belongs to. What a message may say is for its judge, by the type of
+the message. The simulated network loses, repeats and delays, but never changes a byte: what does
+not decode, is of another cluster, or answers another question is a replica's fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.clients.core_links import SimulatedLink
+from actors.simulation.clients.wire import Wire
+from logstore.format.client_messages import (
+    Acks,
+    CursorsReply,
+    CursorsRequest,
+    DoneReply,
+    EndSessionRequest,
+    ErrorReply,
+    FetchReply,
+    FetchRequest,
+    InitializeRequest,
+    MetadataReply,
+    MetadataRequest,
+    OpenSessionReply,
+    OpenSessionRequest,
+    SessionLookupRequest,
+    SessionsReply,
+    SessionsRequest,
+    SessionStateReply,
+    SessionStateRequest,
+    SetCursorRequest,
+    SpansReply,
+    SpansRequest,
+    StatusReply,
+    StatusRequest,
+    TailGroup,
+    TimeLookupReply,
+    TimeLookupRequest,
+    Tip,
+    TransferRequest,
+    VerifyReply,
+    VerifyRequest,
+    WatermarksReply,
+    WatermarksRequest,
+    Welcome,
+)
+from logstore.format.message import decode_message
+from logstore.settings import PortOffset
+
+_REPLY_OF: dict[type[Any], type[Any]] = {
+    CursorsRequest: CursorsReply,
+    EndSessionRequest: DoneReply,
+    FetchRequest: FetchReply,
+    InitializeRequest: DoneReply,
+    MetadataRequest: MetadataReply,
+    OpenSessionRequest: OpenSessionReply,
+    SessionLookupRequest: SessionStateReply,
+    SessionsRequest: SessionsReply,
+    SessionStateRequest: SessionStateReply,
+    SetCursorRequest: DoneReply,
+    SpansRequest: SpansReply,
+    StatusRequest: StatusReply,
+    TimeLookupRequest: TimeLookupReply,
+    TransferRequest: DoneReply,
+    VerifyRequest: VerifyReply,
+    WatermarksRequest: WatermarksReply,
+}
+_OF_FEED: dict[PortOffset, tuple[type[Any], ...]] = {
+    PortOffset.ACKS: (Acks, Welcome),
+    PortOffset.TAIL: (TailGroup, Tip, Welcome),
+}
+_ASKED_MAX = 64  # requests of one link that are remembered: answers may come late, or twice
+
+
+class Heard(msgspec.Struct, frozen=True, gc=False):
+    """What `node` says: an answer to `request`, or on a feed, where that is None. `more`: the
+    second frame of the message."""
+
+    node: int
+    request: Any
+    message: Any
+    more: bytes
+
+
+Judge: TypeAlias = Callable[[Heard], None]
+
+
+class WireChecker:
+    """The observer of one client's links. `judges`: by the type of the message."""
+
+    def __init__(self, wire: Wire, judges: Mapping[type[Any], Judge] | None = None) -> None:
+        self.wire = wire
+        self._judges = dict(judges or {})
+        host = wire.host
+        self._places = {
+            host.endpoint(node, port): (node, port) for node in host.nodes for port in PortOffset
+        }
+        self._asked: dict[SimulatedLink, dict[int, Any]] = {}
+
+    def sent(self, link: SimulatedLink, frame: bytes) -> None:
+        if self._places[link.address][1] is PortOffset.APPEND:
+            return
+        envelope, request = decode_message(frame)
+        asked = self._asked.setdefault(link, {})
+        asked[envelope.correlation] = request
+        if len(asked) > _ASKED_MAX:
+            del asked[next(iter(asked))]
+
+    def received(self, link: SimulatedLink, frames: list[bytes]) -> None:
+        """Hot."""
+        node, port = self._places[link.address]
+        is_acks = port is PortOffset.ACKS  # the topic comes first there
+        decoded = self.wire.decode(frames[-1 if is_acks else 0])
+        if decoded is None:
+            return
+        envelope, message = decoded
+        request = None
+        if port in _OF_FEED:
+            if not isinstance(message, _OF_FEED[port]):
+                self.wire.violated(Invariant.I11, f"{message} on the {port.name} feed of {node}")
+                return
+            if isinstance(message, Acks) and frames[0] != link.topic:
+                self.wire.violated(Invariant.I11, f"{message} is not of the topic {link.topic!r}")
+                return
+        else:
+            request = self._asked.get(link, {}).get(envelope.correlation)
+            if request is None:
+                return
+            if not isinstance(message, _REPLY_OF[type(request)] | ErrorReply):
+                self.wire.violated(Invariant.I11, f"{request} is answered with {message}")
+                return
+        judge = self._judges.get(type(message))
+        if judge is not None:
+            more = b"" if is_acks or len(frames) < 2 else frames[1]
+            judge(Heard(node, request, message, more))
+
+    def closed(self, link: SimulatedLink) -> None:
+        self._asked.pop(link, None)
