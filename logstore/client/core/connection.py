@@ -20,10 +20,13 @@ from logstore.format.client_messages import (
     Acks,
     SessionStateReply,
     SessionStateRequest,
+    WatermarksReply,
+    WatermarksRequest,
     Welcome,
     append_prefix,
 )
 from logstore.format.message import decode_message
+from logstore.model import Lsn
 
 # Acknowledgements that wait to be read; one is of many batches.
 ACKS_QUEUE_MAX_MESSAGES = 256
@@ -103,7 +106,9 @@ class Connection:
     def __init__(
         self, host: Host, endpoint: Endpoint, session: Session, *, cluster_id: bytes
     ) -> None:
+        self._host = host
         self._session = session
+        self._cluster_id = cluster_id
         self.links = AppendLinks(host, endpoint, topic=session.producer_id, cluster_id=cluster_id)
         with contextlib.ExitStack() as opened:
             opened.callback(self.links.close)
@@ -134,6 +139,20 @@ class Connection:
             deadline_ns=deadline_ns,
         )
         return state
+
+    def confirm_leader(self, *, deadline_ns: int) -> Steps[None]:
+        """Wait until a majority has confirmed that this node leads now. What it says of the session
+        after that comes from a log that has everything acknowledged before.
+
+        Raises:
+          LogStoreError: it is not confirmed by the deadline (monotonic ns).
+        """
+        port = Port(self._host, self.links.endpoint.fetch, cluster_id=self._cluster_id)
+        try:
+            request = WatermarksRequest(Lsn(0), 0, True)
+            yield from port.request(request, WatermarksReply, deadline_ns=deadline_ns)
+        finally:
+            port.close()
 
     def try_push(self, batch: bytes) -> bool:
         """Send a batch; False: there is no room, a wait on the links ends when there is."""

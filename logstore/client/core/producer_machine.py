@@ -6,7 +6,7 @@ and wakes its driver. At a change of leader, step by step: close the old PUSH �
 wait for the welcome → SessionState → settle what it says → resend the rest in order under the next
 round → then new batches. A batch whose time is over fails its futures, but once sent it keeps its
 place: its sequence belongs to its bytes for ever (E7), so it is resent until the log answers or the
-producer closes.
+producer closes. A node that denies the session is believed once a majority confirms that it leads.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from logstore.errors import (
     CommittedLsnUnknown,
     ErrorCode,
     FormatError,
+    Gap,
     InvariantViolated,
     LogStoreError,
     NotCommitted,
     OutcomeUnknown,
 )
 from logstore.format.batch import encode_batch
-from logstore.format.client_messages import ACK_ROW
+from logstore.format.client_messages import ACK_ROW, SessionStateReply
 
 # What is wrong with one batch; everything else that ends a producer is wrong with its session.
 _OF_ONE_BATCH = frozenset(
@@ -94,6 +95,9 @@ class ProducerMachine:
         self._news_ns = 0
         self._is_stopping = False
         self._must_reconnect = False
+        # A node does not know the session, or knows less of it than the log has acknowledged. A
+        # leader that was deposed and has not noticed says so, too: the next one must be confirmed.
+        self._is_denied = False
         self._trouble = "no leader was found"
 
     def stop(self) -> None:
@@ -145,6 +149,7 @@ class ProducerMachine:
         """The steps of E9 before the first batch; None: not now."""
         self._expire(self._clock.monotonic_ns())
         connection: Connection | None = None
+        must_confirm = self._is_denied
         try:
             node, endpoint = yield from self._routing.find_leader(
                 deadline_ns=self._host.deadline_ns(LEADER_TIMEOUT_S)
@@ -155,6 +160,10 @@ class ProducerMachine:
             yield from connection.links.wait_for_welcome(
                 deadline_ns=self._host.deadline_ns(STEP_TIMEOUT_S)
             )
+            if must_confirm:
+                yield from connection.confirm_leader(
+                    deadline_ns=self._host.deadline_ns(STEP_TIMEOUT_S)
+                )
             self._round += 1
             state = yield from connection.ask_state(
                 round_number=self._round, deadline_ns=self._host.deadline_ns(STEP_TIMEOUT_S)
@@ -164,20 +173,36 @@ class ProducerMachine:
                 connection.close()
             if not isinstance(error, LogStoreError):
                 raise
-            if error.code not in TRANSIENT and not isinstance(error, FormatError):
+            if error.code == ErrorCode.UNKNOWN_PRODUCER and not must_confirm:
+                self._is_denied = True
+            elif error.code not in TRANSIENT and not isinstance(error, FormatError):
                 raise
             self._trouble = str(error)
             return None
         try:
             self._options.on_connected(node)
-            self._reconcile(state.next_sequence, state.rows)
+            self._is_denied = not self._try_reconcile(state, is_confirmed=must_confirm)
         except BaseException:
             connection.close()
             raise
+        if self._is_denied:
+            connection.close()
+            return None
         return connection
 
-    def _reconcile(self, next_sequence: int, rows: bytes) -> None:
-        outcome = self._unresolved.reconcile(next_sequence, rows)
+    def _try_reconcile(self, state: SessionStateReply, *, is_confirmed: bool) -> bool:
+        """Settle what the state says; False: it knows less than was acknowledged.
+
+        Raises:
+          Gap: and the node is confirmed to lead.
+        """
+        try:
+            outcome = self._unresolved.reconcile(state.next_sequence, state.rows)
+        except Gap as error:
+            if is_confirmed:
+                raise
+            self._trouble = str(error)
+            return False
         size_bytes = 0
         for pack, first_lsn, count in outcome.committed:
             size_bytes += self._resolve(pack, first_lsn, count)
@@ -186,6 +211,7 @@ class ProducerMachine:
             size_bytes += self._forget(pack)
         if size_bytes:
             self._queue.release(size_bytes)
+        return True
 
     # --- serving ---
 
@@ -255,7 +281,8 @@ class ProducerMachine:
 
     def _refused(self, sequence: int, code: int, detail: int) -> int:
         """React to one refusal; the bytes it settled."""
-        if code in RETRIED:
+        if code in RETRIED or code == ErrorCode.UNKNOWN_PRODUCER:
+            self._is_denied = self._is_denied or code == ErrorCode.UNKNOWN_PRODUCER
             self._must_reconnect = True
             self._trouble = str(error_of(code, detail=detail))
             return 0

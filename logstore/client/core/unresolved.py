@@ -110,30 +110,31 @@ class Unresolved:
         committed before the window.
 
         Raises:
-          Gap: the log expects a dense sequence that is answered for already: it lost something.
+          Gap: the log expects a dense sequence that is answered for already: it lost something, or
+            the replica that says so does not lead. Nothing is sorted then.
         """
         known = {row[0]: row for row in ACK_ROW.iter_unpack(rows)}
         committed: list[tuple[Pack, int, int]] = []
         forgotten: list[Pack] = []
         resend: list[Pack] = []
-        for sequence, pack in list(self._packs.items()):
+        for sequence, pack in self._packs.items():
             row = known.get(sequence)
             if row is not None and row[3] == ErrorCode.OK:
                 committed.append((pack, row[1], row[2]))
-                del self._packs[sequence]
             elif row is None and sequence >= next_sequence:
                 resend.append(pack)
             elif row is None:
                 forgotten.append(pack)
-                del self._packs[sequence]
-        self._to_resend = deque(sorted(resend, key=_sequence_of))
-        oldest = self._to_resend[0].sequence if resend else self._next_sequence
+        oldest = min(map(_sequence_of, resend), default=self._next_sequence)
         if self._is_dense and next_sequence < oldest:
             raise Gap(
                 f"the log expects sequence {next_sequence}, this producer's next one is {oldest}: "
                 "open a new producer",
                 expected=next_sequence,
             )
+        for pack in (*(row[0] for row in committed), *forgotten):
+            del self._packs[pack.sequence]
+        self._to_resend = deque(sorted(resend, key=_sequence_of))
         return Reconciled(committed, forgotten, len(self._packs) - len(resend))
 
 
