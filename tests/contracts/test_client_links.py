@@ -226,7 +226,7 @@ def requester(world: LinksWorld) -> Iterator[Any]:
 
 @pytest.fixture
 def watcher(world: LinksWorld) -> Iterator[Any]:
-    made = world.links.requester(world.address(PortOffset.CONTROL), watches_refusals=True)
+    made = world.links.requester(world.address(PortOffset.CONTROL), reports_refusals=True)
     yield made
     made.close()
 

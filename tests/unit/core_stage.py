@@ -77,7 +77,7 @@ class PlayedLink:
         address: str,
         topic: bytes | None = None,
         *,
-        watches_refusals: bool = False,
+        reports_refusals: bool = False,
     ) -> None:
         host, _, port = address.removeprefix("tcp://").rpartition(":")
         self.node = int(host.removeprefix("node"))
@@ -87,7 +87,7 @@ class PlayedLink:
         self.sent = 0
         self.is_closed = False
         self.is_broken = False
-        self.watches_refusals = watches_refusals
+        self.reports_refusals = reports_refusals
         self._world = world
 
     @property
@@ -111,11 +111,11 @@ class PlayedLink:
         return broken
 
     def was_refused(self) -> bool:
-        return self.watches_refusals and not self.is_connected
+        return self.reports_refusals and not self.is_connected
 
     def stop_reporting_refusals(self) -> None:
         assert not self.is_closed
-        self.watches_refusals = False
+        self.reports_refusals = False
 
     def close(self) -> None:
         self.is_closed = True
@@ -159,9 +159,9 @@ class World:
     wall_ns = monotonic_ns
 
     def requester(
-        self, address: str, *, watches_refusals: bool = False, asks_around: bool = False
+        self, address: str, *, reports_refusals: bool = False, is_probe: bool = False
     ) -> PlayedLink:
-        return self._open(PlayedLink(self, address, watches_refusals=watches_refusals))
+        return self._open(PlayedLink(self, address, reports_refusals=reports_refusals))
 
     def pusher(self, address: str) -> PlayedLink:
         return self._open(PlayedLink(self, address))

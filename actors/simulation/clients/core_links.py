@@ -40,7 +40,7 @@ class SimulatedLink:
         self.topic = topic
         self._observer = observer
         self.is_connected = False  # known where the link can send
-        self._watches_refusals = self._watches_loss = False
+        self._reports_refusals = self._watches_loss = False
         self._is_broken = False  # a break that is watched for, and was not looked at yet
 
     @property
@@ -55,7 +55,7 @@ class SimulatedLink:
 
     def watch(self, *, refusals: bool, loss: bool) -> None:
         """From now on wake the process when the connection comes or goes."""
-        self._watches_refusals, self._watches_loss = refusals, loss
+        self._reports_refusals, self._watches_loss = refusals, loss
         self.socket.on_connection = self._on_connection
 
     def try_send(self, frame: bytes) -> bool:
@@ -79,7 +79,7 @@ class SimulatedLink:
     was_refused = is_lost
 
     def stop_watching(self) -> None:
-        self._watches_refusals = self._is_broken = False
+        self._reports_refusals = self._is_broken = False
 
     def close(self) -> None:
         self.socket.on_connection = None
@@ -88,7 +88,7 @@ class SimulatedLink:
             self._observer.closed(self)
 
     def _on_connection(self, is_connected: bool) -> None:
-        if not is_connected and self._watches_refusals:
+        if not is_connected and self._reports_refusals:
             self._is_broken = True
         if not is_connected and self._watches_loss and self.is_connected:
             self._is_broken = True
@@ -104,14 +104,14 @@ class SimulatedLinks:
         self._observer = observer
 
     def requester(
-        self, address: str, *, watches_refusals: bool = False, asks_around: bool = False
+        self, address: str, *, reports_refusals: bool = False, is_probe: bool = False
     ) -> SimulatedLink:
-        del asks_around  # it says where names are looked up, and there are none here
+        del is_probe  # it says where names are looked up, and there are none here
         socket = self._links.dealer_connect(
             address, lane=Lane.CONTROL, message_size_max=MESSAGE_MAX_BYTES
         )
         made = SimulatedLink(socket, address, b"", self._observer)
-        made.watch(refusals=watches_refusals, loss=False)
+        made.watch(refusals=reports_refusals, loss=False)
         return made
 
     def pusher(self, address: str) -> SimulatedLink:
