@@ -1,7 +1,7 @@
 """Reading the configuration: TOML in, a checked `Config` out, and back to TOML.
 
-Owns how errors of the decoder are told; the keys are `settings`' and the rules between them
-`config_relations`'. Opens no socket and looks at no machine: the same file is right on every host.
+Owns the words of the decoder's errors. `settings` has the keys, `config_relations` the rules
+between them. Opens no socket and looks at no machine: the same file is valid on every host.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def load_config(path: str | Path) -> Config:
     """Read and check the file at `path`.
 
     Raises:
-        ConfigError: the file cannot be read or breaks a rule; names the file, the key and the
-            reason.
+      ConfigError: the file cannot be read or breaks a rule; names the file, the key and the
+        reason.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def parse_config(text: str) -> Config:
     """Decode and check TOML `text`.
 
     Raises:
-        ConfigError: no TOML, an unknown key, a bad value or an impossible relation.
+      ConfigError: no TOML, an unknown key, a bad value or an impossible relation.
     """
     try:
         config = msgspec.toml.decode(text, type=Config)
@@ -87,7 +87,7 @@ def render_config(config: Config) -> str:
 
 
 def limits_digest(config: Config) -> int:
-    """Equal for configurations whose limits are, however they are written; never 0."""
+    """Equal for configurations with equal limits, however these are written; never 0."""
     bounds, storage = config.limits, config.storage
     sizes = (
         bounds.batch_max_bytes,
@@ -146,7 +146,7 @@ def _explain(message: str) -> str:
 
 
 def _example_of(path: str) -> str:
-    """How a setting that is a text looks, by its default; empty if it has none."""
+    """A text setting as it may be written, taken from its default; empty if it has none."""
     table, _, key = path.partition(".")
     default = getattr(_TABLES[table](), key, None) if table in _WHOLLY_DEFAULTED else None
     if not isinstance(default, str):

@@ -48,7 +48,7 @@ A size is a number and one of {sizes}; a duration a number and one of
 
 This file is made by `make reference` from the docstrings in `logstore/settings.py`.
 """
-_ENTRY = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
+_ENTRY = re.compile(r"^  (\w+): (.*(?:\n    .*)*)", re.MULTILINE)
 
 
 def render_reference() -> str:

@@ -16,7 +16,8 @@ from logstore.settings import PORTS_PER_NODE, PROCESS_NAMES, Config, NodeSetting
 from logstore.units import size_words
 
 RING_ALIGNMENT_BYTES = 64 << 10
-# Below this a heartbeat and its answer cost more than they tell; above it nobody notices a death.
+# Below, heartbeats cost more than an earlier election saves; above, a dead leader is noticed too
+# late.
 HEARTBEAT_MIN_NS = 5_000_000
 HEARTBEAT_MAX_NS = 10_000_000_000
 # One lost heartbeat and a flush that takes long must not look like a death.

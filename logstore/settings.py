@@ -37,11 +37,11 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """What the cluster is, the same on every node.
 
     Attributes:
-        name: The cluster's name, in process titles and logs: letters, digits, `-` and `_`.
-        auto_init: Whether an empty cluster forms itself once all nodes answer. `false` waits for
-            `logstore init`.
-        insecure: Whether nodes may listen beyond loopback. There is no authentication yet, so
-            whoever reaches the ports can read and append.
+      name: The cluster's name, in process titles and logs: letters, digits, `-` and `_`.
+      auto_init: Whether an empty cluster forms itself once all nodes answer. `false` waits for
+        `logstore init`.
+      insecure: Whether nodes may listen beyond loopback. There is no authentication yet, so
+        anyone who reaches the ports can read and append.
     """
 
     name: str
@@ -53,13 +53,13 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One replica.
 
     Attributes:
-        node: The node id, 1 to 65535, never given to another replica of this cluster.
-        host: The IPv4 address or host name that the node listens on and is reached at.
-        port: The first of eight ports in a row: control, append, acks, tail, fetch, peer control,
-            peer bulk, metrics.
-        cpus: Process name to the CPU numbers it may run on, such as `{writer = [1], ingress =
-            [0]}`; `replicator` means all of them, `replicator-2` the one to node 2. Others run
-            anywhere.
+      node: The node id, 1 to 65535, never given to another replica of this cluster.
+      host: The IPv4 address or host name that the node listens on and is reached at.
+      port: The first of eight ports in a row: control, append, acks, tail, fetch, peer control,
+        peer bulk, metrics.
+      cpus: Process name to the CPU numbers it may run on, such as `{writer = [1], ingress =
+        [0]}`; `replicator` means all of them, `replicator-2` the one to node 2. Others run
+        anywhere.
     """
 
     node: int
@@ -72,11 +72,11 @@ class RaftSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Consensus timing.
 
     Attributes:
-        heartbeat: How often a leader tells its followers that it is there. A duration.
-        election_timeout: How long a follower waits for a heartbeat before it stands; each wait is
-            drawn between one and two of it. At least five heartbeats. A duration.
-        stream_mode: `streaming` keeps several appends in flight to a follower, `paper` one at a
-            time.
+      heartbeat: How often a leader sends its followers a heartbeat. A duration.
+      election_timeout: How long a follower waits for a heartbeat before it stands for election;
+        each wait is drawn between one and two of it. At least five heartbeats. A duration.
+      stream_mode: `streaming` keeps several appends in flight to a follower, `paper` one at a
+        time.
     """
 
     heartbeat: str = "200ms"
@@ -96,10 +96,10 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """How the logs lie on disk.
 
     Attributes:
-        segment: Space of one segment's data log. Two segments are prepared at any time, so a node
-            takes at least twice this plus their Raft logs. A size, at least four times `batch_max`.
-        segment_records: Raft records of one segment, 128 bytes each; a segment ends when either its
-            data or its records are full.
+      segment: Space of one segment's data log. Two segments are prepared at any time, so a node
+        takes at least twice this plus their Raft logs. A size, at least four times `batch_max`.
+      segment_records: Raft records of one segment, 128 bytes each; a segment ends when either its
+        data or its records are full.
     """
 
     segment: str = "256MiB"
@@ -114,22 +114,22 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Bounds, most of them in bytes. The same on every node: a batch that one takes, all must.
 
     Attributes:
-        batch_max: The largest batch, whole. A size, 4 KiB to 16 MiB. One above
-            4 MiB needs a larger `ring` and `bulk_window`.
-        group_max: What ingress joins into one Raft entry; a single larger batch is one of its own.
-            A size, at most 4 MiB.
-        ring: Each replica's payload ring in shared memory, a multiple of 64 KiB. A size, at least
-            four of the larger of `batch_max` and `group_max`, a `bulk_window` a peer and a message.
-        bulk_window: What a leader has in flight to one follower. A size.
-        groups_in_flight: Groups a leader has between acceptance and commit; small, so that groups
-            grow under load instead of queues.
-        client_memory: What a leader has read of all producers together and not committed yet; what
-            they send beyond waits in their sockets. A size.
-        session_window: Unacknowledged bytes of one session at most; new sessions get less where
-            there are more than 32, `client_memory` shared by all, but at least `batch_max`. A size.
-        session_expiry: A session that was not used for so long of committed time, the timestamps of
-            entries, ends. What its name has committed stays known. A duration, a minute or more.
-        fetch_max: The largest answer to one fetch, one whole batch excepted. A size.
+      batch_max: The largest batch, whole. A size, 4 KiB to 16 MiB. One above
+        4 MiB needs a larger `ring` and `bulk_window`.
+      group_max: What ingress joins into one Raft entry; a single larger batch is one of its own.
+        A size, at most 4 MiB.
+      ring: Each replica's payload ring in shared memory, a multiple of 64 KiB. A size, at least
+        four of the larger of `batch_max` and `group_max`, a `bulk_window` a peer and a message.
+      bulk_window: What a leader has in flight to one follower. A size.
+      groups_in_flight: Groups a leader has between acceptance and commit; small, so that groups
+        grow under load instead of queues.
+      client_memory: What a leader has read of all producers together and not committed yet; what
+        they send beyond waits in their sockets. A size.
+      session_window: Unacknowledged bytes of one session at most; new sessions get less where
+        there are more than 32, `client_memory` shared by all, but at least `batch_max`. A size.
+      session_expiry: A session that was not used for so long of committed time, the timestamps of
+        entries, ends. What its name has committed stays known. A duration, a minute or more.
+      fetch_max: The largest answer to one fetch, one whole batch excepted. A size.
     """
 
     batch_max: str = "4MiB"
@@ -185,10 +185,10 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """How a replica runs.
 
     Attributes:
-        mode: `processes` runs each actor in a process of its own, `single` all of them in one.
-        spin: Names of processes that spin instead of parking. Each needs CPUs of its own in every
-            node's `cpus`.
-        metrics: Whether the supervisor serves `/metrics` over HTTP.
+      mode: `processes` runs each actor in a process of its own, `single` all of them in one.
+      spin: Names of processes that spin instead of parking. Each needs CPUs of its own in every
+        node's `cpus`.
+      metrics: Whether the supervisor serves `/metrics` over HTTP.
     """
 
     mode: Literal["processes", "single"] = "processes"

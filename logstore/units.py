@@ -1,8 +1,8 @@
 """Sizes and durations as operators write them: a number and a unit. Knows no setting by name.
 
-The unit is always written, because a bare number is what people read as seconds, milliseconds, MB
-or MiB, each as they please. Sizes become bytes, durations nanoseconds, both exact integers. What
-was parsed is kept: settings are asked for their bytes with every document that shows them.
+The unit is always written, because some people read a bare number as seconds, others as
+milliseconds; some as MB, others as MiB. Sizes become bytes, durations nanoseconds, both exact
+integers. Results are cached: every status document asks for settings in bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def parse_size(text: str, *, key: str) -> int:
     """Bytes of `text`, such as "256MiB" or "1.5 GB".
 
     Raises:
-        ConfigError: no number, no unit, an unknown unit or a fraction of a byte; names `key`.
+      ConfigError: no number, no unit, an unknown unit or a fraction of a byte; names `key`.
     """
     return _parse(text, SIZE_UNITS, key=key, example="256MiB")
 
@@ -51,7 +51,7 @@ def parse_duration(text: str, *, key: str) -> int:
     """Nanoseconds of `text`, such as "100ms" or "1.5 s".
 
     Raises:
-        ConfigError: no number, no unit, an unknown unit or a fraction of a nanosecond; names `key`.
+      ConfigError: no number, no unit, an unknown unit or a fraction of a nanosecond; names `key`.
     """
     return _parse(text, DURATION_UNITS, key=key, example="100ms")
 
