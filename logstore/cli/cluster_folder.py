@@ -4,7 +4,7 @@ does.
 Owns `DIR/cluster.json` (who runs where), `DIR/cluster.toml` (the generated config, where none was
 given) and `DIR/lock`, which `up` and `down` hold while they work. Must not know how commands print.
 Invariants: cluster.json appears whole or not at all; a process is signalled only if it is the one
-we started, and a cluster is taken for the folder's only if the processes that answer are.
+that was started here; a cluster counts as the folder's only if the folder's replicas answer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LOCK_NAME = "lock"
 # An orderly stop hands leadership over first: two election timeouts and the children's last
 # flushes.
 STOP_TIMEOUT_S = 20.0
-# A stop usually takes less: who needs longer is named.
+# A stop usually takes less: replicas that need longer are named.
 STOP_NOTICE_S = 2.0
 # How often a wait for a leader looks whether a replica has given up meanwhile.
 LOOK_S = 2.0
@@ -62,7 +62,7 @@ OTHERS_S = 3.0
 # The children of a replica that was killed a moment ago still have its ports.
 PORTS_TIMEOUT_S = 2.0
 LOOK_MS = 50
-# What `wait_for_leader` answers where nobody is to lead before `logstore init`.
+# What `wait_for_leader` returns where no replica leads before `logstore init`.
 NOT_FORMED = 0
 _T = TypeVar("_T")
 
@@ -93,7 +93,7 @@ def read_state(folder: Path) -> ClusterState | None:
     """The cluster that was started in `folder`; None: none was.
 
     Raises:
-        InvalidRequest: the file is there and is none of ours.
+      InvalidRequest: the file is there and is none of ours.
     """
     path = folder / STATE_NAME
     try:
@@ -116,12 +116,12 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; the kernel frees it when we die.
 
     Raises:
-        Overloaded: another command is at work there.
+      Overloaded: another command is at work there.
     """
     descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.fstat(descriptor).st_nlink:  # removed by who held it, with the folder
+        if not os.fstat(descriptor).st_nlink:  # its holder removed it, with the folder
             raise BlockingIOError
         yield
     except BlockingIOError as error:
@@ -131,17 +131,17 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def bring_up(folder: Path, config_path: Path | None, *, first_lsn: int | None) -> ClusterState:
-    """Start every replica that does not run, and tell who runs; does not wait for a leader.
+    """Start every replica that does not run; returns all that run. Does not wait for a leader.
 
     Args:
-        first_lsn: where the log is to begin, which the caller tells the replicas; None: at LSN 1.
+      first_lsn: where the log is to begin, which the caller tells the replicas; None: at LSN 1.
 
     Raises:
-        ConfigError: the config does not hold.
-        InvalidRequest: replicas of another config run in this folder, or a port that a replica
-            needs is in use.
-        FolderRefused: nothing can be written there.
-        Overloaded: another command is at work there.
+      ConfigError: the config is refused.
+      InvalidRequest: replicas of another config run in this folder, or a port that a replica
+        needs is in use.
+      FolderRefused: nothing can be written there.
+      Overloaded: another command is at work there.
     """
     is_new = not folder.exists()
     try:
@@ -199,7 +199,7 @@ def _start_missing(
         write_state(folder, state)
     except BaseException:
         for node in rows.keys() - running.keys():
-            send_stop(rows[node])  # nobody would know of it
+            send_stop(rows[node])  # cluster.json does not name it
         raise
     return state
 
@@ -224,9 +224,9 @@ def wait_for_leader(state: ClusterState, timeout_s: float) -> int:
     `logstore init`. The wait ends early if a replica gives up.
 
     Raises:
-        Unreachable: a replica ended, with what it said; or nobody answered in time.
-        NoQuorum: replicas answer, but none leads in time.
-        InvalidRequest: who answers is none of the replicas of this folder.
+      Unreachable: a replica ended, with the end of its log; or none answered in time.
+      NoQuorum: replicas answer, but none leads in time.
+      InvalidRequest: the replica that answers is none of this folder.
     """
     is_formed_by_hand = not load_config(state.config).cluster.auto_init
 
@@ -280,10 +280,10 @@ def standings(state: ClusterState, leader: int, *, timeout_s: float = OTHERS_S) 
 
 
 def refuse_strangers(state: ClusterState, status: dict[str, Any]) -> None:
-    """Whether the replicas that answer are those of the folder, by their supervisors' pids.
+    """Check that the replicas that answer are those of the folder, by their supervisors' pids.
 
     Raises:
-        InvalidRequest: another cluster's replica has a port of ours.
+      InvalidRequest: another cluster's replica has a port of ours.
     """
     pids = {row.node: row.pid for row in state.nodes}
     for row in status["nodes"]:
@@ -325,22 +325,22 @@ def bring_down(
     """Stop every replica of the folder; what became of each: "stopped", "killed" or "was gone".
 
     Args:
-        folder: of the cluster.
-        timeout_s: how long all have; who still runs then is killed.
-        say: told what takes long, a line at a time.
-        notice_s: from when on it is told.
+      folder: of the cluster.
+      timeout_s: how long all together may take; those that still run then are killed.
+      say: prints a line for people.
+      notice_s: after so long, replicas that still run are named.
 
     Raises:
-        InvalidRequest: no cluster was started there.
-        Overloaded: another command is at work there.
-        Unreachable: a process does not end even when killed.
+      InvalidRequest: no cluster was started there.
+      Overloaded: another command is at work there.
+      Unreachable: a process does not end even when killed.
     """
     if not folder.is_dir() or (state := read_state(folder)) is None:
         raise InvalidRequest(f"no cluster was started in {folder}: name its folder with --dir")
     with locked(folder):
         alive = [row for row in state.nodes if is_alive(row)]
         for row in alive:
-            # all at once: the last ones have nobody to hand over to, and need not wait
+            # all at once: the last ones have no replica to hand over to, and need not wait
             send_stop(row)
         deadline_ns = seconds_from_now(timeout_s)
         notice_ns = seconds_from_now(min(notice_s, timeout_s))

@@ -1,7 +1,7 @@
 """`logstore consume`: committed payloads of the log to stdout.
 
-Without `--follow` it ends where the log ended when it began: the leader says where, and the replica
-that is read is waited for until it has come that far.
+Without `--follow` it ends where the log ended when it began. The leader says where that was; the
+command waits until the replica that it reads has come that far.
 """
 
 from __future__ import annotations

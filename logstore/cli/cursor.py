@@ -15,7 +15,7 @@ from logstore.cli.output import Terminal, printable, say, write_json
 from logstore.client.client import LogClient, connect
 from logstore.errors import LogStoreError
 
-# The cursor is set by then: what is said of it beside that may not take long.
+# The cursor is set by then: a remark about it must not take long.
 END_TIMEOUT_S = 1.0
 
 _expect_option = click.option(
@@ -70,7 +70,7 @@ def set_(
 
 
 def _end_of_log(client: LogClient) -> int | None:
-    """None: nobody says so now."""
+    """The newest LSN; None: no leader says so in time."""
     try:
         return client.admin.commit_lsn(timeout=END_TIMEOUT_S)
     except LogStoreError:

@@ -1,4 +1,5 @@
-"""What a detached replica runs: `logstore serve`, with the wish to die with its parent.
+"""What a detached replica runs: `logstore serve`, which can be told to die with its
+parent.
 
 Owns the arguments of that process, nothing else. It is what `cluster up`, the demo, the benchmarks
 and the tests start.

@@ -1,12 +1,12 @@
 """A cluster of real replicas on this machine that lives as long as the object: demo, benchmarks,
 tests.
 
-Owns the folder's layout (`cluster.toml`, `node-N`), the ports and the supervisors' lives. Must not
-know what is appended. Invariants: whatever ends this process ends every replica (they die with
-their parent), so start replicas from the main thread; `close` leaves no process behind.
+Owns the folder's layout (`cluster.toml`, `node-N`), the ports, and when supervisors start and end.
+Must not know what is appended. Invariants: whatever ends this process ends every replica (they die
+with their parent), so start replicas from the main thread; after `close` no process is left.
 
 Which replica leads and how far each has come is read from the replicas' counters files: that is
-enough to know when to act, and costs no socket. Whoever needs certainty asks the cluster itself.
+enough to know when to act, and costs no socket. A caller that needs certainty asks the cluster.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COUNTERS_NAME = "counters"
 LEADER_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 KILL_TIMEOUT_S = 10.0
-# Replicas have no bell for outsiders: their counters are looked at this often.
+# Replicas signal no other process when something changes: their counters are read this often.
 LOOK_MS = 20
 
 
@@ -112,7 +112,7 @@ class EmbeddedCluster:
     def node_folder(self, node: int) -> Path:
         return self.folder / f"node-{node}"
 
-    # --- lives ---
+    # --- start and end ---
 
     def start(self, node: int) -> None:
         """Start one replica; it must not be running."""
@@ -211,7 +211,7 @@ class EmbeddedCluster:
         return self.counters(node).get("visible", 0) - 1
 
     def leader(self) -> int:
-        """Node id of who leads in the newest term and is ready; 0: nobody now."""
+        """Node id of the leader of the newest term, if it is ready; 0: there is none now."""
         terms = {}
         for node in self.nodes:
             counters = self.counters(node)
@@ -223,8 +223,8 @@ class EmbeddedCluster:
         """Node id of a leader that is ready.
 
         Raises:
-            Unreachable: a replica that was started has ended by itself; with what it said.
-            NoQuorum: nobody leads in time.
+          Unreachable: a replica that was started has ended by itself; with the end of its log.
+          NoQuorum: no replica leads in time.
         """
         found = 0
 
@@ -244,7 +244,7 @@ class EmbeddedCluster:
         """Wait until a replica shows `lsn`.
 
         Raises:
-            Unreachable: it does not in time; with what it said.
+          Unreachable: it does not in time; with the end of its log.
         """
         if not poll_until(lambda: self.visible_lsn(node) >= lsn, timeout_s):
             raise Unreachable(

@@ -13,7 +13,7 @@ from logstore.errors import LogStoreError
 
 
 class ExitStatus(IntEnum):
-    """What a script can tell from the status alone."""
+    """What a script learns from the status alone."""
 
     DONE = 0
     NO = 1

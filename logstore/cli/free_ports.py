@@ -1,7 +1,7 @@
-"""Free runs of loopback ports for clusters that live for a moment.
+"""Free runs of loopback ports for clusters that run for a short time.
 
-Owns how they are found. A run may be taken by somebody else between the look and the use; callers
-that care start again. Ports lie below the kernel's ephemeral range, so that no outgoing connection
+Owns how they are found. Another process may take a run between the look and the use; callers that
+care start again. Ports lie below the kernel's ephemeral range, so that no outgoing connection
 takes one.
 """
 
@@ -25,7 +25,7 @@ def find_free_ports(count: int, random: Random, *, run: int = PORTS_PER_NODE) ->
     """First ports of `count` free runs of `run` ports each, none overlapping.
 
     Raises:
-        Overloaded: none was found; the machine is full of listeners.
+      Overloaded: none was found; the machine is full of listeners.
     """
     found: list[int] = []
     places = (_ephemeral_start() - PORT_MIN) // run

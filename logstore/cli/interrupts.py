@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM for a command that counts what it did: they end waiting, no step half way.
+"""SIGINT and SIGTERM for a command that counts what it did: they end waits, no step half done.
 
 Owns the two signals' handlers while it is entered. A second signal always gets through.
 """

@@ -46,7 +46,7 @@ COMMANDS: CommandTable = {
 
 
 class _OutputClosed(Exception):
-    """Whoever read stdout has enough."""
+    """The reader of stdout has closed it."""
 
 
 class _Commands(LazyGroup):
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BrokenPipeError, _OutputClosed):
         _discard_output()
         return ExitStatus.DONE
-    except OSError as error:  # of what was opened by name, the name is told
+    except OSError as error:  # a file that was opened by name is named
         _discard_output()
         if error.filename is not None:
             print(f"error: {error}", file=sys.stderr)
@@ -126,8 +126,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _discard_output() -> None:
-    """What stdout still holds goes nowhere: the interpreter would fail on it once more at its
-    end."""
+    """Drop what stdout still holds: the interpreter would fail on it once more at its end."""
     with suppress(OSError, ValueError, AttributeError):  # closed, or not there
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -63,7 +63,7 @@ def say(text: str) -> None:
 
 
 def printable(name: str) -> str:
-    """A name that somebody chose, its control characters escaped: they would move the cursor of
+    """A name that a user chose, its control characters escaped: they would move the cursor of
     the reader's terminal, or recolour it."""
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in name

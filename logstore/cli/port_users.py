@@ -40,8 +40,8 @@ def port_users(
     """Who listens on the nodes' ports on this machine.
 
     Args:
-        has_metrics: whether nodes listen on their metrics port, too.
-        except_sessions: session ids whose processes may: a replica has one of its own.
+      has_metrics: whether nodes listen on their metrics port, too.
+      except_sessions: session ids whose processes may: a replica has one of its own.
     """
     own = frozenset(except_sessions)
     listeners = _listeners()

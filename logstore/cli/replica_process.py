@@ -1,10 +1,9 @@
-"""A replica's supervisor as somebody else's process: start it, know it again, stop it, kill it.
+"""A replica's supervisor, seen from another process: start it, recognise it, stop it, kill it.
 
 Owns the identity of such a process: its pid and the kernel's start tick, so that a recycled pid is
-    never
-signalled. Must not know what a cluster is. Invariant: a supervisor leads a session and process
-    group of its
-own, which is the replica's alone; signalling that group hits this replica and nothing else.
+never signalled. Must not know what a cluster is. Invariant: a supervisor leads a session and
+process group of its own, which has this replica's processes and no others; a signal to that group
+reaches nothing else.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ REAP_TIMEOUT_S = 10.0
 
 
 class ReplicaProcess(msgspec.Struct, frozen=True):
-    """Who a supervisor is. `start_tick`: field 22 of /proc/PID/stat, unique to this life of the
-    pid.
+    """Which process a supervisor is. `start_tick`: field 22 of /proc/PID/stat; no later process
+    with the same pid has the same.
     """
 
     node: int
@@ -42,12 +41,11 @@ def start_replica(
     """Start the supervisor of `node`, detached, its output appended to `folder`/log.
 
     Args:
-        config_path: the TOML file.
-        node: the node id.
-        folder: its data folder; made if it is missing.
-        dies_with_us: whether the kernel kills it when the calling thread ends, whatever ends it;
-            call from
-            the main thread then.
+      config_path: the TOML file.
+      node: the node id.
+      folder: its data folder; made if it is missing.
+      dies_with_us: whether the kernel kills it when the calling thread ends, for any reason; then
+        call from the main thread.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = [sys.executable, "-m", "logstore.cli.detached_replica", "--config", str(config_path)]
@@ -68,14 +66,14 @@ def start_replica(
         ],
         setsid=True,
     )
-    # Nobody but us reaps it, and a zombie keeps its entry in /proc: the tick is there even if it
-    # died.
+    # Only this process reaps it, and a zombie keeps its entry in /proc: the tick is there even if
+    # it died.
     return ReplicaProcess(node, pid, str(folder), start_tick(pid) or 0)
 
 
 def _inheritable() -> list[int]:
-    """Descriptors that a child would have, too: whoever called us may hold a lock by one, and wait
-    for its release while the replica lives on."""
+    """Descriptors that a child would inherit. The caller may hold a lock by one of them, and its
+    release would be waited for as long as the replica runs."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the folder's own, closed by now
@@ -153,7 +151,7 @@ def finish_stop(process: ReplicaProcess, timeout_s: float) -> bool:
     went alone.
 
     Raises:
-        Unreachable: it did not even go after SIGKILL (a process stuck in the kernel).
+      Unreachable: it did not even go after SIGKILL (a process stuck in the kernel).
     """
     if wait_gone(process, timeout_s):
         return True

@@ -48,7 +48,7 @@ def run_replica(config_path: Path, node: int, folder: Path) -> int:
     """Run node `node` here, in the mode its config names; the exit status.
 
     Raises:
-        LogStoreError: before anything was started.
+      LogStoreError: before anything was started.
     """
     config = load_config(config_path)
     run = serve_single if config.process.mode == "single" else serve_processes

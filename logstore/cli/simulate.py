@@ -39,7 +39,7 @@ from logstore.errors import InvalidRequest
 SEEDS_DEFAULT = 100
 JOBS_MAX = 256
 SHRINK_S = 60.0
-# Where nobody watches a terminal, a line now and then says that it goes on.
+# Without a terminal, a line now and then shows progress.
 SAY_EVERY_S = 60.0
 
 

@@ -23,7 +23,7 @@ _TEXT_MAX = 200
 
 
 def replay_line(order: Order, result: SeedResult, script_path: Path | None = None) -> str:
-    """One line that runs the seed again; what was wrong stands behind it as a comment."""
+    """One line that runs the seed again; what was wrong follows as a comment."""
     words = ["logstore simulate"]
     if script_path is not None:
         words.append(f"--script {script_path}")

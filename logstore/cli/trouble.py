@@ -77,7 +77,7 @@ def _clock_words(row: dict[str, Any]) -> str:
 
 
 def _limits_words(row: dict[str, Any]) -> str:
-    """Limits that are not everybody's, and what comes of it."""
+    """Limits that differ between replicas, and what follows from it."""
     words = []
     if needed := row.get("counters", {}).get("ring_too_small", 0):
         words.append(

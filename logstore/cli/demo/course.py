@@ -74,7 +74,7 @@ def run_demo(settings: DemoSettings, folder: Path, show: Show) -> Report:
     """Run it in `folder`, an empty one that the caller removes; call from the main thread.
 
     Raises:
-        LogStoreError: it could not be carried through.
+      LogStoreError: it could not be carried through.
     """
     config = make_small_config(settings.replicas, Random(os.urandom(8)))
     workers = Workers(folder)
@@ -201,7 +201,7 @@ class _Demo:
         slots[slot_of(self._board, STOP)] = 1
         self._wait(lambda: self._workers.are_done(self._producers))
         last_lsn = max(record.last_lsn for record in self._producer_records())
-        # What stands behind the last acknowledged payload, if anything does, is to be seen, too.
+        # Payloads after the last acknowledged one, if there are any, are to be read, too.
         shown = (self._cluster.visible_lsn(node) for node in self._cluster.nodes)
         slots[slot_of(self._board, END_LSN)] = max(last_lsn, *shown) + 1
         self._stage = "replica and consumers catch up"
@@ -219,8 +219,8 @@ class _Demo:
         """Show progress and watch the workers until the condition holds.
 
         Raises:
-            WorkerFailed: a worker ended with an error.
-            DemoFailed: the condition did not hold in time.
+          WorkerFailed: a worker ended with an error.
+          DemoFailed: the condition did not hold in time.
         """
 
         def look() -> bool:

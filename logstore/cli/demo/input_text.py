@@ -35,8 +35,8 @@ def check_files(files: Sequence[Path]) -> bool:
     """Whether there is any line at all in readable files.
 
     Raises:
-        InvalidRequest: a file cannot be read.
-        BatchTooLarge: a line is longer than a batch may be.
+      InvalidRequest: a file cannot be read.
+      BatchTooLarge: a line is longer than a batch may be.
     """
     has_lines = False
     for path in files:

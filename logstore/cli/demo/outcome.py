@@ -121,15 +121,15 @@ class Facts(msgspec.Struct, frozen=True):
     """What the run itself saw. Times are monotonic ns.
 
     Attributes:
-        processes: of the cluster, supervisors included.
-        has_input: whether there was any line to append.
-        began_ns, ended_ns: between them producers appended.
-        killed_ns: when SIGKILL was sent to the leader's replica, whose term was `killed_term`.
-        led_again_ns: when another leader was seen.
-        restart_ns: how long the killed replica took from its start until it showed what the leader
-            had shown then.
-        disk_bytes, payload_bytes: written by the first leader, and acknowledged by it, until the
-            kill.
+      processes: of the cluster, supervisors included.
+      has_input: whether there was any line to append.
+      began_ns, ended_ns: between them producers appended.
+      killed_ns: when SIGKILL was sent to the leader's replica, whose term was `killed_term`.
+      led_again_ns: when another leader was seen.
+      restart_ns: how long the killed replica took from its start until it showed what the leader
+        had shown then.
+      disk_bytes, payload_bytes: written by the first leader, and acknowledged by it, until the
+        kill.
     """
 
     replicas: int

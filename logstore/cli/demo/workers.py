@@ -1,10 +1,10 @@
 """The demo's producers and consumers, each a process of its own: what they do, how they are started
-and watched, and what they tell.
+and watched, and what they report.
 
-While they run, they and the run tell each other counters on a board, one shared file: the run
-writes STOP and END_LSN, each worker its own, and nobody waits for a lock or a message. What the
-cluster told them they write into files: for each batch, in the order of the appends or as it came,
-a row, and a digest of each payload. The comparison is made from these files alone. Invariant: no
+While they run, they and the run exchange counters in one shared file, the board: the run writes
+STOP and END_LSN, each worker its own counters, and none waits for a lock or a message. They write
+what the cluster told them into files: for each batch a row, in the order of the appends or of
+arrival, and a digest of each payload. The comparison is made from these files alone. Invariant: no
 worker outlives `Workers.close`.
 """
 
@@ -72,14 +72,14 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     """What a worker is told at its start, as JSON in its argument.
 
     Attributes:
-        name: of its counters, "producer-1" or "consumer-3".
-        number: of the producer, from 0; node id of a consumer's replica.
-        producers: how many producers share the input.
-        folder: where its results go, and where the board lies.
-        endpoints: HOST:PORT of every replica.
-        files: the input.
-        window_bytes: unacknowledged bytes of a producer.
-        timeout_s: patience with the cluster.
+      name: of its counters, "producer-1" or "consumer-3".
+      number: of the producer, from 0; node id of a consumer's replica.
+      producers: how many producers share the input.
+      folder: where its results go, and where the board lies.
+      endpoints: HOST:PORT of every replica.
+      files: the input.
+      window_bytes: unacknowledged bytes of a producer.
+      timeout_s: patience with the cluster.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Workers:
         """Whether all of these have ended well.
 
         Raises:
-            WorkerFailed: one, of these or the others, ended with an error.
+          WorkerFailed: one, of these or the others, ended with an error.
         """
         for name, child in self._children.items():
             if child.poll():
@@ -247,7 +247,7 @@ def produce(spec: WorkerSpec) -> None:
     """Append this producer's share of the input until STOP.
 
     Raises:
-        LogStoreError: an append failed for good; the demo is over then.
+      LogStoreError: an append failed for good; the demo is over then.
     """
     _Producer(spec).run()
 
@@ -256,7 +256,7 @@ def consume(spec: WorkerSpec) -> None:
     """Follow one replica from the first LSN until END_LSN is known and reached.
 
     Raises:
-        LogStoreError: the replica cannot be read for good, or stays silent for too long.
+      LogStoreError: the replica cannot be read for good, or stays silent for too long.
     """
     folder = Path(spec.folder)
     board = open_counters(_board_path(folder))

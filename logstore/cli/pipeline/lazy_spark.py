@@ -1,8 +1,8 @@
 """Where a pipeline's Spark runs: the options for it, and the session, which is started when it is
 first needed.
 
-Owns the terminal: what Java, Spark and its workers print goes to a file. It is kept where Spark has
-failed in a way that no error of ours tells, and the error names it.
+Owns the terminal: what Java, Spark and its workers print goes to a file. The file is kept if Spark
+failed with none of our errors, and the error names it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
 }
-# One machine, with nobody else to talk to.
+# One machine, and no other connects to it.
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _WORDS_MAX = 300
 
@@ -97,7 +97,7 @@ class _Spark:
         if self._session is None:
             handle, self._log_path = tempfile.mkstemp(prefix="logstore-pipeline-", suffix=".log")
             os.close(handle)
-            # py4j tells the log of Python, which would tell the terminal, that Java is gone.
+            # py4j logs that Java is gone, and Python would print its log on the terminal.
             self._handler = logging.FileHandler(self._log_path)
             logging.getLogger().addHandler(self._handler)
             self._session = start_session(
@@ -130,7 +130,7 @@ class _Spark:
             logging.getLogger().removeHandler(self._handler)
             self._handler.close()
         if self._log_path:
-            with suppress(FileNotFoundError):  # whoever tidies /tmp may have been quicker
+            with suppress(FileNotFoundError):  # something that tidies /tmp may have removed it
                 os.unlink(self._log_path)
 
 
