@@ -1,9 +1,9 @@
 """Log → lake: rounds of files, each durable with its manifest before the cursor moves.
 
-Owns the plan and the cursor. The lake says where an archive goes on; the named cursor in the log
+Owns the plan and the cursor. The lake says where an archive continues; the named cursor in the log
 follows it, with a hold, so that nothing is trimmed that the lake does not have. A crash leaves the
-cursor at most one round behind its lake, never ahead. Before it moves, every file that the manifest
-names is seen to be there, as long as it was: behind a hole nothing is let go.
+cursor at most one round behind its lake, never ahead. The cursor moves only once every file that
+the manifest names is there, with its length: a lake with a hole keeps the log from being trimmed.
 """
 
 from __future__ import annotations
@@ -148,12 +148,12 @@ class Archive:
 
     def rounds(self, last_lsn: int) -> Iterator[list[LakeFile]]:
         """Archive up to `last_lsn`; the files of each round, once they are durable and the cursor
-        stands behind them.
+        is after them.
 
         Raises:
-          CursorMoved: somebody else moves the cursor; the lake is whole, and one round ahead.
+          CursorMoved: another client moves the cursor; the lake is whole, and one round ahead.
           WrongCluster: another cluster answers by now; nothing of it was taken.
-          CorruptData: a file of the lake is gone or cut; the cursor stands before this round.
+          CorruptData: a file of the lake is gone or cut; the cursor is before this round.
           LogStoreError: the log cannot be read, or the lake not be written; begin again.
         """
         while (next_lsn := self._manifest.next_lsn) <= last_lsn:
@@ -206,7 +206,7 @@ class Archive:
 
     def _first(self, cluster_id: str, first_lsn: int, client: LogClient) -> Manifest:
         """The lake before its first file. The manifest comes before the cursor: a cursor without a
-        lake is always somebody else's."""
+        lake is always another lake's."""
         manifest = self._writer.make(cluster_id=cluster_id, first_lsn=first_lsn)
         self._move_cursor(client, first_lsn)
         return manifest
@@ -229,7 +229,7 @@ class Archive:
         try:
             client.admin.set_cursor(name, lsn, hold=True, expected_lsn=self._cursor_lsn)
         except OutcomeUnknown:
-            # The lake's lock keeps other archives of it away: if it stands there, it is our doing.
+            # The lake's lock keeps other archives out: if the cursor is there, this one moved it.
             if _standing(client, name) != lsn:
                 raise
         self._cursor_lsn = lsn

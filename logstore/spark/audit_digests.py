@@ -1,4 +1,4 @@
-"""What a task of an audit tells of its part: digests by bucket, LSNs, damage; or LSN by LSN.
+"""What a task of an audit reports of its part: digests by bucket, LSNs, damage; or LSN by LSN.
 
 Owns the digests. A bucket is a range of LSNs; a batch belongs to the one of its first LSN. A
 bucket's digest is a sum of hashes, one a batch, so parts of a bucket add up wherever a source is

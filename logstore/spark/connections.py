@@ -1,7 +1,7 @@
-"""Clients of the log, one a process and cluster, kept for the life of the process.
+"""Clients of the log, one for each process and cluster, kept until the process ends.
 
 Spark forks its Python workers and uses them again: a client is made on first use, after the fork,
-never at import and never as part of what is pickled. Nobody closes them: the process ends.
+never at import and never as part of what is pickled. The end of the process closes them.
 
 Threads of a driver share them, and no client is closed under a thread: one is only closed by the
 last thread alive that has asked for it.

@@ -1,6 +1,6 @@
 """A lake: a folder of Parquet files by ranges of LSNs, and the manifest that says which count.
 
-    LAKE/manifest.jsonl        what the lake has (`lake_manifest`); what it does not name is nothing
+    LAKE/manifest.jsonl        what the lake has (`lake_manifest`); other files do not count
     LAKE/data/FIRST-LAST.parquet
     LAKE/incoming/             what tasks are writing
     LAKE/lock                  held by the one process that archives
@@ -8,7 +8,7 @@
 Owns the order of things. A round of an archive is: files written and flushed in `incoming` →
 renamed into `data`, its folder flushed → a new manifest, flushed → renamed over the old one, the
 folder flushed. So a crash between any two steps leaves the lake as it was or as it is to be, and
-files that nobody names; the next process that archives removes those. A file that the manifest
+files that no manifest names; the next process that archives removes those. A file that the manifest
 names is never written again.
 
 The folder must be the same one for the driver and all executors.

@@ -54,7 +54,7 @@ class DigestingFile(io.RawIOBase):
 
 
 def open_proved(path: str, told: LakeFile) -> Any:
-    """What Arrow reads the file from, once its bytes are what the manifest tells. Of a file that
+    """What Arrow reads the file from, once its bytes are what the manifest says. Of a file that
     version 1 has written only the size is known: prove its batches.
 
     Raises:

@@ -93,7 +93,7 @@ def open_lake_file(path: str, told: LakeFile) -> Any:
     """What Arrow reads the file from, once it is proved; a context manager.
 
     Raises:
-      CorruptData: the file is damaged or gone, or not what the manifest tells.
+      CorruptData: the file is damaged or gone, or not what the manifest says.
     """
     source = open_proved(path, told)
     try:
@@ -107,7 +107,7 @@ def open_lake_file(path: str, told: LakeFile) -> Any:
 
 
 def read_lake_file(path: str, told: LakeFile) -> Iterator[RawBatch]:
-    """Every batch of the file that the manifest tells of, in order, checked by its own CRC.
+    """Every batch of the file that the manifest names, in order, checked by its own CRC.
 
     Raises:
       CorruptData: as `open_lake_file`, before any batch comes.
@@ -124,7 +124,7 @@ def row_groups(
     one of them; None: all.
 
     Raises:
-      CorruptData: they do not have the LSNs that the manifest tells, each once.
+      CorruptData: they do not have the LSNs that the manifest says, each once.
     """
     first, last = within or LsnRange(told.first_lsn, told.last_lsn)
     next_lsn = told.first_lsn
@@ -242,7 +242,7 @@ def _prove_batches(source: Any, path: str, told: LakeFile) -> None:
     follows from them.
 
     Raises:
-      CorruptData: they are not what the manifest tells.
+      CorruptData: they are not what the manifest says.
     """
     digest = BatchDigest()
     try:

@@ -49,7 +49,7 @@ def check_same_log(client: LogClient, folder: str, manifest: Manifest) -> None:
     what the lake ends with.
 
     Raises:
-      WrongCluster: it does not, or holds none of the lake's newest file, so that nobody can tell.
+      WrongCluster: it does not, or has none of the lake's newest file, so it cannot be known.
       CorruptData: that file is damaged.
     """
     shown = client.admin.watermarks()

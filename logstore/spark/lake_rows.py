@@ -85,7 +85,7 @@ def read_rows(
     """Arrow batches of about ARROW_BATCH_BYTES with the rows [first_lsn, last_lsn], all of them.
 
     Raises:
-      CorruptData: the file is damaged, gone, or not what the manifest tells.
+      CorruptData: the file is damaged, gone, or not what the manifest says.
     """
     schema, within = arrow_schema(fields), LsnRange(first_lsn, last_lsn)
     columns = list({"lsn", *schema.names})

@@ -7,8 +7,8 @@ to read; the first offset of a stream may be a word instead, kept as a number th
    -1  LATEST: what comes after; the first batch is empty, and its end pins the LSN
    -2  AT_TIMESTAMP: the first LSN at or after `timestampNs`
 
-`initialOffset` is called twice before the first batch and once more if that batch is replayed, so
-that it must say the same each time: a word does, what the word stands for does not.
+`initialOffset` is called twice before the first batch and once more if that batch is replayed, and
+must return the same each time. The word stays the same; the LSN that it means may change.
 """
 
 from __future__ import annotations

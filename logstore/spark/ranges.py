@@ -1,7 +1,7 @@
 """Reading one range of LSNs for one task: from which replica, and what if it fails.
 
-Owns the order of the replicas and the moving on. What was handed on is never read again: another
-replica goes on where the last one stopped, and all replicas hold the same at the same LSN.
+Owns the order of the replicas and when to try the next. What was handed on is never read again:
+another replica continues where the last one stopped, and all replicas hold the same at an LSN.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FETCH_BYTES = 2 * MIB
 # How long one replica may take in the first round; twice that in the next, and so on.
 TRY_S = 2.0
 PAUSE_S = 0.05
-# How long a leader is looked for where reading goes on without one, too.
+# How long a leader is looked for where reading can continue without one.
 LEADER_WAIT_S = 2.0
 
 
@@ -42,7 +42,7 @@ class LsnPartition(InputPartition):
 
     Attributes:
       number: its place in the plan; tasks begin at different followers.
-      leader: node id of who led when this was planned; 0: nobody was known to.
+      leader: node id of the leader when this was planned; 0: none was known.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ def replica_order(client: LogClient, replica: str | int, *, number: int, leader:
 
     Raises:
       ConfigError: the cluster has no such replica.
-      Unreachable: no replica tells who the nodes are.
+      Unreachable: no replica says which nodes there are.
     """
     nodes = sorted(client.nodes())
     if isinstance(replica, int):

@@ -8,9 +8,9 @@ replays of one name, or one after the crash of another, never disagree about a c
     cursor − 1 = what the sink has       nothing is under way: agree on the next chunk
     cursor − 1 > what the sink has       the chunk in between is agreed: write it, maybe again
 
-Of two at the same time one goes on and the other stands by: whoever opens the sink's sessions later
-has fenced the one before, which then only looks on, as long as there is progress. Once there is
-none for a while it takes over, and what is half done it finishes.
+Of two at the same time one writes and the other waits: the one that opens the sink's sessions later
+fences the other, which then only watches, as long as there is progress. Once there is none for a
+while it takes over, and finishes a chunk that is half written.
 
 The cursor's LSN is one of the source. Batches and LSNs of the target are its own.
 """
@@ -50,9 +50,9 @@ from logstore.spark.sink_commit import PARTS_MAX, PARTS_SUFFIX
 
 # What the driver holds, a few times over, and about a second of work: little to do again.
 CHUNK_BYTES = 32 * MIB
-# Who stands by looks every second. A chunk shows progress with each of its parts, but not while its
-# rows are read, which takes a second or two. Each time that the other one takes over again the
-# patience doubles, so two that are slow do not end each other's work for ever.
+# The replay that waits looks every second. A chunk shows progress with each of its parts, but not
+# while its rows are read, which takes a second or two. Each time that the other one takes over
+# again the wait doubles, so two that are slow do not end each other's work for ever.
 PAUSE_S = 1.0
 PATIENCE_PAUSES = 10
 TAKEOVERS_MAX = 6
@@ -114,7 +114,7 @@ class Replay:
         if options.lake is not None:
             self._manifest = read_manifest(options.lake)
             has = self._manifest.first_lsn
-            # The cluster that was archived first stays the first one, whoever adopts the lake.
+            # The cluster that was archived first stays the first one, whichever adopts the lake.
             files = (each.cluster_id for each in self._manifest.files)
             ids = list(dict.fromkeys((self._manifest.cluster_id, *files)))
             self._last_lsn = self._manifest.next_lsn - 1
@@ -170,17 +170,17 @@ class Replay:
 
         Raises:
           OutOfRange: the source does not have what comes next.
-          CursorMoved: the replay's cursor stands where no replay has put it.
+          CursorMoved: the replay's cursor is where no replay has put it.
           CorruptData: the lake is damaged where the next chunk lies; nothing of it was written.
           WrongCluster: another cluster answers at the source by now.
-          Fenced: somebody else opens the sessions of this name, again and again, and writes
+          Fenced: another client opens the sessions of this name, again and again, and writes
             nothing.
           LogStoreError: the source or the target cannot be reached; begin again.
         """
         before = 0
         patience = PATIENCE_PAUSES
         while True:
-            # The cursor first: what is done is then never older than what it tells.
+            # The cursor is read first, so that `done` is never older than it.
             cursor_lsn = self._cursor_lsn()
             done = self.done_lsn()
             if done >= last_lsn:

@@ -1,8 +1,8 @@
-"""Under which name a replay begins, or goes on: `replay/NAME/FIRST`.
+"""Under which name a replay begins, or continues: `replay/NAME/FIRST`.
 
 Pure. Owns the rule that a replay which is called again is the same one, although its source has
 changed meanwhile: a log begins later once it is trimmed, and a lake gets another newest cluster
-when it is adopted. Under another name all would be appended once more.
+when it is adopted. Under another name every record would be appended once more.
 """
 
 from __future__ import annotations

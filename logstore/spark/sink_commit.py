@@ -9,9 +9,9 @@ With atomic=false a batch above PART_BYTES goes in parts: all but the last in th
 `NAME/parts`, under sequences batch id x 2**20 + part, the last one in the session NAME, under the
 batch id. So NAME having the batch id means, as always, that the batch is there, whole.
 
-Who may write parts opens `NAME/parts` before NAME; who may not opens it behind NAME, if there is
-one. So of two drivers the one that comes later has fenced all that the other could still write, or
-finds its batch, or what it has begun of it.
+A driver that may write parts opens `NAME/parts` before NAME; one that may not opens it after NAME,
+if there is one. So of two drivers the later one has fenced all that the other could still write, or
+finds its batch, or the part of it that is written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from logstore.spark.write_options import WriteOptions
 PART_BYTES = 1 * MIB
 PARTS_MAX = 1 << 20
 PARTS_SUFFIX = "/parts"
-# Rows of a session that are remembered: what `last_commit` can tell, and which parts are verified.
+# Rows of a session that are remembered: what `last_commit` finds, and which parts are verified.
 PARTS_WINDOW = 256
 _SAME_AGAIN = (
     "with atomic=false a replayed query must give the same rows in the same order; if "
@@ -99,7 +99,7 @@ def last_commit(endpoints: str, name: str, *, timeout: float = 30.0) -> Commit |
     """The newest batch that a query (its id) or txnAppId has written: sequence and LSNs. None: it
     has written nothing, or only what is no longer remembered.
 
-    Of a batch in parts it is the last part. Any process may ask; nobody is fenced by it.
+    Of a batch in parts it is the last part. Any process may ask; it fences no producer.
     """
     client = client_of(endpoints, timeout_s=timeout)
     found = client.admin.session_commits(name)

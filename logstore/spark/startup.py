@@ -1,6 +1,6 @@
 """A Spark session whose workers can read the log: Java found, the right Python.
 
-Owns what must be right before the JVM starts. A session that somebody else has started works, too,
+Owns what must be right before the JVM starts. A session that other code has started works, too,
 if PYSPARK_PYTHON named an interpreter that has this package.
 """
 

@@ -1,8 +1,8 @@
 """A stream: offsets, micro-batches within limits, and how far behind it is.
 
 One object lives on the driver, in a process of its own, for a run of the query; tasks get copies
-that only read. What the driver's object remembers is never needed to be right: a replayed batch is
-planned from its offsets alone, by an object that has planned nothing before.
+that only read. What the driver's object remembers only saves work: a replayed batch is planned
+from its offsets alone, by an object that has planned nothing before.
 """
 
 from __future__ import annotations
