@@ -79,9 +79,10 @@ def test_s9_a_bootstrap_waits_for_space_for_its_first_segment(tmp_path: Path) ->
     stage.tell(SaveInit(1, ReplicaState.STARTING, 5, CLUSTER, FIRST_LSN))
     stage.tell(SaveInit(2, ReplicaState.VOTER, 5, CLUSTER, FIRST_LSN))
     stage.settle()
-    saved, delayed = stage.heard()
+    saved, delayed, *again = stage.heard()
     assert saved == InitSaved(1)
     assert "free some space" in delayed.reason
+    assert again in ([], [delayed])  # the second step's own job, if the first one took both steps
     assert not stage.stage.is_busy_loop(stage.writer)
     later(stage)
     assert [type(each) for each in stage.heard()] == [RecoveryDelayed]
