@@ -3,8 +3,8 @@
 Numbers 64-95 control port, 96-127 append port, 128-159 ack feed, 160-191 fetch port, 192-223 tail
 feed. Replies carry the request's correlation number. Documents (metadata, status) are UTF-8 JSON,
 everything else is fixed fields. A client sends a zero cluster id until it has learned the
-cluster's; after that a replica of another cluster answers WRONG_CLUSTER. Values that make no sense
-in a request are the server's to refuse with an ErrorReply; decoding checks structure only.
+cluster's; after that a replica of another cluster answers WRONG_CLUSTER. Decoding checks structure
+only; the server refuses impossible values with an ErrorReply.
 
 A pushed append is one frame, 8 bytes and the batch:
      0 magic u16 'LA' │ protocol version u16 │ round u32
@@ -69,7 +69,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 
 
 def iterate_pieces(frame: Buffer) -> Iterator[Piece]:
-    """The pieces of a second frame, in order. The batches in them are the reader's to verify.
+    """The pieces of a second frame, in order. The reader verifies the batches in them.
 
     Raises:
       FormatError: the pieces do not fill the frame exactly.
@@ -85,12 +85,12 @@ def iterate_pieces(frame: Buffer) -> Iterator[Piece]:
 
 
 class MetadataRequest(msgspec.Struct, frozen=True, gc=False):
-    """Who are you, who leads, which limits hold?"""
+    """Asks for this replica's identity, the leader and the limits."""
 
 
 class MetadataReply(msgspec.Struct, frozen=True, gc=False):
-    """JSON: cluster_id (hex), node, leader (0: unknown), term, nodes [{node, host, port}],
-    limits."""
+    """JSON: cluster_id (hex), node, leader (0: unknown), term, limits, and the nodes as a list of
+    {node, host, port}."""
 
     document: bytes
 
@@ -106,7 +106,7 @@ class OpenSessionRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpenSessionReply(msgspec.Struct, frozen=True, gc=False):
-    """`next_sequence`: the one to send first (monotone: the last one used + 1)."""
+    """`next_sequence`: the sequence to send first (monotone: the last one used + 1)."""
 
     producer_id: int
     producer_epoch: int
@@ -123,8 +123,9 @@ class SessionStateRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class SessionStateReply(msgspec.Struct, frozen=True, gc=False):
-    """Rows of ACK_ROW for the window: code OK is committed, OUTCOME_UNKNOWN is in the leader's log
-    and will be acknowledged on the feed if it commits. `next_sequence`: what the leader expects."""
+    """Rows of ACK_ROW for the window: code OK is committed, OUTCOME_UNKNOWN is in the
+    leader's log and will be acknowledged on the feed if it is committed. `next_sequence`:
+    what the leader expects."""
 
     producer_id: int
     producer_epoch: int
@@ -133,14 +134,15 @@ class SessionStateReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class SessionLookupRequest(msgspec.Struct, frozen=True, gc=False):
-    """What has the session of this name committed? Linearizable, and changes nothing: unlike
-    OpenSession it fences nobody. A SessionStateReply, of producer id 0 if there is none."""
+    """What has the session of this name committed? Linearizable, and changes nothing:
+    unlike OpenSession it fences no producer. The answer is a SessionStateReply; producer
+    id 0: no such session."""
 
     name: bytes
 
 
 class TransferRequest(msgspec.Struct, frozen=True, gc=False):
-    """`target` 0: whichever voter is most up to date."""
+    """`target` 0: the voter that is most up to date."""
 
     target: int
 
@@ -156,15 +158,15 @@ class StatusReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class DoneReply(msgspec.Struct, frozen=True, gc=False):
-    """`value`: where a cursor that was set stood before, 0: nowhere; the producer id of a session
-    that was ended; else 0."""
+    """`value`: the LSN of a cursor before it was set, 0: it did not exist; the producer id of a
+    session that was ended; else 0."""
 
     value: int
 
 
 class ErrorReply(msgspec.Struct, frozen=True, gc=False):
-    """`leader`: node id for NOT_LEADER; first, last: the bounds for OUT_OF_RANGE; first: where the
-    cursor stands for CURSOR_MOVED; text: UTF-8."""
+    """`leader`: node id for NOT_LEADER; first, last: the bounds for OUT_OF_RANGE; first: the
+    cursor's LSN for CURSOR_MOVED; text: UTF-8."""
 
     code: int
     leader: int
@@ -176,7 +178,8 @@ class ErrorReply(msgspec.Struct, frozen=True, gc=False):
 class InitializeRequest(msgspec.Struct, frozen=True, gc=False):
     """`logstore init`: this node coordinates the bootstrap (L2). DoneReply or ErrorReply.
 
-    `first_lsn`: where the log is to begin, as in first_lsn.py; one that began elsewhere refuses."""
+    `first_lsn`: where the log is to begin, as in first_lsn.py; a log that begins elsewhere refuses.
+    """
 
     first_lsn: bytes = b""
 
@@ -184,7 +187,9 @@ class InitializeRequest(msgspec.Struct, frozen=True, gc=False):
 class SetCursorRequest(msgspec.Struct, frozen=True, gc=False):
     """Set the cursor to `lsn`, 0: delete it. DoneReply with its LSN before, or ErrorReply.
 
-    `expected_lsn`: only if it stands there now, 0: if there is none, 2**64 - 1: in any case."""
+    `expected_lsn`: set it only if this is its LSN now; 0: only if it does not
+    exist; 2**64 - 1: in any case.
+    """
 
     lsn: Lsn
     expected_lsn: Lsn
@@ -193,45 +198,46 @@ class SetCursorRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class CursorsRequest(msgspec.Struct, frozen=True, gc=False):
-    """Every cursor, linearizably; answered by the leader once a quorum has confirmed it."""
+    """Asks for every cursor, linearizably; the leader answers once a quorum has confirmed it."""
 
 
 class CursorsReply(msgspec.Struct, frozen=True, gc=False):
-    """Rows of cursor_entries, rising by name."""
+    """Rows of cursor_entries, ascending by name."""
 
     cursors: bytes
 
 
 class SessionsRequest(msgspec.Struct, frozen=True, gc=False):
-    """A page of the sessions, linearizably: those of the lowest producer ids above `after`, at most
-    `limit`, 0: as many as a page holds."""
+    """Asks for a page of the sessions, linearizably: those of the lowest producer ids above
+    `after`, at most `limit`; 0: as many as a page holds."""
 
     after: int
     limit: int
 
 
 class SessionsReply(msgspec.Struct, frozen=True, gc=False):
-    """Rows of session_list, rising by producer id. `next_after`: ask for the next page with it; 0:
-    this one is the last."""
+    """Rows of session_list, ascending by producer id. `next_after`: ask for the next page with it;
+    0: this is the last page."""
 
     next_after: int
     sessions: bytes
 
 
 class EndSessionRequest(msgspec.Struct, frozen=True, gc=False):
-    """End the session of this producer id, or forget what is kept of it. DoneReply with the id,
-    once the EXPIRE entry is committed, or ErrorReply."""
+    """End the session of this producer id, or forget what is kept of it. DoneReply with the id once
+    the EXPIRE entry is committed, or ErrorReply."""
 
     producer_id: int
 
 
 class ImportRequest(msgspec.Struct, frozen=True, gc=False):
-    """Pushed to the append port: `batch`, whole and as it was in another log, is to be at
-    `first_lsn`, where the log ends.
+    """Pushed to the append port: `batch`, unchanged from another log, is to be appended at
+    `first_lsn`, where this log ends.
 
-    Answered on the ack feed under the topic `importer`, a number the sender has drawn: an Acks of
-    producer id `importer`, epoch and round 0, whose row has the first LSN asked for as its
-    sequence. GAP: `detail` is where the log ends."""
+    Answered on the ack feed under the topic `importer`, a number that the sender has drawn: an Acks
+    of producer id `importer`, epoch and round 0, whose row has the requested first LSN as its
+    sequence. GAP: `detail` is where the log ends.
+    """
 
     importer: int
     first_lsn: Lsn
@@ -242,7 +248,8 @@ class Acks(msgspec.Struct, frozen=True, gc=False):
     """Second frame of the ack feed, after the topic (producer id, u64 little-endian).
 
     Rows of ACK_ROW: code OK is committed; other codes are refusals, `detail` is the expected
-    sequence for GAP and the leader's node id for NOT_LEADER."""
+    sequence for GAP and the leader's node id for NOT_LEADER.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -251,16 +258,17 @@ class Acks(msgspec.Struct, frozen=True, gc=False):
 
 
 class Welcome(msgspec.Struct, frozen=True, gc=False):
-    """Sent on a feed when a subscription is in force: what comes after it will not be missed."""
+    """Sent on a feed once a subscription is in force: nothing after it is missed."""
 
     visible_lsn: Lsn
 
 
 class FetchRequest(msgspec.Struct, frozen=True, gc=False):
-    """Payloads [first_lsn, last_lsn], at most about `max_bytes`, at least one whole batch.
+    """Asks for payloads [first_lsn, last_lsn]: at most about `max_bytes`, at least one whole batch.
 
-    Waits up to `wait_ms` until the replica shows `min_lsn` (0: do not wait). `is_linearizable`:
-    after a ReadIndex round, on the leader only."""
+    Waits up to `wait_ms` until `min_lsn` is visible at the replica (0: do not wait).
+    `is_linearizable`: after a ReadIndex round, on the leader only.
+    """
 
     first_lsn: Lsn
     last_lsn: Lsn
@@ -271,8 +279,8 @@ class FetchRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class FetchReply(msgspec.Struct, frozen=True, gc=False):
-    """The second frame holds `pieces` times a PIECE header and its whole batches; the first piece
-    may begin below first_lsn, the last may end above last_lsn: batches are never cut."""
+    """The second frame holds `pieces` times a PIECE header and its whole batches. Batches are never
+    cut: the first piece may begin below first_lsn, the last may end above last_lsn."""
 
     log_start_lsn: Lsn
     visible_lsn: Lsn
@@ -296,7 +304,8 @@ class TimeLookupRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class TimeLookupReply(msgspec.Struct, frozen=True, gc=False):
-    """The first visible LSN whose group is not older than the time; visible_lsn + 1 if none."""
+    """The first visible LSN whose group is not older than the time; visible_lsn
+    + 1 if there is none."""
 
     lsn: Lsn
 
@@ -322,8 +331,8 @@ class VerifyReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class SpansRequest(msgspec.Struct, frozen=True, gc=False):
-    """How the bytes of [first_lsn, last_lsn] are spread: at most `limit` spans of whole entries,
-    each of at least `step_bytes`, the last one excepted."""
+    """Asks how the bytes of [first_lsn, last_lsn] are spread: at most `limit` spans of whole
+    entries, each of at least `step_bytes`, except the last one."""
 
     first_lsn: Lsn
     last_lsn: Lsn
@@ -332,8 +341,8 @@ class SpansRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class SpansReply(msgspec.Struct, frozen=True, gc=False):
-    """Rows of SPAN, one after the other from the entry that holds first_lsn on, whose time
-    `timestamp_ns` is (0: nothing is visible there)."""
+    """Rows of SPAN, one after the other from the entry that holds first_lsn. `timestamp_ns` is that
+    entry's (0: nothing is visible there)."""
 
     log_start_lsn: Lsn
     visible_lsn: Lsn
@@ -342,13 +351,13 @@ class SpansReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class TailGroup(msgspec.Struct, frozen=True, gc=False):
-    """A group as it becomes visible; the second frame is one PIECE header and its batches."""
+    """A group that became visible; the second frame is one PIECE header and its batches."""
 
     visible_lsn: Lsn
 
 
 class TailNotice(msgspec.Struct, frozen=True, gc=False):
-    """A group too large for the tail became visible: fetch it."""
+    """A group that is too large for the tail became visible: fetch it."""
 
     first_lsn: Lsn
     last_lsn: Lsn

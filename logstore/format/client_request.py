@@ -1,7 +1,7 @@
-"""A client's request as it arrives on a port: what is asked, what is wrong with it, or silence.
+"""A client's request as it arrives on a port: the request, its refusal, or why it gets no answer.
 
-Pure. Whatever a client sends is answered if it can be told whose answer it is, so that somebody who
-writes a client learns what is wrong. `Silence` says what gets no answer, and why not.
+Pure. A message is answered if its sender can be known, so that the author of a client learns what
+is wrong. `Silence` says what gets no answer, and why.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from logstore.format.message import (
 
 
 class RequestPort(Enum):
-    """Where requests arrive, and which ones that port takes."""
+    """A port that takes requests, and which ones."""
 
     CONTROL = frozenset(
         {
@@ -76,14 +76,14 @@ class Silence(Enum):
     """Why a message gets no answer."""
 
     NO_MESSAGE = "nothing in it says whom an answer would be for"
-    # The correlation may be that of another request: its answer would say that one was refused.
+    # The correlation may be that of another request, which an answer would refuse.
     DAMAGED = "its CRC does not fit"
-    # Two replicas whose answers somebody hands on to each other would talk for ever.
+    # Two replicas that get each other's answers would exchange refusals for ever.
     ANSWER = "it is itself an answer"
 
 
 class BadRequest(msgspec.Struct, frozen=True, gc=False):
-    """To be refused: whole, undamaged, and nothing that this port can serve."""
+    """A whole and undamaged message that this port cannot serve: it is refused."""
 
     envelope: Envelope
     code: ErrorCode
@@ -93,7 +93,7 @@ class BadRequest(msgspec.Struct, frozen=True, gc=False):
 def read_request(
     frames: Sequence[bytes], port: RequestPort
 ) -> tuple[Envelope, Any] | BadRequest | Silence:
-    """The message in `frames`, routing id left out."""
+    """The message in `frames`, which do not include the routing id."""
     try:
         if len(frames) != 1:
             raise InvalidRequest(f"a request is one frame, the message: these are {len(frames)}")
@@ -111,7 +111,7 @@ def read_request(
 
 
 def _takers(message: Any) -> str:
-    """Which port takes it, for who mixed up a node's ports."""
+    """Names the port that takes the message, for a client that mixed up a node's ports."""
     names = [each.name.lower() for each in RequestPort if type(message) in each.value]
     return f" but of the {names[0]} port: check the endpoint" if names else ""
 

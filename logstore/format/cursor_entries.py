@@ -1,8 +1,8 @@
 """Named cursors: the body of a CURSOR entry, and the rows in which many are listed.
 
-Owns their bytes; what they mean is session's matter. LSN 0 says "there is no such cursor": as an
-entry it deletes one, and rows never have it. Rows stand in SESSION bodies and in the answer to a
-list, rising by name, each name once.
+Owns their bytes; `session` knows what they mean. LSN 0 means that there is no such cursor: an entry
+with it deletes one, and rows never have it. Rows are in SESSION bodies and in the answer to a list,
+ascending by name, each name once.
 
 CURSOR                                        row
   0 magic u32 'LCUR' │ version u16              0 lsn u64
@@ -36,7 +36,7 @@ from logstore.model import Lsn
 
 CURSOR_MAGIC = magic_number("LCUR")
 NO_LSN = Lsn(0)
-ANY_LSN = Lsn((1 << 64) - 1)  # "wherever it stands", where a change says what it expects
+ANY_LSN = Lsn((1 << 64) - 1)  # expected_lsn of a change that sets the cursor in any case
 _ENTRY = struct.Struct("<IHBBQII")
 _ENTRY_CRC = 16
 _ROW = struct.Struct("<QBBHI")
@@ -47,9 +47,9 @@ CURSOR_ROWS_MAX_BYTES = CURSORS_MAX * (
 
 
 class Cursor(msgspec.Struct, frozen=True, gc=False):
-    """A name that stands before the payload `lsn`; 0: it does not exist (any more).
+    """A named position before the payload `lsn`; 0: the cursor does not exist.
 
-    `is_held`: payloads from `lsn` on are kept as long as it stands there (SAFETY G1).
+    `is_held`: payloads from `lsn` on are kept while the cursor is there (SAFETY G1).
     """
 
     name: bytes
@@ -58,7 +58,7 @@ class Cursor(msgspec.Struct, frozen=True, gc=False):
 
 
 def cursor_fault(cursor: Cursor) -> str | None:
-    """Why no cursor can be like this, with what to send instead; None: it can."""
+    """Why a cursor like this is impossible, with what to send instead; None: it is possible."""
     size = len(cursor.name)
     if not 1 <= size <= CURSOR_NAME_MAX_BYTES:
         return f"a cursor's name has 1 to {CURSOR_NAME_MAX_BYTES} bytes of UTF-8, not {size}"
@@ -77,7 +77,7 @@ def encode_cursor(cursor: Cursor) -> bytes:
     """The body of a CURSOR entry.
 
     Raises:
-      InvalidRequest: a cursor that no decoder would take.
+      InvalidRequest: a cursor that no decoder would accept.
     """
     refuse(cursor_fault(cursor))
     name, is_held = cursor.name, cursor.is_held
@@ -104,7 +104,7 @@ def encode_cursors(cursors: Sequence[Cursor]) -> bytes:
     """The rows of these cursors.
 
     Raises:
-      InvalidRequest: cursors that no decoder would take.
+      InvalidRequest: cursors that no decoder would accept.
     """
     refuse(_list_fault(cursors))
     rows = []
@@ -115,15 +115,15 @@ def encode_cursors(cursors: Sequence[Cursor]) -> bytes:
 
 
 def cursor_size(cursor: Cursor) -> int:
-    """Bytes of its row."""
+    """The size of its row in bytes."""
     return _ROW.size + len(cursor.name) + padding_size(len(cursor.name))
 
 
 def decode_cursors(rows: Buffer) -> tuple[Cursor, ...]:
-    """The cursors of rows that fill `rows`.
+    """The cursors of `rows`, which the rows must fill.
 
     Raises:
-      FormatError: they do not, or are none.
+      FormatError: they do not fill it, or are no rows.
     """
     cursors: list[Cursor] = []
     offset = 0
@@ -137,10 +137,10 @@ def decode_cursors(rows: Buffer) -> tuple[Cursor, ...]:
 
 
 def decode_cursors_from(body: Buffer, offset: int, count: int) -> tuple[tuple[Cursor, ...], int]:
-    """`count` cursors whose rows begin at `offset`, and where they end.
+    """`count` cursors whose rows begin at `offset`, and where the rows end.
 
     Raises:
-      FormatError: there are none.
+      FormatError: there are no such rows.
     """
     refuse_read(f"{count} cursors, at most {CURSORS_MAX}" if count > CURSORS_MAX else None)
     cursors: list[Cursor] = []

@@ -1,6 +1,6 @@
 """The replicated header of a Raft entry and the chain hash over it.
 
-`EntryHeader` is the common currency: raft makes it, the writer frames it, replicators send it,
+Every process uses `EntryHeader`: raft creates it, the writer frames it, replicators send it,
 followers verify it, readers check records and frames against it. It never holds anything local to
 one replica.
 
@@ -8,7 +8,7 @@ one replica.
     8 term u64
    16 index u64
    24 prev_term u64
-   32 first_lsn u64        (the next LSN to be given for kinds without LSNs, whose count is 0)
+   32 first_lsn u64        (the next LSN, for kinds without LSNs, whose count is 0)
    40 timestamp_ns u64
    48 cumulative_bytes u64 (body bytes of all entries up to and with this one)
    56 prev_chain u64
@@ -30,7 +30,7 @@ from logstore.model import EntryKind, Index, Lsn, Term
 
 ENTRY_HEADER_SIZE = 72
 ENTRY_HEADER_STRUCT = struct.Struct("<HHIQQQQQQQII")
-# One batch is at most this by its i32 offsets, and a group above GROUP_MAX_BYTES is one batch.
+# A batch is at most this large by its i32 offsets; a group above GROUP_MAX_BYTES is one batch.
 BODY_SIZE_MAX = (1 << 31) - ALIGNMENT
 _KINDS = frozenset(EntryKind) - {EntryKind.INSTALL, EntryKind.REPAIR}
 _CHAIN_STRUCT = struct.Struct("<QHHIQQQQI")
@@ -67,7 +67,7 @@ class EntryHeader(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")
 
     def pack(self) -> bytes:
-        """The 72 bytes.
+        """The header's 72 bytes.
 
         Raises:
           InvariantViolated: a header that `unpack_entry_header` would refuse.
@@ -86,7 +86,7 @@ def unpack_entry_header(buffer: Buffer, offset: int = 0) -> EntryHeader:
     """The header at `offset`; the caller has verified a CRC over it.
 
     Raises:
-      FormatError: too few bytes, or fields that no entry has.
+      FormatError: too few bytes, or fields that no entry can have.
     """
     check_room(buffer, offset, ENTRY_HEADER_SIZE, "entry header")
     kind, reserved, *rest = ENTRY_HEADER_STRUCT.unpack_from(buffer, offset)
@@ -100,8 +100,7 @@ def unpack_entry_header(buffer: Buffer, offset: int = 0) -> EntryHeader:
 
 
 def header_fault(header: EntryHeader) -> str | None:
-    """What makes this header impossible, or None. What precedes it in the log is not looked at.
-    Hot."""
+    """Why this header is impossible, or None. The log before it is not considered. Hot."""
     kind, count, term = header.kind, header.count, header.term
     if kind not in _KINDS:
         return f"kind {kind} is unknown or reserved"
@@ -136,7 +135,7 @@ def chain_start(cluster_id: bytes) -> int:
 
 
 class Row(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """An entry as the log knows it: its header and its chain (computed once, then carried)."""
+    """An entry in the log: its header and its chain, which is computed once."""
 
     header: EntryHeader
     chain: int

@@ -1,7 +1,7 @@
-"""What the bodies of session and cursor entries share: their seal and check, and padded names.
+"""Common to the bodies of session and cursor entries: sealing, checking and padded names.
 
-Knows no entry. A body begins with magic and version, is a multiple of 8 long and has its CRC, over
-everything but itself, at a place of its own. Names are UTF-8, padded with zeros.
+Knows no entry. A body begins with magic and version, and its size is a multiple of 8. Its CRC is
+over everything but itself; each kind has its own place for it. Names are UTF-8, padded with zeros.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from logstore.format.fields import U32, Buffer, check_room, padding_size
 from logstore.limits import BATCH_MAX_BYTES
 
 ENTRY_BODY_VERSION = 1
-ENTRY_BODY_MAX_BYTES = BATCH_MAX_BYTES  # it travels and is stored like a batch
+ENTRY_BODY_MAX_BYTES = BATCH_MAX_BYTES  # a body is sent and stored like a batch
 _MAGIC_VERSION = struct.Struct("<IH")
 
 
 def seal_body(body: bytes, position: int) -> bytes:
-    """`body` with the CRC of everything but bytes [position, position + 4) written there."""
+    """`body` with its CRC, of everything but bytes [position, position + 4), written there."""
     crc = crc32c(body[position + 4 :], crc32c(body[:position]))
     return b"".join((body[:position], U32.pack(crc), body[position + 4 :]))
 
@@ -34,8 +34,8 @@ def check_body(
     *,
     newest: int = ENTRY_BODY_VERSION,
 ) -> int:
-    """The version of a whole, undamaged body of at least `size` bytes whose CRC lies at `position`;
-    `newest` is the newest one that this side reads.
+    """The version of a whole, undamaged body of at least `size` bytes whose CRC is at `position`.
+    `newest` is the newest version that can be read here.
 
     Raises:
       UnsupportedVersion: an undamaged body of a newer version.
@@ -77,7 +77,7 @@ def read_name(body: Buffer, offset: int, size: int, what: str) -> tuple[bytes, i
 
 
 def refuse(fault: str | None) -> None:
-    """Nothing that no decoder would take is encoded.
+    """Refuse to encode what no decoder would accept.
 
     Raises:
       InvalidRequest: there is a fault.
@@ -87,10 +87,10 @@ def refuse(fault: str | None) -> None:
 
 
 def refuse_read(fault: str | None) -> None:
-    """What was read has no fault.
+    """Refuse what was read, if it has a fault.
 
     Raises:
-      FormatError: it has one.
+      FormatError: there is a fault.
     """
     if fault:
         raise FormatError(fault)

@@ -1,7 +1,7 @@
-"""What the byte formats share: magics, bounds checks and sealing a block with its CRC.
+"""Common to the byte formats: magics, bounds checks and sealing a block with its CRC.
 
-Knows no format. Disk blocks keep their magic, version and CRC at the same place in every version,
-so that a damaged version field shows as damage and a truly newer block as `UnsupportedVersion`.
+Knows no format. Disk blocks keep magic, version and CRC at the same place in every version. So a
+damaged version field is damage, and only a block that is really newer is an `UnsupportedVersion`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def padding_size(size: int) -> int:
 
 
 def check_room(buffer: Buffer, offset: int, size: int, what: str) -> None:
-    """Refuse to read [offset, offset + size) where the buffer does not have it."""
+    """Refuse to read [offset, offset + size) if the buffer is shorter."""
     if offset < 0 or len(buffer) - offset < size:
         raise FormatError(f"{what} needs {size} bytes at {offset}, the buffer has {len(buffer)}")
 
 
 def seal(block: bytes, seed: bytes) -> bytes:
-    """`block` and, behind it, its CRC32C over `seed` and `block`."""
+    """`block`, followed by the CRC32C of `seed` and `block`."""
     return block + U32.pack(crc32c(block, crc32c(seed)))
 
 
 def check_sealed(block: memoryview, seed: bytes, *, magic: int, version: int, what: str) -> None:
-    """A sealed block: u32 magic and u16 version in front, the CRC of `seal` in its last 4 bytes.
+    """Check a sealed block: u32 magic and u16 version first, the CRC of `seal` in its last 4 bytes.
 
     Raises:
       UnsupportedVersion: an undamaged block of another version.
@@ -61,14 +61,15 @@ def check_sealed(block: memoryview, seed: bytes, *, magic: int, version: int, wh
 
 
 def check_positions(what: str, **positions: int) -> None:
-    """Indexes, terms, LSNs, times and byte counts that were read: each at most POSITION_MAX."""
+    """Check that indexes, terms, LSNs, times and byte counts are at most POSITION_MAX."""
     for name, value in positions.items():
         if value > POSITION_MAX:
             raise FormatError(f"{what}: {name} {value} is above {POSITION_MAX}")
 
 
 def check_ids(what: str, *ids: bytes) -> None:
-    """Ids that are to be written: 16 bytes each (struct would pad or cut them silently)."""
+    """Check ids that are to be written: 16 bytes each, since struct would pad
+    or cut them silently."""
     for value in ids:
         if len(value) != UUID_SIZE:
             raise InvariantViolated(f"{what}: an id of {len(value)} bytes, {UUID_SIZE} are needed")

@@ -1,7 +1,7 @@
 """Where a new log begins, as the tail of a message: nothing for LSN 1, else the LSN, u64.
 
-Almost every log begins at LSN 1, and what is said of those has the bytes it had before there were
-others.
+Almost every log begins at LSN 1. Its messages have the bytes that they had before other
+first LSNs were possible.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def pack_first_lsn(first_lsn: Lsn) -> bytes:
 
 
 def unpack_first_lsn(tail: bytes) -> Lsn:
-    """The LSN of the first payload to come.
+    """The LSN of the log's first payload.
 
     Raises:
-      FormatError: no tail of this kind, or no LSN at which a log may begin.
+      FormatError: no such tail, or no LSN at which a log may begin.
     """
     if not tail:
         return FIRST_LSN

@@ -1,6 +1,6 @@
-"""The group frame: what stands before the batches of one Raft entry in the data log.
+"""The group frame: the header before the batches of one Raft entry in the data log.
 
-Owns the 128-byte header; the body follows it as it is. Built at write time from the entry's
+Owns the 128-byte header; the body follows it unchanged. The writer builds it from the entry's
 replicated header and what is local to the segment; a Raft record can be rebuilt from it (S1).
 
       0 magic u32 'LGRP' │ version u16 │ reserved u16 = 0
@@ -43,7 +43,7 @@ _ZEROS = bytes(12)
 
 
 class FrameHeader(msgspec.Struct, frozen=True, gc=False):
-    """A frame's header: the entry's replicated fields and those of the segment it lies in."""
+    """A frame's header: the entry's replicated fields and those of its segment."""
 
     header: EntryHeader
     segment: int
@@ -65,7 +65,7 @@ def unpack_frame_header(buffer: Buffer, offset: int = 0, *, segment_uuid: bytes)
 
     Raises:
       UnsupportedVersion: a newer version of the frame.
-      FormatError: anything else than a whole, undamaged frame header of this segment.
+      FormatError: anything but a whole, undamaged frame header of this segment.
     """
     check_room(buffer, offset, FRAME_HEADER_SIZE, "frame header")
     block = memoryview(buffer)[offset : offset + FRAME_HEADER_SIZE]

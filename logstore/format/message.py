@@ -1,17 +1,16 @@
 """Message envelope and the declarative codec of every message between hosts (SAFETY M6).
 
-A message is one ZeroMQ frame, the envelope and a body of fixed fields with an optional tail; types
+A message is one ZeroMQ frame: the envelope, and a body of fixed fields with an optional tail. Types
 that carry batches have them in a second frame, which has its own CRC. Nothing here knows what a
-message means. Magic, version, type, length, CRC and correlation stay where they are in every
-version.
+message means. Magic, version, type, length, CRC and correlation keep their places in every version.
 
-Invariant: what decodes is canonical, encoding it again gives the same bytes.
+Invariant: what decodes is canonical: encoding it again gives the same bytes.
 
      0 magic u32 'LMSG' │ version u16 │ type u16
      8 length u32 (bytes after the envelope) │ crc u32 (CRC32C of the frame but these 4 bytes)
     16 cluster_id, 16 bytes (zero only before bootstrap, and from clients that do not know it yet)
     32 sender uuid, 16 bytes (zero: a client)
-    48 sender node u32 (0: a client) │ target node u32 (0: whoever gets it)
+    48 sender node u32 (0: a client) │ target node u32 (0: any)
     56 correlation u64 (clients: request number, echoed; replicas: boot counter)
     64 body
 """
@@ -48,7 +47,7 @@ _ANY_U64 = frozenset({"nonce", "prev_chain"})
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
-    """Who sends what to whom. `correlation` is a request number or a boot counter."""
+    """Sender, target and type of a message. `correlation` is a request number or a boot counter."""
 
     type: int
     cluster_id: bytes
@@ -59,15 +58,15 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """How the fields of one message type lie in its body: fixed fields, then the tail, if any, or
-    fields that were added later.
+    """The layout of one message type's body: fixed fields, then the tail, if any, or fields that
+    were added later.
 
-    The tail is a whole number of `tail_unit` bytes. `later`: integers and facts, in the order in
-    which they were added. Those that are 0 or false with nothing but such behind them are left out,
-    so that a message that does not use them has the bytes that it had before there were any.
-    `later_ends`: how many bytes the first 0, 1, … of them have.
-    `is_lossy`: packing can change a value.
-    `bounded`: fields of at most POSITION_MAX. `frame_max_bytes`: of the whole first frame."""
+    The tail is a whole number of `tail_unit` bytes. `later`: integers and booleans, in the order in
+    which they were added. Those at the end that are 0 or false are left out, so a message that does
+    not use them has the bytes that it had before they existed. `later_ends`: how many bytes the
+    first 0, 1, … of them have. `is_lossy`: packing can change a value. `bounded`: fields of at most
+    POSITION_MAX. `frame_max_bytes`: of the whole first frame.
+    """
 
     cls: type[Any]
     fixed: struct.Struct
@@ -94,8 +93,8 @@ def register(
     has_tail: bool = False,
     tail_unit: int = 1,
 ) -> None:
-    """Declare a message: its number, class and the struct format of its fields but a bytes tail.
-    `later`: of its last fields, which older versions neither send nor know."""
+    """Declare a message: its number, its class and the struct format of its fields, without a bytes
+    tail. `later`: the format of its last fields, which older versions neither send nor know."""
     if type_number in _BY_TYPE or cls in _BY_CLASS:
         raise ValueError(f"message {type_number} {cls.__name__} is registered twice")
     names = cls.__struct_fields__
@@ -137,7 +136,7 @@ def encode_message(
     """The first frame of `message`: envelope, body, CRC.
 
     Raises:
-      InvalidRequest: a field outside of its width, or more bytes than this type may have.
+      InvalidRequest: a field above its width, or more bytes than this type may have.
     """
     number, layout = _BY_CLASS[type(message)]
     body = _encode_body(layout, message)
@@ -176,13 +175,13 @@ def _encode_body(layout: Layout, message: msgspec.Struct) -> bytes:
 
 
 def _split_later(layout: Layout, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], bytes]:
-    """The fields that were there from the first version, and the bytes of the others."""
-    first = len(layout.fixed.format) - 1  # a letter each, behind the order of bytes
+    """The fields of the first version, and the bytes of the later ones."""
+    first = len(layout.fixed.format) - 1  # one letter each, after the byte order
     return values[:first], _encode_later(layout, values[first:])
 
 
 def _encode_later(layout: Layout, later: tuple[Any, ...]) -> bytes:
-    """Up to the last one that says something."""
+    """The later fields, up to the last one that is not 0."""
     count = len(later)
     while count and not later[count - 1]:
         count -= 1
@@ -197,7 +196,7 @@ def decode_message(frame: bytes | memoryview) -> tuple[Envelope, Any]:
 
     Raises:
       UnsupportedVersion: an undamaged message of a newer version of the envelope.
-      UnknownMessageType: an undamaged message of a type this side does not know.
+      UnknownMessageType: an undamaged message of an unknown type.
       DamagedMessage: an envelope whose CRC does not fit.
       FormatError: anything else that is not a whole, undamaged message.
     """
@@ -256,10 +255,10 @@ def _decode_body(layout: Layout, body: memoryview) -> Any:
 
 
 def checked_envelope(frame: bytes | memoryview) -> Envelope | None:
-    """The envelope of a frame that did not decode, as far as it can be believed; else None.
+    """The envelope of a frame that did not decode, if it can be trusted; else None.
 
-    It can be where magic and CRC fit: what is wrong was so when it was sent. Of another version
-    only type and correlation are known to be in their places; its cluster id is given as zero.
+    It can if magic and CRC fit: then the frame was sent with its fault. In another version only
+    type and correlation are known to be in their places; the cluster id is returned as zero.
     """
     if not ENVELOPE_SIZE <= len(frame) <= MESSAGE_MAX_BYTES:
         return None

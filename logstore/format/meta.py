@@ -1,7 +1,7 @@
-"""META: who this replica is, its term and vote, and where its log starts (SAFETY S8).
+"""META: this replica's identity, its term and vote, and where its log starts (SAFETY S8).
 
 Owns one 512-byte image; two files hold one each, written in turn, and the valid one of the higher
-generation counts. Which file is written when is storage's matter.
+generation counts. `storage` decides which file is written when.
 
       0 magic u32 'LMET' │ version u16 │ state u16 (1 EMPTY, 2 STARTING, 3 VOTER)
       8 cluster id, 16 bytes (zero while EMPTY)
@@ -46,7 +46,7 @@ _STATES = frozenset(ReplicaState)
 
 
 class LogStart(msgspec.Struct, frozen=True, gc=False):
-    """The entry just before the first one kept: its index, term and chain, and the LSN after it."""
+    """The entry before the first one kept: its index, term and chain, and the LSN after it."""
 
     index: Index
     term: Term
@@ -81,11 +81,11 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
 
 
 def unpack_meta(buffer: Buffer, offset: int = 0) -> Meta:
-    """The META whose image begins at `offset`.
+    """The META at `offset`.
 
     Raises:
       UnsupportedVersion: a newer version of META.
-      FormatError: anything else than a whole, undamaged META.
+      FormatError: anything but a whole, undamaged META.
     """
     check_room(buffer, offset, META_SIZE, "META")
     block = memoryview(buffer)[offset : offset + META_SIZE]

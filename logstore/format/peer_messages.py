@@ -1,8 +1,8 @@
 """Messages between replicas: the control lane (at most 4 KiB) and the bulk lane (appends).
 
 Numbers 1-31 are the control lane, 32-63 the bulk lane; 13-31 and 36-63 are reserved for learners,
-joint consensus, segment install and repair. Raft takes these structs as they are: the meaning of
-each field is the Raft thesis' unless said.
+joint consensus, segment install and repair. Raft uses these structs as they are. Fields mean what
+they mean in the Raft thesis unless it is said otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_ROUND = 0  # rounds begin at 1
 
 
 class PreVoteRequest(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
-    """`term` is the one the sender would campaign in; nobody's term moves."""
+    """`term` is the one that the sender would campaign in; no term changes."""
 
     term: Term
     last_index: Index
@@ -34,7 +34,7 @@ class PreVoteReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2
 
 
 class VoteRequest(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
-    """`is_transfer`: sent because of TimeoutNow, the only one that passes stickiness (C2)."""
+    """`is_transfer`: sent because of TimeoutNow; only such a request overrides stickiness (C2)."""
 
     term: Term
     last_index: Index
@@ -48,9 +48,10 @@ class VoteReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
-    """Leadership, commit and a quorum round. It verifies only the prev tuple it carries (V2).
+    """Leadership, the commit index and a quorum round. It verifies only its prev tuple (V2).
 
-    `round` NO_ROUND (0) is commit news between heartbeats: it is not answered."""
+    `round` NO_ROUND (0) is commit news between heartbeats: it is not answered.
+    """
 
     term: Term
     commit: Index
@@ -63,8 +64,8 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
 
 class HeartbeatReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
     """`last_index`: the replier's last entry; faulty_*: its first faulty range (Q1), 0 if none;
-    `clock_ns`: its wall clock (G2), 0 if it does not tell; `limits_digest`: of its limits, equal
-    where those are, 0 if it does not tell; `is_disk_full`: it takes no entries (S9)."""
+    `clock_ns`: its wall clock (G2), 0 if not reported; `limits_digest`: equal for equal limits, 0
+    if not reported; `is_disk_full`: it takes no entries (S9)."""
 
     term: Term
     round: int
@@ -81,7 +82,7 @@ class TimeoutNow(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
 
 
 class InitStatusRequest(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
-    """Bootstrap (L2): how far are you? The coordinator's `nonce` is echoed."""
+    """Bootstrap (L2): asks for the peer's state. The coordinator's `nonce` is echoed."""
 
     nonce: int
 
@@ -124,8 +125,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=32):
 
 
 class AppendFrame(msgspec.Struct, frozen=True, gc=False):
-    """How an `Append` lies in its message, the only form that is registered: the header is its 72
-    bytes. To send: `encode_message(AppendFrame.of(append))`; on receipt: `frame.append()`."""
+    """The form in which an `Append` is sent, and the only one that is registered: the header is its
+    72 bytes. To send: `encode_message(AppendFrame.of(append))`; on receipt: `frame.append()`."""
 
     term: Term
     stream: int
@@ -140,7 +141,7 @@ class AppendFrame(msgspec.Struct, frozen=True, gc=False):
         """The append.
 
         Raises:
-          FormatError: a header that no entry has, or of a later term than the message's (U2).
+          FormatError: a header that no entry can have, or of a later term than the message's (U2).
         """
         header = unpack_entry_header(self.header)
         if header.term > self.term:
@@ -164,8 +165,8 @@ class AppendPersisted(msgspec.Struct, frozen=True, gc=False, array_like=True, ta
 
 
 class AppendReject(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=35):
-    """Once per stream. `prev_index` did not match: the follower's log ends at `last_index`, or has
-    `hint_term` there, which in its log begins at `hint_index`."""
+    """Once per stream. `prev_index` did not match. The follower's log ends at `last_index`, or has
+    `hint_term` there, of which `hint_index` is the first entry in that log."""
 
     term: Term
     stream: int

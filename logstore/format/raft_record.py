@@ -73,7 +73,7 @@ def unpack_raft_record(buffer: Buffer, offset: int = 0, *, segment_uuid: bytes) 
 
     Raises:
       UnsupportedVersion: a newer version of the record.
-      FormatError: anything else than a whole, undamaged record whose fields agree.
+      FormatError: anything but a whole, undamaged record whose fields agree.
     """
     check_room(buffer, offset, RECORD_SIZE, "Raft record")
     block = memoryview(buffer)[offset : offset + RECORD_SIZE]

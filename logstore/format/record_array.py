@@ -1,7 +1,7 @@
 """A block of Raft records as a numpy array, for binary searches over LSN, time and position.
 
-Apart from raft_record.py so that only readers import numpy. Nothing is verified here: search, then
-unpack the record that was found.
+Separate from raft_record.py so that only readers import numpy. Nothing is verified here: search,
+then unpack the record that was found.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def record_array(buffer: Buffer) -> npt.NDArray[Any]:
     """The whole records of `buffer` as a view of RECORD_DTYPE; no copy.
 
     Raises:
-      FormatError: the buffer is no whole number of records.
+      FormatError: the buffer is not a whole number of records.
     """
     if len(buffer) % RECORD_SIZE:
         raise FormatError(f"{len(buffer)} bytes are no whole number of {RECORD_SIZE}-byte records")

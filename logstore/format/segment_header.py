@@ -1,9 +1,8 @@
-"""The segment header: the same facts at the start of `N.data` and of `N.raft` (SAFETY S6, S7).
+"""The segment header: the same fields at the start of `N.data` and of `N.raft` (SAFETY S6, S7).
 
 Owns one 512-byte sector; the rest of the first 4,096 bytes of either file is reserved and zero. A
-new pair of durable headers is the whole of a roll or a truncation: nothing else records one. It
-says where the segment begins, what the log was just before (base), and which live segment came
-before it.
+roll or a truncation is a new pair of durable headers and nothing else. A header says where the
+segment begins, where the log was just before (base), and which live segment came before it.
 
       0 magic u32 'LSEG' │ version u16 │ role u16 (1 data, 2 raft)
       8 number u32 (>= 1) │ log_epoch u32
@@ -50,7 +49,7 @@ NO_UUID = bytes(16)
 
 
 class FileRole(IntEnum):
-    """Which file of the pair a header stands in."""
+    """Which file of the pair a header is in."""
 
     DATA = 1
     RAFT = 2
@@ -99,11 +98,11 @@ class SegmentHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def unpack_segment_header(buffer: Buffer, offset: int = 0) -> SegmentHeader:
-    """The header whose image begins at `offset`.
+    """The header at `offset`.
 
     Raises:
       UnsupportedVersion: a newer version of the header.
-      FormatError: anything else than a whole, undamaged header.
+      FormatError: anything but a whole, undamaged header.
     """
     check_room(buffer, offset, SEGMENT_IMAGE_SIZE, "segment header")
     block = memoryview(buffer)[offset : offset + SEGMENT_IMAGE_SIZE]

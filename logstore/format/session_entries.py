@@ -1,7 +1,7 @@
-"""Bodies of the OPEN and EXPIRE entries: a producer's session, or its next epoch, begins; it ends.
+"""Bodies of the OPEN and EXPIRE entries: a producer's session, or its next epoch, begins or ends.
 
-Owns their bytes; what they mean is session's matter (SAFETY E8). Each body is a multiple of 8 long
-and has magic, version and CRC. Names are UTF-8. The table as a whole is `session_snapshot`'s.
+Owns their bytes; `session` knows what they mean (SAFETY E8). The size of each body is a multiple of
+8, and it has magic, version and CRC. Names are UTF-8. `session_snapshot` has the whole table.
 
 OPEN                                          EXPIRE
   0 magic u32 'LOPN' │ version u16              0 magic u32 'LEXP' │ version u16 │ reserved u16 = 0
@@ -13,8 +13,8 @@ OPEN                                          EXPIRE
  32 window_bytes u64
  40 name, zeros to a multiple of 8
 
-An EXPIRE of version 1 forgets the session. Version 2 says that a named one was idle for too long:
-what its name must never do again, begin anew unnoticed, stays known.
+An EXPIRE of version 1 forgets the session. Version 2 ends a named session that was idle for too
+long: its last sequence stays known, so that no session of this name begins at 0 unnoticed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ _NAME = "session name"
 class OpenEntry(msgspec.Struct, frozen=True, gc=False):
     """A producer opened a session, or its next producer epoch.
 
-    `window` in batches, `window_bytes` in unacknowledged bytes (SAFETY W6). An empty name: none."""
+    `window` in batches, `window_bytes` in unacknowledged bytes (SAFETY W6). An empty name: none.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -65,10 +66,11 @@ class OpenEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExpireEntry(msgspec.Struct, frozen=True, gc=False):
-    """The session of this producer, which is in this producer epoch, ends.
+    """The session of this producer, in this producer epoch, ends.
 
-    `is_kept`: the last sequence of a monotone one stays known under its name; else all of it is
-    forgotten."""
+    `is_kept`: the last sequence of a monotone session stays known under its name;
+    else all of it is forgotten.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -79,7 +81,7 @@ def encode_open(entry: OpenEntry) -> bytes:
     """The body of an OPEN entry.
 
     Raises:
-      InvalidRequest: a session that no decoder would take.
+      InvalidRequest: a session that no decoder would accept.
     """
     refuse(session_fault(entry))
     fields = _OPEN.pack(
@@ -90,11 +92,11 @@ def encode_open(entry: OpenEntry) -> bytes:
 
 
 def decode_open(body: Buffer) -> OpenEntry:
-    """The OPEN entry whose body this is.
+    """The OPEN entry of this body.
 
     Raises:
       UnsupportedVersion: a newer version of the body.
-      FormatError: anything else than a whole, undamaged OPEN body.
+      FormatError: anything but a whole, undamaged OPEN body.
     """
     check_body(body, OPEN_MAGIC, _OPEN.size, _OPEN_CRC, "OPEN")
     _, _, mode, ack_level, producer_id, epoch, window, name_size, reserved, _, window_bytes = (
@@ -112,7 +114,7 @@ def encode_expire(entry: ExpireEntry) -> bytes:
     """The body of an EXPIRE entry.
 
     Raises:
-      InvalidRequest: producer id 0, which is nobody's.
+      InvalidRequest: producer id 0, which no producer has.
     """
     if entry.producer_id == 0:
         raise InvalidRequest("producer id 0 is nobody's")
@@ -122,11 +124,11 @@ def encode_expire(entry: ExpireEntry) -> bytes:
 
 
 def decode_expire(body: Buffer) -> ExpireEntry:
-    """The EXPIRE entry whose body this is.
+    """The EXPIRE entry of this body.
 
     Raises:
       UnsupportedVersion: a newer version of the body.
-      FormatError: anything else than a whole, undamaged EXPIRE body.
+      FormatError: anything but a whole, undamaged EXPIRE body.
     """
     version = check_body(
         body, EXPIRE_MAGIC, _EXPIRE.size, _EXPIRE_CRC, "EXPIRE", newest=EXPIRE_KEEPING_VERSION
@@ -138,7 +140,7 @@ def decode_expire(body: Buffer) -> ExpireEntry:
 
 
 class SessionFields(Protocol):
-    """What OPEN entries and rows of a snapshot share."""
+    """Common to OPEN entries and rows of a snapshot."""
 
     @property
     def producer_id(self) -> int: ...
@@ -157,7 +159,7 @@ class SessionFields(Protocol):
 
 
 def session_fault(session: SessionFields) -> str | None:
-    """Why no session can be like this; None: it can."""
+    """Why a session like this is impossible; None: it is possible."""
     if session.producer_id == 0:
         return "producer id 0 is nobody's"
     if session.mode not in _MODES or session.ack_level not in _ACK_LEVELS:
@@ -168,7 +170,7 @@ def session_fault(session: SessionFields) -> str | None:
 
 
 def name_fault(name: bytes) -> str | None:
-    """Why no session can have this name; None: it can."""
+    """Why a session cannot have this name; None: it can."""
     if len(name) > SESSION_NAME_MAX_BYTES:
         return f"a name of {len(name)} bytes, at most {SESSION_NAME_MAX_BYTES}"
     try:

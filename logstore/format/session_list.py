@@ -34,7 +34,7 @@ _NAME = "session name"
 
 
 class SessionState(IntEnum):
-    """What there is of a session."""
+    """Whether a session is open or kept."""
 
     OPEN = 1
     KEPT = 2
@@ -62,7 +62,7 @@ def encode_sessions(sessions: Sequence[ListedSession]) -> bytes:
     """The rows of one page.
 
     Raises:
-      InvalidRequest: sessions that no decoder would take.
+      InvalidRequest: sessions that no decoder would accept.
     """
     fault = _page_fault(sessions)
     if fault:
@@ -80,10 +80,10 @@ def encode_sessions(sessions: Sequence[ListedSession]) -> bytes:
 
 
 def decode_sessions(rows: Buffer) -> tuple[ListedSession, ...]:
-    """The sessions of rows that fill `rows`.
+    """The sessions of `rows`, which the rows must fill.
 
     Raises:
-      FormatError: they do not, or are none.
+      FormatError: they do not fill it, or are no rows.
     """
     sessions: list[ListedSession] = []
     offset = 0

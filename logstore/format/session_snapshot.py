@@ -1,11 +1,11 @@
 """The body of a SESSION entry: the session table, or a part of it, as the log keeps it (SAFETY E6).
 
-Owns its bytes; what they mean is session's matter. A snapshot is several entries, its parts, so
-that none of them is larger than a group; it is valid once its last part is there. Parts of one
-snapshot have the same term and number, and count up from 0. A session whose window does not fit
-what is left of a part goes on in the next one, where its fields stand again.
+Owns its bytes; `session` knows what they mean. A snapshot is several entries, its parts, so that
+none of them is larger than a group; it is valid once its last part is there. Parts of one snapshot
+have the same term and number, and count up from 0. If a session's window does not fit into the rest
+of a part, the session continues in the next one, where its fields are repeated.
 
-Version 1 is a whole table in one body of up to 4 MiB. It is read, and written no more.
+Version 1 is a whole table in one body of up to 4 MiB. It is still read, but no longer written.
 
 version 2                                     version 1
   0 magic u32 'LSES' │ version u16              as version 2 up to 24, then sessions, then cursors
@@ -55,7 +55,7 @@ from logstore.model import Lsn
 
 SESSION_MAGIC = magic_number("LSES")
 SESSION_VERSION = 2
-_WHOLE = struct.Struct("<IHHIIII")  # the head of version 1, with which version 2 begins
+_WHOLE = struct.Struct("<IHHIIII")  # the head of version 1, with which version 2 begins, too
 _PART = struct.Struct("<QIIIB3s")
 _PART_HEAD_SIZE = _WHOLE.size + _PART.size
 _SESSION = struct.Struct("<QIBBHIIQQQ")
@@ -101,7 +101,7 @@ class KeptName(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartHead(msgspec.Struct, frozen=True, gc=False):
-    """Which part of which snapshot it is. Version 1 is part 0, and the last, of term 0."""
+    """Which part of which snapshot this is. Version 1 is part 0, and the last, of term 0."""
 
     term: int
     number: int
@@ -127,10 +127,10 @@ def encode_session_parts(
     number: int,
     part_max_bytes: int,
 ) -> Iterator[bytes]:
-    """The bodies of a snapshot's SESSION entries, each made when it is asked for.
+    """The bodies of a snapshot's SESSION entries, each made when the caller asks for it.
 
     Raises:
-      InvalidRequest: a row that no decoder would take.
+      InvalidRequest: a row that no decoder would accept.
       InvariantViolated: a part cannot hold a row.
     """
     part = _Part(term, number, part_max_bytes)
@@ -174,7 +174,7 @@ class _Part:
         return self.size + size <= self._max_bytes
 
     def put_session(self, session: SessionRow) -> Iterator[bytes]:
-        """The parts that it fills."""
+        """The parts that become full."""
         refuse(session_fault(session) or _window_fault(session))
         name = padded_name(session.name)
         start = 0
@@ -205,7 +205,7 @@ class _Part:
         self._rows += len(rows)
 
     def take(self, *, is_last: bool) -> bytes:
-        """The body of what it holds; the next part begins."""
+        """Close this part and begin the next one; returns the body."""
         if self.size == _PART_HEAD_SIZE and not is_last:
             raise InvariantViolated(f"a part of {self._max_bytes} bytes cannot hold a row")
         size = self.size
@@ -229,17 +229,17 @@ class _Part:
 
 
 def read_part_head(body: Buffer) -> PartHead:
-    """Which part this SESSION body is; no row of it is read.
+    """Which part this SESSION body is; reads no row.
 
     Raises:
       UnsupportedVersion: a newer version of the body.
-      FormatError: anything else than a whole, undamaged SESSION body.
+      FormatError: anything but a whole, undamaged SESSION body.
     """
     return _read_heads(body)[1]
 
 
 def _read_heads(body: Buffer) -> tuple[int, PartHead, int]:
-    """Version, head, and how many names are kept."""
+    """Version, head, and the number of kept names."""
     version = check_body(body, SESSION_MAGIC, _WHOLE.size, _CRC, "SESSION", newest=SESSION_VERSION)
     if version != SESSION_VERSION:
         return version, PartHead(0, 0, 0, True), 0
@@ -252,11 +252,11 @@ def _read_heads(body: Buffer) -> tuple[int, PartHead, int]:
 
 
 def decode_session_part(body: Buffer) -> SessionPart:
-    """The part whose SESSION body this is.
+    """The part of this SESSION body.
 
     Raises:
       UnsupportedVersion: a newer version of the body.
-      FormatError: anything else than a whole, undamaged SESSION body.
+      FormatError: anything but a whole, undamaged SESSION body.
     """
     version, head, kept_count = _read_heads(body)
     _, _, cursor_count, size, session_count, row_count, _ = _WHOLE.unpack_from(body)
