@@ -1,5 +1,5 @@
-"""Every bound, with its arithmetic. Settings in `config` may lower or raise some within these
-walls; `ReplicaLimits` are those of them that a simulated replica has smaller."""
+"""Every bound, with its arithmetic. Settings in `config` may lower or raise some within these.
+`ReplicaLimits` are those that are smaller on a simulated replica."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ BATCH_MAX_BYTES = 4 * MIB
 # a 250 MB/s disk, in which nothing else is committed. Above, a message could last longer than a
 # client's heartbeat timeout (1 s) on a link of 16 MB/s.
 BATCH_WALL_BYTES = 16 * MIB
-# Payloads of one batch: 1 Mi offsets are 4 MiB, so the size bound always strikes first or together.
+# Payloads of one batch: 1 Mi offsets are 4 MiB, so the bound on size is always
+# reached first or together.
 BATCH_MAX_PAYLOADS = 1 << 20
-# A group (one Raft entry): what ingress joins into one piece. 1 MiB is 4 ms of a 250 MB/s disk,
-# below the two flushes it pays for; a single larger batch is a group of its own.
+# A group (one Raft entry): batches that ingress joins. 1 MiB is 4 ms of a 250 MB/s disk, below the
+# two flushes it pays for; a single larger batch is a group of its own.
 GROUP_MAX_BYTES = 1 * MIB
 # One flush of the writer: 4 MiB is 16 ms of a 250 MB/s disk, a bound on how long a commit waits;
 # and as many entries as every segment has room for.
@@ -27,9 +28,9 @@ FLUSH_MAX_BYTES = 4 * MIB
 FLUSH_ENTRIES_MAX = 256
 # Groups between Proposed and Committed on a leader: groups grow under load instead of queues.
 GROUPS_IN_FLIGHT_MAX = 16
-# What a message has beside a batch: envelope, prefix, with room to spare.
+# What a message has besides a batch: envelope and prefix, with room to spare.
 MESSAGE_MARGIN_BYTES = 64 * KIB
-# Every message of any configuration. What a socket takes depends on its own: see LimitSettings.
+# Every message of any configuration. The bound of a socket depends on its own: see LimitSettings.
 MESSAGE_MAX_BYTES = BATCH_WALL_BYTES + MESSAGE_MARGIN_BYTES
 CONTROL_MESSAGE_MAX_BYTES = 4 * KIB
 # Payload ring: SAFETY W7: >= 4 x max(group_max, batch_max) + peers x bulk_window + message_max.
@@ -40,13 +41,13 @@ BULK_WINDOW_BYTES = 8 * MIB
 BULK_WINDOW_ENTRIES = 256
 # One command ring: 1 MiB holds about 8,000 entry descriptors of 120 bytes.
 COMMAND_RING_BYTES = 1 * MIB
-# Rows of the newest entries kept in raft's memory (M9): 8,192 x about 300 B = 2.5 MB. Older ones
-# are dropped so many at once, which shares the cost of moving the rest.
+# Rows of the newest entries kept in raft's memory (M9): 8,192 x about 300 B = 2.5 MB. So many older
+# rows are dropped at once, which shares the cost of moving the rest.
 ROWS_KEPT = 8_192
 ROWS_DROPPED_AT_ONCE = 1_024
-# Appends held by raft while the term they need is being flushed.
+# Appends that raft defers while the term that they need is being flushed.
 DEFERRED_EVENTS_MAX = 1_024
-# Session table (E1): every session has the least window, and larger ones share what is extra:
+# Session table (E1): every session has the least window, and larger ones share the extra rows:
 # 12,288 x 16 + 131,072 window rows x about 250 B = 82 MB, on a leader whose windows are all full.
 SESSIONS_MAX = 12_288
 SESSION_WINDOW_MIN = 16
@@ -57,7 +58,7 @@ SESSION_NAME_MAX_BYTES = 255
 # (HELD_ANSWERS_MAX); 10,000 sessions are 40 pages, each a quorum round.
 SESSIONS_PAGE_MAX = 256
 # Named cursors: 256 x 272 B = 68 KiB in every SESSION snapshot and in every list of them. Far above
-# what archives and pipelines of one log need; above it, each snapshot and list would grow.
+# what archives and pipelines of one log need; more would make each snapshot and list larger.
 CURSORS_MAX = 256
 CURSOR_NAME_MAX_BYTES = 255
 # Names of monotone sessions that were idle for too long: 16,384 x at most 280 B in each snapshot.
@@ -71,8 +72,8 @@ SNAPSHOT_EVERY_BYTES = 256 * MIB
 SNAPSHOT_EVERY_BATCHES = 131_072
 # One part of a snapshot, if group_max is not below: 10 ms of encoding in ingress' loop.
 SNAPSHOT_PART_MAX_BYTES = 256 * KIB
-# OPENs and changes of cursors that are taken before appends must have had their turn. Each is a
-# group of its own; without a bound a client that asks for ever would hold up every append.
+# OPENs and changes of cursors that are taken before appends get their turn. Each is a group of its
+# own; without a bound, a client that asks without end would hold up every append.
 REQUESTS_BEFORE_APPENDS_MAX = 16
 # Rebuilding the session table yields after this long (E5).
 REBUILD_SLICE_NS = 2_000_000
@@ -91,36 +92,36 @@ RESTART_BACKOFF_MAX_S = 5.0
 PARK_MAX_MS = 100
 NODES_MAX = 9
 SECTOR_BYTES = 512
-# What a writer leaves in the page cache behind its tail, and in which steps it releases the rest: a
-# reader that is less than 0.4 s of 170 MB/s behind reads memory. Without a bound each page written
-# is a new one; on a virtual machine the host then has to find memory for it: 64 x 1 KiB batches
-# ran at 111 MB/s without, at 175 MB/s with it (2 cores, three replicas, 2026-11-20).
+# What a writer leaves in the page cache before its tail, and in which steps it releases the rest: a
+# reader that is less than 0.4 s of 170 MB/s behind the tail reads memory. Without a bound each page
+# written is a new one; on a virtual machine the host then has to find memory for it: 64 x 1 KiB
+# batches ran at 111 MB/s without, at 175 MB/s with it (2 cores, three replicas, 2026-11-20).
 CACHE_KEPT_BYTES = 64 * MIB
 CACHE_RELEASE_STEP_BYTES = 16 * MIB
 # Indexes, terms, LSNs, times and byte counts stay below 2**63: sums of two never leave u64, and
 # signed 64-bit readers (Arrow, Spark) take them as they are. At 10**9 payloads/s this lasts 292
 # years.
 POSITION_MAX = (1 << 63) - 1
-# Where a new log may begin at most: half of all LSNs are left for what comes.
+# Where a new log may begin at most: half of all LSNs are left for its payloads.
 FIRST_LSN_MAX = 1 << 62
-# ReadIndex requests that wait for a quorum round; more are told to ask elsewhere. 1,024 x about 100
-# B.
+# ReadIndex requests that wait for a quorum round; more are refused, to be sent to another replica.
+# 1,024 x about 100 B.
 READS_WAITING_MAX = 1_024
 # A transfer is refused for a target this many entries behind: 1,024 x 1 MiB would outlast any
 # timeout.
 TRANSFER_LAG_MAX = 1_024
-# A leader under which nothing is committed gives up after this many election timeouts (V6).
-# Whatever moves, moves within one: a stream without an answer for an election timeout begins anew.
-# Four leave room for a lane that is opened again, a flush of two or three, and a slow link.
+# A leader that can commit nothing gives up after this many election timeouts (V6). All progress
+# shows within one: a stream without an answer for an election timeout begins again. Four leave room
+# for a connection that is opened again, a flush of two or three, and a slow link.
 STALL_ELECTION_TIMEOUTS = 4
-# Twice as long each time until something is committed: up to 64 election timeouts. Where nobody can
+# Twice as long each time until something is committed: up to 64 election timeouts. If no leader can
 # commit, that is one election a minute at the default of a second.
 STALL_DOUBLINGS_MAX = 4
-# For so long it begins no election then. The others need up to two to notice, and one or two more
-# each time their votes split.
+# After it gave up, it begins no election for this many. The others need up to two to notice, and
+# one or two more each time their votes split.
 QUIET_ELECTION_TIMEOUTS = 6
 # How far a leader's wall clock counts beyond a majority's (G2): far above what NTP leaves, and what
-# a heartbeat answer takes to arrive. A clock that is off by more is named.
+# a heartbeat answer takes to arrive. A clock that is wrong by more is logged.
 CLOCK_AHEAD_MAX_NS = 1_000_000_000
 # Descriptors a replicator keeps per stream: 4,096 x about 300 B; older entries are read from the
 # files.
@@ -129,13 +130,13 @@ DESCRIPTORS_KEPT = 4_096
 SESSION_IDLE_MIN_NS = 60_000_000_000
 # Requests of clients that wait for raft or for a commit: 1,024 x about 200 B.
 REQUESTS_PENDING_MAX = 1_024
-# Damaged ranges that a status names, beside their number: 64 x about 90 B. Whose LSNs are known by
-# heart: 4,096 x about 100 B.
+# Damaged ranges that a status lists, besides their number: 64 x about 90 B. Ranges whose LSNs are
+# kept in memory: 4,096 x about 100 B.
 STATUS_FAULTY_MAX = 64
 FAULTY_LSNS_KEPT = 4_096
 REQUEST_TIMEOUT_NS = 10_000_000_000
-# What an operator must mend is said at once, and again this often: 1,440 lines a day.
-SAY_AGAIN_NS = 60_000_000_000
+# How often a line that an operator must act on is logged again: 1,440 lines a day.
+LOG_AGAIN_NS = 60_000_000_000
 # Answers that wait for a commit, each with a window of up to 4,096 rows: 64 x about 0.4 MB.
 HELD_ANSWERS_MAX = 64
 # Connections of clients that one process takes, where its descriptors allow it: 4,096 x about 30 KB
@@ -143,8 +144,8 @@ HELD_ANSWERS_MAX = 64
 CONNECTIONS_MAX = 4_096
 # Connections to one port for peers; a cluster of nine needs eight.
 PEER_CONNECTIONS_MAX = 64
-# Descriptors that are left for files (a reader of the log has up to 128) and whoever is just being
-# refused.
+# Descriptors that are left for files (a reader of the log has up to 128) and for connections that
+# are being refused.
 DESCRIPTORS_RESERVED = 256
 # Topics are producer ids. Of one connection: 1,024 x 8 nodes x about 40 B; of a process: 21 MB.
 TOPIC_MAX_BYTES = 8
@@ -153,18 +154,18 @@ TOPICS_MAX = 65_536
 # A frame on a port that only takes subscriptions: a handshake is the longest, with room for its
 # properties.
 SUBSCRIPTION_MAX_BYTES = 64
-# Answers to one client, and to all of a process, that have not arrived yet; beyond it no more are
-# made. A client has two of 4 MiB under way.
+# Answers to one client, and to all of a process, that are not acknowledged yet; beyond it no more
+# are made. A client has two of 4 MiB under way.
 ANSWERS_PER_CLIENT_BYTES = 16 * MIB
 ANSWERS_BYTES_MAX = 256 * MIB
-# Memory of a process' own beyond which connections are ended; ingress has what clients are granted
-# besides.
+# A process' own memory beyond which connections are ended; ingress has what
+# clients are granted besides.
 CONNECTION_MEMORY_BYTES = 512 * MIB
 
 
 class ReplicaLimits(msgspec.Struct, frozen=True):
-    """Limits that a real log meets after hours, and no configuration changes. A replica is given
-    them when it is made, so that a simulated one meets smaller ones in seconds."""
+    """Limits that a real log reaches after hours, and that no configuration changes. A replica gets
+    them when it is made, so that a simulated one reaches smaller ones in seconds."""
 
     answers_bytes_max: int = ANSWERS_BYTES_MAX
     answers_per_client_bytes: int = ANSWERS_PER_CLIENT_BYTES

@@ -1,6 +1,6 @@
-"""The nouns of the system: ids, positions and small enumerations. Knows nothing but integers.
+"""The nouns of the system: ids, positions and small enumerations. Knows only integers.
 
-An index counts Raft entries, an LSN counts payloads, an offset counts bytes in a file and a
+An index counts Raft entries, an LSN counts payloads, an offset counts bytes in a file, and a
 position counts bytes in a ring since its incarnation began. They are never interchangeable.
 """
 
@@ -21,8 +21,8 @@ FIRST_LSN = Lsn(1)
 
 
 class EntryKind(IntEnum):
-    """What a Raft entry carries. Only DATA and IMPORT take LSNs; every kind takes an index and has
-    a frame."""
+    """What a Raft entry carries. Only DATA and IMPORT take LSNs; every kind has
+    an index and a frame."""
 
     NOOP = 1
     DATA = 2
@@ -34,7 +34,7 @@ class EntryKind(IntEnum):
     TRIM = 8
     INSTALL = 9  # reserved
     REPAIR = 10  # reserved
-    IMPORT = 11  # batches of another log, as they were there: of no session of this one
+    IMPORT = 11  # batches of another log, unchanged: of no session of this one
 
 
 class Codec(IntEnum):

@@ -151,10 +151,10 @@ class ControlPort:
     # --- sessions ---
 
     def _open_session(self, caller: Caller, request: OpenSessionRequest, now_ns: int) -> None:
-        asked = OpenRequest(
+        opening = OpenRequest(
             request.producer_id, request.mode, request.ack_level, request.window, request.name
         )
-        entry = self._admission.decide_open(asked, self._random_u64, now_ns)
+        entry = self._admission.decide_open(opening, self._random_u64, now_ns)
         if isinstance(entry, Refused):
             self._requests.refuse_request(caller, entry)
         elif request_id := self._requests.add(caller, now_ns):

@@ -21,7 +21,7 @@ from actors.station import Station
 from actors.writer.folder import Folder
 from actors.writer.log_work import LogWork
 from logstore.errors import DiskFull, FolderInUse
-from logstore.limits import SAY_AGAIN_NS
+from logstore.limits import LOG_AGAIN_NS
 from logstore.raft.bootstrap import SaveInit
 from logstore.raft.effects import Persist, SaveMeta, Truncate
 from logstore.raft.events import MetaPersisted
@@ -52,7 +52,7 @@ class WriterActor:
         self._inits: deque[SaveInit] = deque()  # steps of the bootstrap that are not saved yet
         self.delay = ""  # why recovery or the bootstrap waits to be tried again
         self._retry_due_ns = 0
-        self._logged_ns = -SAY_AGAIN_NS
+        self._logged_ns = -LOG_AGAIN_NS
 
     def on_start(self) -> None:
         self._try_recover()
@@ -108,7 +108,7 @@ class WriterActor:
     def _retry(self, now_ns: int) -> None:
         """Try recovery or the bootstrap again. Log what an operator must mend at
         once, then every minute."""
-        if now_ns >= self._logged_ns + SAY_AGAIN_NS:
+        if now_ns >= self._logged_ns + LOG_AGAIN_NS:
             self._logged_ns = now_ns
             _log.warning("this replica waits: %s", self.delay)
         self.delay = ""

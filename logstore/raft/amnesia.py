@@ -9,7 +9,7 @@ any replica that lags.
 
 from __future__ import annotations
 
-from logstore.limits import SAY_AGAIN_NS
+from logstore.limits import LOG_AGAIN_NS
 from logstore.model import Index, NodeId
 from logstore.raft.effects import Log
 from logstore.raft.state import Lost, State
@@ -24,7 +24,7 @@ def check(state: State, sender: NodeId, acknowledged: Index) -> None:
     if lost is None or acknowledged > lost.acknowledged:
         logged_ns = None if lost is None else lost.logged_ns
         state.lost = lost = Lost(acknowledged, last_index, state.term, logged_ns)
-    if lost.logged_ns is None or state.now_ns - lost.logged_ns >= SAY_AGAIN_NS:
+    if lost.logged_ns is None or state.now_ns - lost.logged_ns >= LOG_AGAIN_NS:
         lost.logged_ns = state.now_ns
         state.emit(
             Log(

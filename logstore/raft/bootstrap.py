@@ -37,7 +37,7 @@ from logstore.format.peer_messages import (
     InitStatus,
     InitStatusRequest,
 )
-from logstore.limits import SAY_AGAIN_NS
+from logstore.limits import LOG_AGAIN_NS
 from logstore.model import Lsn, NodeId, ReplicaState
 from logstore.raft.effects import Log
 
@@ -352,7 +352,7 @@ class Bootstrap:
         if kind != self._refusal_kind:
             self._refusal_kind, self.refusal = kind, reason
         logged_ns = self._logged_ns.get(kind)
-        if logged_ns is None or self._now_ns - logged_ns >= SAY_AGAIN_NS:
+        if logged_ns is None or self._now_ns - logged_ns >= LOG_AGAIN_NS:
             self._logged_ns[kind] = self._now_ns
             self._out.append(Log(self.refusal))
 

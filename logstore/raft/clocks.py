@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logstore.limits import CLOCK_AHEAD_MAX_NS, SAY_AGAIN_NS
+from logstore.limits import CLOCK_AHEAD_MAX_NS, LOG_AGAIN_NS
 from logstore.model import NodeId
 from logstore.raft.effects import Log
 from logstore.raft.progress import Progress
@@ -60,7 +60,7 @@ def log_skews(state: State, leading: Leading) -> None:
         if abs(skew_ns) <= CLOCK_AHEAD_MAX_NS:
             continue
         logged_ns = leading.skew_logged_ns.get(node)
-        if logged_ns is None or state.now_ns - logged_ns >= SAY_AGAIN_NS:
+        if logged_ns is None or state.now_ns - logged_ns >= LOG_AGAIN_NS:
             leading.skew_logged_ns[node] = state.now_ns
             state.emit(Log(_line(node, skew_ns)))
 

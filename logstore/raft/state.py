@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from logstore.format.peer_messages import BulkAnswer, ControlMessage
-from logstore.limits import SAY_AGAIN_NS
+from logstore.limits import LOG_AGAIN_NS
 from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId, Role, Term
 from logstore.raft.effects import Answer, Effect, LeaderChanged, Log, Send, Settle
 from logstore.raft.events import AppendReceived
@@ -201,7 +201,7 @@ class State:
     def alarm(self, text: str) -> None:
         """Log something that a peer can cause at will: at most once an election timeout, and the
         same text at most once a minute (C1)."""
-        wait_ns = SAY_AGAIN_NS if text == self.alarmed_text else self.config.election_timeout_ns
+        wait_ns = LOG_AGAIN_NS if text == self.alarmed_text else self.config.election_timeout_ns
         if self.alarmed_ns is None or self.now_ns - self.alarmed_ns >= wait_ns:
             self.alarmed_ns, self.alarmed_text = self.now_ns, text
             self.out.append(Log(text))

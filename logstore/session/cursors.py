@@ -1,9 +1,9 @@
-"""The named cursors of the log: where each stands, and whether a change may be made.
+"""The named cursors of the log: their LSNs, and whether a change is allowed.
 
-Owns every cursor of one gen of one leader, as part of its session table: changed at the moment a
-change enters the stream of proposals, so that the next one is compared with it. Invariant: it
-equals the fold of the log up to the last accepted proposal (FAULTS I17). Must not know clients,
-nor what is committed: who tells anybody of these cursors waits for that.
+Owns every cursor of one gen of one leader, as part of its session table. It changes when a change
+is proposed, so that the next one is compared with it. Invariant: it equals the fold of the log up
+to the last accepted proposal (FAULTS I17). Must not know clients, nor what is committed: an answer
+that shows a cursor waits for the commit.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from logstore.session.session import Refused
 
 
 class CursorRequest(msgspec.Struct, frozen=True):
-    """A change that a client asks for; LSN 0 deletes.
+    """A change that a client asks for; LSN 0 deletes the cursor.
 
-    `expected_lsn`: where the cursor must stand for it, 0: nowhere, ANY_LSN: wherever.
+    `expected_lsn`: the LSN that the cursor must have for it, 0: it must not exist, ANY_LSN: any.
     """
 
     cursor: Cursor
@@ -37,19 +37,19 @@ class CursorTable:
         return len(self._cursors)
 
     def rows(self) -> tuple[Cursor, ...]:
-        """Every cursor, rising by name."""
+        """Every cursor, ascending by name."""
         return tuple(self._cursors[name] for name in sorted(self._cursors))
 
     def lsn_of(self, name: bytes) -> Lsn:
-        """Where it stands; 0: nowhere."""
+        """The cursor's LSN; 0: it does not exist."""
         cursor = self._cursors.get(name)
         return NO_LSN if cursor is None else cursor.lsn
 
     def refusal_of(self, request: CursorRequest) -> Refused | None:
-        """Why the change may not be made; None: its cursor is the entry to propose.
+        """Why the change is refused; None: its cursor is the entry to propose.
 
-        INVALID_REQUEST depends on the request alone. Other refusals are true of what is in the
-        stream of proposals: `detail` is where the cursor stands there.
+        INVALID_REQUEST depends only on the request. Other refusals depend on the proposals so far:
+        `detail` is the cursor's LSN after them.
         """
         cursor = request.cursor
         fault = cursor_fault(cursor)
@@ -66,7 +66,8 @@ class CursorTable:
         return None
 
     def apply(self, cursor: Cursor) -> None:
-        """A CURSOR entry takes its place in the stream. Deleting what is not there changes nothing.
+        """Apply a CURSOR entry that is proposed. Deleting a cursor that does
+        not exist changes nothing.
 
         Raises:
           InvariantViolated: one cursor too many.

@@ -1,9 +1,9 @@
 """From log entries to a session table and back to SESSION entries (SAFETY E5, E6).
 
-Owns the fold: the same entries give the same table on every leader (FAULTS I17). It obeys the
-entries and decides nothing; an entry that does not follow from the table is a broken invariant of
-whoever proposed it. The parts of a snapshot replace the table once the last one is there; those of
-a leader that ended amid them change nothing.
+Owns the fold: the same entries give the same table on every leader (FAULTS I17). It applies entries
+and decides nothing. An entry that does not follow from the table is a broken invariant of the
+leader that proposed it. The parts of a snapshot replace the table once the last part is there.
+Parts of a leader that ended before the last one change nothing.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Fold:
         """Apply one entry; its body's CRC is verified.
 
         Returns:
-          What counts towards the next snapshot (E6), so that a rebuild is bounded by snapshots
-          whatever was asked for: batches, an OPEN, an EXPIRE or a cursor's change as one.
+          What counts towards the next snapshot (E6), so that snapshots bound every rebuild: the
+          number of batches; 1 for an OPEN, an EXPIRE or a change of a cursor.
 
         Raises:
           FormatError: the body does not decode.
@@ -79,7 +79,7 @@ class Fold:
 
 
 class _Parts:
-    """The parts of one snapshot, up to the newest one seen."""
+    """The parts of one snapshot, up to the newest one read."""
 
     def __init__(self, first: PartHead) -> None:
         self._next = first
@@ -102,7 +102,7 @@ class _Parts:
             session = self._sessions.get(stored.producer_id)
             if session is None:
                 session = _session_of(stored)
-                if head.term == NO_TERM:  # version 1 does not say when it was used
+                if head.term == NO_TERM:  # version 1 has no time of last use
                     session.last_used_ns = timestamp_ns
                 self._sessions[stored.producer_id] = session
             for row in stored.rows:
@@ -113,7 +113,7 @@ class _Parts:
         self._kept.extend(part.kept)
 
     def load_into(self, table: SessionTable) -> None:
-        """Replace what `table` holds."""
+        """Replace the contents of `table`."""
         table.clear()
         for cursor in self._cursors:
             table.cursors.apply(cursor)
@@ -158,7 +158,7 @@ def _fold_batches(
             )
         if sequence <= SEQUENCE_MAX:
             session.add(WindowRow(sequence, header.count, header.crc, lsn, index))
-        else:  # of a version without this bound: nothing but a snapshot's encoder refused it
+        else:  # a version without this bound wrote it; only a snapshot's encoder refused it
             session.use_up()
         session.last_used_ns = timestamp_ns
         lsn = Lsn(lsn + header.count)
@@ -169,12 +169,12 @@ def _fold_batches(
 def snapshot_parts(
     table: SessionTable, *, term: int, number: int, part_max_bytes: int
 ) -> Iterator[bytes]:
-    """The bodies of the SESSION entries that hold the whole table, each made when it is asked for:
-    the table must not change before the last one.
+    """The bodies of the SESSION entries that hold the whole table, each made when the caller asks
+    for it. The table must not change before the last one.
 
     Raises:
       InvariantViolated: a row has no LSN yet; take the snapshot once every proposal is accepted.
-      InvalidRequest: a row that no decoder would take.
+      InvalidRequest: a row that no decoder would accept.
     """
     return session_snapshot.encode_session_parts(
         (_session_row(session) for session in table.sessions()),

@@ -1,13 +1,13 @@
 """How large a window a new session gets (SAFETY E1, W6).
 
-Decided once, by the leader, and written into the OPEN entry: whoever folds the log only obeys.
-Knows how many other sessions there are and what they have, not how a window works.
+The leader decides it once and writes it into the OPEN entry; the fold only applies it. Knows how
+many other sessions there are and what windows they have, not how a window works.
 
-Every session gets the least window. What is extra shrinks as it is given away, a 32nd of what is
-left: the first sessions get full windows, and there is a least one for the last that may be. Bytes
-are no gift: `window_bytes` says what one client may have unacknowledged, and shrinks as sessions
-grow in number, down to one largest batch. What all of them may have is bounded where batches are
-read (`Proposals.room_bytes`).
+Every session gets the least window. Extra rows shrink as they are given away: each session gets a
+32nd of what is left. So the first sessions get full windows, and the last possible one still gets
+the least. `window_bytes`, which one client may have unacknowledged, shrinks as sessions grow in
+number, down to one largest batch. The sum for all clients is bounded where batches are read
+(`Proposals.room_bytes`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Grant(msgspec.Struct, frozen=True):
 def grant(
     limits_: SessionLimits, *, others: int, extra_rows: int, requested: int, floor: int
 ) -> Grant | None:
-    """What one more session beside `others` gets; None when there is no room for it.
+    """The grant of one more session besides `others`; None when there is no room for it.
 
     Args:
       others: how many other sessions there are.
-      extra_rows: what their windows have above the least one, in sum.
-      requested: rows asked for; 0: as many as there are.
+      extra_rows: the sum of what their windows have above the least one.
+      requested: requested rows; 0: as many as possible.
       floor: rows that a reopened monotone session has already and must not lose.
     """
     if others >= limits_.sessions_max:

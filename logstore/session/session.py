@@ -1,9 +1,8 @@
-"""One producer's session: its numbers, its window, and what the table answers about a batch
-(SAFETY E1).
+"""One producer's session: its numbers, its window, and the table's answers to a batch (SAFETY E1).
 
-Owns no decision: `table` decides, `grants` bounds. Invariants: a window holds at most
-`window_max` rows, in the order of their sequences; a dense window's rows are the newest of the
-producer epoch without a hole.
+Decides nothing: `table` decides, `grants` bounds. Invariants: a window holds at most `window_max`
+rows, in the order of their sequences; the rows of a dense window are the newest of the producer
+epoch, without a gap.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from logstore.errors import ErrorCode
 from logstore.limits import POSITION_MAX
 from logstore.model import NO_INDEX, Index, Lsn, SequenceMode
 
-# The highest sequence, so that the one after it fits every format.
+# The highest sequence, so that the next one fits every format.
 SEQUENCE_MAX = POSITION_MAX - 1
 
 
@@ -38,11 +37,12 @@ class WindowRow(msgspec.Struct, gc=False):
 
 
 class Session(msgspec.Struct):
-    """A row of the table. `next_sequence` is the lowest sequence that is new; `last_used_ns` the
-    timestamp of the newest accepted entry with a batch or an OPEN of it, 0: none is known.
+    """A row of the table. `next_sequence` is the lowest new sequence; `last_used_ns` is the
+    timestamp of the newest accepted entry with a batch or an OPEN of the session, 0: unknown.
 
-    `rows` is an OrderedDict because the oldest leaves all the time: a plain dict finds its first
-    key only behind the places of those that left (1.8 µs against 0.1 µs at 4,096 rows, 2026-11-20).
+    `rows` is an OrderedDict because its oldest row is removed all the time. A plain dict
+    finds its first key only after the places of removed ones (1.8 µs against 0.1 µs at
+    4,096 rows, 2026-11-20).
     """
 
     producer_id: int
@@ -61,7 +61,7 @@ class Session(msgspec.Struct):
         return self.mode is SequenceMode.DENSE
 
     def add(self, row: WindowRow) -> None:
-        """Append `row`; the oldest leaves when the window is full."""
+        """Append `row`; remove the oldest when the window is full."""
         rows = self.rows
         if len(rows) >= self.window_max:
             rows.popitem(last=False)
@@ -69,15 +69,14 @@ class Session(msgspec.Struct):
         self.next_sequence = row.sequence + 1
 
     def use_up(self) -> None:
-        """A log of an earlier version holds a sequence above SEQUENCE_MAX: from then on none is
-        new. No row is kept of it, for no snapshot could hold one."""
+        """Mark the session as used up: a log of an earlier version holds a sequence above
+        SEQUENCE_MAX. From now on no sequence is new. Its row is not kept, since no
+        snapshot could hold it."""
         self.next_sequence = POSITION_MAX
 
 
 class Duplicate(msgspec.Struct, frozen=True, gc=False):
-    """The batch is in the log or on its way there: acknowledge it as `row` once that is
-    committed.
-    """
+    """The batch is in the log or proposed: acknowledge it as `row` once that is committed."""
 
     row: WindowRow
 

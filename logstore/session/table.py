@@ -1,16 +1,15 @@
 """The session table: which batches are new, which are known, which are refused (SAFETY E1, E2, E7).
 
-Owns every session of one gen of one leader, and the `cursors`, which ride along. It is changed at
-the moment something enters the stream of proposals, so rows exist before their LSNs are known and a
-retry finds its first copy in flight (FAULTS K2); `assign_lsns` fills the LSNs in. Must not know
-time, randomness or where bytes come from.
+Owns every session of one gen of one leader, and its `cursors`. It changes when something is
+proposed. So rows exist before their LSNs are known, and a retry finds its first copy in flight
+(FAULTS K2); `assign_lsns` adds the LSNs. Must not know time, randomness or where bytes come from.
 
 Invariants:
   * the table equals the fold of the log up to the last accepted proposal (FAULTS I17);
   * a row leaves a window only once it is committed, so "below the window" always means committed;
-  * a snapshot can hold whatever is in it: no sequence is above SEQUENCE_MAX;
-  * what a name must not do again outlives its session: of a monotone one that was idle for too
-    long, its numbers are kept, and whoever opens the name goes on behind them.
+  * a snapshot can hold all of it: no sequence is above SEQUENCE_MAX;
+  * a name that must not repeat its sequences outlives its session: the numbers of a monotone
+    session that was idle for too long are kept, and whoever opens the name continues after them.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ EPOCH_MAX = (1 << 32) - 1
 
 
 class OpenRequest(msgspec.Struct, frozen=True):
-    """What a producer asks for (E8): id 0 and no name is a new producer; window 0: as large as
-    may be.
-    """
+    """What a producer asks for (E8). Id 0 and no name: a new producer; window 0:
+    as large as possible."""
 
     producer_id: int
     mode: int
@@ -69,13 +67,13 @@ class SessionTable:
         return self._sessions.get(producer_id)
 
     def known(self, producer_id: int) -> Session | None:
-        """The session of this id, or what is kept of it as one without a window; not to be
-        changed."""
+        """The session of this id, or what is kept of it as a session without a
+        window. Not to be changed."""
         kept = self._kept.get(producer_id)
         return self._sessions.get(producer_id) if kept is None else _session_of(kept)
 
     def ids_above(self, producer_id: int, count: int) -> list[int]:
-        """The lowest producer ids above this one, rising, of sessions and of what is kept."""
+        """The lowest producer ids above this one, ascending, of sessions and kept names."""
         ids = chain(self._sessions, self._kept)
         return heapq.nsmallest(count, (each for each in ids if each > producer_id))
 
@@ -89,7 +87,7 @@ class SessionTable:
 
     @property
     def is_used(self) -> bool:
-        """Somebody has a session, or a name that is kept."""
+        """Whether there is any session or kept name."""
         return bool(self._sessions or self._kept)
 
     # --- batches ---
@@ -97,11 +95,11 @@ class SessionTable:
     def offer(
         self, producer_id: int, producer_epoch: int, sequence: int, count: int, crc: int
     ) -> WindowRow | Duplicate | Refused:
-        """Take the batch in if it is new. Hot: one call a batch.
+        """Add the batch if it is new. Hot: one call a batch.
 
         Args:
-          crc: the header's, which covers every byte of the batch but itself: equal means same
-            bytes.
+          crc: the header's, which covers every byte of the batch but itself, so equal CRCs mean
+            equal bytes.
 
         Returns:
           The new row, which the caller now must propose; or what is known of the batch.
@@ -151,12 +149,12 @@ class SessionTable:
         return None
 
     def state_of(self, producer_id: int, producer_epoch: int) -> Session | Refused:
-        """The session for a SessionState answer (E9); its rows are not to be changed."""
+        """The session for a SessionState answer (E9). Its rows are not to be changed."""
         return self._fenced(producer_id, producer_epoch)
 
     def named(self, name: bytes) -> Session | None:
-        """The session of this name, which is not to be changed; of a name that is kept, one without
-        a window."""
+        """The session of this name, or of a kept name as one without a
+        window. Not to be changed."""
         return self.known(self._ids_by_name.get(name, 0))
 
     def _fenced(self, producer_id: int, producer_epoch: int) -> Session | Refused:
@@ -183,7 +181,7 @@ class SessionTable:
         Args:
           new_producer_id: random, not 0, used if the request is a new producer's.
         """
-        refused = _bad_request(request)
+        refused = _open_fault(request)
         if refused is not None:
             return refused
         producer_id = (
@@ -231,10 +229,10 @@ class SessionTable:
         )
 
     def apply_open(self, entry: OpenEntry, timestamp_ns: int = 0) -> Session:
-        """An OPEN entry takes its place in the stream: the session begins, or its next epoch does.
+        """Apply an OPEN entry that is proposed: the session, or its next epoch, begins.
 
         Args:
-          timestamp_ns: the entry's; 0: it has none yet.
+          timestamp_ns: the entry's; 0: not known yet.
 
         Raises:
           InvariantViolated: the entry does not follow from the table.
@@ -261,15 +259,15 @@ class SessionTable:
         return session
 
     def can_expire(self, session: Session) -> bool:
-        """Whether it may be given up: all of it is committed, and there is room to keep what its
-        name must not do again."""
+        """Whether the session may expire: all of it is committed, and there is room to keep its
+        numbers if its name must not repeat them."""
         is_kept = _is_kept(session)
         has_room = not is_kept or len(self._kept) < self._limits.kept_names_max
         return has_room and all(row.is_committed(self.commit) for row in session.rows.values())
 
     def decide_end(self, producer_id: int) -> ExpireEntry | Refused:
-        """The EXPIRE entry with which an operator ends a session, or forgets what is kept of it:
-        whoever opens its name then begins anew. Changes nothing."""
+        """The EXPIRE entry with which an operator ends a session, or forgets what is kept of it: a
+        producer that opens the name then begins anew. Changes nothing."""
         session = self.known(producer_id)
         if session is None:
             text = f"there is no session of producer {producer_id}: list the sessions"
@@ -280,7 +278,7 @@ class SessionTable:
         return ExpireEntry(session.producer_id, session.producer_epoch)
 
     def apply_expire(self, entry: ExpireEntry) -> None:
-        """An EXPIRE entry takes its place in the stream.
+        """Apply an EXPIRE entry that is proposed.
 
         Raises:
           InvariantViolated: there is no such session.
@@ -326,7 +324,8 @@ class SessionTable:
 
 
 def _is_kept(session: Session) -> bool:
-    """Dense sequences begin anew with each epoch, and who has no name cannot come back."""
+    """Whether numbers must be kept. Dense sequences begin anew with each epoch, and a session
+    without a name cannot come back."""
     return bool(session.name) and not session.is_dense
 
 
@@ -369,7 +368,7 @@ def _known(session: Session, sequence: int, count: int, crc: int) -> Duplicate |
     return Duplicate(row)
 
 
-def _bad_request(request: OpenRequest) -> Refused | None:
+def _open_fault(request: OpenRequest) -> Refused | None:
     if request.mode not in (SequenceMode.DENSE, SequenceMode.MONOTONE):
         return _invalid(f"sequence mode {request.mode}: send 1 (dense) or 2 (monotone)")
     if request.ack_level != AckLevel.QUORUM:

@@ -96,7 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "            floor = min(floor, hold)\n",
         "            floor = max(floor, 0)\n",
         "FREE passes what a replicator still wants",
-        unreachable="a HOLD is a wish: a copy that came too late is refused and read from the"
+        unreachable="a HOLD is a request: a copy that came too late is refused and read from the"
         " files, at the price of a read",
     ),
     # --- bells and full rings ---

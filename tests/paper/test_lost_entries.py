@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logstore.limits import SAY_AGAIN_NS
+from logstore.limits import LOG_AGAIN_NS
 from logstore.raft.effects import Effect, Log
 from tests.paper.one_node import OneNode, of_type, rows_of
 from tests.paper.virtual_node import MS
@@ -34,7 +34,7 @@ def test_it_says_so_once_a_minute() -> None:
     node = put_back()
     last = rows_of([1, 1, 2])[2]
     said = 0
-    for _ in range(2 * SAY_AGAIN_NS // (200 * MS)):
+    for _ in range(2 * LOG_AGAIN_NS // (200 * MS)):
         said += len(lost_lines(node.hear_heartbeat(2, term=2, prev=last)))
         node.tick(200)
     assert said == 2

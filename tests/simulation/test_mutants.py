@@ -157,7 +157,7 @@ TRAPS = ("FAULTS D21", "FAULTS O3")  # of section 4, beside those that are rows 
 WITHOUT_MUTANT = {
     "SAFETY M5": "the options of real sockets: the world's network has their rules built in",
     "SAFETY S1": "a format: golden bytes hold it",
-    "SAFETY E10": "one level is built, and a wish for another is refused",
+    "SAFETY E10": "one level is built, and a request for another is refused",
 }
 RULES = (
     *(f"SAFETY {each.anchor.upper()}" for each in built(SAFETY, RULE_LETTERS)),

@@ -16,7 +16,7 @@ from logstore.format.peer_messages import (
     InitStatus,
     InitStatusRequest,
 )
-from logstore.limits import SAY_AGAIN_NS
+from logstore.limits import LOG_AGAIN_NS
 from logstore.model import FIRST_LSN, Lsn, NodeId, ReplicaState
 from logstore.raft.bootstrap import (
     NEVER_NS,
@@ -263,12 +263,12 @@ def test_l1_an_empty_node_among_voters_stays_out_and_says_so() -> None:
 def test_a_lost_disk_is_said_once_then_every_minute_however_many_peers_say_so() -> None:
     bootstrap = make(1)
     said = []
-    for now_ns in range(0, 3 * SAY_AGAIN_NS, RETRY_NS):
+    for now_ns in range(0, 3 * LOG_AGAIN_NS, RETRY_NS):
         effects = bootstrap.on_tick(now_ns)
         for voter in (2, 3):
             effects += hear(bootstrap, voter, InitStatus(ReplicaState.VOTER, 5, CLUSTER))
         said += [(now_ns, each.text) for each in effects if isinstance(each, Log)]
-    assert [now_ns for now_ns, _ in said] == [0, SAY_AGAIN_NS, 2 * SAY_AGAIN_NS]
+    assert [now_ns for now_ns, _ in said] == [0, LOG_AGAIN_NS, 2 * LOG_AGAIN_NS]
     assert {text for _, text in said} == {bootstrap.refusal}
 
 

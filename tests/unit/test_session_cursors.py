@@ -18,7 +18,7 @@ def cursor(name, lsn, is_held=False):
     return Cursor(name, Lsn(lsn), is_held)
 
 
-def change(name, lsn, expected=ANY_LSN, *, is_held=False):
+def cursor_request(name, lsn, expected=ANY_LSN, *, is_held=False):
     return CursorRequest(cursor(name, lsn, is_held), Lsn(expected))
 
 
@@ -40,15 +40,15 @@ def full_table():
 @pytest.mark.parametrize(
     ("asked", "lsn_now"),
     [
-        (change(b"a", 20), None),
-        (change(b"a", 20, 7), None),
-        (change(b"a", 20, 0), 7),
-        (change(b"a", 20, 8), 7),
-        (change(b"b", 20, 0), None),
-        (change(b"b", 20, 7), 0),
-        (change(b"a", 0, 7), None),
-        (change(b"a", 0, 8), 7),
-        (change(b"b", 0), None),
+        (cursor_request(b"a", 20), None),
+        (cursor_request(b"a", 20, 7), None),
+        (cursor_request(b"a", 20, 0), 7),
+        (cursor_request(b"a", 20, 8), 7),
+        (cursor_request(b"b", 20, 0), None),
+        (cursor_request(b"b", 20, 7), 0),
+        (cursor_request(b"a", 0, 7), None),
+        (cursor_request(b"a", 0, 8), 7),
+        (cursor_request(b"b", 0), None),
     ],
 )
 def test_a_change_is_compared_with_where_the_cursor_stands(asked, lsn_now):
@@ -65,24 +65,24 @@ def test_a_change_is_compared_with_where_the_cursor_stands(asked, lsn_now):
 
 def test_a_full_table_takes_changes_but_no_further_name():
     table = full_table()
-    refused = table.refusal_of(change(b"one more", 1))
+    refused = table.refusal_of(cursor_request(b"one more", 1))
     assert refused.code is ErrorCode.TOO_MANY_CURSORS
     assert "delete one first" in refused.text
     known = b"%0255d" % 0
-    assert table.refusal_of(change(known, 99)) is None
-    assert table.refusal_of(change(b"one more", 0)) is None
+    assert table.refusal_of(cursor_request(known, 99)) is None
+    assert table.refusal_of(cursor_request(b"one more", 0)) is None
     table.apply(cursor(known, 0))
-    assert table.refusal_of(change(b"one more", 1)) is None
+    assert table.refusal_of(cursor_request(b"one more", 1)) is None
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        change(b"", 1),
-        change(b"n" * (CURSOR_NAME_MAX_BYTES + 1), 1),
-        change(b"\xff", 1),
-        change(b"n", POSITION_MAX + 1),
-        change(b"n", 0, is_held=True),
+        cursor_request(b"", 1),
+        cursor_request(b"n" * (CURSOR_NAME_MAX_BYTES + 1), 1),
+        cursor_request(b"\xff", 1),
+        cursor_request(b"n", POSITION_MAX + 1),
+        cursor_request(b"n", 0, is_held=True),
     ],
 )
 def test_a_request_that_no_cursor_can_fulfil_is_invalid(asked):
