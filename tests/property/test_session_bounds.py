@@ -118,6 +118,10 @@ def test_whatever_is_admitted_is_held_by_a_snapshot(
     assert fold.snapshots == 1
     assert again.kept() == table.kept()
     assert again.cursors.rows() == table.cursors.rows()
+    ids = sorted({each.producer_id for each in (*table.sessions(), *table.kept())})
+    for found in (table, again):
+        assert found.ids_above(0, len(ids) + 1) == ids
+        assert found.ids_above(2, 1) == [each for each in ids if each > 2][:1]
     whole = {"term": 1, "number": 1, "part_max_bytes": 1 << 22}
     assert list(snapshot_parts(again, **whole)) == list(snapshot_parts(table, **whole))
 
