@@ -2,13 +2,14 @@
 
 One thread at a time uses a socket, and the thread that uses it closes it, or any thread under its
 owner's lock. A doorbell may be rung from any thread. Only `park` waits for a peer. ZeroMQ queues
-may lose messages: no delivery is promised here. Once the context is closed, every use of a socket,
-except closing it, raises the error that the context's owner chose.
+may lose messages: no delivery is promised here. Once the context is closed, or in a process that was
+forked since, every use of a socket, except closing it, raises the error that the context's owner chose.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,23 @@ _ADDRESS = re.compile(r"tcp://[0-9.]+:[0-9]+")
 
 Frame: TypeAlias = "bytes | memoryview"
 
+# How often this process, or one that it descends from, was forked off. A socket and the threads
+# behind it are of the process that made them: in a child libzmq waits for ever, or spins.
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks  # the one state here: of the process
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+def forks() -> int:
+    """What differs between a process and its child."""
+    return _forks
+
 
 class Context:
     """The ZeroMQ context of one client; any thread may create links in it."""
@@ -43,12 +61,18 @@ class Context:
         """`message_size_max`: bytes of one frame; a replica that sends more is disconnected.
         `closed` makes the error that is raised in every thread that still uses the client."""
         self.closed = closed
+        self._forks = _forks
         self._message_size_max = message_size_max
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=2)
         self._context.set(zmq.MAX_SOCKETS, 4_096)
         # creating a socket may race the end of the context
         self._lock = threading.Lock()
         self._is_closed = False
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this process was forked since (FAULTS Z7)."""
+        return self._forks != _forks
 
     def requester(
         self, address: str, *, reports_refusals: bool = False, is_probe: bool = False
@@ -66,7 +90,7 @@ class Context:
     ) -> zmq.Socket[bytes]:
         """A socket with its options; `queue_max`: messages, per direction."""
         with self._lock:
-            if self._is_closed:
+            if self._is_closed or self.is_of_parent:
                 raise self.closed()
             socket = self._context.socket(kind)
         options = of_client(
@@ -103,7 +127,7 @@ def _closing_on_failure(
     try:
         yield
     except BaseException as error:
-        _close(socket, monitor)
+        _close(context, socket, monitor)
         if isinstance(error, zmq.ContextTerminated):
             raise context.closed() from None
         raise
@@ -114,7 +138,9 @@ def _monitor(context: Context, socket: zmq.Socket[bytes], events: int) -> zmq.So
         return socket.get_monitor_socket(events)
 
 
-def _close(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None) -> None:
+def _close(context: Context, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None) -> None:
+    if context.is_of_parent:
+        return
     if monitor is not None:
         _close_monitor(socket, monitor)
     socket.close(0)
@@ -177,7 +203,7 @@ class Requester:
         return _try_receive(self.context, self.socket)
 
     def close(self) -> None:
-        _close(self.socket, self.monitor)
+        _close(self.context, self.socket, self.monitor)
 
 
 class Pusher:
@@ -200,7 +226,7 @@ class Pusher:
         return _try_receive(self.context, self.monitor) is not None
 
     def close(self) -> None:
-        _close(self.socket, self.monitor)
+        _close(self.context, self.socket, self.monitor)
 
 
 class Feed:
@@ -218,7 +244,7 @@ class Feed:
         return _try_receive(self.context, self.socket)
 
     def close(self) -> None:
-        self.socket.close()
+        _close(self.context, self.socket, None)
 
 
 def park(
@@ -232,6 +258,9 @@ def park(
 
     Raises: the context's error once it is closed, if there is a link of it.
     """
+    for link in (*reads, *writes)[:1]:
+        if link.context.is_of_parent:
+            raise link.context.closed()
     targets: list[tuple[zmq.Socket[bytes] | int, int]]
     targets = [(source, zmq.POLLIN) for link in reads for source in link.sources]
     targets += [(link.socket, zmq.POLLOUT) for link in writes]
@@ -252,6 +281,8 @@ def _drain(context: Context, monitor: zmq.Socket[bytes]) -> int:
 
 
 def _try_send(context: Context, socket: zmq.Socket[bytes], frame: bytes) -> bool:
+    if context.is_of_parent:
+        raise context.closed()
     try:
         socket.send(frame, zmq.NOBLOCK)
     except zmq.Again:
@@ -262,6 +293,8 @@ def _try_send(context: Context, socket: zmq.Socket[bytes], frame: bytes) -> bool
 
 
 def _try_receive(context: Context, socket: zmq.Socket[bytes]) -> list[Frame] | None:
+    if context.is_of_parent:
+        raise context.closed()
     try:
         frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
     except zmq.Again:

@@ -20,7 +20,7 @@ from logstore.client.core.routing import Routing
 from logstore.client.core.sessions import open_session
 from logstore.client.core.steps import Host
 from logstore.client.future import AppendFuture
-from logstore.client.threads import run
+from logstore.client.threads import closed, run
 from logstore.errors import (
     InvalidRequest,
     InvariantViolated,
@@ -38,6 +38,7 @@ from logstore.limits import (
     SESSION_WINDOW_MIN,
 )
 from logstore.model import AckLevel, SequenceMode
+from transport.client_links import forks
 from transport.doorbell import Doorbell
 
 _LOG = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class Producer:
         self._last_sequence = -1
         self._order = threading.Lock()
         self._doorbell = Doorbell.create()
+        self._forks = forks()
         self._queue = AppendQueue(
             QueueLimits(
                 window_bytes=min(options.window_bytes, self._session.window_bytes),
@@ -99,7 +101,7 @@ class Producer:
                 append_timeout_s=options.append_timeout_s,
                 delivery_timeout_s=options.delivery_timeout_s,
             ),
-            ring=self._doorbell.ring,
+            ring=self._ring,
         )
         machine_options = MachineOptions(
             linger_s=options.linger_ms / 1_000,
@@ -222,6 +224,12 @@ class Producer:
 
     def _log_connection(self, node: int) -> None:
         _LOG.info("producer %d appends at node %d", self._session.producer_id, node)
+
+    def _ring(self) -> None:
+        """Something was queued for the network thread, which a child of a fork does not have."""
+        if self._forks != forks():
+            raise closed()
+        self._doorbell.ring()
 
     def _stop(self) -> None:
         self._machine.stop()

@@ -26,8 +26,9 @@ _T = TypeVar("_T")
 
 
 def closed() -> Closed:
-    """What is raised in every thread that still uses a client that was closed."""
-    return Closed("the client was closed: connect again")
+    """What is raised in every thread that still uses a client that was closed, and in a process
+    that was forked off since the client was made."""
+    return Closed("the client was closed, or made before this process was forked: connect again")
 
 
 def new_context() -> Context:
