@@ -2,8 +2,9 @@
 
 One thread at a time uses a socket, and the thread that uses it closes it, or any thread under its
 owner's lock. A doorbell may be rung from any thread. Only `park` waits for a peer. ZeroMQ queues
-may lose messages: no delivery is promised here. Once the context is closed, or in a process that was
-forked since, every use of a socket, except closing it, raises the error that the context's owner chose.
+may lose messages: no delivery is promised here. Once the context is closed, or in a process that
+was forked since, every use of a socket, except closing it, raises the error that the context's
+owner chose.
 """
 
 from __future__ import annotations

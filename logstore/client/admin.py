@@ -1,6 +1,6 @@
-"""What an operator asks of a cluster, for threads.
+"""An operator's requests, for threads.
 
-Owns no state: each method goes through the core's steps.
+Owns no state: each method runs the core's steps.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Admin:
           timeout: seconds to wait for a leader; None: the client's.
 
         Raises:
-          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """
         return run(operating.commit_lsn(self._cluster(timeout)))
 
@@ -106,20 +106,20 @@ class Admin:
             reader.close()
 
     def cursors(self) -> list[Cursor]:
-        """Every named cursor, by name, with all that was set before this call (linearizable).
+        """Every named cursor, by name, with all changes before this call (linearizable).
 
         Raises:
-          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """
         return run(self._cursors.list())
 
     def set_cursor(
         self, name: str, lsn: int, *, hold: bool = False, expected_lsn: int | None = None
     ) -> int:
-        """Let the cursor `name` stand before `lsn`; where it stood until now, 0: nowhere.
+        """Set the cursor `name` before `lsn`; where it stood until now, 0: nowhere.
 
-        Returns once a majority has it on disk. A try without an answer is repeated: it may take
-        effect twice, which matters only to who shares the cursor without `expected_lsn`.
+        Returns once a majority has it on disk. An attempt without an answer is repeated, so it may
+        take effect twice. That matters only if several set the cursor without `expected_lsn`.
 
         Args:
           name: 1 to 255 bytes of UTF-8. The log keeps up to 256 cursors.
@@ -131,35 +131,36 @@ class Admin:
           CursorMoved: it does not stand at `expected_lsn`; `.lsn` says where it does.
           TooManyCursors: delete one first.
           OutcomeUnknown: the cursor may be set or not; list the cursors, or ask again.
-          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
-          InvalidRequest: no such name or LSN can be.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
+          InvalidRequest: the name or the LSN is out of bounds.
         """
         if lsn == 0:
             raise InvalidRequest("LSN 0 is where no cursor stands: use delete_cursor")
         return run(self._cursors.change(Cursor(name, lsn, hold), expected_lsn))
 
     def delete_cursor(self, name: str, *, expected_lsn: int | None = None) -> int:
-        """Forget the cursor; where it stood, 0: nowhere (or a try without an answer deleted it).
+        """Delete the cursor; where it stood, 0: nowhere, or an attempt without answer deleted it.
 
         Args and errors as `set_cursor`.
         """
         return run(self._cursors.change(deletion_of(name), expected_lsn))
 
     def session_commits(self, name: str) -> SessionCommits | None:
-        """What the producer session of this name has committed; None: there is none. Linearizable,
-        and unlike opening the session it fences nobody.
+        """What the producer session of this name has committed; None: there is none.
+
+        Linearizable. Unlike opening the session, it fences no producer.
 
         Raises:
-          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """
         return run(look_up(self._host, self._routing, name, timeout_s=self._timeout_s))
 
     def sessions(self) -> Iterator[SessionInfo]:
-        """Every producer session, by producer id, a page at a time: each page is linearizable. A
-        session that is there all the time comes once; one that comes or goes meanwhile may.
+        """Every producer session, by producer id, a page at a time; each page is linearizable. A
+        session that exists all the time comes once; one that is opened or ended meanwhile may.
 
         Raises:
-          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """
         after = 0
         while True:
@@ -173,14 +174,14 @@ class Admin:
         """End the session of this name, or of this producer id; its producer id. Returns once a
         majority has it on disk.
 
-        Its producer is told `UnknownProducer` from then on. Whoever opens the name again begins a
-        new session: what the log knew of its sequences is forgotten, those of a monotone one, too.
+        From then on its producer gets `UnknownProducer`. Opening the name again begins a new
+        session: the log has forgotten its sequences, also those of a monotone session.
 
         Raises:
           UnknownProducer: there is no such session.
           Overloaded: it had batches under way all the time: stop its producer first.
           OutcomeUnknown: it may be ended or not; ask again.
-          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """
         return run(self._sessions.end(session))
 
@@ -188,13 +189,13 @@ class Admin:
         """Node id of the leader; waits for one, `timeout` seconds instead of the client's.
 
         Raises:
-          Unreachable, NoQuorum: nobody answered, or nobody led, in time.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """
         node, _ = run(operating.leader(self._cluster(timeout)))
         return node
 
     def transfer(self, target: int = 0) -> int:
-        """Hand leadership to a node (0: whichever is most up to date); who leads afterwards.
+        """Transfer leadership to a node (0: the most up to date one); who leads afterwards.
 
         Raises:
           TransferFailed: it did not happen as far as the replica knows: look who leads.
@@ -223,9 +224,9 @@ class Admin:
         the last, once all of it is committed.
 
         For restoring a log, into a cluster formed for it (`initialize(first_lsn=)`): the log takes
-        imports as long as it has no session, and only where it ends. Batches that are there already
-        are compared and skipped, so an import that was broken off is begun again from anywhere.
-        The producers of these batches have no sessions here; theirs begin anew.
+        imports as long as it has no session, and only at its end. Batches that are there already
+        are compared and skipped, so an interrupted import can be started again from any batch. The
+        producers of these batches have no sessions here; they open new ones.
 
         Args:
           first_lsn: of the first payload of the first batch.
@@ -235,8 +236,9 @@ class Admin:
         Raises:
           ImportRefused: the log has sessions, or holds other batches at these LSNs.
           OutOfRange: `first_lsn` is above the end of the log, or below its start.
-          InvalidBatch, BatchTooLarge, FormatError: the source gave no whole batch.
-          Unreachable, NoQuorum: nothing went on for the client's timeout; begin again.
+          InvalidBatch, BatchTooLarge, FormatError: the source gave something else than a batch.
+          Unreachable, NoQuorum: no progress for the client's timeout; start again.
+          Exception: what `batches` raises.
         """
         window = Window(first_lsn, batches)
         return run(import_batches(self._cluster(), window))
@@ -250,6 +252,6 @@ class Admin:
         )
 
     def _cluster(self, timeout_s: float | None = None) -> Cluster:
-        """Whom to ask; `timeout_s` instead of the client's."""
+        """Which cluster to ask; `timeout_s` instead of the client's."""
         wait_s = self._timeout_s if timeout_s is None else timeout_s
         return Cluster(self._host, self._routing, wait_s)

@@ -1,11 +1,10 @@
-"""Between the threads that append and the one that sends: packing, backpressure, who waits for
-whom.
+"""The queue between the threads that append and the one that sends: packing and backpressure.
 
 Owns the open pack, the sealed packs and the count of unacknowledged bytes, all under one lock.
 Knows no sockets, sequences or leaders. Invariants: packs leave in the order they were opened; the
-unacknowledged bytes exceed the window only by a single append that found it empty; a
-Ctrl-C amid an append loses that append at most: what is counted is queued by then, and what `flush`
-waits for is on its way.
+unacknowledged bytes exceed the window only by a single append that found it empty. A
+Ctrl-C during an append loses that append at most: what is counted has been queued, and what `flush`
+waits for will be sent.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from logstore.client.future import (
     PAYLOAD_OVERHEAD_BYTES,
     AppendFuture,
     Pack,
-    fresh,
+    without_traceback,
 )
 from logstore.errors import BatchTooLarge, InvalidBatch, InvalidRequest, LogStoreError, Overloaded
 from logstore.format.batch import PackedPayloads
@@ -31,7 +30,7 @@ from logstore.limits import BATCH_MAX_PAYLOADS
 
 
 class QueueLimits(msgspec.Struct, frozen=True):
-    """What bounds a producer's memory and patience."""
+    """What bounds a producer's memory and its waits."""
 
     window_bytes: int
     pack_bytes: int
@@ -57,7 +56,7 @@ class AppendQueue:
         # The same without a closer look: below 0 once appends are refused.
         self._limit_bytes = self._most_bytes
         self._refusal: LogStoreError | None = None
-        # Each payload counts its offset at least: so a pack of empty ones is a batch, too.
+        # Each payload counts with its offset, so a pack of empty payloads is bounded, too.
         pack_max_bytes = PAYLOAD_OVERHEAD_BYTES * BATCH_MAX_PAYLOADS
         self._pack_bytes = min(limits.pack_bytes, limits.batch_max_bytes, pack_max_bytes)
         self._delivery_timeout_ns = nanoseconds(limits.delivery_timeout_s)
@@ -145,7 +144,7 @@ class AppendQueue:
             return self._sealed.popleft() if self._sealed else None
 
     def pop_expired(self, now_ns: int) -> list[Pack]:
-        """Packs that were never handed out for sending and whose time is over."""
+        """Packs that are past their deadline and were never handed out for sending."""
         expired = []
         with self._lock:
             if self._open is not None and self._open.deadline_ns <= now_ns:
@@ -161,7 +160,7 @@ class AppendQueue:
             return 0 if pack is None else pack.deadline_ns
 
     def drain(self) -> list[Pack]:
-        """Everything that was never handed out; nothing comes after `refuse`."""
+        """All packs that were never handed out. Call it after `refuse`: none are added then."""
         with self._lock:
             self._seal()
             packs = list(self._sealed)
@@ -169,7 +168,7 @@ class AppendQueue:
         return packs
 
     def release(self, size_bytes: int) -> None:
-        """Packs of so many bytes in all are settled and forgotten: let callers go on."""
+        """Packs of so many bytes in all are settled: let waiting callers go on."""
         with self._lock:
             self._size_bytes -= size_bytes
             unsettled = self._unsettled
@@ -208,10 +207,10 @@ class AppendQueue:
         deadline_ns = seconds_from_now(self._limits.append_timeout_s)
         while True:
             if self._refusal is not None:
-                raise fresh(self._refusal)
+                raise without_traceback(self._refusal)
             if not self._size_bytes or self._size_bytes + size <= self._most_bytes:
                 return
-            if self._open is not None:  # what fills the window must not linger
+            if self._open is not None:  # a pack that fills the window must not linger
                 self._seal()
                 self._ring()
             left_s = (deadline_ns - monotonic_ns()) / 1e9

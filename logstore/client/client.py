@@ -34,15 +34,15 @@ def connect(
 ) -> LogClient:
     """A client of the cluster that answers at `endpoints`.
 
-    Of one endpoint it asks nothing yet: an unreachable cluster shows at the first use. Several are
-    asked which cluster they belong to; those that are down are asked once they answer.
+    A single endpoint gets no request yet: an unreachable cluster shows at the first use. Several
+    endpoints are asked for their cluster; those that are down are asked once they can be reached.
 
     Args:
       endpoints: "HOST:PORT[,HOST:PORT…]" or a sequence of such; one is enough to find the others.
-      timeout: seconds that a request may take, with looking for a leader or another replica.
+      timeout: seconds that a request may take, including the search for a leader or a replica.
 
     Raises:
-      InvalidRequest: an endpoint is none, or the timeout is not above 0.
+      InvalidRequest: an endpoint is not valid, or the timeout is not above 0.
       WrongCluster: the endpoints belong to more than one cluster.
     """
     if not timeout > 0:
@@ -51,7 +51,8 @@ def connect(
 
 
 class LogClient:
-    """A cluster's client. Any thread may use it; what it makes says what threads may use that."""
+    """A client of one cluster, for any thread. Producers, consumers and readers each say which
+    threads may use them."""
 
     def __init__(self, endpoints: tuple[Endpoint, ...], *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -101,7 +102,7 @@ class LogClient:
 
         Raises:
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
-          InvalidRequest: an option makes no sense.
+          InvalidRequest: an option is out of bounds.
           LogStoreError: the leader refuses.
         """
         chosen = options or ProducerOptions()
@@ -122,7 +123,7 @@ class LogClient:
 
         Raises:
           Unreachable: no replica answered in time.
-          InvalidRequest: the start makes no sense, or there is no such node.
+          InvalidRequest: there is no such start, or no such node.
         """
         consumer = Consumer(
             self._host,
@@ -147,7 +148,7 @@ class LogClient:
 
         Args:
           replica: read this node only. None: any, moving on.
-          max_bytes: about how much one reply brings; a reader holds one.
+          max_bytes: of one reply, about; a reader holds one.
           timeout: seconds that one fetch may take; None: the client's.
           reads_ahead: ask for the next reply before the last one is handed on, and hold two.
         """
@@ -163,7 +164,7 @@ class LogClient:
         return reader
 
     def watch(self, *, replica: int | None = None) -> Watch:
-        """Follows how far one replica, or any, shows the log, without reading it."""
+        """A watch of how far one replica, or any, shows the log, without reading it."""
         watch = Watch(self._host, self._routing, replica=replica, timeout_s=self._timeout_s)
         self._remember(watch)
         return watch
@@ -216,9 +217,9 @@ class LogClient:
     def close(self) -> None:
         """Close every producer (flushing it), consumer and reader, then the sockets.
 
-        A thread that is amid a call, of a consumer for example, gets `Closed` there. A producer
-        whose network thread does not come back from a callback in time is left behind: what has no
-        outcome fails with `OutcomeUnknown`, and its sockets close when it comes back.
+        A thread during a call, of a consumer for example, gets `Closed` there. If a producer's
+        network thread does not return from a callback in time, its appends without an outcome fail
+        with `OutcomeUnknown`, and its sockets close when the callback returns.
         """
         with self._lock:
             if self._is_closed:

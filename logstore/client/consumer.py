@@ -1,19 +1,19 @@
-"""The consumer, for a thread: iteration, and who may close it.
+"""The consumer, for a thread: iteration, and closing by any thread.
 
-Owns the turn of its thread. What it reads, from which replica, is `core.consumer_machine`'s.
+Owns the guard of its calls. `core.consumer_machine` decides what is read from which replica.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from logstore.client.call_guard import CallGuard
 from logstore.client.core.consumer_machine import ConsumerMachine
 from logstore.client.core.routing import Routing
 from logstore.client.core.start import Start
 from logstore.client.core.steps import Host
 from logstore.client.records import Record, RecordBatch
 from logstore.client.threads import run
-from logstore.client.turn import Turn
 
 
 class Consumer:
@@ -34,7 +34,7 @@ class Consumer:
         self._machine = ConsumerMachine(
             host, routing, end_lsn=end_lsn, replica=replica, timeout_s=timeout_s
         )
-        self._turn = Turn("consumer", self._machine.close)
+        self._guard = CallGuard("consumer", self._machine.close)
         try:
             run(self._machine.locate(start))
         except BaseException:
@@ -58,12 +58,12 @@ class Consumer:
 
     @property
     def is_closed(self) -> bool:
-        return self._turn.is_closed
+        return self._guard.is_closed
 
     def close(self) -> None:
-        """Close it. Where another thread is amid a call, that call raises `Closed` as soon as it
-        wakes, a second later at most while the replica lives."""
-        self._turn.close()
+        """Close it. A call of another thread raises `Closed` as soon as it wakes, at most a second
+        later while the replica lives."""
+        self._guard.close()
 
     def __enter__(self) -> Consumer:
         return self
@@ -89,11 +89,11 @@ class Consumer:
 
         Raises:
           OutOfRange: the position lies below the log's start: what was there is gone.
-          Unreachable: no replica said anything for longer than the client's timeout.
+          Unreachable: no replica sent anything for longer than the client's timeout.
           CorruptData: every replica asked is damaged there.
           WrongCluster: the replica belongs to another cluster.
-          Closed: the consumer or its client was closed, maybe while this call waited. It is an
-            error and no quiet end: who reads up to `end_lsn` must not take it for the end.
+          Closed: the consumer or its client was closed, maybe while this call waited. This is an
+            error, so that it is not taken for the end of the range.
         """
-        with self._turn:
-            return run(self._machine.poll(timeout_s), check=self._turn.check)
+        with self._guard:
+            return run(self._machine.poll(timeout_s), check=self._guard.check)

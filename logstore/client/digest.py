@@ -1,8 +1,8 @@
-"""A digest of a stretch of the log: which batches lie where, byte for byte.
+"""A digest of a range of the log: which batches are at which LSNs, byte for byte.
 
-Free of what a copy of the log has for itself: indexes, terms, times of groups, other entries. So
-two clusters, or a cluster and an archive of it, have equal digests over equal LSNs if and only if
-they hold the same batches there (up to hash collision).
+It leaves out what differs between copies of a log: indexes, terms, times of groups, other entries.
+So two clusters, or a cluster and an archive of it, have equal digests over equal LSNs if and only
+if they hold the same batches there (except for hash collisions).
 
 BLAKE2b, 32 bytes, over each whole batch in the order of LSNs: first LSN u64, count u32, size u32,
 little-endian, then its bytes.

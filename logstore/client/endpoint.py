@@ -1,7 +1,7 @@
-"""Where a node is: one base port, from which every other port of it follows.
+"""A node's address: its host and its base port, from which its other ports follow.
 
-Knows no sockets. What `parse_endpoint` lets through, libzmq takes as an address; whether there is
-such a host is known only once it is looked up (`names`).
+Knows no sockets. libzmq accepts every address that `parse_endpoint` does; whether the host exists
+shows only in a lookup (`names`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEME = "tcp://"
 # An IPv4 address or a host name; libzmq wants a letter or a digit first.
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _PORT = re.compile(r"[0-9]{1,5}")
-# What a message shows of a text that makes no sense.
+# How much of an invalid text a message shows.
 SHOWN_CHARACTERS = 60
 
 

@@ -1,9 +1,9 @@
-"""What an append becomes: a pack of payloads on its way, and the futures that look at it.
+"""Packs of payloads, and futures for their outcome.
 
-A pack is one client batch. Callers fill it under the producer's lock until it is sealed; from then
-on only the producer's network thread changes it, and it is settled once, resolved or failed. A
-future is a view of a pack, so that an append costs one small object and settling costs one act per
-batch, not per payload.
+A pack is one client batch. Callers fill it under the producer's lock until it is sealed. After that
+only the producer's network thread changes it, and settles it once: resolved or failed. A future is
+a view of a pack, so an append costs one small object, and settling is done once for each batch, not
+for each payload.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Pack:
     """One client batch from its first payload to its outcome.
 
     Attributes:
-      payloads: in order; given up once they are encoded.
+      payloads: in order; emptied once the pack is settled.
       size_bytes: of the batch on the wire, at most.
       opened_ns: when the first payload came, monotonic.
       deadline_ns: monotonic; after it the futures fail, whatever becomes of the batch.
@@ -72,7 +72,7 @@ class Pack:
         self._first_lsn = 0
         self._count = 0
         self._error: LogStoreError | None = None
-        # One for all who wait, made by the first: however often a wait ends without an outcome.
+        # One for all threads that wait, made by the first, however often waits time out.
         self._event: threading.Event | None = None
         self._callbacks: list[Callable[[], None]] = []
 
@@ -131,13 +131,14 @@ class Pack:
         for callback in callbacks:
             try:
                 callback()
-            except BaseException:  # a sys.exit, too: who else waits must hear of the outcome
+            except BaseException:  # sys.exit, too: the others that wait must get the outcome
                 _LOG.exception("a callback of an append raised")
 
 
-def fresh(error: LogStoreError) -> LogStoreError:
-    """One error is raised for every payload of a batch, and for every append after the end. Each
-    raise would add to its traceback, which keeps the frames and with them the payloads."""
+def without_traceback(error: LogStoreError) -> LogStoreError:
+    """The error without its traceback. One error is raised for every payload of a batch, and for
+    every append after the end. Each raise would lengthen its traceback, which keeps the frames and
+    with them the payloads."""
     return error.with_traceback(None)
 
 
@@ -164,7 +165,7 @@ class AppendFuture:
         """
         error = self.exception(timeout)
         if error is not None:
-            raise fresh(error)
+            raise without_traceback(error)
         lsns = self._pack.lsns
         if self._is_whole:
             return lsns

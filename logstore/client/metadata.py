@@ -1,4 +1,4 @@
-"""What one replica says of its cluster: who it is, who leads, where the nodes are.
+"""What one replica says about its cluster: its own node, the leader, the nodes' addresses.
 
 Pure: the document of a MetadataReply in, a `Metadata` out.
 """
@@ -43,7 +43,7 @@ def parse_metadata(document: bytes) -> Metadata:
     """The metadata in a reply's JSON.
 
     Raises:
-      FormatError: it is none.
+      FormatError: it is not valid.
     """
     try:
         found = msgspec.json.decode(document, type=_MetadataDocument)

@@ -1,6 +1,6 @@
-"""Which hosts of a list does this machine not know? Asked where nobody answers, to say why.
+"""Finds hosts that this machine cannot resolve, to explain why no replica answers.
 
-libzmq looks a name up in its own thread and says nothing of a name that there is not.
+libzmq looks names up in its own thread, and does not report a name that does not exist.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The producer: appends in, futures out; one session, one order, one network thread.
 
-Owns the session and the life of the thread. What it promises: batches are committed in the order of
-the calls, whole, once each, however often leaders change; a future tells what became of each.
+Owns the session and the thread. It promises: batches are committed in the order of the calls,
+whole, once each, however often leaders change; a future has the outcome of each.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
       name: a lasting identity; a producer that opens it again fences the one before. None:
         anonymous.
       mode: DENSE, sequences are counted for you; MONOTONE, each batch brings its own, rising one.
-      linger_ms: how long a small append waits for company while another batch is on its way.
+      linger_ms: how long a small append waits for others to share its batch while another batch is
+        in flight.
       pack_bytes: a pack of small appends of this size goes without lingering.
-      window: batches on their way at most (SESSION_WINDOW_MIN..MAX).
+      window: batches in flight at most (SESSION_WINDOW_MIN..MAX).
       window_bytes: unacknowledged bytes at most; never above what the leader grants.
       append_timeout_s: how long an append waits for room in the window before it raises Overloaded.
       delivery_timeout_s: after this a future fails, whatever happened to its batch.
-      ack_timeout_s: without news for so long the leader is looked for and asked.
+      ack_timeout_s: after so long without an acknowledgement the leader is looked for and asked.
       on_ack: called per committed batch, from the network thread, with its bytes, its payloads, and
         the monotonic times in ns at which its first payload was appended and its acknowledgement
         came.
@@ -116,7 +117,7 @@ class Producer:
         self._closing = threading.Lock()
         self._is_closed = False
         self._thread = threading.Thread(
-            target=self._live, name=f"producer-{self._session.producer_id}", daemon=True
+            target=self._run, name=f"producer-{self._session.producer_id}", daemon=True
         )
         self._thread.start()
 
@@ -167,7 +168,7 @@ class Producer:
     def flush(self, timeout: float | None = None) -> None:
         """Send what lingers and wait until the outcome of every append so far is known.
 
-        Whether they were committed, their futures tell.
+        The futures say whether they were committed.
 
         Raises:
           TimeoutError: not within `timeout` seconds; the appends go on.
@@ -185,7 +186,7 @@ class Producer:
         Args:
           timeout: for the flush, in seconds; None: the delivery timeout bounds it.
         """
-        if threading.current_thread() is self._thread:  # it would wait for itself
+        if threading.current_thread() is self._thread:  # else it would wait for itself
             self._is_closed = True
             self._stop()
             return
@@ -195,11 +196,11 @@ class Producer:
                 return
             self._is_closed = True
             try:
-                # the thread fails what is late; it cannot while a callback of the user's keeps it
+                # The thread fails late appends; it cannot while it is in a callback of the user.
                 most_s = self._delivery_timeout_s + STOP_TIMEOUT_S
                 self.flush(most_s if timeout is None else timeout)
             except TimeoutError:
-                pass  # the futures tell: they fail now
+                pass  # the futures fail now
             finally:
                 self._end_thread()
 
@@ -209,14 +210,14 @@ class Producer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _live(self) -> None:
-        """The network thread's whole life."""
+    def _run(self) -> None:
+        """The network thread."""
         ending: LogStoreError | None = None
         try:
             run(self._machine.live(), bell=self._doorbell)
         except LogStoreError as error:
             ending = error
-        except BaseException as error:  # the thread ends: whoever waits must hear of it
+        except BaseException as error:  # the thread ends: the futures must fail
             _LOG.exception("the network thread of a producer failed")
             ending = InvariantViolated(f"the producer's network thread failed: {error!r}")
         self._machine.settle_rest(ending)
@@ -226,7 +227,7 @@ class Producer:
         _LOG.info("producer %d appends at node %d", self._session.producer_id, node)
 
     def _ring(self) -> None:
-        """Something was queued for the network thread, which a child of a fork does not have."""
+        """Wake the network thread, which a forked child does not have."""
         if self._forks != forks():
             raise closed()
         self._doorbell.ring()
@@ -238,7 +239,7 @@ class Producer:
     def _end_thread(self) -> None:
         self._stop()
         self._thread.join(STOP_TIMEOUT_S)
-        if self._thread.is_alive():  # in a callback: it ends when it comes back
+        if self._thread.is_alive():  # in a callback: the thread ends when that returns
             self._queue.refuse(NotCommitted("the producer is closed: open a new one"))
             for pack in self._queue.snapshot():
                 pack.fail(

@@ -1,6 +1,6 @@
-"""The reader of ranges, for a thread: iteration, and who may close it.
+"""The reader of ranges, for a thread: iteration, and closing by any thread.
 
-Owns the turn of its thread. How a range is fetched, from which replica, is `core.range_machine`'s.
+Owns the guard of its calls. `core.range_machine` decides how a range is fetched from which replica.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
+from logstore.client.call_guard import CallGuard
 from logstore.client.core.range_machine import READ_BYTES, Decode, RangeMachine, RangeWalk
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Host
 from logstore.client.records import RawBatch, RecordBatch, batches_of, raw_batches_of
 from logstore.client.threads import run
-from logstore.client.turn import Turn
 
 _B = TypeVar("_B", RecordBatch, RawBatch)
 
@@ -40,15 +40,15 @@ class RangeReader:
             max_bytes=max_bytes,
             reads_ahead=reads_ahead,
         )
-        self._turn = Turn("reader", self._machine.close)
+        self._guard = CallGuard("reader", self._machine.close)
 
     @property
     def is_closed(self) -> bool:
-        return self._turn.is_closed
+        return self._guard.is_closed
 
     def close(self) -> None:
-        """Close it. Where another thread is amid a fetch, the sockets go with its end."""
-        self._turn.close()
+        """Close it. During another thread's fetch, the sockets close when that ends."""
+        self._guard.close()
 
     def __enter__(self) -> RangeReader:
         return self
@@ -105,7 +105,7 @@ class RangeReader:
         *,
         is_linearizable: bool,
     ) -> Iterator[_B]:
-        self._turn.check()
+        self._guard.check()
         walk = RangeWalk(
             self._machine,
             decode,
@@ -115,6 +115,6 @@ class RangeReader:
             is_linearizable=is_linearizable,
         )
         while not walk.is_at_end:
-            with self._turn:
-                batches = run(walk.next_batches(), check=self._turn.check)
+            with self._guard:
+                batches = run(walk.next_batches(), check=self._guard.check)
             yield from batches

@@ -1,8 +1,7 @@
-"""What a reader gets: batches as Arrow-shaped arrays over the bytes that came, and single records.
+"""What a reader gets: batches as Arrow-shaped arrays over the received bytes, and single records.
 
 Owns the translation of pieces (the wire's unit of reading) into batches with LSNs. Every batch is
-checked
-before it is handed on: CRC, offsets, and that its LSNs follow from its place in the group.
+checked before it is handed on: CRC, offsets, and that its LSNs follow from its place in the group.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class RecordBatch(msgspec.Struct, frozen=True):
     """Consecutive payloads of one append, as an Arrow binary array.
 
     Payload k has LSN first_lsn + k and the bytes values[offsets[k]:offsets[k + 1]]; both arrays are
-    read-only views of the message they came in, which lives as long as they do.
+    read-only views of the received message, which lives as long as they do.
 
     Attributes:
       offsets: int32, one more than there are payloads; the first one need not be 0.
@@ -103,8 +102,8 @@ class RecordBatch(msgspec.Struct, frozen=True):
 
 
 class RawBatch(msgspec.Struct, frozen=True, gc=False):
-    """A whole batch and where it lies: byte for byte what its producer sent, in every copy of the
-    log. `data` is a read-only view of the message it came in, which lives as long as it does."""
+    """A whole batch and its LSNs: byte for byte what its producer sent, in every copy of the log.
+    `data` is a read-only view of the received message, which lives as long as it does."""
 
     first_lsn: int
     count: int

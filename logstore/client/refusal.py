@@ -1,5 +1,4 @@
-"""What an error number from the wire means here: the exception it becomes, and whether to try
-again.
+"""What an error number from the wire means: its exception, and whether to retry.
 
 Knows no sockets and no state.
 """
@@ -41,7 +40,7 @@ _DEFAULT_TEXT: dict[int, str] = {
     ErrorCode.BATCH_TOO_LARGE: "the batch is above the replicas' batch_max_bytes: split it",
 }
 
-# Another replica, or the same one a moment later, may well answer.
+# Another replica, or the same one a moment later, may answer.
 TRANSIENT = frozenset(
     {
         ErrorCode.NOT_LEADER,
@@ -53,7 +52,7 @@ TRANSIENT = frozenset(
     }
 )
 
-# Refusals of an append after which the same bytes are sent again, once the leader is known anew.
+# Refusals of an append after which the same bytes are sent again, once the leader was looked for.
 RETRIED = TRANSIENT | {ErrorCode.NOT_COMMITTED, ErrorCode.OUTCOME_UNKNOWN, ErrorCode.GAP}
 
 
@@ -62,34 +61,34 @@ def error_of(code: int, text: str = "", *, detail: int = 0, last: int = 0) -> Lo
 
     Args:
       code: an ErrorCode, or a number of a newer version.
-      text: the sender's words; a default is used where there are none.
+      text: the sender's text; a default is used where there are none.
       detail: by code: the leader's node id, the expected sequence, the first LSN of the bounds or
         of the damage, or where the cursor stands.
       last: the last LSN of the bounds of OUT_OF_RANGE, or of the damage.
     """
-    words = text or _DEFAULT_TEXT.get(code, "")
+    message = text or _DEFAULT_TEXT.get(code, "")
     if code == ErrorCode.NOT_LEADER:
-        return errors.NotLeader(words or "this replica does not lead", leader=detail)
+        return errors.NotLeader(message or "this replica does not lead", leader=detail)
     if code == ErrorCode.GAP:
-        return errors.Gap(words or f"sequence {detail} is expected next", expected=detail)
+        return errors.Gap(message or f"sequence {detail} is expected next", expected=detail)
     if code == ErrorCode.CURSOR_MOVED:
-        return errors.CursorMoved(words or f"the cursor stands at LSN {detail}", lsn=detail)
+        return errors.CursorMoved(message or f"the cursor stands at LSN {detail}", lsn=detail)
     if code == ErrorCode.OUT_OF_RANGE:
-        words = words or f"outside of the LSNs {detail} to {last} that the replica can serve"
-        return errors.OutOfRange(words, first=detail, last=last)
+        message = message or f"outside of the LSNs {detail} to {last} that the replica can serve"
+        return errors.OutOfRange(message, first=detail, last=last)
     if code == ErrorCode.CORRUPT_DATA:
         return errors.CorruptData(
             "the replica's disk",
             0,
             expected="undamaged data",
-            got=words or "damage",
+            got=message or "damage",
             first_lsn=detail,
             last_lsn=last,
         )
     known = _BY_CODE.get(code)
     if known is None:
-        return LogStoreError(f"error {code} of a newer version: {words or 'no text'}")
-    return known(words or ErrorCode(code).name.lower().replace("_", " "))
+        return LogStoreError(f"error {code} of a newer version: {message or 'no text'}")
+    return known(message or ErrorCode(code).name.lower().replace("_", " "))
 
 
 def error_of_reply(reply: ErrorReply) -> LogStoreError:

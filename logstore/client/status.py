@@ -1,4 +1,4 @@
-"""One picture of a cluster from what its replicas say of themselves.
+"""Merges what the replicas say about themselves into one status of the cluster.
 
 Pure: documents in, one document out. The shape is `logstore status --json`.
 """
@@ -15,8 +15,8 @@ UNREACHABLE = "unreachable"
 def merge_status(documents: Mapping[int, Document | None]) -> Document:
     """The cluster's status from each node's document; None: the node did not answer.
 
-    The leader is the node that says of itself that it leads, in the newest term; what it shows is
-    the commit LSN. Without one, the highest LSN that any replica shows is a floor of it.
+    The leader is the node that says of itself that it leads, in the newest term; its visible LSN is
+    the commit LSN. Without a leader, the highest LSN that a replica shows is a lower bound of it.
     """
     answers = {node: document for node, document in documents.items() if document}
     leaders = [

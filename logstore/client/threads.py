@@ -1,6 +1,6 @@
-"""The driver for threads: it goes through the core's steps in the thread of the caller.
+"""The driver for threads: runs the core's steps in the thread of the caller.
 
-Owns where a thread parks. Knows nothing of what the steps do.
+Owns the place where a thread parks. Does not know what the steps do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from logstore.client.clock import RealClock, milliseconds_until, monotonic_ns
-from logstore.client.core.routing import NobodyAnswered
+from logstore.client.core.routing import NoReplicaAnswers
 from logstore.client.core.steps import Host, Steps
 from logstore.client.core.task import Task
 from logstore.client.names import unknown_hosts
@@ -26,8 +26,8 @@ _T = TypeVar("_T")
 
 
 def closed() -> Closed:
-    """What is raised in every thread that still uses a client that was closed, and in a process
-    that was forked off since the client was made."""
+    """The error in every thread that still uses a closed client, and in a process that was forked
+    after the client was made."""
     return Closed("the client was closed, or made before this process was forked: connect again")
 
 
@@ -36,7 +36,7 @@ def new_context() -> Context:
 
 
 def host_on(context: Context) -> Host:
-    """This machine, for the core: any thread may go through steps on it."""
+    """The core's environment on this machine. Any thread may run steps in it."""
     return Host(context, RealClock(), random.SystemRandom(), threading.Lock)
 
 
@@ -46,11 +46,11 @@ def run(
     bell: Doorbell | None = None,
     check: Callable[[], None] | None = None,
 ) -> _T:
-    """Go through the steps in this thread; what they return.
+    """Run the steps in this thread; what they return.
 
     Args:
-      bell: wakes them, too; cleared before each look at what there is (SAFETY M7).
-      check: called after each wait; what it raises ends the steps.
+      bell: a ring ends a wait, too; cleared before the steps check for work (SAFETY M7).
+      check: called after each wait; an error of it ends the steps.
 
     Raises: what the steps raise, and
       Closed: the client is.
@@ -64,21 +64,21 @@ def run(
             if task.is_done:
                 return task.result
             try:
-                # links of this driver's own making, which only a cast can say
+                # The links come from this driver's own context, which the types do not say.
                 reads, writes = cast(Any, task.wait.reads), cast(Any, task.wait.writes)
                 park(reads, writes, bell, milliseconds_until(task.wait.until_ns))
                 if check is not None:
                     check()
             except Closed as error:
                 task.fail(error)
-    except NobodyAnswered as error:
+    except NoReplicaAnswers as error:
         raise _explained(error) from None
     finally:
         task.close()
 
 
-def _explained(error: NobodyAnswered) -> Unreachable:
-    """Why nobody answers, as far as this machine knows."""
+def _explained(error: NoReplicaAnswers) -> Unreachable:
+    """Why no replica answers, as far as this machine knows."""
     unknown = unknown_hosts(error.hosts)
     if not unknown:
         return Unreachable(str(error))

@@ -284,7 +284,7 @@ def test_refusals_are_seen_where_they_are_watched(world: LinksWorld, watcher: An
     world.stop()
     world.wait(reads=[watcher])
     world.until(watcher.was_refused)
-    watcher.stop_watching()
+    watcher.stop_reporting_refusals()
     assert not watcher.was_refused()
 
 

@@ -163,7 +163,7 @@ def test_refusals_are_watched_only_while_somebody_reads_them(mine: Cluster, othe
         listed = client._routing._listed
         assert not listed.are_all_known
         for _ in range(2):
-            assert [each.port.link.monitor for each in listed._silent.values()] == [None]
+            assert [each.port.link.monitor for each in listed._unknown.values()] == [None]
             client._routing.check_endpoints_now()
 
 

@@ -13,7 +13,7 @@ from logstore.client.core.operating import Cluster, commit_lsn, status
 from logstore.client.core.range_machine import RangeMachine, RangeWalk
 from logstore.client.core.replica_reader import ReplicaReader
 from logstore.client.core.requests import Port, Survey
-from logstore.client.core.routing import NobodyAnswered, Routing
+from logstore.client.core.routing import NoReplicaAnswers, Routing
 from logstore.client.core.session_admin import SessionAdmin
 from logstore.client.core.steps import Steps, Wait
 from logstore.client.core.task import Task
@@ -192,13 +192,13 @@ def test_who_may_not_exist_is_named_once_nobody_has_answered() -> None:
     world = World()
     for node in world.nodes:
         world.stop(node)
-    with pytest.raises(NobodyAnswered) as caught:
+    with pytest.raises(NoReplicaAnswers) as caught:
         find(world)
     assert caught.value.hosts == ("node1",)
     world.start(1)
     assert find(world) == 1
     world.stop(1)
-    with pytest.raises(NobodyAnswered) as caught:
+    with pytest.raises(NoReplicaAnswers) as caught:
         find(world)
     assert caught.value.hosts == (), "its name was known"
 

@@ -78,7 +78,7 @@ class SimulatedLink:
 
     was_refused = is_lost
 
-    def stop_watching(self) -> None:
+    def stop_reporting_refusals(self) -> None:
         self._reports_refusals = self._is_broken = False
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""What a named session has committed, asked by whoever is not its producer.
+"""What a named session has committed, for callers other than its producer.
 
-Owns no state. Unlike opening the session it fences nobody.
+Owns no state. Unlike opening the session, it fences no producer.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def look_up(
       InvalidRequest: no session can have this name.
       Unreachable, NoQuorum: no replica, or no leader, answered in time.
     """
-    # Bytes of a command line that are no UTF-8 come as surrogates; no session has such a name.
+    # Bytes of a command line that are not UTF-8 come as surrogates; no session has such a name.
     encoded = name.encode(errors="surrogateescape")
     if not 0 < len(encoded) <= SESSION_NAME_MAX_BYTES:
         raise InvalidRequest(f"a producer's name has 1..{SESSION_NAME_MAX_BYTES} bytes")

@@ -1,8 +1,8 @@
-"""A producer's links to one leader, and the steps that make them trustworthy (SAFETY E9).
+"""A producer's links to one leader, and the steps before they may be used (SAFETY E9).
 
-Owns nothing that outlives the leader: the batches and their fate are `Unresolved`'s. The ack feed
-may drop messages, so `ask_state` is what decides; the feed only makes it quick. An import pushes
-over the same two links.
+Owns nothing that outlives the leader; the batches belong to `Unresolved`. The ack feed may drop
+messages, so `ask_state` decides what is committed, and the feed only says it sooner. An import uses
+the append link and the ack feed, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from logstore.format.client_messages import (
 from logstore.format.message import decode_message
 from logstore.model import Lsn
 
-# Acknowledgements that wait to be read; one is of many batches.
+# Unread messages of the ack feed; one acknowledges many batches.
 ACKS_QUEUE_MAX_MESSAGES = 256
 
 
@@ -44,8 +44,8 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class AppendLinks:
-    """Append and acknowledgement links to the node that is believed to lead; `topic`: whose
-    acknowledgements."""
+    """Append link and ack feed of the node that is believed to lead; `topic`: the id whose
+    acknowledgements are subscribed to."""
 
     def __init__(self, host: Host, endpoint: Endpoint, *, topic: int, cluster_id: bytes) -> None:
         self.endpoint = endpoint
@@ -82,7 +82,7 @@ class AppendLinks:
         return is_sent
 
     def messages(self) -> Iterator[object]:
-        """What lies in the feed, of this cluster; the topic frame before it says nothing new."""
+        """Received messages of this cluster. The topic frame before each says nothing new."""
         while (frames := self._feed.try_receive()) is not None:
             try:
                 envelope, message = decode_message(frames[-1])
@@ -95,7 +95,8 @@ class AppendLinks:
         return self._pusher.is_lost()
 
     def wait(self, until_ns: int) -> Wait:
-        """Until there are acknowledgements, room where it is wanted, or a broken connection."""
+        """A wait for acknowledgements, for room after a push was refused, or for a broken
+        connection."""
         writes = (self._pusher,) if self._wants_to_send else ()
         return Wait(until_ns, (self._feed, self._pusher), writes)
 
@@ -122,10 +123,11 @@ class Connection:
         self._port.close()
 
     def ask_state(self, *, round_number: int, deadline_ns: int) -> Steps[SessionStateReply]:
-        """What the leader says of every batch of the window; later batches carry `round_number`.
+        """The state of every batch of the window, from the leader. Batches that are pushed after it
+        carry `round_number`.
 
         Raises:
-          NotLeader, NotReady, …: this node cannot say.
+          NotLeader, NotReady, …: this node does not know.
           Fenced, UnknownProducer: the session is over.
           Unreachable: no answer by the deadline.
         """
@@ -159,7 +161,7 @@ class Connection:
         return self.links.try_push(self._prefix + batch)
 
     def acks(self) -> Iterator[Acks]:
-        """What lies in the feed for this session."""
+        """Received acknowledgements of this session."""
         for message in self.links.messages():
             if (
                 isinstance(message, Acks)

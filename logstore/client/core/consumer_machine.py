@@ -1,10 +1,10 @@
 """The consumer: every committed payload from a place on, in order, none twice, none left out
 (SAFETY V8).
 
-Owns the position. The tail feed makes it quick and may lose anything; fetches make it whole:
-subscribe → welcome → fetch up to what the replica shows → splice. Whatever shows an LSN above the
-expected one makes it fetch. A replica that dies is left for another one, or waited for when it is
-pinned; the position stays.
+Owns the position. The tail feed is fast and may lose any message; fetches fill the gaps: subscribe
+→ welcome → fetch up to what the replica shows → join the two. Any message that shows an LSN above
+the expected one leads to a fetch. When a replica dies, the consumer moves to another one, or waits
+for it if it is pinned; the position stays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import datetime
 from logstore.client.core.replica_reader import ANSWER_TIMEOUT_S, ReplicaReader, replica_wait_ms
 from logstore.client.core.requests import NO_CLUSTER
 from logstore.client.core.routing import Routing
-from logstore.client.core.start import AtTime, Start, moment
+from logstore.client.core.start import AtTime, Start, at_datetime
 from logstore.client.core.steps import FeedLink, Frame, Host, Steps, Wait, nanoseconds
 from logstore.client.records import RecordBatch, batches_of
 from logstore.errors import FormatError, InvalidRequest, OutOfRange, Unreachable, WrongCluster
@@ -36,7 +36,7 @@ from logstore.limits import MIB
 from logstore.model import Lsn
 
 FETCH_BYTES = 1 * MIB
-# A Tip comes every second (V8): three missed ones, and the replica is held for dead.
+# A Tip comes every second (V8): after three missed ones the replica counts as dead.
 SILENCE_S = 3.5
 SILENCE_NS = int(SILENCE_S * 1e9)
 # Tail groups are at most 256 KiB: 128 of them bound a slow consumer's queue to 32 MiB.
@@ -61,9 +61,9 @@ class ConsumerMachine:
         self._replica = ReplicaReader(host, routing, replica=replica, timeout_s=timeout_s)
         self._feed: FeedLink | None = None
         self._feed_node = 0
-        self._heard_ns = host.clock.monotonic_ns()  # when the replica last said anything
-        # Since when no replica says anything, 0: one does. It begins when a poll first notices it:
-        # nobody listens between two polls.
+        self._heard_ns = host.clock.monotonic_ns()  # when the replica last sent anything
+        # Since when no replica has sent anything; 0: one has. Set when a poll first notices it:
+        # nothing is read between two polls.
         self._all_silent_since_ns = 0
         self._shown_lsn = 0  # what the replica is known to show
         self._next_lsn = 0
@@ -94,7 +94,7 @@ class ConsumerMachine:
 
         Raises:
           OutOfRange: the position lies below the log's start: what was there is gone.
-          Unreachable: no replica said anything for longer than the client's timeout.
+          Unreachable: no replica sent anything for longer than the client's timeout.
           CorruptData: every replica asked is damaged there.
           WrongCluster: the replica belongs to another cluster.
         """
@@ -111,7 +111,7 @@ class ConsumerMachine:
     # --- one step ---
 
     def _step(self, deadline_ns: int) -> Steps[list[RecordBatch]]:
-        """Take one message of the feed, fetch, or wait for either."""
+        """Handle one message of the feed, else fetch, else wait."""
         self._routing.check_endpoints_now()
         feed = yield from self._ensure_feed()
         frames = feed.try_receive()
@@ -128,11 +128,12 @@ class ConsumerMachine:
         return []
 
     def _on_feed(self, frames: list[Frame]) -> list[RecordBatch]:
-        """What a feed message brings: contiguous batches, or news of what there is to fetch."""
+        """The contiguous batches in a feed message. Other messages may show that there is more to
+        fetch."""
         try:
             envelope, message = decode_message(frames[0])
         except FormatError:
-            return []  # the next Tip shows what was in it
+            return []  # the next Tip shows that something is missing
         if envelope.cluster_id not in (NO_CLUSTER, self._routing.cluster_id):
             raise WrongCluster(
                 f"node {self.node} belongs to cluster {envelope.cluster_id.hex()}, not to "
@@ -155,7 +156,7 @@ class ConsumerMachine:
                 return self._batches(frame)
             self._shown_lsn = max(self._shown_lsn, piece.first_lsn + piece.count - 1)
         except ValueError:
-            pass  # damaged on its way: the next message or Tip makes it a fetch
+            pass  # damaged on its way: the next message or Tip leads to a fetch
         return []
 
     def _fetch(self) -> Steps[list[RecordBatch]]:
@@ -189,7 +190,7 @@ class ConsumerMachine:
     # --- the feed ---
 
     def _ensure_feed(self) -> Steps[FeedLink]:
-        """The feed of the replica that is read now; fetches may have moved to another one."""
+        """The feed of the replica that is read now. A fetch may have moved to another replica."""
         if self._feed is not None and self._feed_node == self._replica.node:
             return self._feed
         self._close_feed()
@@ -206,10 +207,10 @@ class ConsumerMachine:
             self._feed = None
 
     def _on_silence(self, now_ns: int) -> Steps[None]:
-        """The replica is dead or cut off: move on, unless nobody has answered for too long.
+        """The replica is dead or cut off: move to another one.
 
         Raises:
-          Unreachable: nobody has; the next poll tries every replica again.
+          Unreachable: no replica has sent anything for too long; the next poll tries each again.
         """
         if not self._all_silent_since_ns:
             self._all_silent_since_ns = now_ns - SILENCE_NS
@@ -227,10 +228,10 @@ class ConsumerMachine:
 
         Raises:
           Unreachable: no replica answered in time.
-          InvalidRequest: the start makes no sense, or there is no such replica.
+          InvalidRequest: there is no such start, or no such replica.
         """
         if isinstance(start, datetime):
-            start = moment(start)
+            start = at_datetime(start)
         if isinstance(start, AtTime):
             found, _ = yield from self._replica.request(
                 start.request(), TimeLookupReply, timeout_s=self._timeout_s

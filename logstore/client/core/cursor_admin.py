@@ -1,7 +1,7 @@
-"""Named cursors of the log, asked of whoever leads: set, listed, deleted.
+"""Sets, lists and deletes the named cursors of the log, at the leader.
 
-Owns no state. A change whose answer was lost is asked for again; what that may mean for the caller
-is said here, and only here.
+Owns no state. A change without an answer is repeated. Only this module knows what that can mean for
+the caller, and says it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Cursors:
                 " which was lost, or by somebody else"
             ) from moved
         except LogStoreError as error:
-            # A refusal of one try says nothing of another one that was not answered.
+            # A refusal of one attempt says nothing about another one that was not answered.
             if not leader.is_in_doubt or error.code not in TRANSIENT:
                 raise
             raise OutcomeUnknown(
@@ -95,7 +95,7 @@ def _request(cursor: Cursor, expected_lsn: int | None) -> SetCursorRequest:
     """
     if cursor.lsn < 0 or (expected_lsn is not None and not 0 <= expected_lsn <= POSITION_MAX):
         raise InvalidRequest(f"an LSN is 0 to {POSITION_MAX}; 0 is where no cursor stands")
-    # Bytes of a command line that are no UTF-8 come as surrogates, and are told as what they are.
+    # Bytes of a command line that are not UTF-8 come as surrogates; `cursor_fault` names them.
     name = cursor.name.encode(errors="surrogateescape")
     stored = cursor_entries.Cursor(name, Lsn(cursor.lsn), cursor.hold)
     fault = cursor_fault(stored)
@@ -106,5 +106,5 @@ def _request(cursor: Cursor, expected_lsn: int | None) -> SetCursorRequest:
 
 
 def deletion_of(name: str) -> Cursor:
-    """What `change` deletes a cursor with."""
+    """The cursor that `change` takes as a deletion."""
     return Cursor(name, NO_LSN, False)

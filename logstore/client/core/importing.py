@@ -1,9 +1,9 @@
-"""Importing: batches of another log into a log without sessions, byte for byte at their LSNs.
+"""Imports batches of another log into a log without sessions, byte for byte at their LSNs.
 
-Owns the walk to the end of the import through changes of leader. What is there already is read and
-compared, what is not is pushed; the log takes a batch only where it ends, so whatever is sent twice
-changes nothing. The ack feed makes it quick and may lose anything: after any trouble the log itself
-is asked how far it is.
+Owns an import to its end, through changes of leader. Batches that are there already are read and
+compared, the others are pushed. The log takes a batch only where the log ends, so a batch that is
+sent twice changes nothing. The ack feed may lose messages: after an error the log is asked how far
+it is.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from logstore.format.message import encode_message
 from logstore.limits import MESSAGE_MAX_BYTES, MIB, POSITION_MAX
 from logstore.model import NO_NODE, Lsn
 
-# What is on its way at a time: enough for the log's groups in flight, little beside its ring.
+# What is in flight at a time: enough for the log's groups in flight, small beside its ring.
 WINDOW_BYTES = 8 * MIB
 WINDOW_BATCHES = 4_096
-# A leader that says nothing for so long is looked for anew.
+# After so long without an acknowledgement the leader is looked for again.
 ACK_TIMEOUT_S = 2.0
 PAUSE_NS = 25_000_000
 
@@ -55,15 +55,15 @@ class Unsettled(msgspec.Struct, frozen=True, gc=False):
 
 
 class Window:
-    """What of the import is under way, the oldest first; bounded."""
+    """The batches of the import that are in flight, the oldest first; bounded."""
 
     def __init__(self, first_lsn: int, batches: Iterable[bytes | memoryview]) -> None:
         self._source: Iterator[bytes | memoryview] | None = iter(batches)
         self._next_lsn = first_lsn
         self._size_bytes = 0
         self.unsettled: deque[Unsettled] = deque()
-        # What the source raised. It ends the import even where its code is one that the log is
-        # asked again for: a generator that has raised looks like one that has ended.
+        # What the source raised. It ends the import even if its code is one after which the log is
+        # asked again: a generator that has raised looks like one that has ended.
         self.source_error: LogStoreError | None = None
 
     @property
@@ -72,11 +72,11 @@ class Window:
         return self.unsettled[0].first_lsn if self.unsettled else self._next_lsn
 
     def fill(self) -> list[Unsettled]:
-        """Take more of the source, as far as there is room; nothing is left once `unsettled` is
-        empty after it.
+        """Take batches from the source while there is room. If `unsettled` is empty after it, the
+        import is complete.
 
         Raises:
-          InvalidBatch, BatchTooLarge, FormatError: what the source gave is no whole batch.
+          InvalidBatch, BatchTooLarge, FormatError: the source gave something else than a batch.
           Exception: what the source itself raises.
         """
         taken = []
@@ -113,7 +113,7 @@ class Window:
         return Unsettled(first_lsn, last_lsn, data)
 
     def settle(self, last_lsn: int) -> bool:
-        """Everything up to `last_lsn` is in the log; whether that is news."""
+        """Everything up to `last_lsn` is in the log; whether that settled anything."""
         before = len(self.unsettled)
         while self.unsettled and self.unsettled[0].last_lsn <= last_lsn:
             self._size_bytes -= len(self.unsettled.popleft().data)
@@ -121,7 +121,8 @@ class Window:
 
 
 class Push:
-    """One connection to the node that is believed to lead; what it is told of is its own pushes."""
+    """One connection to the node that is believed to lead. Its own importer id keeps the answers to
+    others away."""
 
     def __init__(self, host: Host, routing: Routing, endpoint: Endpoint) -> None:
         self._host = host
@@ -136,10 +137,10 @@ class Push:
         self._links.close()
 
     def push(self, window: Window) -> Steps[None]:
-        """Push until the window is empty and stays so.
+        """Push until the import is complete.
 
         Raises:
-          LogStoreError: why nothing more comes of this connection; what was settled stays so.
+          LogStoreError: this connection is of no more use; what was settled stays settled.
         """
         host, links = self._host, self._links
         deadline_ns = host.deadline_ns(ACK_TIMEOUT_S)
@@ -161,7 +162,7 @@ class Push:
                 raise Unreachable(f"{links.endpoint} does not acknowledge what is imported")
 
     def _send(self) -> None:
-        """Send what the socket takes."""
+        """Send until the link has no room."""
         while self._unsent:
             batch = self._unsent[0]
             request = ImportRequest(self._importer, Lsn(batch.first_lsn), batch.data)
@@ -191,17 +192,17 @@ class Push:
                 if code != ErrorCode.OK:
                     raise error_of(code, detail=detail)
                 if first_lsn > window.first_lsn:
-                    # The answer before was lost, or another import's batch lies there.
+                    # The answer before it was lost, or another import's batch is there.
                     raise OutcomeUnknown(f"LSN {window.first_lsn} was not acknowledged")
                 is_news = window.settle(first_lsn + count - 1) or is_news
         return is_news
 
 
 def import_batches(cluster: Cluster, window: Window) -> Steps[int]:
-    """Import what the window gives; the LSN after it. As `Admin.import_batches`."""
+    """Import everything that the window gives; the LSN after it. As `Admin.import_batches`."""
     host, routing, timeout_s = cluster
     reader = RangeMachine(host, routing, replica=None, timeout_s=timeout_s)
-    deadline_ns = 0  # of the trouble under way
+    deadline_ns = 0  # until when errors without progress are retried; 0: there is none
     try:
         while window.fill() or window.unsettled:
             before_lsn = window.first_lsn

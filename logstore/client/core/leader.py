@@ -1,6 +1,6 @@
-"""One request to whoever leads, asked again as long as time may mend what went wrong.
+"""One request to the leader, repeated while a retry may help.
 
-Owns nothing but what it has learned of one request. Must not know what the request means.
+Owns what is known about one request. Must not know what the request means.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 
 
 class LeaderRequest:
-    """`is_in_doubt`: a try that was not answered may have taken effect, or take it yet."""
+    """`is_in_doubt`: an attempt without an answer may have taken effect, or may yet."""
 
     def __init__(self, host: Host, routing: Routing, *, timeout_s: float) -> None:
         self._host = host
@@ -31,11 +31,11 @@ class LeaderRequest:
         self.is_in_doubt = False
 
     def ask(self, request: msgspec.Struct, reply_type: type[_T]) -> Steps[_T]:
-        """The leader's answer; tries until it has one or the time is over.
+        """The leader's answer; repeats the request until there is one or the time is over.
 
         Raises:
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
-          LogStoreError: the leader refuses for good.
+          LogStoreError: the leader refuses, and would again.
         """
         deadline_ns = self._host.deadline_ns(self._timeout_s)
         refusal: LogStoreError | None = None
@@ -51,7 +51,7 @@ class LeaderRequest:
                     refusal = error
                 now_ns = self._host.clock.monotonic_ns()
                 if now_ns >= deadline_ns:
-                    # What a leader said tells more than that the last try had no time left.
+                    # A leader's refusal says more than that the last attempt ran out of time.
                     raise refusal or error from None
             yield Wait(min(deadline_ns, now_ns + PAUSE_NS))
 

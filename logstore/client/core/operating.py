@@ -1,7 +1,6 @@
-"""What an operator asks of a cluster: status, watermarks, the leader, transfer, initialisation.
+"""An operator's requests: status, watermarks, the leader, transfer, initialisation.
 
-Owns no state. Answers come from whoever has them; a replica that does not answer is part of the
-answer.
+Owns no state. A status names the replicas that do not answer.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ from logstore.model import FIRST_LSN, Lsn
 STATUS_SETTLE_S = 1.0
 TRANSFER_TIMEOUT_S = 10.0
 TRANSFER_ANSWER_S = 5.0
-# A leader that a majority does not follow any more cannot confirm: look for the next one after
-# this.
+# A leader without a majority cannot confirm that it leads: after this, look for the next one.
 COMMIT_TIMEOUT_S = 2.0
 
 
@@ -51,7 +49,7 @@ class Watermarks(msgspec.Struct, frozen=True):
 
 
 class Cluster(NamedTuple):
-    """Whom to ask, and for how long."""
+    """Which cluster to ask, and for how long."""
 
     host: Host
     routing: Routing
@@ -73,7 +71,7 @@ def status(cluster: Cluster) -> Steps[dict[str, Any]]:
     ) as survey:
         while answer := (yield from survey.next_answer(deadline_ns=deadline_ns)):
             documents[node_at[answer[0]]] = msgspec.json.decode(answer[1].document)
-            # A dead replica does not hold up what the living know.
+            # A dead replica must not delay the answers of the others.
             deadline_ns = min(deadline_ns, host.deadline_ns(STATUS_SETTLE_S))
     if not any(documents.values()):
         raise Unreachable("no replica answers: is the cluster up?")
@@ -157,7 +155,7 @@ def transfer(cluster: Cluster, target: int) -> Steps[int]:
         answer_ns = min(deadline_ns, host.deadline_ns(TRANSFER_ANSWER_S))
         yield from _ask(cluster, endpoint, TransferRequest(target), answer_ns)
     except Unreachable:
-        pass  # its answer is lost, or it died of it: who leads tells what happened
+        pass  # its answer is lost, or it died: who leads next shows what happened
     while True:
         next_leader, _ = yield from routing.find_leader(deadline_ns=deadline_ns)
         if next_leader != node:

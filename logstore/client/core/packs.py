@@ -1,6 +1,6 @@
-"""What the core's producer asks of those who append: packs to send, and whom to tell their outcome.
+"""What the core's producer needs of the code that appends: packs to send, which take their outcome.
 
-Protocols only; a driver has its own way to wait for room and for outcomes.
+Protocols only; each driver has its own way to wait for room and for outcomes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Pack(Protocol):
     """One client batch from its first payload to its outcome.
 
     Attributes:
-      payloads: in order; given up once it is settled.
+      payloads: in order; emptied once the pack is settled.
       size_bytes: of the batch on the wire, at most.
       opened_ns: when the first payload came, monotonic.
       deadline_ns: monotonic; after it the appends fail, whatever becomes of the batch.
@@ -58,7 +58,7 @@ class PackSource(Protocol):
         ...
 
     def pop_expired(self, now_ns: int) -> Sequence[Pack]:
-        """Packs that were never handed out for sending and whose time is over."""
+        """Packs that are past their deadline and were never handed out for sending."""
         ...
 
     def first_deadline_ns(self) -> int:
@@ -66,7 +66,7 @@ class PackSource(Protocol):
         ...
 
     def drain(self) -> Sequence[Pack]:
-        """Everything that was never handed out; nothing comes after `refuse`."""
+        """All packs that were never handed out. Call it after `refuse`: none are added then."""
         ...
 
     def snapshot(self) -> Sequence[Pack]:
@@ -74,7 +74,7 @@ class PackSource(Protocol):
         ...
 
     def release(self, size_bytes: int) -> None:
-        """Packs of so many bytes in all are settled and forgotten."""
+        """Packs of so many bytes in all are settled, and their bytes are freed."""
         ...
 
     def refuse(self, error: LogStoreError) -> None:

@@ -1,12 +1,12 @@
-"""What a producer does with the log: finds the leader, sends in order, settles every batch (SAFETY
-E9).
+"""The producer: finds the leader, sends batches in order, settles every batch (SAFETY E9).
 
-Owns the connection and the unresolved batches; who appends reaches it only through a `PackSource`,
-and wakes its driver. At a change of leader, step by step: close the old PUSH → connect, subscribe,
-wait for the welcome → SessionState → settle what it says → resend the rest in order under the next
-round → then new batches. A batch whose time is over fails its futures, but once sent it keeps its
-place: its sequence belongs to its bytes for ever (E7), so it is resent until the log answers or the
-producer closes. A node that denies the session is believed once a majority confirms that it leads.
+Owns the connection and the unresolved batches. The appending side reaches it only through a
+`PackSource`, and wakes its driver. At a change of leader, step by step: close the old PUSH →
+connect, subscribe, wait for the welcome → SessionState → settle what it says → resend the rest in
+order under the next round → then new batches. A batch whose time is over fails its appends, but
+once sent it keeps its place: its sequence belongs to its bytes for ever (E7), so it is resent until
+the log answers or the producer closes. A node that denies the session is believed once a majority
+confirms that it leads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from logstore.errors import (
 from logstore.format.batch import encode_batch
 from logstore.format.client_messages import ACK_ROW, SessionStateReply
 
-# What is wrong with one batch; everything else that ends a producer is wrong with its session.
+# Refusals of one batch. Every other refusal that ends a producer is of its session.
 _OF_ONE_BATCH = frozenset(
     {ErrorCode.BATCH_TOO_LARGE, ErrorCode.INVALID_BATCH, ErrorCode.UNSUPPORTED_VERSION}
 )
@@ -54,9 +54,9 @@ WAIT_MAX_NS = 1_000_000_000
 
 
 class MachineOptions(msgspec.Struct, frozen=True):
-    """What it must be told. `ack_timeout_s`: where the oldest batch under way is not acknowledged
-    for so long, the leader is asked for SessionState (E9).
-    `on_connected` is told the node that takes the appends from now on."""
+    """Settings. `ack_timeout_s`: if the oldest unresolved batch is not acknowledged for so long,
+    the leader is asked for SessionState (E9). `on_connected` is called with the node that gets the
+    appends from now on."""
 
     linger_s: float
     ack_timeout_s: float
@@ -67,8 +67,7 @@ class MachineOptions(msgspec.Struct, frozen=True):
 
 
 class ProducerMachine:
-    """`live` is the producer's whole life, `settle_rest` comes after it; `stop` may be called from
-    any thread."""
+    """Run `live` until it ends, then call `settle_rest`. `stop` may be called from any thread."""
 
     def __init__(
         self,
@@ -101,14 +100,15 @@ class ProducerMachine:
         self._trouble = "no leader was found"
 
     def stop(self) -> None:
-        """End soon; what is unsettled then fails. Wake the driver after it."""
+        """Let `live` end soon; `settle_rest` fails what is unsettled then. Wake the driver after
+        it."""
         self._is_stopping = True
 
     def live(self) -> Steps[None]:
         """Connect, serve, connect again, until stopped.
 
         Raises:
-          LogStoreError: refused for good.
+          LogStoreError: the session is over.
         """
         backoff_s = BACKOFF_MIN_S
         while not self._is_stopping:
@@ -125,10 +125,10 @@ class ProducerMachine:
             backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
 
     def settle_rest(self, ending: LogStoreError | None) -> None:
-        """Its life has ended: nothing may be left without an outcome.
+        """Fail every batch without an outcome, after `live` has ended.
 
         Args:
-          ending: why, None: it was stopped.
+          ending: why it ended; None: it was stopped.
         """
         self._queue.refuse(ending or NotCommitted("the producer is closed: open a new one"))
         size_bytes = 0
@@ -138,7 +138,7 @@ class ProducerMachine:
         for pack in self._queue.drain():
             pack.fail(_outcome_of_unsent(ending, pack.sequence))
             size_bytes += self._forget(pack)
-        for pack in self._queue.snapshot():  # in neither: it was amid its settlement
+        for pack in self._queue.snapshot():  # in neither: an error came while it was settled
             pack.fail(_outcome_of_sent(ending))
             size_bytes += self._forget(pack)
         self._queue.release(size_bytes)
@@ -146,7 +146,7 @@ class ProducerMachine:
     # --- connecting ---
 
     def _try_connect(self) -> Steps[Connection | None]:
-        """The steps of E9 before the first batch; None: not now."""
+        """The steps of E9 before the first batch; None: there is no leader to connect to now."""
         self._expire(self._clock.monotonic_ns())
         connection: Connection | None = None
         must_confirm = self._is_denied
@@ -216,7 +216,7 @@ class ProducerMachine:
     # --- serving ---
 
     def _serve(self, connection: Connection) -> Steps[bool]:
-        """Send and settle until the connection must be made anew; whether anything was settled."""
+        """Send and settle until a new connection is needed; whether anything was settled."""
         self._must_reconnect = False
         self._news_ns = self._clock.monotonic_ns()
         has_settled = False
@@ -235,13 +235,13 @@ class ProducerMachine:
         return has_settled
 
     def _send(self, connection: Connection, now_ns: int) -> None:
-        """Resend what must be, then send new packs, as far as window and socket take them."""
+        """Resend what must be resent, then send new packs, while window and link have room."""
         unresolved, queue = self._unresolved, self._queue
         while (pack := unresolved.next_to_resend()) is not None:
             if not connection.try_push(pack.batch):
                 unresolved.queue_again(pack)
                 return
-        # A pack lingers only while another batch is on its way: its answer is what it waits for.
+        # A pack lingers only while another batch is unresolved: it waits for that one's answer.
         queue.seal_due(now_ns - self._linger_ns if len(unresolved) else now_ns)
         while unresolved.has_room and (new := queue.pop_sealed()) is not None:
             if not len(unresolved):
@@ -259,10 +259,10 @@ class ProducerMachine:
                 return
 
     def _read_acks(self, connection: Connection) -> bool:
-        """Settle what the feed says; whether it settled anything.
+        """Settle what the feed acknowledges; whether it settled anything.
 
-        Batches are acknowledged in order, so only an acknowledgement of the oldest one is news.
-        Where the feed lost that one, later ones must not keep the leader from being asked.
+        Batches are acknowledged in order, so only an acknowledgement of the oldest one counts for
+        the ack timeout. If the feed lost that one, the leader must be asked, whatever comes later.
         """
         size_bytes, oldest = 0, self._unresolved.oldest_sequence
         for message in connection.acks():
@@ -271,7 +271,7 @@ class ProducerMachine:
                     pack = self._unresolved.pop(sequence)
                     if pack is not None:
                         size_bytes += self._resolve(pack, first_lsn, count)
-                elif message.round == connection.round:  # refusals of older rounds are dealt with
+                elif message.round == connection.round:  # refusals of older rounds were handled
                     size_bytes += self._refused(sequence, code, detail)
         if self._unresolved.oldest_sequence != oldest:
             self._news_ns = self._clock.monotonic_ns()
@@ -280,7 +280,7 @@ class ProducerMachine:
         return size_bytes > 0
 
     def _refused(self, sequence: int, code: int, detail: int) -> int:
-        """React to one refusal; the bytes it settled."""
+        """Handle one refusal; the bytes that it settled."""
         if code in RETRIED or code == ErrorCode.UNKNOWN_PRODUCER:
             self._is_denied = self._is_denied or code == ErrorCode.UNKNOWN_PRODUCER
             self._must_reconnect = True
@@ -298,10 +298,10 @@ class ProducerMachine:
         raise error
 
     def _end_at_refusal(self, sequence: int, error: LogStoreError) -> None:
-        """One batch can never be stored, so nothing that is behind it may be.
+        """One batch can never be stored, so no later one may be.
 
         Raises:
-          NotCommitted: always; what the others are told.
+          NotCommitted: always; the error of the other batches.
         """
         pack = self._unresolved.pop(sequence)
         if pack is not None:
@@ -317,7 +317,7 @@ class ProducerMachine:
         timers = [now_ns + WAIT_MAX_NS]
         if len(self._unresolved):
             timers.append(self._news_ns + self._ack_timeout_ns + 1_000_000)
-            # What has lingered goes after what waits for the link, which ends the wait by itself.
+            # A lingering pack is sent after the batch that waits for the link; room ends that wait.
             is_next = self._unresolved.has_room and not self._unresolved.has_to_resend
             if is_next and (open_since_ns := self._queue.open_since_ns()):
                 timers.append(open_since_ns + self._linger_ns)
@@ -347,18 +347,18 @@ class ProducerMachine:
         return self._forget(pack)
 
     def _forget(self, pack: Pack) -> int:
-        """Give up a settled batch's bytes; how many."""
+        """Free a settled batch's bytes; how many."""
         pack.payloads = []
         pack.batch = b""
         return pack.size_bytes
 
     def _expire(self, now_ns: int) -> None:
-        """Fail the futures whose time is over. What was sent stays in its place and is resent.
+        """Fail the appends whose time is over. What was sent keeps its place and is resent.
 
         Raises:
-          NotCommitted: a batch of a monotone producer was given up before it was sent. Were a
-            higher sequence stored now, this one would count as committed ever after (SAFETY E1), so
-            the producer ends.
+          NotCommitted: a batch of a monotone producer expired before it was sent. If a higher
+            sequence were stored now, this one would count as committed for ever (SAFETY E1), so the
+            producer ends.
         """
         size_bytes = 0
         expired = self._queue.pop_expired(now_ns)
@@ -381,7 +381,7 @@ class ProducerMachine:
             self._queue.release(size_bytes)
         if expired and not self._options.is_dense:
             first = expired[0].sequence
-            # What was sent, and is not answered, comes first: it is not known to be stored.
+            # A batch that was sent and is not resolved comes first: it may not be stored.
             again = min((pack.sequence for pack in self._unresolved.packs()), default=first)
             raise NotCommitted(
                 f"this monotone producer ended, since its sequence {first} was not sent within "
@@ -391,16 +391,16 @@ class ProducerMachine:
 
 
 def _outcome_of_sent(ending: LogStoreError | None) -> LogStoreError:
-    """Of a batch that is under way when the producer ends."""
+    """The error of a batch that was sent and is not resolved when the producer ends."""
     if ending is None:
         return OutcomeUnknown("the producer was closed before the acknowledgement came")
-    if isinstance(ending, NotCommitted | Closed):  # said of other batches, or of the client
+    if isinstance(ending, NotCommitted | Closed):  # about other batches, or the client
         return OutcomeUnknown(f"sent, but not acknowledged: {ending}")
     return ending
 
 
 def _outcome_of_unsent(ending: LogStoreError | None, sequence: int) -> LogStoreError:
-    """Of a batch that was never sent. `sequence` -1: it had none yet."""
+    """The error of a batch that was never sent. `sequence` -1: it had none yet."""
     if ending is None:
         return NotCommitted("the producer was closed before it was sent")
     if isinstance(ending, NotCommitted | Closed):

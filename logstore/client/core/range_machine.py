@@ -1,7 +1,7 @@
 """Range reads: batches of given LSNs, from any replica, without copying a payload.
 
-Owns the loop over fetches. One fetch is in flight at most: what a reader holds is bounded by one
-reply, by two if it reads ahead.
+Owns the loop over fetches. At most one fetch is in flight, so a reader holds one reply at most, or
+two if it reads ahead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Got = TypeVar("_Got", RecordBatch, RawBatch, covariant=True)
 
 
 class Decode(Protocol[_Got]):
-    """What makes batches of the pieces of a fetch."""
+    """Makes batches from a piece of a fetch."""
 
     def __call__(
         self, frame: Frame, piece: Piece, *, first_lsn: int, last_lsn: int
@@ -55,8 +55,8 @@ class RangeMachine:
         self._replica.close()
 
     def begin(self) -> None:
-        """Another range: an answer that was asked for ahead of it may be older than the range is,
-        and show less than its caller knows to be there (SAFETY V5)."""
+        """Begin another range. A request that was sent ahead is older than the range, so its answer
+        may show less than the caller knows to be there (SAFETY V5)."""
         self._replica.forget_ahead()
 
     def fetch(
@@ -112,7 +112,7 @@ class RangeWalk(Generic[_B]):
         return self._next_lsn > self._last_lsn
 
     def next_batches(self) -> Steps[list[_B]]:
-        """What follows, at least one batch.
+        """The next batches, at least one.
 
         Raises: as `RangeReader.read`.
         """

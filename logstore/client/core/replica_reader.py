@@ -1,4 +1,4 @@
-"""Reading from one replica at a time, and moving to another when it does not answer.
+"""Sends requests to one replica at a time, and moves to another when it does not answer.
 
 Owns the fetch link and the choice of the replica. Range reads, time lookups, watermarks and the
 consumer's catching up all go through here. A pinned reader never moves: it waits for its replica.
@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from logstore.client.core.requests import Port
-from logstore.client.core.routing import NobodyAnswered, Routing
+from logstore.client.core.routing import NoReplicaAnswers, Routing
 from logstore.client.core.steps import Frame, Host, Steps, Wait
 from logstore.client.endpoint import Endpoint
 from logstore.client.refusal import TRANSIENT
@@ -24,8 +24,8 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 
 
 def replica_wait_ms(timeout_s: float) -> int:
-    """How long a replica may wait before it answers: less than we do, so that its word arrives.
-    100 ms for the way were too few on a machine busy with tests (2026-11-21)."""
+    """How long a replica may wait before it answers: less than we wait, so that its answer arrives
+    in time. 100 ms less were too few on a machine busy with tests (2026-11-21)."""
     return int(min(timeout_s * 800, FETCH_WAIT_MAX_MS))
 
 
@@ -48,7 +48,7 @@ class ReplicaReader:
 
     @property
     def generation(self) -> int:
-        """Rises with every new connection: answers to older requests will not come."""
+        """Rises with every new connection, on which answers to older requests do not come."""
         return self._generation
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class ReplicaReader:
         """Address of the replica that is read now; chooses one if there is none.
 
         Raises:
-          Unreachable: no replica tells who the nodes are.
+          Unreachable: no replica answers with the nodes.
           InvalidRequest: the pinned replica is not part of the cluster.
         """
         if not self.node:
@@ -82,19 +82,19 @@ class ReplicaReader:
         return self._port
 
     def move(self) -> Steps[None]:
-        """Give up this replica for another; a pinned one gets a new connection."""
+        """Move to another replica; a pinned one gets a new connection."""
         self.close()
         if self._pinned is None:
             self.node = yield from self._next_node()
 
     def send_ahead(self, message: msgspec.Struct) -> None:
-        """Let the replica begin with a request that is likely to be made next."""
+        """Send a request now that is likely to be made next."""
         if self._port is not None:
             number = self._port.try_send(message)
             self._ahead = (message, number, self._generation) if number else None
 
     def forget_ahead(self) -> None:
-        """Whatever comes next is asked for when it is due."""
+        """Do not use the answer to a request that was sent ahead."""
         self._ahead = None
 
     def _sent_ahead(self, message: msgspec.Struct) -> int:
@@ -112,7 +112,7 @@ class ReplicaReader:
         timeout_s: float,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> Steps[tuple[_T, Frame]]:
-        """Ask until a replica answers, moving on when it cannot now.
+        """Repeat the request until a replica answers, moving to another one when it cannot now.
 
         Args:
           message: the request; safe to repeat, as all reads are.
@@ -121,9 +121,9 @@ class ReplicaReader:
           answer_timeout_s: for one replica, above what the request itself may wait there.
 
         Raises:
-          Unreachable, NotReady, …: what the last replica tried said, when the time is over.
+          Unreachable, NotReady, …: the last refusal, when the time is over.
           CorruptData: the pinned replica's disk, or every replica's, is damaged there.
-          LogStoreError: the request is refused for good.
+          LogStoreError: the request would be refused every time.
         """
         deadline_ns = self._host.deadline_ns(timeout_s)
         refusal: LogStoreError | None = None
@@ -150,8 +150,8 @@ class ReplicaReader:
                 if not isinstance(error, Unreachable):
                     refusal = error
                 if self._host.clock.monotonic_ns() >= deadline_ns:
-                    # What a replica said tells more than that the last try had no time left.
-                    if refusal is None and self._pinned and not isinstance(error, NobodyAnswered):
+                    # A refusal says more than that the last attempt ran out of time.
+                    if refusal is None and self._pinned and not isinstance(error, NoReplicaAnswers):
                         raise Unreachable(f"node {self._pinned} does not answer: {error}") from None
                     raise refusal or error from None
                 pause_ns = PAUSE_NS

@@ -29,9 +29,9 @@ from logstore.model import NO_NODE
 
 NO_CLUSTER = bytes(16)
 NO_UUID = bytes(16)
-# A replica that takes no connection for so long is down, or as good as: another one may be up.
+# A replica that accepts no connection for so long counts as down; another one may be up.
 CONNECT_TIMEOUT_S = 1.0
-# A question that was not answered for so long is asked again while a survey lasts.
+# While a survey lasts, a request without an answer is repeated after this.
 RESEND_NS = 1_000_000_000
 _T = TypeVar("_T", bound=msgspec.Struct)
 
@@ -104,7 +104,7 @@ class Port:
         """Send `message`, wait for its answer; the answer and the frame after it.
 
         Args:
-          number: of the request, if it was sent already.
+          number: the request's, if it was sent before; 0: send it now.
 
         Raises:
           Unreachable: no answer before the deadline (monotonic ns).
@@ -143,10 +143,10 @@ def answer_of(reply: Reply, reply_type: type[_T]) -> _T:
 
 
 class Survey(Generic[_T]):
-    """The same request to several control ports at once, whoever answers.
+    """The same request to several control ports at once; answers come in any order.
 
-    A replica is asked again `again_ns` after its last answer, None: never; and where it has not
-    answered for RESEND_NS.
+    A replica is asked again `again_ns` after its last answer, None: never; and after RESEND_NS
+    without an answer.
     """
 
     def __init__(
@@ -184,13 +184,13 @@ class Survey(Generic[_T]):
         self.close()
 
     def next_answer(self, *, deadline_ns: int) -> Steps[tuple[Endpoint, _T] | None]:
-        """The next answer, of whichever replica; None: none came before the deadline (monotonic),
-        or none will.
+        """The next answer of any replica; None: none came before the deadline (monotonic), or all
+        have answered.
 
-        Errors among the answers are left out: another replica may know better, or this one later.
+        Answers that are errors are skipped: another replica may know, or this one later.
 
         Raises:
-          InvalidRequest: a replica refuses for good, of another cluster for example.
+          InvalidRequest: a replica would refuse every time, of another cluster for example.
         """
         while True:
             now_ns = self._clock.monotonic_ns()
@@ -214,7 +214,7 @@ class Survey(Generic[_T]):
         return None
 
     def _ask(self, now_ns: int, deadline_ns: int) -> Wait:
-        """Ask who is due and has a connection; what to wait for then."""
+        """Ask each replica that is due and connected; what to wait for after that."""
         unsent = []
         for endpoint, port in self._ports.items():
             if self._due_ns[endpoint] <= now_ns:

@@ -2,9 +2,9 @@
 client.
 
 Owns the map of the cluster, which everything made from one client shares. A leader is a node that
-says of itself that it leads, in no older term than was seen before: what others say of it may be
-stale. Endpoints of two clusters are refused before anything else is asked of either: `listed` asks
-each for its cluster, and whoever is about to send calls `check_endpoints` first.
+says of itself that it leads, in no older term than was seen before: what other nodes say may be
+stale. Endpoints of two clusters are refused before either gets another request: `listed` asks each
+for its cluster, and `check_endpoints` comes before every request.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from logstore.format.client_messages import MetadataReply, MetadataRequest
 ASK_AGAIN_MS = 25
 
 
-class NobodyAnswered(Unreachable):
-    """No replica has answered. `hosts`: those of them that there may not be; looking their names up
-    takes its time, so that is the driver's to do. `places`: where it was tried."""
+class NoReplicaAnswers(Unreachable):
+    """No replica answered. `hosts`: names that may not exist; a lookup blocks, so the driver does
+    it. `places`: the addresses that were tried."""
 
     def __init__(self, places: str, hosts: tuple[str, ...]) -> None:
         super().__init__(
@@ -37,7 +37,8 @@ class NobodyAnswered(Unreachable):
 
 
 class Routing:
-    """The map of one cluster. Whoever shares the client may call every method."""
+    """The nodes of one cluster and their leader. Everything made from one client may call every
+    method."""
 
     def __init__(self, host: Host, seeds: Iterable[Endpoint]) -> None:
         self._host = host
@@ -45,47 +46,47 @@ class Routing:
         self._lock = host.new_lock()
         self._nodes: dict[int, Endpoint] = {}
         self._cluster_id = NO_CLUSTER
-        self._told_by: Endpoint | None = None
+        self._learned_from: Endpoint | None = None
         self._term = 0
         self._leader = 0
-        # One endpoint alone can name no second cluster.
+        # A single endpoint cannot belong to two clusters.
         listed = self._seeds if len(self._seeds) > 1 else ()
         self._listed = ListedEndpoints(host, listed)
         self._refusal = ""
 
     @property
     def cluster_id(self) -> bytes:
-        """16 bytes; zeros until a replica has told."""
+        """16 bytes; zeros until a replica has answered."""
         return self._cluster_id
 
     def check_endpoints(self, *, deadline_ns: int) -> Steps[None]:
-        """Learn the cluster of listed endpoints that have not told it; call it before anything is
-        sent. Costs nothing once all have told.
+        """Learn the cluster of listed endpoints where it is not known; call it before anything is
+        sent. Costs nothing once all are known.
 
         Args:
-          deadline_ns: for an endpoint that may yet tell soon (monotonic).
+          deadline_ns: for an endpoint that may answer soon (monotonic).
 
         Raises:
           WrongCluster: the listed endpoints belong to more than one cluster.
         """
         self._check_refusal()
         while not self._listed.are_all_known:
-            heard = yield from self._listed.hear(deadline_ns=deadline_ns)
-            if not heard:
+            answers = yield from self._listed.wait_for_answers(deadline_ns=deadline_ns)
+            if not answers:
                 return
-            self._learn_all(heard)
+            self._learn_all(answers)
 
     def check_endpoints_now(self) -> None:
-        """The same with what they have told by now: for who is at work. Hot.
+        """The same with the answers that are there, without a wait. Hot.
 
         Raises: as `check_endpoints`.
         """
         self._check_refusal()
         if not self._listed.are_all_known:
-            self._learn_all(self._listed.hear_now())
+            self._learn_all(self._listed.take_answers())
 
     def close(self) -> None:
-        """Ask no more of endpoints that have not told their cluster."""
+        """Stop asking listed endpoints for their cluster."""
         self._listed.close()
 
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -93,7 +94,7 @@ class Routing:
         return tuple(dict.fromkeys((*self._nodes.values(), *self._seeds)))
 
     def nodes(self, *, timeout_s: float) -> Steps[dict[int, Endpoint]]:
-        """The configured nodes by id, asked for once.
+        """The configured nodes by id; only the first call sends requests.
 
         Raises:
           Unreachable: no replica answered in time.
@@ -101,9 +102,9 @@ class Routing:
         deadline_ns = self._host.deadline_ns(timeout_s)
         yield from self.check_endpoints(deadline_ns=deadline_ns)
         if not self._nodes:
-            with _Question(self._host, self) as question:
+            with _MetadataSurvey(self._host, self) as survey:
                 while not self._nodes:
-                    if (yield from question.next_answer(deadline_ns=deadline_ns)) is None:
+                    if (yield from survey.next_answer(deadline_ns=deadline_ns)) is None:
                         raise self._no_answer()
         return dict(self._nodes)
 
@@ -120,15 +121,15 @@ class Routing:
         return nodes[node]
 
     def limits(self, *, timeout_s: float) -> Steps[dict[str, int]]:
-        """The limits of a replica's configuration, asked for anew: they change with a restart.
+        """The limits of a replica's configuration. Each call asks, since a restart may change them.
 
         Raises:
           Unreachable: no replica answered in time.
         """
         deadline_ns = self._host.deadline_ns(timeout_s)
         yield from self.check_endpoints(deadline_ns=deadline_ns)
-        with _Question(self._host, self) as question:
-            answer = yield from question.next_answer(deadline_ns=deadline_ns)
+        with _MetadataSurvey(self._host, self) as survey:
+            answer = yield from survey.next_answer(deadline_ns=deadline_ns)
         if answer is None:
             raise self._no_answer()
         return answer[1].limits
@@ -146,9 +147,8 @@ class Routing:
             return (yield from survey.next_answer(deadline_ns=deadline_ns)) is not None
 
     def find_leader(self, *, deadline_ns: int) -> Steps[tuple[int, Endpoint]]:
-        """Node id and address of the leader, asked for anew; waits for one until the deadline.
-
-        The deadline is monotonic.
+        """Node id and address of the leader. Each call asks, and waits for a leader until the
+        deadline (monotonic).
 
         Raises:
           Unreachable: no replica answered at all.
@@ -157,8 +157,8 @@ class Routing:
         """
         yield from self.check_endpoints(deadline_ns=deadline_ns)
         answered: set[Endpoint] = set()
-        with _Question(self._host, self) as question:
-            while answer := (yield from question.next_answer(deadline_ns=deadline_ns)):
+        with _MetadataSurvey(self._host, self) as survey:
+            while answer := (yield from survey.next_answer(deadline_ns=deadline_ns)):
                 endpoint, metadata = answer
                 answered.add(endpoint)
                 if metadata.leader == metadata.node and metadata.term >= self._term:
@@ -175,7 +175,7 @@ class Routing:
         raise self._no_answer()
 
     def learn(self, metadata: Metadata, endpoint: Endpoint) -> None:
-        """What the replica at `endpoint` says of the cluster.
+        """Take in what the replica at `endpoint` says about the cluster.
 
         Raises:
           WrongCluster: it belongs to another cluster than one that answered before.
@@ -184,13 +184,13 @@ class Routing:
         try:
             if self._is_of_another_cluster(metadata):
                 raise WrongCluster(
-                    f"{endpoint} belongs to {_cluster_words(metadata.cluster_id)}, "
-                    f"{self._told_by} to {_cluster_words(self._cluster_id)}: "
+                    f"{endpoint} belongs to {_cluster_name(metadata.cluster_id)}, "
+                    f"{self._learned_from} to {_cluster_name(self._cluster_id)}: "
                     "check the endpoints, all must be of one cluster"
                 )
             if metadata.cluster_id != NO_CLUSTER:
                 self._cluster_id = metadata.cluster_id
-            self._told_by = self._told_by or endpoint
+            self._learned_from = self._learned_from or endpoint
             if metadata.nodes:
                 self._nodes = metadata.nodes
             self._term = max(self._term, metadata.term)
@@ -201,9 +201,9 @@ class Routing:
         if self._refusal:
             raise WrongCluster(self._refusal)
 
-    def _learn_all(self, heard: Iterable[tuple[Endpoint, Metadata]]) -> None:
-        """What listed endpoints say; if it does not fit together, nothing is asked of any again."""
-        for endpoint, metadata in heard:
+    def _learn_all(self, answers: Iterable[tuple[Endpoint, Metadata]]) -> None:
+        """Take in what listed endpoints say. Once they differ, every later request is refused."""
+        for endpoint, metadata in answers:
             try:
                 self.learn(metadata, endpoint)
             except WrongCluster as error:
@@ -218,14 +218,14 @@ class Routing:
         mine, theirs = set(self._nodes.values()), set(metadata.nodes.values())
         return bool(mine and theirs) and mine.isdisjoint(theirs)
 
-    def _no_answer(self) -> NobodyAnswered:
-        # Where somebody has answered before, names were known.
+    def _no_answer(self) -> NoReplicaAnswers:
+        # Once a replica has answered, its name is known to exist.
         hosts = () if self._nodes else tuple(each.host for each in self._seeds)
-        return NobodyAnswered(", ".join(map(str, self.endpoints())), hosts)
+        return NoReplicaAnswers(", ".join(map(str, self.endpoints())), hosts)
 
 
-class _Question:
-    """Who leads, asked of every replica again and again; who is learned of meanwhile is asked."""
+class _MetadataSurvey:
+    """Asks every replica for its metadata, repeatedly; also replicas that it learns of."""
 
     def __init__(self, host: Host, routing: Routing) -> None:
         self._host = host
@@ -240,7 +240,7 @@ class _Question:
         )
 
     def next_answer(self, *, deadline_ns: int) -> Steps[tuple[Endpoint, Metadata] | None]:
-        """The next answer, which the map has learned from; None: none came before the deadline."""
+        """The next answer, which `Routing` has learned; None: none came before the deadline."""
         endpoints = self._routing.endpoints()
         if endpoints != self._endpoints:
             self._survey.close()
@@ -253,12 +253,12 @@ class _Question:
         self._routing.learn(metadata, answer[0])
         return answer[0], metadata
 
-    def __enter__(self) -> _Question:
+    def __enter__(self) -> _MetadataSurvey:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._survey.close()
 
 
-def _cluster_words(cluster_id: bytes) -> str:
+def _cluster_name(cluster_id: bytes) -> str:
     return "a cluster not formed yet" if cluster_id == NO_CLUSTER else f"cluster {cluster_id.hex()}"

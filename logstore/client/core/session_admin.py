@@ -1,7 +1,7 @@
-"""The sessions of the log, asked of whoever leads: listed, and ended.
+"""Lists and ends the sessions of the log, at the leader.
 
-Owns no state. A list comes in pages, each linearizable; an end whose answer was lost is asked for
-again, which is safe: a producer id is never given twice.
+Owns no state. A list comes in pages, each linearizable. Ending a session is repeated without an
+answer, which is safe: a producer id is never given twice.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class SessionAdmin:
             yield from leader.ask(EndSessionRequest(producer_id), DoneReply)
         except UnknownProducer:
             if not leader.is_in_doubt:
-                raise  # else a try without an answer has ended it
+                raise  # else an attempt without an answer has ended it
         except LogStoreError as error:
-            # A refusal of one try says nothing of another one that was not answered.
+            # A refusal of one attempt says nothing about another one that was not answered.
             if not leader.is_in_doubt or error.code not in TRANSIENT:
                 raise
             raise OutcomeUnknown(

@@ -1,4 +1,4 @@
-"""Opening a producer session at whichever node leads (SAFETY E8).
+"""Opens a producer session at the leader (SAFETY E8).
 
 Owns no state.
 """
@@ -15,13 +15,14 @@ from logstore.format.client_messages import OpenSessionReply, OpenSessionRequest
 def open_session(
     host: Host, routing: Routing, request: OpenSessionRequest, *, timeout_s: float
 ) -> Steps[Session]:
-    """The session that the leader grants; tries until it has one or the time is over.
+    """The session that the leader grants; repeats the request until there is one or the time is
+    over.
 
     A lost answer may leave an unused session behind, which expires by itself.
 
     Raises:
       Unreachable, NoQuorum: no replica, or no leader, answered in time.
-      LogStoreError: the leader refuses for good.
+      LogStoreError: the leader refuses, and would again.
     """
     leader = LeaderRequest(host, routing, timeout_s=timeout_s)
     reply = yield from leader.ask(request, OpenSessionReply)

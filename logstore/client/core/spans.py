@@ -1,7 +1,7 @@
-"""How the bytes of a range of LSNs are spread: for splitting it, and for telling how far behind one
-is.
+"""How the bytes of a range of LSNs are spread: to split the range, or to tell how far a reader is
+behind.
 
-Owns the loop over requests. Nothing of the payloads is sent.
+Owns the loop over requests. No payload is sent for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Spans(msgspec.Struct, frozen=True):
     """The spans of a range as one replica sees it, in order and without gaps.
 
     Attributes:
-      log_start_lsn, visible_lsn: what the replica served when it was asked last.
+      log_start_lsn, visible_lsn: what the replica served at the last request.
       timestamp_ns: when the leader accepted the first LSN asked for; 0: it is not there yet.
     """
 

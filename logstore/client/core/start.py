@@ -22,10 +22,10 @@ class AtTime(msgspec.Struct, frozen=True):
     timestamp_ns: int
 
     def request(self) -> TimeLookupRequest:
-        """What asks a replica for it.
+        """The request for its LSN.
 
         Raises:
-          InvalidRequest: no stamp can be of this time.
+          InvalidRequest: no timestamp can be of this time.
         """
         if not 0 <= self.timestamp_ns <= TIMESTAMP_MAX_NS:
             raise InvalidRequest("the time to start at lies before 1970, or after July 2554")
@@ -35,7 +35,7 @@ class AtTime(msgspec.Struct, frozen=True):
 Start = int | str | datetime | AtTime
 
 
-def moment(start: datetime) -> AtTime:
+def at_datetime(start: datetime) -> AtTime:
     """The start at this time.
 
     Raises:

@@ -1,8 +1,8 @@
-"""What the client's core stands on: links, clocks, chance; and how it says what it waits for.
+"""What the client's core needs from outside (links, a clock, random numbers), and how it waits.
 
 Protocols and values only. Every request and every machine of the core is `Steps`: a generator that
-yields a `Wait` where it has nothing to do, and is resumed by a driver (`Task`). It never blocks,
-sleeps or calls back from another thread, so a thread, an event loop or a simulator may drive it.
+yields a `Wait` where it has nothing to do, and that a driver resumes (`Task`). It never blocks,
+sleeps or calls back from another thread, so a thread, an event loop or a simulator can drive it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Frame: TypeAlias = "bytes | memoryview"
 
 
 class FeedLink(Protocol):
-    """A subscription to one feed of a replica. What it does not take in time is dropped there."""
+    """A subscription to one feed of a replica, which drops what is not read in time."""
 
     def try_receive(self) -> list[Frame] | None:
         """The frames of the next message; None: there is none now."""
@@ -31,7 +31,7 @@ class FeedLink(Protocol):
 
 
 class RequestLink(Protocol):
-    """Requests to one port of a replica, and the replies, matched by whoever asks."""
+    """Requests to one port of a replica, and the replies. The caller matches them."""
 
     def try_send(self, frame: bytes) -> bool:
         """Queue one request; False while there is no connection."""
@@ -40,13 +40,13 @@ class RequestLink(Protocol):
     def try_receive(self) -> list[Frame] | None: ...
 
     def was_refused(self) -> bool:
-        """Whether a try to connect has failed, or a connection has broken, since the last look; of
-        a link that watches for it."""
+        """Whether an attempt to connect failed, or a connection broke, since the last call. Only a
+        link that watches refusals knows."""
         ...
 
     def stop_reporting_refusals(self) -> None:
-        """Look for refusals no more. Refusals that nobody reads pile up: whoever watches for them
-        stops before it does something else."""
+        """Stop reporting refusals. Unread ones pile up, so a caller that has asked for them stops before
+        it does anything else."""
         ...
 
     def close(self) -> None: ...
@@ -60,7 +60,7 @@ class PushLink(Protocol):
         ...
 
     def is_lost(self) -> bool:
-        """Whether the connection broke since it was made. What was queued is gone with it."""
+        """Whether the connection broke since it was made. What was queued is lost with it."""
         ...
 
     def close(self) -> None: ...
@@ -70,12 +70,12 @@ Link: TypeAlias = RequestLink | PushLink | FeedLink
 
 
 class Links(Protocol):
-    """Opens links. None of them waits: a link connects, and connects again, by itself."""
+    """Opens links, without waiting: a link connects, and reconnects, by itself."""
 
     def requester(
         self, address: str, *, reports_refusals: bool = ..., is_probe: bool = ...
     ) -> RequestLink:
-        """`is_probe`: of several replicas each is asked, and some may be gone."""
+        """`is_probe`: the same request goes to several replicas, some of which may not exist."""
         ...
 
     def pusher(self, address: str) -> PushLink: ...
@@ -92,7 +92,7 @@ class Clock(Protocol):
 
 
 class Lock(Protocol):
-    """Held for moments, and over waits by whoever took it without blocking."""
+    """Held for a moment; or, where it was acquired without blocking, over waits."""
 
     def acquire(self, blocking: bool = ...) -> bool: ...
 
@@ -100,7 +100,8 @@ class Lock(Protocol):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """What one client stands on. `new_lock`: a lock between everything that shares this client."""
+    """The environment of one client. `new_lock`: makes a lock for what everything made from this
+    client shares."""
 
     links: Links
     clock: Clock
@@ -118,15 +119,15 @@ def nanoseconds(seconds: float) -> int:
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
-    """What has to happen before there is something to do again.
+    """What must happen before the steps go on.
 
-    It may end early, so whoever has waited looks at everything again; only a wait without a link
-    lasts until its time.
+    A wait may end early, so steps check everything again after it. Only a wait without a link lasts
+    until its time.
 
     Attributes:
-      until_ns: monotonic; it ends then at the latest.
-      reads: until one of them has something to take, or is refused or lost where that is watched.
-      writes: or until one of these has a connection and room.
+      until_ns: monotonic; the wait ends then at the latest.
+      reads: it ends when one of them has a message, or is refused or lost where that is watched.
+      writes: it ends when one of them has a connection and room.
     """
 
     until_ns: int
@@ -135,5 +136,5 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
 
 
 _T = TypeVar("_T")
-# What is to be done until there is a result, of type _T; a `Wait` wherever there is nothing to do.
+# Yields a `Wait` wherever there is nothing to do, and returns a result of type _T.
 Steps: TypeAlias = Generator[Wait, None, _T]

@@ -1,6 +1,6 @@
-"""Steps in the shape of an actor: `do_work`, what it waits for, a result.
+"""Gives steps the interface of an actor: `do_work`, what it waits for, a result.
 
-Owns where the steps stand. Knows neither what they do nor how a driver waits.
+Owns the position in the steps. Knows neither what they do nor how a driver waits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class Task(Generic[_T]):
-    """Call `do_work` when something at `wait` has happened, until it `is_done`; then `close`."""
+    """Call `do_work` whenever `wait` has ended, until it `is_done`; then `close`."""
 
     def __init__(self, steps: Steps[_T]) -> None:
         self._steps = steps
@@ -27,9 +27,9 @@ class Task(Generic[_T]):
         return self._results[0]
 
     def do_work(self, now_ns: int) -> int:
-        """Go on to the next wait, or to the end; 0, since nothing is left to do then.
+        """Run to the next wait, or to the end. Returns 0: no work is left then.
 
-        Raises: what the steps raise; it is done then.
+        Raises: what the steps raise; the task is done then.
         """
         wait = self.wait
         if not self.is_done and (wait.reads or wait.writes or now_ns >= wait.until_ns):
@@ -37,11 +37,11 @@ class Task(Generic[_T]):
         return 0
 
     def fail(self, error: Exception) -> None:
-        """Waiting has failed: the steps see the error where they wait, and mostly raise it."""
+        """Raise an error where the steps wait, since waiting failed. Most steps pass it on."""
         self._go_on(error)
 
     def close(self) -> None:
-        """Give up what is under way: the steps close what they have opened."""
+        """Cancel the steps: they close what they have opened."""
         self.is_done = True
         self._steps.close()
 

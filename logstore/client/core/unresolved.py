@@ -1,8 +1,6 @@
-"""The batches that were sent and not answered for good: what to resend, in which order (SAFETY E7,
-E9).
+"""The batches that were sent and are not resolved: what to resend, in which order (SAFETY E7, E9).
 
-Owns sequences: a sequence, once given, keeps its bytes for ever. Pure: no sockets, clock or
-threads.
+Owns sequences: a sequence, once given, keeps its bytes for ever. Pure: no sockets, clock, threads.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from logstore.format.client_messages import ACK_ROW
 
 
 class Reconciled(msgspec.Struct, frozen=True):
-    """What a SessionState said of the unresolved batches; the rest is now queued for resending."""
+    """What SessionState says of the unresolved batches; the others are queued for resending."""
 
     committed: list[tuple[Pack, int, int]]  # pack, first LSN, count
     forgotten: list[Pack]  # used by the log, but no longer in its window
-    in_log: int  # batches that the leader holds and will acknowledge
+    in_log: int  # batches that the leader holds and acknowledges once they are committed
 
 
 class Unresolved:
@@ -59,7 +57,7 @@ class Unresolved:
         return list(self._packs.values())
 
     def expired(self, now_ns: int) -> Iterator[Pack]:
-        """Batches whose futures must fail now; the batches themselves keep their place (E7)."""
+        """Batches whose appends must fail now; the batches themselves keep their place (E7)."""
         for pack in self._packs.values():
             if pack.deadline_ns > now_ns:
                 return
@@ -67,12 +65,12 @@ class Unresolved:
                 yield pack
 
     def first_deadline_ns(self) -> int:
-        """When the next future must fail, monotonic; 0: never."""
+        """When the next append must fail, monotonic; 0: never."""
         waiting = (pack.deadline_ns for pack in self._packs.values() if not pack.is_settled())
         return next(waiting, 0)
 
     def add(self, pack: Pack) -> None:
-        """Take a new pack in and give it the next sequence, unless its caller gave one."""
+        """Add a new pack. It gets the next sequence, unless the caller gave it one."""
         if pack.sequence < 0:
             pack.sequence = self._next_sequence
         if pack.sequence in self._packs or not self.has_room:
@@ -81,20 +79,20 @@ class Unresolved:
         self._packs[pack.sequence] = pack
 
     def pop(self, sequence: int) -> Pack | None:
-        """Take the batch out that was answered for good; None: answered before."""
+        """Remove the batch, which is resolved; None: it was resolved before."""
         return self._packs.pop(sequence, None)
 
     def queue_again(self, pack: Pack) -> None:
-        """It could not be sent: it comes first when there is room."""
+        """The pack could not be sent: it is sent first when there is room."""
         self._to_resend.appendleft(pack)
 
     @property
     def has_to_resend(self) -> bool:
-        """Whether something waits that could not be sent."""
+        """Whether a batch waits for room on the link."""
         return bool(self._to_resend)
 
     def next_to_resend(self) -> Pack | None:
-        """The first batch to send again, without those that were answered meanwhile."""
+        """The first batch to send again that was not resolved meanwhile."""
         queue = self._to_resend
         while queue:
             pack = queue.popleft()

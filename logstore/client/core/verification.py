@@ -1,8 +1,7 @@
-"""Proof that replicas hold the same log: every replica recomputes its chain from its bytes, we
-compare.
+"""Shows that replicas hold the same log: each recomputes its chain from its bytes, we compare them.
 
 Owns the walk over a replica's log and the comparison. Equal chains at an index mean equal logs up
-to it (SAFETY S3); damage is listed as the replica found it.
+to it (SAFETY S3). Damage is listed as the replica found it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from logstore.format.client_messages import VerifyReply, VerifyRequest
 
 
 class ReplicaVerdict(msgspec.Struct, frozen=True):
-    """What one replica's log says. `error`: why it could not be read through, else empty."""
+    """The result for one replica. `error`: why its log was not read to the end, else empty."""
 
     node: int
     last_index: int
@@ -32,7 +31,8 @@ class ReplicaVerdict(msgspec.Struct, frozen=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """`chains_equal` covers what all replicas that answered hold, up to `compared_index`."""
+    """`chains_equal` covers the entries that all replicas without an error hold, up to
+    `compared_index`."""
 
     chains_equal: bool
     compared_index: int
@@ -62,7 +62,7 @@ class _Walk:
         self._timeout_s = timeout_s
 
     def run(self) -> Steps[None]:
-        """Walk to what the replica shows now."""
+        """Walk up to what the replica shows now."""
         try:
             target = 1
             while self.last_index < target:
@@ -77,8 +77,8 @@ class _Walk:
             self.error = str(error)
 
     def chain_at(self, index: int) -> Steps[int | None]:
-        """The chain at an index that was walked over; None if the replica cannot tell: `error` says
-        why, unless it told another index's."""
+        """The chain at an index that was walked over. None: the replica answered with another
+        index, or not at all; then `error` says why."""
         if index not in self.chains:
             try:
                 slice_ = yield from self._ask(index, 1)
@@ -125,11 +125,11 @@ def verify_replicas(
 ) -> Steps[Verification]:
     """Walk every configured replica's log and compare the chains.
 
-    Under load replicas end at different indexes; compared is up to the lowest of the ends. A slice
-    is waited for `timeout_s`, a replica that is not ready no longer either.
+    Under load replicas end at different indexes; the comparison goes up to the lowest of them. Each
+    slice may take `timeout_s`, also where a replica is not ready.
 
     Raises:
-      Unreachable: no replica tells who the nodes are.
+      Unreachable: no replica answers with the nodes.
     """
     walks: list[_Walk] = []
     readers: list[ReplicaReader] = []
@@ -161,7 +161,7 @@ def _compare(walks: list[_Walk]) -> Steps[Verification]:
         chains = set()
         for walk in read:
             chain = yield from walk.chain_at(index)
-            if chain is not None or not walk.error:  # else it died since: that is no difference
+            if chain is not None or not walk.error:  # else it died: that is not a difference
                 chains.add(chain)
         is_equal = is_equal and len(chains) <= 1 and None not in chains
     return Verification(is_equal, common_index, common_lsn, [walk.verdict() for walk in walks])

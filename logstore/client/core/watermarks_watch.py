@@ -1,6 +1,6 @@
-"""How far a replica shows the log: asked, or waited for, without reading it.
+"""Asks a replica how far it shows the log, now or when there is more, without reading the log.
 
-Owns one fetch link. Waiting is the replica's work: it answers when there is more.
+Owns one fetch link. The replica does the waiting: it answers when there is more.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from logstore.format.client_messages import WatermarksReply, WatermarksRequest
 from logstore.limits import FETCH_WAIT_MAX_MS
 from logstore.model import Lsn
 
-# What an answer may be late by after the replica has waited.
+# How late an answer may be after the replica has waited.
 GRACE_S = 1.0
 
 
 class WatermarksWatch:
-    """One question at a time."""
+    """One request at a time."""
 
     def __init__(
         self, host: Host, routing: Routing, *, replica: int | None, timeout_s: float
@@ -35,7 +35,7 @@ class WatermarksWatch:
         """The bounds that a replica serves now.
 
         Raises:
-          Unreachable, NotReady: no replica could tell in time.
+          Unreachable, NotReady: no replica answered in time.
         """
         reply, _ = yield from self._replica.request(
             WatermarksRequest(Lsn(0), 0, False), WatermarksReply, timeout_s=self._timeout_s
@@ -54,7 +54,7 @@ class WatermarksWatch:
             deadline_ns = self._host.deadline_ns(wait_s + GRACE_S)
             reply, _ = yield from port.request(request, WatermarksReply, deadline_ns=deadline_ns)
         except (NotReady, Unreachable):
-            # nothing new in time; or it is gone, and another replica tells
+            # nothing new in time; or the replica is gone, and another one answers
             return (yield from self.now())
         return self._marks(reply)
 

@@ -1,7 +1,7 @@
-"""Whose the sockets of a consumer, reader or watch are: of the call under way, else of who closes.
+"""Keeps the sockets of a consumer, reader or watch to one thread at a time.
 
-A ZeroMQ socket belongs to one thread at a time. So a close that meets a call of another thread only
-marks the object; that call closes the sockets as it ends. Knows nothing of what the sockets do.
+A ZeroMQ socket belongs to one thread at a time. A close during another thread's call only marks the
+object; that call closes the sockets when it ends. Does not know what the sockets do.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable
 from logstore.errors import Closed, InvalidRequest
 
 
-class Turn:
-    """Entered for each call that uses the sockets; `close_sockets` is called once, while no call is
-    under way."""
+class CallGuard:
+    """Entered for each call that uses the sockets. `close_sockets` is called once, while no call
+    runs."""
 
     def __init__(self, what: str, close_sockets: Callable[[], None]) -> None:
         self._what = what
         self._close_sockets = close_sockets
         self._lock = threading.Lock()
-        self._user = 0  # the thread whose call is under way
+        self._user = 0  # the thread whose call runs
         self._is_closed = False
 
     @property
@@ -44,16 +44,16 @@ class Turn:
             self._close_sockets()
 
     def check(self) -> None:
-        """Within a call that lasts: has somebody closed it meanwhile?
+        """For a call that waits: was the object closed meanwhile?
 
         Raises:
-          Closed: so it is.
+          Closed: it was.
         """
         if self._is_closed:
             raise Closed(f"the {self._what} is closed: make another one")
 
     def close(self) -> None:
-        """Close the sockets now, or let the call that uses them do it. May be called twice."""
+        """Close the sockets now, or leave it to the call that uses them. May be called twice."""
         with self._lock:
             is_mine = not self._is_closed and not self._user
             self._is_closed = True
