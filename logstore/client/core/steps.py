@@ -45,8 +45,8 @@ class RequestLink(Protocol):
         ...
 
     def stop_reporting_refusals(self) -> None:
-        """Stop reporting refusals. Unread ones pile up, so a caller that has asked for them stops before
-        it does anything else."""
+        """Stop reporting refusals. Unread ones pile up, so who has asked for them stops before it
+        does anything else."""
         ...
 
     def close(self) -> None: ...
