@@ -81,7 +81,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "half-opened-pair-left-alone",
         "SAFETY section 4",
-        f"{FOLDER_SCAN}:survey",
+        f"{FOLDER_SCAN}:scan_folder",
         "            _complete(disk, folder, header, options, is_newest=header is headers[-1])\n",
         "            continue\n",
         "a header that is missing is not written from its twin",
