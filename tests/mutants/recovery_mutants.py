@@ -150,13 +150,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "log-cut-at-the-commit-index-known",
         "SAFETY section 4, FAULTS R1",
         f"{RECOVERY}:_recover_log",
-        "    _remove_dead(disk, folder, seen)\n",
+        "    _remove_dead(disk, folder, scan)\n",
         "    floor = _commit_floor(store.meta, found)\n"
         "    if found.last.header.index > floor and not found.faulty:\n"
         "        writer.truncate(Index(floor + 1))\n"
         "        found.last = writer.last\n"
         "        found.term_runs = [run for run in found.term_runs if run[0] <= floor]\n"
-        "    _remove_dead(disk, folder, seen)\n",
+        "    _remove_dead(disk, folder, scan)\n",
         "a replica restarts with what it knew to be committed (Kafka before KIP-101)",
     ),
     mutant(

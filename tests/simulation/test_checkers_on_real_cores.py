@@ -80,7 +80,7 @@ def vote_again(self: TermAndVote, node: NodeId) -> None:
     [
         (replication, "commit_candidate", max, {"I10"}),
         (election, "majority", minority, {"I1", "I3", "I9"}),
-        (commit, "show", show_what_is_committed, {"I8"}),
+        (commit, "advance_visible", show_what_is_committed, {"I8"}),
         (PersistQueue, "truncate", keep_what_was_in_flight, {"I10", "I12"}),
         (TermAndVote, "cast_vote", vote_again, {"I9", "I10"}),
     ],

@@ -126,7 +126,7 @@ def test_what_is_held_beyond_a_bound_is_a_violation(monkeypatch: pytest.MonkeyPa
     [
         (RAFT, {"coalesced messages", "deferred appends", "withheld answers", "reads"}),
         (WRITER, {"groups in flight"}),
-        (INGRESS, {"requests", "held answers", "bytes lent"}),
+        (INGRESS, {"requests", "held answers", "bytes lent", "readers of groups"}),
         (EGRESS, {"requests", "damaged entries"}),
     ],
 )
