@@ -65,7 +65,7 @@ def test_w6_a_message_without_an_end_is_cut_off_and_its_memory_returns(
     cluster: QuickCluster, offset: PortOffset
 ) -> None:
     """It cost 200 MiB in 0.6 s, and went on."""
-    node, process = cluster.leader(), process_of(offset)
+    node, process = cluster.wait_for_leader(), process_of(offset)
     before = own_bytes(cluster, node, process)
     ended = cluster.counters(node)[f"{process}_connections_ended"]
     sent = send_endless_message(address_of(cluster, node), offset, bytes_max=512 * MIB)
@@ -83,7 +83,7 @@ def test_w6_subscriptions_beyond_the_bound_end_their_connection(
     cluster: QuickCluster, offset: PortOffset, topic_bytes: int
 ) -> None:
     """6,000 long ones cost 285 MiB, and stayed."""
-    node, process = cluster.leader(), process_of(offset)
+    node, process = cluster.wait_for_leader(), process_of(offset)
     before = own_bytes(cluster, node, process)
     random = Random(5)
     topics = [random.randbytes(topic_bytes) for _ in range(20_000)]
@@ -102,7 +102,7 @@ def test_w6_fetchers_that_read_nothing_cost_a_bounded_sum(cluster: QuickCluster)
         with log.producer() as producer:
             futures = [producer.append(noise) for _ in range(STORED_BYTES // len(noise))]
             last = futures[-1].result(PATIENCE_S).last
-        node = cluster.leader()
+        node = cluster.wait_for_leader()
         before = own_bytes(cluster, node, "egress")
         request = FetchRequest(
             first_lsn=last - 25, last_lsn=last, min_lsn=0, max_bytes=4 * MIB, wait_ms=0,
