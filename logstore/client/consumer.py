@@ -12,7 +12,7 @@ from logstore.client.core.consumer_machine import ConsumerMachine
 from logstore.client.core.routing import Routing
 from logstore.client.core.start import Start
 from logstore.client.core.steps import Host
-from logstore.client.records import Record, RecordBatch
+from logstore.client.records import Record, RecordBatch, batches_of
 from logstore.client.threads import run
 
 
@@ -32,7 +32,7 @@ class Consumer:
     ) -> None:
         self._timeout_s = timeout_s
         self._machine = ConsumerMachine(
-            host, routing, end_lsn=end_lsn, replica=replica, timeout_s=timeout_s
+            host, routing, batches_of, end_lsn=end_lsn, replica=replica, timeout_s=timeout_s
         )
         self._guard = CallGuard("consumer", self._machine.close)
         try:

@@ -37,7 +37,7 @@ def test_every_payload_is_handed_on_once_and_in_order(
     world = World()
     world.fill([b"1"], [b"2", b"3"], [b"4"])
     machine = ConsumerMachine(
-        world.host, world.routing, end_lsn=None, replica=None, timeout_s=3_600.0
+        world.host, world.routing, batches_of, end_lsn=None, replica=None, timeout_s=3_600.0
     )
     world.finish(machine.locate(start))
     found: list[tuple[int, bytes]] = []

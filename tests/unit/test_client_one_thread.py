@@ -95,7 +95,9 @@ def produce(host: Host, routing: Routing) -> Steps[list[LsnRange]]:
 
 
 def consume(host: Host, routing: Routing) -> Steps[list[bytes]]:
-    machine = ConsumerMachine(host, routing, end_lsn=COUNT, replica=None, timeout_s=10.0)
+    machine = ConsumerMachine(
+        host, routing, batches_of, end_lsn=COUNT, replica=None, timeout_s=10.0
+    )
     payloads: list[bytes] = []
     try:
         yield from machine.locate(1)

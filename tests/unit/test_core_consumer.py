@@ -1,22 +1,53 @@
-"""The core's consumer over played links: whom it leaves, and when it says that nobody answers."""
+"""The core's consumer over played links: whom it reads and leaves, for how much it asks, and when it
+says that nobody answers.
+
+That each payload comes once and in order, `tests/property/test_core_consumer_model.py` shows.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from logstore.client.core.consumer_machine import ConsumerMachine
+from logstore.client.records import batches_of
 from logstore.errors import Unreachable
+from logstore.format.client_messages import FetchRequest, Tip
+from logstore.settings import PortOffset
 from tests.unit.core_stage import SECOND_NS, World
 
 
-def consumer_of(world: World) -> ConsumerMachine:
-    machine = ConsumerMachine(world.host, world.routing, end_lsn=None, replica=None, timeout_s=10.0)
+def consumer_of(
+    world: World, *, timeout_s: float = 10.0, fetch_bytes: int = 1_000
+) -> ConsumerMachine:
+    """One that stands before the first payload."""
+    machine = ConsumerMachine(
+        world.host,
+        world.routing,
+        batches_of,
+        end_lsn=None,
+        replica=None,
+        timeout_s=timeout_s,
+        fetch_bytes=fetch_bytes,
+    )
     world.finish(machine.locate(1))
     return machine
 
 
-def payloads(world: World, machine: ConsumerMachine) -> list[bytes]:
-    return [p for batch in world.finish(machine.poll(30.0)) for p in batch.payloads()]
+def payloads(
+    world: World, machine: ConsumerMachine, *, timeout_s: float = 30.0
+) -> list[bytes]:
+    batches = world.finish(machine.poll(timeout_s))
+    return [payload for batch in batches for payload in batch.payloads()]
+
+
+def poll_with_tip(world: World, machine: ConsumerMachine) -> list[bytes]:
+    """The payloads of the next batches; the replica that is read says what it shows."""
+
+    def tip() -> None:
+        world.publish(PortOffset.TAIL, Tip(world.visible_lsn(machine.node)), node=machine.node)
+
+    world.at(0.1, tip)
+    return payloads(world, machine, timeout_s=1.0)
 
 
 def test_a_consumer_whose_replica_died_while_its_user_was_busy_reads_another_one() -> None:
@@ -46,3 +77,24 @@ def test_a_consumer_to_which_nobody_spoke_tries_all_replicas_anew() -> None:
     world.fill([b"2"])
     world.start(next(iter({*world.nodes} - {machine.node})))
     assert payloads(world, machine) == [b"2"]
+
+
+def test_one_that_is_moved_reads_on_where_it_was_from_another_replica() -> None:
+    world = World()
+    world.fill([b"1"], [b"2"])
+    machine = consumer_of(world)
+    assert poll_with_tip(world, machine) == [b"1", b"2"]
+    before = machine.node
+    world.finish(machine.move())
+    assert machine.node != before
+    world.fill([b"3"])
+    assert poll_with_tip(world, machine) == [b"3"]
+
+
+def test_a_fetch_asks_for_as_many_bytes_as_it_was_told() -> None:
+    world = World()
+    world.fill([b"1"])
+    machine = consumer_of(world, fetch_bytes=512)
+    assert poll_with_tip(world, machine) == [b"1"]
+    asked = [each for _, each in world.requests if isinstance(each, FetchRequest)]
+    assert [each.max_bytes for each in asked] == [512]

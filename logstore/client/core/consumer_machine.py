@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from logstore.client.core.range_machine import Decode
 from logstore.client.core.replica_reader import ANSWER_TIMEOUT_S, ReplicaReader, replica_wait_ms
 from logstore.client.core.requests import NO_CLUSTER
 from logstore.client.core.routing import Routing
 from logstore.client.core.start import AtTime, Start, at_datetime
 from logstore.client.core.steps import FeedLink, Frame, Host, Steps, Wait, nanoseconds
-from logstore.client.records import RecordBatch, batches_of
+from logstore.client.records import RecordBatch
 from logstore.errors import FormatError, InvalidRequest, OutOfRange, Unreachable, WrongCluster
 from logstore.format.client_messages import (
     LSN_MAX,
@@ -50,14 +51,18 @@ class ConsumerMachine:
         self,
         host: Host,
         routing: Routing,
+        decode: Decode[RecordBatch],
         *,
         end_lsn: int | None,
         replica: int | None,
         timeout_s: float,
+        fetch_bytes: int = FETCH_BYTES,
     ) -> None:
         self._host = host
         self._routing = routing
+        self._decode = decode
         self._timeout_s = timeout_s
+        self._fetch_bytes = fetch_bytes
         self._replica = ReplicaReader(host, routing, replica=replica, timeout_s=timeout_s)
         self._feed: FeedLink | None = None
         self._feed_node = 0
@@ -107,6 +112,15 @@ class ConsumerMachine:
             if self._host.clock.monotonic_ns() >= deadline_ns:
                 break
         return []
+
+    def move(self) -> Steps[None]:
+        """Leave this replica for another one, or connect to a pinned one anew; the position stays.
+
+        Raises:
+          Unreachable: no replica tells who the nodes are.
+        """
+        self._close_feed()
+        yield from self._replica.move()
 
     # --- one step ---
 
@@ -162,7 +176,8 @@ class ConsumerMachine:
     def _fetch(self) -> Steps[list[RecordBatch]]:
         """Fetch from the position up to what the replica shows."""
         last_lsn = min(self._shown_lsn, self._end_lsn)
-        request = FetchRequest(Lsn(self._next_lsn), Lsn(last_lsn), Lsn(0), FETCH_BYTES, 0, False)
+        first_lsn, max_bytes = Lsn(self._next_lsn), self._fetch_bytes
+        request = FetchRequest(first_lsn, Lsn(last_lsn), Lsn(0), max_bytes, 0, False)
         try:
             reply, frame = yield from self._replica.request(
                 request, FetchReply, timeout_s=self._timeout_s
@@ -184,7 +199,7 @@ class ConsumerMachine:
         return [
             batch
             for piece in iterate_pieces(frame)
-            for batch in batches_of(frame, piece, first_lsn=first_lsn, last_lsn=last_lsn)
+            for batch in self._decode(frame, piece, first_lsn=first_lsn, last_lsn=last_lsn)
         ]
 
     # --- the feed ---
@@ -218,8 +233,7 @@ class ConsumerMachine:
         if now_ns - self._all_silent_since_ns > nanoseconds(limit_s):
             self._all_silent_since_ns = 0
             raise Unreachable(f"no replica has said anything for {limit_s} s")
-        self._close_feed()
-        yield from self._replica.move()
+        yield from self.move()
 
     # --- where to begin ---
 
