@@ -79,6 +79,25 @@ def test_a_consumer_to_which_nobody_spoke_tries_all_replicas_anew() -> None:
     assert payloads(world, machine) == [b"2"]
 
 
+def test_whoever_polls_again_after_everybody_was_silent_finds_the_one_that_came_back() -> None:
+    world = World()
+    world.fill([b"1"])
+    machine = consumer_of(world, timeout_s=1.0)
+    assert poll_with_tip(world, machine) == [b"1"]
+    for node in world.nodes:
+        world.stop(node)
+    with pytest.raises(Unreachable, match="no replica has said anything"):
+        payloads(world, machine, timeout_s=60.0)
+    world.fill([b"2"])
+    back = min(set(world.nodes) - {machine.node})
+    world.start(back)
+    found: list[bytes] = []
+    for _ in range(20):
+        found = found or payloads(world, machine, timeout_s=1.0)
+    assert machine.node == back
+    assert found == [b"2"]
+
+
 def test_one_that_is_moved_reads_on_where_it_was_from_another_replica() -> None:
     world = World()
     world.fill([b"1"], [b"2"])
