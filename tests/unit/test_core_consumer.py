@@ -13,7 +13,7 @@ from logstore.client.records import batches_of
 from logstore.errors import Unreachable
 from logstore.format.client_messages import FetchRequest, Tip
 from logstore.settings import PortOffset
-from tests.unit.core_stage import SECOND_NS, World
+from tests.unit.core_stage import CLUSTER, SECOND_NS, World
 
 
 def consumer_of(
@@ -117,3 +117,12 @@ def test_a_fetch_asks_for_as_many_bytes_as_it_was_told() -> None:
     assert poll_with_tip(world, machine) == [b"1"]
     asked = [each for _, each in world.requests if isinstance(each, FetchRequest)]
     assert [each.max_bytes for each in asked] == [512]
+
+
+def test_one_that_was_made_before_the_cluster_was_formed_reads_once_it_is() -> None:
+    world = World()
+    world.cluster_id = bytes(16)
+    machine = consumer_of(world)
+    world.cluster_id = CLUSTER
+    world.fill([b"1"])
+    assert poll_with_tip(world, machine) == [b"1"]

@@ -148,10 +148,11 @@ class ConsumerMachine:
             envelope, message = decode_message(frames[0])
         except FormatError:
             return []  # the next Tip shows that something is missing
-        if envelope.cluster_id not in (NO_CLUSTER, self._routing.cluster_id):
+        mine = self._routing.cluster_id  # unknown, if none was formed when the replicas were asked
+        if mine != NO_CLUSTER and envelope.cluster_id not in (NO_CLUSTER, mine):
             raise WrongCluster(
                 f"node {self.node} belongs to cluster {envelope.cluster_id.hex()}, not to "
-                f"{self._routing.cluster_id.hex()}: check the endpoints"
+                f"{mine.hex()}: check the endpoints"
             )
         self._heard_ns = self._host.clock.monotonic_ns()
         self._all_silent_since_ns = 0

@@ -51,6 +51,11 @@ class RangeMachine:
         self._reads_ahead = reads_ahead
         self._replica = ReplicaReader(host, routing, replica=replica, timeout_s=timeout_s)
 
+    @property
+    def node(self) -> int:
+        """The replica that is read now."""
+        return self._replica.node
+
     def close(self) -> None:
         self._replica.close()
 
