@@ -20,6 +20,7 @@ from logstore.client.core.steps import Host, Steps
 from logstore.client.core.task import Task
 from logstore.client.endpoint import parse_endpoints
 from logstore.client.future import LsnRange
+from logstore.client.records import batches_of
 from logstore.client.threads import host_on, new_context
 from logstore.format.client_messages import OpenSessionRequest, Tip
 from logstore.limits import MIB

@@ -1,5 +1,5 @@
-"""The core's consumer over played links: whom it reads and leaves, for how much it asks, and when it
-says that nobody answers.
+"""The core's consumer over played links: which replica it reads and leaves, for how much it asks,
+and when it says that nobody answers.
 
 That each payload comes once and in order, `tests/property/test_core_consumer_model.py` shows.
 """
@@ -33,9 +33,7 @@ def consumer_of(
     return machine
 
 
-def payloads(
-    world: World, machine: ConsumerMachine, *, timeout_s: float = 30.0
-) -> list[bytes]:
+def payloads(world: World, machine: ConsumerMachine, *, timeout_s: float = 30.0) -> list[bytes]:
     batches = world.finish(machine.poll(timeout_s))
     return [payload for batch in batches for payload in batch.payloads()]
 
