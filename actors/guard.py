@@ -8,7 +8,7 @@ them. Must not know what messages say. It ends:
 - a connection that sent more than the largest message without ending one, or more than a client may
   have under way: no other count shows what libzmq keeps of a message without an end;
 - a connection that subscribes to more topics, or to a longer one, than a client needs;
-- when the process' own memory has grown beyond its bound all the same: the connection with most
+- when the process' own memory has grown beyond its bound nevertheless: the connection with most
   unread, or else the one that has longest received nothing of what is sent to it.
 
 A look at a connection costs 5 µs. So the guard looks only after memory has grown, and for a quarter

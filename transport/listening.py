@@ -56,9 +56,7 @@ class Connection:
         self.sent = 0  # bytes of answers given to libzmq
         self.topics: set[bytes] = set()
         self._inode = inode
-        self._heartbeats = (
-            0  # bytes that no message accounts for, at most, when that was asked last
-        )
+        self._heartbeats = 0  # the most that no message accounted for, at the last call
         self._looked_ns = accepted_ns
         self._acknowledged_extra = 0
         self._acknowledged = 0

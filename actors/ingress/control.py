@@ -120,7 +120,7 @@ class ControlPort:
 
     def _is_foreign(self, envelope: Envelope) -> bool:
         """Whether the request is for another cluster. A replica that belongs to none (it lost its
-        disk or META, for example) answers all the same: an operator may ask for its state.
+        disk or META, for example) still answers: an operator may ask for its state.
         """
         ours = self._replica.identity.cluster_id
         return ours != ZERO_ID and envelope.cluster_id not in (ZERO_ID, ours)

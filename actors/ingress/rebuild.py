@@ -105,7 +105,7 @@ class Rebuild:
         try:
             index = log.newest_of_kind(EntryKind.SESSION, self._search_last)
         except CorruptData:
-            self.close()  # a segment was deleted meanwhile: the next step opens the log anew
+            self.close()  # a segment was deleted meanwhile: the next step opens the log again
             raise
         if index is None:
             self._begin_at(Index(log.start.index + 1))

@@ -5,6 +5,7 @@ No test sleeps: the real world parks in its poll until what it waits for is ther
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ import pytest
 
 from actors.simulation.clients.core_links import SimulatedLinks
 from actors.simulation.network.network import VirtualNetwork
+from logstore.cli.free_ports import find_free_ports
 from logstore.client.core.steps import NEVER_NS, Wait
 from logstore.errors import Closed
 from logstore.format.batch import encode_batch
@@ -92,8 +94,8 @@ class Ports:
 
     def stop(self) -> None:
         self.is_up = False
-        for socket in (self.router, self.feed, self.pull):
-            socket.close(0)
+        for each in (self.router, self.feed, self.pull):
+            each.close(0)
 
     def publish(self, producer_id: int) -> None:
         topic = producer_id.to_bytes(8, "little")
@@ -114,20 +116,23 @@ class Ports:
 
 class RealWorld:
     def __init__(self) -> None:
-        self._endpoints: dict[PortOffset, str] = {}
-        ports = Ports(link, lambda offset: self._endpoints.get(offset, "tcp://127.0.0.1:*"))
-        self._endpoints = {
-            PortOffset.CONTROL: link.bound_endpoint(ports.router),
-            PortOffset.ACKS: link.bound_endpoint(ports.feed),
-            PortOffset.APPEND: link.bound_endpoint(ports.pull),
-        }
+        base = find_free_ports(1, Random())[0]  # no outgoing connection may take it meanwhile
+        self._endpoints = {offset: f"tcp://127.0.0.1:{base + offset}" for offset in PortOffset}
+        ports = Ports(link, self._endpoints.__getitem__)
         self.address = self._endpoints.__getitem__
         self.links = client_links.Context(
             message_size_max=MESSAGE_MAX_BYTES, closed=lambda: Closed("closed")
         )
-        self.start, self.stop, self.publish = ports.start, ports.stop, ports.publish
+        self.start, self.publish = ports.start, ports.publish
         self.pushed = ports.pushed
         self._ports = ports
+
+    def stop(self) -> None:
+        """libzmq closes what listens in a thread of its own: a start at once may come too early."""
+        self._ports.stop()
+        for endpoint in self._endpoints.values():
+            while _is_open(endpoint):
+                pass
 
     def wait(self, reads: Sequence[Any] = (), writes: Sequence[Any] = ()) -> None:
         self._ports.answer()
@@ -142,6 +147,15 @@ class RealWorld:
         if self._ports.is_up:
             self._ports.stop()
         self.links.close()
+
+
+def _is_open(endpoint: str) -> bool:
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port))).close()
+    except ConnectionError:
+        return False
+    return True
 
 
 class SimulatedWorld:
