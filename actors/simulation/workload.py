@@ -15,6 +15,7 @@ from actors.simulation.clients.auditor import Auditor
 from actors.simulation.clients.brink import Brink
 from actors.simulation.clients.bungler import Bungler
 from actors.simulation.clients.consumer import Consumer
+from actors.simulation.clients.core_client import CoreClient
 from actors.simulation.clients.flooder import Flooder
 from actors.simulation.clients.founder import Founder
 from actors.simulation.clients.host import ClientHost
@@ -155,7 +156,7 @@ class Workload:
             inquirer.stop()
             self._cluster.clients[name].wake()
 
-    def _make_producer(self, process: Process) -> Producer:
+    def _make_producer(self, process: Process) -> CoreClient:
         ground, host = self._cluster.script.ground, self._host(process, _PRODUCERS)
         options = producers.draw_options(
             host,
@@ -164,7 +165,7 @@ class Workload:
             batch_max_payloads=ground.batch_max_payloads,
         )
         producer = self._producers[process.name] = Producer(host, options)
-        return producer
+        return producer.client
 
     def _make_founder(self, process: Process) -> Founder:
         return Founder(self._host(process, _FOUNDERS))
@@ -219,9 +220,9 @@ class Workload:
     def _make_passer_by(self, process: Process) -> Inquirer:
         return self._inquire(process, Opener(self._host(process, _OPENERS), b""))
 
-    def _make_brink(self, process: Process) -> Brink:
+    def _make_brink(self, process: Process) -> CoreClient:
         brink = self._inquirers[process.name] = Brink(self._host(process, _BRINKS))
-        return brink
+        return brink.client
 
     def _make_flooder(self, process: Process) -> Flooder:
         host = self._host(process, _FLOODERS)

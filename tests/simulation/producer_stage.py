@@ -29,7 +29,8 @@ def make_stage(
         upheaval=upheaval,
         wish=wish,
     )
-    stage.client = Producer(stage.host("producer-1", seed=seed), options)
+    stage.workload = Producer(stage.host("producer-1", seed=seed), options)
+    stage.client = stage.workload.client
     stage.client.on_start()
     return stage
 
@@ -69,6 +70,6 @@ def wait_pushed(stage: Stage, count: int, node: int = 1) -> list[Pushed]:
 
 
 def session_of(stage: Stage) -> ProducerSession:
-    session = stage.client._session
+    session = stage.workload._session
     assert isinstance(session, ProducerSession)
     return session

@@ -204,7 +204,8 @@ class Stage:
         self.leader = 1
         self.inbox: dict[int, list[Asked]] = {node: [] for node in NODES}
         self.now_ns = MS_NS
-        self.client: Any = None
+        self.client: Any = None  # the process
+        self.workload: Any = None  # what runs in it, if that is something else
 
     def host(self, name: str = "client-1", *, seed: int = 1) -> ClientHost:
         return ClientHost(

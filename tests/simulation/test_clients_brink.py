@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 from actors.simulation.clients.brink import Brink
+from tests.simulation.scripted_replica import Stage
 
 
 @pytest.mark.parametrize("is_over", [False, True])
 def test_a_session_that_is_over_waits_for_nothing(is_over: bool) -> None:
     """Its producer is unknown to the log: the outcome of what was sent stays unknown."""
-    host: Any = SimpleNamespace(name="brink-1", number=1)
-    brink = Brink(host)
-    session: Any = SimpleNamespace(
-        is_over=is_over, unresolved=SimpleNamespace(waiting={1: "append"})
-    )
+    brink = Brink(Stage().host("brink-1"))
+    session: Any = SimpleNamespace(is_over=is_over, has_unresolved=not is_over)
     brink._session = session
     assert brink.is_asking is not is_over

@@ -23,10 +23,11 @@ def frames_of(kind: Mischief, *, seed: int = 1, wish: Wish = DENSE) -> tuple[Sta
     pushed = wait_pushed(stage, 1)[0]
     lsn_row = row(pushed.header.sequence, first_lsn=1, count=pushed.header.count)
     stage.replicas[1].tell(1, lsn_row)
-    stage.client.stop_appending()
+    stage.workload.stop_appending()
     stage.pass_ms(2)
     stage.replicas[1].frames()
     commit_mischief(session_of(stage), kind, [b"one", b"two"], Random(seed), stage.now_ns)
+    stage.work()
     return stage, stage.replicas[1].frames()
 
 
@@ -35,7 +36,7 @@ def test_damaged_and_garbage_frames_are_such_that_a_replica_drops_them() -> None
         for seed in range(40):
             stage, frames = frames_of(kind, seed=seed)
             assert [type(read_push(frame, 4_096)) for frame in frames] == [Unreadable]
-            assert len(stage.told(AppendInvoked)) == len(session_of(stage).unresolved.settled)
+            assert len(stage.told(AppendInvoked)) == len(session_of(stage).appends.settled)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_what_must_be_refused_for_good_is_told_as_such(kind: Mischief, code: Err
     push = read_push(frames[0], 4_096)
     assert isinstance(push, BadPush)
     assert push.code is code
-    stage.replicas[1].tell(1, row(push.batch[2], code=code))
+    stage.replicas[1].tell(push.round, row(push.batch[2], code=code))
     stage.pass_ms(1)
     (refused,) = stage.told(AppendRefused)
     assert refused.operation == stage.told(AppendInvoked)[-1].operation
@@ -63,9 +64,9 @@ def reused(*, wish: Wish = DENSE) -> tuple[Stage, Push]:
     stage, frames = frames_of(Mischief.REUSE, wish=wish)
     push = read_push(frames[0], 4_096)
     assert isinstance(push, Push)
-    settled = session_of(stage).unresolved.settled[push.header.sequence]
+    settled = session_of(stage).appends.settled[push.header.sequence]
     assert frames[0][8:] != settled.batch
-    assert push.round != session_of(stage).round
+    assert push.round != session_of(stage).checker.round
     return stage, push
 
 
@@ -75,7 +76,7 @@ def test_the_same_sequence_with_other_bytes_has_to_be_refused() -> None:
     stage.replicas[1].tell(push.round, refusal)
     stage.pass_ms(1)
     assert stage.complaints == []
-    assert stage.client.counts["sequence-reused"] == 1
+    assert stage.workload.counts["sequence-reused"] == 1
 
 
 def test_other_bytes_under_a_used_sequence_are_not_committed() -> None:
@@ -94,17 +95,17 @@ def test_who_no_more_leads_may_say_so_of_other_bytes() -> None:
 
 def test_a_monotone_sequence_is_the_same_whatever_its_bytes() -> None:
     stage, push = reused(wish=Wish(SequenceMode.MONOTONE, 16, b"name"))
-    count = session_of(stage).unresolved.settled[push.header.sequence].count
+    count = session_of(stage).appends.settled[push.header.sequence].count
     stage.replicas[1].tell(push.round, row(push.header.sequence, first_lsn=1, count=count))
     stage.pass_ms(1)
     assert stage.complaints == []
-    assert stage.client.counts["acknowledged-again"] == 1
+    assert stage.workload.counts["acknowledged-again"] == 1
 
 
 def test_a_reused_sequence_in_the_round_of_the_real_batches_is_wrong() -> None:
     stage, push = reused()
     refusal = row(push.header.sequence, code=ErrorCode.SEQUENCE_REUSED)
-    stage.replicas[1].tell(session_of(stage).round, refusal)
+    stage.replicas[1].tell(session_of(stage).checker.round, refusal)
     stage.pass_ms(1)
     assert "was refused with" in stage.complaints[0][1]
 
@@ -112,7 +113,7 @@ def test_a_reused_sequence_in_the_round_of_the_real_batches_is_wrong() -> None:
 def test_batches_under_way_are_sent_twice_with_their_bytes() -> None:
     stage = serving_stage()
     first = wait_pushed(stage, 3)
-    stage.client.stop_appending()
+    stage.workload.stop_appending()
     session = session_of(stage)
     for seed in range(20):
         commit_mischief(session, Mischief.IMPATIENCE, [], Random(seed), stage.now_ns)
@@ -125,7 +126,7 @@ def test_an_acknowledged_batch_is_sent_again_with_the_same_bytes() -> None:
     stage, frames = frames_of(Mischief.RETRY)
     push = read_push(frames[0], 4_096)
     assert isinstance(push, Push)
-    assert frames[0][8:] == session_of(stage).unresolved.settled[push.header.sequence].batch
+    assert frames[0][8:] == session_of(stage).appends.settled[push.header.sequence].batch
 
 
 def test_a_monotone_producer_leaves_no_gap_on_purpose_that_nobody_would_tell_it_of() -> None:

@@ -1,14 +1,14 @@
 """What one session has sent amiss on purpose, and what may be said of it.
 
-Owns the batches that must be refused, and rounds of their own for what must not be mixed up with
-the batch that rightly has its sequence. Must not know how any of it is sent.
+Owns the batches that must be refused, and rounds of their own for all of it: the core, which did
+not send it, takes no refusal of another round for one of its own batches. Must not know how any of
+it is sent.
 """
 
 from __future__ import annotations
 
 from actors.simulation.checkers.client_facts import AppendRefused, BatchRefused
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.append import Append
 from actors.simulation.clients.wire import Wire
 from logstore.errors import ErrorCode
 
@@ -17,15 +17,15 @@ ODD_ROUND_FIRST = 1 << 31
 
 
 class Amiss:
-    """`bad`: by sequence, batches that no replica may take."""
+    """`bad`: by sequence, the operations of batches that no replica may take."""
 
     def __init__(self, wire: Wire) -> None:
-        self.bad: dict[int, Append] = {}
+        self.bad: dict[int, int] = {}
         self._wire = wire
         self._next_round = ODD_ROUND_FIRST
 
     def odd_round(self) -> int:
-        """The round of one push of other bytes under a sequence that was acknowledged."""
+        """The round of one push."""
         self._next_round += 1
         return self._next_round
 
@@ -41,10 +41,10 @@ class Amiss:
 
     def refused(self, sequence: int, code: int) -> bool:
         """A refusal that was asked for; False: it was not."""
-        append = self.bad.get(sequence)  # it stays: a message may come twice
-        if append is None:
+        operation = self.bad.get(sequence)  # it stays: a message may come twice
+        if code == ErrorCode.OK or operation is None:
             return False
         wire = self._wire
         wire.count("refused-for-good")
-        wire.host.tell(AppendRefused(append.operation, code))
+        wire.host.tell(AppendRefused(operation, code))
         return True

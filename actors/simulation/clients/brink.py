@@ -6,13 +6,13 @@ Owns one name and its sessions. Must not know how a batch gets its answer.
 
 from __future__ import annotations
 
-from typing import Any
-
 from actors.simulation.clients.append import draw_payloads
+from actors.simulation.clients.core_client import CoreClient
 from actors.simulation.clients.host import MS_NS, ClientHost
 from actors.simulation.clients.session import ProducerSession
 from actors.simulation.clients.wire import Wire
 from actors.simulation.clients.wish import Wish, session_name
+from logstore.client.core.steps import Steps
 from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import SequenceMode
 
@@ -21,13 +21,15 @@ _FROM_THE_END = 6  # how far before the last one it begins, at most
 _BEYOND = (1, 1, 1, 2, 1 << 62)
 _ACT_EVERY_NS = (200 * MS_NS, 900 * MS_NS)
 _REFUSED_MAX = 24  # it knows by then
+_DELIVER_NS = 3_600_000 * MS_NS
 
 
 class Brink:
-    """Looks like an actor: `on_start`, `do_work`, `wait_on`, `next_timer_ns`, `on_close`."""
+    """`client` is its process."""
 
     def __init__(self, host: ClientHost) -> None:
         self.host = host
+        self.client = CoreClient(host, self._live)
         self.wire = Wire(host)
         self._wish = Wish(SequenceMode.MONOTONE, SESSION_WINDOW_MIN, session_name(host.name))
         self._session: ProducerSession | None = None
@@ -38,72 +40,53 @@ class Brink:
     @property
     def is_asking(self) -> bool:
         """An append waits for its outcome; that of a session that is over stays unknown."""
-        session = self._session
-        return session is not None and not session.is_over and bool(session.unresolved.waiting)
+        return self._session is not None and self._session.has_unresolved
 
     def stop(self) -> None:
         """Nothing new. Wake its process."""
         self._is_stopped = True
 
-    def on_start(self) -> None:
-        """It begins with its first do_work."""
-
-    def do_work(self, now_ns: int) -> int:
-        session = self._session
-        if session is None or session.is_over:
+    def _live(self, client: CoreClient) -> Steps[None]:
+        while True:
+            now_ns = client.clock.now_ns
             if now_ns >= self._act_ns and not self._is_stopped:
-                self._session = ProducerSession(self.wire, self._wish, now_ns)
-                self._wait(now_ns)
-            return 0
-        session.do_work(now_ns)
-        if session.is_serving and now_ns >= self._act_ns and not self._is_stopped:
-            self._wait(now_ns)
-            self._act(session, now_ns)
-        return 0
-
-    def wait_on(self) -> list[Any]:
-        return self._session.sockets() if self._session is not None else []
-
-    def next_timer_ns(self) -> int:
-        session = self._session
-        if session is None or session.is_over:
-            return self._act_ns if not self._is_stopped else 1 << 62
-        if self._is_stopped or not session.is_serving:
-            return session.next_timer_ns()
-        return min(session.next_timer_ns(), self._act_ns)
-
-    def on_close(self) -> None:
-        if self._session is not None:
-            self._session.close()
+                session = self._session
+                if session is None or session.is_over:
+                    self._wait(now_ns)
+                    self._session = ProducerSession(
+                        client, self.wire, self._wish, deliver_ns=_DELIVER_NS
+                    )
+                elif session.is_serving:
+                    self._wait(now_ns)
+                    self._act(session)
+            yield client.sleep(max(self._act_ns, now_ns + MS_NS))
 
     def _wait(self, now_ns: int) -> None:
         self._act_ns = now_ns + self.host.random.randrange(*_ACT_EVERY_NS)
 
-    def _act(self, session: ProducerSession, now_ns: int) -> None:
+    def _act(self, session: ProducerSession) -> None:
         random = self.host.random
-        if session.unresolved.waiting:
+        if session.has_unresolved:
             return
         if session.next_sequence <= _SEQUENCE_LAST:
             first = _SEQUENCE_LAST - random.randrange(_FROM_THE_END)
             sequence = max(session.next_sequence, first)
-            session.append(self._payloads(session, sequence), sequence, now_ns)
-            session.flush(now_ns)
+            session.append(self._payloads(session, sequence), sequence)
         elif self._beyond < _REFUSED_MAX:
             self._beyond += 1
             sequence = _SEQUENCE_LAST + random.choice(_BEYOND)
-            append = session.make(self._payloads(session, sequence), sequence, now_ns)
-            session.amiss.bad[sequence] = append
-            session.push_batch(append.batch)
+            batch = session.make_bad(self._payloads(session, sequence), sequence)
+            session.push_batch(batch, is_odd=True)
             self.wire.count("beyond")
 
     def _payloads(self, session: ProducerSession, sequence: int) -> list[bytes]:
         return draw_payloads(
             self.host.random,
             client=self.host.number,
-            producer_id=session.producer_id,
-            producer_epoch=session.producer_epoch,
+            producer_id=session.numbers.producer_id,
+            producer_epoch=session.numbers.producer_epoch,
             sequence=sequence,
             count_max=2,
             payload_max_bytes=16,
-            batch_max_bytes=session.batch_max_bytes,
+            batch_max_bytes=session.numbers.batch_max_bytes,
         )

@@ -83,23 +83,20 @@ class CoreClient:
     ) -> None:
         self.host = host
         self.clock = SimulatedClock()
-        self.core = Host(
-            SimulatedLinks(host.links, observer), self.clock, host.random, SimulatedLock
-        )
+        self.core = self.core_on(SimulatedLinks(host.links, observer))
         self._tasks = [Task(live(self))]
         self._is_woken = False
 
-    def connect(self, nodes: Iterable[int] = ()) -> Routing:
-        """A new client's map of the cluster, as `logstore.connect` makes one; close it at the end.
+    def core_on(self, links: SimulatedLinks) -> Host:
+        """A host of the core for a part of this client that has links of its own."""
+        return Host(links, self.clock, self.host.random, SimulatedLock)
 
-        Args:
-          nodes: whose endpoints it is given; none: some that are drawn, at least one.
-        """
+    def connect(self, core: Host | None = None) -> Routing:
+        """A new client's map of the cluster, as `logstore.connect` makes one, from the endpoints of
+        some nodes; close it at the end. `core`: None is the client's own."""
         host = self.host
-        nodes = tuple(nodes) or host.random.sample(
-            host.nodes, host.random.randint(1, len(host.nodes))
-        )
-        return Routing(self.core, [endpoint_of(host, node) for node in nodes])
+        nodes = host.random.sample(host.nodes, host.random.randint(1, len(host.nodes)))
+        return Routing(core or self.core, [endpoint_of(host, node) for node in nodes])
 
     def start(self, steps: Steps[Any]) -> Task[Any]:
         """Go through these steps, too, until they end or the task is closed."""

@@ -39,6 +39,8 @@ class SimulatedLink:
         self.address = address
         self.topic = topic
         self._observer = observer
+        self.is_closed = False
+        self.loses_next = False  # for mischief: the next message is taken, and never sent
         self.is_connected = False  # known where the link can send
         self._reports_refusals = self._watches_loss = False
         self._is_broken = False  # a break that is watched for, and was not looked at yet
@@ -59,6 +61,9 @@ class SimulatedLink:
         self.socket.on_connection = self._on_connection
 
     def try_send(self, frame: bytes) -> bool:
+        if self.loses_next:
+            self.loses_next = False
+            return True
         is_sent = link.try_send(self.socket, (frame,))
         if is_sent and self._observer is not None:
             self._observer.sent(self, frame)
@@ -82,6 +87,7 @@ class SimulatedLink:
         self._reports_refusals = self._is_broken = False
 
     def close(self) -> None:
+        self.is_closed = True
         self.socket.on_connection = None
         self.socket.close(0)
         if self._observer is not None:
@@ -100,6 +106,7 @@ class SimulatedLinks:
     """The core's `Links`. `observer` sees the messages of all of them."""
 
     def __init__(self, links: ClientLinks, observer: FrameObserver | None = None) -> None:
+        self.last_pusher: SimulatedLink | None = None
         self._links = links
         self._observer = observer
 
@@ -118,6 +125,7 @@ class SimulatedLinks:
         socket = self._links.push_connect(address, message_size_max=MESSAGE_MAX_BYTES)
         made = SimulatedLink(socket, address, b"", self._observer)
         made.watch(refusals=False, loss=True)
+        self.last_pusher = made
         return made
 
     def feed(self, address: str, topic: bytes, *, queue_max: int) -> SimulatedLink:

@@ -53,29 +53,29 @@ def commit_mischief(
         case Mischief.IMPATIENCE:
             send_again(session)
         case Mischief.REUSE:
-            _reuse(session, payloads, random, now_ns)
+            _reuse(session, payloads, random)
         case Mischief.SKIP:
-            _skip(session, payloads, now_ns)
+            _skip(session, payloads)
         case Mischief.DAMAGED:
-            _damage(session, payloads, random, now_ns)
+            _damage(session, payloads, random)
         case Mischief.GARBAGE:
             session.push(random.randbytes(random.randrange(_GARBAGE_MAX_BYTES)))
         case Mischief.TOO_LARGE:
             _too_large(session, now_ns)
         case Mischief.NEWER:
             _newer(session, payloads, now_ns)
-    session.wire.count(f"mischief-{kind}")
+    session.checker.wire.count(f"mischief-{kind}")
 
 
 def _acknowledged(session: ProducerSession, random: Random, newest: int) -> int:
     """A sequence of the newest that were acknowledged; -1: none was yet."""
-    settled = list(session.unresolved.settled)[-newest:]
-    known = [each for each in settled if session.unresolved.settled[each].first_lsn]
+    settled = list(session.appends.settled)[-newest:]
+    known = [each for each in settled if session.appends.settled[each].is_acknowledged]
     return random.choice(known) if known else -1
 
 
 def _retry(session: ProducerSession, random: Random) -> None:
-    settled = session.unresolved.settled
+    settled = session.appends.settled
     is_old = random.randrange(_OLD_ONE_IN) == 0
     sequence = _acknowledged(session, random, len(settled) if is_old else _RECENT)
     if sequence >= 0:
@@ -84,34 +84,33 @@ def _retry(session: ProducerSession, random: Random) -> None:
 
 def send_again(session: ProducerSession) -> None:
     """All that is under way, or was a moment ago."""
-    for append in session.unresolved.waiting.values():
-        if append.is_sent:
+    appends = session.appends
+    for sequence, append in appends.waiting.items():
+        if sequence not in appends.unsent:
             session.push_batch(append.batch)
 
 
-def _reuse(session: ProducerSession, payloads: list[bytes], random: Random, now_ns: int) -> None:
+def _reuse(session: ProducerSession, payloads: list[bytes], random: Random) -> None:
     sequence = _acknowledged(session, random, _RECENT)
     if sequence >= 0:
-        batch = session.encode([*payloads, b"other bytes"], sequence, now_ns)
-        session.push_batch(batch, round_number=session.amiss.odd_round())
+        session.push_batch(session.encode([*payloads, b"other bytes"], sequence), is_odd=True)
 
 
-def _skip(session: ProducerSession, payloads: list[bytes], now_ns: int) -> None:
-    """The next batch is kept back; the one after it goes out. Only a dense session has gaps."""
-    unresolved = session.unresolved
-    if not session.is_dense or unresolved.to_send or unresolved.withheld >= 0:
+def _skip(session: ProducerSession, payloads: list[bytes]) -> None:
+    """The next batch is lost; the one after it goes out. Only a dense session has gaps."""
+    appends = session.appends
+    if not session.is_dense or not appends.is_queue_empty:
         return
-    if not session.has_room(2 * session.batch_max_bytes, batches=2):
+    if not appends.has_room(2 * session.numbers.batch_max_bytes, batches=2):
         return
-    unresolved.withheld = session.append(payloads, session.next_sequence, now_ns).sequence
-    unresolved.to_send.clear()
-    session.append([*payloads[1:], b"behind a gap"], session.next_sequence, now_ns)
-    session.flush(now_ns)
+    session.lose_next()
+    session.append(payloads, session.next_sequence)
+    session.append([*payloads[1:], b"behind a gap"], session.next_sequence)
 
 
-def _damage(session: ProducerSession, payloads: list[bytes], random: Random, now_ns: int) -> None:
+def _damage(session: ProducerSession, payloads: list[bytes], random: Random) -> None:
     """In the place of the next batch; the real one may follow."""
-    batch = bytearray(session.encode([*payloads, b"damaged"], session.next_sequence, now_ns))
+    batch = bytearray(session.encode([*payloads, b"damaged"], session.next_sequence))
     if random.random() < 0.2:
         del batch[random.randrange(len(batch)) :]
     else:
@@ -120,14 +119,11 @@ def _damage(session: ProducerSession, payloads: list[bytes], random: Random, now
 
 
 def _too_large(session: ProducerSession, now_ns: int) -> None:
-    sequence = BAD_SEQUENCE_FIRST + now_ns
-    append = session.make([bytes(session.batch_max_bytes)], sequence, now_ns)
-    session.amiss.bad[sequence] = append
-    session.push_batch(append.batch)
+    payloads = [bytes(session.numbers.batch_max_bytes)]
+    session.push_batch(session.make_bad(payloads, BAD_SEQUENCE_FIRST + now_ns), is_odd=True)
 
 
 def _newer(session: ProducerSession, payloads: list[bytes], now_ns: int) -> None:
-    sequence = BAD_SEQUENCE_FIRST + now_ns
-    append = session.make(payloads, sequence, now_ns)
-    session.amiss.bad[sequence] = append
-    session.push(APPEND_PREFIX.pack(APPEND_MAGIC, APPEND_VERSION + 1, session.round) + append.batch)
+    batch = session.make_bad(payloads, BAD_SEQUENCE_FIRST + now_ns)
+    odd_round = session.checker.amiss.odd_round()
+    session.push(APPEND_PREFIX.pack(APPEND_MAGIC, APPEND_VERSION + 1, odd_round) + batch)

@@ -1,22 +1,22 @@
 """A producer of the virtual world: when it appends, what it does wrong, when it begins anew.
 
 Owns the workload and the sessions of one producer, one after the other; a session that was taken
-over lives on for a while as a zombie, which appends until it is fenced (FAULTS K4). Must not know
-how a batch gets its answer. Everything is drawn from the host's `Random`.
+over lives on for a while as a zombie, which appends until it is fenced (FAULTS K4). How a batch
+gets its answer is the core's. Everything is drawn from the host's `Random`.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from actors.simulation.clients.append import draw_payloads
-from actors.simulation.clients.host import MS_NS, ClientHost
+from actors.simulation.clients.append import Append, draw_payloads
+from actors.simulation.clients.core_client import CoreClient
+from actors.simulation.clients.host import MS_NS, NEVER_NS, ClientHost
 from actors.simulation.clients.mischief import Mischief, commit_mischief, send_again
 from actors.simulation.clients.session import ProducerSession
 from actors.simulation.clients.wire import Wire
 from actors.simulation.clients.wish import Wish, session_name
+from logstore.client.core.steps import Steps
 from logstore.format.batch import batch_size
 from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import SequenceMode
@@ -24,6 +24,8 @@ from logstore.model import SequenceMode
 _ZOMBIE_NS = 8_000 * MS_NS
 _ZOMBIES_MAX = 3
 _BEGIN_AGAIN_NS = (20 * MS_NS, 1_500 * MS_NS)
+# A user's patience with one append: mostly without an end, now and then shorter than an outage.
+_DELIVER_NS = (3_600_000 * MS_NS, 3_600_000 * MS_NS, 10_000 * MS_NS, 2_000 * MS_NS)
 # A leader that is cut off, and only it, has batches under way for long.
 _KINDS = (*Mischief, Mischief.IMPATIENCE, Mischief.IMPATIENCE, Mischief.IMPATIENCE)
 _LARGE_PAYLOADS = 8  # at most, of a batch in a flood: it is mostly full by then
@@ -32,7 +34,7 @@ _LARGE_PAYLOADS = 8  # at most, of a batch in a flood: it is mostly full by then
 class ProducerOptions(msgspec.Struct, frozen=True):
     """`append_every_ns` is a mean; appends come in bursts of up to `burst`. Of 1,000 bursts:
     `mischief`; `flood`, as many large batches as may be under way; `upheaval`, the producer crashes
-    or takes its own session over.
+    or takes its own session over. `deliver_ns`: how long an append may take.
     """
 
     append_every_ns: int
@@ -43,17 +45,23 @@ class ProducerOptions(msgspec.Struct, frozen=True):
     flood: int
     upheaval: int
     wish: Wish
+    deliver_ns: int = _DELIVER_NS[0]
 
 
 class Probe(msgspec.Struct):
     """An append that the liveness phase waits for."""
 
     session: ProducerSession | None = None
-    sequence: int = -1
+    append: Append | None = None
 
     @property
     def is_acknowledged(self) -> bool:
-        return self.session is not None and self.sequence in self.session.unresolved.settled
+        return self.append is not None and self.append.is_over and bool(self.append.batch)
+
+    def is_made_by(self, session: ProducerSession) -> bool:
+        """Whether this session may still acknowledge it."""
+        append = self.append
+        return append is not None and self.session is session and not append.is_over
 
 
 def draw_options(
@@ -77,14 +85,16 @@ def draw_options(
         flood=0 if random.random() < 0.4 else random.randrange(5, 100),
         upheaval=0 if random.random() < 0.4 else random.randrange(1, 12),
         wish=wish,
+        deliver_ns=random.choice(_DELIVER_NS),
     )
 
 
 class Producer:
-    """Looks like an actor: `on_start`, `do_work`, `wait_on`, `next_timer_ns`, `on_close`."""
+    """`client` is its process."""
 
     def __init__(self, host: ClientHost, options: ProducerOptions) -> None:
         self.host = host
+        self.client = CoreClient(host, self._live)
         self.options = options
         self.wire = Wire(host)
         self._session: ProducerSession | None = None
@@ -105,7 +115,7 @@ class Producer:
     def has_unresolved(self) -> bool:
         """Whether an append of the living session waits for its outcome."""
         session = self._session
-        return session is not None and bool(session.unresolved.waiting)
+        return session is not None and session.has_unresolved
 
     def stop_appending(self) -> None:
         """No new batches but probes, no mischief; what is unresolved is still seen to its end."""
@@ -131,55 +141,44 @@ class Producer:
         self._probes.append(probe)
         return probe
 
-    # --- an actor's words ---
+    # --- its life ---
 
-    def on_start(self) -> None:
-        """It begins with its first do_work."""
+    def _live(self, client: CoreClient) -> Steps[None]:
+        while True:
+            self._work(client.clock.now_ns)
+            yield client.sleep(self._next_timer_ns())
 
-    def do_work(self, now_ns: int) -> int:
-        """Everything that is there and due; 0, since nothing is left then."""
-        if self._zombies:
-            self._drive_zombies(now_ns)
+    def _work(self, now_ns: int) -> None:
+        """Everything that is due; the sessions go on by themselves."""
+        self._zombies = [each for each in self._zombies if not self._is_gone(*each, now_ns)]
         session = self._session
         if session is None:
             if now_ns >= self._begin_ns:
-                self._session = ProducerSession(self.wire, self._wish, now_ns)
+                self._session = ProducerSession(
+                    self.client, self.wire, self._wish, deliver_ns=self.options.deliver_ns
+                )
                 self._next_append_ns = now_ns
-            return 0
-        session.do_work(now_ns)
-        if session.is_over:
+        elif session.is_over:
             self._begin_again(session, now_ns)
-            return 0
-        if session.is_open:
+        elif session.is_open:
             if self._probes:
-                self._send_probes(session, now_ns)
+                self._send_probes(session)
             if self._is_appending and now_ns >= self._next_append_ns:
                 self._append(session, now_ns)
-        return 0
 
-    def wait_on(self) -> list[Any]:
-        sockets = self._session.sockets() if self._session is not None else []
-        for zombie, _ in self._zombies:
-            sockets.extend(zombie.sockets())
-        return sockets
-
-    def next_timer_ns(self) -> int:
+    def _next_timer_ns(self) -> int:
         session = self._session
+        timer_ns = NEVER_NS
         if session is None:
             timer_ns = self._begin_ns
         elif self._is_appending and session.is_open:
-            timer_ns = min(session.next_timer_ns(), self._next_append_ns)
-        else:
-            timer_ns = session.next_timer_ns()
-        for zombie, until_ns in self._zombies:
-            timer_ns = min(timer_ns, until_ns, zombie.next_timer_ns())
-        return timer_ns
+            timer_ns = self._next_append_ns
+        return min([timer_ns, *(until_ns for _, until_ns in self._zombies)])
 
-    def on_close(self) -> None:
-        for zombie, _ in self._zombies:
+    def _is_gone(self, zombie: ProducerSession, until_ns: int, now_ns: int) -> bool:
+        if now_ns >= until_ns:
             zombie.close()
-        if self._session is not None:
-            self._session.close()
+        return zombie.is_over
 
     # --- appending ---
 
@@ -191,31 +190,28 @@ class Producer:
         self._next_append_ns = now_ns + int(pause_ns)
         if self._is_flooding or (options.flood and random.random() * 1_000 < options.flood):
             self._is_flooding = False
-            while self._append_one(session, now_ns, is_large=True) >= 0:
+            while self._append_one(session, is_large=True) is not None:
                 pass
         for _ in range(burst):
-            self._append_one(session, now_ns)
+            self._append_one(session)
         for zombie, _ in self._zombies:
             if zombie.is_open and random.random() < 0.5:
-                self._append_one(zombie, now_ns)
+                self._append_one(zombie)
         if options.mischief and random.random() * 1_000 < options.mischief:
             payloads = self._draw(session, session.next_sequence)
             commit_mischief(session, random.choice(_KINDS), payloads, random, now_ns)
         if options.upheaval and random.random() * 1_000 < options.upheaval:
             self._upset(session, now_ns)
 
-    def _append_one(self, session: ProducerSession, now_ns: int, *, is_large: bool = False) -> int:
-        """The sequence of a new batch; -1: the window is full."""
+    def _append_one(self, session: ProducerSession, *, is_large: bool = False) -> Append | None:
+        """A new batch; None: the window is full."""
         sequence = session.next_sequence
         if not session.is_dense:
             sequence += self.host.random.randrange(3)
         payloads = self._draw(session, sequence, is_large=is_large)
-        if not self._has_room(session, payloads):
-            return -1
-        session.append(payloads, sequence, now_ns)
-        if session.is_serving:
-            session.flush(now_ns)
-        return sequence
+        if not session.appends.has_room(batch_size(len(payloads), sum(map(len, payloads)))):
+            return None
+        return session.append(payloads, sequence)
 
     def _draw(
         self, session: ProducerSession, sequence: int, *, is_large: bool = False
@@ -223,30 +219,27 @@ class Producer:
         options = self.options
         count_max, payload_max_bytes = options.batch_max_payloads, options.payload_max_bytes
         if is_large:
-            count_max, payload_max_bytes = _LARGE_PAYLOADS, session.batch_max_bytes // 2
+            count_max, payload_max_bytes = _LARGE_PAYLOADS, session.numbers.batch_max_bytes // 2
         return draw_payloads(
             self.host.random,
             client=self.host.number,
-            producer_id=session.producer_id,
-            producer_epoch=session.producer_epoch,
+            producer_id=session.numbers.producer_id,
+            producer_epoch=session.numbers.producer_epoch,
             sequence=sequence,
             count_max=count_max,
             payload_max_bytes=payload_max_bytes,
-            batch_max_bytes=session.batch_max_bytes,
+            batch_max_bytes=session.numbers.batch_max_bytes,
         )
 
-    def _has_room(self, session: ProducerSession, payloads: list[bytes]) -> bool:
-        return session.has_room(batch_size(len(payloads), sum(map(len, payloads))))
-
-    def _send_probes(self, session: ProducerSession, now_ns: int) -> None:
-        """Probes of a session that ended are made anew."""
+    def _send_probes(self, session: ProducerSession) -> None:
+        """Probes of a session that ended, or that were given up unsent, are made anew."""
         self._probes = [probe for probe in self._probes if not probe.is_acknowledged]
         for probe in self._probes:
-            if probe.session is not session:
-                sequence = self._append_one(session, now_ns)
-                if sequence < 0:
+            if not probe.is_made_by(session):
+                append = self._append_one(session)
+                if append is None:
                     return
-                probe.session, probe.sequence = session, sequence
+                probe.session, probe.append = session, append
 
     # --- ends and beginnings ---
 
@@ -266,14 +259,7 @@ class Producer:
         random = self.host.random
         wish = self.options.wish
         if not wish.name and session.is_known and random.random() < 0.7:
-            wish = msgspec.structs.replace(wish, producer_id=session.producer_id)
+            wish = msgspec.structs.replace(wish, producer_id=session.numbers.producer_id)
         self._wish = wish
         self._session = None
         self._begin_ns = now_ns + random.randrange(*_BEGIN_AGAIN_NS)
-
-    def _drive_zombies(self, now_ns: int) -> None:
-        for zombie, until_ns in self._zombies:
-            zombie.do_work(now_ns)
-            if now_ns >= until_ns:
-                zombie.close()
-        self._zombies = [each for each in self._zombies if not each[0].is_over]

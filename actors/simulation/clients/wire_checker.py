@@ -103,6 +103,10 @@ class WireChecker:
         }
         self._asked: dict[SimulatedLink, dict[int, Any]] = {}
 
+    def place_of(self, link: SimulatedLink) -> tuple[int, PortOffset]:
+        """The node and the port that it goes to."""
+        return self._places[link.address]
+
     def sent(self, link: SimulatedLink, frame: bytes) -> None:
         if self._places[link.address][1] is PortOffset.APPEND:
             return

@@ -1,0 +1,126 @@
+"""The appends of one producer epoch: the core takes them from here, and says what became of each.
+
+Owns their order and their room, and tells the ledger of them. Must not know sockets or rounds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from actors.simulation.checkers.acknowledgements import FINAL_CODES
+from actors.simulation.checkers.client_facts import AppendAcknowledged, AppendInvoked, AppendRefused
+from actors.simulation.clients.append import Append
+from actors.simulation.clients.wire import Wire
+from logstore.client.core.connection import Session
+from logstore.errors import ErrorCode, LogStoreError
+
+
+class Appends:
+    """A `PackSource` of the core. By sequence, of those that have their bytes: `waiting` for the
+    log's answer, `settled` for good."""
+
+    def __init__(self, wire: Wire, session: Session, *, limit: int, deliver_ns: int) -> None:
+        self.waiting: dict[int, Append] = {}
+        self.settled: dict[int, Append] = {}
+        self.unsent: dict[int, None] = {}  # sequences of those that have bytes, and no more yet
+        self.size_bytes = 0
+        self._wire = wire
+        self._session = session
+        self._limit = limit
+        self._deliver_ns = deliver_ns
+        self._queue: deque[Append] = deque()
+
+    @property
+    def all_waiting(self) -> Iterable[Append]:
+        """Those that the log may still answer, and those that were not sent yet."""
+        return (*self.waiting.values(), *self._queue)
+
+    @property
+    def is_queue_empty(self) -> bool:
+        return not self._queue
+
+    def has_room(self, size_bytes: int, *, batches: int = 1) -> bool:
+        """Whether more batches of this size in all may be unresolved (E7, W6)."""
+        is_within = len(self.waiting) + len(self._queue) + batches <= self._limit
+        return is_within and self.size_bytes + size_bytes <= self._session.window_bytes
+
+    def append(self, payloads: list[bytes], *, sequence: int, now_ns: int) -> Append:
+        """A new batch; it is sent as soon as may be."""
+        append = self.make(payloads, sequence=sequence, now_ns=now_ns)
+        self._queue.append(append)
+        self.size_bytes += append.size_bytes
+        return append
+
+    def make(self, payloads: list[bytes], *, sequence: int, now_ns: int) -> Append:
+        """A batch of which the core does not know."""
+        deadline_ns = now_ns + self._deliver_ns
+        return Append(self, payloads, sequence=sequence, opened_ns=now_ns, deadline_ns=deadline_ns)
+
+    # --- what the core asks for ---
+
+    def seal_due(self, opened_before_ns: int) -> None:
+        """Batches come whole."""
+
+    def open_since_ns(self) -> int:
+        return 0
+
+    def pop_sealed(self) -> Append | None:
+        return self._queue.popleft() if self._queue else None
+
+    def pop_expired(self, now_ns: int) -> list[Append]:
+        expired = []
+        while self._queue and self._queue[0].deadline_ns <= now_ns:
+            expired.append(self._queue.popleft())
+        return expired
+
+    def first_deadline_ns(self) -> int:
+        return self._queue[0].deadline_ns if self._queue else 0
+
+    def drain(self) -> Sequence[Append]:
+        rest = list(self._queue)
+        self._queue.clear()
+        return rest
+
+    def snapshot(self) -> Sequence[Append]:
+        return [append for append in self.all_waiting if not append.is_settled()]
+
+    def release(self, size_bytes: int) -> None:
+        self.size_bytes -= size_bytes
+
+    def refuse(self, error: LogStoreError) -> None:
+        """Its session is over, and whoever appends sees that."""
+        del error
+
+    # --- what becomes of each ---
+
+    def begun(self, append: Append) -> None:
+        append.operation = self._wire.next_operation()
+        self.waiting[append.sequence] = append
+        self.unsent[append.sequence] = None
+        session = self._session
+        numbers = session.producer_id, session.producer_epoch, append.sequence
+        self._wire.host.tell(AppendInvoked(append.operation, *numbers, list(append.payloads)))
+
+    def committed(self, append: Append, first_lsn: int, count: int) -> None:
+        self._settle(append)
+        self._wire.count("acknowledged")
+        self._wire.host.tell(AppendAcknowledged(append.operation, first_lsn, count))
+
+    def failed(self, append: Append, error: LogStoreError) -> None:
+        """What the user is told for good must be true."""
+        if not append.batch:
+            append.is_over = True
+            return
+        is_forgotten = error.code == ErrorCode.COMMITTED_LSN_UNKNOWN
+        if is_forgotten:
+            self._wire.count("committed-lsn-unknown")
+            append.is_over = True
+            self._settle(append)
+        if error.code in FINAL_CODES or (is_forgotten and append.told is None):
+            self._wire.host.tell(AppendRefused(append.operation, error.code))
+
+    def _settle(self, append: Append) -> None:
+        self.waiting.pop(append.sequence, None)
+        self.unsent.pop(append.sequence, None)
+        self.settled[append.sequence] = append
