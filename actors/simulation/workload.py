@@ -51,7 +51,7 @@ class Workload:
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
         # who asks one thing after the other, or without an end
-        self._inquirers: dict[str, Inquirer | Bungler | Brink | Flooder] = {}
+        self._inquirers: dict[str, Inquirer | Bungler | Brink | Flooder | Opener] = {}
         self._listers: dict[str, tuple[SessionLister, Inquirer]] = {}
         self._probes: list[Probe] = []
         self._auditors: list[Auditor] = []
@@ -213,12 +213,15 @@ class Workload:
     def _make_keeper(self, process: Process) -> Inquirer:
         return self._inquire(process, Keeper(self._host(process, _KEEPERS)))
 
-    def _make_opener(self, process: Process) -> Inquirer:
-        name = session_name(process.name)
-        return self._inquire(process, Opener(self._host(process, _OPENERS), name))
+    def _make_opener(self, process: Process) -> CoreClient:
+        return self._open(process, session_name(process.name))
 
-    def _make_passer_by(self, process: Process) -> Inquirer:
-        return self._inquire(process, Opener(self._host(process, _OPENERS), b""))
+    def _make_passer_by(self, process: Process) -> CoreClient:
+        return self._open(process, b"")
+
+    def _open(self, process: Process, name: bytes) -> CoreClient:
+        opener = self._inquirers[process.name] = Opener(self._host(process, _OPENERS), name)
+        return opener.client
 
     def _make_brink(self, process: Process) -> CoreClient:
         brink = self._inquirers[process.name] = Brink(self._host(process, _BRINKS))

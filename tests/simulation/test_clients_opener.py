@@ -5,18 +5,17 @@ from __future__ import annotations
 import pytest
 
 from actors.simulation.checkers.client_facts import SessionOpened
-from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.opener import Opener
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply, OpenSessionRequest
 from tests.simulation.scripted_replica import PRODUCER, Stage
 
 
-def opener_stage(name: bytes = b"its own") -> tuple[Stage, Inquirer]:
+def opener_stage(name: bytes = b"its own") -> tuple[Stage, Opener]:
     stage = Stage()
-    opener = Inquirer(Opener(stage.host("opener-1"), name))
-    stage.client = opener
-    opener.on_start()
+    opener = Opener(stage.host("opener-1"), name)
+    stage.client = opener.client
+    stage.client.on_start()
     return stage, opener
 
 
