@@ -5,12 +5,13 @@ Owns the clients' processes. Must not know faults, nor how a client works.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from actors.simulation.clients import consumer as consumers
 from actors.simulation.clients import importer as importers
 from actors.simulation.clients import producer as producers
 from actors.simulation.clients import reader as readers
+from actors.simulation.clients.asking import Asking, Subject
 from actors.simulation.clients.auditor import Auditor
 from actors.simulation.clients.brink import Brink
 from actors.simulation.clients.bungler import Bungler
@@ -20,12 +21,12 @@ from actors.simulation.clients.flooder import Flooder
 from actors.simulation.clients.founder import Founder
 from actors.simulation.clients.host import ClientHost
 from actors.simulation.clients.importer import Importer
-from actors.simulation.clients.inquirer import Inquirer, Subject
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.keeper import Keeper
 from actors.simulation.clients.opener import Opener
 from actors.simulation.clients.operator import Operator
 from actors.simulation.clients.producer import Probe, Producer
-from actors.simulation.clients.reader import Reader
+from actors.simulation.clients.reader import Reader, ReaderOptions
 from actors.simulation.clients.session_lister import SessionLister
 from actors.simulation.clients.session_reader import SessionReader
 from actors.simulation.clients.surveyor import Surveyor
@@ -51,8 +52,8 @@ class Workload:
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
         # who asks one thing after the other, or without an end
-        self._inquirers: dict[str, Inquirer | Bungler | Brink | Flooder | Opener] = {}
-        self._listers: dict[str, tuple[SessionLister, Inquirer]] = {}
+        self._inquirers: dict[str, Asking | Brink | Flooder | Opener] = {}
+        self._listers: dict[str, SessionLister] = {}
         self._probes: list[Probe] = []
         self._auditors: list[Auditor] = []
         self._operator: Operator | None = None
@@ -106,9 +107,8 @@ class Workload:
             else:
                 producer.flood()
             self._cluster.clients[name].wake()
-        for name, (lister, inquirer) in self._listers.items():
+        for name, lister in self._listers.items():
             lister.hurry()
-            inquirer.ask_now()
             self._cluster.clients[name].wake()
 
     @property
@@ -167,51 +167,55 @@ class Workload:
         producer = self._producers[process.name] = Producer(host, options)
         return producer.client
 
-    def _make_founder(self, process: Process) -> Founder:
-        return Founder(self._host(process, _FOUNDERS))
+    def _make_founder(self, process: Process) -> CoreClient:
+        return Asking(self._host(process, _FOUNDERS), Founder).actor
 
     def _make_importer(self, process: Process) -> Importer:
         ground, host = self._cluster.script.ground, self._host(process, _IMPORTERS)
         options = importers.draw_options(host, ground, for_ns=ground.safety_ns // _IMPORT_SHARE)
         return Importer(host, options, self._start_producers)
 
-    def _make_consumer(self, process: Process) -> Consumer:
+    def _make_consumer(self, process: Process) -> CoreClient:
         host = self._host(process, _CONSUMERS)
-        consumer = Consumer(host, consumers.draw_options(host))
-        self._consumers[process.name] = consumer
-        return consumer
+        consumer = self._consumers[process.name] = Consumer(host, consumers.draw_options(host))
+        return consumer.actor
 
-    def _make_reader(self, process: Process) -> Reader:
+    def _make_reader(self, process: Process) -> CoreClient:
         host = self._host(process, _READERS)
-        return Reader(host, readers.draw_options(host))
+        return self._read(host, readers.draw_options(host))
+
+    def _make_roaming_reader(self, process: Process) -> CoreClient:
+        host = self._host(process, _READERS)
+        return self._read(host, readers.draw_roaming(host))
+
+    def _make_hasty_reader(self, process: Process) -> CoreClient:
+        return self._read(self._host(process, _READERS), readers.HASTY)
+
+    def _read(self, host: ClientHost, options: ReaderOptions) -> CoreClient:
+        return Asking(host, lambda asking: Reader(asking, options)).actor
 
     def read_without_a_pause(self) -> None:
         """One reader more, which asks the leader several times a heartbeat."""
         self._cluster.add_client("reader-3", self._make_hasty_reader)
 
-    def _make_hasty_reader(self, process: Process) -> Reader:
-        return Reader(self._host(process, _READERS), readers.HASTY)
-
-    def _make_roaming_reader(self, process: Process) -> Reader:
-        host = self._host(process, _READERS)
-        return Reader(host, readers.draw_roaming(host))
-
-    def _make_auditor(self, process: Process) -> Auditor:
+    def _make_auditor(self, process: Process) -> CoreClient:
         host = self._host(process, _AUDITORS)
         auditor = Auditor(host, node=host.number - _AUDITORS)
         self._auditors.append(auditor)
-        return auditor
+        return auditor.actor
 
-    def _make_operator(self, process: Process) -> Operator:
-        self._operator = Operator(self._host(process, _OPERATORS))
-        return self._operator
+    def _make_operator(self, process: Process) -> CoreClient:
+        def make(asking: Asking) -> Operator:
+            self._operator = Operator(asking)
+            return self._operator
 
-    def _make_bungler(self, process: Process) -> Bungler:
-        bungler = self._inquirers[process.name] = Bungler(self._host(process, _BUNGLERS))
-        return bungler
+        return Asking(self._host(process, _OPERATORS), make).actor
 
-    def _make_keeper(self, process: Process) -> Inquirer:
-        return self._inquire(process, Keeper(self._host(process, _KEEPERS)))
+    def _make_bungler(self, process: Process) -> CoreClient:
+        return self._ask(process, _BUNGLERS, Bungler)
+
+    def _make_keeper(self, process: Process) -> CoreClient:
+        return self._ask(process, _KEEPERS, Keeper)
 
     def _make_opener(self, process: Process) -> CoreClient:
         return self._open(process, session_name(process.name))
@@ -232,25 +236,36 @@ class Workload:
         flooder = self._inquirers[process.name] = Flooder(host, session_name(process.name))
         return flooder
 
-    def _make_session_reader(self, process: Process) -> Inquirer:
+    def _make_session_reader(self, process: Process) -> CoreClient:
+        clients = (*self._appenders, "opener-1", "nobody")
+        names = tuple(session_name(each).decode() for each in clients)
+        return self._ask(process, _SESSION_READERS, lambda asking: SessionReader(asking, names))
+
+    def _make_session_lister(self, process: Process) -> CoreClient:
+        appenders = frozenset(session_name(each).decode() for each in self._appenders)
+
+        def make(asking: Asking) -> SessionLister:
+            lister = self._listers[process.name] = SessionLister(asking, appenders)
+            return lister
+
+        return self._ask(process, _LISTERS, make)
+
+    def _make_surveyor(self, process: Process) -> CoreClient:
+        return self._ask(process, _SURVEYORS, Surveyor)
+
+    @property
+    def _appenders(self) -> list[str]:
         numbers = range(1, self._cluster.script.ground.producers + 1)
-        clients = (*(f"producer-{number}" for number in numbers), "opener-1", "nobody")
-        names = tuple(session_name(each) for each in clients)
-        return self._inquire(process, SessionReader(self._host(process, _SESSION_READERS), names))
+        return [f"producer-{number}" for number in numbers]
 
-    def _make_session_lister(self, process: Process) -> Inquirer:
-        numbers = range(1, self._cluster.script.ground.producers + 1)
-        appenders = frozenset(session_name(f"producer-{number}") for number in numbers)
-        lister = SessionLister(self._host(process, _LISTERS), appenders)
-        inquirer = self._inquire(process, lister)
-        self._listers[process.name] = lister, inquirer
-        return inquirer
+    def _ask(
+        self, process: Process, base: int, subject_of: Callable[[Asking], Subject]
+    ) -> CoreClient:
+        asking = self._inquirers[process.name] = Asking(self._host(process, base), subject_of)
+        return asking.actor
 
-    def _make_surveyor(self, process: Process) -> Inquirer:
-        return self._inquire(process, Surveyor(self._host(process, _SURVEYORS)))
-
-    def _inquire(self, process: Process, subject: Subject) -> Inquirer:
-        inquirer = self._inquirers[process.name] = Inquirer(subject)
+    def _inquire(self, process: Process, opener: Opener) -> Inquirer:
+        inquirer = self._inquirers[process.name] = Inquirer(opener)
         return inquirer
 
     def _host(self, process: Process, base: int) -> ClientHost:

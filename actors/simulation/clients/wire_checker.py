@@ -14,6 +14,7 @@ import msgspec
 
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.core_links import SimulatedLink
+from actors.simulation.clients.exchange import Exchange
 from actors.simulation.clients.wire import Wire
 from logstore.format.client_messages import (
     Acks,
@@ -40,6 +41,7 @@ from logstore.format.client_messages import (
     StatusReply,
     StatusRequest,
     TailGroup,
+    TailNotice,
     TimeLookupReply,
     TimeLookupRequest,
     Tip,
@@ -73,46 +75,65 @@ _REPLY_OF: dict[type[Any], type[Any]] = {
 }
 _OF_FEED: dict[PortOffset, tuple[type[Any], ...]] = {
     PortOffset.ACKS: (Acks, Welcome),
-    PortOffset.TAIL: (TailGroup, Tip, Welcome),
+    PortOffset.TAIL: (TailGroup, TailNotice, Tip, Welcome),
 }
 _ASKED_MAX = 64  # requests of one link that are remembered: answers may come late, or twice
 
 
 class Heard(msgspec.Struct, frozen=True, gc=False):
-    """What `node` says: an answer to `request`, or on a feed, where that is None. `more`: the
+    """What `node` says: an answer in `exchange`, or on a feed, where that is None. `more`: the
     second frame of the message."""
 
     node: int
-    request: Any
+    exchange: Exchange | None
     message: Any
     more: bytes
+
+    @property
+    def request(self) -> Any:
+        """What it answers; None: nothing."""
+        return None if self.exchange is None else self.exchange.request
 
 
 Judge: TypeAlias = Callable[[Heard], None]
 
 
-class WireChecker:
-    """The observer of one client's links. `judges`: by the type of the message."""
+def _pass_over(_exchange: Exchange) -> None:
+    """Nobody wants to know what is asked."""
 
-    def __init__(self, wire: Wire, judges: Mapping[type[Any], Judge] | None = None) -> None:
+
+class WireChecker:
+    """The observer of one client's links. `judges`: by the type of the message; an answer that
+    comes again is nobody's any more. `on_asked` is told each request."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        judges: Mapping[type[Any], Judge] | None = None,
+        on_asked: Callable[[Exchange], None] = _pass_over,
+    ) -> None:
         self.wire = wire
+        self._on_asked = on_asked
         self._judges = dict(judges or {})
         host = wire.host
         self._places = {
             host.endpoint(node, port): (node, port) for node in host.nodes for port in PortOffset
         }
-        self._asked: dict[SimulatedLink, dict[int, Any]] = {}
+        self._asked: dict[SimulatedLink, dict[int, Exchange]] = {}
 
     def place_of(self, link: SimulatedLink) -> tuple[int, PortOffset]:
         """The node and the port that it goes to."""
         return self._places[link.address]
 
     def sent(self, link: SimulatedLink, frame: bytes) -> None:
-        if self._places[link.address][1] is PortOffset.APPEND:
+        node, port = self._places[link.address]
+        if port is PortOffset.APPEND:
             return
         envelope, request = decode_message(frame)
-        asked = self._asked.setdefault(link, {})
-        asked[envelope.correlation] = request
+        asked, wire = self._asked.setdefault(link, {}), self.wire
+        exchange = Exchange(wire, node, wire.next_operation(), wire.host.world_now(), request)
+        asked[envelope.correlation] = exchange
+        self._on_asked(exchange)
         if len(asked) > _ASKED_MAX:
             del asked[next(iter(asked))]
 
@@ -124,7 +145,7 @@ class WireChecker:
         if decoded is None:
             return
         envelope, message = decoded
-        request = None
+        exchange = None
         if port in _OF_FEED:
             if not isinstance(message, _OF_FEED[port]):
                 self.wire.violated(Invariant.I11, f"{message} on the {port.name} feed of {node}")
@@ -133,16 +154,17 @@ class WireChecker:
                 self.wire.violated(Invariant.I11, f"{message} is not of the topic {link.topic!r}")
                 return
         else:
-            request = self._asked.get(link, {}).get(envelope.correlation)
-            if request is None:
+            exchange = self._asked.get(link, {}).pop(envelope.correlation, None)
+            if exchange is None:
                 return
-            if not isinstance(message, _REPLY_OF[type(request)] | ErrorReply):
-                self.wire.violated(Invariant.I11, f"{request} is answered with {message}")
+            if not isinstance(message, _REPLY_OF[type(exchange.request)] | ErrorReply):
+                text = f"{exchange.request} is answered with {message}"
+                self.wire.violated(Invariant.I11, text)
                 return
         judge = self._judges.get(type(message))
         if judge is not None:
             more = b"" if is_acks or len(frames) < 2 else frames[1]
-            judge(Heard(node, request, message, more))
+            judge(Heard(node, exchange, message, more))
 
     def closed(self, link: SimulatedLink) -> None:
         self._asked.pop(link, None)

@@ -1,0 +1,111 @@
+"""A client that asks one thing after the other, through the client's core.
+
+Owns when it asks, and one question at a time. What is asked is the subject's; what an answer is
+worth, `answers` and the ledger say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from actors.simulation.clients.answers import judging
+from actors.simulation.clients.core_client import CoreClient, endpoint_of
+from actors.simulation.clients.host import NEVER_NS, ClientHost
+from actors.simulation.clients.wire import Wire
+from logstore.client.core.operating import Cluster
+from logstore.client.core.requests import Port
+from logstore.client.core.routing import Routing
+from logstore.client.core.steps import Steps
+from logstore.client.endpoint import Endpoint
+from logstore.errors import LogStoreError
+
+_ROAMING = 0.15
+
+
+class Subject(Protocol):
+    """What is asked about."""
+
+    @property
+    def ask_every_ns(self) -> int:
+        """The mean."""
+
+    def ask(self) -> Steps[None]:
+        """One question, to its end. It may fail as a call of a user's may."""
+
+
+class GuessingRouting(Routing):
+    """Now and then takes for the leader who led last, or any node, without asking who leads: it
+    will say so itself if it does not. So an old leader is asked, too."""
+
+    def __init__(self, client: CoreClient) -> None:
+        host = self._client_host = client.host
+        seeds = host.random.sample(host.nodes, host.random.randint(1, len(host.nodes)))
+        super().__init__(client.core, [endpoint_of(host, node) for node in seeds])
+        self._led_last = 0
+
+    def find_leader(self, *, deadline_ns: int) -> Steps[tuple[int, Endpoint]]:
+        host = self._client_host
+        guess, self._led_last = self._led_last, 0
+        if host.random.random() < _ROAMING:
+            guess = host.any_node()
+        if guess:
+            return guess, endpoint_of(host, guess)
+        node, endpoint = yield from super().find_leader(deadline_ns=deadline_ns)
+        self._led_last = node
+        return node, endpoint
+
+
+class Asking:
+    """`actor` is what its process runs. `is_asking`: a question is under way."""
+
+    def __init__(self, host: ClientHost, subject_of: Callable[[Asking], Subject]) -> None:
+        self.host = host
+        self.wire = Wire(host)
+        self.actor = CoreClient(host, self._live, judging(self.wire))
+        self.core = self.actor.core
+        self.is_asking = False
+        self._subject = subject_of(self)
+        self._ask_ns = 0
+        self._is_stopped = False
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What happened to it, by name."""
+        return self.wire.counts
+
+    def stop(self) -> None:
+        """No more questions after the one under way. Wake its process."""
+        self._is_stopped = True
+
+    def ask_now(self) -> None:
+        """The next question, or the one after that under way, is due. Wake its process."""
+        self._ask_ns = 0
+
+    # --- for its subject ---
+
+    def patience_s(self) -> float:
+        """How long one question may take, drawn anew."""
+        return self.host.patience_ns() / 1e9
+
+    def cluster(self) -> Cluster:
+        """What calls of the core go to, with a patience drawn anew."""
+        return Cluster(self.core, self.routing, self.patience_s())
+
+    def port(self, address: str) -> Port:
+        """A link for requests that no call of the core makes."""
+        return Port(self.core, address, cluster_id=self.routing.cluster_id)
+
+    def _live(self, client: CoreClient) -> Steps[None]:
+        self.routing = GuessingRouting(client)
+        while True:
+            while self._is_stopped or client.clock.now_ns < self._ask_ns:
+                yield client.sleep(NEVER_NS if self._is_stopped else self._ask_ns)
+            pause_ns = self.host.random.expovariate(1.0) * self._subject.ask_every_ns
+            self._ask_ns = client.clock.now_ns + int(pause_ns)
+            self.is_asking = True
+            try:
+                yield from self._subject.ask()
+            except LogStoreError as error:
+                self.wire.failed(error)
+            self.is_asking = False

@@ -1,0 +1,44 @@
+"""What a client of the core hands on, as the ledger wants it: with the whole batches as they came.
+
+Owns the batches that were decoded and not handed on yet. Must not know how they were got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from actors.simulation.checkers.client_facts import Delivered, Subscribed
+from actors.simulation.clients.host import ClientHost
+from logstore.client.core.steps import Frame
+from logstore.client.records import RecordBatch, batches_of, raw_batches_of
+from logstore.format.client_messages import Piece
+
+
+class Handing:
+    """Of one client; it is a `Decode`, to be given to the core."""
+
+    def __init__(self, host: ClientHost) -> None:
+        self._host = host
+        self._whole: dict[int, bytes] = {}  # by the first LSN
+
+    def __call__(
+        self, frame: Frame, piece: Piece, *, first_lsn: int, last_lsn: int
+    ) -> Iterator[RecordBatch]:
+        """What a user gets; the bytes of each batch are kept. Hot."""
+        for raw in raw_batches_of(frame, piece, first_lsn=first_lsn, last_lsn=last_lsn):
+            self._whole[raw.first_lsn] = bytes(raw.data)
+        return batches_of(frame, piece, first_lsn=first_lsn, last_lsn=last_lsn)
+
+    def begin_at(self, lsn: int) -> None:
+        """What comes next begins there."""
+        self._host.tell(Subscribed(self._host.name, lsn))
+
+    def hand_on(self, node: int, batches: Sequence[RecordBatch]) -> None:
+        """A user has these, of this node."""
+        host = self._host
+        for each in batches:
+            first_lsn = each.batch_first_lsn
+            handed = each.first_lsn, each.last_lsn
+            data = self._whole[first_lsn]
+            host.tell(Delivered(host.name, node, first_lsn, data, handed, each.is_whole))
+        self._whole.clear()

@@ -1,0 +1,121 @@
+"""What clients ask for of cursors and sessions, and are told: as facts, for the checkers to judge.
+
+An answer that does not decode, or is about something else, is wrong by itself.
+"""
+
+from __future__ import annotations
+
+from actors.simulation.checkers import client_facts
+from actors.simulation.checkers.facts import Fact
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.clients.exchange import Exchange, Judge
+from logstore.errors import ErrorCode, FormatError
+from logstore.format.client_messages import (
+    CursorsReply,
+    CursorsRequest,
+    DoneReply,
+    EndSessionRequest,
+    ErrorReply,
+    SessionLookupRequest,
+    SessionsReply,
+    SessionsRequest,
+    SessionStateReply,
+    SetCursorRequest,
+)
+from logstore.format.cursor_entries import ANY_LSN, Cursor, decode_cursors
+from logstore.format.session_list import decode_sessions
+
+# --- cursors ---
+
+
+def _list_asked(exchange: Exchange) -> Fact:
+    return client_facts.CursorAsked(exchange.number, None, ANY_LSN)
+
+
+def _change_asked(exchange: Exchange) -> Fact:
+    asked: SetCursorRequest = exchange.request
+    change = Cursor(asked.name, asked.lsn, asked.is_held)
+    return client_facts.CursorAsked(exchange.number, change, asked.expected_lsn)
+
+
+def _on_listed(exchange: Exchange, reply: CursorsReply, _body: bytes) -> None:
+    try:
+        cursors = decode_cursors(reply.cursors)
+    except FormatError as error:
+        exchange.violated(Invariant.I11, f"a list of cursors: {error}")
+        return
+    exchange.tell(client_facts.CursorsListed(exchange.number, exchange.node, cursors))
+
+
+def _on_changed(exchange: Exchange, reply: DoneReply, _body: bytes) -> None:
+    exchange.tell(client_facts.CursorChanged(exchange.number, reply.value))
+
+
+def _on_moved(exchange: Exchange, error: ErrorReply) -> bool:
+    if error.code != ErrorCode.CURSOR_MOVED:
+        return False
+    exchange.tell(client_facts.CursorMoved(exchange.number, exchange.node, error.first))
+    return True
+
+
+# --- sessions ---
+
+
+def _lookup_asked(exchange: Exchange) -> Fact:
+    return client_facts.SessionAsked(exchange.number, exchange.request.name)
+
+
+def _on_looked_up(exchange: Exchange, reply: SessionStateReply, _body: bytes) -> None:
+    exchange.tell(client_facts.SessionTold(exchange.number, exchange.node, reply))
+
+
+def _page_asked(exchange: Exchange) -> Fact:
+    asked: SessionsRequest = exchange.request
+    return client_facts.SessionsAsked(exchange.number, (asked.after, asked.limit), 0)
+
+
+def _on_page(exchange: Exchange, reply: SessionsReply, _body: bytes) -> None:
+    try:
+        rows = decode_sessions(reply.sessions)
+    except FormatError as error:
+        exchange.violated(Invariant.I11, f"a page of sessions: {error}")
+        return
+    told = client_facts.SessionsListed(exchange.number, exchange.node, rows, reply.next_after)
+    exchange.tell(told)
+
+
+def _end_asked(exchange: Exchange) -> Fact:
+    return client_facts.SessionsAsked(exchange.number, None, exchange.request.producer_id)
+
+
+def _on_ended(exchange: Exchange, reply: DoneReply, _body: bytes) -> None:
+    if reply.value != exchange.request.producer_id:
+        exchange.violated(Invariant.I11, f"{exchange.request} is answered with {reply}")
+        return
+    exchange.tell(client_facts.SessionEnded(exchange.number))
+
+
+def _on_no_session(exchange: Exchange, error: ErrorReply) -> bool:
+    if error.code != ErrorCode.UNKNOWN_PRODUCER:
+        return False
+    exchange.tell(client_facts.SessionUnknown(exchange.number, exchange.node))
+    return True
+
+
+_LATER = frozenset(
+    {
+        ErrorCode.NOT_LEADER,
+        ErrorCode.NOT_READY,
+        ErrorCode.OVERLOADED,
+        ErrorCode.DISK_FULL,
+        ErrorCode.TIMED_OUT,
+    }
+)
+_UNKNOWN = _LATER | {ErrorCode.OUTCOME_UNKNOWN}
+JUDGES: dict[type, Judge] = {
+    CursorsRequest: Judge(CursorsReply, _on_listed, _LATER, None, _list_asked),
+    SetCursorRequest: Judge(DoneReply, _on_changed, _UNKNOWN, _on_moved, _change_asked),
+    SessionLookupRequest: Judge(SessionStateReply, _on_looked_up, _LATER, None, _lookup_asked),
+    SessionsRequest: Judge(SessionsReply, _on_page, _LATER, None, _page_asked),
+    EndSessionRequest: Judge(DoneReply, _on_ended, _UNKNOWN, _on_no_session, _end_asked),
+}

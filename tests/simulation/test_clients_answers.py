@@ -1,0 +1,123 @@
+"""Which answers to a client are wrong by themselves, and what is told of the others."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from actors.simulation.checkers.client_facts import EndTold
+from actors.simulation.clients.answers import judging
+from actors.simulation.clients.core_links import SimulatedLink
+from actors.simulation.clients.wire import Wire
+from logstore.errors import ErrorCode, FormatError, InvalidRequest, LogStoreError, NotReady
+from logstore.format.client_messages import (
+    ErrorReply,
+    InitializeRequest,
+    StatusReply,
+    StatusRequest,
+    TailNotice,
+    Tip,
+    TransferRequest,
+    WatermarksReply,
+    WatermarksRequest,
+)
+from logstore.format.first_lsn import pack_first_lsn
+from logstore.format.message import encode_message
+from logstore.model import Lsn
+from logstore.settings import PortOffset
+from tests.simulation.scripted_replica import CLUSTER, Stage, endpoint
+
+MARKS = WatermarksRequest(Lsn(0), 0, False)
+FIRST = pack_first_lsn(Lsn(1))
+
+
+class _Link:
+    """All that is looked at."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+
+class WireStage:
+    """A link of a client to a port of node 2."""
+
+    def __init__(self, offset: PortOffset = PortOffset.CONTROL) -> None:
+        self.stage = Stage()
+        self.wire = Wire(self.stage.host("client-1"))
+        self.observer = judging(self.wire)
+        self.link = cast(SimulatedLink, _Link(endpoint(2, offset)))
+        self._correlation = 0
+
+    def ask(self, message: Any) -> None:
+        self._correlation += 1
+        self.observer.sent(self.link, self._frame(message, bytes(16)))
+
+    def tell(self, message: Any, *more: bytes, cluster_id: bytes = CLUSTER) -> list[str]:
+        """The node answers the last request; the numbers of all violations so far."""
+        self.observer.received(self.link, [self._frame(message, cluster_id), *more])
+        return [number for number, _ in self.stage.complaints]
+
+    def _frame(self, message: Any, cluster_id: bytes) -> bytes:
+        return encode_message(
+            message, cluster_id=cluster_id, sender_uuid=bytes(16), sender=2, target=0,
+            correlation=self._correlation,
+        )  # fmt: skip
+
+
+def test_an_answer_that_comes_twice_is_told_once() -> None:
+    wire = WireStage(PortOffset.FETCH)
+    wire.ask(MARKS)
+    for _ in range(2):
+        assert wire.tell(WatermarksReply(Lsn(1), Lsn(7))) == []
+    (told,) = wire.stage.told(EndTold)
+    assert (told.node, told.end_lsn, told.is_linearizable) == (2, 7, False)
+
+
+def test_answers_over_a_link_that_was_closed_are_nobodys() -> None:
+    wire = WireStage(PortOffset.FETCH)
+    wire.ask(MARKS)
+    wire.observer.closed(wire.link)
+    assert wire.tell(WatermarksReply(Lsn(1), Lsn(7))) == []
+    assert wire.stage.told(EndTold) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "reply", "number"),
+    [
+        (StatusRequest(), StatusReply(b'{"role": '), "I11"),
+        (StatusRequest(), WatermarksReply(Lsn(1), Lsn(7)), "I11"),
+        (StatusRequest(), ErrorReply(ErrorCode.FENCED, 0, 0, 0, b""), "I11"),
+        (TransferRequest(0), ErrorReply(ErrorCode.INVALID_REQUEST, 0, 0, 0, b""), "I11"),
+        (InitializeRequest(FIRST), ErrorReply(ErrorCode.NOT_LEADER, 1, 0, 0, b""), "I11"),
+        (StatusRequest(), StatusReply(b'{"role": "leader"}'), ""),
+        (TransferRequest(0), ErrorReply(ErrorCode.TRANSFER_FAILED, 0, 0, 0, b""), ""),
+        (InitializeRequest(FIRST), ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b""), ""),
+    ],
+)
+def test_an_answer_must_be_one_to_what_was_asked(request_: Any, reply: Any, number: str) -> None:
+    wire = WireStage()
+    wire.ask(request_)
+    assert wire.tell(reply) == ([number] if number else [])
+
+
+def test_what_is_none_of_the_tail_is_a_violation() -> None:
+    wire = WireStage(PortOffset.TAIL)
+    assert wire.tell(Tip(Lsn(3))) == []
+    assert wire.tell(TailNotice(Lsn(1), Lsn(2))) == []
+    assert wire.tell(WatermarksReply(Lsn(1), Lsn(7))) == ["I11"]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_wrong"),
+    [
+        (NotReady("later"), False),
+        (FormatError("it came where it is not due"), True),
+        (InvalidRequest("nothing"), True),
+        (LogStoreError("error 99 of a newer version"), True),
+    ],
+)
+def test_a_call_may_fail_as_users_must_expect(error: LogStoreError, is_wrong: bool) -> None:
+    wire = WireStage()
+    wire.wire.failed(error)
+    assert bool(wire.stage.complaints) is is_wrong
