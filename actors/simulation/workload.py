@@ -21,7 +21,6 @@ from actors.simulation.clients.flooder import Flooder
 from actors.simulation.clients.founder import Founder
 from actors.simulation.clients.host import ClientHost
 from actors.simulation.clients.importer import Importer
-from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.keeper import Keeper
 from actors.simulation.clients.opener import Opener
 from actors.simulation.clients.operator import Operator
@@ -52,7 +51,7 @@ class Workload:
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
         # who asks one thing after the other, or without an end
-        self._inquirers: dict[str, Asking | Brink | Flooder | Opener] = {}
+        self._inquirers: dict[str, Asking | Brink] = {}
         self._listers: dict[str, SessionLister] = {}
         self._probes: list[Probe] = []
         self._auditors: list[Auditor] = []
@@ -218,23 +217,19 @@ class Workload:
         return self._ask(process, _KEEPERS, Keeper)
 
     def _make_opener(self, process: Process) -> CoreClient:
-        return self._open(process, session_name(process.name))
+        name = session_name(process.name)
+        return self._ask(process, _OPENERS, lambda asking: Opener(asking, name))
 
     def _make_passer_by(self, process: Process) -> CoreClient:
-        return self._open(process, b"")
-
-    def _open(self, process: Process, name: bytes) -> CoreClient:
-        opener = self._inquirers[process.name] = Opener(self._host(process, _OPENERS), name)
-        return opener.client
+        return self._ask(process, _OPENERS, lambda asking: Opener(asking, b""))
 
     def _make_brink(self, process: Process) -> CoreClient:
         brink = self._inquirers[process.name] = Brink(self._host(process, _BRINKS))
         return brink.client
 
-    def _make_flooder(self, process: Process) -> Flooder:
-        host = self._host(process, _FLOODERS)
-        flooder = self._inquirers[process.name] = Flooder(host, session_name(process.name))
-        return flooder
+    def _make_flooder(self, process: Process) -> CoreClient:
+        name = session_name(process.name)
+        return self._ask(process, _FLOODERS, lambda asking: Flooder(asking, name))
 
     def _make_session_reader(self, process: Process) -> CoreClient:
         clients = (*self._appenders, "opener-1", "nobody")
@@ -263,10 +258,6 @@ class Workload:
     ) -> CoreClient:
         asking = self._inquirers[process.name] = Asking(self._host(process, base), subject_of)
         return asking.actor
-
-    def _inquire(self, process: Process, opener: Opener) -> Inquirer:
-        inquirer = self._inquirers[process.name] = Inquirer(opener)
-        return inquirer
 
     def _host(self, process: Process, base: int) -> ClientHost:
         cluster = self._cluster

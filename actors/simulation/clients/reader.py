@@ -189,7 +189,9 @@ class Reader:
         port = self._ports.pop(node, None)
         if port is None:
             port = self._asking.port(self._host.endpoint(node, PortOffset.FETCH))
-        reply_type = FetchReply if isinstance(request, FetchRequest) else WatermarksReply
+        reply_type: type[FetchReply | WatermarksReply] = WatermarksReply
+        if isinstance(request, FetchRequest):
+            reply_type = FetchReply
         patience_s = self._asking.patience_s() + request.wait_ms / 1e3
         deadline_ns = self._asking.core.deadline_ns(patience_s)
         try:

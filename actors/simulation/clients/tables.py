@@ -16,6 +16,8 @@ from logstore.format.client_messages import (
     DoneReply,
     EndSessionRequest,
     ErrorReply,
+    OpenSessionReply,
+    OpenSessionRequest,
     SessionLookupRequest,
     SessionsReply,
     SessionsRequest,
@@ -24,6 +26,8 @@ from logstore.format.client_messages import (
 )
 from logstore.format.cursor_entries import ANY_LSN, Cursor, decode_cursors
 from logstore.format.session_list import decode_sessions
+from logstore.limits import SESSION_WINDOW_MIN
+from logstore.model import SequenceMode
 
 # --- cursors ---
 
@@ -59,6 +63,30 @@ def _on_moved(exchange: Exchange, error: ErrorReply) -> bool:
 
 
 # --- sessions ---
+
+
+def _on_opened(exchange: Exchange, reply: OpenSessionReply, _body: bytes) -> None:
+    asked: OpenSessionRequest = exchange.request
+    is_granted = (
+        reply.producer_id != 0
+        and reply.producer_epoch != 0
+        and asked.producer_id in (0, reply.producer_id)
+        and reply.window >= SESSION_WINDOW_MIN
+        and (asked.mode != SequenceMode.DENSE or reply.next_sequence == 0)
+    )
+    if not is_granted:
+        text = f"{asked} was answered by node {exchange.node}: {reply}"
+        exchange.violated(Invariant.I17, text)
+    opened = client_facts.SessionOpened(
+        reply.producer_id, reply.producer_epoch, SequenceMode(asked.mode)
+    )
+    exchange.tell(opened)
+
+
+def _on_not_opened(exchange: Exchange, error: ErrorReply) -> bool:
+    text = f"{exchange.request}: refused with {error} by node {exchange.node}"
+    exchange.violated(Invariant.I17, text)
+    return True
 
 
 def _lookup_asked(exchange: Exchange) -> Fact:
@@ -115,6 +143,7 @@ _UNKNOWN = _LATER | {ErrorCode.OUTCOME_UNKNOWN}
 JUDGES: dict[type, Judge] = {
     CursorsRequest: Judge(CursorsReply, _on_listed, _LATER, None, _list_asked),
     SetCursorRequest: Judge(DoneReply, _on_changed, _UNKNOWN, _on_moved, _change_asked),
+    OpenSessionRequest: Judge(OpenSessionReply, _on_opened, _LATER, _on_not_opened),
     SessionLookupRequest: Judge(SessionStateReply, _on_looked_up, _LATER, None, _lookup_asked),
     SessionsRequest: Judge(SessionsReply, _on_page, _LATER, None, _page_asked),
     EndSessionRequest: Judge(DoneReply, _on_ended, _UNKNOWN, _on_no_session, _end_asked),
