@@ -22,15 +22,13 @@ from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients import reading, tables
 from actors.simulation.clients.exchange import Exchange, Judge
 from actors.simulation.clients.wire import Wire
-from actors.simulation.clients.wire_checker import Heard, WireChecker
+from actors.simulation.clients.wire_checker import REPLY_OF, Heard, WireChecker
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
     DoneReply,
     ErrorReply,
     InitializeRequest,
-    MetadataReply,
     MetadataRequest,
-    StatusReply,
     StatusRequest,
     TailGroup,
     TransferRequest,
@@ -59,10 +57,10 @@ _REFUSED = frozenset(
 )
 _NOT_FORMED = frozenset({ErrorCode.NOT_READY, ErrorCode.OVERLOADED, ErrorCode.TIMED_OUT})
 JUDGES: dict[type, Judge] = {
-    MetadataRequest: Judge(MetadataReply, _on_document, frozenset(ErrorCode)),
-    StatusRequest: Judge(StatusReply, _on_document, _REFUSED),
-    TransferRequest: Judge(DoneReply, _on_done, _REFUSED | {ErrorCode.TRANSFER_FAILED}),
-    InitializeRequest: Judge(DoneReply, _on_done, _NOT_FORMED),
+    MetadataRequest: Judge(_on_document, frozenset(ErrorCode)),
+    StatusRequest: Judge(_on_document, _REFUSED),
+    TransferRequest: Judge(_on_done, _REFUSED | {ErrorCode.TRANSFER_FAILED}),
+    InitializeRequest: Judge(_on_done, _NOT_FORMED),
     **reading.JUDGES,
     **tables.JUDGES,
 }
@@ -70,7 +68,7 @@ JUDGES: dict[type, Judge] = {
 
 def judging(wire: Wire) -> WireChecker:
     """The observer of a client's links that judges and tells; `wire` counts the answers."""
-    kinds = {TailGroup, ErrorReply, *(judge.reply_type for judge in JUDGES.values())}
+    kinds: set[type[Any]] = {TailGroup, ErrorReply, *REPLY_OF.values()}
     return WireChecker(wire, dict.fromkeys(kinds, partial(_judge, wire)), _on_asked)
 
 

@@ -36,14 +36,12 @@ class Judge(msgspec.Struct, frozen=True):
     """What may come back for one type of request.
 
     Attributes:
-      reply_type: what is no error.
-      answered: looks at such a reply, and at the frame after it.
+      answered: looks at a reply that is no error, and at the frame after it.
       refusals: codes that say that another replica, or this one later, may answer.
       refused: looks at any other error; whether that is a right answer, too.
       asked: the fact that it was asked, if there is one.
     """
 
-    reply_type: type[Any]
     answered: Callable[[Exchange, Any, bytes], None]
     refusals: frozenset[ErrorCode]
     refused: Callable[[Exchange, ErrorReply], bool] | None = None

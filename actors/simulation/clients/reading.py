@@ -119,9 +119,9 @@ _LATER = frozenset(
     }
 )
 JUDGES: dict[type, Judge] = {
-    FetchRequest: Judge(FetchReply, _on_fetched, _LATER, _on_refused_range),
-    WatermarksRequest: Judge(WatermarksReply, _on_end, _LATER),
-    TimeLookupRequest: Judge(TimeLookupReply, _on_time, _LATER, _on_damage, _survey_asked),
-    SpansRequest: Judge(SpansReply, _on_spans, _LATER, _on_refused_range, _survey_asked),
-    VerifyRequest: Judge(VerifyReply, _on_verified, _LATER),
+    FetchRequest: Judge(_on_fetched, _LATER, _on_refused_range),
+    WatermarksRequest: Judge(_on_end, _LATER),
+    TimeLookupRequest: Judge(_on_time, _LATER, _on_damage, _survey_asked),
+    SpansRequest: Judge(_on_spans, _LATER, _on_refused_range, _survey_asked),
+    VerifyRequest: Judge(_on_verified, _LATER),
 }

@@ -141,10 +141,10 @@ _LATER = frozenset(
 )
 _UNKNOWN = _LATER | {ErrorCode.OUTCOME_UNKNOWN}
 JUDGES: dict[type, Judge] = {
-    CursorsRequest: Judge(CursorsReply, _on_listed, _LATER, None, _list_asked),
-    SetCursorRequest: Judge(DoneReply, _on_changed, _UNKNOWN, _on_moved, _change_asked),
-    OpenSessionRequest: Judge(OpenSessionReply, _on_opened, _LATER, _on_not_opened),
-    SessionLookupRequest: Judge(SessionStateReply, _on_looked_up, _LATER, None, _lookup_asked),
-    SessionsRequest: Judge(SessionsReply, _on_page, _LATER, None, _page_asked),
-    EndSessionRequest: Judge(DoneReply, _on_ended, _UNKNOWN, _on_no_session, _end_asked),
+    CursorsRequest: Judge(_on_listed, _LATER, None, _list_asked),
+    SetCursorRequest: Judge(_on_changed, _UNKNOWN, _on_moved, _change_asked),
+    OpenSessionRequest: Judge(_on_opened, _LATER, _on_not_opened),
+    SessionLookupRequest: Judge(_on_looked_up, _LATER, None, _lookup_asked),
+    SessionsRequest: Judge(_on_page, _LATER, None, _page_asked),
+    EndSessionRequest: Judge(_on_ended, _UNKNOWN, _on_no_session, _end_asked),
 }

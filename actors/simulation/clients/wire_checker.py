@@ -55,7 +55,7 @@ from logstore.format.client_messages import (
 from logstore.format.message import decode_message
 from logstore.settings import PortOffset
 
-_REPLY_OF: dict[type[Any], type[Any]] = {
+REPLY_OF: dict[type[Any], type[Any]] = {
     CursorsRequest: CursorsReply,
     EndSessionRequest: DoneReply,
     FetchRequest: FetchReply,
@@ -157,7 +157,7 @@ class WireChecker:
             exchange = self._asked.get(link, {}).pop(envelope.correlation, None)
             if exchange is None:
                 return
-            if not isinstance(message, _REPLY_OF[type(exchange.request)] | ErrorReply):
+            if not isinstance(message, REPLY_OF[type(exchange.request)] | ErrorReply):
                 text = f"{exchange.request} is answered with {message}"
                 self.wire.violated(Invariant.I11, text)
                 return
