@@ -35,25 +35,29 @@ class Subject(Protocol):
 
 
 class GuessingRouting(Routing):
-    """Now and then takes for the leader who led last, or any node, without asking who leads: it
-    will say so itself if it does not. So an old leader is asked, too."""
+    """Takes whoever answered last for the leader, and now and then any node, without asking who
+    leads: it will say so itself if it does not. So an old leader is asked, too.
+
+    `is_trusting`: the last question was answered; so who fails once is looked for anew.
+    """
 
     def __init__(self, client: CoreClient) -> None:
         host = self._client_host = client.host
         seeds = host.random.sample(host.nodes, host.random.randint(1, len(host.nodes)))
         super().__init__(client.core, [endpoint_of(host, node) for node in seeds])
-        self._led_last = 0
+        self.is_trusting = False
+        self._asked_last = 0
 
     def find_leader(self, *, deadline_ns: int) -> Steps[tuple[int, Endpoint]]:
         host = self._client_host
-        guess, self._led_last = self._led_last, 0
+        guess = self._asked_last if self.is_trusting else 0
+        self.is_trusting = False
         if host.random.random() < _ROAMING:
             guess = host.any_node()
-        if guess:
-            return guess, endpoint_of(host, guess)
-        node, endpoint = yield from super().find_leader(deadline_ns=deadline_ns)
-        self._led_last = node
-        return node, endpoint
+        if not guess:
+            guess, _ = yield from super().find_leader(deadline_ns=deadline_ns)
+        self._asked_last = guess
+        return guess, endpoint_of(host, guess)
 
 
 class Asking:
@@ -106,6 +110,7 @@ class Asking:
             self.is_asking = True
             try:
                 yield from self._subject.ask()
+                self.routing.is_trusting = True
             except LogStoreError as error:
                 self.wire.failed(error)
             self.is_asking = False
