@@ -167,7 +167,7 @@ class Workload:
         return producer.client
 
     def _make_founder(self, process: Process) -> CoreClient:
-        return Asking(self._host(process, _FOUNDERS), Founder).actor
+        return Asking(self._host(process, _FOUNDERS), Founder).client
 
     def _make_importer(self, process: Process) -> Importer:
         ground, host = self._cluster.script.ground, self._host(process, _IMPORTERS)
@@ -177,7 +177,7 @@ class Workload:
     def _make_consumer(self, process: Process) -> CoreClient:
         host = self._host(process, _CONSUMERS)
         consumer = self._consumers[process.name] = Consumer(host, consumers.draw_options(host))
-        return consumer.actor
+        return consumer.client
 
     def _make_reader(self, process: Process) -> CoreClient:
         host = self._host(process, _READERS)
@@ -191,7 +191,7 @@ class Workload:
         return self._read(self._host(process, _READERS), readers.HASTY)
 
     def _read(self, host: ClientHost, options: ReaderOptions) -> CoreClient:
-        return Asking(host, lambda asking: Reader(asking, options)).actor
+        return Asking(host, lambda asking: Reader(asking, options)).client
 
     def read_without_a_pause(self) -> None:
         """One reader more, which asks the leader several times a heartbeat."""
@@ -201,14 +201,14 @@ class Workload:
         host = self._host(process, _AUDITORS)
         auditor = Auditor(host, node=host.number - _AUDITORS)
         self._auditors.append(auditor)
-        return auditor.actor
+        return auditor.client
 
     def _make_operator(self, process: Process) -> CoreClient:
         def make(asking: Asking) -> Operator:
             self._operator = Operator(asking)
             return self._operator
 
-        return Asking(self._host(process, _OPERATORS), make).actor
+        return Asking(self._host(process, _OPERATORS), make).client
 
     def _make_bungler(self, process: Process) -> CoreClient:
         return self._ask(process, _BUNGLERS, Bungler)
@@ -257,7 +257,7 @@ class Workload:
         self, process: Process, base: int, subject_of: Callable[[Asking], Subject]
     ) -> CoreClient:
         asking = self._inquirers[process.name] = Asking(self._host(process, base), subject_of)
-        return asking.actor
+        return asking.client
 
     def _host(self, process: Process, base: int) -> ClientHost:
         cluster = self._cluster

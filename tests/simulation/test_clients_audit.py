@@ -32,7 +32,7 @@ class AuditStage(Stage):
 def audit_stage() -> AuditStage:
     stage = AuditStage()
     stage.auditor = Auditor(stage.host("auditor-2"), NODE)
-    stage.client = stage.auditor.actor
+    stage.client = stage.auditor.client
     stage.client.on_start()
     stage.pass_ms(1)
     return stage

@@ -95,7 +95,7 @@ def bungle(
     bungler = Asking(stage.host("bungler-1"), Bungler)
     now_ns = 0
     for _ in range(seconds * 20):
-        bungler.actor.do_work(now_ns)
+        bungler.client.do_work(now_ns)
         routers.work()
         now_ns += 50 * MS_NS
     return bungler, stage
@@ -111,7 +111,7 @@ def test_every_blunder_is_told_or_passed_over_in_silence() -> None:
 def test_silence_leaves_it_asking_after_it_was_stopped() -> None:
     bungler, stage = bungle(lambda frames, offset: None, seconds=20)
     bungler.stop()
-    bungler.actor.do_work(30_000 * MS_NS)
+    bungler.client.do_work(30_000 * MS_NS)
     assert bungler.is_asking
     assert bungler.counts["late"] > 3
     assert stage.complaints == []

@@ -223,7 +223,7 @@ class FoundingStage(Stage):
         super().__init__()
         host = msgspec.structs.replace(self.host("founder-1"), first_lsn=Lsn(FIRST_LSN))
         self.founder = Asking(host, Founder)
-        self.client = self.founder.actor
+        self.client = self.founder.client
 
     def _serve(self, replica: ScriptedReplica) -> None:
         for asked in replica.asked():

@@ -32,7 +32,7 @@ class KeeperStage(Stage):
     def __init__(self) -> None:
         super().__init__()
         self.keeper = Asking(self.host("keeper-1"), Keeper)
-        self.client = self.keeper.actor
+        self.client = self.keeper.client
 
 
 @pytest.fixture

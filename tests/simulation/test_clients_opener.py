@@ -15,7 +15,7 @@ from tests.simulation.scripted_replica import PRODUCER, Stage
 def opener_stage(name: bytes = b"its own") -> tuple[Stage, Asking]:
     stage = Stage()
     opener = Asking(stage.host("opener-1"), lambda asking: Opener(asking, name))
-    stage.client = opener.actor
+    stage.client = opener.client
     return stage, opener
 
 

@@ -47,7 +47,7 @@ class ConsumerStage(Stage):
         super().__init__()
         options = ConsumerOptions(start, 512, move_every_ns, timeout_s=2.0)
         self.consumer = Consumer(self.host("consumer-1"), options)
-        self.client = self.consumer.actor
+        self.client = self.consumer.client
         self.client.on_start()
         self.pass_ms(500, until=lambda: bool(self.consumer.node))
         self.pass_ms(1)
@@ -234,7 +234,7 @@ def reader_stage(question: Question) -> tuple[Stage, Reader]:
         made.append(Reader(asking, options))
         return made[0]
 
-    stage.client = Asking(stage.host("reader-1"), make).actor
+    stage.client = Asking(stage.host("reader-1"), make).client
     return stage, made[0]
 
 
@@ -321,7 +321,7 @@ def operator_stage() -> tuple[Stage, Operator, Asking]:
         return made[0]
 
     asking = Asking(stage.host("operator-1"), make)
-    stage.client = asking.actor
+    stage.client = asking.client
     return stage, made[0], asking
 
 

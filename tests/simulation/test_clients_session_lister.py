@@ -39,7 +39,7 @@ class ListerStage(Stage):
             self.lister = SessionLister(asking, appenders)
             return self.lister
 
-        self.client = Asking(self.host("session-lister-1"), make).actor
+        self.client = Asking(self.host("session-lister-1"), make).client
 
 
 @pytest.fixture

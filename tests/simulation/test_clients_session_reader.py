@@ -19,7 +19,7 @@ class ReaderStage(Stage):
         super().__init__()
         host = self.host("session-reader-1")
         self.asking = Asking(host, lambda asking: SessionReader(asking, NAMES))
-        self.client = self.asking.actor
+        self.client = self.asking.client
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def spans(request: SpansRequest) -> SpansReply:
 @pytest.fixture
 def stage() -> Stage:
     stage = Stage()
-    stage.client = Asking(stage.host("surveyor-1"), Surveyor).actor
+    stage.client = Asking(stage.host("surveyor-1"), Surveyor).client
     return stage
 
 

@@ -61,13 +61,13 @@ class GuessingRouting(Routing):
 
 
 class Asking:
-    """`actor` is what its process runs. `is_asking`: a question is under way."""
+    """`client` is its process. `is_asking`: a question is under way."""
 
     def __init__(self, host: ClientHost, subject_of: Callable[[Asking], Subject]) -> None:
         self.host = host
         self.wire = Wire(host)
-        self.actor = CoreClient(host, self._live, judging(self.wire))
-        self.core = self.actor.core
+        self.client = CoreClient(host, self._live, judging(self.wire))
+        self.core = self.client.core
         self.is_asking = False
         self._subject = subject_of(self)
         self._ask_ns = 0

@@ -25,13 +25,13 @@ _AGAIN_NS = 100 * MS_NS
 
 
 class Auditor:
-    """`actor` is what its process runs. `is_done`: it has seen everything that `node` shows."""
+    """`client` is its process. `is_done`: it has seen everything that `node` shows."""
 
     def __init__(self, host: ClientHost, node: int) -> None:
         self.host = host
         self.node = node
         self.wire = Wire(host)
-        self.actor = CoreClient(host, self._live, judging(self.wire))
+        self.client = CoreClient(host, self._live, judging(self.wire))
         self.is_done = False
         self._next_index = 1
         self._next_lsn = int(host.first_lsn)

@@ -41,13 +41,13 @@ def draw_options(host: ClientHost) -> ConsumerOptions:
 
 
 class Consumer:
-    """`actor` is what its process runs."""
+    """`client` is its process."""
 
     def __init__(self, host: ClientHost, options: ConsumerOptions) -> None:
         self.host = host
         self.options = options
         self.wire = Wire(host)
-        self.actor = CoreClient(host, self._live, judging(self.wire))
+        self.client = CoreClient(host, self._live, judging(self.wire))
         self._machine: ConsumerMachine | None = None
 
     @property

@@ -33,7 +33,7 @@ class Operator:
 
     def ask(self) -> Steps[None]:
         if self._routing is None:  # one that does not guess: a transfer is asked for once
-            self._routing = self._asking.actor.connect()
+            self._routing = self._asking.client.connect()
         cluster = self._asking.cluster()._replace(routing=self._routing)
         if self._wanted:
             yield from transfer(cluster, self._wanted.pop(0))
