@@ -38,7 +38,8 @@ class GuessingRouting(Routing):
     """Takes whoever answered last for the leader, and now and then any node, without asking who
     leads: it will say so itself if it does not. So an old leader is asked, too.
 
-    `is_trusting`: the last question was answered; so who fails once is looked for anew.
+    `asked_last`: whom; 0: nobody yet. `is_trusting`: that was answered; so who fails once is looked
+    for anew.
     """
 
     def __init__(self, client: CoreClient) -> None:
@@ -46,17 +47,17 @@ class GuessingRouting(Routing):
         seeds = host.random.sample(host.nodes, host.random.randint(1, len(host.nodes)))
         super().__init__(client.core, [endpoint_of(host, node) for node in seeds])
         self.is_trusting = False
-        self._asked_last = 0
+        self.asked_last = 0
 
     def find_leader(self, *, deadline_ns: int) -> Steps[tuple[int, Endpoint]]:
         host = self._client_host
-        guess = self._asked_last if self.is_trusting else 0
+        guess = self.asked_last if self.is_trusting else 0
         self.is_trusting = False
         if host.random.random() < _ROAMING:
             guess = host.any_node()
         if not guess:
             guess, _ = yield from super().find_leader(deadline_ns=deadline_ns)
-        self._asked_last = guess
+        self.asked_last = guess
         return guess, endpoint_of(host, guess)
 
 
