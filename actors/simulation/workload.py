@@ -169,10 +169,10 @@ class Workload:
     def _make_founder(self, process: Process) -> CoreClient:
         return Asking(self._host(process, _FOUNDERS), Founder).client
 
-    def _make_importer(self, process: Process) -> Importer:
+    def _make_importer(self, process: Process) -> CoreClient:
         ground, host = self._cluster.script.ground, self._host(process, _IMPORTERS)
         options = importers.draw_options(host, ground, for_ns=ground.safety_ns // _IMPORT_SHARE)
-        return Importer(host, options, self._start_producers)
+        return Importer(host, options, self._start_producers).client
 
     def _make_consumer(self, process: Process) -> CoreClient:
         host = self._host(process, _CONSUMERS)

@@ -63,7 +63,7 @@ class SessionLister:
                 yield from self._list(admin, timeout_s)
         except UnknownProducer:
             self._asking.wire.count("no-session")
-        self._keep_connection(routing.asked_last)
+        self._keep_connection(self._asking.routing.asked_last)
 
     def _end_newest(self, port: Port) -> Steps[None]:
         request = EndSessionRequest(max(self._known))

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from actors.simulation.checkers.facts import PromiseBroken
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.host import ClientHost
 from logstore.errors import FormatError, InvalidRequest, LogStoreError, WrongCluster
 from logstore.format.fields import UUID_SIZE
-from logstore.format.message import Envelope, decode_message, encode_message
-from logstore.model import NO_NODE
+from logstore.format.message import Envelope, decode_message
 
 _ZERO_ID = bytes(UUID_SIZE)
 
@@ -28,7 +25,7 @@ class Wire:
         self.host = host
         self.counts: dict[str, int] = {}
         self._cluster_id = _ZERO_ID
-        self._correlation = self._operation = host.number << 32
+        self._operation = host.number << 32
 
     def next_operation(self) -> int:
         """A number for an append, unique in the world."""
@@ -37,19 +34,6 @@ class Wire:
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
-
-    def encode(self, message: msgspec.Struct) -> tuple[int, bytes]:
-        """The frame of a request, and the number its answer carries."""
-        self._correlation += 1
-        frame = encode_message(
-            message,
-            cluster_id=self._cluster_id,
-            sender_uuid=_ZERO_ID,
-            sender=NO_NODE,
-            target=NO_NODE,
-            correlation=self._correlation,
-        )
-        return self._correlation, frame
 
     def decode(self, frame: bytes) -> tuple[Envelope, Any] | None:
         """What a replica says; None, and a violation, if it is no message of this cluster."""

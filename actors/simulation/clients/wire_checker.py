@@ -114,7 +114,7 @@ class WireChecker:
     ) -> None:
         self.wire = wire
         self._on_asked = on_asked
-        self._judges = dict(judges or {})
+        self.judges = dict(judges or {})
         host = wire.host
         self._places = {
             host.endpoint(node, port): (node, port) for node in host.nodes for port in PortOffset
@@ -161,7 +161,7 @@ class WireChecker:
                 text = f"{exchange.request} is answered with {message}"
                 self.wire.violated(Invariant.I11, text)
                 return
-        judge = self._judges.get(type(message))
+        judge = self.judges.get(type(message))
         if judge is not None:
             more = b"" if is_acks or len(frames) < 2 else frames[1]
             judge(Heard(node, exchange, message, more))
