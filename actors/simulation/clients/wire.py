@@ -1,4 +1,4 @@
-"""A client's side of the envelope: numbers for its requests, the cluster's id, honest complaints.
+"""A client's side of the envelope: the cluster's id, numbers for its appends, honest complaints.
 
 Owns what one client has learned of the cluster. A frame that a replica should not have sent is a
 violation: the simulated network loses, repeats and delays, but never changes a byte.
@@ -19,7 +19,7 @@ _ZERO_ID = bytes(UUID_SIZE)
 
 
 class Wire:
-    """Encodes and decodes for one client. `counts` says what happened to it, by name."""
+    """Decodes for one client. `counts` says what happened to it, by name."""
 
     def __init__(self, host: ClientHost) -> None:
         self.host = host
