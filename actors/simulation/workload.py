@@ -16,10 +16,8 @@ from actors.simulation.clients.auditor import Auditor
 from actors.simulation.clients.brink import Brink
 from actors.simulation.clients.bungler import Bungler
 from actors.simulation.clients.consumer import Consumer
-from actors.simulation.clients.core_client import CoreClient
 from actors.simulation.clients.flooder import Flooder
 from actors.simulation.clients.founder import Founder
-from actors.simulation.clients.host import ClientHost
 from actors.simulation.clients.importer import Importer
 from actors.simulation.clients.keeper import Keeper
 from actors.simulation.clients.opener import Opener
@@ -31,6 +29,8 @@ from actors.simulation.clients.session_reader import SessionReader
 from actors.simulation.clients.surveyor import Surveyor
 from actors.simulation.clients.wish import session_name
 from actors.simulation.cluster import SimulatedCluster
+from actors.simulation.network.core_client import CoreClient
+from actors.simulation.world.client_host import ClientHost
 from actors.simulation.world.process import Process
 from actors.simulation.world.random_streams import stream
 from logstore.model import FIRST_LSN, Lsn

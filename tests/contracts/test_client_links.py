@@ -13,7 +13,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from actors.simulation.clients.core_links import SimulatedLinks
+from actors.simulation.network.core_links import SimulatedLinks
 from actors.simulation.network.network import VirtualNetwork
 from logstore.cli.free_ports import find_free_ports
 from logstore.client.core.steps import NEVER_NS, Wait

@@ -14,7 +14,7 @@ import msgspec
 import zmq
 
 from actors.simulation.checkers.facts import Fact, PromiseBroken
-from actors.simulation.clients.host import MS_NS, ClientHost
+from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.errors import ErrorCode
 from logstore.format.batch import BatchHeader, encode_batch, read_batch_header
 from logstore.format.client_messages import (

@@ -8,8 +8,8 @@ import pytest
 
 from actors.simulation.checkers.client_facts import EndTold
 from actors.simulation.clients.answers import judging
-from actors.simulation.clients.core_links import SimulatedLink
 from actors.simulation.clients.wire import Wire
+from actors.simulation.network.core_links import SimulatedLink
 from logstore.errors import ErrorCode, FormatError, InvalidRequest, LogStoreError, NotReady
 from logstore.format.client_messages import (
     ErrorReply,

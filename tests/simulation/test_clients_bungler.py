@@ -11,7 +11,7 @@ import zmq
 
 from actors.simulation.clients.asking import Asking
 from actors.simulation.clients.bungler import Blunder, Bungler, sealed, spoiled
-from actors.simulation.clients.host import MS_NS
+from actors.simulation.world.client_host import MS_NS
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply, MetadataReply, MetadataRequest
 from logstore.format.client_request import BadRequest, RequestPort, Silence, read_request

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from actors.simulation.clients.core_client import CoreClient
-from actors.simulation.clients.host import MS_NS
+from actors.simulation.network.core_client import CoreClient
+from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.sessions import open_session
 from logstore.client.core.steps import Steps, Wait
 from logstore.format.client_messages import OpenSessionRequest

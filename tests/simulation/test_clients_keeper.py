@@ -11,8 +11,8 @@ from actors.simulation.checkers.client_facts import (
     CursorsListed,
 )
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.host import NEVER_NS
 from actors.simulation.clients.keeper import Keeper
+from actors.simulation.world.client_host import NEVER_NS
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
     CursorsReply,

@@ -12,9 +12,9 @@ from actors.simulation.clients import consumer as consumers
 from actors.simulation.clients import reader as readers
 from actors.simulation.clients.asking import Asking
 from actors.simulation.clients.consumer import Consumer, ConsumerOptions
-from actors.simulation.clients.host import MS_NS
 from actors.simulation.clients.operator import Operator
 from actors.simulation.clients.reader import Question, Reader, ReaderOptions
+from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.start import Start
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (

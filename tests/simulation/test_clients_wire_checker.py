@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.simulation.clients.core_links import SimulatedLink, SimulatedLinks
 from actors.simulation.clients.wire import Wire
 from actors.simulation.clients.wire_checker import Heard, WireChecker
+from actors.simulation.network.core_links import SimulatedLink, SimulatedLinks
 from logstore.format.client_messages import (
     Acks,
     ErrorReply,

@@ -11,10 +11,10 @@ from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.amiss import ODD_ROUND_FIRST, Amiss
 from actors.simulation.clients.append import Append
 from actors.simulation.clients.appends import Appends
-from actors.simulation.clients.core_links import SimulatedLink
 from actors.simulation.clients.wire import Wire
 from actors.simulation.clients.wire_checker import Heard, WireChecker
 from actors.simulation.clients.wish import Wish
+from actors.simulation.network.core_links import SimulatedLink
 from logstore.client.core.connection import Session
 from logstore.client.refusal import RETRIED, TRANSIENT
 from logstore.errors import ErrorCode

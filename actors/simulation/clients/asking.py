@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from actors.simulation.clients.answers import judging
-from actors.simulation.clients.core_client import CoreClient, endpoint_of
-from actors.simulation.clients.host import NEVER_NS, ClientHost
 from actors.simulation.clients.wire import Wire
+from actors.simulation.network.core_client import CoreClient, endpoint_of
+from actors.simulation.world.client_host import NEVER_NS, ClientHost
 from logstore.client.core.operating import Cluster
 from logstore.client.core.requests import Port
 from logstore.client.core.routing import Routing

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.answers import judging
-from actors.simulation.clients.core_client import CoreClient
 from actors.simulation.clients.handing import Handing
-from actors.simulation.clients.host import MS_NS, ClientHost
 from actors.simulation.clients.wire import Wire
+from actors.simulation.network.core_client import CoreClient
+from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.range_machine import RangeMachine, RangeWalk
 from logstore.client.core.replica_reader import ReplicaReader
 from logstore.client.core.steps import Steps, Wait

@@ -7,11 +7,11 @@ Owns one name and its sessions. Must not know how a batch gets its answer.
 from __future__ import annotations
 
 from actors.simulation.clients.append import draw_payloads
-from actors.simulation.clients.core_client import CoreClient
-from actors.simulation.clients.host import MS_NS, ClientHost
 from actors.simulation.clients.session import ProducerSession
 from actors.simulation.clients.wire import Wire
 from actors.simulation.clients.wish import Wish, session_name
+from actors.simulation.network.core_client import CoreClient
+from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.steps import Steps
 from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import SequenceMode

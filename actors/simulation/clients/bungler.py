@@ -22,8 +22,8 @@ from crc32c import crc32c
 
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.core_links import SimulatedLinks
-from actors.simulation.clients.host import MS_NS
+from actors.simulation.network.core_links import SimulatedLinks
+from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.steps import Steps, Wait
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply, MetadataReply, MetadataRequest

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.host import MS_NS
 from actors.simulation.clients.wish import Wish
+from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.requests import Port
 from logstore.client.core.steps import Steps
 from logstore.errors import ErrorCode

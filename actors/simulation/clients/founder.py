@@ -6,7 +6,7 @@ Asks as a user does, or any node by hand, until one says that the log begins whe
 from __future__ import annotations
 
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.host import MS_NS
+from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.operating import initialize
 from logstore.client.core.steps import Steps
 from logstore.format.client_messages import DoneReply, InitializeRequest

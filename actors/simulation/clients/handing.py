@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from actors.simulation.checkers.client_facts import Delivered, Subscribed
-from actors.simulation.clients.host import ClientHost
+from actors.simulation.world.client_host import ClientHost
 from logstore.client.core.steps import Frame
 from logstore.client.records import RecordBatch, batches_of, raw_batches_of
 from logstore.format.client_messages import Piece

@@ -12,9 +12,9 @@ import msgspec
 from actors.simulation.checkers.client_facts import AppendAcknowledged
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.answers import judging
-from actors.simulation.clients.core_links import SimulatedLink
 from actors.simulation.clients.wire import Wire
 from actors.simulation.clients.wire_checker import Heard
+from actors.simulation.network.core_links import SimulatedLink
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ACK_ROW, Acks, ImportRequest, WatermarksReply
 from logstore.format.message import decode_message, encode_message

@@ -13,11 +13,11 @@ import msgspec
 from actors.simulation.checkers.client_facts import AppendInvoked, ImportMoved
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.append import draw_payloads
-from actors.simulation.clients.core_client import CoreClient
-from actors.simulation.clients.host import MS_NS, ClientHost
 from actors.simulation.clients.import_checker import REFUSALS, ImportChecker, Imported
 from actors.simulation.clients.wire import Wire
 from actors.simulation.faults.script import Ground
+from actors.simulation.network.core_client import CoreClient
+from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.importing import Window, import_batches
 from logstore.client.core.operating import Cluster
 from logstore.client.core.routing import Routing

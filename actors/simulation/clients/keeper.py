@@ -7,7 +7,7 @@ the log says whose change it was.
 from __future__ import annotations
 
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.host import MS_NS
+from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.cursor_admin import Cursor, Cursors, deletion_of
 from logstore.client.core.steps import Steps
 from logstore.errors import CursorMoved

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.host import MS_NS
 from actors.simulation.clients.wish import Wish
+from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.sessions import open_session
 from logstore.client.core.steps import Steps
 from logstore.limits import SESSION_WINDOW_MIN

@@ -6,7 +6,7 @@ Owns what it was told to do. Must not know when a transfer is wanted.
 from __future__ import annotations
 
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.host import MS_NS
+from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.operating import status, transfer
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Steps

@@ -10,12 +10,12 @@ from __future__ import annotations
 import msgspec
 
 from actors.simulation.clients.append import Append, draw_payloads
-from actors.simulation.clients.core_client import CoreClient
-from actors.simulation.clients.host import MS_NS, NEVER_NS, ClientHost
 from actors.simulation.clients.mischief import Mischief, commit_mischief, send_again
 from actors.simulation.clients.session import ProducerSession
 from actors.simulation.clients.wire import Wire
 from actors.simulation.clients.wish import Wish, session_name
+from actors.simulation.network.core_client import CoreClient
+from actors.simulation.world.client_host import MS_NS, NEVER_NS, ClientHost
 from logstore.client.core.steps import Steps
 from logstore.format.batch import batch_size
 from logstore.limits import SESSION_WINDOW_MIN

@@ -20,7 +20,7 @@ import msgspec
 
 from actors.simulation.clients.asking import Asking
 from actors.simulation.clients.handing import Handing
-from actors.simulation.clients.host import MS_NS, ClientHost
+from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.operating import commit_lsn, watermarks
 from logstore.client.core.range_machine import RangeMachine, RangeWalk
 from logstore.client.core.requests import Port

@@ -12,10 +12,10 @@ from actors.simulation.checkers.client_facts import AppendInvoked, SessionOpened
 from actors.simulation.clients.append import Append
 from actors.simulation.clients.append_checker import AppendChecker
 from actors.simulation.clients.appends import Appends
-from actors.simulation.clients.core_client import CoreClient
-from actors.simulation.clients.core_links import SimulatedLink, SimulatedLinks
 from actors.simulation.clients.wire import Wire
 from actors.simulation.clients.wish import Wish
+from actors.simulation.network.core_client import CoreClient
+from actors.simulation.network.core_links import SimulatedLink, SimulatedLinks
 from logstore.client.core.connection import Session
 from logstore.client.core.producer_machine import MachineOptions, ProducerMachine
 from logstore.client.core.routing import Routing

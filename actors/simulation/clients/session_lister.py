@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.host import MS_NS
+from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.leader import LeaderRequest
 from logstore.client.core.requests import Port
 from logstore.client.core.session_admin import SessionAdmin

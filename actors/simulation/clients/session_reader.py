@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.host import MS_NS
+from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.commits import look_up
 from logstore.client.core.steps import Steps
 

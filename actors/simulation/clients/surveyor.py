@@ -6,7 +6,7 @@ Owns what it asks for: ranges and times that it was told of, and some that nobod
 from __future__ import annotations
 
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.host import MS_NS
+from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.operating import lsn_at
 from logstore.client.core.spans import read_spans
 from logstore.client.core.start import AtTime

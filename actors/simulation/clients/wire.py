@@ -10,7 +10,7 @@ from typing import Any
 
 from actors.simulation.checkers.facts import PromiseBroken
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.host import ClientHost
+from actors.simulation.world.client_host import ClientHost
 from logstore.errors import FormatError, InvalidRequest, LogStoreError, WrongCluster
 from logstore.format.fields import UUID_SIZE
 from logstore.format.message import Envelope, decode_message

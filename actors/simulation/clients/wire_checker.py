@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.core_links import SimulatedLink
 from actors.simulation.clients.exchange import Exchange
 from actors.simulation.clients.wire import Wire
+from actors.simulation.network.core_links import SimulatedLink
 from logstore.format.client_messages import (
     Acks,
     CursorsReply,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from actors.simulation.clients.core_links import FrameObserver, SimulatedLink, SimulatedLinks
-from actors.simulation.clients.host import MS_NS, NEVER_NS, ClientHost
+from actors.simulation.network.core_links import FrameObserver, SimulatedLink, SimulatedLinks
+from actors.simulation.world.client_host import MS_NS, NEVER_NS, ClientHost
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Host, Steps, Wait
 from logstore.client.core.task import Task

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from actors.simulation.clients.host import ClientLinks
+from actors.simulation.world.client_host import ClientLinks
 from logstore.client.core.steps import Frame
 from logstore.limits import MESSAGE_MAX_BYTES
 from transport import link

@@ -19,8 +19,7 @@ from transport.link import Lane
 
 MS_NS = 1_000_000
 NEVER_NS = 1 << 62
-PATIENCE_NS = (500 * MS_NS, 3_000 * MS_NS)  # a step without an answer is given up in between
-MESSAGES_PER_WORK = 256
+_PATIENCE_NS = (500 * MS_NS, 3_000 * MS_NS)  # a step without an answer is given up in between
 
 
 class ClientLinks(Protocol):
@@ -58,7 +57,7 @@ class ClientHost(msgspec.Struct, frozen=True):
 
     def patience_ns(self) -> int:
         """How long to wait for one answer, drawn anew."""
-        return self.random.randrange(*PATIENCE_NS)
+        return self.random.randrange(*_PATIENCE_NS)
 
     def any_node(self, *, but: int = 0) -> int:
         """One of the nodes, another one than `but` if there is one."""
