@@ -90,15 +90,16 @@ class ImportChecker:
         self._messages.closed(link)
 
     def _meddle(self, link: SimulatedLink, frame: bytes) -> None:
-        """The core has sent a batch: it, or one before it, may follow once more."""
+        """The core has sent a batch: it, or one before it, may follow once more. Mostly it: that
+        one is still under way."""
         random = self.wire.host.random
         if random.random() >= _MISCHIEF:
             return
         envelope, request = decode_message(frame)
         sent = [each for each in self.batches if each.first_lsn <= request.first_lsn]
-        again = random.choice(random.choice((sent, sent[-2:])))  # the next one would be taken
+        again = random.choice((random.choice(sent), sent[-1]))  # the next one would be taken
         # where it belongs, where it can never be, or in its own midst
-        first_lsn = random.choice((again.first_lsn, POSITION_MAX, again.last_lsn))
+        first_lsn = random.choice((again.first_lsn, again.first_lsn, POSITION_MAX, again.last_lsn))
         request = ImportRequest(random.getrandbits(_STRANGER_BITS), Lsn(first_lsn), again.data)
         frame = encode_message(
             request,
