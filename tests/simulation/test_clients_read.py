@@ -184,7 +184,7 @@ def test_a_damaged_replica_is_left() -> None:
 def test_it_moves_now_and_then() -> None:
     stage = ConsumerStage(move_every_ns=100 * MS_NS)
     stage.pass_ms(2_000)
-    assert stage.consumer.wire.counts["moves"] > 5
+    assert stage.consumer.witness.counts["moves"] > 5
 
 
 def test_damaged_or_misplaced_batches_are_violations() -> None:
@@ -306,7 +306,7 @@ def test_an_answer_that_did_not_wait_for_its_lsn_is_a_violation() -> None:
 def test_a_reader_gives_up_and_asks_again() -> None:
     stage, _, _ = ask(Question.TAIL)
     stage.pass_ms(10_000)
-    assert stage.client.core.links._observer.wire.counts["failed-timed_out"] >= 2
+    assert stage.client.core.links._observer.witness.counts["failed-timed_out"] >= 2
 
 
 # --- the operator ---

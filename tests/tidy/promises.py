@@ -3,7 +3,7 @@
 Owns how the table is put together; all that is in it stands elsewhere:
 
 - the promises in README.md, which invariants each is in `actors.simulation.checkers.invariant`;
-- the checkers of an invariant: modules in `actors/simulation/checkers` that report it;
+- the checkers of an invariant: modules below `actors/simulation/checkers` that report it;
 - its mutants: those whose first complaint at the last hunt (`make mutants`) was this invariant;
 - the tests on real processes: those marked `@pytest.mark.promise("P1")`.
 
@@ -69,7 +69,7 @@ def checkers(invariant: Invariant) -> list[str]:
     return [
         path.stem
         for path in python_files()
-        if path.parent == CHECKERS and path.stem != "invariant"
+        if CHECKERS in path.parents and path.stem != "invariant"
         if any(_is_member(node, invariant) for node in ast.walk(tree_of(path)))
     ]
 

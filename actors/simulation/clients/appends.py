@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from actors.simulation.checkers.acknowledgements import FINAL_CODES
 from actors.simulation.checkers.client_facts import AppendAcknowledged, AppendInvoked, AppendRefused
+from actors.simulation.checkers.messages.append_checker import AppendChecker
 from actors.simulation.clients.append import Append
-from actors.simulation.clients.wire import Wire
 from logstore.client.core.connection import Session
 from logstore.errors import ErrorCode, LogStoreError
 
@@ -20,12 +20,14 @@ class Appends:
     """A `PackSource` of the core. By sequence, of those that have their bytes: `waiting` for the
     log's answer, `settled` for good."""
 
-    def __init__(self, wire: Wire, session: Session, *, limit: int, deliver_ns: int) -> None:
+    def __init__(
+        self, checker: AppendChecker, session: Session, *, limit: int, deliver_ns: int
+    ) -> None:
         self.waiting: dict[int, Append] = {}
         self.settled: dict[int, Append] = {}
-        self.unsent: dict[int, None] = {}  # sequences of those that have bytes, and no more yet
         self.size_bytes = 0
-        self._wire = wire
+        self._checker = checker
+        self._witness = checker.witness
         self._session = session
         self._limit = limit
         self._deliver_ns = deliver_ns
@@ -95,17 +97,17 @@ class Appends:
     # --- what becomes of each ---
 
     def begun(self, append: Append) -> None:
-        append.operation = self._wire.next_operation()
+        append.operation = self._witness.next_operation()
         self.waiting[append.sequence] = append
-        self.unsent[append.sequence] = None
+        self._checker.unsent[append.sequence] = None
         session = self._session
         numbers = session.producer_id, session.producer_epoch, append.sequence
-        self._wire.host.tell(AppendInvoked(append.operation, *numbers, list(append.payloads)))
+        self._witness.tell(AppendInvoked(append.operation, *numbers, list(append.payloads)))
 
     def committed(self, append: Append, first_lsn: int, count: int) -> None:
         self._settle(append)
-        self._wire.count("acknowledged")
-        self._wire.host.tell(AppendAcknowledged(append.operation, first_lsn, count))
+        self._witness.count("acknowledged")
+        self._witness.tell(AppendAcknowledged(append.operation, first_lsn, count))
 
     def failed(self, append: Append, error: LogStoreError) -> None:
         """What the user is told for good must be true."""
@@ -114,13 +116,13 @@ class Appends:
             return
         is_forgotten = error.code == ErrorCode.COMMITTED_LSN_UNKNOWN
         if is_forgotten:
-            self._wire.count("committed-lsn-unknown")
+            self._witness.count("committed-lsn-unknown")
             append.is_over = True
             self._settle(append)
         if error.code in FINAL_CODES or (is_forgotten and append.told is None):
-            self._wire.host.tell(AppendRefused(append.operation, error.code))
+            self._witness.tell(AppendRefused(append.operation, error.code))
 
     def _settle(self, append: Append) -> None:
         self.waiting.pop(append.sequence, None)
-        self.unsent.pop(append.sequence, None)
+        self._checker.unsent.pop(append.sequence, None)
         self.settled[append.sequence] = append

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from actors.simulation.clients.answers import judging
-from actors.simulation.clients.wire import Wire
+from actors.simulation.checkers.messages.message_checker import MessageChecker
+from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.network.core_client import CoreClient, endpoint_of
 from actors.simulation.world.client_host import NEVER_NS, ClientHost
 from logstore.client.core.operating import Cluster
@@ -66,8 +66,8 @@ class Asking:
 
     def __init__(self, host: ClientHost, subject_of: Callable[[Asking], Subject]) -> None:
         self.host = host
-        self.wire = Wire(host)
-        self.client = CoreClient(host, self._live, judging(self.wire))
+        self.witness = Witness(host)
+        self.client = CoreClient(host, self._live, MessageChecker(self.witness))
         self.core = self.client.core
         self.is_asking = False
         self._subject = subject_of(self)
@@ -77,7 +77,7 @@ class Asking:
     @property
     def counts(self) -> dict[str, int]:
         """What happened to it, by name."""
-        return self.wire.counts
+        return self.witness.counts
 
     def stop(self) -> None:
         """No more questions after the one under way. Wake its process."""
@@ -113,5 +113,5 @@ class Asking:
                 yield from self._subject.ask()
                 self.routing.is_trusting = True
             except LogStoreError as error:
-                self.wire.failed(error)
+                self.witness.failed(error)
             self.is_asking = False

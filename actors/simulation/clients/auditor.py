@@ -7,9 +7,9 @@ LSN. Damage that is named is gone around. Must not know which entries are damage
 from __future__ import annotations
 
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.answers import judging
+from actors.simulation.checkers.messages.message_checker import MessageChecker
+from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.clients.handing import Handing
-from actors.simulation.clients.wire import Wire
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.range_machine import RangeMachine, RangeWalk
@@ -30,8 +30,8 @@ class Auditor:
     def __init__(self, host: ClientHost, node: int) -> None:
         self.host = host
         self.node = node
-        self.wire = Wire(host)
-        self.client = CoreClient(host, self._live, judging(self.wire))
+        self.witness = Witness(host)
+        self.client = CoreClient(host, self._live, MessageChecker(self.witness))
         self.is_done = False
         self._next_index = 1
         self._next_lsn = int(host.first_lsn)
@@ -53,7 +53,7 @@ class Auditor:
             except LogStoreError as error:
                 if error.code not in TRANSIENT:
                     text = f"node {self.node} refused an audit: {error}"
-                    self.wire.violated(Invariant.I11, text)
+                    self.witness.violated(Invariant.I11, text)
                     self.is_done = True
                 yield Wait(client.clock.now_ns + _AGAIN_NS)
 

@@ -6,9 +6,9 @@ Owns one name and its sessions. Must not know how a batch gets its answer.
 
 from __future__ import annotations
 
+from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.clients.append import draw_payloads
 from actors.simulation.clients.session import ProducerSession
-from actors.simulation.clients.wire import Wire
 from actors.simulation.clients.wish import Wish, session_name
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import MS_NS, ClientHost
@@ -30,7 +30,7 @@ class Brink:
     def __init__(self, host: ClientHost) -> None:
         self.host = host
         self.client = CoreClient(host, self._live)
-        self.wire = Wire(host)
+        self.witness = Witness(host)
         self._wish = Wish(SequenceMode.MONOTONE, SESSION_WINDOW_MIN, session_name(host.name))
         self._session: ProducerSession | None = None
         self._act_ns = 0
@@ -54,7 +54,7 @@ class Brink:
                 if session is None or session.is_over:
                     self._wait(now_ns)
                     self._session = ProducerSession(
-                        client, self.wire, self._wish, deliver_ns=_DELIVER_NS
+                        client, self.witness, self._wish, deliver_ns=_DELIVER_NS
                     )
                 elif session.is_serving:
                     self._wait(now_ns)
@@ -77,7 +77,7 @@ class Brink:
             sequence = _SEQUENCE_LAST + random.choice(_BEYOND)
             batch = session.make_bad(self._payloads(session, sequence), sequence)
             session.push_batch(batch, is_odd=True)
-            self.wire.count("beyond")
+            self.witness.count("beyond")
 
     def _payloads(self, session: ProducerSession, sequence: int) -> list[bytes]:
         return draw_payloads(

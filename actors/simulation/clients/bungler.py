@@ -79,7 +79,7 @@ class Bungler:
 
     def ask(self) -> Steps[None]:
         """One blunder, again and again until somebody answers it."""
-        random, wire = self._host.random, self._asking.wire
+        random, witness = self._host.random, self._asking.witness
         blunder, port = random.choice(tuple(Blunder)), PortOffset.CONTROL
         if blunder not in _SILENT and random.random() < 0.5:
             port = PortOffset.FETCH
@@ -88,14 +88,14 @@ class Bungler:
             node = self._host.any_node()
             message = yield from self._send(blunder, node, port)
             if message is None:
-                wire.count("late")
+                witness.count("late")
             elif isinstance(message, MetadataReply) and blunder in _SILENT:
-                wire.count(f"silence-{blunder}")
+                witness.count(f"silence-{blunder}")
             elif self._is_told(blunder, message):
-                wire.count(f"told-{blunder}")
+                witness.count(f"told-{blunder}")
             else:
                 text = f"{blunder} at {port.name} of node {node} is answered {message}"
-                wire.violated(Invariant.I11, text)
+                witness.violated(Invariant.I11, text)
 
     def _is_told(self, blunder: Blunder, message: Any) -> bool:
         if not isinstance(message, ErrorReply) or blunder in _SILENT:
@@ -103,7 +103,7 @@ class Bungler:
         if message.code not in _CODES.get(blunder, _INVALID):
             return False
         if not message.text:
-            self._asking.wire.violated(Invariant.I11, f"{blunder} is refused without a reason")
+            self._asking.witness.violated(Invariant.I11, f"{blunder} is refused without a reason")
         return True
 
     def _send(self, blunder: Blunder, node: int, port: PortOffset) -> Steps[Any]:

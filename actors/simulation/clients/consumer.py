@@ -7,9 +7,9 @@ from __future__ import annotations
 import msgspec
 
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.answers import judging
+from actors.simulation.checkers.messages.message_checker import MessageChecker
+from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.clients.handing import Handing
-from actors.simulation.clients.wire import Wire
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.consumer_machine import ConsumerMachine
@@ -46,8 +46,8 @@ class Consumer:
     def __init__(self, host: ClientHost, options: ConsumerOptions) -> None:
         self.host = host
         self.options = options
-        self.wire = Wire(host)
-        self.client = CoreClient(host, self._live, judging(self.wire))
+        self.witness = Witness(host)
+        self.client = CoreClient(host, self._live, MessageChecker(self.witness))
         self._machine: ConsumerMachine | None = None
 
     @property
@@ -80,7 +80,7 @@ class Consumer:
         while True:
             try:
                 yield from self._consume(client, machine, handing)
-                self.wire.count("moves")
+                self.witness.count("moves")
                 yield from machine.move()
             except LogStoreError as error:
                 yield self._pause(client, error)
@@ -95,9 +95,9 @@ class Consumer:
             batches = yield from machine.poll(left_ns / 1e9)
             if batches and not batches[0].is_whole:
                 text = f"the position lies within a batch, at {batches[0].first_lsn}"
-                self.wire.violated(Invariant.I4, text)
+                self.witness.violated(Invariant.I4, text)
             handing.hand_on(machine.node, batches)
 
     def _pause(self, client: CoreClient, error: LogStoreError) -> Wait:
-        self.wire.failed(error)
+        self.witness.failed(error)
         return Wait(client.clock.now_ns + self.host.random.randrange(*_PAUSE_NS))

@@ -51,7 +51,7 @@ class Flooder:
             self._ports[node] = self._asking.port(host.endpoint(node, PortOffset.CONTROL))
         for _ in range(_BURST if self._leader else 1):
             if self._ports[node].try_send(self._wish.request()):
-                self._asking.wire.count("asked")
+                self._asking.witness.count("asked")
         self._leader = 0
 
     def _answered(self, node: int, message: Any) -> None:

@@ -36,5 +36,5 @@ class Founder:
                 yield from port.request(request, DoneReply, deadline_ns=deadline_ns)
             finally:
                 port.close()
-        asking.wire.count("formed")
+        asking.witness.count("formed")
         asking.stop()

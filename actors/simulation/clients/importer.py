@@ -1,7 +1,9 @@
 """An importer of the virtual world: another log's batches, at the LSNs that they had (P1).
 
 Owns what is imported, some of it at a time, through the client's core. Tells the ledger of each
-batch as of an append. What replicas say is judged by `import_checker`.
+batch as of an append. What replicas say is judged by `import_checker`. A batch that is there
+already, or whose turn has not come, goes out between the core's own, as somebody else's import:
+nothing may come of it.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import msgspec
 
 from actors.simulation.checkers.client_facts import AppendInvoked, ImportMoved
 from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.messages.import_checker import REFUSALS, ImportChecker, Imported
+from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.clients.append import draw_payloads
-from actors.simulation.clients.import_checker import REFUSALS, ImportChecker, Imported
-from actors.simulation.clients.wire import Wire
 from actors.simulation.faults.script import Ground
 from actors.simulation.network.core_client import CoreClient
+from actors.simulation.network.core_links import SimulatedLink
 from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.importing import Window, import_batches
 from logstore.client.core.operating import Cluster
@@ -25,11 +28,18 @@ from logstore.client.core.steps import Steps, Wait
 from logstore.client.refusal import RETRIED
 from logstore.errors import LogStoreError
 from logstore.format.batch import encode_batch
+from logstore.format.client_messages import ImportRequest
+from logstore.format.message import decode_message, encode_message
+from logstore.limits import POSITION_MAX
+from logstore.model import Lsn
+from transport import link
 
 PRODUCER_FIRST = 0xF0F0  # of the other log: far below what this one draws
 _PRODUCERS = 3
 _EPOCH = 4
 _PAUSE_NS = (10 * MS_NS, 200 * MS_NS)
+_MISCHIEF = 0.2
+_STRANGER_BITS = 63
 
 
 class ImporterOptions(msgspec.Struct, frozen=True):
@@ -66,16 +76,16 @@ class Importer:
     ) -> None:
         self.host = host
         self.options = options
-        self.wire = Wire(host)
+        self.witness = Witness(host)
         self.is_over = False
-        self._checker = ImportChecker(self.wire)
-        self.client = CoreClient(host, self._live, self._checker)
+        self._checker = ImportChecker(self.witness, self._meddle)
+        self.client = CoreClient(host, self._live, self._checker.messages)
         self._on_over = on_over
 
     @property
     def counts(self) -> dict[str, int]:
         """What happened to it, by name."""
-        return self.wire.counts
+        return self.witness.counts
 
     def _live(self, client: CoreClient) -> Steps[None]:
         end_ns = client.clock.now_ns + self.options.for_ns
@@ -83,7 +93,7 @@ class Importer:
         while not task.is_done and client.clock.now_ns < end_ns:
             yield client.sleep(end_ns)
         if not task.is_done:
-            self.wire.count("given-up")
+            self.witness.count("given-up")
             task.close()
         if len(self._checker.leaders) > 1:
             self.host.tell(ImportMoved())
@@ -101,12 +111,12 @@ class Importer:
                 except LogStoreError as error:
                     if error.code not in RETRIED | REFUSALS:
                         text = f"an import ended with {type(error).__name__}: {error}"
-                        self.wire.violated(Invariant.I11, text)
+                        self.witness.violated(Invariant.I11, text)
                         return
-                    self.wire.failed(error)
+                    self.witness.failed(error)
                     pause_ns = random.randrange(*_PAUSE_NS)
                 yield Wait(client.clock.now_ns + int(pause_ns))
-            self.wire.count("imported")
+            self.witness.count("imported")
         finally:
             routing.close()
             client.wake()
@@ -118,7 +128,7 @@ class Importer:
         next_lsn = yield from import_batches(cluster, Window(checker.due_lsn, self._source()))
         if next_lsn != checker.due_lsn:
             text = f"everything below LSN {next_lsn} was imported, says the core"
-            self.wire.violated(Invariant.I4, f"{text}; the log said {checker.due_lsn}")
+            self.witness.violated(Invariant.I4, f"{text}; the log said {checker.due_lsn}")
 
     def _source(self) -> Iterator[bytes]:
         checker, first = self._checker, self._checker.settled
@@ -126,6 +136,29 @@ class Importer:
             if number == len(checker.batches):
                 checker.batches.append(self._draw_batch(number))
             yield checker.batches[number].data
+
+    def _meddle(self, pusher: SimulatedLink, frame: bytes) -> None:
+        """The core has sent a batch: it, or one before it, may follow once more. Mostly it: that
+        one is still under way."""
+        random = self.host.random
+        if random.random() >= _MISCHIEF:
+            return
+        envelope, request = decode_message(frame)
+        sent = [each for each in self._checker.batches if each.first_lsn <= request.first_lsn]
+        again = random.choice((random.choice(sent), sent[-1]))  # the next one would be taken
+        # where it belongs, where it can never be, or in its own midst
+        first_lsn = random.choice((again.first_lsn, again.first_lsn, POSITION_MAX, again.last_lsn))
+        request = ImportRequest(random.getrandbits(_STRANGER_BITS), Lsn(first_lsn), again.data)
+        frame = encode_message(
+            request,
+            cluster_id=envelope.cluster_id,
+            sender_uuid=envelope.sender_uuid,
+            sender=envelope.sender,
+            target=envelope.target,
+            correlation=0,
+        )
+        if link.try_send(pusher.socket, (frame,)):
+            self.witness.count("mischief")
 
     def _draw_batch(self, number: int) -> Imported:
         """The next one. Each producer of the other log counted for itself, with gaps."""
@@ -146,6 +179,6 @@ class Importer:
             payloads, producer_id=producer_id, producer_epoch=_EPOCH, sequence=sequence,
             timestamp_ns=0,
         )  # fmt: skip
-        operation = self.wire.next_operation()
+        operation = self.witness.next_operation()
         host.tell(AppendInvoked(operation, producer_id, _EPOCH, sequence, payloads))
         return Imported(operation, self._checker.next_lsn, len(payloads), data)

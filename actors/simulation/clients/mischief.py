@@ -64,7 +64,7 @@ def commit_mischief(
             _too_large(session, now_ns)
         case Mischief.NEWER:
             _newer(session, payloads, now_ns)
-    session.checker.wire.count(f"mischief-{kind}")
+    session.checker.witness.count(f"mischief-{kind}")
 
 
 def _acknowledged(session: ProducerSession, random: Random, newest: int) -> int:
@@ -86,7 +86,7 @@ def send_again(session: ProducerSession) -> None:
     """All that is under way, or was a moment ago."""
     appends = session.appends
     for sequence, append in appends.waiting.items():
-        if sequence not in appends.unsent:
+        if sequence not in session.checker.unsent:
             session.push_batch(append.batch)
 
 
@@ -125,5 +125,4 @@ def _too_large(session: ProducerSession, now_ns: int) -> None:
 
 def _newer(session: ProducerSession, payloads: list[bytes], now_ns: int) -> None:
     batch = session.make_bad(payloads, BAD_SEQUENCE_FIRST + now_ns)
-    odd_round = session.checker.amiss.odd_round()
-    session.push(APPEND_PREFIX.pack(APPEND_MAGIC, APPEND_VERSION + 1, odd_round) + batch)
+    session.push(APPEND_PREFIX.pack(APPEND_MAGIC, APPEND_VERSION + 1, session.odd_round()) + batch)

@@ -37,5 +37,5 @@ class Opener:
             self._producer_id, self._epoch = session.producer_id, 0
         if session.producer_epoch <= self._epoch:
             text = f"epoch {session.producer_epoch} is told as new after epoch {self._epoch}"
-            self._asking.wire.violated(Invariant.I7, text)
+            self._asking.witness.violated(Invariant.I7, text)
         self._epoch = session.producer_epoch

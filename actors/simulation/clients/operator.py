@@ -37,6 +37,6 @@ class Operator:
         cluster = self._asking.cluster()._replace(routing=self._routing)
         if self._wanted:
             yield from transfer(cluster, self._wanted.pop(0))
-            self._asking.wire.count("transferred")
+            self._asking.witness.count("transferred")
         else:
             yield from status(cluster)

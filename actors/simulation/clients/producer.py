@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
+from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.clients.append import Append, draw_payloads
 from actors.simulation.clients.mischief import Mischief, commit_mischief, send_again
 from actors.simulation.clients.session import ProducerSession
-from actors.simulation.clients.wire import Wire
 from actors.simulation.clients.wish import Wish, session_name
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import MS_NS, NEVER_NS, ClientHost
@@ -96,7 +96,7 @@ class Producer:
         self.host = host
         self.client = CoreClient(host, self._live)
         self.options = options
-        self.wire = Wire(host)
+        self.witness = Witness(host)
         self._session: ProducerSession | None = None
         self._zombies: list[tuple[ProducerSession, int]] = []  # and until when
         self._probes: list[Probe] = []
@@ -109,7 +109,7 @@ class Producer:
     @property
     def counts(self) -> dict[str, int]:
         """What happened to it, by name."""
-        return self.wire.counts
+        return self.witness.counts
 
     @property
     def has_unresolved(self) -> bool:
@@ -155,7 +155,7 @@ class Producer:
         if session is None:
             if now_ns >= self._begin_ns:
                 self._session = ProducerSession(
-                    self.client, self.wire, self._wish, deliver_ns=self.options.deliver_ns
+                    self.client, self.witness, self._wish, deliver_ns=self.options.deliver_ns
                 )
                 self._next_append_ns = now_ns
         elif session.is_over:
@@ -247,10 +247,10 @@ class Producer:
         """Crash and forget, or open the same producer a second time."""
         random = self.host.random
         if random.random() < 0.5 or len(self._zombies) == _ZOMBIES_MAX:
-            self.wire.count("crashes")
+            self.witness.count("crashes")
             session.close()
         else:
-            self.wire.count("take-overs")
+            self.witness.count("take-overs")
             self._zombies.append((session, now_ns + _ZOMBIE_NS))
         self._begin_again(session, now_ns)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors.simulation.checkers.client_facts import AppendInvoked, SessionOpened
+from actors.simulation.checkers.client_facts import AppendInvoked
+from actors.simulation.checkers.messages.append_checker import ODD_ROUND_FIRST, AppendChecker
+from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.clients.append import Append
-from actors.simulation.clients.append_checker import AppendChecker
 from actors.simulation.clients.appends import Appends
-from actors.simulation.clients.wire import Wire
 from actors.simulation.clients.wish import Wish
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.network.core_links import SimulatedLink, SimulatedLinks
@@ -35,19 +35,22 @@ _MONOTONE_QUEUE = 4
 class ProducerSession:
     """It begins at once; `append` while it `has_room`, until it `is_over`."""
 
-    def __init__(self, client: CoreClient, wire: Wire, wish: Wish, *, deliver_ns: int) -> None:
+    def __init__(
+        self, client: CoreClient, witness: Witness, wish: Wish, *, deliver_ns: int
+    ) -> None:
         self.wish = wish
         self.is_dense = wish.is_dense
-        self.checker = AppendChecker(wire, wish)
+        self.checker = AppendChecker(witness)
         self.numbers = Session(0, 0, 0, 0, 0, 0)
-        self.appends = Appends(wire, self.numbers, limit=0, deliver_ns=deliver_ns)
+        self.appends = Appends(self.checker, self.numbers, limit=0, deliver_ns=deliver_ns)
         self.next_sequence = 0
         self.is_over = False
         self.ending: LogStoreError | None = None
         self._client = client
-        self._wire = wire
+        self._witness = witness
         self._deliver_ns = deliver_ns
-        self._links = SimulatedLinks(client.host.links, self.checker)
+        self._odd_round = ODD_ROUND_FIRST
+        self._links = SimulatedLinks(client.host.links, self.checker.messages)
         self._core = client.core_on(self._links)
         self._pusher: SimulatedLink | None = None
         self._task = client.start(self._live())
@@ -106,15 +109,19 @@ class ProducerSession:
 
     def push_batch(self, batch: bytes, *, is_odd: bool = False) -> None:
         """A batch under the core's round, or under an odd one."""
-        amiss = self.checker.amiss
-        self.push(append_prefix(amiss.odd_round() if is_odd else self.checker.round) + batch)
+        self.push(append_prefix(self.odd_round() if is_odd else self.checker.round) + batch)
+
+    def odd_round(self) -> int:
+        """The round of one push that the core knows nothing of."""
+        self._odd_round += 1
+        return self._odd_round
 
     def make_bad(self, payloads: Sequence[bytes], sequence: int) -> bytes:
         """A batch that must be refused; the ledger is told of it."""
-        operation = self._wire.next_operation()
+        operation = self._witness.next_operation()
         numbers = self.numbers.producer_id, self.numbers.producer_epoch, sequence
-        self._wire.host.tell(AppendInvoked(operation, *numbers, payloads))
-        self.checker.amiss.bad[sequence] = operation
+        self._witness.tell(AppendInvoked(operation, *numbers, payloads))
+        self.checker.bad[sequence] = operation
         return self.encode(payloads, sequence)
 
     def lose_next(self) -> None:
@@ -133,24 +140,23 @@ class ProducerSession:
             yield from self._serve(routing)
         except LogStoreError as error:
             self.ending = error
-            self._wire.count(f"ended-{error.code.name.lower()}")
+            self._witness.count(f"ended-{error.code.name.lower()}")
         finally:
             routing.close()
             self.is_over = True
             self._client.wake()
 
     def _serve(self, routing: Routing) -> Steps[None]:
-        numbers, wire = self.numbers, self._wire
-        wire.host.tell(SessionOpened(numbers.producer_id, numbers.producer_epoch, self.wish.mode))
-        wire.count("opened")
+        numbers, witness = self.numbers, self._witness
+        witness.count("opened")
         self.next_sequence = numbers.next_sequence
         limit = numbers.window if self.is_dense else _MONOTONE_QUEUE
-        appends = Appends(wire, numbers, limit=limit, deliver_ns=self._deliver_ns)
+        appends = Appends(self.checker, numbers, limit=limit, deliver_ns=self._deliver_ns)
         self.appends = appends
-        self.checker.begin(numbers, appends)
+        self.checker.begin(appends, producer_epoch=numbers.producer_epoch, is_dense=self.is_dense)
         options = MachineOptions(
             linger_s=_LINGER_S,
-            ack_timeout_s=wire.host.random.uniform(*_ACK_TIMEOUT_S),
+            ack_timeout_s=self._client.host.random.uniform(*_ACK_TIMEOUT_S),
             delivery_timeout_s=self._deliver_ns / 1e9,
             is_dense=self.is_dense,
             on_ack=None,

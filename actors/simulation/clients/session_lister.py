@@ -62,7 +62,7 @@ class SessionLister:
             else:
                 yield from self._list(admin, timeout_s)
         except UnknownProducer:
-            self._asking.wire.count("no-session")
+            self._asking.witness.count("no-session")
         self._keep_connection(self._asking.routing.asked_last)
 
     def _end_newest(self, port: Port) -> Steps[None]:
@@ -71,7 +71,7 @@ class SessionLister:
         try:
             yield from port.request(request, DoneReply, deadline_ns=deadline_ns)
         except LogStoreError as error:
-            self._asking.wire.failed(error)
+            self._asking.witness.failed(error)
         finally:
             port.close()
 

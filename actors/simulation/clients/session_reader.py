@@ -24,4 +24,4 @@ class SessionReader:
         asking = self._asking
         name = asking.host.random.choice(self._names)
         found = yield from look_up(asking.core, asking.routing, name, timeout_s=asking.patience_s())
-        asking.wire.count("nobody" if found is None else "looked-up")
+        asking.witness.count("nobody" if found is None else "looked-up")

@@ -1,4 +1,4 @@
-"""Which session a producer wants to open (E8), and whether an answer is one to that.
+"""Which session a producer wants to open (E8).
 
 Pure. Knows nothing of how it is asked for.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from logstore.format.client_messages import OpenSessionReply, OpenSessionRequest
-from logstore.limits import SESSION_WINDOW_MIN
+from logstore.format.client_messages import OpenSessionRequest
 from logstore.model import AckLevel, SequenceMode
 
 
@@ -32,14 +31,4 @@ class Wish(msgspec.Struct, frozen=True):
     def request(self) -> OpenSessionRequest:
         return OpenSessionRequest(
             self.producer_id, self.mode, AckLevel.QUORUM, self.window, self.name
-        )
-
-    def is_granted_by(self, reply: OpenSessionReply) -> bool:
-        """Whether this answer makes sense."""
-        return (
-            reply.producer_id != 0
-            and reply.producer_epoch != 0
-            and self.producer_id in (0, reply.producer_id)
-            and reply.window >= SESSION_WINDOW_MIN
-            and (not self.is_dense or reply.next_sequence == 0)
         )

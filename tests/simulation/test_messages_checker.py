@@ -1,11 +1,11 @@
-"""What replicas may say to the client's core: the checker of the wire sees every message first."""
+"""What replicas may say to the client's core: a checker sees every message first."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from actors.simulation.clients.wire import Wire
-from actors.simulation.clients.wire_checker import Heard, WireChecker
+from actors.simulation.checkers.messages.message_checker import Heard, MessageChecker
+from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.network.core_links import SimulatedLink, SimulatedLinks
 from logstore.format.client_messages import (
     Acks,
@@ -30,9 +30,9 @@ class Wired:
     def __init__(self, judged: type[Any]) -> None:
         self.stage = Stage()
         self.heard: list[Heard] = []
-        wire = Wire(self.stage.host())
+        witness = Witness(self.stage.host())
         self.links = SimulatedLinks(
-            self.stage.links, WireChecker(wire, {judged: self.heard.append})
+            self.stage.links, MessageChecker(witness, {judged: self.heard.append})
         )
 
     def ask(self, port: PortOffset, request: Any, *, number: int = 1) -> SimulatedLink:
@@ -92,7 +92,7 @@ def test_an_answer_after_the_link_was_closed_is_nobodys() -> None:
 def test_what_is_no_message_is_a_violation() -> None:
     wired = Wired(StatusReply)
     requester = wired.ask(PortOffset.CONTROL, StatusRequest())
-    checker = WireChecker(Wire(wired.stage.host()))
+    checker = MessageChecker(Witness(wired.stage.host()))
     checker.received(requester, [b"no message"])
     assert [number for number, _ in wired.stage.complaints] == ["I11"]
 
@@ -100,7 +100,7 @@ def test_what_is_no_message_is_a_violation() -> None:
 def test_a_replica_of_another_cluster_is_a_violation() -> None:
     wired = Wired(StatusReply)
     requester = wired.ask(PortOffset.CONTROL, StatusRequest())
-    checker = WireChecker(Wire(wired.stage.host()))
+    checker = MessageChecker(Witness(wired.stage.host()))
     for cluster_id in (CLUSTER, bytes(range(16))):
         checker.received(requester, [encoded(StatusReply(b"{}"), 1, cluster_id=cluster_id)])
     assert [number for number, _ in wired.stage.complaints] == ["I8"]
@@ -109,7 +109,7 @@ def test_a_replica_of_another_cluster_is_a_violation() -> None:
 def test_a_feed_carries_what_belongs_to_it_and_of_its_topic() -> None:
     wired = Wired(Acks)
     feed = wired.links.feed(endpoint(1, PortOffset.ACKS), TOPIC, queue_max=8)
-    checker = WireChecker(Wire(wired.stage.host()))
+    checker = MessageChecker(Witness(wired.stage.host()))
     acks = encoded(Acks(PRODUCER, 1, 1, b""), 0)
     checker.received(feed, [TOPIC, acks])
     assert not wired.stage.complaints

@@ -5,10 +5,12 @@ An answer that does not decode, or is about something else, is wrong by itself.
 
 from __future__ import annotations
 
+from typing import Any
+
 from actors.simulation.checkers import client_facts
 from actors.simulation.checkers.facts import Fact
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.exchange import Exchange, Judge
+from actors.simulation.checkers.messages.exchange import Exchange, Judge
 from logstore.errors import ErrorCode, FormatError
 from logstore.format.client_messages import (
     CursorsReply,
@@ -22,6 +24,7 @@ from logstore.format.client_messages import (
     SessionsReply,
     SessionsRequest,
     SessionStateReply,
+    SessionStateRequest,
     SetCursorRequest,
 )
 from logstore.format.cursor_entries import ANY_LSN, Cursor, decode_cursors
@@ -84,9 +87,17 @@ def _on_opened(exchange: Exchange, reply: OpenSessionReply, _body: bytes) -> Non
 
 
 def _on_not_opened(exchange: Exchange, error: ErrorReply) -> bool:
+    if error.code == ErrorCode.UNKNOWN_PRODUCER and exchange.request.producer_id:
+        return True
     text = f"{exchange.request}: refused with {error} by node {exchange.node}"
     exchange.violated(Invariant.I17, text)
     return True
+
+
+def _on_state(exchange: Exchange, reply: SessionStateReply, _body: bytes) -> None:
+    asked: SessionStateRequest = exchange.request
+    if (reply.producer_id, reply.producer_epoch) != (asked.producer_id, asked.producer_epoch):
+        exchange.violated(Invariant.I7, f"{asked} is answered of another session: {reply}")
 
 
 def _lookup_asked(exchange: Exchange) -> Fact:
@@ -139,12 +150,14 @@ _LATER = frozenset(
         ErrorCode.TIMED_OUT,
     }
 )
+_OVER = frozenset({ErrorCode.FENCED, ErrorCode.UNKNOWN_PRODUCER})
 _UNKNOWN = _LATER | {ErrorCode.OUTCOME_UNKNOWN}
-JUDGES: dict[type, Judge] = {
-    CursorsRequest: Judge(_on_listed, _LATER, None, _list_asked),
-    SetCursorRequest: Judge(_on_changed, _UNKNOWN, _on_moved, _change_asked),
-    OpenSessionRequest: Judge(_on_opened, _LATER, _on_not_opened),
-    SessionLookupRequest: Judge(_on_looked_up, _LATER, None, _lookup_asked),
-    SessionsRequest: Judge(_on_page, _LATER, None, _page_asked),
-    EndSessionRequest: Judge(_on_ended, _UNKNOWN, _on_no_session, _end_asked),
+JUDGES: dict[type[Any], Judge] = {
+    CursorsRequest: Judge(CursorsReply, _on_listed, _LATER, None, _list_asked),
+    SetCursorRequest: Judge(DoneReply, _on_changed, _UNKNOWN, _on_moved, _change_asked),
+    OpenSessionRequest: Judge(OpenSessionReply, _on_opened, _LATER, _on_not_opened),
+    SessionStateRequest: Judge(SessionStateReply, _on_state, _LATER | _OVER),
+    SessionLookupRequest: Judge(SessionStateReply, _on_looked_up, _LATER, None, _lookup_asked),
+    SessionsRequest: Judge(SessionsReply, _on_page, _LATER, None, _page_asked),
+    EndSessionRequest: Judge(DoneReply, _on_ended, _UNKNOWN, _on_no_session, _end_asked),
 }

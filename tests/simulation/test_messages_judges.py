@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from actors.simulation.checkers.client_facts import EndTold
-from actors.simulation.clients.answers import judging
-from actors.simulation.clients.wire import Wire
+from actors.simulation.checkers.messages.message_checker import MessageChecker
+from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.network.core_links import SimulatedLink
 from logstore.errors import ErrorCode, FormatError, InvalidRequest, LogStoreError, NotReady
 from logstore.format.client_messages import (
     ErrorReply,
     InitializeRequest,
+    OpenSessionReply,
+    OpenSessionRequest,
+    SessionStateReply,
+    SessionStateRequest,
     StatusReply,
     StatusRequest,
     TailNotice,
@@ -24,9 +29,9 @@ from logstore.format.client_messages import (
 )
 from logstore.format.first_lsn import pack_first_lsn
 from logstore.format.message import encode_message
-from logstore.model import Lsn
+from logstore.model import AckLevel, Lsn, SequenceMode
 from logstore.settings import PortOffset
-from tests.simulation.scripted_replica import CLUSTER, Stage, endpoint
+from tests.simulation.scripted_replica import CLUSTER, PRODUCER, Stage, endpoint
 
 MARKS = WatermarksRequest(Lsn(0), 0, False)
 FIRST = pack_first_lsn(Lsn(1))
@@ -39,13 +44,13 @@ class _Link:
         self.address = address
 
 
-class WireStage:
+class AnswerStage:
     """A link of a client to a port of node 2."""
 
     def __init__(self, offset: PortOffset = PortOffset.CONTROL) -> None:
         self.stage = Stage()
-        self.wire = Wire(self.stage.host("client-1"))
-        self.observer = judging(self.wire)
+        self.witness = Witness(self.stage.host("client-1"))
+        self.observer = MessageChecker(self.witness)
         self.link = cast(SimulatedLink, _Link(endpoint(2, offset)))
         self._correlation = 0
 
@@ -66,20 +71,20 @@ class WireStage:
 
 
 def test_an_answer_that_comes_twice_is_told_once() -> None:
-    wire = WireStage(PortOffset.FETCH)
-    wire.ask(MARKS)
+    stage = AnswerStage(PortOffset.FETCH)
+    stage.ask(MARKS)
     for _ in range(2):
-        assert wire.tell(WatermarksReply(Lsn(1), Lsn(7))) == []
-    (told,) = wire.stage.told(EndTold)
+        assert stage.tell(WatermarksReply(Lsn(1), Lsn(7))) == []
+    (told,) = stage.stage.told(EndTold)
     assert (told.node, told.end_lsn, told.is_linearizable) == (2, 7, False)
 
 
 def test_answers_over_a_link_that_was_closed_are_nobodys() -> None:
-    wire = WireStage(PortOffset.FETCH)
-    wire.ask(MARKS)
-    wire.observer.closed(wire.link)
-    assert wire.tell(WatermarksReply(Lsn(1), Lsn(7))) == []
-    assert wire.stage.told(EndTold) == []
+    stage = AnswerStage(PortOffset.FETCH)
+    stage.ask(MARKS)
+    stage.observer.closed(stage.link)
+    assert stage.tell(WatermarksReply(Lsn(1), Lsn(7))) == []
+    assert stage.stage.told(EndTold) == []
 
 
 @pytest.mark.parametrize(
@@ -96,16 +101,46 @@ def test_answers_over_a_link_that_was_closed_are_nobodys() -> None:
     ],
 )
 def test_an_answer_must_be_one_to_what_was_asked(request_: Any, reply: Any, number: str) -> None:
-    wire = WireStage()
-    wire.ask(request_)
-    assert wire.tell(reply) == ([number] if number else [])
+    stage = AnswerStage()
+    stage.ask(request_)
+    assert stage.tell(reply) == ([number] if number else [])
+
+
+OPEN = OpenSessionRequest(PRODUCER, SequenceMode.DENSE, AckLevel.QUORUM, 16, b"")
+OPEN_NEW = msgspec.structs.replace(OPEN, producer_id=0)
+OPENED = OpenSessionReply(PRODUCER, 2, 16, 4_096, 1_024, 0)
+STATE = SessionStateRequest(PRODUCER, 2, 1)
+UNKNOWN = ErrorReply(ErrorCode.UNKNOWN_PRODUCER, 0, 0, 0, b"")
+
+
+@pytest.mark.parametrize(
+    ("request_", "reply", "number"),
+    [
+        (OPEN, OPENED, ""),
+        (OPEN, msgspec.structs.replace(OPENED, producer_id=PRODUCER + 1), "I17"),
+        (OPEN_NEW, msgspec.structs.replace(OPENED, producer_id=0), "I17"),
+        (OPEN, msgspec.structs.replace(OPENED, producer_epoch=0), "I17"),
+        (OPEN, msgspec.structs.replace(OPENED, window=1), "I17"),
+        (OPEN, msgspec.structs.replace(OPENED, next_sequence=1), "I17"),
+        (OPEN, UNKNOWN, ""),
+        (OPEN_NEW, UNKNOWN, "I17"),
+        (STATE, SessionStateReply(PRODUCER, 2, 0, b""), ""),
+        (STATE, SessionStateReply(PRODUCER, 3, 0, b""), "I7"),
+        (STATE, UNKNOWN, ""),
+        (STATE, ErrorReply(ErrorCode.INVALID_REQUEST, 0, 0, 0, b""), "I11"),
+    ],
+)
+def test_a_session_is_opened_as_asked_for(request_: Any, reply: Any, number: str) -> None:
+    stage = AnswerStage()
+    stage.ask(request_)
+    assert stage.tell(reply) == ([number] if number else [])
 
 
 def test_what_is_none_of_the_tail_is_a_violation() -> None:
-    wire = WireStage(PortOffset.TAIL)
-    assert wire.tell(Tip(Lsn(3))) == []
-    assert wire.tell(TailNotice(Lsn(1), Lsn(2))) == []
-    assert wire.tell(WatermarksReply(Lsn(1), Lsn(7))) == ["I11"]
+    stage = AnswerStage(PortOffset.TAIL)
+    assert stage.tell(Tip(Lsn(3))) == []
+    assert stage.tell(TailNotice(Lsn(1), Lsn(2))) == []
+    assert stage.tell(WatermarksReply(Lsn(1), Lsn(7))) == ["I11"]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +153,6 @@ def test_what_is_none_of_the_tail_is_a_violation() -> None:
     ],
 )
 def test_a_call_may_fail_as_users_must_expect(error: LogStoreError, is_wrong: bool) -> None:
-    wire = WireStage()
-    wire.wire.failed(error)
-    assert bool(wire.stage.complaints) is is_wrong
+    stage = AnswerStage()
+    stage.witness.failed(error)
+    assert bool(stage.stage.complaints) is is_wrong

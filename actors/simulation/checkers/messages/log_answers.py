@@ -11,6 +11,8 @@ can show is told.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from actors.simulation.checkers.client_facts import (
@@ -23,8 +25,8 @@ from actors.simulation.checkers.client_facts import (
 )
 from actors.simulation.checkers.facts import Fact
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.exchange import Complain, Exchange, Judge
-from actors.simulation.clients.pieces import check_fetched, served_batches
+from actors.simulation.checkers.messages.exchange import Complain, Exchange, Judge
+from actors.simulation.checkers.messages.served_batches import check_fetched, served_batches
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
     ErrorReply,
@@ -93,7 +95,7 @@ def _on_refused_range(exchange: Exchange, error: ErrorReply) -> bool:
         return True
     if error.first <= request.first_lsn <= error.last + 1:
         exchange.violated(Invariant.I5, bounds)
-    elif exchange.wire.host.first_lsn <= request.first_lsn < error.first:
+    elif exchange.witness.client.first_lsn <= request.first_lsn < error.first:
         exchange.violated(Invariant.I19, f"{bounds}: payloads are gone")
     return True
 
@@ -118,10 +120,10 @@ _LATER = frozenset(
         ErrorCode.OVERLOADED,
     }
 )
-JUDGES: dict[type, Judge] = {
-    FetchRequest: Judge(_on_fetched, _LATER, _on_refused_range),
-    WatermarksRequest: Judge(_on_end, _LATER),
-    TimeLookupRequest: Judge(_on_time, _LATER, _on_damage, _survey_asked),
-    SpansRequest: Judge(_on_spans, _LATER, _on_refused_range, _survey_asked),
-    VerifyRequest: Judge(_on_verified, _LATER),
+JUDGES: dict[type[Any], Judge] = {
+    FetchRequest: Judge(FetchReply, _on_fetched, _LATER, _on_refused_range),
+    WatermarksRequest: Judge(WatermarksReply, _on_end, _LATER),
+    TimeLookupRequest: Judge(TimeLookupReply, _on_time, _LATER, _on_damage, _survey_asked),
+    SpansRequest: Judge(SpansReply, _on_spans, _LATER, _on_refused_range, _survey_asked),
+    VerifyRequest: Judge(VerifyReply, _on_verified, _LATER),
 }

@@ -9,7 +9,7 @@ import msgspec
 
 from actors.simulation.checkers.facts import Fact
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.wire import Wire
+from actors.simulation.checkers.messages.witness import Witness
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply
 
@@ -19,29 +19,31 @@ Complain = Callable[[Invariant, str], None]
 class Exchange(msgspec.Struct, frozen=True):
     """A request that `node` was sent at `asked_ns`, of the world, in which `number` is unique."""
 
-    wire: Wire
+    witness: Witness
     node: int
     number: int
     asked_ns: int
     request: Any
 
     def tell(self, fact: Fact) -> None:
-        self.wire.host.tell(fact)
+        self.witness.tell(fact)
 
     def violated(self, invariant: Invariant, text: str) -> None:
-        self.wire.violated(invariant, text)
+        self.witness.violated(invariant, text)
 
 
 class Judge(msgspec.Struct, frozen=True):
     """What may come back for one type of request.
 
     Attributes:
-      answered: looks at a reply that is no error, and at the frame after it.
+      reply: the type of a reply that is no error.
+      answered: looks at such a reply, and at the frame after it.
       refusals: codes that say that another replica, or this one later, may answer.
       refused: looks at any other error; whether that is a right answer, too.
       asked: the fact that it was asked, if there is one.
     """
 
+    reply: type[Any]
     answered: Callable[[Exchange, Any, bytes], None]
     refusals: frozenset[ErrorCode]
     refused: Callable[[Exchange, ErrorReply], bool] | None = None

@@ -11,7 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.exchange import Complain
+from actors.simulation.checkers.messages.exchange import Complain
 from logstore.errors import LogStoreError
 from logstore.format.batch import BATCH_HEADER_SIZE, iterate_batches, verify_batch
 from logstore.format.client_messages import FetchReply, FetchRequest, iterate_pieces

@@ -1,0 +1,202 @@
+"""Checks what replicas say of the appends of one producer epoch, before the core hears it (E7, E9).
+
+SessionState is the authority, the ack feed only makes it quick; both must report the same, of what
+was sent, and never two things of one sequence. Batches that must be refused are pushed under rounds
+of their own: the core, which did not push them, takes no refusal of another round for one of its
+own batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from actors.simulation.checkers.client_facts import (
+    AppendAcknowledged,
+    AppendRefused,
+    BatchRefused,
+)
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.messages.message_checker import Heard, MessageChecker
+from actors.simulation.checkers.messages.witness import Witness
+from logstore.errors import ErrorCode
+from logstore.format.batch import read_batch_header
+from logstore.format.client_messages import ACK_ROW, APPEND_PREFIX, Acks, SessionStateReply
+
+# Rounds that no session reaches: they are numbered up from zero.
+ODD_ROUND_FIRST = 1 << 31
+# After these refusals the core sends the batch again, or knows what became of it.
+_OF_A_BATCH = frozenset(
+    {
+        ErrorCode.NOT_LEADER,
+        ErrorCode.NOT_READY,
+        ErrorCode.OVERLOADED,
+        ErrorCode.NO_QUORUM,
+        ErrorCode.DISK_FULL,
+        ErrorCode.TIMED_OUT,
+        ErrorCode.NOT_COMMITTED,
+        ErrorCode.OUTCOME_UNKNOWN,
+        ErrorCode.GAP,
+        ErrorCode.FENCED,
+        ErrorCode.UNKNOWN_PRODUCER,
+        ErrorCode.COMMITTED_LSN_UNKNOWN,
+    }
+)
+
+
+class Append(Protocol):
+    """A batch that has its sequence. `told`: first LSN and count, as the log acknowledged them
+    first; None: not yet."""
+
+    sequence: int
+    operation: int
+    count: int
+    told: tuple[int, int] | None
+
+
+class Appends(Protocol):
+    """By sequence, those that wait for the log's answer, and those that are settled for good."""
+
+    @property
+    def waiting(self) -> Mapping[int, Append]: ...
+
+    @property
+    def settled(self) -> Mapping[int, Append]: ...
+
+
+class AppendChecker:
+    """Of one session; `messages` observes its links. `begin` once the session is open.
+
+    `round`: of the core's last SessionState. `unsent`: sequences of batches that were not sent yet.
+    `bad`: by sequence, the operations of batches that no replica may take.
+    """
+
+    def __init__(self, witness: Witness) -> None:
+        self.witness = witness
+        listeners = {SessionStateReply: self._on_state, Acks: self._on_acks}
+        self.messages = MessageChecker(witness, listeners, self._on_sent)
+        self.round = 0
+        self.unsent: dict[int, None] = {}
+        self.bad: dict[int, int] = {}
+        self._producer_epoch = 0
+        self._is_dense = False
+        self._appends: Appends | None = None
+
+    def begin(self, appends: Appends, *, producer_epoch: int, is_dense: bool) -> None:
+        self._appends, self._producer_epoch = appends, producer_epoch
+        self._is_dense = is_dense
+
+    def _on_sent(self, _link: Any, frame: bytes) -> None:
+        self.unsent.pop(read_batch_header(frame, APPEND_PREFIX.size).sequence, None)
+
+    # --- SessionState ---
+
+    def _on_state(self, heard: Heard) -> None:
+        reply: SessionStateReply = heard.message
+        appends = self._appends
+        if appends is None:
+            return
+        self.round = heard.request.round
+        self.witness.count("rounds")
+        known = {row[0]: row for row in ACK_ROW.iter_unpack(reply.rows)}
+        for sequence, append in appends.waiting.items():
+            row = known.get(sequence)
+            if row is None:
+                if sequence < reply.next_sequence:
+                    self._check_sent(append, "is committed")
+                    self.witness.tell(BatchRefused(ErrorCode.COMMITTED_LSN_UNKNOWN))
+            elif row[3] == ErrorCode.OK:
+                self._acknowledged(append, row[1], row[2])
+            else:
+                self._check_sent(append, "is in the log")
+                self.witness.count("in-log-unacknowledged")
+        if self._is_dense:
+            self._check_next(appends, reply.next_sequence)
+
+    def _check_next(self, appends: Appends, next_sequence: int) -> None:
+        used = max((*appends.waiting, *appends.settled), default=-1)
+        if next_sequence > used + 1:
+            text = f"the log expects sequence {next_sequence}, {used + 1} was never sent"
+            self.witness.violated(Invariant.I7, text)
+
+    # --- the ack feed ---
+
+    def _on_acks(self, heard: Heard) -> None:
+        """Hot."""
+        acks: Acks = heard.message
+        appends = self._appends
+        if appends is None or acks.producer_epoch != self._producer_epoch:
+            return
+        is_odd = acks.round >= ODD_ROUND_FIRST
+        for sequence, first_lsn, count, code, detail in ACK_ROW.iter_unpack(acks.rows):
+            if is_odd and self._is_refused_for_good(sequence, code):
+                continue
+            if is_odd and self._is_dense:
+                self._on_other_bytes(sequence, code)
+            elif code == ErrorCode.OK:
+                append = appends.waiting.get(sequence) or appends.settled.get(sequence)
+                if append is None:
+                    text = f"sequence {sequence} was never sent, and acknowledged"
+                    self.witness.violated(Invariant.I7, text)
+                else:
+                    self._acknowledged(append, first_lsn, count)
+            elif acks.round == self.round:
+                self._on_refused(sequence, code, detail)
+
+    def _is_refused_for_good(self, sequence: int, code: int) -> bool:
+        """Whether this is the refusal of a batch that must be refused."""
+        operation = self.bad.get(sequence)  # it stays: a message may come twice
+        if code == ErrorCode.OK or operation is None:
+            return False
+        self.witness.count("refused-for-good")
+        self.witness.tell(AppendRefused(operation, code))
+        return True
+
+    def _on_other_bytes(self, sequence: int, code: int) -> None:
+        """The answer to other bytes under a used sequence of a dense session (E7)."""
+        self.witness.tell(BatchRefused(code))
+        if code == ErrorCode.SEQUENCE_REUSED:
+            self.witness.count("sequence-reused")
+        elif code == ErrorCode.OK:
+            text = f"other bytes under the used sequence {sequence} are said to be committed"
+            self.witness.violated(Invariant.I7, text)
+
+    def _on_refused(self, sequence: int, code: int, detail: int) -> None:
+        """A refusal of the current round."""
+        epoch = self._producer_epoch
+        self.witness.tell(BatchRefused(code))
+        if code == ErrorCode.FENCED and detail <= epoch:
+            self.witness.violated(Invariant.I7, f"epoch {epoch} is fenced by epoch {detail}")
+        elif code not in _OF_A_BATCH:
+            text = f"sequence {sequence} of epoch {epoch} was refused with {code}"
+            self.witness.violated(Invariant.I7, text)
+
+    # --- one append ---
+
+    def _acknowledged(self, append: Append, first_lsn: int, count: int) -> None:
+        """The log says: committed, with these LSNs."""
+        witness = self.witness
+        if append.told is not None and append.told != (first_lsn, count):
+            text = (
+                f"sequence {append.sequence} has {append.told[1]} payloads at LSN "
+                f"{append.told[0]}, told again as {count} at {first_lsn}"
+            )
+            witness.violated(Invariant.I7, text)
+        elif append.told is not None:
+            witness.count("acknowledged-again")
+            witness.tell(AppendAcknowledged(append.operation, first_lsn, count))
+        elif self._check_sent(append, "was acknowledged") and count != append.count:
+            text = f"{append.count} payloads of sequence {append.sequence}, {count} acknowledged"
+            witness.violated(Invariant.I4, text)
+        append.told = append.told or (first_lsn, count)
+
+    def _check_sent(self, append: Append, what: str) -> bool:
+        """A dense session's batch that the log has was sent, and so was every one before it."""
+        if append.sequence in self.unsent:
+            text = f"sequence {append.sequence} {what}, and was not sent"
+        elif self.unsent and self._is_dense and min(self.unsent) < append.sequence:
+            text = f"sequence {append.sequence} {what}, {min(self.unsent)} before it was never sent"
+        else:
+            return True
+        self.witness.violated(Invariant.I7, text)
+        return False

@@ -1,0 +1,48 @@
+"""Which judge looks at the answers to each type of request: a new request is a row.
+
+Must not know why something is asked. What an operator asks is judged here, reads in `log_answers`,
+cursors and sessions in `table_answers`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.messages import log_answers, table_answers
+from actors.simulation.checkers.messages.exchange import Exchange, Judge
+from logstore.errors import ErrorCode
+from logstore.format.client_messages import (
+    DoneReply,
+    InitializeRequest,
+    MetadataReply,
+    MetadataRequest,
+    StatusReply,
+    StatusRequest,
+    TransferRequest,
+)
+
+
+def _on_document(exchange: Exchange, reply: Any, _body: bytes) -> None:
+    try:
+        msgspec.json.decode(reply.document, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        exchange.violated(Invariant.I11, f"{type(reply).__name__} does not decode: {error}")
+
+
+def _on_done(_exchange: Exchange, _reply: DoneReply, _body: bytes) -> None:
+    """That it is done is all that it says."""
+
+
+_NOT_FORMED = frozenset({ErrorCode.NOT_READY, ErrorCode.OVERLOADED, ErrorCode.TIMED_OUT})
+_LATER = _NOT_FORMED | {ErrorCode.NOT_LEADER, ErrorCode.DISK_FULL}
+JUDGES: dict[type[Any], Judge] = {
+    MetadataRequest: Judge(MetadataReply, _on_document, frozenset(ErrorCode)),
+    StatusRequest: Judge(StatusReply, _on_document, _LATER),
+    TransferRequest: Judge(DoneReply, _on_done, _LATER | {ErrorCode.TRANSFER_FAILED}),
+    InitializeRequest: Judge(DoneReply, _on_done, _NOT_FORMED),
+    **log_answers.JUDGES,
+    **table_answers.JUDGES,
+}

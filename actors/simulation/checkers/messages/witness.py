@@ -1,0 +1,90 @@
+"""What one client has seen: which cluster it talks to, what happened how often, what is wrong.
+
+Must not know what a message means. The simulated network loses, repeats and delays messages, but
+never changes a byte: one that does not decode, or is of another cluster, is a replica's fault.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from actors.simulation.checkers.facts import Fact, PromiseBroken
+from actors.simulation.checkers.invariant import Invariant
+from logstore.errors import FormatError, InvalidRequest, LogStoreError, WrongCluster
+from logstore.format.fields import UUID_SIZE
+from logstore.format.message import Envelope, decode_message
+from logstore.model import Lsn
+from logstore.settings import PortOffset
+
+_ZERO_ID = bytes(UUID_SIZE)
+
+
+class Client(Protocol):
+    """What is known of a client. `number` and `name` are unique; the log begins at `first_lsn`."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def nodes(self) -> tuple[int, ...]: ...
+
+    @property
+    def first_lsn(self) -> Lsn: ...
+
+    def endpoint(self, node: int, port: PortOffset, /) -> str: ...
+
+    def world_now(self) -> int: ...
+
+    def tell(self, fact: Fact, /) -> None: ...
+
+
+class Witness:
+    """Of one client. `counts` says what happened to it, by name."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.counts: dict[str, int] = {}
+        self._cluster_id = _ZERO_ID
+        self._operation = client.number << 32
+
+    def next_operation(self) -> int:
+        """A number for an append or a request, unique in the world."""
+        self._operation += 1
+        return self._operation
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def tell(self, fact: Fact) -> None:
+        self.client.tell(fact)
+
+    def violated(self, invariant: Invariant, text: str) -> None:
+        """An answer broke a promise."""
+        self.tell(PromiseBroken(invariant, f"{self.client.name}: {text}"))
+
+    def failed(self, error: LogStoreError) -> None:
+        """A call of the core ended with this: what a user has to expect, or a violation."""
+        kind = type(error)
+        if isinstance(error, FormatError | WrongCluster) or kind in (InvalidRequest, LogStoreError):
+            self.violated(Invariant.I11, f"a call failed with {kind.__name__}: {error}")
+        else:
+            self.count(f"failed-{error.code.name.lower()}")
+
+    def decode(self, frame: bytes) -> tuple[Envelope, Any] | None:
+        """What a replica says; None, and a violation, if it is no message of this cluster."""
+        try:
+            envelope, message = decode_message(frame)
+        except FormatError as error:
+            self.violated(Invariant.I11, f"a replica sent no message: {error}")
+            return None
+        cluster_id = envelope.cluster_id
+        if cluster_id not in (self._cluster_id, _ZERO_ID):
+            if self._cluster_id != _ZERO_ID:
+                text = f"node {envelope.sender} is of another cluster, {cluster_id.hex()}"
+                self.violated(Invariant.I8, text)
+                return None
+            self._cluster_id = cluster_id
+        return envelope, message
