@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.simulation.checkers.client_facts import (
@@ -123,12 +124,29 @@ def test_it_asks_again_after_a_refusal(stage: ListerStage, code: ErrorCode, is_w
 
 
 def test_in_haste_it_ends_the_session_that_it_heard_of_last_at_once() -> None:
-    """Where it was answered last, without a look who leads; not before it has heard of one."""
+    """Where it was answered last, without a look who leads; not before it has heard of one. Every
+    time that it is told to."""
     stage = ListerStage((ROW.name.decode(),))
     stage.lister.hurry()
     assert isinstance(next_question(stage).message, SessionsRequest)
     stage = ListerStage((ROW.name.decode(),))
     list_once(stage)
+    for _ in range(2):
+        stage.lister.hurry()
+        asked = stage.wait_asked(1, object, milliseconds=2)
+        assert asked.message == EndSessionRequest(PRODUCER)
+
+
+def test_in_haste_it_ends_several_that_nobody_appends_to() -> None:
+    stage = ListerStage(("name",))
+    rows = [
+        ROW,
+        *(msgspec.structs.replace(ROW, producer_id=PRODUCER + n, name=b"") for n in (1, 2)),
+    ]
+    while not isinstance((asked := next_question(stage)).message, SessionsRequest):
+        pass_over(stage, asked)
+    stage.replicas[1].reply(asked, SessionsReply(0, encode_sessions(tuple(rows))))
+    stage.pass_ms(5)
     stage.lister.hurry()
-    asked = stage.wait_asked(1, object, milliseconds=2)
-    assert asked.message == EndSessionRequest(PRODUCER)
+    ended = [stage.wait_asked(1, EndSessionRequest, milliseconds=2).message for _ in range(2)]
+    assert ended == [EndSessionRequest(PRODUCER + 2), EndSessionRequest(PRODUCER + 1)]

@@ -1,7 +1,8 @@
 """Lists the sessions of the log, a page at a time, and now and then ends one.
 
-Owns what the last pages showed, and a connection to the node that showed them: an end that is asked
-for in haste goes there at once, since whoever leads may be about to lose its office.
+Owns what the last pages showed, and a connection to each node that was asked: ends that are asked
+for in haste go at once to the one that was asked last, since whoever leads may be about to lose its
+office.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.leader import LeaderRequest
 from logstore.client.core.requests import Port
 from logstore.client.core.session_admin import SessionAdmin
-from logstore.client.core.steps import Steps
-from logstore.errors import LogStoreError, UnknownProducer
+from logstore.client.core.steps import Steps, Wait
+from logstore.errors import UnknownProducer
 from logstore.format.client_messages import (
-    DoneReply,
     EndSessionRequest,
     SessionsReply,
     SessionsRequest,
@@ -31,6 +31,7 @@ _END_BY_NAME = 0.2
 # Whose session is ended under it begins anew, which costs it a second of its run.
 _END_OF_APPENDER = 0.15
 _KNOWN_MAX = 64
+_ENDED_IN_HASTE = 4
 
 
 class SessionLister:
@@ -42,13 +43,13 @@ class SessionLister:
         self.ask_every_ns = self._random.randrange(*_ASK_EVERY_NS)
         self._appenders = appenders
         self._next_after = 0
-        self._port: Port | None = None  # of the node that answered last
-        self._known: dict[int, str] = {}  # producer id -> name; ended ones, too
+        self._ports: dict[int, Port] = {}  # of nodes that were asked
+        self._known: dict[int, str] = {}  # the newest last: producer id -> name; ended ones, too
 
     def hurry(self) -> None:
-        """End the session that it has heard of last, at once. Wake its process."""
-        port, self._port = self._port, None
-        if port is not None and self._known:
+        """End the sessions that it has heard of last, at once. Wake its process."""
+        port = self._ports.get(self._asking.routing.asked_last) if self._known else None
+        if port is not None:
             self._asking.client.start(self._end_newest(port))
 
     def ask(self) -> Steps[None]:
@@ -63,24 +64,25 @@ class SessionLister:
                 yield from self._list(admin, timeout_s)
         except UnknownProducer:
             self._asking.witness.count("no-session")
-        self._keep_connection(self._asking.routing.asked_last)
+        if (node := self._asking.routing.asked_last) not in self._ports:
+            address = self._asking.host.endpoint(node, PortOffset.CONTROL)
+            self._ports[node] = self._asking.port(address)
 
     def _end_newest(self, port: Port) -> Steps[None]:
-        request = EndSessionRequest(max(self._known))
-        deadline_ns = self._asking.core.deadline_ns(self._asking.patience_s())
-        try:
-            yield from port.request(request, DoneReply, deadline_ns=deadline_ns)
-        except LogStoreError as error:
-            self._asking.witness.failed(error)
-        finally:
-            port.close()
-
-    def _keep_connection(self, node: int) -> None:
-        address = self._asking.host.endpoint(node, PortOffset.CONTROL)
-        if self._port is not None and self._port.address != address:
-            self._port.close()
-            self._port = None
-        self._port = self._port or self._asking.port(address)
+        """All at once: most of them have ended meanwhile, and nobody says which. A session that is
+        appended to cannot be ended while batches of it are under way."""
+        newest = list(reversed(self._known))
+        others = [each for each in newest if self._known[each] not in self._appenders]
+        ending = others[:_ENDED_IN_HASTE] or newest[:1]
+        asked = {port.try_send(EndSessionRequest(each)) for each in ending} - {0}
+        core = self._asking.core
+        deadline_ns = core.deadline_ns(self._asking.patience_s())
+        while asked and core.clock.monotonic_ns() < deadline_ns:
+            received = port.try_receive()
+            if received is None:
+                yield Wait(deadline_ns, (port.link,))
+            else:
+                asked.discard(received[0])
 
     def _list(self, admin: SessionAdmin, timeout_s: float) -> Steps[None]:
         """A page; the core asks for as many rows as the replica gives, so a limit is asked for by
@@ -96,7 +98,9 @@ class SessionLister:
             page = yield from admin.page(self._next_after)
             rows = {row.producer_id: row.name for row in page.rows}
             self._next_after = page.next_after
-        self._known |= rows
+        for producer_id, name in rows.items():
+            self._known.pop(producer_id, None)
+            self._known[producer_id] = name
         while len(self._known) > _KNOWN_MAX:
             del self._known[next(iter(self._known))]
 
