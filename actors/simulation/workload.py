@@ -20,6 +20,7 @@ from actors.simulation.clients.flooder import Flooder
 from actors.simulation.clients.founder import Founder
 from actors.simulation.clients.importer import Importer
 from actors.simulation.clients.keeper import Keeper
+from actors.simulation.clients.open_request import session_name
 from actors.simulation.clients.opener import Opener
 from actors.simulation.clients.operator import Operator
 from actors.simulation.clients.producer import Probe, Producer
@@ -27,7 +28,6 @@ from actors.simulation.clients.reader import Reader, ReaderOptions
 from actors.simulation.clients.session_lister import SessionLister
 from actors.simulation.clients.session_reader import SessionReader
 from actors.simulation.clients.surveyor import Surveyor
-from actors.simulation.clients.wish import session_name
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import ClientHost

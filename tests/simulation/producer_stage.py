@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from actors.simulation.clients.open_request import open_request
 from actors.simulation.clients.producer import Producer, ProducerOptions
 from actors.simulation.clients.session import ProducerSession
-from actors.simulation.clients.wish import Wish
 from logstore.format.client_messages import OpenSessionRequest, SessionStateRequest
 from logstore.model import SequenceMode
 from tests.simulation.scripted_replica import Pushed, Stage
 
 EVERY_NS = 10_000_000
-DENSE = Wish(SequenceMode.DENSE, 16)
+DENSE = open_request(SequenceMode.DENSE, window=16)
 
 
 def make_stage(
-    *, wish: Wish = DENSE, mischief: int = 0, flood: int = 0, upheaval: int = 0, seed: int = 1
+    *,
+    opening: OpenSessionRequest = DENSE,
+    mischief: int = 0,
+    flood: int = 0,
+    upheaval: int = 0,
+    seed: int = 1,
 ) -> Stage:
     stage = Stage()
     options = ProducerOptions(
@@ -27,7 +32,7 @@ def make_stage(
         mischief=mischief,
         flood=flood,
         upheaval=upheaval,
-        wish=wish,
+        opening=opening,
     )
     stage.workload = Producer(stage.host("producer-1", seed=seed), options)
     stage.client = stage.workload.client

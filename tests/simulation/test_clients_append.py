@@ -13,9 +13,9 @@ from actors.simulation.checkers.client_facts import (
     AppendRefused,
     SessionOpened,
 )
-from actors.simulation.clients.append import draw_payloads
 from actors.simulation.clients.mischief import Mischief, commit_mischief
-from actors.simulation.clients.wish import Wish
+from actors.simulation.clients.open_request import open_request
+from actors.simulation.clients.payloads import draw_payloads
 from logstore.errors import ErrorCode
 from logstore.format.batch import batch_size
 from logstore.format.client_messages import (
@@ -185,7 +185,7 @@ def test_no_more_batches_wait_for_an_answer_than_the_window_has() -> None:
 
 
 def test_a_monotone_session_has_one_batch_under_way() -> None:
-    stage = serving_stage(wish=Wish(SequenceMode.MONOTONE, 16, b"a name"))
+    stage = serving_stage(opening=open_request(SequenceMode.MONOTONE, b"a name", window=16))
     stage.pass_ms(300)
     pushed = stage.replicas[1].pushed()
     assert len(pushed) == 1
@@ -211,7 +211,7 @@ def test_a_producer_that_a_confirmed_leader_does_not_know_opens_another_session(
 
 
 def test_a_fenced_producer_stops_and_opens_its_name_again() -> None:
-    stage = serving_stage(wish=Wish(SequenceMode.DENSE, 16, b"a name"))
+    stage = serving_stage(opening=open_request(SequenceMode.DENSE, b"a name", window=16))
     wait_pushed(stage, 1)
     stage.replicas[1].tell(1, row(0, code=ErrorCode.FENCED, detail=2))
     asked = stage.wait_asked(1, OpenSessionRequest)

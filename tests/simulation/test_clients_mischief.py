@@ -10,16 +10,19 @@ import pytest
 from actors.ingress.pushes import BadPush, Push, Unreadable, read_push
 from actors.simulation.checkers.client_facts import AppendInvoked, AppendRefused
 from actors.simulation.clients.mischief import Mischief, commit_mischief
-from actors.simulation.clients.wish import Wish
+from actors.simulation.clients.open_request import open_request
 from logstore.errors import ErrorCode
+from logstore.format.client_messages import OpenSessionRequest
 from logstore.model import SequenceMode
 from tests.simulation.producer_stage import DENSE, serving_stage, session_of, wait_pushed
 from tests.simulation.scripted_replica import Stage, row
 
 
-def frames_of(kind: Mischief, *, seed: int = 1, wish: Wish = DENSE) -> tuple[Stage, list[bytes]]:
+def frames_of(
+    kind: Mischief, *, seed: int = 1, opening: OpenSessionRequest = DENSE
+) -> tuple[Stage, list[bytes]]:
     """What a session with one acknowledged batch sends."""
-    stage = serving_stage(wish=wish)
+    stage = serving_stage(opening=opening)
     pushed = wait_pushed(stage, 1)[0]
     lsn_row = row(pushed.header.sequence, first_lsn=1, count=pushed.header.count)
     stage.replicas[1].tell(1, lsn_row)
@@ -59,9 +62,9 @@ def test_what_must_be_refused_for_good_is_told_as_such(kind: Mischief, code: Err
     assert stage.complaints == []
 
 
-def reused(*, wish: Wish = DENSE) -> tuple[Stage, Push]:
+def reused(*, opening: OpenSessionRequest = DENSE) -> tuple[Stage, Push]:
     """A used sequence was pushed with other bytes."""
-    stage, frames = frames_of(Mischief.REUSE, wish=wish)
+    stage, frames = frames_of(Mischief.REUSE, opening=opening)
     push = read_push(frames[0], 4_096)
     assert isinstance(push, Push)
     settled = session_of(stage).appends.settled[push.header.sequence]
@@ -94,7 +97,7 @@ def test_who_no_more_leads_may_say_so_of_other_bytes() -> None:
 
 
 def test_a_monotone_sequence_is_the_same_whatever_its_bytes() -> None:
-    stage, push = reused(wish=Wish(SequenceMode.MONOTONE, 16, b"name"))
+    stage, push = reused(opening=open_request(SequenceMode.MONOTONE, b"name", window=16))
     count = session_of(stage).appends.settled[push.header.sequence].count
     stage.replicas[1].tell(push.round, row(push.header.sequence, first_lsn=1, count=count))
     stage.pass_ms(1)
@@ -130,5 +133,7 @@ def test_an_acknowledged_batch_is_sent_again_with_the_same_bytes() -> None:
 
 
 def test_a_monotone_producer_leaves_no_gap_on_purpose_that_nobody_would_tell_it_of() -> None:
-    _, frames = frames_of(Mischief.SKIP, wish=Wish(SequenceMode.MONOTONE, 16, b"name"))
+    _, frames = frames_of(
+        Mischief.SKIP, opening=open_request(SequenceMode.MONOTONE, b"name", window=16)
+    )
     assert frames == []

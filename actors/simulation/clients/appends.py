@@ -1,4 +1,4 @@
-"""The appends of one producer epoch: the core takes them from here, and says what became of each.
+"""The appends of one producer epoch: the core takes them from here and reports their outcome.
 
 Owns their order and their room, and tells the ledger of them. Must not know sockets or rounds.
 """
@@ -6,14 +6,60 @@ Owns their order and their room, and tells the ledger of them. Must not know soc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from actors.simulation.checkers.acknowledgements import FINAL_CODES
 from actors.simulation.checkers.client_facts import AppendAcknowledged, AppendInvoked, AppendRefused
 from actors.simulation.checkers.messages.append_checker import AppendChecker
-from actors.simulation.clients.append import Append
 from logstore.client.core.connection import Session
 from logstore.errors import ErrorCode, LogStoreError
+from logstore.format.batch import PackedPayloads, batch_size
+
+
+class Append:
+    """A batch from its payloads to its outcome: a `Pack` of the core. Its bytes never change.
+
+    They stay, for who sends them again. `told`: first LSN and count, as the log acknowledged them
+    first; count 0: committed, LSNs unknown. `is_over`: nothing more will be heard of it.
+    """
+
+    def __init__(
+        self, appends: Appends, payloads: list[bytes], *, sequence: int, opened_ns: int
+    ) -> None:
+        self.payloads: list[bytes] | PackedPayloads = payloads
+        self.count = len(payloads)
+        self.size_bytes = batch_size(self.count, sum(map(len, payloads)))
+        self.opened_ns = opened_ns
+        self.deadline_ns = opened_ns + appends.deliver_ns
+        self.sequence = sequence
+        self.operation = 0
+        self.is_over = False
+        self.told: tuple[int, int] | None = None
+        self.is_acknowledged = False
+        self.error: LogStoreError | None = None
+        self._appends = appends
+        self._batch = b""
+
+    @property
+    def batch(self) -> bytes:
+        return self._batch
+
+    @batch.setter
+    def batch(self, batch: bytes) -> None:
+        if batch:  # it is emptied once it is settled
+            self._batch = batch
+            self._appends.on_numbered(self)
+
+    def is_settled(self) -> bool:
+        return self.is_acknowledged or self.error is not None
+
+    def resolve(self, first_lsn: int, count: int) -> None:
+        self.is_acknowledged = self.is_over = True
+        self._appends.on_committed(self, first_lsn, count)
+
+    def fail(self, error: LogStoreError) -> None:
+        self.error = self.error or error
+        self._appends.on_failed(self, error)
 
 
 class Appends:
@@ -23,6 +69,7 @@ class Appends:
     def __init__(
         self, checker: AppendChecker, session: Session, *, limit: int, deliver_ns: int
     ) -> None:
+        self.deliver_ns = deliver_ns
         self.waiting: dict[int, Append] = {}
         self.settled: dict[int, Append] = {}
         self.size_bytes = 0
@@ -30,17 +77,16 @@ class Appends:
         self._witness = checker.witness
         self._session = session
         self._limit = limit
-        self._deliver_ns = deliver_ns
         self._queue: deque[Append] = deque()
-
-    @property
-    def all_waiting(self) -> Iterable[Append]:
-        """Those that the log may still answer, and those that were not sent yet."""
-        return (*self.waiting.values(), *self._queue)
 
     @property
     def is_queue_empty(self) -> bool:
         return not self._queue
+
+    @property
+    def has_unresolved(self) -> bool:
+        """Whether the log may still answer one of them, or one was not sent yet."""
+        return bool(self._queue) or any(not each.is_over for each in self.waiting.values())
 
     def has_room(self, size_bytes: int, *, batches: int = 1) -> bool:
         """Whether more batches of this size in all may be unresolved (E7, W6)."""
@@ -49,15 +95,10 @@ class Appends:
 
     def append(self, payloads: list[bytes], *, sequence: int, now_ns: int) -> Append:
         """A new batch; it is sent as soon as may be."""
-        append = self.make(payloads, sequence=sequence, now_ns=now_ns)
+        append = Append(self, payloads, sequence=sequence, opened_ns=now_ns)
         self._queue.append(append)
         self.size_bytes += append.size_bytes
         return append
-
-    def make(self, payloads: list[bytes], *, sequence: int, now_ns: int) -> Append:
-        """A batch of which the core does not know."""
-        deadline_ns = now_ns + self._deliver_ns
-        return Append(self, payloads, sequence=sequence, opened_ns=now_ns, deadline_ns=deadline_ns)
 
     # --- what the core asks for ---
 
@@ -85,7 +126,8 @@ class Appends:
         return rest
 
     def snapshot(self) -> Sequence[Append]:
-        return [append for append in self.all_waiting if not append.is_settled()]
+        unresolved = (*self.waiting.values(), *self._queue)
+        return [append for append in unresolved if not append.is_settled()]
 
     def release(self, size_bytes: int) -> None:
         self.size_bytes -= size_bytes
@@ -96,7 +138,8 @@ class Appends:
 
     # --- what becomes of each ---
 
-    def begun(self, append: Append) -> None:
+    def on_numbered(self, append: Append) -> None:
+        """It has its sequence and its bytes."""
         append.operation = self._witness.next_operation()
         self.waiting[append.sequence] = append
         self._checker.unsent[append.sequence] = None
@@ -104,12 +147,12 @@ class Appends:
         numbers = session.producer_id, session.producer_epoch, append.sequence
         self._witness.tell(AppendInvoked(append.operation, *numbers, list(append.payloads)))
 
-    def committed(self, append: Append, first_lsn: int, count: int) -> None:
+    def on_committed(self, append: Append, first_lsn: int, count: int) -> None:
         self._settle(append)
         self._witness.count("acknowledged")
         self._witness.tell(AppendAcknowledged(append.operation, first_lsn, count))
 
-    def failed(self, append: Append, error: LogStoreError) -> None:
+    def on_failed(self, append: Append, error: LogStoreError) -> None:
         """What the user is told for good must be true."""
         if not append.batch:
             append.is_over = True

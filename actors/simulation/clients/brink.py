@@ -7,13 +7,11 @@ Owns one name and its sessions. Must not know how a batch gets its answer.
 from __future__ import annotations
 
 from actors.simulation.checkers.messages.witness import Witness
-from actors.simulation.clients.append import draw_payloads
+from actors.simulation.clients.open_request import open_request, session_name
 from actors.simulation.clients.session import ProducerSession
-from actors.simulation.clients.wish import Wish, session_name
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.steps import Steps
-from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import SequenceMode
 
 _SEQUENCE_LAST = (1 << 63) - 2
@@ -31,7 +29,7 @@ class Brink:
         self.host = host
         self.client = CoreClient(host, self._live)
         self.witness = Witness(host)
-        self._wish = Wish(SequenceMode.MONOTONE, SESSION_WINDOW_MIN, session_name(host.name))
+        self._opening = open_request(SequenceMode.MONOTONE, session_name(host.name))
         self._session: ProducerSession | None = None
         self._act_ns = 0
         self._beyond = 0
@@ -54,7 +52,7 @@ class Brink:
                 if session is None or session.is_over:
                     self._wait(now_ns)
                     self._session = ProducerSession(
-                        client, self.witness, self._wish, deliver_ns=_DELIVER_NS
+                        client, self.witness, self._opening, deliver_ns=_DELIVER_NS
                     )
                 elif session.is_serving:
                     self._wait(now_ns)
@@ -71,22 +69,13 @@ class Brink:
         if session.next_sequence <= _SEQUENCE_LAST:
             first = _SEQUENCE_LAST - random.randrange(_FROM_THE_END)
             sequence = max(session.next_sequence, first)
-            session.append(self._payloads(session, sequence), sequence)
+            session.append(self._draw(session, sequence), sequence)
         elif self._beyond < _REFUSED_MAX:
             self._beyond += 1
             sequence = _SEQUENCE_LAST + random.choice(_BEYOND)
-            batch = session.make_bad(self._payloads(session, sequence), sequence)
+            batch = session.make_bad(self._draw(session, sequence), sequence)
             session.push_batch(batch, is_odd=True)
             self.witness.count("beyond")
 
-    def _payloads(self, session: ProducerSession, sequence: int) -> list[bytes]:
-        return draw_payloads(
-            self.host.random,
-            client=self.host.number,
-            producer_id=session.numbers.producer_id,
-            producer_epoch=session.numbers.producer_epoch,
-            sequence=sequence,
-            count_max=2,
-            payload_max_bytes=16,
-            batch_max_bytes=session.numbers.batch_max_bytes,
-        )
+    def _draw(self, session: ProducerSession, sequence: int) -> list[bytes]:
+        return session.draw_payloads(sequence, count_max=2, payload_max_bytes=16)

@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.wish import Wish
+from actors.simulation.clients.open_request import open_request
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.requests import Port
 from logstore.client.core.steps import Steps
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply, OpenSessionReply
-from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import SequenceMode
 from logstore.settings import PortOffset
 
@@ -30,7 +29,7 @@ class Flooder:
 
     def __init__(self, asking: Asking, name: bytes) -> None:
         self._asking = asking
-        self._wish = Wish(SequenceMode.MONOTONE, SESSION_WINDOW_MIN, name)
+        self._opening = open_request(SequenceMode.MONOTONE, name)
         self._ports: dict[int, Port] = {}
         self._leader = 0
         self._next_burst_ns = 0
@@ -50,7 +49,7 @@ class Flooder:
         if node not in self._ports:
             self._ports[node] = self._asking.port(host.endpoint(node, PortOffset.CONTROL))
         for _ in range(_BURST if self._leader else 1):
-            if self._ports[node].try_send(self._wish.request()):
+            if self._ports[node].try_send(self._opening):
                 self._asking.witness.count("asked")
         self._leader = 0
 

@@ -16,7 +16,7 @@ from actors.simulation.checkers.client_facts import AppendInvoked, ImportMoved
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.messages.import_checker import REFUSALS, ImportChecker, Imported
 from actors.simulation.checkers.messages.witness import Witness
-from actors.simulation.clients.append import draw_payloads
+from actors.simulation.clients.payloads import draw_payloads
 from actors.simulation.faults.script import Ground
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.network.core_links import SimulatedLink

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.wish import Wish
+from actors.simulation.clients.open_request import open_request
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.sessions import open_session
 from logstore.client.core.steps import Steps
-from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import SequenceMode
 
 _ASK_EVERY_NS = (250 * MS_NS, 1_200 * MS_NS)  # the mean, drawn once
@@ -26,14 +25,14 @@ class Opener:
         random = asking.host.random
         self.ask_every_ns = random.randrange(*_ASK_EVERY_NS)
         mode = random.choice((SequenceMode.DENSE, SequenceMode.MONOTONE))
-        self._wish = Wish(mode, SESSION_WINDOW_MIN, name)
+        self._opening = open_request(mode, name)
         self._producer_id = self._epoch = 0
 
     def ask(self) -> Steps[None]:
         host, routing, timeout_s = self._asking.cluster()
-        session = yield from open_session(host, routing, self._wish.request(), timeout_s=timeout_s)
+        session = yield from open_session(host, routing, self._opening, timeout_s=timeout_s)
         # Somebody new each time; or the session of the name was ended meanwhile.
-        if not self._wish.name or session.producer_id != self._producer_id:
+        if not self._opening.name or session.producer_id != self._producer_id:
             self._producer_id, self._epoch = session.producer_id, 0
         if session.producer_epoch <= self._epoch:
             text = f"epoch {session.producer_epoch} is told as new after epoch {self._epoch}"

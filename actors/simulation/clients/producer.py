@@ -10,14 +10,15 @@ from __future__ import annotations
 import msgspec
 
 from actors.simulation.checkers.messages.witness import Witness
-from actors.simulation.clients.append import Append, draw_payloads
+from actors.simulation.clients.appends import Append
 from actors.simulation.clients.mischief import Mischief, commit_mischief, send_again
+from actors.simulation.clients.open_request import open_request, session_name
 from actors.simulation.clients.session import ProducerSession
-from actors.simulation.clients.wish import Wish, session_name
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import MS_NS, NEVER_NS, ClientHost
 from logstore.client.core.steps import Steps
 from logstore.format.batch import batch_size
+from logstore.format.client_messages import OpenSessionRequest
 from logstore.limits import SESSION_WINDOW_MIN
 from logstore.model import SequenceMode
 
@@ -44,7 +45,7 @@ class ProducerOptions(msgspec.Struct, frozen=True):
     mischief: int
     flood: int
     upheaval: int
-    wish: Wish
+    opening: OpenSessionRequest
     deliver_ns: int = _DELIVER_NS[0]
 
 
@@ -71,10 +72,10 @@ def draw_options(
     random = host.random
     is_dense = random.random() < 0.75
     is_named = not is_dense or random.random() < 0.5
-    wish = Wish(
+    opening = open_request(
         SequenceMode.DENSE if is_dense else SequenceMode.MONOTONE,
-        random.randrange(SESSION_WINDOW_MIN, 4 * SESSION_WINDOW_MIN + 1),
         session_name(host.name) if is_named else b"",
+        window=random.randrange(SESSION_WINDOW_MIN, 4 * SESSION_WINDOW_MIN + 1),
     )
     return ProducerOptions(
         append_every_ns=append_every_ns,
@@ -84,7 +85,7 @@ def draw_options(
         mischief=0 if random.random() < 0.3 else random.randrange(10, 200),
         flood=0 if random.random() < 0.4 else random.randrange(5, 100),
         upheaval=0 if random.random() < 0.4 else random.randrange(1, 12),
-        wish=wish,
+        opening=opening,
         deliver_ns=random.choice(_DELIVER_NS),
     )
 
@@ -102,7 +103,7 @@ class Producer:
         self._probes: list[Probe] = []
         self._next_append_ns = 0
         self._begin_ns = 0
-        self._wish = options.wish
+        self._opening = options.opening
         self._is_appending = True
         self._is_flooding = False
 
@@ -155,7 +156,7 @@ class Producer:
         if session is None:
             if now_ns >= self._begin_ns:
                 self._session = ProducerSession(
-                    self.client, self.witness, self._wish, deliver_ns=self.options.deliver_ns
+                    self.client, self.witness, self._opening, deliver_ns=self.options.deliver_ns
                 )
                 self._next_append_ns = now_ns
         elif session.is_over:
@@ -220,15 +221,8 @@ class Producer:
         count_max, payload_max_bytes = options.batch_max_payloads, options.payload_max_bytes
         if is_large:
             count_max, payload_max_bytes = _LARGE_PAYLOADS, session.numbers.batch_max_bytes // 2
-        return draw_payloads(
-            self.host.random,
-            client=self.host.number,
-            producer_id=session.numbers.producer_id,
-            producer_epoch=session.numbers.producer_epoch,
-            sequence=sequence,
-            count_max=count_max,
-            payload_max_bytes=payload_max_bytes,
-            batch_max_bytes=session.numbers.batch_max_bytes,
+        return session.draw_payloads(
+            sequence, count_max=count_max, payload_max_bytes=payload_max_bytes
         )
 
     def _send_probes(self, session: ProducerSession) -> None:
@@ -257,9 +251,9 @@ class Producer:
     def _begin_again(self, session: ProducerSession, now_ns: int) -> None:
         """The next session: of the same name or id where that is known, or a new producer."""
         random = self.host.random
-        wish = self.options.wish
-        if not wish.name and session.is_known and random.random() < 0.7:
-            wish = msgspec.structs.replace(wish, producer_id=session.numbers.producer_id)
-        self._wish = wish
+        opening = self.options.opening
+        if not opening.name and session.is_known and random.random() < 0.7:
+            opening = msgspec.structs.replace(opening, producer_id=session.numbers.producer_id)
+        self._opening = opening
         self._session = None
         self._begin_ns = now_ns + random.randrange(*_BEGIN_AGAIN_NS)

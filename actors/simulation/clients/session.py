@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from actors.simulation.checkers.client_facts import AppendInvoked
 from actors.simulation.checkers.messages.append_checker import ODD_ROUND_FIRST, AppendChecker
 from actors.simulation.checkers.messages.witness import Witness
-from actors.simulation.clients.append import Append
-from actors.simulation.clients.appends import Appends
-from actors.simulation.clients.wish import Wish
+from actors.simulation.clients.appends import Append, Appends
+from actors.simulation.clients.payloads import draw_payloads
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.network.core_links import SimulatedLink, SimulatedLinks
 from logstore.client.core.connection import Session
@@ -23,7 +22,8 @@ from logstore.client.core.sessions import open_session
 from logstore.client.core.steps import Steps
 from logstore.errors import ErrorCode, LogStoreError
 from logstore.format.batch import encode_batch
-from logstore.format.client_messages import append_prefix
+from logstore.format.client_messages import OpenSessionRequest, append_prefix
+from logstore.model import SequenceMode
 from transport import link
 
 OPEN_TIMEOUT_S = 5.0
@@ -36,10 +36,9 @@ class ProducerSession:
     """It begins at once; `append` while it `has_room`, until it `is_over`."""
 
     def __init__(
-        self, client: CoreClient, witness: Witness, wish: Wish, *, deliver_ns: int
+        self, client: CoreClient, witness: Witness, opening: OpenSessionRequest, *, deliver_ns: int
     ) -> None:
-        self.wish = wish
-        self.is_dense = wish.is_dense
+        self.is_dense = opening.mode == SequenceMode.DENSE
         self.checker = AppendChecker(witness)
         self.numbers = Session(0, 0, 0, 0, 0, 0)
         self.appends = Appends(self.checker, self.numbers, limit=0, deliver_ns=deliver_ns)
@@ -47,6 +46,7 @@ class ProducerSession:
         self.is_over = False
         self.ending: LogStoreError | None = None
         self._client = client
+        self._opening = opening
         self._witness = witness
         self._deliver_ns = deliver_ns
         self._odd_round = ODD_ROUND_FIRST
@@ -74,7 +74,7 @@ class ProducerSession:
     @property
     def has_unresolved(self) -> bool:
         """Whether an append waits for the log's answer."""
-        return not self.is_over and any(not each.is_over for each in self.appends.all_waiting)
+        return not self.is_over and self.appends.has_unresolved
 
     def close(self) -> None:
         """Stop, in the middle of whatever it is: what is unresolved stays unknown."""
@@ -89,6 +89,21 @@ class ProducerSession:
         self._client.wake()
         return self.appends.append(
             payloads, sequence=-1 if self.is_dense else sequence, now_ns=self._client.clock.now_ns
+        )
+
+    def draw_payloads(
+        self, sequence: int, *, count_max: int, payload_max_bytes: int
+    ) -> list[bytes]:
+        """Payloads of a batch with this sequence."""
+        return draw_payloads(
+            self._client.host.random,
+            client=self._client.host.number,
+            producer_id=self.numbers.producer_id,
+            producer_epoch=self.numbers.producer_epoch,
+            sequence=sequence,
+            count_max=count_max,
+            payload_max_bytes=payload_max_bytes,
+            batch_max_bytes=self.numbers.batch_max_bytes,
         )
 
     def encode(self, payloads: Sequence[bytes], sequence: int) -> bytes:
@@ -135,7 +150,7 @@ class ProducerSession:
         routing = self._client.connect(self._core)
         try:
             self.numbers = yield from open_session(
-                self._core, routing, self.wish.request(), timeout_s=OPEN_TIMEOUT_S
+                self._core, routing, self._opening, timeout_s=OPEN_TIMEOUT_S
             )
             yield from self._serve(routing)
         except LogStoreError as error:
