@@ -11,7 +11,7 @@ from typing import Protocol
 
 from actors.simulation.checkers.messages.message_checker import MessageChecker
 from actors.simulation.checkers.messages.witness import Witness
-from actors.simulation.network.core_client import CoreClient, endpoint_of
+from actors.simulation.network.core_client import CoreClient, draw_ask_again_ns, endpoint_of
 from actors.simulation.world.client_host import NEVER_NS, ClientHost
 from logstore.client.core.operating import Cluster
 from logstore.client.core.requests import Port
@@ -46,6 +46,7 @@ class GuessingRouting(Routing):
         host = self._client_host = client.host
         seeds = host.random.sample(host.nodes, host.random.randint(1, len(host.nodes)))
         super().__init__(client.core, [endpoint_of(host, node) for node in seeds])
+        self.ask_again_ns = draw_ask_again_ns(host)
         self.is_trusting = False
         self.asked_last = 0
 

@@ -19,7 +19,7 @@ from logstore.client.metadata import Metadata, parse_metadata
 from logstore.errors import InvalidRequest, NoQuorum, Unreachable, WrongCluster
 from logstore.format.client_messages import MetadataReply, MetadataRequest
 
-# How soon after its answer a replica is asked again who leads.
+# Until there is a leader.
 ASK_AGAIN_MS = 25
 
 
@@ -38,7 +38,7 @@ class NoReplicaAnswers(Unreachable):
 
 class Routing:
     """The nodes of one cluster and their leader. Everything made from one client may call every
-    method."""
+    method. `ask_again_ns`: how soon after its answer a replica is asked again who leads."""
 
     def __init__(self, host: Host, seeds: Iterable[Endpoint]) -> None:
         self._host = host
@@ -53,6 +53,7 @@ class Routing:
         listed = self._seeds if len(self._seeds) > 1 else ()
         self._listed = ListedEndpoints(host, listed)
         self._refusal = ""
+        self.ask_again_ns = ASK_AGAIN_MS * 1_000_000
 
     @property
     def cluster_id(self) -> bytes:
@@ -234,9 +235,12 @@ class _MetadataSurvey:
         self._survey = self._ask()
 
     def _ask(self) -> Survey[MetadataReply]:
-        again_ns = ASK_AGAIN_MS * 1_000_000
         return Survey(
-            self._host, self._endpoints, MetadataRequest(), MetadataReply, again_ns=again_ns
+            self._host,
+            self._endpoints,
+            MetadataRequest(),
+            MetadataReply,
+            again_ns=self._routing.ask_again_ns,
         )
 
     def next_answer(self, *, deadline_ns: int) -> Steps[tuple[Endpoint, Metadata] | None]:
