@@ -181,7 +181,7 @@ def test_no_more_batches_wait_for_an_answer_than_the_window_has() -> None:
     stage = serving_stage()
     stage.pass_ms(450)
     assert len(stage.replicas[1].frames()) == 16
-    assert len(session_of(stage).appends.waiting) == 16
+    assert len(session_of(stage).checker.waiting) == 16
 
 
 def test_a_monotone_session_has_one_batch_under_way() -> None:

@@ -39,7 +39,7 @@ def test_damaged_and_garbage_frames_are_such_that_a_replica_drops_them() -> None
         for seed in range(40):
             stage, frames = frames_of(kind, seed=seed)
             assert [type(read_push(frame, 4_096)) for frame in frames] == [Unreadable]
-            assert len(stage.told(AppendInvoked)) == len(session_of(stage).appends.settled)
+            assert len(stage.told(AppendInvoked)) == len(session_of(stage).checker.settled)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def reused(*, opening: OpenSessionRequest = DENSE) -> tuple[Stage, Push]:
     stage, frames = frames_of(Mischief.REUSE, opening=opening)
     push = read_push(frames[0], 4_096)
     assert isinstance(push, Push)
-    settled = session_of(stage).appends.settled[push.header.sequence]
+    settled = session_of(stage).checker.settled[push.header.sequence]
     assert frames[0][8:] != settled.batch
     assert push.round != session_of(stage).checker.round
     return stage, push
@@ -98,7 +98,7 @@ def test_who_no_more_leads_may_say_so_of_other_bytes() -> None:
 
 def test_a_monotone_sequence_is_the_same_whatever_its_bytes() -> None:
     stage, push = reused(opening=open_request(SequenceMode.MONOTONE, b"name", window=16))
-    count = session_of(stage).appends.settled[push.header.sequence].count
+    count = session_of(stage).checker.settled[push.header.sequence].count
     stage.replicas[1].tell(push.round, row(push.header.sequence, first_lsn=1, count=count))
     stage.pass_ms(1)
     assert stage.complaints == []
@@ -129,7 +129,7 @@ def test_an_acknowledged_batch_is_sent_again_with_the_same_bytes() -> None:
     stage, frames = frames_of(Mischief.RETRY)
     push = read_push(frames[0], 4_096)
     assert isinstance(push, Push)
-    assert frames[0][8:] == session_of(stage).appends.settled[push.header.sequence].batch
+    assert frames[0][8:] == session_of(stage).checker.settled[push.header.sequence].batch
 
 
 def test_a_monotone_producer_leaves_no_gap_on_purpose_that_nobody_would_tell_it_of() -> None:

@@ -7,9 +7,9 @@ LSN. Damage that is named is gone around. Must not know which entries are damage
 from __future__ import annotations
 
 from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.messages.delivery_recorder import DeliveryRecorder
 from actors.simulation.checkers.messages.message_checker import MessageChecker
 from actors.simulation.checkers.messages.witness import Witness
-from actors.simulation.clients.handing import Handing
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.range_machine import RangeMachine, RangeWalk
@@ -66,15 +66,15 @@ class Auditor:
 
     def _read(self, machine: RangeMachine) -> Steps[None]:
         """To the end, or to the next damage."""
-        handing = Handing(self.host)
+        recorder = DeliveryRecorder(self.host)
         walk = RangeWalk(
-            machine, handing, self._next_lsn, LSN_MAX, min_lsn=0, is_linearizable=False
+            machine, recorder, self._next_lsn, LSN_MAX, min_lsn=0, is_linearizable=False
         )
-        handing.begin_at(self._next_lsn)
+        recorder.begin_at(self._next_lsn)
         try:
             while True:
                 batches = yield from walk.next_batches()
-                handing.hand_on(self.node, batches)
+                recorder.record(self.node, batches)
                 self._next_lsn = batches[-1].last_lsn + 1
         except CorruptData as damage:
             if not damage.first_lsn == self._next_lsn <= damage.last_lsn:

@@ -7,9 +7,9 @@ from __future__ import annotations
 import msgspec
 
 from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.messages.delivery_recorder import DeliveryRecorder
 from actors.simulation.checkers.messages.message_checker import MessageChecker
 from actors.simulation.checkers.messages.witness import Witness
-from actors.simulation.clients.handing import Handing
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.consumer_machine import ConsumerMachine
@@ -61,11 +61,11 @@ class Consumer:
         return self._machine.node if self._machine is not None else 0
 
     def _live(self, client: CoreClient) -> Steps[None]:
-        handing, options = Handing(self.host), self.options
+        recorder, options = DeliveryRecorder(self.host), self.options
         machine = self._machine = ConsumerMachine(
             client.core,
             client.connect(),
-            handing,
+            recorder,
             end_lsn=None,
             replica=None,
             timeout_s=options.timeout_s,
@@ -76,17 +76,17 @@ class Consumer:
                 yield from machine.locate(options.start)
             except LogStoreError as error:
                 yield self._pause(client, error)
-        handing.begin_at(machine.next_lsn)
+        recorder.begin_at(machine.next_lsn)
         while True:
             try:
-                yield from self._consume(client, machine, handing)
+                yield from self._consume(client, machine, recorder)
                 self.witness.count("moves")
                 yield from machine.move()
             except LogStoreError as error:
                 yield self._pause(client, error)
 
     def _consume(
-        self, client: CoreClient, machine: ConsumerMachine, handing: Handing
+        self, client: CoreClient, machine: ConsumerMachine, recorder: DeliveryRecorder
     ) -> Steps[None]:
         """Until it is time to move."""
         pause_ns = self.host.random.expovariate(1.0) * self.options.move_every_ns
@@ -96,7 +96,7 @@ class Consumer:
             if batches and not batches[0].is_whole:
                 text = f"the position lies within a batch, at {batches[0].first_lsn}"
                 self.witness.violated(Invariant.I4, text)
-            handing.hand_on(machine.node, batches)
+            recorder.record(machine.node, batches)
 
     def _pause(self, client: CoreClient, error: LogStoreError) -> Wait:
         self.witness.failed(error)

@@ -69,13 +69,13 @@ def commit_mischief(
 
 def _acknowledged(session: ProducerSession, random: Random, newest: int) -> int:
     """A sequence of the newest that were acknowledged; -1: none was yet."""
-    settled = list(session.appends.settled)[-newest:]
-    known = [each for each in settled if session.appends.settled[each].is_acknowledged]
+    settled = list(session.checker.settled)[-newest:]
+    known = [each for each in settled if session.checker.settled[each].is_acknowledged]
     return random.choice(known) if known else -1
 
 
 def _retry(session: ProducerSession, random: Random) -> None:
-    settled = session.appends.settled
+    settled = session.checker.settled
     is_old = random.randrange(_OLD_ONE_IN) == 0
     sequence = _acknowledged(session, random, len(settled) if is_old else _RECENT)
     if sequence >= 0:
@@ -84,8 +84,7 @@ def _retry(session: ProducerSession, random: Random) -> None:
 
 def send_again(session: ProducerSession) -> None:
     """All that is under way, or was a moment ago."""
-    appends = session.appends
-    for sequence, append in appends.waiting.items():
+    for sequence, append in session.checker.waiting.items():
         if sequence not in session.checker.unsent:
             session.push_batch(append.batch)
 

@@ -18,8 +18,8 @@ from enum import StrEnum
 
 import msgspec
 
+from actors.simulation.checkers.messages.delivery_recorder import DeliveryRecorder
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.handing import Handing
 from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.operating import commit_lsn, watermarks
 from logstore.client.core.range_machine import RangeMachine, RangeWalk
@@ -96,7 +96,7 @@ class Reader:
         self._host = asking.host
         self._options = options
         self.ask_every_ns = options.ask_every_ns
-        self._handing = Handing(asking.host)
+        self._recorder = DeliveryRecorder(asking.host)
         self._ports: dict[int, Port] = {}
         self._leader = 0  # who answered linearizably last
         self._known_lsn = 0  # the highest that was shown
@@ -136,14 +136,14 @@ class Reader:
             reads_ahead=random.random() < 0.5,
         )
         walk = RangeWalk(
-            machine, self._handing, first_lsn, last_lsn, min_lsn=min_lsn, is_linearizable=False
+            machine, self._recorder, first_lsn, last_lsn, min_lsn=min_lsn, is_linearizable=False
         )
-        self._handing.begin_at(first_lsn)
+        self._recorder.begin_at(first_lsn)
         try:
             for _ in range(random.randint(1, _REPLIES_MAX)):
                 if not walk.is_at_end:
                     batches = yield from walk.next_batches()
-                    self._handing.hand_on(machine.node, batches)
+                    self._recorder.record(machine.node, batches)
         except OutOfRange as bounds:
             self._known_lsn = max(self._known_lsn, bounds.last)
         finally:

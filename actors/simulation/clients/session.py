@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors.simulation.checkers.client_facts import AppendInvoked
 from actors.simulation.checkers.messages.append_checker import ODD_ROUND_FIRST, AppendChecker
 from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.clients.appends import Append, Appends
@@ -132,11 +131,8 @@ class ProducerSession:
         return self._odd_round
 
     def make_bad(self, payloads: Sequence[bytes], sequence: int) -> bytes:
-        """A batch that must be refused; the ledger is told of it."""
-        operation = self._witness.next_operation()
-        numbers = self.numbers.producer_id, self.numbers.producer_epoch, sequence
-        self._witness.tell(AppendInvoked(operation, *numbers, payloads))
-        self.checker.bad[sequence] = operation
+        """A batch that must be refused."""
+        self.checker.expect_refusal(sequence, payloads)
         return self.encode(payloads, sequence)
 
     def lose_next(self) -> None:
@@ -168,7 +164,11 @@ class ProducerSession:
         limit = numbers.window if self.is_dense else _MONOTONE_QUEUE
         appends = Appends(self.checker, numbers, limit=limit, deliver_ns=self._deliver_ns)
         self.appends = appends
-        self.checker.begin(appends, producer_epoch=numbers.producer_epoch, is_dense=self.is_dense)
+        self.checker.begin(
+            producer_id=numbers.producer_id,
+            producer_epoch=numbers.producer_epoch,
+            is_dense=self.is_dense,
+        )
         options = MachineOptions(
             linger_s=_LINGER_S,
             ack_timeout_s=self._client.host.random.uniform(*_ACK_TIMEOUT_S),

@@ -1,25 +1,28 @@
 """Checks what replicas say of the appends of one producer epoch, before the core hears it (E7, E9).
 
-SessionState is the authority, the ack feed only makes it quick; both must report the same, of what
-was sent, and never two things of one sequence. Batches that must be refused are pushed under rounds
-of their own: the core, which did not push them, takes no refusal of another round for one of its
-own batches.
+Owns what was sent, what was said of each, and tells the ledger of them. SessionState is the
+authority, the ack feed only makes it quick; both must report the same, of what was sent, and never
+two things of one sequence. Batches that must be refused are pushed under rounds of their own: the
+core, which knows nothing of them, heeds no refusal of another round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, Protocol
 
+from actors.simulation.checkers.acknowledgements import FINAL_CODES
 from actors.simulation.checkers.client_facts import (
     AppendAcknowledged,
+    AppendInvoked,
     AppendRefused,
     BatchRefused,
 )
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.messages.message_checker import Heard, MessageChecker
 from actors.simulation.checkers.messages.witness import Witness
-from logstore.errors import ErrorCode
+from logstore.client.core.packs import Pack
+from logstore.errors import ErrorCode, LogStoreError
 from logstore.format.batch import read_batch_header
 from logstore.format.client_messages import ACK_ROW, APPEND_PREFIX, Acks, SessionStateReply
 
@@ -44,31 +47,22 @@ _OF_A_BATCH = frozenset(
 )
 
 
-class Append(Protocol):
-    """A batch that has its sequence. `told`: first LSN and count, as the log acknowledged them
-    first; None: not yet."""
+class Append(Pack, Protocol):
+    """What the core appends. `told`: first LSN and count, as the log acknowledged them first; None:
+    not yet. `is_over`: nothing more will be heard of it."""
 
-    sequence: int
-    operation: int
     count: int
+    operation: int
     told: tuple[int, int] | None
-
-
-class Appends(Protocol):
-    """By sequence, those that wait for the log's answer, and those that are settled for good."""
-
-    @property
-    def waiting(self) -> Mapping[int, Append]: ...
-
-    @property
-    def settled(self) -> Mapping[int, Append]: ...
+    is_acknowledged: bool
+    is_over: bool
 
 
 class AppendChecker:
     """Of one session; `messages` observes its links. `begin` once the session is open.
 
-    `round`: of the core's last SessionState. `unsent`: sequences of batches that were not sent yet.
-    `bad`: by sequence, the operations of batches that no replica may take.
+    `round`: of the core's last SessionState. By sequence, of appends that have one: `waiting` for
+    the log's answer, `settled` for good; `unsent` are those that were not sent yet.
     """
 
     def __init__(self, witness: Witness) -> None:
@@ -76,30 +70,70 @@ class AppendChecker:
         listeners = {SessionStateReply: self._on_state, Acks: self._on_acks}
         self.messages = MessageChecker(witness, listeners, self._on_sent)
         self.round = 0
+        self.waiting: dict[int, Append] = {}
+        self.settled: dict[int, Append] = {}
         self.unsent: dict[int, None] = {}
-        self.bad: dict[int, int] = {}
-        self._producer_epoch = 0
+        self._bad: dict[int, int] = {}  # by sequence, operations that must be refused
+        self._producer_id = self._producer_epoch = 0
         self._is_dense = False
-        self._appends: Appends | None = None
 
-    def begin(self, appends: Appends, *, producer_epoch: int, is_dense: bool) -> None:
-        self._appends, self._producer_epoch = appends, producer_epoch
+    def begin(self, *, producer_id: int, producer_epoch: int, is_dense: bool) -> None:
+        self._producer_id, self._producer_epoch = producer_id, producer_epoch
         self._is_dense = is_dense
+
+    # --- what the core does ---
+
+    def on_numbered(self, append: Append) -> None:
+        """It has its sequence and its bytes."""
+        append.operation = self._invoked(append.sequence, append.payloads)
+        self.waiting[append.sequence] = append
+        self.unsent[append.sequence] = None
 
     def _on_sent(self, _link: Any, frame: bytes) -> None:
         self.unsent.pop(read_batch_header(frame, APPEND_PREFIX.size).sequence, None)
+
+    def on_committed(self, append: Append, first_lsn: int, count: int) -> None:
+        self._settle(append)
+        self.witness.count("acknowledged")
+        self.witness.tell(AppendAcknowledged(append.operation, first_lsn, count))
+
+    def on_failed(self, append: Append, error: LogStoreError) -> None:
+        """What the user is told for good must be true."""
+        if not append.batch:
+            append.is_over = True
+            return
+        is_forgotten = error.code == ErrorCode.COMMITTED_LSN_UNKNOWN
+        if is_forgotten:
+            self.witness.count("committed-lsn-unknown")
+            append.is_over = True
+            self._settle(append)
+        if error.code in FINAL_CODES or (is_forgotten and append.told is None):
+            self.witness.tell(AppendRefused(append.operation, error.code))
+
+    def expect_refusal(self, sequence: int, payloads: Iterable[bytes]) -> None:
+        """No replica may take this batch, which the core knows nothing of."""
+        self._bad[sequence] = self._invoked(sequence, payloads)
+
+    def _invoked(self, sequence: int, payloads: Iterable[bytes]) -> int:
+        """The number of a new append."""
+        operation = self.witness.next_operation()
+        numbers = self._producer_id, self._producer_epoch, sequence
+        self.witness.tell(AppendInvoked(operation, *numbers, list(payloads)))
+        return operation
+
+    def _settle(self, append: Append) -> None:
+        self.waiting.pop(append.sequence, None)
+        self.unsent.pop(append.sequence, None)
+        self.settled[append.sequence] = append
 
     # --- SessionState ---
 
     def _on_state(self, heard: Heard) -> None:
         reply: SessionStateReply = heard.message
-        appends = self._appends
-        if appends is None:
-            return
         self.round = heard.request.round
         self.witness.count("rounds")
         known = {row[0]: row for row in ACK_ROW.iter_unpack(reply.rows)}
-        for sequence, append in appends.waiting.items():
+        for sequence, append in self.waiting.items():
             row = known.get(sequence)
             if row is None:
                 if sequence < reply.next_sequence:
@@ -111,10 +145,10 @@ class AppendChecker:
                 self._check_sent(append, "is in the log")
                 self.witness.count("in-log-unacknowledged")
         if self._is_dense:
-            self._check_next(appends, reply.next_sequence)
+            self._check_next(reply.next_sequence)
 
-    def _check_next(self, appends: Appends, next_sequence: int) -> None:
-        used = max((*appends.waiting, *appends.settled), default=-1)
+    def _check_next(self, next_sequence: int) -> None:
+        used = max((*self.waiting, *self.settled), default=-1)
         if next_sequence > used + 1:
             text = f"the log expects sequence {next_sequence}, {used + 1} was never sent"
             self.witness.violated(Invariant.I7, text)
@@ -124,8 +158,7 @@ class AppendChecker:
     def _on_acks(self, heard: Heard) -> None:
         """Hot."""
         acks: Acks = heard.message
-        appends = self._appends
-        if appends is None or acks.producer_epoch != self._producer_epoch:
+        if acks.producer_epoch != self._producer_epoch:
             return
         is_odd = acks.round >= ODD_ROUND_FIRST
         for sequence, first_lsn, count, code, detail in ACK_ROW.iter_unpack(acks.rows):
@@ -134,7 +167,7 @@ class AppendChecker:
             if is_odd and self._is_dense:
                 self._on_other_bytes(sequence, code)
             elif code == ErrorCode.OK:
-                append = appends.waiting.get(sequence) or appends.settled.get(sequence)
+                append = self.waiting.get(sequence) or self.settled.get(sequence)
                 if append is None:
                     text = f"sequence {sequence} was never sent, and acknowledged"
                     self.witness.violated(Invariant.I7, text)
@@ -145,7 +178,7 @@ class AppendChecker:
 
     def _is_refused_for_good(self, sequence: int, code: int) -> bool:
         """Whether this is the refusal of a batch that must be refused."""
-        operation = self.bad.get(sequence)  # it stays: a message may come twice
+        operation = self._bad.get(sequence)  # it stays: a message may come twice
         if code == ErrorCode.OK or operation is None:
             return False
         self.witness.count("refused-for-good")

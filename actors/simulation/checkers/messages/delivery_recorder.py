@@ -1,6 +1,6 @@
-"""What a client of the core hands on, as the ledger wants it: with the whole batches as they came.
+"""What the core gives to a user, told as facts: with the whole batches as they came.
 
-Owns the batches that were decoded and not handed on yet. Must not know how they were got.
+Owns the batches that were decoded and not given to the user yet. Must not know how they were got.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from actors.simulation.checkers.client_facts import Delivered, Subscribed
-from actors.simulation.world.client_host import ClientHost
+from actors.simulation.checkers.messages.witness import Client
 from logstore.client.core.steps import Frame
 from logstore.client.records import RecordBatch, batches_of, raw_batches_of
 from logstore.format.client_messages import Piece
 
 
-class Handing:
-    """Of one client; it is a `Decode`, to be given to the core."""
+class DeliveryRecorder:
+    """Of one client; it is a `Decode` of the core."""
 
-    def __init__(self, host: ClientHost) -> None:
-        self._host = host
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._whole: dict[int, bytes] = {}  # by the first LSN
 
     def __call__(
@@ -31,14 +31,14 @@ class Handing:
 
     def begin_at(self, lsn: int) -> None:
         """What comes next begins there."""
-        self._host.tell(Subscribed(self._host.name, lsn))
+        self._client.tell(Subscribed(self._client.name, lsn))
 
-    def hand_on(self, node: int, batches: Sequence[RecordBatch]) -> None:
+    def record(self, node: int, batches: Sequence[RecordBatch]) -> None:
         """A user has these, of this node."""
-        host = self._host
+        client = self._client
         for each in batches:
             first_lsn = each.batch_first_lsn
             handed = each.first_lsn, each.last_lsn
             data = self._whole[first_lsn]
-            host.tell(Delivered(host.name, node, first_lsn, data, handed, each.is_whole))
+            client.tell(Delivered(client.name, node, first_lsn, data, handed, each.is_whole))
         self._whole.clear()
