@@ -16,13 +16,11 @@ from actors.simulation.clients.auditor import Auditor
 from actors.simulation.clients.brink import Brink
 from actors.simulation.clients.bungler import Bungler
 from actors.simulation.clients.consumer import Consumer
-from actors.simulation.clients.flooder import Flooder
-from actors.simulation.clients.founder import Founder
 from actors.simulation.clients.importer import Importer
 from actors.simulation.clients.keeper import Keeper
 from actors.simulation.clients.open_request import session_name
-from actors.simulation.clients.opener import Opener
-from actors.simulation.clients.operator import Operator
+from actors.simulation.clients.openers import Flooder, Opener
+from actors.simulation.clients.operators import Founder, Operator
 from actors.simulation.clients.producer import Probe, Producer
 from actors.simulation.clients.reader import Reader, ReaderOptions
 from actors.simulation.clients.session_lister import SessionLister
@@ -112,7 +110,7 @@ class Workload:
 
     @property
     def appends_acknowledged(self) -> int:
-        return sum(each.counts.get("acknowledged", 0) for each in self._producers.values())
+        return sum(each.witness.counts.get("acknowledged", 0) for each in self._producers.values())
 
     @property
     def has_unresolved(self) -> bool:

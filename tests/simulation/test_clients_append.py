@@ -120,7 +120,7 @@ def test_silence_makes_it_ask_for_the_state_again() -> None:
     assert request.round == 2
     again = wait_pushed(stage, 1)[0]
     assert (again.round, again.batch) == (2, pushed.batch)
-    assert stage.workload.counts["rounds"] == 2
+    assert stage.workload.witness.counts["rounds"] == 2
 
 
 def test_refusals_of_an_older_round_are_ignored_and_acknowledgements_are_final_in_any() -> None:
@@ -216,7 +216,7 @@ def test_a_fenced_producer_stops_and_opens_its_name_again() -> None:
     stage.replicas[1].tell(1, row(0, code=ErrorCode.FENCED, detail=2))
     asked = stage.wait_asked(1, OpenSessionRequest)
     assert asked.message.name == b"a name"
-    assert stage.workload.counts["ended-fenced"] == 1
+    assert stage.workload.witness.counts["ended-fenced"] == 1
     assert stage.told(AppendRefused) == []
     assert stage.complaints == []
 
@@ -237,7 +237,7 @@ def test_a_session_that_was_taken_over_appends_until_it_is_fenced() -> None:
     stage.replicas[1].frames()
     stage.pass_ms(200)
     assert {each.header.producer_epoch for each in stage.replicas[1].pushed()} <= {2}
-    assert stage.workload.counts["ended-fenced"] == 1
+    assert stage.workload.witness.counts["ended-fenced"] == 1
 
 
 def test_a_probe_is_acknowledged_also_when_it_has_to_be_made_anew() -> None:

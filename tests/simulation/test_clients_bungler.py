@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import zmq
 
+from actors.simulation.checkers.messages.blunders import Blunder
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.bungler import Blunder, Bungler, sealed, spoiled
+from actors.simulation.clients.bungler import Bungler, sealed, spoiled
 from actors.simulation.world.client_host import MS_NS
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply, MetadataReply, MetadataRequest
@@ -105,7 +106,7 @@ def test_every_blunder_is_told_or_passed_over_in_silence() -> None:
     bungler, stage = bungle(rightly)
     assert stage.complaints == []
     wanted = {f"silence-{each}" if each in SILENT else f"told-{each}" for each in Blunder}
-    assert set(bungler.counts) == wanted
+    assert set(bungler.witness.counts) == wanted
 
 
 def test_silence_leaves_it_asking_after_it_was_stopped() -> None:
@@ -113,7 +114,7 @@ def test_silence_leaves_it_asking_after_it_was_stopped() -> None:
     bungler.stop()
     bungler.client.do_work(30_000 * MS_NS)
     assert bungler.is_asking
-    assert bungler.counts["late"] > 3
+    assert bungler.witness.counts["late"] > 3
     assert stage.complaints == []
 
 

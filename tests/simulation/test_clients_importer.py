@@ -9,8 +9,8 @@ import pytest
 
 from actors.simulation.checkers.client_facts import AppendAcknowledged, AppendInvoked
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.founder import Founder
 from actors.simulation.clients.importer import Importer, ImporterOptions
+from actors.simulation.clients.operators import Founder
 from logstore.errors import ErrorCode
 from logstore.format.batch import read_batch_header
 from logstore.format.client_messages import (
@@ -93,7 +93,7 @@ def test_every_batch_is_told_as_an_append_and_acknowledged_at_its_lsn() -> None:
     """Mischief among them is refused and told to nobody."""
     stage = ImportStage()
     stage.pass_until_over()
-    assert stage.importer.counts["imported"] == 1
+    assert stage.importer.witness.counts["imported"] == 1
     calls, told = stage.told(AppendInvoked), stage.told(AppendAcknowledged)
     assert len(stage.log) == len(calls) == OPTIONS.batches
     lsn = FIRST_LSN
@@ -101,7 +101,7 @@ def test_every_batch_is_told_as_an_append_and_acknowledged_at_its_lsn() -> None:
         assert (answer.operation, answer.first_lsn) == (call.operation, lsn)
         assert answer.count == read_batch_header(batch).count
         lsn = Lsn(lsn + answer.count)
-    assert stage.refused == stage.importer.counts.get("mischief", 0) > 0
+    assert stage.refused == stage.importer.witness.counts.get("mischief", 0) > 0
     assert stage.complaints == []
 
 
@@ -110,7 +110,7 @@ def test_the_log_is_asked_how_far_it_is_after_a_silence() -> None:
     stage.pass_ms(40)
     settled = len(stage.told(AppendAcknowledged))
     stage.is_silent = True
-    stage.pass_ms(6_000, until=lambda: "failed-timed_out" in stage.importer.counts)
+    stage.pass_ms(6_000, until=lambda: "failed-timed_out" in stage.importer.witness.counts)
     stage.is_silent = False
     stage.pass_until_over()
     assert 0 < settled < OPTIONS.batches == len(stage.log)
@@ -128,7 +128,7 @@ def test_refusals_for_now_make_it_look_for_the_leader_again(code: ErrorCode) -> 
 
     stage.take = refuse_once  # type: ignore[method-assign]
     stage.pass_until_over()
-    assert stage.importer.counts[f"refused-{code.name.lower()}"] == 1
+    assert stage.importer.witness.counts[f"refused-{code.name.lower()}"] == 1
     assert len(stage.log) == OPTIONS.batches
     assert stage.complaints == []
 
@@ -137,7 +137,7 @@ def test_it_gives_up_in_time_and_says_so_once() -> None:
     stage = ImportStage(for_ns=700 * MS_NS)
     stage.is_silent = True
     stage.pass_until_over()
-    assert stage.importer.counts["given-up"] == 1
+    assert stage.importer.witness.counts["given-up"] == 1
     assert stage.client.next_timer_ns() > stage.now_ns
     stage.pass_ms(2_000)
     assert stage.over == 1
@@ -211,8 +211,8 @@ def test_mischief_sends_nothing_again_that_this_connection_did_not_send_yet() ->
     stage.take = take  # type: ignore[method-assign]
     stage.pass_ms(200_000, until=lambda: stage.over == 1)
     assert len(sent) >= 12
-    assert stage.importer.counts["mischief"] > 0
-    assert stage.importer.counts["imported"] == 1
+    assert stage.importer.witness.counts["mischief"] > 0
+    assert stage.importer.witness.counts["imported"] == 1
     assert stage.complaints == []
     for new in sent.values():
         at = stage.log.index(new[0])
@@ -254,7 +254,7 @@ def test_a_founder_asks_until_the_cluster_is_formed() -> None:
     stage.answer(ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b""))
     stage.answer(ErrorReply(ErrorCode.TIMED_OUT, 0, 0, 0, b""))
     stage.answer(DoneReply(0))
-    counts = stage.founder.counts
+    counts = stage.founder.witness.counts
     assert (counts["refused-not_ready"], counts["refused-timed_out"], counts["formed"]) == (1, 1, 1)
     stage.pass_ms(3_000)
     assert not any(stage.inbox.values())

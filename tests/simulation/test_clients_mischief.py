@@ -79,7 +79,7 @@ def test_the_same_sequence_with_other_bytes_has_to_be_refused() -> None:
     stage.replicas[1].tell(push.round, refusal)
     stage.pass_ms(1)
     assert stage.complaints == []
-    assert stage.workload.counts["sequence-reused"] == 1
+    assert stage.workload.witness.counts["sequence-reused"] == 1
 
 
 def test_other_bytes_under_a_used_sequence_are_not_committed() -> None:
@@ -102,7 +102,7 @@ def test_a_monotone_sequence_is_the_same_whatever_its_bytes() -> None:
     stage.replicas[1].tell(push.round, row(push.header.sequence, first_lsn=1, count=count))
     stage.pass_ms(1)
     assert stage.complaints == []
-    assert stage.workload.counts["acknowledged-again"] == 1
+    assert stage.workload.witness.counts["acknowledged-again"] == 1
 
 
 def test_a_reused_sequence_in_the_round_of_the_real_batches_is_wrong() -> None:

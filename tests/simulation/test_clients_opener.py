@@ -6,7 +6,7 @@ import pytest
 
 from actors.simulation.checkers.client_facts import SessionOpened
 from actors.simulation.clients.asking import Asking
-from actors.simulation.clients.opener import Opener
+from actors.simulation.clients.openers import Opener
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply, OpenSessionRequest
 from tests.simulation.scripted_replica import PRODUCER, Stage
@@ -36,13 +36,13 @@ def test_it_opens_the_same_name_again_and_again() -> None:
     assert [(each.producer_id, each.producer_epoch) for each in opened] == [
         (PRODUCER, 1), (PRODUCER, 2), (PRODUCER, 5)
     ]  # fmt: skip
-    assert (stage.complaints, opener.counts["answered-OpenSessionRequest"]) == ([], 3)
+    assert (stage.complaints, opener.witness.counts["answered-OpenSessionRequest"]) == ([], 3)
 
 
 def test_without_a_name_it_is_somebody_new_each_time() -> None:
     stage, opener = opener_stage(b"")
     assert [answer(stage, epoch=1).name for _ in range(3)] == [b""] * 3
-    assert (stage.complaints, opener.counts["answered-OpenSessionRequest"]) == ([], 3)
+    assert (stage.complaints, opener.witness.counts["answered-OpenSessionRequest"]) == ([], 3)
 
 
 def test_an_epoch_that_is_not_new_is_wrong() -> None:
@@ -62,7 +62,7 @@ def test_it_asks_again_after_a_refusal(code: ErrorCode, is_wrong: bool) -> None:
     stage.pass_ms(2)
     assert bool(stage.complaints) is is_wrong
     answer(stage, epoch=1)
-    assert opener.counts["answered-OpenSessionRequest"] == 1
+    assert opener.witness.counts["answered-OpenSessionRequest"] == 1
 
 
 def test_once_stopped_it_waits_for_its_answer_and_asks_no_more() -> None:

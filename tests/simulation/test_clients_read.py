@@ -12,7 +12,7 @@ from actors.simulation.clients import consumer as consumers
 from actors.simulation.clients import reader as readers
 from actors.simulation.clients.asking import Asking
 from actors.simulation.clients.consumer import Consumer, ConsumerOptions
-from actors.simulation.clients.operator import Operator
+from actors.simulation.clients.operators import Operator
 from actors.simulation.clients.reader import Question, Reader, ReaderOptions
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.start import Start
@@ -334,7 +334,7 @@ def test_a_transfer_goes_to_whoever_leads() -> None:
     stage.replicas[3].reply(asked, DoneReply(0))
     stage.leader = 2
     stage.pass_ms(100)
-    assert asking.counts["transferred"] == 1
+    assert asking.witness.counts["transferred"] == 1
 
 
 def test_a_refused_transfer_is_no_violation() -> None:
@@ -343,7 +343,7 @@ def test_a_refused_transfer_is_no_violation() -> None:
     asked = stage.wait_asked(1, TransferRequest)
     stage.replicas[1].reply(asked, ErrorReply(ErrorCode.TRANSFER_FAILED, 0, 0, 0, b"it lags"))
     stage.pass_ms(5)
-    assert asking.counts["refused-transfer_failed"] == 1
+    assert asking.witness.counts["refused-transfer_failed"] == 1
     assert stage.complaints == []
 
 
@@ -352,7 +352,7 @@ def test_an_operator_looks_at_the_status() -> None:
     asked = stage.wait_asked(1, StatusRequest, milliseconds=100_000)
     stage.replicas[1].reply(asked, ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b"later"))
     stage.pass_ms(5)
-    assert asking.counts["refused-not_ready"] == 1
+    assert asking.witness.counts["refused-not_ready"] == 1
     assert stage.complaints == []
 
 

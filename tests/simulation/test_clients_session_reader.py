@@ -43,7 +43,10 @@ def test_each_name_is_asked_for_and_every_answer_told(stage: ReaderStage) -> Non
         told = stage.told(SessionTold)[-1]
         assert (told.number, told.reply, told.node) == (question.number, answer, 1)
     assert set(found) == {each.encode() for each in NAMES}
-    assert (stage.asking.counts["looked-up"], stage.asking.counts["nobody"]) == (5, 5)
+    assert (stage.asking.witness.counts["looked-up"], stage.asking.witness.counts["nobody"]) == (
+        5,
+        5,
+    )
     assert stage.complaints == []
 
 

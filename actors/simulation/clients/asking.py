@@ -1,14 +1,15 @@
 """A client that asks one thing after the other, through the client's core.
 
 Owns when it asks, and one question at a time. What is asked is the subject's; what an answer is
-worth, `answers` and the ledger say.
+worth, `checkers/messages` and the ledger say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
+from actors.simulation.checkers.messages.judges import JUDGES
 from actors.simulation.checkers.messages.message_checker import MessageChecker
 from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.network.core_client import CoreClient, draw_ask_again_ns, endpoint_of
@@ -18,7 +19,8 @@ from logstore.client.core.requests import Port
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Steps
 from logstore.client.endpoint import Endpoint
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, Unreachable
+from logstore.settings import PortOffset
 
 _ROAMING = 0.15
 
@@ -71,14 +73,10 @@ class Asking:
         self.client = CoreClient(host, self._live, MessageChecker(self.witness))
         self.core = self.client.core
         self.is_asking = False
+        self._ports: dict[str, Port] = {}
         self._subject = subject_of(self)
         self._ask_ns = 0
         self._is_stopped = False
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What happened to it, by name."""
-        return self.witness.counts
 
     def stop(self) -> None:
         """No more questions after the one under way. Wake its process."""
@@ -98,9 +96,33 @@ class Asking:
         """What calls of the core go to, with a patience drawn anew."""
         return Cluster(self.core, self.routing, self.patience_s())
 
-    def port(self, address: str) -> Port:
-        """A link for requests that no call of the core makes."""
-        return Port(self.core, address, cluster_id=self.routing.cluster_id)
+    def port(self, node: int, offset: PortOffset = PortOffset.CONTROL) -> Port:
+        """For requests that no call of the core makes. Its connection stays."""
+        address = self.host.endpoint(node, offset)
+        if address not in self._ports:
+            self._ports[address] = Port(self.core, address, cluster_id=self.routing.cluster_id)
+        return self._ports[address]
+
+    def ask_node(
+        self,
+        node: int,
+        request: Any,
+        *,
+        offset: PortOffset = PortOffset.CONTROL,
+        wait_s: float = 0.0,
+    ) -> Steps[Any]:
+        """One request to one node, over a connection that stays until it does not answer; the
+        reply. `wait_s`: how much longer than others it may take."""
+        port = self.port(node, offset)
+        deadline_ns = self.core.deadline_ns(self.patience_s() + wait_s)
+        reply_type = JUDGES[type(request)].reply
+        try:
+            reply, _ = yield from port.request(request, reply_type, deadline_ns=deadline_ns)
+        except Unreachable:
+            port.close()
+            del self._ports[port.address]
+            raise
+        return reply
 
     def _live(self, client: CoreClient) -> Steps[None]:
         self.routing = GuessingRouting(client)

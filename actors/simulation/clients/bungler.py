@@ -1,32 +1,22 @@
-"""Asks what no port takes, as whoever writes a client does at first, and expects to be told so.
+"""Asks what no port takes (`checkers/messages/blunders`), and expects to be told so.
 
 Owns one wrong request at a time, asked again elsewhere until somebody answers it: silence ends as
 an answer that is missing after the faults. Knows of ports what PROTOCOL.md says.
-
-| blunder | what must come of it |
-|---|---|
-| UNKNOWN_TYPE, OTHER_PORT, OF_REPLICAS | INVALID_REQUEST |
-| SHORT, LONG, DELIMITER | INVALID_REQUEST |
-| NEWER | UNSUPPORTED_VERSION |
-| FOREIGN | WRONG_CLUSTER, of whoever has a cluster |
-| DAMAGED, ANSWER | nothing: the honest request behind it, of the same number, is answered |
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from random import Random
 from typing import Any
 
 from crc32c import crc32c
 
-from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.messages.blunders import SILENT, Blunder, judge_blunder
 from actors.simulation.clients.asking import Asking
 from actors.simulation.network.core_links import SimulatedLinks
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.steps import Steps, Wait
-from logstore.errors import ErrorCode
-from logstore.format.client_messages import ErrorReply, MetadataReply, MetadataRequest
+from logstore.format.client_messages import MetadataRequest
 from logstore.format.fields import UUID_SIZE
 from logstore.format.message import decode_message, encode_message
 from logstore.model import NO_NODE
@@ -45,29 +35,8 @@ _TYPES_OF_PORT = {PortOffset.CONTROL: (64, 66, 68, 72), PortOffset.FETCH: (160, 
 _OTHER = {PortOffset.CONTROL: PortOffset.FETCH, PortOffset.FETCH: PortOffset.CONTROL}
 
 
-class Blunder(StrEnum):
-    UNKNOWN_TYPE = "unknown-type"
-    OTHER_PORT = "other-port"
-    OF_REPLICAS = "of-replicas"
-    SHORT = "short"
-    LONG = "long"
-    DELIMITER = "delimiter"
-    NEWER = "newer"
-    FOREIGN = "foreign"
-    DAMAGED = "damaged"
-    ANSWER = "answer"
-
-
-_SILENT = frozenset({Blunder.DAMAGED, Blunder.ANSWER})
-_CODES: dict[Blunder, frozenset[ErrorCode]] = {
-    Blunder.NEWER: frozenset({ErrorCode.UNSUPPORTED_VERSION}),
-    Blunder.FOREIGN: frozenset({ErrorCode.WRONG_CLUSTER, ErrorCode.INVALID_REQUEST}),
-}
-_INVALID = frozenset({ErrorCode.INVALID_REQUEST})
-
-
 class Bungler:
-    """A subject. It judges what it is answered by itself."""
+    """A subject. Its links have no observer: what comes is judged here."""
 
     ask_every_ns = 1_500 * MS_NS
 
@@ -81,7 +50,7 @@ class Bungler:
         """One blunder, again and again until somebody answers it."""
         random, witness = self._host.random, self._asking.witness
         blunder, port = random.choice(tuple(Blunder)), PortOffset.CONTROL
-        if blunder not in _SILENT and random.random() < 0.5:
+        if blunder not in SILENT and random.random() < 0.5:
             port = PortOffset.FETCH
         message = None
         while message is None:
@@ -89,22 +58,7 @@ class Bungler:
             message = yield from self._send(blunder, node, port)
             if message is None:
                 witness.count("late")
-            elif isinstance(message, MetadataReply) and blunder in _SILENT:
-                witness.count(f"silence-{blunder}")
-            elif self._is_told(blunder, message):
-                witness.count(f"told-{blunder}")
-            else:
-                text = f"{blunder} at {port.name} of node {node} is answered {message}"
-                witness.violated(Invariant.I11, text)
-
-    def _is_told(self, blunder: Blunder, message: Any) -> bool:
-        if not isinstance(message, ErrorReply) or blunder in _SILENT:
-            return False
-        if message.code not in _CODES.get(blunder, _INVALID):
-            return False
-        if not message.text:
-            self._asking.witness.violated(Invariant.I11, f"{blunder} is refused without a reason")
-        return True
+        judge_blunder(witness, blunder, f"{port.name} of node {node}", message)
 
     def _send(self, blunder: Blunder, node: int, port: PortOffset) -> Steps[Any]:
         """What is answered, None: nothing in time. Behind a blunder that must not be answered, an
@@ -116,7 +70,7 @@ class Bungler:
             correlation=self._correlation,
         )  # fmt: skip
         unsent = [spoiled(blunder, port, honest, self._host.random)]
-        if blunder in _SILENT:
+        if blunder in SILENT:
             unsent.append((honest,))
         made = self._links.requester(self._host.endpoint(node, port))
         deadline_ns = core.deadline_ns(self._asking.patience_s())

@@ -82,11 +82,6 @@ class Importer:
         self.client = CoreClient(host, self._live, self._checker.messages)
         self._on_over = on_over
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """What happened to it, by name."""
-        return self.witness.counts
-
     def _live(self, client: CoreClient) -> Steps[None]:
         end_ns = client.clock.now_ns + self.options.for_ns
         task = client.start(self._import(client))

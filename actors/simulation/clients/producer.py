@@ -10,10 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from actors.simulation.checkers.messages.witness import Witness
-from actors.simulation.clients.appends import Append
 from actors.simulation.clients.mischief import Mischief, commit_mischief, send_again
 from actors.simulation.clients.open_request import open_request, session_name
 from actors.simulation.clients.session import ProducerSession
+from actors.simulation.network.core_appends import Append
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import MS_NS, NEVER_NS, ClientHost
 from logstore.client.core.steps import Steps
@@ -106,11 +106,6 @@ class Producer:
         self._opening = options.opening
         self._is_appending = True
         self._is_flooding = False
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What happened to it, by name."""
-        return self.witness.counts
 
     @property
     def has_unresolved(self) -> bool:

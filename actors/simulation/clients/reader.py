@@ -23,14 +23,11 @@ from actors.simulation.clients.asking import Asking
 from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.operating import commit_lsn, watermarks
 from logstore.client.core.range_machine import RangeMachine, RangeWalk
-from logstore.client.core.requests import Port
 from logstore.client.core.steps import Steps
-from logstore.errors import LogStoreError, OutOfRange, Unreachable
+from logstore.errors import OutOfRange
 from logstore.format.client_messages import (
     LSN_MAX,
-    FetchReply,
     FetchRequest,
-    WatermarksReply,
     WatermarksRequest,
 )
 from logstore.model import Lsn
@@ -97,7 +94,6 @@ class Reader:
         self._options = options
         self.ask_every_ns = options.ask_every_ns
         self._recorder = DeliveryRecorder(asking.host)
-        self._ports: dict[int, Port] = {}
         self._leader = 0  # who answered linearizably last
         self._known_lsn = 0  # the highest that was shown
 
@@ -185,22 +181,8 @@ class Reader:
         return FetchRequest(Lsn(first_lsn), Lsn(last_lsn), Lsn(0), max_bytes, wait_ms, True)
 
     def _ask(self, node: int, request: FetchRequest | WatermarksRequest) -> Steps[None]:
-        """One question to one node, over a connection that stays until it does not answer."""
-        port = self._ports.pop(node, None)
-        if port is None:
-            port = self._asking.port(self._host.endpoint(node, PortOffset.FETCH))
-        reply_type: type[FetchReply | WatermarksReply] = WatermarksReply
-        if isinstance(request, FetchRequest):
-            reply_type = FetchReply
-        patience_s = self._asking.patience_s() + request.wait_ms / 1e3
-        deadline_ns = self._asking.core.deadline_ns(patience_s)
-        try:
-            reply, _ = yield from port.request(request, reply_type, deadline_ns=deadline_ns)
-            self._known_lsn = max(self._known_lsn, reply.visible_lsn)
-        except Unreachable:
-            port.close()
-            raise
-        except LogStoreError:
-            self._ports[node] = port
-            raise
-        self._ports[node] = port
+        wait_s = request.wait_ms / 1e3
+        reply = yield from self._asking.ask_node(
+            node, request, offset=PortOffset.FETCH, wait_s=wait_s
+        )
+        self._known_lsn = max(self._known_lsn, reply.visible_lsn)

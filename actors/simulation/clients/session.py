@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from actors.simulation.checkers.messages.append_checker import ODD_ROUND_FIRST, AppendChecker
 from actors.simulation.checkers.messages.witness import Witness
-from actors.simulation.clients.appends import Append, Appends
 from actors.simulation.clients.payloads import draw_payloads
+from actors.simulation.network.core_appends import Append, Appends
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.network.core_links import SimulatedLink, SimulatedLinks
 from logstore.client.core.connection import Session

@@ -22,7 +22,6 @@ from logstore.format.client_messages import (
     SessionsRequest,
 )
 from logstore.format.session_list import decode_sessions
-from logstore.settings import PortOffset
 
 _ASK_EVERY_NS = (400 * MS_NS, 1_800 * MS_NS)  # the mean, drawn once
 _LIMITS = (0, 0, 1, 2, 5)
@@ -64,9 +63,8 @@ class SessionLister:
                 yield from self._list(admin, timeout_s)
         except UnknownProducer:
             self._asking.witness.count("no-session")
-        if (node := self._asking.routing.asked_last) not in self._ports:
-            address = self._asking.host.endpoint(node, PortOffset.CONTROL)
-            self._ports[node] = self._asking.port(address)
+        node = self._asking.routing.asked_last
+        self._ports[node] = self._asking.port(node)
 
     def _end_newest(self, port: Port) -> Steps[None]:
         """All at once: most of them have ended meanwhile, and nobody says which. A session that is

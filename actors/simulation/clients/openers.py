@@ -1,25 +1,51 @@
-"""Opens one name in bursts and waits for no answer: whoever does that must not hold up appends
-(SAFETY E6).
+"""Who opens sessions and never appends: an `Opener` one after the other, a `Flooder` in bursts.
 
-It never appends. That appends have their turn is `checkers.turns`' to see.
+With an opener an OPEN is under way whenever a leader ends. A flooder waits for no answer: whoever
+does that must not hold up appends (SAFETY E6), which is for `checkers.turns` to see.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.clients.asking import Asking
 from actors.simulation.clients.open_request import open_request
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.requests import Port
+from logstore.client.core.sessions import open_session
 from logstore.client.core.steps import Steps
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply, OpenSessionReply
 from logstore.model import SequenceMode
-from logstore.settings import PortOffset
 
+_OPEN_EVERY_NS = (250 * MS_NS, 1_200 * MS_NS)  # the mean, drawn once
 _BURST = 60
 _BURST_EVERY_NS = (300 * MS_NS, 2_500 * MS_NS)
+
+
+class Opener:
+    """A subject. It opens `name` again and again, a new epoch each time (E8); without a name it is
+    somebody new each time, who takes a place in the table and leaves it."""
+
+    def __init__(self, asking: Asking, name: bytes) -> None:
+        self._asking = asking
+        random = asking.host.random
+        self.ask_every_ns = random.randrange(*_OPEN_EVERY_NS)
+        mode = random.choice((SequenceMode.DENSE, SequenceMode.MONOTONE))
+        self._opening = open_request(mode, name)
+        self._producer_id = self._epoch = 0
+
+    def ask(self) -> Steps[None]:
+        host, routing, timeout_s = self._asking.cluster()
+        session = yield from open_session(host, routing, self._opening, timeout_s=timeout_s)
+        # Somebody new each time; or the session of the name was ended meanwhile.
+        if not self._opening.name or session.producer_id != self._producer_id:
+            self._producer_id, self._epoch = session.producer_id, 0
+        if session.producer_epoch <= self._epoch:
+            text = f"epoch {session.producer_epoch} is told as new after epoch {self._epoch}"
+            self._asking.witness.violated(Invariant.I7, text)
+        self._epoch = session.producer_epoch
 
 
 class Flooder:
@@ -46,10 +72,9 @@ class Flooder:
         if self._leader:
             self._next_burst_ns = now_ns + host.random.randrange(*_BURST_EVERY_NS)
         node = self._leader or host.any_node()
-        if node not in self._ports:
-            self._ports[node] = self._asking.port(host.endpoint(node, PortOffset.CONTROL))
+        port = self._ports[node] = self._asking.port(node)
         for _ in range(_BURST if self._leader else 1):
-            if self._ports[node].try_send(self._opening):
+            if port.try_send(self._opening):
                 self._asking.witness.count("asked")
         self._leader = 0
 
