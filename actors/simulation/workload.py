@@ -11,12 +11,12 @@ from actors.simulation.clients import consumer as consumers
 from actors.simulation.clients import importer as importers
 from actors.simulation.clients import producer as producers
 from actors.simulation.clients import reader as readers
-from actors.simulation.clients.asking import Asking, Subject
 from actors.simulation.clients.auditor import Auditor
 from actors.simulation.clients.brink import Brink
 from actors.simulation.clients.bungler import Bungler
 from actors.simulation.clients.consumer import Consumer
 from actors.simulation.clients.importer import Importer
+from actors.simulation.clients.inquirer import Inquirer, Subject
 from actors.simulation.clients.keeper import Keeper
 from actors.simulation.clients.open_request import session_name
 from actors.simulation.clients.openers import Flooder, Opener
@@ -49,7 +49,7 @@ class Workload:
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
         # who asks one thing after the other, or without an end
-        self._inquirers: dict[str, Asking | Brink] = {}
+        self._inquirers: dict[str, Inquirer | Brink] = {}
         self._listers: dict[str, SessionLister] = {}
         self._probes: list[Probe] = []
         self._auditors: list[Auditor] = []
@@ -165,7 +165,7 @@ class Workload:
         return producer.client
 
     def _make_founder(self, process: Process) -> CoreClient:
-        return Asking(self._host(process, _FOUNDERS), Founder).client
+        return Inquirer(self._host(process, _FOUNDERS), Founder).client
 
     def _make_importer(self, process: Process) -> CoreClient:
         ground, host = self._cluster.script.ground, self._host(process, _IMPORTERS)
@@ -189,7 +189,7 @@ class Workload:
         return self._read(self._host(process, _READERS), readers.HASTY)
 
     def _read(self, host: ClientHost, options: ReaderOptions) -> CoreClient:
-        return Asking(host, lambda asking: Reader(asking, options)).client
+        return Inquirer(host, lambda inquirer: Reader(inquirer, options)).client
 
     def read_without_a_pause(self) -> None:
         """One reader more, which asks the leader several times a heartbeat."""
@@ -202,11 +202,11 @@ class Workload:
         return auditor.client
 
     def _make_operator(self, process: Process) -> CoreClient:
-        def make(asking: Asking) -> Operator:
-            self._operator = Operator(asking)
+        def make(inquirer: Inquirer) -> Operator:
+            self._operator = Operator(inquirer)
             return self._operator
 
-        return Asking(self._host(process, _OPERATORS), make).client
+        return Inquirer(self._host(process, _OPERATORS), make).client
 
     def _make_bungler(self, process: Process) -> CoreClient:
         return self._ask(process, _BUNGLERS, Bungler)
@@ -216,10 +216,10 @@ class Workload:
 
     def _make_opener(self, process: Process) -> CoreClient:
         name = session_name(process.name)
-        return self._ask(process, _OPENERS, lambda asking: Opener(asking, name))
+        return self._ask(process, _OPENERS, lambda inquirer: Opener(inquirer, name))
 
     def _make_passer_by(self, process: Process) -> CoreClient:
-        return self._ask(process, _OPENERS, lambda asking: Opener(asking, b""))
+        return self._ask(process, _OPENERS, lambda inquirer: Opener(inquirer, b""))
 
     def _make_brink(self, process: Process) -> CoreClient:
         brink = self._inquirers[process.name] = Brink(self._host(process, _BRINKS))
@@ -227,18 +227,18 @@ class Workload:
 
     def _make_flooder(self, process: Process) -> CoreClient:
         name = session_name(process.name)
-        return self._ask(process, _FLOODERS, lambda asking: Flooder(asking, name))
+        return self._ask(process, _FLOODERS, lambda inquirer: Flooder(inquirer, name))
 
     def _make_session_reader(self, process: Process) -> CoreClient:
         clients = (*self._appenders, "opener-1", "nobody")
         names = tuple(session_name(each).decode() for each in clients)
-        return self._ask(process, _SESSION_READERS, lambda asking: SessionReader(asking, names))
+        return self._ask(process, _SESSION_READERS, lambda inquirer: SessionReader(inquirer, names))
 
     def _make_session_lister(self, process: Process) -> CoreClient:
         appenders = frozenset(session_name(each).decode() for each in self._appenders)
 
-        def make(asking: Asking) -> SessionLister:
-            lister = self._listers[process.name] = SessionLister(asking, appenders)
+        def make(inquirer: Inquirer) -> SessionLister:
+            lister = self._listers[process.name] = SessionLister(inquirer, appenders)
             return lister
 
         return self._ask(process, _LISTERS, make)
@@ -252,10 +252,10 @@ class Workload:
         return [f"producer-{number}" for number in numbers]
 
     def _ask(
-        self, process: Process, base: int, subject_of: Callable[[Asking], Subject]
+        self, process: Process, base: int, subject_of: Callable[[Inquirer], Subject]
     ) -> CoreClient:
-        asking = self._inquirers[process.name] = Asking(self._host(process, base), subject_of)
-        return asking.client
+        inquirer = self._inquirers[process.name] = Inquirer(self._host(process, base), subject_of)
+        return inquirer.client
 
     def _host(self, process: Process, base: int) -> ClientHost:
         cluster = self._cluster

@@ -10,8 +10,8 @@ import pytest
 import zmq
 
 from actors.simulation.checkers.messages.blunders import Blunder
-from actors.simulation.clients.asking import Asking
 from actors.simulation.clients.bungler import Bungler, sealed, spoiled
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.world.client_host import MS_NS
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply, MetadataReply, MetadataRequest
@@ -87,13 +87,13 @@ def rightly(frames: list[bytes], offset: PortOffset) -> Any:
 
 def bungle(
     reply: Callable[[list[bytes], PortOffset], Any], *, seconds: int = 200
-) -> tuple[Asking, Stage]:
+) -> tuple[Inquirer, Stage]:
     """A bungler among routers that reply like this, for so long."""
     stage = Stage()
     network = FakeNetwork()
     stage.links._network = network
     routers = Routers(network, reply)
-    bungler = Asking(stage.host("bungler-1"), Bungler)
+    bungler = Inquirer(stage.host("bungler-1"), Bungler)
     now_ns = 0
     for _ in range(seconds * 20):
         bungler.client.do_work(now_ns)

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from actors.simulation.checkers.client_facts import AppendAcknowledged, AppendInvoked
-from actors.simulation.clients.asking import Asking
 from actors.simulation.clients.importer import Importer, ImporterOptions
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.operators import Founder
 from logstore.errors import ErrorCode
 from logstore.format.batch import read_batch_header
@@ -228,7 +228,7 @@ class FoundingStage(Stage):
     def __init__(self) -> None:
         super().__init__()
         host = msgspec.structs.replace(self.host("founder-1"), first_lsn=Lsn(FIRST_LSN))
-        self.founder = Asking(host, Founder)
+        self.founder = Inquirer(host, Founder)
         self.client = self.founder.client
 
     def _serve(self, replica: ScriptedReplica) -> None:

@@ -10,7 +10,7 @@ from actors.simulation.checkers.client_facts import (
     CursorMoved,
     CursorsListed,
 )
-from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.keeper import Keeper
 from actors.simulation.world.client_host import NEVER_NS
 from logstore.errors import ErrorCode
@@ -31,7 +31,7 @@ LONG_MS = 200_000
 class KeeperStage(Stage):
     def __init__(self) -> None:
         super().__init__()
-        self.keeper = Asking(self.host("keeper-1"), Keeper)
+        self.keeper = Inquirer(self.host("keeper-1"), Keeper)
         self.client = self.keeper.client
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from actors.simulation.checkers.client_facts import SessionOpened
-from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.openers import Opener
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply, OpenSessionRequest
 from tests.simulation.scripted_replica import PRODUCER, Stage
 
 
-def opener_stage(name: bytes = b"its own") -> tuple[Stage, Asking]:
+def opener_stage(name: bytes = b"its own") -> tuple[Stage, Inquirer]:
     stage = Stage()
-    opener = Asking(stage.host("opener-1"), lambda asking: Opener(asking, name))
+    opener = Inquirer(stage.host("opener-1"), lambda inquirer: Opener(inquirer, name))
     stage.client = opener.client
     return stage, opener
 

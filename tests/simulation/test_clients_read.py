@@ -10,8 +10,8 @@ import pytest
 from actors.simulation.checkers.client_facts import Delivered, EndTold, Subscribed
 from actors.simulation.clients import consumer as consumers
 from actors.simulation.clients import reader as readers
-from actors.simulation.clients.asking import Asking
 from actors.simulation.clients.consumer import Consumer, ConsumerOptions
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.operators import Operator
 from actors.simulation.clients.reader import Question, Reader, ReaderOptions
 from actors.simulation.world.client_host import MS_NS
@@ -230,11 +230,11 @@ def reader_stage(question: Question) -> tuple[Stage, Reader]:
     options = ReaderOptions(ask_every_ns=50 * MS_NS, questions=(question,))
     made: list[Reader] = []
 
-    def make(asking: Asking) -> Reader:
-        made.append(Reader(asking, options))
+    def make(inquirer: Inquirer) -> Reader:
+        made.append(Reader(inquirer, options))
         return made[0]
 
-    stage.client = Asking(stage.host("reader-1"), make).client
+    stage.client = Inquirer(stage.host("reader-1"), make).client
     return stage, made[0]
 
 
@@ -312,21 +312,21 @@ def test_a_reader_gives_up_and_asks_again() -> None:
 # --- the operator ---
 
 
-def operator_stage() -> tuple[Stage, Operator, Asking]:
+def operator_stage() -> tuple[Stage, Operator, Inquirer]:
     stage = Stage()
     made: list[Operator] = []
 
-    def make(asking: Asking) -> Operator:
-        made.append(Operator(asking))
+    def make(inquirer: Inquirer) -> Operator:
+        made.append(Operator(inquirer))
         return made[0]
 
-    asking = Asking(stage.host("operator-1"), make)
-    stage.client = asking.client
-    return stage, made[0], asking
+    inquirer = Inquirer(stage.host("operator-1"), make)
+    stage.client = inquirer.client
+    return stage, made[0], inquirer
 
 
 def test_a_transfer_goes_to_whoever_leads() -> None:
-    stage, operator, asking = operator_stage()
+    stage, operator, inquirer = operator_stage()
     stage.leader = 3
     operator.transfer(2)
     asked = stage.wait_asked(3, TransferRequest)
@@ -334,25 +334,25 @@ def test_a_transfer_goes_to_whoever_leads() -> None:
     stage.replicas[3].reply(asked, DoneReply(0))
     stage.leader = 2
     stage.pass_ms(100)
-    assert asking.witness.counts["transferred"] == 1
+    assert inquirer.witness.counts["transferred"] == 1
 
 
 def test_a_refused_transfer_is_no_violation() -> None:
-    stage, operator, asking = operator_stage()
+    stage, operator, inquirer = operator_stage()
     operator.transfer(0)
     asked = stage.wait_asked(1, TransferRequest)
     stage.replicas[1].reply(asked, ErrorReply(ErrorCode.TRANSFER_FAILED, 0, 0, 0, b"it lags"))
     stage.pass_ms(5)
-    assert asking.witness.counts["refused-transfer_failed"] == 1
+    assert inquirer.witness.counts["refused-transfer_failed"] == 1
     assert stage.complaints == []
 
 
 def test_an_operator_looks_at_the_status() -> None:
-    stage, _, asking = operator_stage()
+    stage, _, inquirer = operator_stage()
     asked = stage.wait_asked(1, StatusRequest, milliseconds=100_000)
     stage.replicas[1].reply(asked, ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b"later"))
     stage.pass_ms(5)
-    assert asking.witness.counts["refused-not_ready"] == 1
+    assert inquirer.witness.counts["refused-not_ready"] == 1
     assert stage.complaints == []
 
 

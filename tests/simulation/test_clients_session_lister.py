@@ -14,7 +14,7 @@ from actors.simulation.checkers.client_facts import (
     SessionsListed,
     SessionUnknown,
 )
-from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.session_lister import SessionLister
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
@@ -36,11 +36,11 @@ class ListerStage(Stage):
     def __init__(self, appenders: Collection[str] = ()) -> None:
         super().__init__()
 
-        def make(asking: Asking) -> SessionLister:
-            self.lister = SessionLister(asking, appenders)
+        def make(inquirer: Inquirer) -> SessionLister:
+            self.lister = SessionLister(inquirer, appenders)
             return self.lister
 
-        self.client = Asking(self.host("session-lister-1"), make).client
+        self.client = Inquirer(self.host("session-lister-1"), make).client
 
 
 @pytest.fixture

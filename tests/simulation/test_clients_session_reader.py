@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.simulation.checkers.client_facts import SessionAsked, SessionTold
-from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.session_reader import SessionReader
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ErrorReply, SessionLookupRequest, SessionStateReply
@@ -18,8 +18,8 @@ class ReaderStage(Stage):
     def __init__(self) -> None:
         super().__init__()
         host = self.host("session-reader-1")
-        self.asking = Asking(host, lambda asking: SessionReader(asking, NAMES))
-        self.client = self.asking.client
+        self.inquirer = Inquirer(host, lambda inquirer: SessionReader(inquirer, NAMES))
+        self.client = self.inquirer.client
 
 
 @pytest.fixture
@@ -43,10 +43,8 @@ def test_each_name_is_asked_for_and_every_answer_told(stage: ReaderStage) -> Non
         told = stage.told(SessionTold)[-1]
         assert (told.number, told.reply, told.node) == (question.number, answer, 1)
     assert set(found) == {each.encode() for each in NAMES}
-    assert (stage.asking.witness.counts["looked-up"], stage.asking.witness.counts["nobody"]) == (
-        5,
-        5,
-    )
+    counts = stage.inquirer.witness.counts
+    assert (counts["looked-up"], counts["nobody"]) == (5, 5)
     assert stage.complaints == []
 
 

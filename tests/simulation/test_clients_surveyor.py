@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors.simulation.checkers.client_facts import DamageNamed, SpansTold, SurveyAsked, TimeTold
-from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.surveyor import Surveyor
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
@@ -38,7 +38,7 @@ def spans(request: SpansRequest) -> SpansReply:
 @pytest.fixture
 def stage() -> Stage:
     stage = Stage()
-    stage.client = Asking(stage.host("surveyor-1"), Surveyor).client
+    stage.client = Inquirer(stage.host("surveyor-1"), Surveyor).client
     return stage
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.simulation.checkers.messages.message_checker import Heard, MessageChecker
+from actors.simulation.checkers.messages.message_checker import MessageChecker, Received
 from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.network.core_links import SimulatedLink, SimulatedLinks
 from logstore.format.client_messages import (
@@ -29,10 +29,10 @@ class Wired:
 
     def __init__(self, judged: type[Any]) -> None:
         self.stage = Stage()
-        self.heard: list[Heard] = []
+        self.received: list[Received] = []
         witness = Witness(self.stage.host())
         self.links = SimulatedLinks(
-            self.stage.links, MessageChecker(witness, {judged: self.heard.append})
+            self.stage.links, MessageChecker(witness, {judged: self.received.append})
         )
 
     def ask(self, port: PortOffset, request: Any, *, number: int = 1) -> SimulatedLink:
@@ -58,9 +58,9 @@ def test_a_judge_is_told_the_request_and_both_frames() -> None:
     wired.answer(TimeLookupReply(Lsn(3)), b"more")
     assert requester.try_receive() is not None
     reply = TimeLookupReply(Lsn(3))
-    (heard,) = wired.heard
-    assert (heard.node, heard.request, heard.message) == (1, TimeLookupRequest(7), reply)
-    assert heard.more == b"more"
+    (received,) = wired.received
+    assert (received.node, received.request, received.message) == (1, TimeLookupRequest(7), reply)
+    assert received.more == b"more"
     assert not wired.stage.complaints
 
 
@@ -69,7 +69,7 @@ def test_a_refusal_is_judged_with_its_request() -> None:
     requester = wired.ask(PortOffset.FETCH, TimeLookupRequest(7))
     wired.answer(ErrorReply(4, 0, 0, 0, b"no"))
     requester.try_receive()
-    assert [each.request for each in wired.heard] == [TimeLookupRequest(7)]
+    assert [each.request for each in wired.received] == [TimeLookupRequest(7)]
     assert not wired.stage.complaints
 
 
@@ -79,14 +79,14 @@ def test_an_answer_to_another_question_is_a_violation() -> None:
     wired.answer(StatusReply(b"{}"))
     requester.try_receive()
     assert [number for number, _ in wired.stage.complaints] == ["I11"]
-    assert not wired.heard
+    assert not wired.received
 
 
 def test_an_answer_after_the_link_was_closed_is_nobodys() -> None:
     wired = Wired(StatusReply)
     requester = wired.ask(PortOffset.CONTROL, StatusRequest())
     requester.close()
-    assert not wired.heard
+    assert not wired.received
 
 
 def test_what_is_no_message_is_a_violation() -> None:

@@ -154,5 +154,5 @@ def test_what_is_none_of_the_tail_is_a_violation() -> None:
 )
 def test_a_call_may_fail_as_users_must_expect(error: LogStoreError, is_wrong: bool) -> None:
     stage = AnswerStage()
-    stage.witness.failed(error)
+    stage.witness.call_failed(error)
     assert bool(stage.stage.complaints) is is_wrong

@@ -1,7 +1,8 @@
-"""Reads all that one replica shows, once: every entry is whole, or the replica says that it is not.
+"""Reads everything that one replica shows, once: every entry is whole, or the replica reports it as
+damaged.
 
-Owns how far it is: first it has every entry verified, by index, then it reads every payload, by
-LSN. Damage that is named is gone around. Must not know which entries are damaged.
+Owns how far it is: it has every entry verified, by index, then it reads every payload, by LSN. It
+goes on after damage that the replica reports. Must not know which entries are damaged.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Auditor:
 
     def _live(self, client: CoreClient) -> Steps[None]:
         routing = client.connect()
-        timeout_s = self.host.patience_ns() / 1e9
+        timeout_s = self.host.draw_timeout_ns() / 1e9
         reader = ReplicaReader(client.core, routing, replica=self.node, timeout_s=timeout_s)
         machine = RangeMachine(
             client.core, routing, replica=self.node, timeout_s=timeout_s, max_bytes=_SLICE_BYTES
@@ -65,7 +66,7 @@ class Auditor:
         self.is_done = not self._is_verified and reply.last_index < request.first_index
 
     def _read(self, machine: RangeMachine) -> Steps[None]:
-        """To the end, or to the next damage."""
+        """Read to the end, or to the next damage."""
         recorder = DeliveryRecorder(self.host)
         walk = RangeWalk(
             machine, recorder, self._next_lsn, LSN_MAX, min_lsn=0, is_linearizable=False

@@ -1,7 +1,7 @@
-"""A monotone producer at the end of all sequences: the last ones are stored, what is beyond is not
-(SAFETY E1).
+"""A monotone producer at the end of all sequences: batches with the last ones are stored, those
+beyond are not (SAFETY E1).
 
-Owns one name and its sessions. Must not know how a batch gets its answer.
+Owns one name and its sessions. Must not know how a batch is answered.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Brink:
 
     @property
     def is_asking(self) -> bool:
-        """An append waits for its outcome; that of a session that is over stays unknown."""
+        """Whether an append waits for its outcome. That of a session that is over stays unknown."""
         return self._session is not None and self._session.has_unresolved
 
     def stop(self) -> None:
-        """Nothing new. Wake its process."""
+        """Append nothing new. Wake its process."""
         self._is_stopped = True
 
     def _live(self, client: CoreClient) -> Steps[None]:
@@ -74,7 +74,7 @@ class Brink:
             self._beyond += 1
             sequence = _SEQUENCE_LAST + random.choice(_BEYOND)
             batch = session.make_bad(self._draw(session, sequence), sequence)
-            session.push_batch(batch, is_odd=True)
+            session.push_batch(batch, is_mischief=True)
             self.witness.count("beyond")
 
     def _draw(self, session: ProducerSession, sequence: int) -> list[bytes]:

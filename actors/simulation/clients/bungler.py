@@ -1,7 +1,7 @@
-"""Asks what no port takes (`checkers/messages/blunders`), and expects to be told so.
+"""Sends requests that no port accepts (`checkers/messages/blunders`), and expects a refusal.
 
-Owns one wrong request at a time, asked again elsewhere until somebody answers it: silence ends as
-an answer that is missing after the faults. Knows of ports what PROTOCOL.md says.
+Owns one wrong request at a time. It is sent to one node after the other until one answers: if none
+ever does, the run ends with an answer that is missing. Knows of ports what PROTOCOL.md says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from crc32c import crc32c
 
 from actors.simulation.checkers.messages.blunders import SILENT, Blunder, judge_blunder
-from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.network.core_links import SimulatedLinks
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.steps import Steps, Wait
@@ -36,19 +36,19 @@ _OTHER = {PortOffset.CONTROL: PortOffset.FETCH, PortOffset.FETCH: PortOffset.CON
 
 
 class Bungler:
-    """A subject. Its links have no observer: what comes is judged here."""
+    """A subject. Its links have no observer: it passes the answers to their judge itself."""
 
     ask_every_ns = 1_500 * MS_NS
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
-        self._host = asking.host
-        self._links = SimulatedLinks(asking.host.links)
+    def __init__(self, inquirer: Inquirer) -> None:
+        self._inquirer = inquirer
+        self._host = inquirer.host
+        self._links = SimulatedLinks(inquirer.host.links)
         self._correlation = 0
 
     def ask(self) -> Steps[None]:
-        """One blunder, again and again until somebody answers it."""
-        random, witness = self._host.random, self._asking.witness
+        """Send one blunder again and again until a node answers."""
+        random, witness = self._host.random, self._inquirer.witness
         blunder, port = random.choice(tuple(Blunder)), PortOffset.CONTROL
         if blunder not in SILENT and random.random() < 0.5:
             port = PortOffset.FETCH
@@ -61,9 +61,9 @@ class Bungler:
         judge_blunder(witness, blunder, f"{port.name} of node {node}", message)
 
     def _send(self, blunder: Blunder, node: int, port: PortOffset) -> Steps[Any]:
-        """What is answered, None: nothing in time. Behind a blunder that must not be answered, an
+        """The answer; None: there is none in time. After a blunder that must not be answered, an
         honest request of the same number is sent."""
-        core, zero = self._asking.core, bytes(UUID_SIZE)
+        core, zero = self._inquirer.core, bytes(UUID_SIZE)
         self._correlation += 1
         honest = encode_message(
             MetadataRequest(), cluster_id=zero, sender_uuid=zero, sender=NO_NODE, target=NO_NODE,
@@ -73,7 +73,7 @@ class Bungler:
         if blunder in SILENT:
             unsent.append((honest,))
         made = self._links.requester(self._host.endpoint(node, port))
-        deadline_ns = core.deadline_ns(self._asking.patience_s())
+        deadline_ns = core.deadline_ns(self._inquirer.draw_timeout_s())
         try:
             while core.clock.monotonic_ns() < deadline_ns:
                 while unsent and link.try_send(made.socket, unsent[0]):

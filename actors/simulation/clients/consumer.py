@@ -1,6 +1,5 @@
-"""A consumer of the virtual world: the real one (SAFETY V8), which moves to another replica now and
-then for no reason.
-"""
+"""A consumer: the core's (SAFETY V8), which is moved to another replica now and then without a
+reason."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def draw_options(host: ClientHost) -> ConsumerOptions:
         start=first if random.random() < 0.7 else "latest",
         fetch_bytes=1 << random.randrange(6, 17),
         move_every_ns=random.randrange(3_000, 20_000) * MS_NS,
-        timeout_s=host.patience_ns() / 1e9,
+        timeout_s=host.draw_timeout_ns() / 1e9,
     )
 
 
@@ -88,7 +87,7 @@ class Consumer:
     def _consume(
         self, client: CoreClient, machine: ConsumerMachine, recorder: DeliveryRecorder
     ) -> Steps[None]:
-        """Until it is time to move."""
+        """Poll until it is time to move."""
         pause_ns = self.host.random.expovariate(1.0) * self.options.move_every_ns
         move_ns = client.clock.now_ns + int(pause_ns) + MS_NS
         while (left_ns := move_ns - client.clock.now_ns) > 0:
@@ -99,5 +98,5 @@ class Consumer:
             recorder.record(machine.node, batches)
 
     def _pause(self, client: CoreClient, error: LogStoreError) -> Wait:
-        self.witness.failed(error)
+        self.witness.call_failed(error)
         return Wait(client.clock.now_ns + self.host.random.randrange(*_PAUSE_NS))

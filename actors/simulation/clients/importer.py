@@ -1,9 +1,9 @@
-"""An importer of the virtual world: another log's batches, at the LSNs that they had (P1).
+"""An importer: the batches of another log, at the LSNs that they had there (P1).
 
-Owns what is imported, some of it at a time, through the client's core. Tells the ledger of each
-batch as of an append. What replicas say is judged by `import_checker`. A batch that is there
-already, or whose turn has not come, goes out between the core's own, as somebody else's import:
-nothing may come of it.
+Owns what is imported. Each call of the core imports some of it. Tells the ledger of each batch as
+of an append; `import_checker` judges what replicas answer. Between the core's own batches it sends
+some that are in the log already, or that do not belong where they claim to, as another importer
+would: the log must not change by them.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Importer:
                         text = f"an import ended with {type(error).__name__}: {error}"
                         self.witness.violated(Invariant.I11, text)
                         return
-                    self.witness.failed(error)
+                    self.witness.call_failed(error)
                     pause_ns = random.randrange(*_PAUSE_NS)
                 yield Wait(client.clock.now_ns + int(pause_ns))
             self.witness.count("imported")
@@ -117,9 +117,9 @@ class Importer:
             client.wake()
 
     def _import_some(self, routing: Routing) -> Steps[None]:
-        """A call of a user's. What an earlier one left open comes first."""
+        """One call, as a user makes it. It begins with what an earlier one did not finish."""
         checker, core = self._checker, self.client.core
-        cluster = Cluster(core, routing, self.host.patience_ns() / 1e9)
+        cluster = Cluster(core, routing, self.host.draw_timeout_ns() / 1e9)
         next_lsn = yield from import_batches(cluster, Window(checker.due_lsn, self._source()))
         if next_lsn != checker.due_lsn:
             text = f"everything below LSN {next_lsn} was imported, says the core"
@@ -133,8 +133,8 @@ class Importer:
             yield checker.batches[number].data
 
     def _meddle(self, pusher: SimulatedLink, frame: bytes) -> None:
-        """The core has sent a batch: it, or one before it, may follow once more. Mostly it: that
-        one is still under way."""
+        """After a batch of the core, send it or an earlier one again. Mostly it: that one is still
+        under way."""
         random = self.host.random
         if random.random() >= _MISCHIEF:
             return
@@ -156,7 +156,7 @@ class Importer:
             self.witness.count("mischief")
 
     def _draw_batch(self, number: int) -> Imported:
-        """The next one. Each producer of the other log counted for itself, with gaps."""
+        """The next batch. Each producer of the other log numbered its own batches, with gaps."""
         host, options = self.host, self.options
         producer_id = PRODUCER_FIRST + number % _PRODUCERS
         sequence = 10 * number + host.random.randrange(10)

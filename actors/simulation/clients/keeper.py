@@ -1,12 +1,12 @@
-"""Keeps cursors in the virtual world: sets, deletes and lists a few names, which it shares.
+"""Sets, deletes and lists a few named cursors, which several keepers share.
 
-Owns where it believes each cursor stands. Sets a cursor to an LSN that nobody else uses, so that
-the log says whose change it was.
+Owns the position that it believes each cursor to have. It sets a cursor to an LSN that nobody else
+uses, so that the log shows whose change it was.
 """
 
 from __future__ import annotations
 
-from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.cursor_admin import Cursor, Cursors, deletion_of
 from logstore.client.core.steps import Steps
@@ -20,15 +20,15 @@ _ASK_EVERY_NS = (400 * MS_NS, 1_800 * MS_NS)  # the mean, drawn once
 class Keeper:
     """A subject."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
-        self._random = asking.host.random
+    def __init__(self, inquirer: Inquirer) -> None:
+        self._inquirer = inquirer
+        self._random = inquirer.host.random
         self.ask_every_ns = self._random.randrange(*_ASK_EVERY_NS)
-        self._lsn = asking.host.number << 32
+        self._lsn = inquirer.host.number << 32
         self._known: dict[str, int] = {}
 
     def ask(self) -> Steps[None]:
-        host, routing, timeout_s = self._asking.cluster()
+        host, routing, timeout_s = self._inquirer.cluster()
         cursors = Cursors(host, routing, timeout_s=timeout_s)
         if self._random.random() < 0.45:
             self._known = {each.name: each.lsn for each in (yield from cursors.list())}
@@ -48,6 +48,6 @@ class Keeper:
         return Cursor(name, self._lsn, self._random.random() < 0.3)
 
     def _draw_expected(self, name: str) -> int | None:
-        """Mostly where it stands, as far as this keeper knows; now and then anything."""
+        """Mostly the position that this keeper knows; now and then another one."""
         known_lsn = self._known.get(name, NO_LSN)
         return self._random.choice((known_lsn, known_lsn, known_lsn, None, NO_LSN, 1))

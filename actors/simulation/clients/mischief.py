@@ -1,7 +1,7 @@
 """What a careless, broken or hostile producer sends on purpose, and what must come of it.
 
-Each act is of one moment and keeps the ledger honest: what must be refused is told as an operation
-that never appears, what must be dropped is not told at all. Must not know when to act.
+The ledger is told of a batch that must be refused as of an append that never appears in the log,
+and is not told of what must be dropped. Must not know when to act.
 
 | act | what must happen |
 |---|---|
@@ -44,7 +44,7 @@ class Mischief(StrEnum):
 def commit_mischief(
     session: ProducerSession, kind: Mischief, payloads: list[bytes], random: Random, now_ns: int
 ) -> None:
-    """Do it, if this session can now. `payloads`: new ones, for what needs some."""
+    """Commit one act, if the session appends now. `payloads`: new ones, for acts that need some."""
     if not session.is_serving:
         return
     match kind:
@@ -68,7 +68,7 @@ def commit_mischief(
 
 
 def _acknowledged(session: ProducerSession, random: Random, newest: int) -> int:
-    """A sequence of the newest that were acknowledged; -1: none was yet."""
+    """A sequence of the newest that were acknowledged; -1: there is none."""
     settled = list(session.checker.settled)[-newest:]
     known = [each for each in settled if session.checker.settled[each].is_acknowledged]
     return random.choice(known) if known else -1
@@ -83,7 +83,7 @@ def _retry(session: ProducerSession, random: Random) -> None:
 
 
 def send_again(session: ProducerSession) -> None:
-    """All that is under way, or was a moment ago."""
+    """Send every batch under way again."""
     for sequence, append in session.checker.waiting.items():
         if sequence not in session.checker.unsent:
             session.push_batch(append.batch)
@@ -92,11 +92,11 @@ def send_again(session: ProducerSession) -> None:
 def _reuse(session: ProducerSession, payloads: list[bytes], random: Random) -> None:
     sequence = _acknowledged(session, random, _RECENT)
     if sequence >= 0:
-        session.push_batch(session.encode([*payloads, b"other bytes"], sequence), is_odd=True)
+        session.push_batch(session.encode([*payloads, b"other bytes"], sequence), is_mischief=True)
 
 
 def _skip(session: ProducerSession, payloads: list[bytes]) -> None:
-    """The next batch is lost; the one after it goes out. Only a dense session has gaps."""
+    """The next batch is lost; the one after it is sent. Only a dense session has gaps."""
     appends = session.appends
     if not session.is_dense or not appends.is_queue_empty:
         return
@@ -108,7 +108,7 @@ def _skip(session: ProducerSession, payloads: list[bytes]) -> None:
 
 
 def _damage(session: ProducerSession, payloads: list[bytes], random: Random) -> None:
-    """In the place of the next batch; the real one may follow."""
+    """Send a damaged batch with the next sequence; the real one may follow."""
     batch = bytearray(session.encode([*payloads, b"damaged"], session.next_sequence))
     if random.random() < 0.2:
         del batch[random.randrange(len(batch)) :]
@@ -119,9 +119,11 @@ def _damage(session: ProducerSession, payloads: list[bytes], random: Random) -> 
 
 def _too_large(session: ProducerSession, now_ns: int) -> None:
     payloads = [bytes(session.numbers.batch_max_bytes)]
-    session.push_batch(session.make_bad(payloads, BAD_SEQUENCE_FIRST + now_ns), is_odd=True)
+    session.push_batch(session.make_bad(payloads, BAD_SEQUENCE_FIRST + now_ns), is_mischief=True)
 
 
 def _newer(session: ProducerSession, payloads: list[bytes], now_ns: int) -> None:
     batch = session.make_bad(payloads, BAD_SEQUENCE_FIRST + now_ns)
-    session.push(APPEND_PREFIX.pack(APPEND_MAGIC, APPEND_VERSION + 1, session.odd_round()) + batch)
+    session.push(
+        APPEND_PREFIX.pack(APPEND_MAGIC, APPEND_VERSION + 1, session.next_mischief_round()) + batch
+    )

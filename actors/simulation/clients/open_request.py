@@ -1,4 +1,4 @@
-"""How clients ask for a session (E8): requests, and the names in them."""
+"""Requests to open a session (E8), and the names of sessions."""
 
 from __future__ import annotations
 

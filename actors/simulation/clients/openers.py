@@ -1,7 +1,8 @@
-"""Who opens sessions and never appends: an `Opener` one after the other, a `Flooder` in bursts.
+"""Clients that open sessions and never append: an `Opener` one after the other, a `Flooder` in
+bursts.
 
-With an opener an OPEN is under way whenever a leader ends. A flooder waits for no answer: whoever
-does that must not hold up appends (SAFETY E6), which is for `checkers.turns` to see.
+Because of an opener an OPEN is under way whenever a leader ends. A flooder does not wait for
+answers and must not hold up appends (SAFETY E6), which `checkers.turns` looks at.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.open_request import open_request
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.requests import Port
@@ -25,26 +26,26 @@ _BURST_EVERY_NS = (300 * MS_NS, 2_500 * MS_NS)
 
 
 class Opener:
-    """A subject. It opens `name` again and again, a new epoch each time (E8); without a name it is
-    somebody new each time, who takes a place in the table and leaves it."""
+    """A subject. It opens `name` again and again, each time with a new epoch (E8). Without a name
+    each session is a new producer's, which fills the session table."""
 
-    def __init__(self, asking: Asking, name: bytes) -> None:
-        self._asking = asking
-        random = asking.host.random
+    def __init__(self, inquirer: Inquirer, name: bytes) -> None:
+        self._inquirer = inquirer
+        random = inquirer.host.random
         self.ask_every_ns = random.randrange(*_OPEN_EVERY_NS)
         mode = random.choice((SequenceMode.DENSE, SequenceMode.MONOTONE))
         self._opening = open_request(mode, name)
         self._producer_id = self._epoch = 0
 
     def ask(self) -> Steps[None]:
-        host, routing, timeout_s = self._asking.cluster()
+        host, routing, timeout_s = self._inquirer.cluster()
         session = yield from open_session(host, routing, self._opening, timeout_s=timeout_s)
         # Somebody new each time; or the session of the name was ended meanwhile.
         if not self._opening.name or session.producer_id != self._producer_id:
             self._producer_id, self._epoch = session.producer_id, 0
         if session.producer_epoch <= self._epoch:
             text = f"epoch {session.producer_epoch} is told as new after epoch {self._epoch}"
-            self._asking.witness.violated(Invariant.I7, text)
+            self._inquirer.witness.violated(Invariant.I7, text)
         self._epoch = session.producer_epoch
 
 
@@ -53,29 +54,29 @@ class Flooder:
 
     ask_every_ns = 100 * MS_NS  # while nobody is known to lead
 
-    def __init__(self, asking: Asking, name: bytes) -> None:
-        self._asking = asking
+    def __init__(self, inquirer: Inquirer, name: bytes) -> None:
+        self._inquirer = inquirer
         self._opening = open_request(SequenceMode.MONOTONE, name)
         self._ports: dict[int, Port] = {}
         self._leader = 0
         self._next_burst_ns = 0
 
     def ask(self) -> Steps[None]:
-        """Read what was answered, and send the next burst if it is time."""
+        """Read the answers, and send the next burst if it is time."""
         yield from ()
         for node, port in self._ports.items():
             while (received := port.try_receive()) is not None:
                 self._answered(node, received[1].message)
-        host, now_ns = self._asking.host, self._asking.core.clock.monotonic_ns()
+        host, now_ns = self._inquirer.host, self._inquirer.core.clock.monotonic_ns()
         if now_ns < self._next_burst_ns:
             return
         if self._leader:
             self._next_burst_ns = now_ns + host.random.randrange(*_BURST_EVERY_NS)
         node = self._leader or host.any_node()
-        port = self._ports[node] = self._asking.port(node)
+        port = self._ports[node] = self._inquirer.port(node)
         for _ in range(_BURST if self._leader else 1):
             if port.try_send(self._opening):
-                self._asking.witness.count("asked")
+                self._inquirer.witness.count("asked")
         self._leader = 0
 
     def _answered(self, node: int, message: Any) -> None:

@@ -9,7 +9,7 @@ from random import Random
 from logstore.format.batch import batch_size, encode_batch
 
 _TAG = struct.Struct("<IBxHQQ")  # sequence (low bits), number, producer epoch, client, producer id
-_ODD_PAYLOADS_PERMILLE = 20
+_MISLEADING_PERMILLE = 20
 
 
 def draw_payloads(
@@ -35,16 +35,16 @@ def draw_payloads(
         tag = _TAG.pack(
             sequence & 0xFFFFFFFF, number & 0xFF, producer_epoch & 0xFFFF, client, producer_id
         )
-        if random.random() * 1_000 < _ODD_PAYLOADS_PERMILLE:
-            tag = _odd(random, tag)
+        if random.random() * 1_000 < _MISLEADING_PERMILLE:
+            tag = _misleading(random, tag)
         payload = (tag * (size // len(tag) + 1))[:size]
         payloads.append(payload)
         total += size
     return payloads
 
 
-def _odd(random: Random, tag: bytes) -> bytes:
-    """Content that a careless reader of bytes takes for something else."""
+def _misleading(random: Random, tag: bytes) -> bytes:
+    """Bytes that a careless reader takes for something else."""
     if random.random() < 0.5:
         return bytes(24)
     return encode_batch([tag], producer_id=1, producer_epoch=1, sequence=0, timestamp_ns=0)

@@ -1,8 +1,8 @@
-"""A producer of the virtual world: when it appends, what it does wrong, when it begins anew.
+"""A producer: when it appends, what it does wrong, when it begins anew.
 
-Owns the workload and the sessions of one producer, one after the other; a session that was taken
-over lives on for a while as a zombie, which appends until it is fenced (FAULTS K4). How a batch
-gets its answer is the core's. Everything is drawn from the host's `Random`.
+Owns the workload and the sessions of one producer, one after the other. A session that was taken
+over goes on for a while as a zombie, which appends until it is fenced (FAULTS K4). The core sends
+the batches and learns their outcome. Everything is drawn from the host's `Random`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from logstore.model import SequenceMode
 _ZOMBIE_NS = 8_000 * MS_NS
 _ZOMBIES_MAX = 3
 _BEGIN_AGAIN_NS = (20 * MS_NS, 1_500 * MS_NS)
-# A user's patience with one append: mostly without an end, now and then shorter than an outage.
+# How long a user waits for an append: mostly for ever, now and then shorter than an outage.
 _DELIVER_NS = (3_600_000 * MS_NS, 3_600_000 * MS_NS, 10_000 * MS_NS, 2_000 * MS_NS)
 # A leader that is cut off, and only it, has batches under way for long.
 _KINDS = (*Mischief, Mischief.IMPATIENCE, Mischief.IMPATIENCE, Mischief.IMPATIENCE)
@@ -68,7 +68,7 @@ class Probe(msgspec.Struct):
 def draw_options(
     host: ClientHost, *, append_every_ns: int, payload_max_bytes: int, batch_max_payloads: int
 ) -> ProducerOptions:
-    """What kind of producer this one is; the sizes are the world's."""
+    """What kind of producer this is. The sizes are given by the script."""
     random = host.random
     is_dense = random.random() < 0.75
     is_named = not is_dense or random.random() < 0.5
@@ -114,25 +114,25 @@ class Producer:
         return session is not None and session.has_unresolved
 
     def stop_appending(self) -> None:
-        """No new batches but probes, no mischief; what is unresolved is still seen to its end."""
+        """No new batches but probes, and no mischief. What is unresolved is still resolved."""
         self._is_appending = False
         for zombie, _ in self._zombies:
             zombie.close()
         self._zombies.clear()
 
     def flood(self) -> None:
-        """As many large batches as may be under way, from the next do_work that can: wake its
+        """Append as many large batches as may be under way, in the next do_work that can. Wake its
         process."""
         self._is_flooding = True
         self._next_append_ns = 0
 
     def send_again(self) -> None:
-        """What is under way, once more (FAULTS K2)."""
+        """Send the batches under way again (FAULTS K2)."""
         if self._session is not None:
             send_again(self._session)
 
     def append_probe(self) -> Probe:
-        """One more append, made and sent by the next do_work that can: wake its process."""
+        """Append one more batch in the next do_work that can. Wake its process."""
         probe = Probe()
         self._probes.append(probe)
         return probe
@@ -145,7 +145,7 @@ class Producer:
             yield client.sleep(self._next_timer_ns())
 
     def _work(self, now_ns: int) -> None:
-        """Everything that is due; the sessions go on by themselves."""
+        """Do everything that is due. The sessions run as steps of their own."""
         self._zombies = [each for each in self._zombies if not self._is_gone(*each, now_ns)]
         session = self._session
         if session is None:
@@ -179,7 +179,7 @@ class Producer:
     # --- appending ---
 
     def _append(self, session: ProducerSession, now_ns: int) -> None:
-        """One new batch, if the window has room, and now and then something else besides."""
+        """Append a burst, as far as the window has room; now and then do something else, too."""
         options, random = self.options, self.host.random
         burst = random.randint(1, options.burst)
         pause_ns = random.expovariate(1.0) * options.append_every_ns * burst
@@ -200,7 +200,7 @@ class Producer:
             self._upset(session, now_ns)
 
     def _append_one(self, session: ProducerSession, *, is_large: bool = False) -> Append | None:
-        """A new batch; None: the window is full."""
+        """Append a new batch; None: the window is full."""
         sequence = session.next_sequence
         if not session.is_dense:
             sequence += self.host.random.randrange(3)
@@ -221,7 +221,7 @@ class Producer:
         )
 
     def _send_probes(self, session: ProducerSession) -> None:
-        """Probes of a session that ended, or that were given up unsent, are made anew."""
+        """Probes of a session that ended, or that were given up unsent, are appended anew."""
         self._probes = [probe for probe in self._probes if not probe.is_acknowledged]
         for probe in self._probes:
             if not probe.is_made_by(session):
@@ -233,7 +233,7 @@ class Producer:
     # --- ends and beginnings ---
 
     def _upset(self, session: ProducerSession, now_ns: int) -> None:
-        """Crash and forget, or open the same producer a second time."""
+        """Crash and forget everything, or open the same producer a second time."""
         random = self.host.random
         if random.random() < 0.5 or len(self._zombies) == _ZOMBIES_MAX:
             self.witness.count("crashes")
@@ -244,7 +244,8 @@ class Producer:
         self._begin_again(session, now_ns)
 
     def _begin_again(self, session: ProducerSession, now_ns: int) -> None:
-        """The next session: of the same name or id where that is known, or a new producer."""
+        """Open the next session soon: of the same name or id where it is known, or of a new
+        producer."""
         random = self.host.random
         opening = self.options.opening
         if not opening.name and session.is_known and random.random() < 0.7:

@@ -19,7 +19,7 @@ from enum import StrEnum
 import msgspec
 
 from actors.simulation.checkers.messages.delivery_recorder import DeliveryRecorder
-from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.operating import commit_lsn, watermarks
 from logstore.client.core.range_machine import RangeMachine, RangeWalk
@@ -62,8 +62,8 @@ ROAMING = (Question.RANGE, Question.LINEAR, Question.LINEAR, Question.LINEAR)
 
 
 class ReaderOptions(msgspec.Struct, frozen=True):
-    """`ask_every_ns` is a mean. A question that stands twice is asked twice as often. Who
-    `is_roaming` asks any node, a reader else stays with the leader it found."""
+    """`ask_every_ns` is a mean. A question that is listed twice is asked twice as often. A reader
+    that `is_roaming` asks any node, others stay with the leader that they found."""
 
     ask_every_ns: int
     questions: tuple[Question, ...] = DRAWN
@@ -88,12 +88,12 @@ def draw_roaming(host: ClientHost) -> ReaderOptions:
 class Reader:
     """A subject."""
 
-    def __init__(self, asking: Asking, options: ReaderOptions) -> None:
-        self._asking = asking
-        self._host = asking.host
+    def __init__(self, inquirer: Inquirer, options: ReaderOptions) -> None:
+        self._inquirer = inquirer
+        self._host = inquirer.host
         self._options = options
         self.ask_every_ns = options.ask_every_ns
-        self._recorder = DeliveryRecorder(asking.host)
+        self._recorder = DeliveryRecorder(inquirer.host)
         self._leader = 0  # who answered linearizably last
         self._known_lsn = 0  # the highest that was shown
 
@@ -110,7 +110,7 @@ class Reader:
             case Question.TAIL:
                 node = self._host.any_node()
                 marks = yield from watermarks(
-                    self._asking.cluster(), replica=node, min_lsn=0, is_linearizable=False
+                    self._inquirer.cluster(), replica=node, min_lsn=0, is_linearizable=False
                 )
                 self._known_lsn = max(self._known_lsn, marks.visible_lsn)
             case Question.LINEAR:
@@ -119,10 +119,10 @@ class Reader:
     # --- as a user ---
 
     def _read_range(self, *, min_lsn: int) -> Steps[None]:
-        """From one replica, or whichever answers."""
+        """Read a range from one replica, or from any that answers."""
         host, random = self._host, self._host.random
         first_lsn, last_lsn = self._draw_range()
-        core, routing, timeout_s = self._asking.cluster()
+        core, routing, timeout_s = self._inquirer.cluster()
         machine = RangeMachine(
             core,
             routing,
@@ -162,7 +162,7 @@ class Reader:
     def _read_linearly(self) -> Steps[None]:
         host, random = self._host, self._host.random
         if self._options is not HASTY and random.random() < _AS_A_USER:
-            shown_lsn = yield from commit_lsn(self._asking.cluster())
+            shown_lsn = yield from commit_lsn(self._inquirer.cluster())
             self._known_lsn = max(self._known_lsn, shown_lsn)
             return
         is_roaming = self._options.is_roaming and random.random() < 0.6
@@ -182,7 +182,7 @@ class Reader:
 
     def _ask(self, node: int, request: FetchRequest | WatermarksRequest) -> Steps[None]:
         wait_s = request.wait_ms / 1e3
-        reply = yield from self._asking.ask_node(
+        reply = yield from self._inquirer.ask_node(
             node, request, offset=PortOffset.FETCH, wait_s=wait_s
         )
         self._known_lsn = max(self._known_lsn, reply.visible_lsn)

@@ -1,14 +1,14 @@
 """One producer epoch: the client's core opens it and appends, as a program's producer does.
 
-Owns the steps, and the door for what is sent besides, which the core knows nothing of. When to
-append is the producer's; what replicas say of appends is judged by `append_checker`.
+Owns the steps, and what is sent between the core's own batches as mischief. The producer says when
+to append; `append_checker` judges what replicas answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors.simulation.checkers.messages.append_checker import ODD_ROUND_FIRST, AppendChecker
+from actors.simulation.checkers.messages.append_checker import MISCHIEF_ROUND_FIRST, AppendChecker
 from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.clients.payloads import draw_payloads
 from actors.simulation.network.core_appends import Append, Appends
@@ -32,7 +32,7 @@ _MONOTONE_QUEUE = 4
 
 
 class ProducerSession:
-    """It begins at once; `append` while it `has_room`, until it `is_over`."""
+    """It begins at once. `append` while `appends` have room, until it `is_over`."""
 
     def __init__(
         self, client: CoreClient, witness: Witness, opening: OpenSessionRequest, *, deliver_ns: int
@@ -48,7 +48,7 @@ class ProducerSession:
         self._opening = opening
         self._witness = witness
         self._deliver_ns = deliver_ns
-        self._odd_round = ODD_ROUND_FIRST
+        self._mischief_round = MISCHIEF_ROUND_FIRST
         self._links = SimulatedLinks(client.host.links, self.checker.messages)
         self._core = client.core_on(self._links)
         self._pusher: SimulatedLink | None = None
@@ -56,17 +56,17 @@ class ProducerSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has numbers to give: batches may wait for a leader."""
+        """Whether it has a producer id: batches may be appended, and wait for a leader."""
         return self.numbers.producer_id != 0 and not self.is_over
 
     @property
     def is_serving(self) -> bool:
-        """Whether the core appends over a connection."""
+        """Whether the core has a connection to append over."""
         return not self.is_over and self._pusher is not None and not self._pusher.is_closed
 
     @property
     def is_known(self) -> bool:
-        """Whether the cluster still knew its producer id when it was last asked."""
+        """Whether the cluster knew its producer id when it was last asked."""
         code = self.ending.code if self.ending is not None else ErrorCode.OK
         return self.numbers.producer_id != 0 and code != ErrorCode.UNKNOWN_PRODUCER
 
@@ -76,14 +76,15 @@ class ProducerSession:
         return not self.is_over and self.appends.has_unresolved
 
     def close(self) -> None:
-        """Stop, in the middle of whatever it is: what is unresolved stays unknown."""
+        """Stop at once. What is unresolved stays unknown."""
         self._task.close()
         self.is_over = True
 
     # --- appending ---
 
     def append(self, payloads: list[bytes], sequence: int) -> Append:
-        """A new batch; it is sent as soon as may be. A dense session counts for itself."""
+        """A new batch; it is sent as soon as possible. The core gives a dense session its
+        sequences."""
         self.next_sequence = sequence + 1
         self._client.wake()
         return self.appends.append(
@@ -117,18 +118,20 @@ class ProducerSession:
     # --- what the core does not know of ---
 
     def push(self, frame: bytes) -> None:
-        """Any frame at all, between those of the core, if it is serving."""
+        """Send any frame between those of the core, if it is serving."""
         if self._pusher is not None and self.is_serving:
             link.try_send(self._pusher.socket, (frame,))
 
-    def push_batch(self, batch: bytes, *, is_odd: bool = False) -> None:
-        """A batch under the core's round, or under an odd one."""
-        self.push(append_prefix(self.odd_round() if is_odd else self.checker.round) + batch)
+    def push_batch(self, batch: bytes, *, is_mischief: bool = False) -> None:
+        """Send a batch under the core's round, or under one that the core does not know."""
+        self.push(
+            append_prefix(self.next_mischief_round() if is_mischief else self.checker.round) + batch
+        )
 
-    def odd_round(self) -> int:
-        """The round of one push that the core knows nothing of."""
-        self._odd_round += 1
-        return self._odd_round
+    def next_mischief_round(self) -> int:
+        """The round of one push that the core does not know of."""
+        self._mischief_round += 1
+        return self._mischief_round
 
     def make_bad(self, payloads: Sequence[bytes], sequence: int) -> bytes:
         """A batch that must be refused."""
@@ -136,7 +139,7 @@ class ProducerSession:
         return self.encode(payloads, sequence)
 
     def lose_next(self) -> None:
-        """The next batch that the core sends is lost on the way, those after it are not."""
+        """Lose the next batch that the core sends, but not those after it."""
         if self._pusher is not None:
             self._pusher.loses_next = True
 

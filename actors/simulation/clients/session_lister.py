@@ -1,15 +1,14 @@
 """Lists the sessions of the log, a page at a time, and now and then ends one.
 
-Owns what the last pages showed, and a connection to each node that was asked: ends that are asked
-for in haste go at once to the one that was asked last, since whoever leads may be about to lose its
-office.
+Owns what the last pages showed, and a connection to each node that was asked. Ends in haste are
+sent at once to the node that was asked last, since a leader may be about to be deposed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.leader import LeaderRequest
 from logstore.client.core.requests import Port
@@ -36,9 +35,9 @@ _ENDED_IN_HASTE = 4
 class SessionLister:
     """A subject. `appenders`: names of sessions that are mostly left alone."""
 
-    def __init__(self, asking: Asking, appenders: Collection[str]) -> None:
-        self._asking = asking
-        self._random = asking.host.random
+    def __init__(self, inquirer: Inquirer, appenders: Collection[str]) -> None:
+        self._inquirer = inquirer
+        self._random = inquirer.host.random
         self.ask_every_ns = self._random.randrange(*_ASK_EVERY_NS)
         self._appenders = appenders
         self._next_after = 0
@@ -46,13 +45,13 @@ class SessionLister:
         self._known: dict[int, str] = {}  # the newest last: producer id -> name; ended ones, too
 
     def hurry(self) -> None:
-        """End the sessions that it has heard of last, at once. Wake its process."""
-        port = self._ports.get(self._asking.routing.asked_last) if self._known else None
+        """End the sessions that it has seen last, at once. Wake its process."""
+        port = self._ports.get(self._inquirer.routing.asked_last) if self._known else None
         if port is not None:
-            self._asking.client.start(self._end_newest(port))
+            self._inquirer.client.start(self._end_newest(port))
 
     def ask(self) -> Steps[None]:
-        host, routing, timeout_s = self._asking.cluster()
+        host, routing, timeout_s = self._inquirer.cluster()
         admin = SessionAdmin(host, routing, timeout_s=timeout_s)
         try:
             if producer_id := self._draw_ending():
@@ -62,19 +61,19 @@ class SessionLister:
             else:
                 yield from self._list(admin, timeout_s)
         except UnknownProducer:
-            self._asking.witness.count("no-session")
-        node = self._asking.routing.asked_last
-        self._ports[node] = self._asking.port(node)
+            self._inquirer.witness.count("no-session")
+        node = self._inquirer.routing.asked_last
+        self._ports[node] = self._inquirer.port(node)
 
     def _end_newest(self, port: Port) -> Steps[None]:
-        """All at once: most of them have ended meanwhile, and nobody says which. A session that is
-        appended to cannot be ended while batches of it are under way."""
+        """End several at once, since most have ended meanwhile and no reply says which. A session
+        cannot be ended while batches of it are under way."""
         newest = list(reversed(self._known))
         others = [each for each in newest if self._known[each] not in self._appenders]
         ending = others[:_ENDED_IN_HASTE] or newest[:1]
         asked = {port.try_send(EndSessionRequest(each)) for each in ending} - {0}
-        core = self._asking.core
-        deadline_ns = core.deadline_ns(self._asking.patience_s())
+        core = self._inquirer.core
+        deadline_ns = core.deadline_ns(self._inquirer.draw_timeout_s())
         while asked and core.clock.monotonic_ns() < deadline_ns:
             received = port.try_receive()
             if received is None:
@@ -83,11 +82,11 @@ class SessionLister:
                 asked.discard(received[0])
 
     def _list(self, admin: SessionAdmin, timeout_s: float) -> Steps[None]:
-        """A page; the core asks for as many rows as the replica gives, so a limit is asked for by
-        hand."""
+        """Read a page. The core asks for as many rows as the replica gives, so a smaller limit is
+        asked for directly."""
         limit = self._random.choice(_LIMITS)
         if limit:
-            leader = LeaderRequest(self._asking.core, self._asking.routing, timeout_s=timeout_s)
+            leader = LeaderRequest(self._inquirer.core, self._inquirer.routing, timeout_s=timeout_s)
             request = SessionsRequest(self._next_after, limit)
             reply = yield from leader.ask(request, SessionsReply)
             rows = {row.producer_id: row.name.decode() for row in decode_sessions(reply.sessions)}
@@ -103,7 +102,7 @@ class SessionLister:
             del self._known[next(iter(self._known))]
 
     def _draw_ending(self) -> int:
-        """A session to end, whose end may have been asked for before; 0: list this time."""
+        """A session to end, which may have ended before; 0: list this time."""
         random = self._random
         if random.random() >= _END or not self._known:
             return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.commits import look_up
 from logstore.client.core.steps import Steps
@@ -15,13 +15,15 @@ _ASK_EVERY_NS = (400 * MS_NS, 1_800 * MS_NS)  # the mean, drawn once
 class SessionReader:
     """A subject."""
 
-    def __init__(self, asking: Asking, names: Sequence[str]) -> None:
-        self._asking = asking
-        self.ask_every_ns = asking.host.random.randrange(*_ASK_EVERY_NS)
+    def __init__(self, inquirer: Inquirer, names: Sequence[str]) -> None:
+        self._inquirer = inquirer
+        self.ask_every_ns = inquirer.host.random.randrange(*_ASK_EVERY_NS)
         self._names = names
 
     def ask(self) -> Steps[None]:
-        asking = self._asking
-        name = asking.host.random.choice(self._names)
-        found = yield from look_up(asking.core, asking.routing, name, timeout_s=asking.patience_s())
-        asking.witness.count("nobody" if found is None else "looked-up")
+        inquirer = self._inquirer
+        name = inquirer.host.random.choice(self._names)
+        found = yield from look_up(
+            inquirer.core, inquirer.routing, name, timeout_s=inquirer.draw_timeout_s()
+        )
+        inquirer.witness.count("nobody" if found is None else "looked-up")

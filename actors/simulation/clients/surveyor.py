@@ -1,11 +1,11 @@
 """Asks any replica where a time is in its log, and how the bytes of a range are spread (V7).
 
-Owns what it asks for: ranges and times that it was told of, and some that nobody has.
+Owns what it asks for: ranges and times that replicas have reported, and some that do not exist.
 """
 
 from __future__ import annotations
 
-from actors.simulation.clients.asking import Asking
+from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.world.client_host import MS_NS
 from logstore.client.core.operating import lsn_at
 from logstore.client.core.spans import read_spans
@@ -22,19 +22,19 @@ _LIMIT_MAX = 40
 class Surveyor:
     """A subject."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
-        self._random = asking.host.random
+    def __init__(self, inquirer: Inquirer) -> None:
+        self._inquirer = inquirer
+        self._random = inquirer.host.random
         self.ask_every_ns = self._random.randrange(*_ASK_EVERY_NS)
         self._stamps: list[int] = []  # of entries
-        self._shown_lsn = int(asking.host.first_lsn) - 1  # the highest that any replica told of
+        self._shown_lsn = int(inquirer.host.first_lsn) - 1  # the highest that any replica told of
 
     def ask(self) -> Steps[None]:
-        cluster, node = self._asking.cluster(), self._asking.host.any_node()
+        cluster, node = self._inquirer.cluster(), self._inquirer.host.any_node()
         if self._stamps and self._random.random() < 0.6:
             yield from lsn_at(cluster, AtTime(self._draw_time()), replica=node)
             return
-        first_lsn = self._random.randrange(int(self._asking.host.first_lsn), self._shown_lsn + 2)
+        first_lsn = self._random.randrange(int(self._inquirer.host.first_lsn), self._shown_lsn + 2)
         last_lsn = self._random.choice((first_lsn + self._random.randrange(100), LSN_MAX))
         replica = cluster.reader(node)
         try:

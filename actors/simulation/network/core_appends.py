@@ -1,6 +1,7 @@
-"""The appends of one producer epoch: the core takes them from here and reports their outcome.
+"""The appends of one producer epoch, as the core takes them and reports their outcome.
 
-Owns their order and their room. Must not know sockets or rounds.
+Owns their order and how many may be unresolved. Must not know sockets or rounds. It is to this
+driver what `client.append_queue` is to that of threads.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from logstore.format.batch import PackedPayloads, batch_size
 
 
 class Append:
-    """A batch from its payloads to its outcome: a `Pack` of the core. Its bytes never change; they
-    stay, for who sends them again."""
+    """A batch from its payloads to its outcome: a `Pack` of the core. Its bytes are kept, since
+    mischief sends them again."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Append:
         self.sequence = sequence
         self.operation = 0
         self.is_over = False
-        self.told: tuple[int, int] | None = None
+        self.acknowledged_as: tuple[int, int] | None = None
         self.is_acknowledged = False
         self.error: LogStoreError | None = None
         self._checker = checker
@@ -93,7 +94,7 @@ class Appends:
         return is_within and self.size_bytes + size_bytes <= self._session.window_bytes
 
     def append(self, payloads: list[bytes], *, sequence: int, now_ns: int) -> Append:
-        """A new batch; it is sent as soon as may be."""
+        """A new batch; it is sent as soon as possible."""
         append = Append(
             self._checker,
             payloads,
@@ -138,5 +139,5 @@ class Appends:
         self.size_bytes -= size_bytes
 
     def refuse(self, error: LogStoreError) -> None:
-        """Its session is over, and whoever appends sees that."""
+        """Producers see by themselves that their session is over."""
         del error

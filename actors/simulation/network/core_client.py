@@ -1,6 +1,6 @@
-"""A simulated process that goes through steps of the client's core: the core's second driver.
+"""Runs the client's core in a simulated process: the second driver of the core.
 
-Owns the tasks of one client, and the host that they stand on: virtual links, the clock of its
+Owns the tasks of one client, and the host that they run on: virtual links, the clock of its
 `do_work`, seeded chance. A client of the workload is a generator of `Steps`, like everything that
 the core does, so it uses the core as a program uses `connect()`.
 """
@@ -40,7 +40,7 @@ class SimulatedClock:
 
 
 class SimulatedLock:
-    """The core's `Lock`: nobody else runs, so whoever finds it held must not wait for it."""
+    """The core's `Lock`. Nobody else runs, so a task that waits for it would wait for ever."""
 
     def __init__(self) -> None:
         self._is_held = False
@@ -72,10 +72,10 @@ _ANYTHING = _Anything()
 
 
 class CoreClient:
-    """Looks like an actor: `on_start`, `do_work`, `wait_on`, `next_timer_ns`, `on_close`.
+    """Has the methods of an actor: `on_start`, `do_work`, `wait_on`, `next_timer_ns`, `on_close`.
 
-    `live` gives the steps to begin with; `start` adds others. An error that steps raise is nobody's
-    to expect: it ends the process as a violation.
+    `live` gives the first steps; `start` adds others. An error that steps raise ends the process,
+    which is a violation.
     """
 
     def __init__(
@@ -104,18 +104,19 @@ class CoreClient:
         return routing
 
     def start(self, steps: Steps[Any]) -> Task[Any]:
-        """Go through these steps, too, until they end or the task is closed."""
+        """Run these steps, too, until they end or the task is closed."""
         task = Task(steps)
         self._tasks.append(task)
         self._is_woken = True
         return task
 
     def wake(self) -> None:
-        """Let every task look again in this `do_work`: something happened that is in no link."""
+        """Run every task in this `do_work`: something happened that no link shows."""
         self._is_woken = True
 
     def sleep(self, until_ns: int) -> Wait:
-        """A wait until then that ends early whenever the process runs: look again then."""
+        """A wait until then. It ends early whenever the process runs, so check the time after
+        it."""
         return Wait(until_ns, (_ANYTHING,))
 
     # --- an actor's words ---
@@ -124,7 +125,7 @@ class CoreClient:
         """It begins with its first do_work."""
 
     def do_work(self, now_ns: int) -> int:
-        """Everything that is there and due; more than 0 if there may be something left."""
+        """Do everything that is due; more than 0 if there may be something left."""
         self.clock.now_ns = now_ns
         self._is_woken = True
         for _ in range(_ROUNDS_MAX):

@@ -1,7 +1,7 @@
 """The links of the client's core, over the sockets of the virtual network.
 
-Owns the sockets. Each link shows every message that it sends or receives to one observer: that is
-how checkers see what the core keeps to itself. Must not know what a message says.
+Owns the sockets. Each link shows every message that it sends or receives to one observer, so that
+checkers see messages that the core does not pass on. Must not know what a message says.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a simulated client stands on: sockets, the nodes' addresses, chance, and who hears facts.
+"""What a simulated client runs on: sockets, the addresses of nodes, chance, and the ledger.
 
-A protocol and one record. Times in facts are the world's; the clock a client lives by is the
-`now_ns` of its do_work.
+A protocol and one record. Times in facts are the world's; a client's own clock is the `now_ns` of
+its do_work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transport.link import Lane
 
 MS_NS = 1_000_000
 NEVER_NS = 1 << 62
-_PATIENCE_NS = (500 * MS_NS, 3_000 * MS_NS)  # a step without an answer is given up in between
+_TIMEOUT_NS = (500 * MS_NS, 3_000 * MS_NS)  # a step without an answer is given up in between
 
 
 class ClientLinks(Protocol):
@@ -42,7 +42,7 @@ class ClientLinks(Protocol):
 class ClientHost(msgspec.Struct, frozen=True):
     """One client's view of the world. `number` and `name` are unique among its clients.
 
-    `tell` hears what it asks and is told. `first_lsn`: where the log begins.
+    `tell` takes facts of what it asks and what it is answered. `first_lsn`: where the log begins.
     """
 
     number: int
@@ -55,9 +55,9 @@ class ClientHost(msgspec.Struct, frozen=True):
     world_now: Callable[[], int]
     first_lsn: Lsn = FIRST_LSN
 
-    def patience_ns(self) -> int:
+    def draw_timeout_ns(self) -> int:
         """How long to wait for one answer, drawn anew."""
-        return self.random.randrange(*_PATIENCE_NS)
+        return self.random.randrange(*_TIMEOUT_NS)
 
     def any_node(self, *, but: int = 0) -> int:
         """One of the nodes, another one than `but` if there is one."""

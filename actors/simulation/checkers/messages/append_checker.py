@@ -1,9 +1,9 @@
-"""Checks what replicas say of the appends of one producer epoch, before the core hears it (E7, E9).
+"""Checks what replicas say of the appends of one producer epoch, before the core reads it (E7, E9).
 
-Owns what was sent, what was said of each, and tells the ledger of them. SessionState is the
-authority, the ack feed only makes it quick; both must report the same, of what was sent, and never
-two things of one sequence. Batches that must be refused are pushed under rounds of their own: the
-core, which knows nothing of them, heeds no refusal of another round.
+Owns what was sent and what was said of each batch, and tells the ledger. SessionState is the
+authority, the ack feed only makes it quick: both must report the same, of batches that were sent,
+and never two outcomes of one sequence. Batches that must be refused are pushed under rounds of
+their own, whose refusals the core ignores.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from actors.simulation.checkers.client_facts import (
     BatchRefused,
 )
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.checkers.messages.message_checker import Heard, MessageChecker
+from actors.simulation.checkers.messages.message_checker import MessageChecker, Received
 from actors.simulation.checkers.messages.witness import Witness
 from logstore.client.core.packs import Pack
 from logstore.errors import ErrorCode, LogStoreError
@@ -27,7 +27,7 @@ from logstore.format.batch import read_batch_header
 from logstore.format.client_messages import ACK_ROW, APPEND_PREFIX, Acks, SessionStateReply
 
 # Rounds that no session reaches: they are numbered up from zero.
-ODD_ROUND_FIRST = 1 << 31
+MISCHIEF_ROUND_FIRST = 1 << 31
 # After these refusals the core sends the batch again, or knows what became of it.
 _OF_A_BATCH = frozenset(
     {
@@ -48,12 +48,12 @@ _OF_A_BATCH = frozenset(
 
 
 class Append(Pack, Protocol):
-    """What the core appends. `told`: first LSN and count, as the log acknowledged them first; None:
-    not yet. `is_over`: nothing more will be heard of it."""
+    """A batch of the core. `acknowledged_as`: first LSN and count of the first acknowledgement;
+    None: there is none yet. `is_over`: its outcome is final."""
 
     count: int
     operation: int
-    told: tuple[int, int] | None
+    acknowledged_as: tuple[int, int] | None
     is_acknowledged: bool
     is_over: bool
 
@@ -98,7 +98,7 @@ class AppendChecker:
         self.witness.tell(AppendAcknowledged(append.operation, first_lsn, count))
 
     def on_failed(self, append: Append, error: LogStoreError) -> None:
-        """What the user is told for good must be true."""
+        """What a user is told for good must be true."""
         if not append.batch:
             append.is_over = True
             return
@@ -107,15 +107,15 @@ class AppendChecker:
             self.witness.count("committed-lsn-unknown")
             append.is_over = True
             self._settle(append)
-        if error.code in FINAL_CODES or (is_forgotten and append.told is None):
+        if error.code in FINAL_CODES or (is_forgotten and append.acknowledged_as is None):
             self.witness.tell(AppendRefused(append.operation, error.code))
 
     def expect_refusal(self, sequence: int, payloads: Iterable[bytes]) -> None:
-        """No replica may take this batch, which the core knows nothing of."""
+        """A batch that no replica may store is about to be pushed. The core does not know of it."""
         self._bad[sequence] = self._invoked(sequence, payloads)
 
     def _invoked(self, sequence: int, payloads: Iterable[bytes]) -> int:
-        """The number of a new append."""
+        """Tell the ledger of a new append; its number."""
         operation = self.witness.next_operation()
         numbers = self._producer_id, self._producer_epoch, sequence
         self.witness.tell(AppendInvoked(operation, *numbers, list(payloads)))
@@ -128,9 +128,9 @@ class AppendChecker:
 
     # --- SessionState ---
 
-    def _on_state(self, heard: Heard) -> None:
-        reply: SessionStateReply = heard.message
-        self.round = heard.request.round
+    def _on_state(self, received: Received) -> None:
+        reply: SessionStateReply = received.message
+        self.round = received.request.round
         self.witness.count("rounds")
         known = {row[0]: row for row in ACK_ROW.iter_unpack(reply.rows)}
         for sequence, append in self.waiting.items():
@@ -155,16 +155,16 @@ class AppendChecker:
 
     # --- the ack feed ---
 
-    def _on_acks(self, heard: Heard) -> None:
+    def _on_acks(self, received: Received) -> None:
         """Hot."""
-        acks: Acks = heard.message
+        acks: Acks = received.message
         if acks.producer_epoch != self._producer_epoch:
             return
-        is_odd = acks.round >= ODD_ROUND_FIRST
+        is_mischief = acks.round >= MISCHIEF_ROUND_FIRST
         for sequence, first_lsn, count, code, detail in ACK_ROW.iter_unpack(acks.rows):
-            if is_odd and self._is_refused_for_good(sequence, code):
+            if is_mischief and self._is_refused_for_good(sequence, code):
                 continue
-            if is_odd and self._is_dense:
+            if is_mischief and self._is_dense:
                 self._on_other_bytes(sequence, code)
             elif code == ErrorCode.OK:
                 append = self.waiting.get(sequence) or self.settled.get(sequence)
@@ -177,7 +177,7 @@ class AppendChecker:
                 self._on_refused(sequence, code, detail)
 
     def _is_refused_for_good(self, sequence: int, code: int) -> bool:
-        """Whether this is the refusal of a batch that must be refused."""
+        """Whether this refuses a batch that must be refused."""
         operation = self._bad.get(sequence)  # it stays: a message may come twice
         if code == ErrorCode.OK or operation is None:
             return False
@@ -207,24 +207,25 @@ class AppendChecker:
     # --- one append ---
 
     def _acknowledged(self, append: Append, first_lsn: int, count: int) -> None:
-        """The log says: committed, with these LSNs."""
+        """The log reports it committed, with these LSNs."""
         witness = self.witness
-        if append.told is not None and append.told != (first_lsn, count):
+        if append.acknowledged_as is not None and append.acknowledged_as != (first_lsn, count):
             text = (
-                f"sequence {append.sequence} has {append.told[1]} payloads at LSN "
-                f"{append.told[0]}, told again as {count} at {first_lsn}"
+                f"sequence {append.sequence} has {append.acknowledged_as[1]} payloads at LSN "
+                f"{append.acknowledged_as[0]}, told again as {count} at {first_lsn}"
             )
             witness.violated(Invariant.I7, text)
-        elif append.told is not None:
+        elif append.acknowledged_as is not None:
             witness.count("acknowledged-again")
             witness.tell(AppendAcknowledged(append.operation, first_lsn, count))
         elif self._check_sent(append, "was acknowledged") and count != append.count:
             text = f"{append.count} payloads of sequence {append.sequence}, {count} acknowledged"
             witness.violated(Invariant.I4, text)
-        append.told = append.told or (first_lsn, count)
+        append.acknowledged_as = append.acknowledged_as or (first_lsn, count)
 
     def _check_sent(self, append: Append, what: str) -> bool:
-        """A dense session's batch that the log has was sent, and so was every one before it."""
+        """Whether a batch that the log has was sent, and, in a dense session, every one before
+        it."""
         if append.sequence in self.unsent:
             text = f"sequence {append.sequence} {what}, and was not sent"
         elif self.unsent and self._is_dense and min(self.unsent) < append.sequence:

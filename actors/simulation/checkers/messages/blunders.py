@@ -1,12 +1,12 @@
-"""Wrong requests, as whoever writes a client sends them at first, and what must come of each.
+"""Wrong requests, as a new client implementation sends them at first, and the right answers.
 
-| blunder | what must come of it |
+| blunder | right answer |
 |---|---|
 | UNKNOWN_TYPE, OTHER_PORT, OF_REPLICAS | INVALID_REQUEST |
 | SHORT, LONG, DELIMITER | INVALID_REQUEST |
 | NEWER | UNSUPPORTED_VERSION |
-| FOREIGN | WRONG_CLUSTER, of whoever has a cluster |
-| DAMAGED, ANSWER | nothing: the honest request behind it, of the same number, is answered |
+| FOREIGN | WRONG_CLUSTER, of a replica that has a cluster |
+| DAMAGED, ANSWER | none: the honest request after it, of the same number, is answered |
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INVALID = frozenset({ErrorCode.INVALID_REQUEST})
 
 
 def judge_blunder(witness: Witness, blunder: Blunder, place: str, message: Any) -> None:
-    """Somebody at `place` answered this."""
+    """Is `message`, from `place`, a right answer to it?"""
     if isinstance(message, MetadataReply) and blunder in SILENT:
         witness.count(f"silence-{blunder}")
     elif (

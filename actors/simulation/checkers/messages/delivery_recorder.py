@@ -1,6 +1,6 @@
-"""What the core gives to a user, told as facts: with the whole batches as they came.
+"""Tells as facts what the core gives to a user, with the whole batches as they came.
 
-Owns the batches that were decoded and not given to the user yet. Must not know how they were got.
+Owns the batches that were decoded and not given to the user yet. Must not know how they were read.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class DeliveryRecorder:
         return batches_of(frame, piece, first_lsn=first_lsn, last_lsn=last_lsn)
 
     def begin_at(self, lsn: int) -> None:
-        """What comes next begins there."""
+        """What the user gets next begins there."""
         self._client.tell(Subscribed(self._client.name, lsn))
 
     def record(self, node: int, batches: Sequence[RecordBatch]) -> None:
-        """A user has these, of this node."""
+        """A user has got these, which `node` served."""
         client = self._client
         for each in batches:
             first_lsn = each.batch_first_lsn

@@ -1,4 +1,4 @@
-"""One request of a client, and who judges what it is answered. Knows no links."""
+"""One request of a client, and how its answer is judged. Knows no links."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Complain = Callable[[Invariant, str], None]
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """A request that `node` was sent at `asked_ns`, of the world, in which `number` is unique."""
+    """A request to `node`. `asked_ns` is the world's time; `number` is unique in the world."""
 
     witness: Witness
     node: int

@@ -1,6 +1,6 @@
-"""Checks what replicas say of an import, before the core hears it (P1).
+"""Checks what replicas say of an import, before the core reads it (P1).
 
-Owns the batches and how far they are known to be committed. The linearizable end of the log is the
+Owns the batches and how many are known to be committed. The linearizable end of the log is the
 authority, the ack feed only makes it quick.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 
 from actors.simulation.checkers.client_facts import AppendAcknowledged
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.checkers.messages.message_checker import Heard, Listener, MessageChecker
+from actors.simulation.checkers.messages.message_checker import Listener, MessageChecker, Received
 from actors.simulation.checkers.messages.witness import Witness
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ACK_ROW, Acks, WatermarksReply
@@ -70,19 +70,19 @@ class ImportChecker:
 
     # --- what is committed ---
 
-    def _on_end(self, heard: Heard) -> None:
+    def _on_end(self, received: Received) -> None:
         """The log ends there, confirmed by a quorum: nobody else writes yet, so it is all ours."""
-        end_lsn = heard.message.visible_lsn
-        if not heard.request.is_linearizable:
+        end_lsn = received.message.visible_lsn
+        if not received.request.is_linearizable:
             return
         self._settle(end_lsn)
         if end_lsn != self.due_lsn - 1:
             text = f"the log ends at LSN {end_lsn}, {self.due_lsn - 1} or whole batches more"
             self.witness.violated(Invariant.I6, f"{text} were sent")
 
-    def _on_acks(self, heard: Heard) -> None:
+    def _on_acks(self, received: Received) -> None:
         """The answer to each request, by its first LSN."""
-        for asked, first_lsn, count, code, _ in ACK_ROW.iter_unpack(heard.message.rows):
+        for asked, first_lsn, count, code, _ in ACK_ROW.iter_unpack(received.message.rows):
             if code != ErrorCode.OK:
                 self.witness.count(f"refused-{ErrorCode(code).name.lower()}")
                 if code not in REFUSALS:
@@ -93,7 +93,7 @@ class ImportChecker:
                 text = f"the import of {batch} at LSN {asked} was acknowledged as "
                 self.witness.violated(Invariant.I4, f"{text}{count} payloads at {first_lsn}")
                 continue
-            self.leaders.add(heard.node)
+            self.leaders.add(received.node)
             self._settle(batch.last_lsn)
 
     def _settle(self, last_lsn: int) -> None:

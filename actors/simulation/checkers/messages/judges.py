@@ -1,7 +1,7 @@
 """Which judge looks at the answers to each type of request: a new request is a row.
 
-Must not know why something is asked. What an operator asks is judged here, reads in `log_answers`,
-cursors and sessions in `table_answers`.
+Must not know why something is asked. Answers to operators are judged here, those to reads in
+`log_answers`, those about cursors and sessions in `table_answers`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _on_document(exchange: Exchange, reply: Any, _body: bytes) -> None:
 
 
 def _on_done(_exchange: Exchange, _reply: DoneReply, _body: bytes) -> None:
-    """That it is done is all that it says."""
+    """It only says that it is done."""
 
 
 _NOT_FORMED = frozenset({ErrorCode.NOT_READY, ErrorCode.OVERLOADED, ErrorCode.TIMED_OUT})

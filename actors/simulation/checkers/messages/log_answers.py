@@ -1,5 +1,5 @@
-"""Is what a replica says of its log, to whoever reads it, right by itself? What only the history
-can show is told.
+"""Whether what a replica answers to reads of its log is right by itself. What only the history can
+show is told as a fact.
 
 | asked for | what must come |
 |---|---|

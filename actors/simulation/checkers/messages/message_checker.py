@@ -37,8 +37,9 @@ class Link(Protocol):
     topic: bytes
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False):
-    """What `node` says, as an answer to `request`, None: on a feed. `more`: the second frame."""
+class Received(msgspec.Struct, frozen=True, gc=False):
+    """A message of `node`. `request`: what it answers; None: it came on a feed. `more`: the second
+    frame."""
 
     node: int
     request: Any
@@ -46,16 +47,16 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
     more: bytes
 
 
-Listener: TypeAlias = Callable[[Heard], None]
+Listener: TypeAlias = Callable[[Received], None]
 
 
 def _pass_over(_link: Any, _frame: bytes) -> None:
-    """Nobody wants to know what is appended."""
+    """Appends are of no interest."""
 
 
 class MessageChecker:
-    """The observer of one client's links. `listeners`: by the type of a message that was judged,
-    who looks at it, too. `on_append` is shown what goes to an append port."""
+    """The observer of one client's links. `listeners`: by the type of a message, who reads it after
+    its judge. `on_append` sees each frame that is sent to an append port."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class MessageChecker:
             is_due = self._judge(exchange, message, more)
         listener = self._listeners.get(type(message))
         if is_due and listener is not None:
-            listener(Heard(node, request, message, more))
+            listener(Received(node, request, message, more))
 
     def closed(self, link: Link) -> None:
         self._asked.pop(link, None)
@@ -130,7 +131,7 @@ class MessageChecker:
         return True
 
     def _judge(self, exchange: Exchange, message: Any, more: bytes) -> bool:
-        """Whether it answers the question at all, rightly or not. Hot."""
+        """Whether it answers the request at all, rightly or not. Hot."""
         judge, witness, request = JUDGES[type(exchange.request)], self.witness, exchange.request
         if isinstance(message, judge.reply):
             witness.count(f"answered-{type(request).__name__}")

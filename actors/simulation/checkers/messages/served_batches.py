@@ -1,7 +1,7 @@
-"""Batches as a replica serves them: the second frame of a fetch reply or tail group, checked.
+"""Batches as a replica serves them: the second frame of a fetch reply or of a tail group.
 
-Every batch is checked as the client library does: its CRC, its place, and that the LSNs follow.
-What does not hold is a violation, since nothing damages bytes on their way here. Knows no cursor.
+Every batch is checked as the client library does: its CRC, its place, and that LSNs follow each
+other. A fault is a violation, since nothing damages bytes on their way here. Knows no cursor.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def served_batches(
 
 @lru_cache(maxsize=1_024)
 def _whole_batches(body: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Payloads and bytes of each, checked; once, for all who get the same bytes."""
+    """The payload count and the bytes of each batch, checked. Cached for all clients that get the
+    same bytes."""
     batches = []
     for offset, header in iterate_batches(body):
         verify_batch(body, offset, header, batch_max_bytes=MESSAGE_MAX_BYTES)

@@ -1,6 +1,6 @@
-"""What clients ask for of cursors and sessions, and are told: as facts, for the checkers to judge.
+"""Tells as facts what clients ask of cursors and sessions, and what they are answered.
 
-An answer that does not decode, or is about something else, is wrong by itself.
+An answer that does not decode, or that is about something else, is wrong by itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What one client has seen: which cluster it talks to, what happened how often, what is wrong.
+"""What one client has seen: which cluster it talks to, how often something happened, what was
+wrong.
 
 Must not know what a message means. The simulated network loses, repeats and delays messages, but
 never changes a byte: one that does not decode, or is of another cluster, is a replica's fault.
@@ -62,11 +63,11 @@ class Witness:
         self.client.tell(fact)
 
     def violated(self, invariant: Invariant, text: str) -> None:
-        """An answer broke a promise."""
+        """A replica broke a promise."""
         self.tell(PromiseBroken(invariant, f"{self.client.name}: {text}"))
 
-    def failed(self, error: LogStoreError) -> None:
-        """A call of the core ended with this: what a user has to expect, or a violation."""
+    def call_failed(self, error: LogStoreError) -> None:
+        """A call of the core raised this. A user must expect it, or it is a violation."""
         kind = type(error)
         if isinstance(error, FormatError | WrongCluster) or kind in (InvalidRequest, LogStoreError):
             self.violated(Invariant.I11, f"a call failed with {kind.__name__}: {error}")
@@ -74,7 +75,7 @@ class Witness:
             self.count(f"failed-{error.code.name.lower()}")
 
     def decode(self, frame: bytes) -> tuple[Envelope, Any] | None:
-        """What a replica says; None, and a violation, if it is no message of this cluster."""
+        """The message in a frame; None, and a violation: it is none of this cluster."""
         try:
             envelope, message = decode_message(frame)
         except FormatError as error:

@@ -1,7 +1,7 @@
-"""A client that asks one thing after the other, through the client's core.
+"""A client that asks one question after the other, through the client's core.
 
-Owns when it asks, and one question at a time. What is asked is the subject's; what an answer is
-worth, `checkers/messages` and the ledger say.
+Owns when it asks; one question is under way at a time. Its subject draws the questions,
+`checkers/messages` and the ledger judge the answers.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ _ROAMING = 0.15
 
 
 class Subject(Protocol):
-    """What is asked about."""
+    """Draws the questions of one client."""
 
     @property
     def ask_every_ns(self) -> int:
-        """The mean."""
+        """The mean time between two questions."""
 
     def ask(self) -> Steps[None]:
-        """One question, to its end. It may fail as a call of a user's may."""
+        """Ask one question and wait for its answer. Raises what a call of the core may raise."""
 
 
 class GuessingRouting(Routing):
-    """Takes whoever answered last for the leader, and now and then any node, without asking who
-    leads: it will say so itself if it does not. So an old leader is asked, too.
+    """Takes the node that answered last for the leader, and now and then any node, without a
+    search: a node that does not lead refuses. So deposed leaders that have not noticed are asked,
+    too.
 
-    `asked_last`: whom; 0: nobody yet. `is_trusting`: that was answered; so who fails once is looked
-    for anew.
+    `asked_last`: the last such node; 0: none yet. `is_trusting`: it answered, so it is asked again;
+    after a failure the leader is searched for.
     """
 
     def __init__(self, client: CoreClient) -> None:
@@ -64,10 +65,10 @@ class GuessingRouting(Routing):
         return guess, endpoint_of(host, guess)
 
 
-class Asking:
+class Inquirer:
     """`client` is its process. `is_asking`: a question is under way."""
 
-    def __init__(self, host: ClientHost, subject_of: Callable[[Asking], Subject]) -> None:
+    def __init__(self, host: ClientHost, subject_of: Callable[[Inquirer], Subject]) -> None:
         self.host = host
         self.witness = Witness(host)
         self.client = CoreClient(host, self._live, MessageChecker(self.witness))
@@ -79,25 +80,26 @@ class Asking:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """No more questions after the one under way. Wake its process."""
+        """Ask no more after the question under way. Wake its process."""
         self._is_stopped = True
 
     def ask_now(self) -> None:
-        """The next question, or the one after that under way, is due. Wake its process."""
+        """Ask the next question without a pause, once the one under way is answered. Wake its
+        process."""
         self._ask_ns = 0
 
     # --- for its subject ---
 
-    def patience_s(self) -> float:
+    def draw_timeout_s(self) -> float:
         """How long one question may take, drawn anew."""
-        return self.host.patience_ns() / 1e9
+        return self.host.draw_timeout_ns() / 1e9
 
     def cluster(self) -> Cluster:
-        """What calls of the core go to, with a patience drawn anew."""
-        return Cluster(self.core, self.routing, self.patience_s())
+        """What calls of the core take, with a timeout that is drawn anew."""
+        return Cluster(self.core, self.routing, self.draw_timeout_s())
 
     def port(self, node: int, offset: PortOffset = PortOffset.CONTROL) -> Port:
-        """For requests that no call of the core makes. Its connection stays."""
+        """A port of one node, for requests that no call of the core makes. Its connection stays."""
         address = self.host.endpoint(node, offset)
         if address not in self._ports:
             self._ports[address] = Port(self.core, address, cluster_id=self.routing.cluster_id)
@@ -111,10 +113,10 @@ class Asking:
         offset: PortOffset = PortOffset.CONTROL,
         wait_s: float = 0.0,
     ) -> Steps[Any]:
-        """One request to one node, over a connection that stays until it does not answer; the
-        reply. `wait_s`: how much longer than others it may take."""
+        """The reply to one request to one node. The connection stays until the node does not
+        answer. `wait_s`: how much longer than others this request may take."""
         port = self.port(node, offset)
-        deadline_ns = self.core.deadline_ns(self.patience_s() + wait_s)
+        deadline_ns = self.core.deadline_ns(self.draw_timeout_s() + wait_s)
         reply_type = JUDGES[type(request)].reply
         try:
             reply, _ = yield from port.request(request, reply_type, deadline_ns=deadline_ns)
@@ -136,5 +138,5 @@ class Asking:
                 yield from self._subject.ask()
                 self.routing.is_trusting = True
             except LogStoreError as error:
-                self.witness.failed(error)
+                self.witness.call_failed(error)
             self.is_asking = False
