@@ -39,6 +39,16 @@ from tests.simulation.scripted_replica import PRODUCER, Stage, row
 # --- the steps of E9 ---
 
 
+FENCED = ErrorReply(ErrorCode.FENCED, 0, 2, 0, b"epoch 2 is open")
+
+
+def confirm_and_tell(stage: Stage, denial: ErrorReply) -> None:
+    """A majority confirms node 1, and it says again that the session is over."""
+    marks = WatermarksReply(Lsn(1), Lsn(0))
+    stage.replicas[1].reply(stage.wait_asked(1, WatermarksRequest), marks)
+    stage.replicas[1].reply(stage.wait_asked(1, SessionStateRequest), denial)
+
+
 def acknowledged(stage: Stage) -> list[tuple[int, int]]:
     """First LSN and count of what the ledger was told."""
     return [(each.first_lsn, each.count) for each in stage.told(AppendAcknowledged)]
@@ -203,9 +213,7 @@ def test_a_producer_that_a_confirmed_leader_does_not_know_opens_another_session(
     wait_pushed(stage, 1)
     unknown = ErrorReply(ErrorCode.UNKNOWN_PRODUCER, 0, 0, 0, b"expired")
     stage.replicas[1].reply(stage.wait_asked(1, SessionStateRequest), unknown)
-    marks = WatermarksReply(Lsn(1), Lsn(0))
-    stage.replicas[1].reply(stage.wait_asked(1, WatermarksRequest), marks)
-    stage.replicas[1].reply(stage.wait_asked(1, SessionStateRequest), unknown)
+    confirm_and_tell(stage, unknown)
     assert stage.wait_asked(1, OpenSessionRequest).message.name == b""
     assert stage.complaints == []
 
@@ -214,6 +222,7 @@ def test_a_fenced_producer_stops_and_opens_its_name_again() -> None:
     stage = serving_stage(opening=open_request(SequenceMode.DENSE, b"a name", window=16))
     wait_pushed(stage, 1)
     stage.replicas[1].tell(1, row(0, code=ErrorCode.FENCED, detail=2))
+    confirm_and_tell(stage, FENCED)
     asked = stage.wait_asked(1, OpenSessionRequest)
     assert asked.message.name == b"a name"
     assert stage.workload.witness.counts["ended-fenced"] == 1
@@ -233,6 +242,7 @@ def test_a_session_that_was_taken_over_appends_until_it_is_fenced() -> None:
     epochs = {each.header.producer_epoch for each in stage.replicas[1].pushed()}
     assert epochs == {1, 2}
     stage.replicas[1].tell(zombie.checker.round, row(0, code=ErrorCode.FENCED, detail=2))
+    confirm_and_tell(stage, FENCED)
     stage.pass_ms(200)
     stage.replicas[1].frames()
     stage.pass_ms(200)
@@ -249,6 +259,7 @@ def test_a_probe_is_acknowledged_also_when_it_has_to_be_made_anew() -> None:
     sent = wait_pushed(stage, 1)[0]
     assert not probe.is_acknowledged
     stage.replicas[1].tell(1, row(sent.header.sequence, code=ErrorCode.FENCED, detail=2))
+    confirm_and_tell(stage, FENCED)
     open_session(stage, epoch=3)
     tell_state(stage, 1, 0, epoch=3)
     sent = wait_pushed(stage, 1)[0]

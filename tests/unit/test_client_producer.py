@@ -252,9 +252,11 @@ def test_a_log_that_lost_an_acknowledged_batch_ends_the_producer(
 def test_a_final_refusal_fails_every_later_append(
     client: logstore.LogClient, leader: FakeReplica, code: ErrorCode, error: type[Exception]
 ) -> None:
-    leader.on_push = lambda round_number, sequence, _: leader.send_acks(
-        round_number, [(sequence, 0, 1, int(code), 0)]
-    )
+    def refuse(round_number: int, sequence: int, _: list[bytes]) -> None:
+        leader.on[SessionStateRequest] = lambda _: ErrorReply(code, 0, 2, 0, b"")
+        leader.send_acks(round_number, [(sequence, 0, 1, int(code), 0)])
+
+    leader.on_push = refuse
     with client.producer() as producer:
         with pytest.raises(error):
             producer.append(b"x").result(WAIT_S)

@@ -1,4 +1,5 @@
-"""The core's producer and replicas that deny its session: only a confirmed leader is believed."""
+"""The core's producer and replicas that say that its session is over: only a confirmed leader is
+believed."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logstore.errors import ErrorCode, Gap, UnknownProducer
+from logstore.errors import ErrorCode, Fenced, Gap, LogStoreError, UnknownProducer
 from logstore.format.client_messages import (
     ACK_ROW,
     Acks,
@@ -20,6 +21,10 @@ from tests.property.test_core_producer_model import Producing
 from tests.unit.core_stage import PRODUCER, World
 
 UNKNOWN = ErrorReply(ErrorCode.UNKNOWN_PRODUCER, 0, 0, 0, b"unknown")
+FENCED = ErrorReply(ErrorCode.FENCED, 0, 2, 0, b"producer epoch 2 of this producer exists")
+OF_THE_SESSION = pytest.mark.parametrize(
+    ("denial", "error"), [(UNKNOWN, UnknownProducer), (FENCED, Fenced)]
+)
 NOT_READY = ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b"no majority answers")
 
 
@@ -32,8 +37,12 @@ def stale_leader(state: Any) -> World:
     return world
 
 
-def test_a_deposed_leader_that_does_not_know_the_session_ends_no_producer() -> None:
-    world = stale_leader(UNKNOWN)
+@OF_THE_SESSION
+def test_a_deposed_leader_that_calls_the_session_over_ends_no_producer(
+    denial: ErrorReply, error: type[LogStoreError]
+) -> None:
+    del error
+    world = stale_leader(denial)
     producing = Producing(world)
     pack = producing.append()
     producing.run_for(3.0)
@@ -43,22 +52,45 @@ def test_a_deposed_leader_that_does_not_know_the_session_ends_no_producer() -> N
     assert pack.outcome == (1, 1)
 
 
-def test_a_confirmed_leader_that_does_not_know_the_session_ends_the_producer() -> None:
+@OF_THE_SESSION
+def test_a_confirmed_leader_that_calls_the_session_over_ends_the_producer(
+    denial: ErrorReply, error: type[LogStoreError]
+) -> None:
     world = World()
-    world.on[SessionStateRequest] = lambda *_: UNKNOWN
+    world.on[SessionStateRequest] = lambda *_: denial
     producing = Producing(world)
-    with pytest.raises(UnknownProducer):
+    with pytest.raises(error):
         producing.run_for(3.0)
-    assert world.kinds_asked(1).count(WatermarksRequest) == 1
+    kinds = world.kinds_asked(1)
+    assert (kinds.count(SessionStateRequest), kinds.count(WatermarksRequest)) == (2, 1)
 
 
-def test_a_batch_that_a_deposed_leader_refuses_goes_to_the_next_one() -> None:
+def test_a_batch_that_is_fenced_ends_the_producer_in_the_next_round() -> None:
+    world = World()
+    producing = Producing(world)
+    producing.run_for(0.5)
+    world.on[SessionStateRequest] = lambda *_: FENCED
+
+    def refuse(_: int, round_number: int, __: bytes) -> None:
+        row = ACK_ROW.pack(0, 0, 1, ErrorCode.FENCED, 2)
+        world.publish(PortOffset.ACKS, Acks(PRODUCER, 1, round_number, row))
+
+    world.on_push = refuse
+    producing.append()
+    with pytest.raises(Fenced):
+        producing.run_for(0.1)
+    kinds = world.kinds_asked(1)
+    assert (kinds.count(SessionStateRequest), kinds.count(WatermarksRequest)) == (2, 1)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_PRODUCER, ErrorCode.FENCED])
+def test_a_batch_that_a_deposed_leader_refuses_goes_to_the_next_one(code: ErrorCode) -> None:
     world = World()
     refused: list[int] = []
 
     def refuse(_: int, round_number: int, __: bytes) -> None:
         refused.append(round_number)
-        row = ACK_ROW.pack(0, 0, 1, ErrorCode.UNKNOWN_PRODUCER, 0)
+        row = ACK_ROW.pack(0, 0, 1, code, 0)
         world.publish(PortOffset.ACKS, Acks(PRODUCER, 1, round_number, row))
 
     world.on_push = refuse

@@ -5,8 +5,8 @@ Owns the connection and the unresolved batches. The appending side reaches it on
 connect, subscribe, wait for the welcome → SessionState → settle what it says → resend the rest in
 order under the next round → then new batches. A batch whose time is over fails its appends, but
 once sent it keeps its place: its sequence belongs to its bytes for ever (E7), so it is resent until
-the log answers or the producer closes. A node that denies the session is believed once a majority
-confirms that it leads.
+the log answers or the producer closes. A node that denies the session, or says that it is fenced,
+is believed once a majority confirms that it leads.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ from logstore.format.client_messages import ACK_ROW, SessionStateReply
 _OF_ONE_BATCH = frozenset(
     {ErrorCode.BATCH_TOO_LARGE, ErrorCode.INVALID_BATCH, ErrorCode.UNSUPPORTED_VERSION}
 )
+
+# Answers that end a session, and that a leader may give which was deposed and has not noticed: an
+# EXPIRE or OPEN in its log may never be committed.
+_DENIALS = frozenset({ErrorCode.UNKNOWN_PRODUCER, ErrorCode.FENCED})
 
 # batch bytes, payloads, when the first payload was appended and when the acknowledgement came
 # (monotonic ns)
@@ -94,7 +98,7 @@ class ProducerMachine:
         self._news_ns = 0
         self._is_stopping = False
         self._must_reconnect = False
-        # A node does not know the session, or knows less of it than the log has acknowledged. A
+        # A node says that the session is over, or knows less of it than the log has acknowledged. A
         # leader that was deposed and has not noticed says so, too: the next one must be confirmed.
         self._is_denied = False
         self._trouble = "no leader was found"
@@ -173,7 +177,7 @@ class ProducerMachine:
                 connection.close()
             if not isinstance(error, LogStoreError):
                 raise
-            if error.code == ErrorCode.UNKNOWN_PRODUCER and not must_confirm:
+            if error.code in _DENIALS and not must_confirm:
                 self._is_denied = True
             elif error.code not in TRANSIENT and not isinstance(error, FormatError):
                 raise
@@ -281,8 +285,8 @@ class ProducerMachine:
 
     def _refused(self, sequence: int, code: int, detail: int) -> int:
         """Handle one refusal; the bytes that it settled."""
-        if code in RETRIED or code == ErrorCode.UNKNOWN_PRODUCER:
-            self._is_denied = self._is_denied or code == ErrorCode.UNKNOWN_PRODUCER
+        if code in RETRIED or code in _DENIALS:
+            self._is_denied = self._is_denied or code in _DENIALS
             self._must_reconnect = True
             self._trouble = str(error_of(code, detail=detail))
             return 0
