@@ -246,11 +246,18 @@ def test_a_log_that_lost_an_acknowledged_batch_ends_the_producer(
 
 
 @pytest.mark.parametrize(
-    ("code", "error"),
-    [(ErrorCode.FENCED, Fenced), (ErrorCode.SEQUENCE_REUSED, SequenceReused)],
+    ("code", "error", "later"),
+    [
+        (ErrorCode.FENCED, Fenced, Fenced),
+        (ErrorCode.SEQUENCE_REUSED, SequenceReused, NotCommitted),
+    ],
 )
 def test_a_final_refusal_fails_every_later_append(
-    client: logstore.LogClient, leader: FakeReplica, code: ErrorCode, error: type[Exception]
+    client: logstore.LogClient,
+    leader: FakeReplica,
+    code: ErrorCode,
+    error: type[Exception],
+    later: type[Exception],
 ) -> None:
     def refuse(round_number: int, sequence: int, _: list[bytes]) -> None:
         leader.on[SessionStateRequest] = lambda _: ErrorReply(code, 0, 2, 0, b"")
@@ -260,7 +267,7 @@ def test_a_final_refusal_fails_every_later_append(
     with client.producer() as producer:
         with pytest.raises(error):
             producer.append(b"x").result(WAIT_S)
-        with pytest.raises(error):
+        with pytest.raises(later):
             producer.append(b"y").result(WAIT_S)
 
 

@@ -1,7 +1,20 @@
-"""The core's producer over played links: what a lost answer, a slow network or a full link does."""
+"""The core's producer over played links: what a lost answer, a slow network, a full link
+or the end of the producer does."""
 
 from __future__ import annotations
 
+import pytest
+
+from logstore.errors import (
+    Closed,
+    ErrorCode,
+    Fenced,
+    LogStoreError,
+    NotCommitted,
+    OutcomeUnknown,
+    SequenceReused,
+    WrongCluster,
+)
 from logstore.settings import PortOffset
 from tests.property.test_core_producer_model import Producing
 from tests.unit.core_stage import PlayedLink, World
@@ -61,3 +74,42 @@ def test_a_producer_sleeps_while_the_leader_takes_nothing() -> None:
     world.now_ns += 5_000_000
     world.work(producing.task)
     assert producing.task.wait.until_ns > world.now_ns
+
+
+@pytest.mark.parametrize(
+    ("ending", "of_sent", "of_unsent"),
+    [
+        (WrongCluster("two clusters"), OutcomeUnknown, WrongCluster),
+        (LogStoreError("error 99 of a newer version"), OutcomeUnknown, LogStoreError),
+        (Closed("the client was closed"), OutcomeUnknown, NotCommitted),
+        (Fenced("a newer producer epoch"), Fenced, Fenced),
+    ],
+)
+def test_a_batch_under_way_is_told_nothing_that_may_be_false_when_its_producer_ends(
+    ending: LogStoreError, of_sent: type[LogStoreError], of_unsent: type[LogStoreError]
+) -> None:
+    """An error that says "never in the log" is true of what was not sent only."""
+    world = World()
+    world.commits_at_once = False
+    producing = Producing(world, window=1)
+    sent, unsent = producing.append(), producing.append()
+    producing.run_for(0.1)
+    producing.task.close()
+    producing.machine.settle_rest(ending)
+    assert len(world.log) == 1
+    assert type(sent.outcome) is of_sent
+    assert type(unsent.outcome) is of_unsent
+
+
+def test_a_sequence_that_was_reused_is_told_of_its_own_batch_only() -> None:
+    world = World()
+    world.commits_at_once = False
+    producing = Producing(world, window=2)
+    under_way, reused, unsent = (producing.append() for _ in range(3))
+    producing.run_for(0.1)
+    world.acknowledge(1, 0, 1, ErrorCode.SEQUENCE_REUSED)
+    with pytest.raises(NotCommitted, match="its sequence 1 was refused") as ended:
+        producing.run_for(0.1)
+    producing.machine.settle_rest(ended.value)
+    outcomes = [type(each.outcome) for each in (under_way, reused, unsent)]
+    assert outcomes == [OutcomeUnknown, SequenceReused, NotCommitted]

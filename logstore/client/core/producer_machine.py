@@ -25,20 +25,30 @@ from logstore.errors import (
     Closed,
     CommittedLsnUnknown,
     ErrorCode,
+    Fenced,
     FormatError,
     Gap,
     InvariantViolated,
     LogStoreError,
     NotCommitted,
     OutcomeUnknown,
+    UnknownProducer,
 )
 from logstore.format.batch import encode_batch
 from logstore.format.client_messages import ACK_ROW, SessionStateReply
 
 # Refusals of one batch. Every other refusal that ends a producer is of its session.
 _OF_ONE_BATCH = frozenset(
-    {ErrorCode.BATCH_TOO_LARGE, ErrorCode.INVALID_BATCH, ErrorCode.UNSUPPORTED_VERSION}
+    {
+        ErrorCode.SEQUENCE_REUSED,
+        ErrorCode.BATCH_TOO_LARGE,
+        ErrorCode.INVALID_BATCH,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
 )
+
+# Ends of a producer that are true of each of its batches: they leave open what the log holds.
+_OF_EVERY_BATCH = (Fenced, Gap, InvariantViolated, UnknownProducer)
 
 # Answers that end a session, and that a leader may give which was deposed and has not noticed: an
 # EXPIRE or OPEN in its log may never be committed.
@@ -398,9 +408,9 @@ def _outcome_of_sent(ending: LogStoreError | None) -> LogStoreError:
     """The error of a batch that was sent and is not resolved when the producer ends."""
     if ending is None:
         return OutcomeUnknown("the producer was closed before the acknowledgement came")
-    if isinstance(ending, NotCommitted | Closed):  # about other batches, or the client
-        return OutcomeUnknown(f"sent, but not acknowledged: {ending}")
-    return ending
+    if isinstance(ending, _OF_EVERY_BATCH):
+        return ending
+    return OutcomeUnknown(f"sent, but not acknowledged: {ending}")
 
 
 def _outcome_of_unsent(ending: LogStoreError | None, sequence: int) -> LogStoreError:
