@@ -352,6 +352,10 @@ class Admission:
 
     # --- sessions and cursors ---
 
+    def heard_of(self, producer_id: int, now_ns: int) -> None:
+        """The producer of an open session asks for it, so it is not idle."""
+        self._expiry.used_ns[producer_id] = now_ns
+
     def decide_open(
         self, request: OpenRequest, random_u64: Callable[[], int], now_ns: int
     ) -> OpenEntry | Refused:
@@ -403,7 +407,7 @@ class Admission:
 
     def _expire(self, table: SessionTable) -> None:
         """End some of the sessions that were idle for longer than `session_expiry`."""
-        for entry in self._expiry.due(table, self._committed_ns, _EXPIRED_AT_A_TIME):
+        for entry in self._expiry.due(table, self._committed_ns, self._clock, _EXPIRED_AT_A_TIME):
             _log.info("producer %d was idle for too long: its session ends", entry.producer_id)
             self.take(entry)
 

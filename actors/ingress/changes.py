@@ -78,12 +78,12 @@ class Changes:
         """Raft has confirmed the leadership: refuse, or propose if the table allows it by now."""
         decision = kind.decide(table, request)
         if isinstance(decision, Refused):
-            refusal = _refusal(decision)
-            return lambda: refusal
+            reply = refusal(decision)
+            return lambda: reply
         if self._admission.may_take_request:
             self._propose(request_id, decision)
         else:
-            self._requests.answer(request_id, _refusal(APPENDS_COME_FIRST))
+            self._requests.answer(request_id, refusal(APPENDS_COME_FIRST))
         return None
 
     def _propose(self, request_id: int, change: Change) -> None:
@@ -91,5 +91,6 @@ class Changes:
         group.request = HeldAnswer(request_id, change.reply, change.lost)
 
 
-def _refusal(refused: Refused) -> ErrorReply:
+def refusal(refused: Refused) -> ErrorReply:
+    """The reply to a request that is refused."""
     return ErrorReply(refused.code, NO_NODE, refused.detail, 0, refused.text.encode())

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.ingress.admission import Admission
-from actors.ingress.changes import ChangeKind, Changes
+from actors.ingress.changes import ChangeKind, Changes, refusal
 from actors.ingress.cursor_requests import decide_cursor, list_cursors
 from actors.ingress.documents import metadata_document, status_document
 from actors.ingress.groups import HeldAnswer
@@ -62,6 +62,8 @@ _CHANGES: dict[type, ChangeKind] = {
     SetCursorRequest: ChangeKind(decide_cursor, sees=EntryKind.CURSOR),
     EndSessionRequest: ChangeKind(decide_end, sees=None),
 }
+# The entries that end a session, by what its producer is told.
+_ENDED_BY = {ErrorCode.UNKNOWN_PRODUCER: EntryKind.EXPIRE, ErrorCode.FENCED: EntryKind.OPEN}
 
 
 class ControlPort:
@@ -134,7 +136,7 @@ class ControlPort:
             return
         match message:
             case SessionStateRequest():
-                self._answer_session_state(caller, message)
+                self._answer_session_state(caller, message, now_ns)
             case OpenSessionRequest():
                 self._open_session(caller, message, now_ns)
             case MetadataRequest():
@@ -169,7 +171,9 @@ class ControlPort:
             )
             group.request = HeldAnswer(request_id, reply)
 
-    def _answer_session_state(self, caller: Caller, request: SessionStateRequest) -> None:
+    def _answer_session_state(
+        self, caller: Caller, request: SessionStateRequest, now_ns: int
+    ) -> None:
         """The authority on what is committed (E9). Batches that are not committed yet will be
         acknowledged under the request's round."""
         admission = self._admission
@@ -179,14 +183,24 @@ class ControlPort:
             return
         session = table.state_of(request.producer_id, request.producer_epoch)
         if isinstance(session, Refused):
-            self._requests.refuse(caller, session.code, session.text)
+            self._deny_session(caller, session, now_ns)
             return
+        admission.heard_of(session.producer_id, now_ns)
         for row in session.rows.values():
             if not row.is_committed(table.commit):
                 admission.await_commit(
                     session.producer_id, session.producer_epoch, request.round, row
                 )
         self._requests.reply(caller, state_reply(session, table.commit))
+
+    def _deny_session(self, caller: Caller, refused: Refused, now_ns: int) -> None:
+        """The session is over once the entry that ended it is committed. Before that it may go on
+        under another leader."""
+        group = self._admission.proposals.newest_pending(_ENDED_BY[refused.code])
+        if group is None:
+            self._requests.refuse(caller, refused.code, refused.text)
+        elif request_id := self._requests.add(caller, now_ns):
+            self._requests.hold_at(group, request_id, refusal(refused))
 
     # --- operators ---
 

@@ -1,8 +1,11 @@
 """Which sessions expire: for their age, or to make room for a new one (SAFETY E8).
 
-Age is measured in committed time, the timestamps of committed entries: no local clock decides it.
-To make room, the leader uses its own clock, and ends only sessions without a name. Both become
-EXPIRE entries, which `admission` proposes.
+Age is measured in committed time, the timestamps of committed entries. The leader's own clock only
+puts the end off: a session ends a minute after the leader has heard of its producer, or has begun
+to lead, at the earliest. Batches that a full disk kept from being committed are old when they are,
+and their producer, which asks for its session all the time, is not idle. To make room, the leader
+uses its own clock alone, and ends only sessions without a name. Both become EXPIRE entries, which
+`admission` proposes.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
+from actors.host import Clock
 from logstore.format.session_entries import ExpireEntry
 from logstore.session.session import Session
 from logstore.session.table import SessionTable
@@ -23,8 +27,8 @@ _NAMELESS_FOUND = 64
 
 
 class Expiry:
-    """Expiry in one gen. `used_ns`: producer → when it last sent, by the leader's monotonic
-    clock."""
+    """Expiry in one gen. `used_ns`: producer → when it last sent a batch or asked for its session,
+    by the leader's monotonic clock."""
 
     def __init__(self, expiry_ns: int, *, idle_min_ns: int) -> None:
         self._expiry_ns = expiry_ns
@@ -44,7 +48,9 @@ class Expiry:
         self._found.clear()
         self._nameless.clear()
 
-    def due(self, table: SessionTable, committed_ns: int, count_max: int) -> Iterator[ExpireEntry]:
+    def due(
+        self, table: SessionTable, committed_ns: int, clock: Clock, count_max: int
+    ) -> Iterator[ExpireEntry]:
         """At most `count_max` sessions that were idle for too long, with or without a name. The
         caller ends each before it asks for the next: its name may be the last that can be kept."""
         before_ns = committed_ns - self._expiry_ns
@@ -53,9 +59,17 @@ class Expiry:
             self._found = [
                 each.producer_id for each in table.sessions() if _is_idle(each, before_ns)
             ]
+        if not self._found:
+            return
+        heard_before_ns = clock.monotonic_ns() - min(self._idle_min_ns, self._expiry_ns)
         while self._found and count_max:
             session = table.get(self._found.pop())
-            if session is not None and _is_idle(session, before_ns) and table.can_expire(session):
+            if (
+                session is not None
+                and _is_idle(session, before_ns)
+                and self.used_ns[session.producer_id] <= heard_before_ns
+                and table.can_expire(session)
+            ):
                 count_max -= 1
                 yield _entry_of(session)
 

@@ -6,8 +6,14 @@ import pytest
 
 from actors.topology import Counter
 from logstore.errors import ErrorCode
-from logstore.format.client_messages import SessionLookupRequest
+from logstore.format.client_messages import (
+    ErrorReply,
+    SessionLookupRequest,
+    SessionStateReply,
+    SessionStateRequest,
+)
 from logstore.format.session_entries import decode_expire
+from logstore.limits import SESSION_IDLE_MIN_NS
 from logstore.model import EntryKind, SequenceMode
 from logstore.raft import effects
 from tests.unit.ingress_stage import Stage, open_request
@@ -40,6 +46,7 @@ def settle(stage):
 def used_by(stage, producer, *, days):
     """So many days of committed time pass, and `producer` appends."""
     stage.clock.wall += days * DAY_NS
+    stage.clock.now_ns += SESSION_IDLE_MIN_NS
     producer.push(stage.ingress.admission.table.get(producer.id).next_sequence)
     return settle(stage)
 
@@ -75,6 +82,63 @@ def test_a_new_leader_counts_the_age_from_the_log(stage):
     assert stage.ingress.admission.table.get(idle.id) is None
 
 
+def test_a_session_whose_producer_asks_for_it_is_not_idle(stage):
+    """The simulator found it (seed 226): a full disk had kept its batch from being committed, and
+    when it was, it was old. The producer had nothing to send again and only asked."""
+    busy = stage.producer()
+    waiting = stage.producer(name=b"waiting")
+    waiting.push(0)
+    stage.accept()
+    stage.tell(effects.AdmissionClosed(1, len(stage.entries) - 1, "disk_full"))
+    stage.clock.wall += 8 * DAY_NS
+    stage.clock.now_ns += 8 * DAY_NS
+    stage.tell(effects.Admit(1, 2, len(stage.entries), 1))
+    stage.commit()
+    busy.push(0)
+    assert settle(stage) == [EntryKind.DATA]
+    client = stage.client()
+    for _ in range(3):
+        stage.clock.now_ns += SESSION_IDLE_MIN_NS - 1
+        client.ask(SessionStateRequest(waiting.id, waiting.epoch, 2))
+        assert isinstance(client.answer(), SessionStateReply)
+        assert used_by(stage, busy, days=0) == [EntryKind.DATA]
+    stage.clock.wall += 8 * DAY_NS
+    assert used_by(stage, busy, days=8) == [EntryKind.DATA, EntryKind.EXPIRE]
+
+
+def test_a_producer_is_told_that_its_session_is_over_once_the_end_is_committed(stage):
+    """Before that, the next leader may know the session (SAFETY E9)."""
+    busy = stage.producer()
+    idle = stage.producer(name=b"idle")
+    stage.clock.wall += 8 * DAY_NS
+    stage.clock.now_ns += SESSION_IDLE_MIN_NS
+    busy.push(0)
+    stage.accept_and_commit()
+    assert [header.kind for header in stage.accept()] == [EntryKind.EXPIRE]
+    client = stage.client()
+    client.ask(SessionStateRequest(idle.id, idle.epoch, 2))
+    assert client.answer() is None
+    stage.commit()
+    assert client.answer().code == ErrorCode.UNKNOWN_PRODUCER
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_producer_is_fenced_once_the_opening_is_committed(stage, is_committed):
+    old = stage.producer(name=b"name")
+    opener, client = stage.client(), stage.client()
+    opener.ask(open_request(name=b"name"))
+    stage.accept()
+    client.ask(SessionStateRequest(old.id, old.epoch, 2))
+    assert client.answer() is None
+    if is_committed:
+        stage.commit()
+    else:
+        stage.tell(effects.AdmissionClosed(1, 2, "step_down"), effects.TermEnded(1))
+    answer = client.answer()
+    assert isinstance(answer, ErrorReply)
+    assert (answer.code == ErrorCode.FENCED) == is_committed
+
+
 def test_many_sessions_that_are_due_leave_appends_their_turn(stage):
     busy = stage.producer()
     for number in range(30):
@@ -89,6 +153,7 @@ def test_a_session_that_is_being_opened_again_is_not_given_up(stage):
     busy = stage.producer()
     stage.producer(mode=MONOTONE, name=b"query")
     stage.clock.wall += 8 * DAY_NS
+    stage.clock.now_ns += SESSION_IDLE_MIN_NS
     busy.push(0)
     client = stage.client()
     client.ask(open_request(mode=MONOTONE, name=b"query"))
