@@ -44,6 +44,7 @@ class Admin:
 
         Raises:
           Unreachable: no replica answered in time.
+          FormatError: a replica's answer cannot be read; the message names it.
         """
         return run(operating.status(self._cluster()))
 

@@ -1,4 +1,4 @@
-"""Merges what the replicas say about themselves into one status of the cluster.
+"""Reads what the replicas say about themselves, and merges it into one status of the cluster.
 
 Pure: documents in, one document out. The shape is `logstore status --json`.
 """
@@ -8,8 +8,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from logstore.errors import FormatError
+
 Document = dict[str, Any]
 UNREACHABLE = "unreachable"
+
+
+class _Merged(msgspec.Struct):
+    """What is merged: it must be of these types."""
+
+    role: str = ""
+    term: int = 0
+    visible_lsn: int = 0
+    log_start_lsn: int = 0
+
+
+def parse_status(document: bytes, *, node: int) -> Document:
+    """The document in a StatusReply of this node.
+
+    Raises:
+      FormatError: it is not valid.
+    """
+    try:
+        found = msgspec.json.decode(document, type=dict[str, Any])
+        msgspec.convert(found, _Merged)
+    except ValueError as error:
+        raise FormatError(
+            f"the status of node {node} cannot be read ({error}): does it run another version? Ask "
+            "with the `logstore` that it runs"
+        ) from error
+    return found
 
 
 def merge_status(documents: Mapping[int, Document | None]) -> Document:

@@ -9,7 +9,7 @@ import pytest
 
 import logstore
 from logstore.client.status import merge_status
-from logstore.errors import ErrorCode, InvalidRequest, TransferFailed
+from logstore.errors import ErrorCode, FormatError, InvalidRequest, TransferFailed
 from logstore.format.client_messages import (
     DoneReply,
     ErrorReply,
@@ -101,6 +101,15 @@ def test_a_transfer_that_fails_says_so(client: logstore.LogClient, cluster: Clus
         client.admin.transfer(9)
 
 
+@pytest.mark.parametrize("document", [b"", b"{", b"[]", b'{"term": "x"}', b'{"a": "\xff"}'])
+def test_a_status_that_cannot_be_read_names_its_node(
+    client: logstore.LogClient, cluster: Cluster, document: bytes
+) -> None:
+    cluster.replicas[2].on[StatusRequest] = lambda _: StatusReply(document)
+    with pytest.raises(FormatError, match="status of node 2 cannot be read .*version"):
+        client.admin.status()
+
+
 def test_initialisation_goes_to_the_first_node(
     client: logstore.LogClient, cluster: Cluster
 ) -> None:
@@ -162,3 +171,13 @@ def test_damage_is_listed_and_is_not_good(client: logstore.LogClient, cluster: C
     assert found.chains_equal
     assert not found.is_good
     assert found.replicas[1].faulty == [{"first_index": 2}]
+
+
+def test_damage_that_cannot_be_read_is_an_error_of_its_replica(
+    client: logstore.LogClient, cluster: Cluster
+) -> None:
+    play_log(cluster.replicas[1], [11, 12])
+    play_log(cluster.replicas[2], [11, 12], faulty="[1]")
+    found = client.admin.verify()
+    assert not found.is_good
+    assert "faulty on node 2 cannot be read" in found.replicas[1].error

@@ -16,7 +16,7 @@ from logstore.client.core.start import AtTime
 from logstore.client.core.steps import Host, Steps, Wait
 from logstore.client.endpoint import Endpoint
 from logstore.client.refusal import TRANSIENT
-from logstore.client.status import merge_status
+from logstore.client.status import merge_status, parse_status
 from logstore.errors import InvalidRequest, LogStoreError, TransferFailed, Unreachable
 from logstore.format.client_messages import (
     DoneReply,
@@ -70,7 +70,8 @@ def status(cluster: Cluster) -> Steps[dict[str, Any]]:
         host, nodes.values(), StatusRequest(), StatusReply, cluster_id=routing.cluster_id
     ) as survey:
         while answer := (yield from survey.next_answer(deadline_ns=deadline_ns)):
-            documents[node_at[answer[0]]] = msgspec.json.decode(answer[1].document)
+            node = node_at[answer[0]]
+            documents[node] = parse_status(answer[1].document, node=node)
             # A dead replica must not delay the answers of the others.
             deadline_ns = min(deadline_ns, host.deadline_ns(STATUS_SETTLE_S))
     if not any(documents.values()):

@@ -13,7 +13,7 @@ import msgspec
 from logstore.client.core.replica_reader import ReplicaReader
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Host, Steps
-from logstore.errors import Closed, LogStoreError
+from logstore.errors import Closed, FormatError, LogStoreError
 from logstore.format.client_messages import VerifyReply, VerifyRequest
 
 
@@ -117,7 +117,13 @@ class _Walk:
         self.payloads += slice_.payloads
         self.size_bytes += slice_.size_bytes
         self.chains[slice_.last_index] = slice_.chain
-        self.faulty += msgspec.json.decode(slice_.document)
+        try:
+            self.faulty += msgspec.json.decode(slice_.document, type=list[dict[str, Any]])
+        except ValueError as error:
+            raise FormatError(
+                f"what is faulty on node {self.node} cannot be read ({error}): does it run another "
+                "version? Ask with the `logstore` that it runs"
+            ) from error
 
 
 def verify_replicas(
