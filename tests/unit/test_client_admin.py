@@ -101,6 +101,29 @@ def test_a_transfer_that_fails_says_so(client: logstore.LogClient, cluster: Clus
         client.admin.transfer(9)
 
 
+@pytest.mark.parametrize(("target", "is_asked_again"), [(3, True), (2, False), (0, False)])
+def test_a_leader_that_has_just_been_deposed_does_not_end_a_transfer(
+    target: int, is_asked_again: bool
+) -> None:
+    """The next one is asked, unless it is whom the transfer was to; 0 is anybody else."""
+    with Cluster(nodes=3) as cluster, logstore.connect(cluster.endpoint, timeout=2) as client:
+
+        def deposed(_: TransferRequest) -> ErrorReply:
+            cluster.leader, cluster.term = 2, 2
+            return ErrorReply(ErrorCode.NOT_LEADER, 2, 0, 0, b"")
+
+        def hand_over(request: TransferRequest) -> DoneReply:
+            asked.append(request.target)
+            cluster.leader, cluster.term = request.target, 3
+            return DoneReply(0)
+
+        asked: list[int] = []
+        cluster.replicas[1].on[TransferRequest] = deposed
+        cluster.replicas[2].on[TransferRequest] = hand_over
+        assert client.admin.transfer(target) == (target or 2)
+        assert asked == [target] * is_asked_again
+
+
 @pytest.mark.parametrize("document", [b"", b"{", b"[]", b'{"term": "x"}', b'{"a": "\xff"}'])
 def test_a_status_that_cannot_be_read_names_its_node(
     client: logstore.LogClient, cluster: Cluster, document: bytes

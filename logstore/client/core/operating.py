@@ -152,11 +152,12 @@ def transfer(cluster: Cluster, target: int) -> Steps[int]:
     if target == node:
         return node
     deadline_ns = max(deadline_ns, host.deadline_ns(TRANSFER_TIMEOUT_S))
-    try:
-        answer_ns = min(deadline_ns, host.deadline_ns(TRANSFER_ANSWER_S))
-        yield from _ask(cluster, endpoint, TransferRequest(target), answer_ns)
-    except Unreachable:
-        pass  # its answer is lost, or it died: who leads next shows what happened
+    while not (yield from _is_transfer_taken(cluster, endpoint, target, deadline_ns)):
+        yield _pause(host, deadline_ns)
+        before = node
+        node, endpoint = yield from routing.find_leader(deadline_ns=deadline_ns)
+        if node == target or (not target and node != before):
+            return node
     while True:
         next_leader, _ = yield from routing.find_leader(deadline_ns=deadline_ns)
         if next_leader != node:
@@ -164,6 +165,27 @@ def transfer(cluster: Cluster, target: int) -> Steps[int]:
         if host.clock.monotonic_ns() >= deadline_ns:
             raise TransferFailed(f"node {node} still leads")
         yield _pause(host, deadline_ns)
+
+
+def _is_transfer_taken(
+    cluster: Cluster, endpoint: Endpoint, target: int, deadline_ns: int
+) -> Steps[bool]:
+    """Ask a leader for the transfer. False: it did not begin one, and another leader may.
+
+    Raises:
+      LogStoreError: it is refused; or it did not begin, and the time is over.
+    """
+    host = cluster.host
+    try:
+        answer_ns = min(deadline_ns, host.deadline_ns(TRANSFER_ANSWER_S))
+        yield from _ask(cluster, endpoint, TransferRequest(target), answer_ns)
+    except Unreachable:
+        pass  # its answer is lost, or it died: who leads next shows what happened
+    except LogStoreError as error:
+        if error.code not in TRANSIENT or host.clock.monotonic_ns() >= deadline_ns:
+            raise
+        return False
+    return True
 
 
 def initialize(cluster: Cluster, *, first_lsn: int) -> Steps[None]:
