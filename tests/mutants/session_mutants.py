@@ -279,6 +279,14 @@ MUTANTS: tuple[Mutant, ...] = (
         " not hold was not acknowledged: this leader's log holds all that is committed",
     ),
     mutant(
+        "session-called-over-before-its-commit",
+        "SAFETY E8, E9",
+        f"{CONTROL}:ControlPort._deny_session",
+        "newest_pending(_ENDED_BY[refused.code])",
+        "newest_pending(EntryKind.NOOP)",
+        "a producer is told that its session is over when the end is proposed",
+    ),
+    mutant(
         "session-opened-without-its-commit",
         "SAFETY E8",
         "actors.ingress.pending_requests:Requests.answer_forgotten",

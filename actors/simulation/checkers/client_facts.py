@@ -53,6 +53,13 @@ class BatchRefused(Fact, frozen=True):
     code: int
 
 
+class SessionDenied(Fact, frozen=True):
+    """A producer ended, since it was told that its session is over."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 class ImportMoved(Fact, frozen=True):
     """An importer pushed to more than one leader."""
 

@@ -1,4 +1,5 @@
-"""Which sessions there are, as the committed log says, and what operators were told (I6, I10).
+"""Which sessions there are, as the committed log says, and what operators and producers were told
+(I6, I10).
 
 Owns the history as places: place k is which sessions there are after the k-th committed OPEN or
 EXPIRE. An answer is true of some place, none older than the newest one when it was asked for.
@@ -94,6 +95,16 @@ class SessionLists:
             state[producer_id] = known._replace(state=SessionState.KEPT)
         else:
             self._gone.add(producer_id)
+
+    @reads(client_facts.SessionDenied)
+    def on_denied(self, told: client_facts.SessionDenied) -> None:
+        """An EXPIRE or OPEN that is committed has ended it."""
+        known = self._states[-1].get(told.producer_id)
+        if self._is_blind or known is None or known.state != SessionState.OPEN:
+            return
+        if known.producer_epoch == told.producer_epoch:
+            text = f"session {told.producer_id}/{told.producer_epoch} is told as over"
+            self._findings.report(Invariant.I10, f"{text}, which is not committed")
 
     # --- operators ---
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from actors.simulation.checkers.client_facts import SessionDenied
 from actors.simulation.checkers.messages.append_checker import MISCHIEF_ROUND_FIRST, AppendChecker
 from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.clients.payloads import draw_payloads
@@ -29,6 +30,7 @@ OPEN_TIMEOUT_S = 5.0
 _ACK_TIMEOUT_S = (0.5, 3.0)
 _LINGER_S = 0.001
 _MONOTONE_QUEUE = 4
+_OVER = (ErrorCode.FENCED, ErrorCode.UNKNOWN_PRODUCER)
 
 
 class ProducerSession:
@@ -155,6 +157,9 @@ class ProducerSession:
         except LogStoreError as error:
             self.ending = error
             self._witness.count(f"ended-{error.code.name.lower()}")
+            numbers = self.numbers
+            if numbers.producer_id and error.code in _OVER:
+                self._client.host.tell(SessionDenied(numbers.producer_id, numbers.producer_epoch))
         finally:
             routing.close()
             self.is_over = True
