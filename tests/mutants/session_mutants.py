@@ -89,6 +89,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "the next epoch of a monotone session stores old sequences again",
     ),
     mutant(
+        "monotone-producer-passes-over-a-batch",
+        "SAFETY E1",
+        "logstore.client.core.producer_machine:ProducerMachine._expire",
+        "if expired and not self._options.is_dense:",
+        "if expired and self._round < 0:",
+        "a batch that expired unsent is left out, and counts as committed ever after",
+    ),
+    mutant(
         "sequence-behind-the-last-one-taken",
         "SAFETY E1",
         f"{TABLE}:SessionTable.offer",

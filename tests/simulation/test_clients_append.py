@@ -375,3 +375,13 @@ def test_a_flood_is_as_many_large_batches_as_may_be_under_way() -> None:
     assert max(sizes) <= session.numbers.batch_max_bytes
     assert sum(size > session.numbers.batch_max_bytes // 2 for size in sizes) > len(sizes) // 2
     assert not session.appends.has_room(session.numbers.batch_max_bytes)
+
+
+def test_a_batch_that_is_sent_after_a_lower_one_was_given_up_is_a_violation() -> None:
+    stage = serving_stage(opening=open_request(SequenceMode.MONOTONE, b"a name", window=16))
+    first = wait_pushed(stage, 1)[0].header
+    assert stage.complaints == []
+    session_of(stage).checker.given_up(first.sequence)
+    stage.replicas[1].tell(1, row(first.sequence, first_lsn=1, count=first.count))
+    wait_pushed(stage, 1)
+    assert [number for number, _ in stage.complaints] == ["I7"]

@@ -76,6 +76,7 @@ class AppendChecker:
         self._bad: dict[int, int] = {}  # by sequence, operations that must be refused
         self._producer_id = self._producer_epoch = 0
         self._is_dense = False
+        self._given_up = -1  # the lowest sequence of a batch that was never sent; -1: none
 
     def begin(self, *, producer_id: int, producer_epoch: int, is_dense: bool) -> None:
         self._producer_id, self._producer_epoch = producer_id, producer_epoch
@@ -90,7 +91,11 @@ class AppendChecker:
         self.unsent[append.sequence] = None
 
     def _on_sent(self, _link: Any, frame: bytes) -> None:
-        self.unsent.pop(read_batch_header(frame, APPEND_PREFIX.size).sequence, None)
+        sequence = read_batch_header(frame, APPEND_PREFIX.size).sequence
+        self.unsent.pop(sequence, None)
+        if 0 <= self._given_up < sequence:  # it counts as committed from now on (E1)
+            text = f"sequence {sequence} is sent, and {self._given_up} was given up before"
+            self.witness.violated(Invariant.I7, text)
 
     def on_committed(self, append: Append, first_lsn: int, count: int) -> None:
         self._settle(append)
@@ -101,6 +106,8 @@ class AppendChecker:
         """What a user is told for good must be true."""
         if not append.batch:
             append.is_over = True
+            if self._given_up < 0:
+                self._given_up = append.sequence  # -1: it had none yet
             return
         is_forgotten = error.code == ErrorCode.COMMITTED_LSN_UNKNOWN
         if is_forgotten:
