@@ -47,7 +47,8 @@ def sources(*folders: Path, but: Path | None = None) -> str:
     return "".join(path.read_text("utf-8") for path in paths if but not in path.parents)
 
 
-WORLD = sources(SIMULATOR, but=CHECKERS_FOLDER)
+# what judges a single answer tells what the answer says
+WORLD = sources(SIMULATOR, but=CHECKERS_FOLDER) + sources(CHECKERS_FOLDER / "messages")
 PRODUCT = sources(FOLDER, but=SIMULATOR)
 
 

@@ -21,6 +21,7 @@ from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
     DoneReply,
     ErrorReply,
+    SessionStateRequest,
     SetCursorRequest,
     StatusReply,
     StatusRequest,
@@ -146,6 +147,7 @@ def test_a_fenced_producer_says_how_far_it_came(
         if sequence < 2:
             replica.acknowledge(round_number, sequence, payloads)
         elif sequence == 2:
+            replica.on[SessionStateRequest] = lambda _: ErrorReply(ErrorCode.FENCED, 0, 2, 0, b"")
             replica.send_acks(round_number, [(sequence, 0, 1, int(ErrorCode.FENCED), 0)])
 
     replica.on_push = fence_the_third

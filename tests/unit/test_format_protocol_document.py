@@ -86,7 +86,9 @@ FIGURES = {
         (routing.ASK_AGAIN_MS, 25), (requests.RESEND_NS, 1_000_000_000),
     ),
     "| a leader, before a round | | 1 s,": ((producer_machine.LEADER_TIMEOUT_S, 1.0),),
-    "SessionState | at once | 1 s each,": ((producer_machine.STEP_TIMEOUT_S, 1.0),),
+    "SessionState | at once; that a session is over, once that is committed | 1 s each,": (
+        (producer_machine.STEP_TIMEOUT_S, 1.0),
+    ),
     "pause of 10 ms, doubled each time that nothing was settled in\nbetween, up to 100 ms": (
         (producer_machine.BACKOFF_MIN_S, 0.01), (producer_machine.BACKOFF_MAX_S, 0.1),
     ),
