@@ -269,6 +269,38 @@ def test_an_error_of_a_job_is_raised_once_and_no_job_follows_it() -> None:
     assert ran == []
 
 
+def test_the_error_of_a_job_is_not_known_before_the_call_that_fails_has_ended() -> None:
+    """What it wrote lies ahead of the world. A process that followed it there read of a META copy
+    what the flush that failed had not yet been given."""
+    stage = OneProcess()
+    worker = worker_of(stage)
+
+    def fail_slowly() -> None:
+        stage.process.charge(5 * MILLISECOND_NS)
+        raise OSError("flush failed")
+
+    worker.start(as_job(fail_slowly))
+    stage.world.run_until(stage.world.now_ns + 2 * MILLISECOND_NS)
+    worker.check()
+    stage.world.run_until(stage.world.now_ns + 4 * MILLISECOND_NS)
+    with pytest.raises(OSError, match="flush failed"):
+        worker.check()
+
+
+def test_killed_in_a_slow_flush_the_process_dies_at_its_end() -> None:
+    stage = OneProcess()
+
+    def die() -> None:
+        stage.process.charge(5 * MILLISECOND_NS)
+        raise ProcessKilled("before flush")
+
+    worker_of(stage).start(as_job(die))
+    stage.world.run_until(stage.world.now_ns + 2 * MILLISECOND_NS)
+    assert stage.life.deaths == []
+    stage.world.run_until(stage.world.now_ns + 4 * MILLISECOND_NS)
+    assert stage.life.deaths == ["killed in a flush thread"]
+
+
 def test_killed_in_a_flush_thread_the_whole_process_dies() -> None:
     stage = OneProcess()
     ran = []

@@ -81,7 +81,7 @@ class SimulatedWorker:
         self.check()
 
     def check(self) -> None:
-        if self._error is not None:
+        if self._error is not None and self._busy_until_ns <= self._process.local_now_ns:
             error, self._error = self._error, None
             raise error
 
@@ -112,7 +112,7 @@ class SimulatedWorker:
         process.busy_ns = 0
         self._run()
         if isinstance(self._error, ProcessKilled):
-            process.die("killed in a flush thread")
+            process.die_at(self._busy_until_ns, "killed in a flush thread")
             return
         process.busy_ns = 0
         if self._running is None:

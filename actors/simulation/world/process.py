@@ -160,10 +160,11 @@ class Process:
     def is_paused(self) -> bool:
         return self.paused_until_ns > self.world.now_ns
 
-    def die(self, reason: str) -> None:
-        """It ends by itself, now."""
+    def die_at(self, at_ns: int, reason: str) -> None:
+        """It ends by itself then, at the end of a call that lies ahead of the world: whoever takes
+        its place comes after all that it did."""
         self.busy_ns = 0
-        self._life.on_death(self, reason)
+        self.world.at(at_ns, lambda: self._life.on_death(self, reason) if self.is_alive else None)
 
     def kill(self) -> None:
         """SIGKILL; nothing of it runs any more."""
@@ -217,11 +218,11 @@ class Process:
         try:
             work = self.actor.do_work(now_ns) if self.actor is not None else self._start()
         except ProcessKilled:
-            self.die("killed in a disk call")
+            self.die_at(self.local_now_ns, "killed in a disk call")
             return
         except Exception as error:
             if isinstance(error, WriteFailed) and not isinstance(error.__cause__, DiskFull):
-                self.die(f"{type(error).__name__}: {error}")
+                self.die_at(self.local_now_ns, f"{type(error).__name__}: {error}")
                 return
             self.busy_ns = 0
             self._life.on_broken(self, error)
