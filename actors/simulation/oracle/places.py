@@ -16,6 +16,7 @@ from crc32c import crc32c
 from actors.simulation.checkers.ports import Held
 from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.disk.media_faults import is_given
+from actors.simulation.disk.sectors import ZERO_SECTOR
 from actors.simulation.faults.script import RotPlace
 from logstore.errors import FormatError
 from logstore.format.group import FRAME_HEADER_SIZE, frame_size
@@ -99,8 +100,10 @@ class Places:
         """All of them, or those of `indexes`, as the medium has them now, rising.
 
         None with a sector that is still to be written: its end may mend what rotted there, before a
-        start reads it. None that lost nothing but zeros to a sector that is refused: whoever takes
-        such a sector for zeros reads the whole entry, whoever does not calls it damaged.
+        start reads it. None that only the page cache has with damage, which a second fault took
+        from the medium: a reader sees the one or the other. None that lost nothing but zeros to a
+        sector that is refused: whoever takes such a sector for zeros reads the whole entry, whoever
+        does not calls it damaged.
         """
         newest = self._newest_segment()
         return [
@@ -114,6 +117,8 @@ class Places:
             for index, place in sorted(self._places.items())
             if indexes is None or index in indexes
             if not self._is_under_way(place.record) and not self._is_under_way(place.frame)
+            if not self._is_rotten_in_cache(place.record)
+            if not self._is_rotten_in_cache(place.frame)
             if not self._lacks_zeros_only(place.frame)
         ]
 
@@ -188,6 +193,18 @@ class Places:
             return False
         file = self._disk.file_named(extent.path)
         return any(file.is_unsettled(number) for _, number in extent.sectors)
+
+    def _is_rotten_in_cache(self, extent: Extent) -> bool:
+        """And whole on the medium."""
+        if not self._is_whole(extent):
+            return False
+        file = self._disk.file_named(extent.path)
+        first, end = extent.start // SECTOR_BYTES, -(-extent.within.stop // SECTOR_BYTES)
+        if not any(number in file.apart for number in range(first, end)):
+            return False
+        cached = b"".join(file.sectors.get(number, ZERO_SECTOR) for number in range(first, end))
+        start = extent.start - first * SECTOR_BYTES
+        return cached[start : start + len(extent.content)] != extent.content
 
     def _lacks_zeros_only(self, extent: Extent) -> bool:
         if not self._disk.has_name(extent.path):
