@@ -10,7 +10,7 @@ from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.clients.open_request import open_request, session_name
 from actors.simulation.clients.session import ProducerSession
 from actors.simulation.network.core_client import CoreClient
-from actors.simulation.world.client_host import MS_NS, ClientHost
+from actors.simulation.world.client_host import MS_NS, NEVER_NS, ClientHost
 from logstore.client.core.steps import Steps
 from logstore.model import SequenceMode
 
@@ -57,7 +57,7 @@ class Brink:
                 elif session.is_serving:
                     self._wait(now_ns)
                     self._act(session)
-            yield client.sleep(max(self._act_ns, now_ns + MS_NS))
+            yield client.sleep(self._act_ns if self._act_ns > now_ns else NEVER_NS)
 
     def _wait(self, now_ns: int) -> None:
         self._act_ns = now_ns + self.host.random.randrange(*_ACT_EVERY_NS)

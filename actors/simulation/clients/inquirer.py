@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from actors.simulation.checkers.messages.judges import JUDGES
 from actors.simulation.checkers.messages.message_checker import MessageChecker
 from actors.simulation.checkers.messages.witness import Witness
-from actors.simulation.network.core_client import CoreClient, draw_ask_again_ns, endpoint_of
+from actors.simulation.network.core_client import CoreClient, endpoint_of
 from actors.simulation.world.client_host import NEVER_NS, ClientHost
 from logstore.client.core.operating import Cluster
 from logstore.client.core.requests import Port
@@ -49,7 +49,6 @@ class GuessingRouting(Routing):
         host = self._client_host = client.host
         seeds = host.random.sample(host.nodes, host.random.randint(1, len(host.nodes)))
         super().__init__(client.core, [endpoint_of(host, node) for node in seeds])
-        self.ask_again_ns = draw_ask_again_ns(host)
         self.is_trusting = False
         self.asked_last = 0
 
@@ -131,8 +130,7 @@ class Inquirer:
         while True:
             while self._is_stopped or client.clock.now_ns < self._ask_ns:
                 yield client.sleep(NEVER_NS if self._is_stopped else self._ask_ns)
-            pause_ns = self.host.random.expovariate(1.0) * self._subject.ask_every_ns
-            self._ask_ns = client.clock.now_ns + int(pause_ns)
+            self._ask_ns = NEVER_NS
             self.is_asking = True
             try:
                 yield from self._subject.ask()
@@ -140,3 +138,5 @@ class Inquirer:
             except LogStoreError as error:
                 self.witness.call_failed(error)
             self.is_asking = False
+            pause_ns = self.host.random.expovariate(1.0) * self._subject.ask_every_ns
+            self._ask_ns = min(self._ask_ns, client.clock.now_ns + int(pause_ns))

@@ -20,9 +20,9 @@ from logstore.settings import PortOffset
 
 # Nobody says when a connection has room again.
 _ROOM_NS = 20 * MS_NS
-# A real client asks every 25 ms. If all did, these were 6 of 10 messages of a run (2026-11-22), and
+# With the pauses of a user, searches for a leader were 6 of 10 messages of a run (2026-11-22), and
 # a seed would find no more for it.
-_ASK_AGAIN_NS = (25 * MS_NS, 200 * MS_NS, 400 * MS_NS, 800 * MS_NS)
+_SLOWNESS = (4, 16, 48)
 # After so many rounds of work in one moment time must go on.
 _ROUNDS_MAX = 256
 
@@ -86,22 +86,21 @@ class CoreClient:
     ) -> None:
         self.host = host
         self.clock = SimulatedClock()
+        self._slowness = host.random.choice(_SLOWNESS)
         self.core = self.core_on(SimulatedLinks(host.links, observer))
         self._tasks = [Task(live(self))]
         self._is_woken = False
 
     def core_on(self, links: SimulatedLinks) -> Host:
         """A host of the core for a part of this client that has links of its own."""
-        return Host(links, self.clock, self.host.random, SimulatedLock)
+        return Host(links, self.clock, self.host.random, SimulatedLock, self._slowness)
 
     def connect(self, core: Host | None = None) -> Routing:
         """A new client's map of the cluster, as `logstore.connect` makes one, from the endpoints of
         some nodes; close it at the end. `core`: None is the client's own."""
         host = self.host
         nodes = host.random.sample(host.nodes, host.random.randint(1, len(host.nodes)))
-        routing = Routing(core or self.core, [endpoint_of(host, node) for node in nodes])
-        routing.ask_again_ns = draw_ask_again_ns(host)
-        return routing
+        return Routing(core or self.core, [endpoint_of(host, node) for node in nodes])
 
     def start(self, steps: Steps[Any]) -> Task[Any]:
         """Run these steps, too, until they end or the task is closed."""
@@ -156,11 +155,6 @@ class CoreClient:
         for task in self._tasks:
             task.close()
         self._tasks.clear()
-
-
-def draw_ask_again_ns(host: ClientHost) -> int:
-    """How often one client asks who leads, as long as nobody does."""
-    return host.random.choice(_ASK_AGAIN_NS)
 
 
 def endpoint_of(host: ClientHost, node: int) -> Endpoint:

@@ -43,7 +43,7 @@ WINDOW_BYTES = 8 * MIB
 WINDOW_BATCHES = 4_096
 # After so long without an acknowledgement the leader is looked for again.
 ACK_TIMEOUT_S = 2.0
-PAUSE_NS = 25_000_000
+PAUSE_S = 0.025
 
 
 class Unsettled(msgspec.Struct, frozen=True, gc=False):
@@ -221,7 +221,7 @@ def import_batches(cluster: Cluster, window: Window) -> Steps[int]:
                 now_ns = host.clock.monotonic_ns()
                 if now_ns >= deadline_ns:
                     raise
-            yield Wait(min(deadline_ns, now_ns + PAUSE_NS))
+            yield Wait(min(deadline_ns, host.pause_ns(PAUSE_S)))
         return window.first_lsn
     finally:
         reader.close()

@@ -16,7 +16,7 @@ from logstore.client.refusal import TRANSIENT
 from logstore.errors import ErrorCode, FormatError, LogStoreError, OutcomeUnknown, Unreachable
 
 ANSWER_TIMEOUT_S = 2.0
-PAUSE_NS = 25_000_000
+PAUSE_S = 0.025
 _ASKED_AGAIN = TRANSIENT | {ErrorCode.OUTCOME_UNKNOWN}
 _T = TypeVar("_T", bound=msgspec.Struct)
 
@@ -53,7 +53,7 @@ class LeaderRequest:
                 if now_ns >= deadline_ns:
                     # A leader's refusal says more than that the last attempt ran out of time.
                     raise refusal or error from None
-            yield Wait(min(deadline_ns, now_ns + PAUSE_NS))
+            yield Wait(min(deadline_ns, self._host.pause_ns(PAUSE_S)))
 
     def _ask_once(
         self, request: msgspec.Struct, reply_type: type[_T], deadline_ns: int

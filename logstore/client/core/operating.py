@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from logstore.client.core.replica_reader import PAUSE_NS, ReplicaReader, replica_wait_ms
+from logstore.client.core.replica_reader import PAUSE_S, ReplicaReader, replica_wait_ms
 from logstore.client.core.requests import Port, Survey
 from logstore.client.core.routing import Routing
 from logstore.client.core.start import AtTime
@@ -219,4 +219,4 @@ def _ask(
 
 
 def _pause(host: Host, deadline_ns: int) -> Wait:
-    return Wait(min(deadline_ns, host.clock.monotonic_ns() + PAUSE_NS))
+    return Wait(min(deadline_ns, host.pause_ns(PAUSE_S)))

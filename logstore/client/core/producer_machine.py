@@ -135,7 +135,7 @@ class ProducerMachine:
                 if has_settled:
                     backoff_s = BACKOFF_MIN_S
                     continue
-            yield Wait(self._host.deadline_ns(backoff_s))
+            yield Wait(self._host.pause_ns(backoff_s))
             backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
 
     def settle_rest(self, ending: LogStoreError | None) -> None:

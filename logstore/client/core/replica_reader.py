@@ -19,7 +19,7 @@ from logstore.errors import CorruptData, FormatError, LogStoreError, Unreachable
 from logstore.limits import FETCH_WAIT_MAX_MS
 
 ANSWER_TIMEOUT_S = 3.0
-PAUSE_NS = 25_000_000
+PAUSE_S = 0.025
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -143,7 +143,7 @@ class ReplicaReader:
                 if self._pinned is not None or self.node in damaged:
                     raise  # every replica was tried
                 damaged.add(self.node)
-                pause_ns = 0
+                pause_s = 0.0
             except LogStoreError as error:
                 if error.code not in TRANSIENT:
                     raise
@@ -154,10 +154,10 @@ class ReplicaReader:
                     if refusal is None and self._pinned and not isinstance(error, NoReplicaAnswers):
                         raise Unreachable(f"node {self._pinned} does not answer: {error}") from None
                     raise refusal or error from None
-                pause_ns = PAUSE_NS
+                pause_s = PAUSE_S
             yield from self.move()
-            if pause_ns:
-                yield Wait(min(deadline_ns, self._host.clock.monotonic_ns() + pause_ns))
+            if pause_s:
+                yield Wait(min(deadline_ns, self._host.pause_ns(pause_s)))
 
     def _next_node(self) -> Steps[int]:
         if not self._order:

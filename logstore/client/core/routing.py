@@ -38,7 +38,7 @@ class NoReplicaAnswers(Unreachable):
 
 class Routing:
     """The nodes of one cluster and their leader. Everything made from one client may call every
-    method. `ask_again_ns`: how soon after its answer a replica is asked again who leads."""
+    method."""
 
     def __init__(self, host: Host, seeds: Iterable[Endpoint]) -> None:
         self._host = host
@@ -53,7 +53,6 @@ class Routing:
         listed = self._seeds if len(self._seeds) > 1 else ()
         self._listed = ListedEndpoints(host, listed)
         self._refusal = ""
-        self.ask_again_ns = ASK_AGAIN_MS * 1_000_000
 
     @property
     def cluster_id(self) -> bytes:
@@ -240,7 +239,7 @@ class _MetadataSurvey:
             self._endpoints,
             MetadataRequest(),
             MetadataReply,
-            again_ns=self._routing.ask_again_ns,
+            again_ns=self._host.slowness * ASK_AGAIN_MS * 1_000_000,
         )
 
     def next_answer(self, *, deadline_ns: int) -> Steps[tuple[Endpoint, Metadata] | None]:
