@@ -381,7 +381,7 @@ def test_a_batch_that_is_sent_after_a_lower_one_was_given_up_is_a_violation() ->
     stage = serving_stage(opening=open_request(SequenceMode.MONOTONE, b"a name", window=16))
     first = wait_pushed(stage, 1)[0].header
     assert stage.complaints == []
-    session_of(stage).checker.given_up(first.sequence)
+    session_of(stage).checker.give_up(first.sequence)
     stage.replicas[1].tell(1, row(first.sequence, first_lsn=1, count=first.count))
     wait_pushed(stage, 1)
     assert [number for number, _ in stage.complaints] == ["I7"]

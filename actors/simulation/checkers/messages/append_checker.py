@@ -106,8 +106,7 @@ class AppendChecker:
         """What a user is told for good must be true."""
         if not append.batch:
             append.is_over = True
-            if self._given_up < 0:
-                self._given_up = append.sequence  # -1: it had none yet
+            self.give_up(append.sequence)
             return
         is_forgotten = error.code == ErrorCode.COMMITTED_LSN_UNKNOWN
         if is_forgotten:
@@ -116,6 +115,11 @@ class AppendChecker:
             self._settle(append)
         if error.code in FINAL_CODES or (is_forgotten and append.acknowledged_as is None):
             self.witness.tell(AppendRefused(append.operation, error.code))
+
+    def give_up(self, sequence: int) -> None:
+        """A batch failed and was never sent. -1: it had no sequence yet."""
+        if self._given_up < 0:
+            self._given_up = sequence
 
     def expect_refusal(self, sequence: int, payloads: Iterable[bytes]) -> None:
         """A batch that no replica may store is about to be pushed. The core does not know of it."""
