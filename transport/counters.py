@@ -10,9 +10,14 @@ inspector needs nothing else.
      3     24..31    count of counters u64
      4     32..39    size of the names, bytes u64
      5     40..47    start of the counters, bytes u64 (a multiple of 64)
-     6..7  48..63    0
+     6     48..55    start of the named values, bytes u64 (a multiple of 64)
+     7     56..63    0
            64..      names, UTF-8, joined by line feeds, in slot order
            start..   counters, u64 each
+           values..  sequence u64, size u64, then `size` bytes: a msgpack map of names to u64
+
+The named values are for metrics whose names come and go. They have one writer, which makes the
+sequence odd while it replaces them; a reader that sees it odd, or changed, reads again.
 
 Invariants: one writer a slot; a slot is one aligned 8-byte store or load (SAFETY M4); a file
 appears under its path complete or not at all. Counters serve wake-ups, flow control, liveness and
@@ -24,19 +29,27 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from transport.errors import CountersInvalid, RegionUnavailable
 from transport.layout import CACHE_LINE_BYTES
 from transport.shm import SHARED_MEMORY_FOLDER, create_region, map_region
 
 COUNTERS_MAGIC = int.from_bytes(b"LOGCNTR\x01", "little")
-COUNTERS_VERSION = 1
+COUNTERS_VERSION = 2
 COUNTERS_MAX = 4_096  # 32 KiB of slots: far above what one replica declares
 NAMES_BYTES_MAX = COUNTERS_MAX * 64
+# With the counters below 64 KiB, which is what the supervisor keeps free for this file.
+NAMED_BYTES_MAX = 48 * 1_024
 HEADER_SLOTS = 8
-MAGIC, VERSION, INCARNATION, COUNT, NAMES_BYTES, START = range(6)
+MAGIC, VERSION, INCARNATION, COUNT, NAMES_BYTES, START, NAMED = range(7)
+_SEQUENCE, _SIZE = range(2)
+_NAMED_HEAD_BYTES = 16
+# A replacement takes some us: a reader that meets as many in a row shows no named value this time.
+_READS_MAX = 8
 
 
 class CountersPage:
@@ -48,7 +61,7 @@ class CountersPage:
         Raises:
           CountersInvalid: these are not the bytes of a counters file of this version.
         """
-        count, names_bytes, start, self.incarnation = _read_header(region, origin)
+        count, names_bytes, start, named, self.incarnation = _read_header(region, origin)
         names = bytes(region[CACHE_LINE_BYTES : CACHE_LINE_BYTES + names_bytes])
         try:
             self.names = tuple(names.decode().split("\n")) if count else ()
@@ -59,6 +72,9 @@ class CountersPage:
         self._region = region
         with memoryview(region) as whole, whole[start : start + 8 * count] as part:
             self.slots = part.cast("Q")
+        self._named = named
+        with memoryview(region) as whole, whole[named : named + _NAMED_HEAD_BYTES] as head:
+            self._named_head = head.cast("Q")
 
     def __getitem__(self, index: int) -> int:
         return self.slots[index]
@@ -67,12 +83,42 @@ class CountersPage:
         self.slots[index] = value
 
     def values(self) -> dict[str, int]:
-        """All counters by name, each read once."""
+        """All counters by name, each read once, and the named values."""
+        return self.published() | self.counted()
+
+    def counted(self) -> dict[str, int]:
+        """The counters only."""
         return dict(zip(self.names, self.slots.tolist(), strict=True))
+
+    def publish(self, values: Mapping[str, int]) -> None:
+        """Replace all named values.
+
+        Raises:
+          CountersInvalid: they take more than NAMED_BYTES_MAX; the caller must bound them.
+        """
+        encoded = msgspec.msgpack.encode(values)
+        if len(encoded) > NAMED_BYTES_MAX:
+            raise CountersInvalid(f"named values of {len(encoded)} bytes, {NAMED_BYTES_MAX} fit")
+        head, start = self._named_head, self._named + _NAMED_HEAD_BYTES
+        head[_SEQUENCE] += 1
+        head[_SIZE] = len(encoded)
+        self._region[start : start + len(encoded)] = encoded
+        head[_SEQUENCE] += 1
+
+    def published(self) -> dict[str, int]:
+        """The named values, all of one `publish`; empty before the first."""
+        head, start = self._named_head, self._named + _NAMED_HEAD_BYTES
+        for _ in range(_READS_MAX):
+            sequence, size = head[_SEQUENCE], min(head[_SIZE], NAMED_BYTES_MAX)
+            encoded = self._region[start : start + size]
+            if not sequence % 2 and head[_SEQUENCE] == sequence:
+                return msgspec.msgpack.decode(encoded, type=dict[str, int]) if size else {}
+        return {}
 
     def close(self) -> None:
         """Unmap. The file stays until its folder is removed."""
         self.slots.release()
+        self._named_head.release()
         self._region.close()
 
 
@@ -134,7 +180,7 @@ def create_nameless_counters(
 
 def counters_bytes(names: Sequence[str]) -> int:
     """Size of the file that holds the counters `names`."""
-    return _start(_table(names)) + 8 * max(len(names), 1)
+    return _named_start(names) + _NAMED_HEAD_BYTES + NAMED_BYTES_MAX
 
 
 def open_counters(source: str | Path | int) -> CountersPage:
@@ -156,7 +202,7 @@ def read_counters(path: str | Path) -> dict[str, int]:
     """
     page = _attach(path, os.O_RDONLY, mmap.ACCESS_READ)
     try:
-        return page.values()
+        return page.counted()
     finally:
         page.close()
 
@@ -178,6 +224,11 @@ def _start(table: bytes) -> int:
     return -(-(CACHE_LINE_BYTES + len(table)) // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
 
 
+def _named_start(names: Sequence[str]) -> int:
+    end = _start(_table(names)) + 8 * len(names)
+    return -(-end // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+
+
 def _format(region: mmap.mmap, names: Sequence[str], incarnation: int) -> None:
     table = _table(names)
     region[CACHE_LINE_BYTES : CACHE_LINE_BYTES + len(table)] = table
@@ -187,6 +238,7 @@ def _format(region: mmap.mmap, names: Sequence[str], incarnation: int) -> None:
         slots[COUNT] = len(names)
         slots[NAMES_BYTES] = len(table)
         slots[START] = _start(table)
+        slots[NAMED] = _named_start(names)
         slots[MAGIC] = COUNTERS_MAGIC
 
 
@@ -206,9 +258,9 @@ def _attach(source: str | Path | int, flags: int, access: int) -> CountersPage:
         raise
 
 
-def _read_header(region: mmap.mmap, origin: str) -> tuple[int, int, int, int]:
+def _read_header(region: mmap.mmap, origin: str) -> tuple[int, int, int, int, int]:
     with memoryview(region) as whole, whole[:CACHE_LINE_BYTES] as line, line.cast("Q") as slots:
-        magic, version, incarnation, count, names_bytes, start = slots[:6].tolist()
+        magic, version, incarnation, count, names_bytes, start, named = slots[:7].tolist()
     if magic != COUNTERS_MAGIC:
         raise CountersInvalid(f"{origin}: not a counters file (magic {magic:#x})")
     if version != COUNTERS_VERSION:
@@ -220,10 +272,12 @@ def _read_header(region: mmap.mmap, origin: str) -> tuple[int, int, int, int]:
         or names_bytes > NAMES_BYTES_MAX
         or start % CACHE_LINE_BYTES
         or start < CACHE_LINE_BYTES + names_bytes
-        or start + 8 * count > len(region)
+        or named % CACHE_LINE_BYTES
+        or start + 8 * count > named
+        or named + _NAMED_HEAD_BYTES + NAMED_BYTES_MAX > len(region)
     ):
         raise CountersInvalid(
             f"{origin}: {count} counters at byte {start} after {names_bytes} bytes of names "
             f"do not fit into {len(region)} bytes"
         )
-    return count, names_bytes, start, incarnation
+    return count, names_bytes, start, named, incarnation

@@ -15,6 +15,7 @@ from actors.ingress.admission import Admission, Outcome
 from actors.ingress.appends import Appends
 from actors.ingress.bulk import PeerBulk
 from actors.ingress.control import ControlPort
+from actors.ingress.lags import Lags
 from actors.ingress.linearizable_reads import LinearizableReads
 from actors.ingress.peers import PeerControl, Peers
 from actors.ingress.pending_requests import Requests
@@ -91,6 +92,8 @@ class IngressActor:
             to_raft=ports.to_raft,
             random_u64=ports.random_u64,
         )
+        answer = self._control.on_status
+        self._lags = Lags(station, self.admission, replica, ports.clock, ports.to_raft, answer)
         self._appends = Appends(
             ports.append,
             self.admission,
@@ -129,6 +132,7 @@ class IngressActor:
             ports.to_raft.flush()
             ports.to_raft_bulk.flush()
         work += self._control.do_work(now_ns)
+        work += self._lags.do_work(now_ns)
         work += self._acks.take_subscriptions(now_ns)
         work += self.admission.rebuild(now_ns, is_up_to_date=is_up_to_date)
         work += self._appends.do_work(now_ns)
@@ -161,9 +165,15 @@ class IngressActor:
             or self._ports.to_raft_bulk.is_congested
         )
         retry_ns = self._now_ns + _RETRY_NS if waits_for_room else self._requests.next_timer_ns
-        return min(retry_ns, self._requests.next_timer_ns, self._guard.next_timer_ns)
+        return min(
+            retry_ns,
+            self._requests.next_timer_ns,
+            self._guard.next_timer_ns,
+            self._lags.next_timer_ns,
+        )
 
     def on_close(self) -> None:
+        self._lags.close()
         self._ports.close()
 
     def _on_raft_message(self, message: Any) -> None:
@@ -194,7 +204,7 @@ class IngressActor:
             case InitAnswered():
                 self._control.on_init(message)
             case StatusReported():
-                self._control.on_status(message)
+                self._lags.take(message)
 
     def _answer_clients(self, outcome: Outcome) -> None:
         for group in outcome.committed:

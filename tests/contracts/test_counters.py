@@ -96,13 +96,15 @@ def test_incarnation_zero_is_refused(path: Path) -> None:
     ("slot", "value", "reason"),
     [
         (0, 1, "not a counters file"),
-        (1, 2, "version 2, this side reads 1"),
+        (1, 3, "version 3, this side reads 2"),
         (3, 5_000, "do not fit"),
         (3, 2, "2 counters but 3 names"),
         (4, 1 << 40, "do not fit"),
         (4, 200, "do not fit"),
         (5, 100, "do not fit"),
         (5, 1 << 20, "do not fit"),
+        (6, 64, "do not fit"),
+        (6, 1 << 20, "do not fit"),
     ],
 )
 def test_a_damaged_header_is_a_typed_error(path: Path, slot: int, value: int, reason: str) -> None:

@@ -15,6 +15,8 @@ from logstore.format.client_messages import (
     ErrorReply,
     SpansReply,
     SpansRequest,
+    StatusReply,
+    StatusRequest,
     TimeLookupReply,
     TimeLookupRequest,
 )
@@ -43,7 +45,15 @@ def stage() -> Stage:
 
 
 def next_question(stage: Stage) -> tuple[int, Asked]:
-    """Of any replica: whose, and what."""
+    """Of any replica, but for those about its status: whose, and what."""
+    while True:
+        node, asked = next_request(stage)
+        if not isinstance(asked.message, StatusRequest):
+            return node, asked
+        answer(stage, node, asked, StatusReply(b'{"role":"follower"}'))
+
+
+def next_request(stage: Stage) -> tuple[int, Asked]:
     stage.pass_ms(60_000, until=lambda: any(stage.inbox.values()))
     return next((node, inbox.pop(0)) for node, inbox in stage.inbox.items() if inbox)
 

@@ -65,6 +65,8 @@ group_max = "64KiB"
 ring = "8MiB"
 bulk_window = "64KiB"
 groups_in_flight = 4
+[process]
+metrics = false
 """
 
 

@@ -205,5 +205,5 @@ def test_pending_requests_are_bounded_in_number_and_time(stage, monkeypatch):
     assert timed_out == [True, True, False]
     client.ask(StatusRequest())
     (*_, asked) = stage.heard()
-    stage.tell(StatusReported(asked.request_id, b"{}"))
+    stage.tell(StatusReported(asked.request_id, b'{"role":"none"}'))
     assert client.answer().document

@@ -6,7 +6,7 @@ Owns the regions of one incarnation and each process' view of them. Must not kno
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -143,6 +143,7 @@ class SimulatedStation(Station):
             self.slots = LaggingSlots(regions.counters, process, self.memory, lagging)
         elif name == topology.WRITER:
             self.slots = OwnTimeSlots(regions.counters.values, process, _OF_FILES)
+        self.counters: Any = _Unread()
         self._page: Any = (
             LaggingSlots(regions.page, process, self.memory, _GUIDES) if is_lagging else None
         )
@@ -183,6 +184,12 @@ class SimulatedStation(Station):
         return SimulatedRingFreer(
             self._simulated.payload, incarnation=self.incarnation, slots=self._page
         )
+
+
+class _Unread:
+    """Takes the named values that a process publishes for a scraper; nobody scrapes here."""
+
+    def publish(self, values: Mapping[str, int]) -> None: ...
 
 
 class _SimulatedInbox(Inbox):
