@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from actors.real_clock import RealClock
 from actors.topology import CLOCK, PROCESS_GAUGES, SKEW_ZERO_MS, Counter
 
 # Metrics that may fall or stand for a state; the others only grow within an incarnation.
@@ -38,17 +39,34 @@ GAUGES = frozenset(
     }
 )
 _CPU_PER_PERMILLE = 0.001
+_CLOCK = RealClock()
+# Values that the leader's ingress publishes (`actors.ingress.lags`): what, a dot, and of whom. The
+# metric's name, the label for whom, and its help. A wait is published as the stamp it is since.
+_LAGS = {
+    f"{kind}_lag_{value}": (f"logstore_{kind}_lag_{measure}", label, f"{text} {whom} lacks")
+    for kind, label, whom in (("follower", "of", "follower `of`"), ("cursor", "cursor", "cursor"))
+    for value, measure, text in (
+        ("payloads", "payloads", "payloads that the leader shows and"),
+        ("size_bytes", "bytes", "bytes of the entries from the oldest payload on that"),
+        ("since_ns", "seconds", "how long ago the leader accepted the oldest payload that"),
+    )
+}
 
 
 class CounterCollector(Collector):
     """Reads the counters at each scrape; gauges of processes have the process as a label."""
 
-    def __init__(self, node: int, read: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self, node: int, read: Callable[[], Mapping[str, int]], wall_ns: Callable[[], int]
+    ) -> None:
         self._node = str(node)
         self._read = read
+        self._wall_ns = wall_ns
 
     def collect(self) -> Iterator[Metric]:
-        values = self._read()
+        read = self._read()
+        lags = {key: value for key, value in read.items() if key.partition(".")[0] in _LAGS}
+        values = {key: value for key, value in read.items() if key not in lags}
         for counter in Counter:
             name = counter.name.lower()
             if name not in values:
@@ -65,6 +83,7 @@ class CounterCollector(Collector):
             yield family
         yield from self._process_gauges(values)
         yield self._clocks(values)
+        yield from self._lags(lags)
 
     def _clocks(self, values: Mapping[str, int]) -> Metric:
         family = GaugeMetricFamily(
@@ -77,6 +96,20 @@ class CounterCollector(Collector):
             if kind == CLOCK and value:
                 family.add_metric([self._node, node], (value - SKEW_ZERO_MS) / 1_000)
         return family
+
+    def _lags(self, values: Mapping[str, int]) -> Iterator[Metric]:
+        """A leader's rows; other replicas have none."""
+        now_ns = self._wall_ns()
+        for name, (metric, label, text) in _LAGS.items():
+            family = GaugeMetricFamily(metric, text, labels=["node", label])
+            for key, value in values.items():
+                found, _, whom = key.partition(".")
+                if found != name:
+                    continue
+                is_stamp = name.endswith("_since_ns")
+                waited_s = max(0, now_ns - value) / 1e9 if value else 0.0
+                family.add_metric([self._node, whom], waited_s if is_stamp else value)
+            yield family
 
     def _process_gauges(self, values: Mapping[str, int]) -> Iterator[Metric]:
         for gauge in PROCESS_GAUGES:
@@ -93,9 +126,11 @@ class CounterCollector(Collector):
 
 
 def make_renderer(
-    node: int, read: Callable[[], Mapping[str, int]]
+    node: int,
+    read: Callable[[], Mapping[str, int]],
+    wall_ns: Callable[[], int] = _CLOCK.wall_ns,
 ) -> Callable[[], tuple[str, bytes]]:
     """What an HttpListener serves: (content type, text) of the counters that `read` returns."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(CounterCollector(node, read))
+    registry.register(CounterCollector(node, read, wall_ns))
     return lambda: (CONTENT_TYPE_LATEST, generate_latest(registry))

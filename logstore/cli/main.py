@@ -26,6 +26,7 @@ COMMANDS: CommandTable = {
     "produce": ("logstore.cli.produce", "produce", "Append the lines of a file or of stdin."),
     "consume": ("logstore.cli.consume", "consume", "Write committed payloads to stdout."),
     "status": ("logstore.cli.operate", "status", "Who leads, and how each replica is doing."),
+    "lag": ("logstore.cli.lag", "lag", "How far followers and cursors are behind."),
     "transfer": ("logstore.cli.operate", "transfer", "Hand leadership to another replica."),
     "cursor": ("logstore.cli.cursor", "cursor", "Named cursors: set, list, delete."),
     "session": ("logstore.cli.session", "session", "Producer sessions: list, end."),

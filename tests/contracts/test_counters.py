@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from transport.counters import create_counters, open_counters, read_counters
+from transport.counters import NAMED_BYTES_MAX, create_counters, open_counters, read_counters
 from transport.errors import CountersInvalid, RegionUnavailable
 
 NAMES = ("raft.loops", "ring.full", "größe")
@@ -47,6 +47,35 @@ def test_another_process_attaches_by_path_or_descriptor(path: Path) -> None:
     assert by_path.incarnation == by_descriptor.incarnation == 4
     for each in (page, by_path, by_descriptor):
         each.close()
+
+
+def test_named_values_come_and_go_beside_the_counters(path: Path) -> None:
+    page, other = create_counters(path, NAMES, incarnation=4), open_counters(path)
+    assert other.published() == {}
+    page.publish({"lag.größe": 7, "raft.loops": 9, "lag.x\ny": (1 << 64) - 1})
+    page[0] = 3
+    assert other.published() == {"lag.größe": 7, "raft.loops": 9, "lag.x\ny": (1 << 64) - 1}
+    assert other.values()["lag.größe"] == 7
+    assert other.values()["raft.loops"] == 3, "a counter keeps its name"
+    assert read_counters(path) == {"raft.loops": 3, "ring.full": 0, "größe": 0}
+    page.publish({"other": 1})
+    assert other.published() == {"other": 1}
+    page.publish({})
+    assert other.published() == {}
+    page.close()
+    other.close()
+
+
+def test_named_values_are_bounded_and_a_half_written_map_is_not_shown(path: Path) -> None:
+    page = create_counters(path, NAMES, incarnation=4)
+    page.publish({"x" * (NAMED_BYTES_MAX - 16): 1})
+    assert list(page.published().values()) == [1]
+    with pytest.raises(CountersInvalid, match="fit"):
+        page.publish({"x" * NAMED_BYTES_MAX: 1})
+    assert list(page.published().values()) == [1]
+    page._named_head[0] += 1  # its writer is amid the next
+    assert page.published() == {}
+    page.close()
 
 
 def test_a_new_incarnation_replaces_the_file_whole(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.simulation.checkers.client_facts import DamageNamed, SpansTold, SurveyAsked, TimeTold
@@ -11,6 +12,7 @@ from actors.simulation.clients.inquirer import Inquirer
 from actors.simulation.clients.surveyor import Surveyor
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
+    LSN_MAX,
     SPAN,
     ErrorReply,
     SpansReply,
@@ -20,6 +22,7 @@ from logstore.format.client_messages import (
     TimeLookupReply,
     TimeLookupRequest,
 )
+from logstore.limits import POSITION_MAX
 from logstore.model import Lsn
 from logstore.settings import PortOffset
 from tests.simulation.scripted_replica import Asked, Stage
@@ -98,6 +101,38 @@ def test_ranges_begin_within_what_was_shown_and_times_are_about_those_told(stage
     assert firsts == set(range(1, VISIBLE_LSN + 2))
     about = {stamp + step for stamp in STAMPS for step in (-1, 0, 1)}
     assert times == {0, 1 << 62, *about}
+
+
+def test_lags_are_told_as_the_spans_that_they_must_equal(stage: Stage) -> None:
+    behind = {"lsn": 1, "payloads": 6, "size_bytes": 60, "since_ns": STAMPS[0]}
+    at_the_end = {"lsn": 10, "payloads": 0, "size_bytes": 0, "since_ns": 0}
+    unknown = {"lsn": None, "payloads": None, "size_bytes": None, "since_ns": None}
+    lag = {
+        "log_start_lsn": 4,
+        "visible_lsn": VISIBLE_LSN,
+        "newest_ns": STAMPS[1],
+        "followers": [unknown, at_the_end],
+        "cursors": [behind],
+    }
+    told: list[SpansTold] = []
+    leader = 0
+    while len(told) < 2:
+        node, asked = next_request(stage)
+        if isinstance(asked.message, StatusRequest):
+            leader = node
+            document = {"role": "leader", "lag": lag}
+            answer(stage, node, asked, StatusReply(msgspec.json.encode(document)))
+        elif isinstance(asked.message, SpansRequest):
+            answer(stage, node, asked, spans(asked.message))
+        else:
+            answer(stage, node, asked, TimeLookupReply(Lsn(7)))
+        told = [each for each in stage.told(SpansTold) if each.request.step_bytes == POSITION_MAX]
+    first, second = told
+    assert (first.node, first.request.first_lsn, first.request.last_lsn) == (leader, 10, LSN_MAX)
+    assert first.reply == SpansReply(Lsn(4), Lsn(VISIBLE_LSN), 0, b"")
+    assert second.request.first_lsn == 4, "what is below the log start cannot be read"
+    row = SPAN.pack(VISIBLE_LSN, 60, STAMPS[1])
+    assert second.reply == SpansReply(Lsn(4), Lsn(VISIBLE_LSN), STAMPS[0], row)
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,17 @@ from logstore.model import NodeId
 
 VALUES = dict.fromkeys(counter_names(NodeId(1), (NodeId(1), NodeId(2))), 0)
 VALUES |= {"visible": 8, "fetches": 3, "raft.cpu_permille": 250, "raft.pid": 77}
+# Whatever a name looks like, it is a label.
+ODD_NAME = 'a "b"\\ \n.pid'
+VALUES |= {"follower_lag_payloads.2": 7, f"cursor_lag_size_bytes.{ODD_NAME}": 12}
+VALUES |= {"cursor_lag_since_ns.late": 2_500_000_000, "cursor_lag_since_ns.even": 0}
+VALUES |= {"cursor_lag_since_ns.ahead": 9_000_000_000}
 VALUES |= {"flushed_lost": 4, clock_slot(NodeId(2)): SKEW_ZERO_MS - 1_500}
 
 
 @pytest.fixture
 def listener() -> Iterator[HttpListener]:
-    serving = HttpListener("127.0.0.1", 0, make_renderer(1, lambda: VALUES))
+    serving = HttpListener("127.0.0.1", 0, make_renderer(1, lambda: VALUES, lambda: 4_000_000_000))
     yield serving
     serving.close()
 
@@ -63,6 +68,26 @@ def test_a_scrape_shows_counters_gauges_and_processes(listener: HttpListener) ->
     assert 'logstore_clock_skew_seconds{node="1",of="2"} -1.5' in answer
     assert 'of="1"' not in answer, "not known"
     assert 'logstore_process_pid{node="1",process="raft"} 77.0' in answer
+
+
+def test_a_scrape_shows_how_far_followers_and_cursors_lag(listener: HttpListener) -> None:
+    answer = ask(listener, b"GET /metrics HTTP/1.1\r\n\r\n").decode()
+    lags = [
+        line
+        for line in answer.splitlines()
+        if line.startswith(("logstore_follower_lag", "logstore_cursor_lag"))
+    ]
+    assert lags == [
+        'logstore_follower_lag_payloads{node="1",of="2"} 7.0',
+        r'logstore_cursor_lag_bytes{cursor="a \"b\"\\ \n.pid",node="1"} 12.0',
+        'logstore_cursor_lag_seconds{cursor="late",node="1"} 1.5',
+        'logstore_cursor_lag_seconds{cursor="even",node="1"} 0.0',
+        'logstore_cursor_lag_seconds{cursor="ahead",node="1"} 0.0',
+    ]
+    assert 'process="cursor' not in answer, "a cursor's name is no process"
+    for kind in ("follower", "cursor"):
+        for measure in ("payloads", "bytes", "seconds"):
+            assert f"# TYPE logstore_{kind}_lag_{measure} gauge" in answer
 
 
 @pytest.mark.parametrize(
