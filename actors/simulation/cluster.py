@@ -98,7 +98,7 @@ class SimulatedCluster:
             )
             for node in self.nodes
         }
-        self.watch.on_news = lambda node: self.replicas[node].expect(EGRESS)
+        self.watch.on_news = lambda node: self.replicas[node].expect_bell(EGRESS)
         self.clients: dict[str, Process] = {}
 
     def start(self) -> None:
@@ -107,7 +107,7 @@ class SimulatedCluster:
 
     def add_client(self, name: str, make: Callable[[Process], Runnable]) -> Process:
         """A client's process, started now."""
-        process = Process(self.world, _ClientLife(self), node=CLIENTS, name=name, make=make)
+        process = Process(self.world, _ClientSupervisor(self), node=CLIENTS, name=name, make=make)
         self.clients[name] = process
         process.wake()
         return process
@@ -154,7 +154,7 @@ class SimulatedCluster:
         return self.watch.read_ring(node, ring_start, ring_end)
 
 
-class _ClientLife:
+class _ClientSupervisor:
     """A client's machine has a good clock; a client that breaks is a bug of the simulator's."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
@@ -166,7 +166,7 @@ class _ClientLife:
     def on_death(self, process: Process, reason: str) -> None:
         self._cluster.watch.failed(f"{process.name}: {reason}")
 
-    def on_broken(self, process: Process, error: BaseException) -> None:
+    def on_unexpected_error(self, process: Process, error: BaseException) -> None:
         self._cluster.watch.broken(process.name, error)
         process.kill()
 

@@ -40,7 +40,7 @@ STOP_LOOK_NS = 20_000_000
 # A do_work that did less has left nothing behind but what rings, is readable or has a timer: the
 # bounds of what raft takes, a replicator sends and egress publishes at once. What the writer leaves
 # is in its queue, which has a timer.
-_AGAIN_FROM = {
+_RERUN_WORK_MIN = {
     topology.RAFT: DRAIN_MAX,
     topology.WRITER: DRAIN_MAX,
     topology.INGRESS: 16,
@@ -51,7 +51,7 @@ LIVENESS_NS = 5_000_000_000  # a process that stands still this long is killed (
 
 
 class Replica:
-    """`Life` for the processes of one node."""
+    """`Supervisor` for the processes of one node."""
 
     def __init__(
         self,
@@ -134,11 +134,11 @@ class Replica:
         for name in topology.processes(node, nodes):
             self._spawn(name)
 
-    def expect(self, name: str) -> None:
+    def expect_bell(self, name: str) -> None:
         """From now on there is news for this process; somebody must ring."""
         process = self.processes.get(name)
         if process is not None:
-            process.expect()
+            process.expect_bell()
 
     def look_at_bounds(self) -> None:
         """What its processes hold is told."""
@@ -220,7 +220,7 @@ class Replica:
         next_ns = self._world.now_ns + STOP_LOOK_NS
         self._world.at(next_ns, self._await_stop, number, deadline_ns, then)
 
-    # --- Life ---
+    # --- Supervisor ---
 
     def on_death(self, process: Process, reason: str) -> None:
         name = process.name.partition(".")[2]
@@ -242,14 +242,14 @@ class Replica:
         self._remove(name)
         self._watch.died(self.node, name, self.incarnation)
         if name in self._to_replicators:
-            self._to_replicators[name].forget_waiting()
+            self._to_replicators[name].drop_refused()
         self._to_raft.send(ProcessGone(name))
         self._to_raft.flush()
         at_ns = self._policy.child_restart_at(name, now_ns=now_ns, lived_ns=0)
         wait_ns = at_ns - now_ns
         self._world.at(self._world.now_ns + wait_ns, self._respawn, name, self.incarnation)
 
-    def on_broken(self, process: Process, error: BaseException) -> None:
+    def on_unexpected_error(self, process: Process, error: BaseException) -> None:
         if isinstance(error, DiskFull) or isinstance(error.__cause__, DiskFull):
             self._watch.out_for_space(process.name, str(error))
         elif not (isinstance(error, ReplicaLost) and self.disk.rotten()):
@@ -275,10 +275,10 @@ class Replica:
         process = Process(
             self._world, self, node=self.node, name=f"{self.node}.{name}", make=self._make
         )
-        process.wake_ns = self._ground.wake_ns
+        process.wake_delay_ns = self._ground.wake_ns
         process.park_max_ns = max(PARK_MAX_NS, self._ground.election_ms * MS_NS)
         if self._ground.ring_delay_ns:
-            process.late_max_ns += self._ground.ring_delay_ns + PREEMPTED_MAX_NS
+            process.bell_delay_max_ns += self._ground.ring_delay_ns + PREEMPTED_MAX_NS
         self.processes[name] = process
         process.wake_at(self._world.now_ns + SPAWN_NS + self._random.randrange(SPAWN_NS))
 
@@ -299,11 +299,11 @@ class Replica:
         )
         station = self._station(process, name, host=host)
         # Ingress' loops are read by raft (V6); nobody reads those of the others, late or not.
-        slots = station.slots if name == topology.INGRESS else station.all_slots
+        slots = station.slots if name == topology.INGRESS else station.raw_slots
         process.count_loop = partial(_count_loop, slots, station.slot(f"{name}.loops"))
         process.on_worked = partial(self._watch.worked, process, station)
         process.on_overslept = partial(self._watch.overslept, process.name)
-        process.again_from = _AGAIN_FROM.get(name.partition("-")[0], 1)
+        process.rerun_work_min = _RERUN_WORK_MIN.get(name.partition("-")[0], 1)
         actor = make_actor(station)
         if name == topology.RAFT:
             self._to_replicators = station.to_replicators
@@ -331,8 +331,8 @@ class Replica:
         """Hot: of each run of raft."""
         count_loop()
         for sender in self._to_replicators.values():
-            if sender.full is not None and sender.full.has_waiting:
-                sender.looked_at()
+            if sender.refused is not None and sender.refused.has_waiting:
+                sender.on_work_done()
 
     def _charge(self, process: Process, cost_ns: int) -> None:
         """A stall ends for a call under way too, however slow the call was to be."""
@@ -349,7 +349,7 @@ class Replica:
         if view is not None:
             view.kill()
         if self._regions is not None:
-            self._regions.forget_after(name, self._world.now_ns)
+            self._regions.drop_after(name, self._world.now_ns)
 
     def _on_call(self, name: str, process: Process) -> Callable[[str, str], None]:
         incarnation = self.incarnation

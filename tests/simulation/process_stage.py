@@ -15,7 +15,7 @@ MILLISECOND_NS = 1_000_000
 
 
 class RecordingLife:
-    """A `Life` on the world's own clock. What dies is killed, as a replica would."""
+    """A `Supervisor` on the world's own clock. What dies is killed, as a replica would."""
 
     def __init__(self, world: World) -> None:
         self.deaths: list[str] = []
@@ -29,7 +29,7 @@ class RecordingLife:
         self.deaths.append(reason)
         process.kill()
 
-    def on_broken(self, process: Process, error: BaseException) -> None:
+    def on_unexpected_error(self, process: Process, error: BaseException) -> None:
         self.errors.append(error)
         process.kill()
 
@@ -91,7 +91,7 @@ class Clocked:
     def preempt(self, cost_ns: int) -> None:
         """Time passes when the test says so."""
 
-    def found(self, since_ns: int) -> None:
+    def check_woken_in_time(self, since_ns: int) -> None:
         """Nothing of it matters here."""
 
     def wake_at(self, at_ns: int) -> None:

@@ -7,10 +7,10 @@ from random import Random
 from actors.simulation.world.rings import (
     CommandRingReceiver,
     CommandRingSender,
-    Memory,
     OwedBells,
     SimulatedBell,
     SimulatedCommandRing,
+    StoreBuffer,
 )
 from actors.station import Outbox
 from tests.mutants.catalogue import mutant_named
@@ -26,10 +26,10 @@ class OneRing:
 
     def __init__(self) -> None:
         self.owed = OwedBells()
-        memory = Memory(Clocked(), Random(1), 0)
+        memory = StoreBuffer(Clocked(), Random(1), 0)
         ring = SimulatedCommandRing(RING_BYTES)
-        sender = CommandRingSender(ring, memory, on_offered=self.owed.offered("writer"))
-        bell = SimulatedBell(Clocked(), memory, on_rung=self.owed.rung("writer"))
+        sender = CommandRingSender(ring, memory, on_offered=self.owed.mark_owed("writer"))
+        bell = SimulatedBell(Clocked(), memory, on_rung=self.owed.mark_rung("writer"))
         self.receiver = CommandRingReceiver(ring, Clocked())
         self.outbox = Outbox(sender, bell)  # type: ignore[arg-type]
         while not self.outbox.is_congested:
@@ -77,7 +77,7 @@ def test_the_dead_owe_no_bell() -> None:
     replica = quiet.replica(quiet.follower)
     process = replica.processes["replicator-1" if replica.node != 1 else "replicator-2"]
     name = process.name.partition(".")[2]
-    process.on_worked.args[1].owed.offered("ingress")()  # type: ignore[attr-defined]
+    process.on_worked.args[1].owed.mark_owed("ingress")()  # type: ignore[attr-defined]
     replica.kill_process(name)
     quiet.run_for(SECOND_NS)
     assert replica.processes[name] is not process

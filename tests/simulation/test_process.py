@@ -47,7 +47,7 @@ def test_an_earlier_wake_up_does_not_lose_a_later_one() -> None:
 
 def test_an_earlier_run_does_not_lose_a_wake_up_that_a_timer_would_have_covered() -> None:
     stage = OneProcess()
-    stage.process.wake_ns = MILLISECOND_NS
+    stage.process.wake_delay_ns = MILLISECOND_NS
     stage.actor.timer_ns = 3 * WAKE_NS + MILLISECOND_NS // 2
     stage.process.wake_at(WAKE_NS)
     stage.world.run_until(2 * WAKE_NS)
@@ -83,7 +83,7 @@ def test_as_long_as_there_was_work_it_runs_again_without_a_wake_up() -> None:
 
 def test_less_work_than_again_from_parks_it() -> None:
     stage = OneProcess()
-    stage.process.again_from = 2
+    stage.process.rerun_work_min = 2
     stage.work = lambda _: 3 - len(stage.runs)
     stage.process.wake_at(WAKE_NS)
     stage.world.run_until(2 * WAKE_NS)
@@ -212,7 +212,7 @@ def told_of(stage: OneProcess, since_ns: int) -> list[int]:
     stage.process.on_overslept = late.append
 
     def work(process: Process) -> int:
-        process.found(since_ns)
+        process.check_woken_in_time(since_ns)
         return 0
 
     stage.work = work
@@ -246,7 +246,7 @@ def test_who_works_does_not_oversleep() -> None:
     stage.process.on_overslept = late.append
 
     def work(process: Process) -> int:
-        process.found(WAKE_NS + WORK_NS)
+        process.check_woken_in_time(WAKE_NS + WORK_NS)
         process.charge(5 * WAKE_NS)
         return 1 if len(stage.runs) == 1 else 0
 
@@ -261,8 +261,8 @@ def test_expected_news_is_found_by_the_next_run(is_rung: bool) -> None:
     stage = OneProcess()
     late: list[int] = []
     stage.process.on_overslept = late.append
-    stage.process.expect()
-    stage.process.expect()
+    stage.process.expect_bell()
+    stage.process.expect_bell()
     if is_rung:
         stage.process.wake()
     stage.world.run_until(2 * PARK_MAX_NS)

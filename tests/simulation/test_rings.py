@@ -13,11 +13,11 @@ from actors.simulation.world.rings import (
     CommandRingReceiver,
     CommandRingSender,
     LaggingSlots,
-    Memory,
     OwnTimeSlots,
     SharedSlots,
     SimulatedBell,
     SimulatedCommandRing,
+    StoreBuffer,
 )
 from actors.simulation.world.world import World
 from tests.simulation.process_stage import MILLISECOND_NS, Clocked, OneProcess, as_job
@@ -33,7 +33,7 @@ class OneRing:
 
     def __init__(self, *, delay_ns: int, seed: int = 1) -> None:
         self.sender, self.receiver = Clocked(), Clocked()
-        self.memory = Memory(self.sender, Random(seed), delay_ns)
+        self.memory = StoreBuffer(self.sender, Random(seed), delay_ns)
         self.ring = SimulatedCommandRing(RING_BYTES)
         self.out = CommandRingSender(self.ring, self.memory)
         self.into = CommandRingReceiver(self.ring, self.receiver)
@@ -70,9 +70,9 @@ def test_a_store_is_seen_late_by_less_than_the_delay() -> None:
     for seed in range(200):
         stage = OneRing(delay_ns=DELAY_NS, seed=seed)
         stage.out.offer(b"a")
-        lates.append(stage.memory.seen_ns)
-        assert stage.drained_at(stage.memory.seen_ns - 1) == []
-        assert stage.drained_at(stage.memory.seen_ns) == [b"a"]
+        lates.append(stage.memory.visible_ns)
+        assert stage.drained_at(stage.memory.visible_ns - 1) == []
+        assert stage.drained_at(stage.memory.visible_ns) == [b"a"]
     assert max(lates) < DELAY_NS
     assert max(lates) - min(lates) > DELAY_NS // 2
 
@@ -100,7 +100,7 @@ def test_what_a_dead_sender_would_have_stored_later_was_never_stored() -> None:
     for at_ns in (10, 20, 30):
         stage.sender.local_now_ns = at_ns
         stage.out.offer(b"%04d" % at_ns)
-    stage.ring.forget_after(20)
+    stage.ring.drop_after(20)
     assert stage.out.free_bytes() == RING_BYTES - 2 * record_bytes(4)
     assert stage.drained_at(30) == [b"0010", b"0020"]
     assert stage.out.free_bytes() == RING_BYTES
@@ -133,10 +133,10 @@ class TwoViews:
         self, lagging: frozenset[int] | None, *, seed: int = 1, delay_ns: int = DELAY_NS
     ) -> None:
         self.clocks = Clocked(), Clocked()
-        self.memory = Memory(self.clocks[0], Random(seed), delay_ns)
+        self.memory = StoreBuffer(self.clocks[0], Random(seed), delay_ns)
         shared = self.shared = SharedSlots([0] * 4)
         self.one = LaggingSlots(shared, self.clocks[0], self.memory, lagging)
-        other = Memory(self.clocks[1], Random(seed + 1), delay_ns)
+        other = StoreBuffer(self.clocks[1], Random(seed + 1), delay_ns)
         self.other = LaggingSlots(shared, self.clocks[1], other, lagging)
 
     def pass_until(self, at_ns: int) -> None:
@@ -150,14 +150,14 @@ def test_a_process_reads_its_own_store_at_once_and_others_later() -> None:
         views.one[2] = 7
         assert views.one[2] == 7
         assert views.other[2] == 0
-        views.pass_until(views.memory.seen_ns)
+        views.pass_until(views.memory.visible_ns)
         assert views.other[2] == 7
 
 
 def test_a_reader_whose_own_time_is_ahead_shows_the_others_nothing() -> None:
     views = TwoViews(None)
     views.one[2] = 7
-    views.clocks[1].local_now_ns = views.memory.seen_ns
+    views.clocks[1].local_now_ns = views.memory.visible_ns
     assert views.other[2] == 7
     assert views.shared.seen(2, 0) == 0
     views.clocks[1].local_now_ns = 0
@@ -176,17 +176,17 @@ def test_a_busy_writer_stores_at_its_own_time() -> None:
 
 def test_stores_to_one_slot_are_seen_one_after_the_other() -> None:
     views = TwoViews(None)
-    seen_ns = []
+    visible_ns = []
     for value in (1, 2, 3):
         views.one[0] = value
-        seen_ns.append(views.memory.seen_ns)
+        visible_ns.append(views.memory.visible_ns)
     values = []
     for at_ns in range(0, DELAY_NS, 1_000):
         views.pass_until(at_ns)
         values.append(views.other[0])
     assert values == sorted(values)
     assert views.one[0] == values[-1] == 3
-    assert seen_ns == sorted(seen_ns)
+    assert visible_ns == sorted(visible_ns)
 
 
 def test_slots_of_one_process_are_seen_in_the_order_they_were_stored() -> None:

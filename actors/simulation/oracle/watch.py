@@ -118,7 +118,7 @@ class Watch:
             self._batch_left[node] = oldest
             self.tell(facts.BatchLeft(node, oldest))
 
-    def egress_watches(self, node: int, is_watching: bool) -> None:
+    def on_readers_waiting(self, node: int, is_watching: bool) -> None:
         """Raft has heard from egress whether it waits for what becomes visible."""
         if is_watching:
             self._watching[node] = None

@@ -1,6 +1,6 @@
-"""The machine under one simulated process: clocks, chance, its view of the disk, its flush workers.
+"""What the operating system gives one simulated process: clocks, randomness, a disk, flush workers.
 
-Plays `actors.host.Host`. Owns a node's clocks. Must not know which actor stands on it.
+Plays `actors.host.Host`. Owns a node's clocks. Must not know which actor uses it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from actors.simulation.world.process import Process, ProcessKilled
 from actors.simulation.world.world import World
 from logstore.storage.disk import Disk
 
-# A node's clocks begin here, so that nothing mistakes them for durations or for each other.
+# A node's clocks start far from zero and from each other: a mixed-up clock or duration shows.
 MONOTONIC_BASE_NS = 1_000_000_000
 WALL_BASE_NS = 1_700_000_000_000_000_000
 WORKER_START_NS = 5_000
@@ -47,8 +47,8 @@ class NodeClock:
 
 
 class SimulatedWorker:
-    """As `ThreadWorker`: jobs in order, beside the actor's own work. What a job does up to where it
-    yields is whole at one moment; the rest comes when that has taken its time."""
+    """Plays `ThreadWorker`: runs jobs in order, in parallel to the actor. A job runs at one moment
+    up to its next `yield`, and goes on when the disk calls it made have taken their time."""
 
     def __init__(self, name: str, process: Process, wake: Callable[[], None]) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class SimulatedWorker:
         self._jobs: deque[tuple[int, Job]] = deque()  # with its earliest start
         self._running: Iterator[None] | None = None
         self._busy_until_ns = 0
-        self._planned_ns = -1
+        self._scheduled_ns = -1
         self._error: BaseException | None = None
 
     @property
@@ -68,10 +68,10 @@ class SimulatedWorker:
         had_work = self._has_work
         self._jobs.append((self._process.local_now_ns + WORKER_START_NS, job))
         if not had_work:
-            self._plan(self._next_start_ns)
+            self._schedule(self._next_start_ns)
 
     def wait(self) -> None:
-        """The jobs run when they would have; the actor goes on behind them."""
+        """Run all jobs at the times they would have had; the actor continues after the last."""
         process = self._process
         now_ns, own_ns = process.world.now_ns, process.local_now_ns
         while self._has_work:
@@ -86,7 +86,7 @@ class SimulatedWorker:
             raise error
 
     def close(self) -> None:
-        """Jobs die with their process."""
+        """Nothing to do: jobs die with their process."""
 
     @property
     def _has_work(self) -> bool:
@@ -98,16 +98,16 @@ class SimulatedWorker:
             return self._busy_until_ns
         return max(self._jobs[0][0], self._busy_until_ns)
 
-    def _plan(self, at_ns: int) -> None:
-        self._planned_ns = at_ns
+    def _schedule(self, at_ns: int) -> None:
+        self._scheduled_ns = at_ns
         self._process.world.at(at_ns, self._run_next, at_ns)
 
     def _run_next(self, at_ns: int) -> None:
         process = self._process
-        if not self._has_work or at_ns != self._planned_ns or not process.is_alive:
+        if not self._has_work or at_ns != self._scheduled_ns or not process.is_alive:
             return
         if process.is_paused:
-            self._plan(process.paused_until_ns)
+            self._schedule(process.paused_until_ns)
             return
         process.busy_ns = 0
         self._run()
@@ -118,10 +118,10 @@ class SimulatedWorker:
         if self._running is None:
             process.world.at(self._busy_until_ns, self._wake)
         if self._has_work:
-            self._plan(self._next_start_ns)
+            self._schedule(self._next_start_ns)
 
     def _run(self) -> None:
-        """One job up to where it yields, or its end."""
+        """Run one job to its next yield or its end."""
         job, self._running = self._running, None
         if job is None:
             job = self._jobs.popleft()[1]()
@@ -138,8 +138,6 @@ class SimulatedWorker:
 
 
 class SimulatedHost:
-    """What `process` runs on."""
-
     def __init__(
         self,
         process: Process,
@@ -166,5 +164,5 @@ class SimulatedHost:
     def own_thread_worker(
         self, name: str, bell: Any, _on_bell: Callable[[], int]
     ) -> SimulatedWorker:
-        """The simulated process answers its bell itself."""
+        """`_on_bell` is not needed: a simulated process is woken by its bell anyway."""
         return SimulatedWorker(name, self._process, bell.ring)

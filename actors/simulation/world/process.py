@@ -1,11 +1,11 @@
-"""One simulated process: an actor that runs when something wakes it, and dies at any moment.
+"""One simulated process: runs an actor when something wakes it, and may die at any moment.
 
-Owns when `do_work` is called, how long the process is busy, and what of its errors is a death and
-what a violation. Must not know which actor it runs.
+Owns when `do_work` is called, how long the process is busy, and which of its errors are a death and
+which are a violation. Must not know which actor it runs.
 
-The idle protocol is harder than the runner's (SAFETY M7): there is no safety net of 100 ms, and no
-second, mostly empty do_work before a park where the first one cannot have left anything behind
-(`again_from`). Whatever comes later must ring; a wake-up that is lost here is lost.
+A simulated process parks earlier than the product's runner lets one, so that a missing bell shows
+(SAFETY M7): it does not wake every 100 ms on its own, and it does not call do_work a second time
+before it parks if the first call did less than `rerun_work_min`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Any, Protocol
 from actors.simulation.world.world import World
 from logstore.errors import DiskFull, WriteFailed
 
-# The least park of a process without timers: far above the runner's 100 ms, so that a lost wake-up
-# shows. A replica's is an election timeout: half of what makes a leader's ingress seem dead (V6).
+# How long a process without timers parks: far longer than the runner's 100 ms, so that a lost
+# wake-up shows. In a replica it is at least an election timeout: half of the time after which a
+# leader takes its ingress for dead (V6).
 PARK_MAX_NS = 400_000_000
-# A giver may be at work for so long before it rings.
-LATE_MAX_NS = 3_000_000
+# A process may work this long between publishing something and ringing the bell.
+BELL_DELAY_MAX_NS = 3_000_000
 WORK_NS = 15_000  # what a do_work takes besides disk calls
-SPIN_NS = 200_000  # a process that finds no work but readable sockets looks again
+SPIN_NS = 200_000  # after which a process that did no work looks at its readable sockets again
 
 
 class ProcessKilled(BaseException):
@@ -42,28 +43,24 @@ class Runnable(Protocol):
     def next_timer_ns(self) -> int: ...
 
 
-class Life(Protocol):
-    """Who is told how a process ends."""
+class Supervisor(Protocol):
+    """Decides what follows when a process ends; has the machine's clock."""
 
-    def monotonic_ns(self) -> int:
-        """The machine's monotonic clock now."""
-        ...
+    def monotonic_ns(self) -> int: ...
 
     def on_death(self, process: Process, reason: str) -> None: ...
 
-    def on_broken(self, process: Process, error: BaseException) -> None:
-        """An error that no operating condition explains; a full disk is none that may end a
-        process (SAFETY S9)."""
-        ...
+    def on_unexpected_error(self, process: Process, error: BaseException) -> None:
+        """`error` is no operating error; a full disk must not end a process either (SAFETY S9)."""
 
 
 class Process:
-    """An `Owner`. It starts at the first `wake_at`."""
+    """Owns sockets (`network.wire.Owner`). It starts at the first `wake_at`."""
 
     def __init__(
         self,
         world: World,
-        life: Life,
+        supervisor: Supervisor,
         *,
         node: int,
         name: str,
@@ -77,22 +74,22 @@ class Process:
         self.busy_ns = 0
         self.count_loop: Callable[[], None] = _do_nothing
         self.on_worked: Callable[[], None] = _do_nothing
-        self.on_overslept: Callable[[int], None] = _say_nothing
-        self.again_from = 1
-        self.wake_ns = 0
-        self.late_max_ns = LATE_MAX_NS
+        self.on_overslept: Callable[[int], None] = lambda _late_ns: None
+        self.rerun_work_min = 1
+        self.wake_delay_ns = 0
+        self.bell_delay_max_ns = BELL_DELAY_MAX_NS
         self.park_max_ns = PARK_MAX_NS
-        self._life = life
-        self._monotonic_ns = life.monotonic_ns
+        self._supervisor = supervisor
+        self._monotonic_ns = supervisor.monotonic_ns
         self._make = make
         self.free_at_ns = 0
         self.paused_until_ns = 0
         self.unread = 0  # messages that have arrived at its sockets
         self._next_run_ns = -1
-        self._run_ns = self._parked_ns = 0  # this run, and since when it did nothing before it
+        self._run_ns = self._parked_ns = 0  # begin of this run, and of the park before it
         self._expected_ns = -1
         self._was_preempted = False
-        self._planned: list[int] = []  # when the world will look at it; one is never too late
+        self._scheduled_ns: list[int] = []  # its events in the world's queue; extra ones do no harm
         self._is_running = False
         self.number = world.next_number()
         self._wakes: list[int] = []
@@ -110,7 +107,7 @@ class Process:
         self.busy_ns += cost_ns
 
     def preempt(self, cost_ns: int) -> None:
-        """Another process has the processor for so long; once in a run."""
+        """Another process gets the processor for `cost_ns`, at most once in a run."""
         if not self._was_preempted:
             self._was_preempted = True
             self.charge(cost_ns)
@@ -119,32 +116,32 @@ class Process:
         self.wake_at(self.world.now_ns)
 
     def wake_at(self, at_ns: int) -> None:
-        """Run some time after `at_ns`, and see what was there by then."""
+        """Run soon after `at_ns`, so that the run sees everything published by then."""
         if not self.is_alive:
             return
         next_run_ns = self._next_run_ns
-        # The run that is planned comes soon enough, and not too early to see it.
-        is_covered = at_ns <= next_run_ns <= at_ns + self.wake_ns
+        # The next run is soon enough, and not too early to see it.
+        is_covered = at_ns <= next_run_ns <= at_ns + self.wake_delay_ns
         if is_covered and at_ns <= self.world.now_ns:
             return
-        # Another run may come before `at_ns`, and plan anew.
+        # An earlier run may come first; it schedules the next one by `_wakes`.
         heappush(self._wakes, at_ns)
         if is_covered:
             return
         if (next_run_ns < 0 and not self._is_running) or next_run_ns > at_ns:
-            self._schedule(at_ns + self.wake_ns)
+            self._schedule(at_ns + self.wake_delay_ns)
 
-    def expect(self) -> None:
-        """From now on there is news for it that is in no ring: somebody must ring."""
+    def expect_bell(self) -> None:
+        """From now on there is something for it to do that no ring carries: a bell must ring."""
         if self._expected_ns < 0:
             self._expected_ns = self.world.now_ns
 
-    def found(self, since_ns: int) -> None:
-        """This run finds news that was published at `since_ns`. A giver rings behind it, so nobody
-        sleeps while there is some, until a timer or the safety net (SAFETY M7). Hot."""
+    def check_woken_in_time(self, published_ns: int) -> None:
+        """This run reads what was published at `published_ns`. Publishers ring afterwards, so no
+        process may sleep on it until a timer (SAFETY M7). Hot."""
         parked_ns = self._parked_ns
-        late_ns = self._run_ns - (since_ns if since_ns > parked_ns else parked_ns)
-        if late_ns > self.wake_ns + self.late_max_ns:
+        late_ns = self._run_ns - (published_ns if published_ns > parked_ns else parked_ns)
+        if late_ns > self.wake_delay_ns + self.bell_delay_max_ns:
             self.on_overslept(late_ns)
 
     def pause(self, for_ns: int) -> None:
@@ -164,15 +161,15 @@ class Process:
         """It ends by itself then, at the end of a call that lies ahead of the world: whoever takes
         its place comes after all that it did."""
         self.busy_ns = 0
-        self.world.at(at_ns, lambda: self._life.on_death(self, reason) if self.is_alive else None)
+        self.world.at(at_ns, lambda: self._supervisor.on_death(self, reason) if self.is_alive else None)
 
     def kill(self) -> None:
-        """SIGKILL; nothing of it runs any more."""
+        """SIGKILL."""
         self.is_alive = False
         self.actor = None
 
     def _schedule(self, at_ns: int) -> None:
-        """Hot: what is planned already is used, and goes on from there if it comes too early."""
+        """Hot. An event that is in the queue for an earlier moment is used: it reschedules."""
         world = self.world
         if at_ns < world.now_ns:
             at_ns = world.now_ns
@@ -181,13 +178,13 @@ class Process:
         if at_ns < self.paused_until_ns:
             at_ns = self.paused_until_ns
         self._next_run_ns = at_ns
-        planned = self._planned
-        if not planned or at_ns < planned[0]:
-            heappush(planned, at_ns)
-            world.at(at_ns, self._look)
+        scheduled_ns = self._scheduled_ns
+        if not scheduled_ns or at_ns < scheduled_ns[0]:
+            heappush(scheduled_ns, at_ns)
+            world.at(at_ns, self._on_scheduled)
 
-    def _look(self) -> None:
-        at_ns = heappop(self._planned)
+    def _on_scheduled(self) -> None:
+        at_ns = heappop(self._scheduled_ns)
         if not self.is_alive:
             return
         next_run_ns = self._next_run_ns
@@ -206,7 +203,7 @@ class Process:
         self._run_ns = at_ns
         self._parked_ns = free_at_ns if free_at_ns > paused_until_ns else paused_until_ns
         if self._expected_ns >= 0:
-            self.found(self._expected_ns)
+            self.check_woken_in_time(self._expected_ns)
             self._expected_ns = -1
         wakes = self._wakes
         while wakes and wakes[0] <= at_ns:
@@ -225,20 +222,20 @@ class Process:
                 self.die_at(self.local_now_ns, f"{type(error).__name__}: {error}")
                 return
             self.busy_ns = 0
-            self._life.on_broken(self, error)
+            self._supervisor.on_unexpected_error(self, error)
             return
         self._is_running = False
         self.count_loop()
         self.on_worked()
-        self.world.ran(self, work)
+        self.world.record_run(self, work)
         self.free_at_ns = free_at_ns = at_ns + self.busy_ns
         self.busy_ns = 0
-        self._schedule(free_at_ns if work >= self.again_from else self._park_until(now_ns))
+        self._schedule(free_at_ns if work >= self.rerun_work_min else self._park_until(now_ns))
 
     def _start(self) -> int:
         self.actor = self._make(self)
         self.actor.on_start()
-        return self.again_from
+        return self.rerun_work_min
 
     def _park_until(self, monotonic_ns: int) -> int:
         actor, at_ns = self.actor, self.world.now_ns
@@ -255,14 +252,10 @@ class Process:
             timer_ns = WORK_NS
         until_ns = at_ns + timer_ns
         wakes = self._wakes
-        if wakes and wakes[0] + self.wake_ns < until_ns:
-            return wakes[0] + self.wake_ns
+        if wakes and wakes[0] + self.wake_delay_ns < until_ns:
+            return wakes[0] + self.wake_delay_ns
         return until_ns
 
 
 def _do_nothing() -> None:
-    """A client's loops, and what it owes when they end, are nobody's business."""
-
-
-def _say_nothing(_late_ns: int) -> None:
-    """Nobody looks when it wakes up."""
+    """For clients: their loops are not counted and their bells not checked."""

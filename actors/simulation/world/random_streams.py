@@ -1,6 +1,6 @@
-"""Chance in streams: one `Random` a concern, derived from the seed and the concern's name.
+"""Random streams: one `Random` per concern, derived from the seed and the concern's name.
 
-So a fault taken out of a script, or a longer workload, leaves every other stream as it was.
+So leaving a fault out of a script, or a longer workload, changes no other stream.
 """
 
 from __future__ import annotations

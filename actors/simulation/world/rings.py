@@ -1,154 +1,148 @@
-"""Shared memory as the processes of a simulated replica see it: late, and each in its own order.
+"""Shared memory as the processes of a simulated replica see it: stores become visible late.
 
 Owns command rings, bells and counters of one incarnation. Must not know what a message says. The
-model is x86's: the stores of one process are seen by others in the order they were made, each up to
-`delay_ns` late, while a process reads its own at once; stores of different processes are seen in
-any order; a bell is a system call, so whoever it wakes sees everything stored before it, and may
-take the processor from the giver. Positions that only guide (HOLD, FREE, RESERVED) and the counters
-may lag further, where `is_lagging` says so.
+memory model is x86's (total store order):
+
+  * the stores of one process become visible to others in their order, each up to `delay_ns` late;
+    the process itself reads them at once;
+  * stores of different processes become visible in any order;
+  * ringing a bell is a system call, hence a barrier: the process it wakes sees every store before
+    it, and may take the processor from the one that rang.
+
+Cursors that only guide (HOLD, FREE, RESERVED) and counters may lag further if `is_lagging`.
 """
 
 from __future__ import annotations
 
-import mmap
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from actors.simulation.world.full_ring import FullRing
 from actors.simulation.world.process import Process
+from actors.simulation.world.refused_messages import RefusedMessages
 from transport.command_ring import message_bytes_max, record_bytes
 from transport.errors import MessageTooLarge
-from transport.payload_ring import PayloadRingReader, PayloadRingWriter, RingFreer
 
-# One of so many works whose bells ring costs its giver the processor, at one of them.
+# A barrier takes the processor from its process with this chance, once in a do_work.
 _PREEMPTED_ONE_IN = 4
 PREEMPTED_MAX_NS = 2_000_000
 
 
-def _tell_nobody() -> None:
-    """Nobody looks on."""
+class StoreBuffer:
+    """When the stores of one process become visible to others; `visible_ns`: all so far."""
 
+    __slots__ = ("_delay_ns", "_process", "_random", "visible_ns")
 
-class Memory:
-    """What one process has stored so far, and when the last of it is seen by others."""
-
-    __slots__ = ("_delay_ns", "_process", "_random", "seen_ns")
-
-    def __init__(self, process: Clocked, random: Random, delay_ns: int) -> None:
+    def __init__(self, process: RingProcess, random: Random, delay_ns: int) -> None:
         self._process = process
         self._random = random
         self._delay_ns = delay_ns
-        self.seen_ns = 0
+        self.visible_ns = 0
 
     def store(self) -> int:
-        """A store now: the moment at which others see it, never before an earlier one's."""
+        """A store now. Returns the moment from which others see it: not before an earlier one."""
         at_ns = self._process.local_now_ns
         if self._delay_ns:
             at_ns += int(self._random.random() * self._delay_ns)
-        if at_ns > self.seen_ns:
-            self.seen_ns = at_ns
-        return self.seen_ns
+        if at_ns > self.visible_ns:
+            self.visible_ns = at_ns
+        return self.visible_ns
 
     def barrier(self) -> int:
-        """A system call now: the moment at which all stores are seen, not before now.
-
-        Whoever is woken by it may take the processor: what this process does next is then late.
-        """
-        seen_ns = self.store()
+        """A system call now. Returns the moment at which all stores so far are visible."""
+        visible_ns = self.store()
         if self._delay_ns:
             lost = self._random.random() * _PREEMPTED_ONE_IN
             if lost < 1:
                 self._process.preempt(int(lost * PREEMPTED_MAX_NS))
-        return seen_ns
+        return visible_ns
 
 
 class Wakeable(Protocol):
-    """Whoever hears a bell."""
+    """Who a bell wakes."""
 
     def wake_at(self, at_ns: int) -> None: ...
 
 
-class Clocked(Wakeable, Protocol):
-    """A process: when what it does now happens, and how others wake it."""
+class RingProcess(Wakeable, Protocol):
+    """What the ends of rings need of the process that uses them (`process.Process`)."""
 
     @property
     def local_now_ns(self) -> int: ...
 
     @property
     def world_now_ns(self) -> int:
-        """No process' own time is behind it."""
+        """Never later than any process' `local_now_ns`."""
 
-    def preempt(self, cost_ns: int) -> None:
-        """What it does next is so much later, if that has not happened in this work yet."""
-        ...
+    def preempt(self, cost_ns: int) -> None: ...
 
-    def found(self, since_ns: int) -> None:
-        """It finds news that was there since then."""
-        ...
+    def check_woken_in_time(self, published_ns: int) -> None: ...
 
 
 class OwedBells(dict[str, None]):
-    """Whom a process owes a bell: those it has put something into a ring for since it last rang
-    theirs. A dict's own operations, since each message and each bell is one."""
+    """The receivers a process has sent to since it last rang their bells. Both callbacks are plain
+    dict operations, because they run for each message and each bell."""
 
-    def offered(self, receiver: str) -> Callable[[], None]:
-        """To be called when a message is in a ring that `receiver` reads."""
+    def mark_owed(self, receiver: str) -> Callable[[], None]:
+        """The callback for a message that is in a ring which `receiver` reads."""
         return partial(self.__setitem__, receiver, None)
 
-    def rung(self, receiver: str) -> Callable[[], None]:
-        """To be called when its bell is rung: everything before that finds it awake."""
+    def mark_rung(self, receiver: str) -> Callable[[], None]:
+        """The callback for its bell."""
         return partial(self.pop, receiver, None)
 
 
+def _ignore() -> None:
+    """Where no bells are checked."""
+
+
 class SimulatedCommandRing:
-    """The bytes of a bounded queue; the ends below read and write them."""
+    """A bounded queue of messages, shared by the two ends below."""
 
     __slots__ = ("free_bytes", "messages", "size_bytes")
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.free_bytes = size_bytes
-        # seen by the receiver from, what it takes in the ring, message
-        self.messages: deque[tuple[int, int, bytes]] = deque()
+        self.messages: deque[tuple[int, int, bytes]] = deque()  # visible from, size in ring, bytes
 
-    def forget_after(self, at_ns: int) -> None:
-        """The sender died at `at_ns`: what it would have stored later was never stored."""
+    def drop_after(self, at_ns: int) -> None:
+        """The sender died at `at_ns`: drop what it would have stored later."""
         while self.messages and self.messages[-1][0] > at_ns:
             self.free_bytes += self.messages.pop()[1]
 
 
 class CommandRingSender:
-    """As `CommandRingWriter`."""
+    """Plays `CommandRingWriter`."""
 
     def __init__(
         self,
         ring: SimulatedCommandRing,
-        memory: Memory,
-        full: FullRing | None = None,
+        stores: StoreBuffer,
+        refused: RefusedMessages | None = None,
         *,
-        on_offered: Callable[[], None] = _tell_nobody,
+        on_offered: Callable[[], None] = _ignore,
     ) -> None:
-        self.full = full
+        self.refused = refused
         self._on_offered = on_offered
         self._ring = ring
-        self._memory = memory
+        self._stores = stores
         self.message_bytes_max = message_bytes_max(ring.size_bytes)
 
     def free_bytes(self) -> int:
         return self._ring.free_bytes
 
-    def looked_at(self) -> None:
-        """The sender's work is over. Hot."""
-        if self.full is not None and self.full.has_waiting:
-            self.full.looked_at(self._ring.free_bytes)
+    def on_work_done(self) -> None:
+        """A do_work of the sender is over. Hot."""
+        if self.refused is not None and self.refused.has_waiting:
+            self.refused.on_work_done(self._ring.free_bytes)
 
-    def forget_waiting(self) -> None:
-        """The receiver is dead."""
-        if self.full is not None:
-            self.full.forget()
+    def drop_refused(self) -> None:
+        """The receiver died."""
+        if self.refused is not None:
+            self.refused.clear()
 
     def offer(self, message: bytes) -> bool:
         ring = self._ring
@@ -156,23 +150,23 @@ class CommandRingSender:
         if size > self.message_bytes_max:
             raise MessageTooLarge(f"{size} bytes, at most {self.message_bytes_max}")
         need = record_bytes(size)
-        full = self.full
+        refused = self.refused
         if need > ring.free_bytes:
-            if full is not None:
-                full.refused(message)
+            if refused is not None:
+                refused.on_refused(message)
             return False
-        if full is not None and full.has_waiting:
-            full.taken(message)
+        if refused is not None and refused.has_waiting:
+            refused.on_accepted(message)
         ring.free_bytes -= need
-        ring.messages.append((self._memory.store(), need, message))
+        ring.messages.append((self._stores.store(), need, message))
         self._on_offered()
         return True
 
 
 class CommandRingReceiver:
-    """As `CommandRingReader`."""
+    """Plays `CommandRingReader`."""
 
-    def __init__(self, ring: SimulatedCommandRing, process: Clocked) -> None:
+    def __init__(self, ring: SimulatedCommandRing, process: RingProcess) -> None:
         self._ring = ring
         self._process = process
 
@@ -180,7 +174,7 @@ class CommandRingReceiver:
         waiting = self._ring.messages
         if not waiting:
             return []
-        self._process.found(waiting[0][0])
+        self._process.check_woken_in_time(waiting[0][0])
         now_ns = self._process.local_now_ns
         taken: list[bytes] = []
         freed_bytes = 0
@@ -193,58 +187,62 @@ class CommandRingReceiver:
 
 
 class SimulatedBell:
-    """One giver's end of a receiver's bell."""
+    """A receiver's bell as one process rings it."""
 
     def __init__(
-        self, receiver: Wakeable, memory: Memory, *, on_rung: Callable[[], None] = _tell_nobody
+        self, receiver: Wakeable, stores: StoreBuffer, *, on_rung: Callable[[], None] = _ignore
     ) -> None:
         self._receiver = receiver
-        self._memory = memory
+        self._stores = stores
         self._on_rung = on_rung
 
     def ring(self) -> None:
         self._on_rung()
-        self._receiver.wake_at(self._memory.barrier())
+        self._receiver.wake_at(self._stores.barrier())
 
     def clear(self) -> None:
-        """The world clears a bell by running its process."""
+        """Running its process clears it."""
 
     def fileno(self) -> int:
-        """There is none: nothing here polls."""
+        """There is none, and nothing polls."""
         return -1
 
 
 class SharedSlots:
-    """Slots of a control page or the counters: values, and stores that not everybody sees yet."""
+    """Slots of a control page or the counters: values, and stores not visible to all yet."""
 
     __slots__ = ("late", "values")
 
     def __init__(self, values: Any) -> None:
-        self.values = values  # as everybody will see them: a list, or the page itself
-        # slot -> stores under way, oldest first: (seen from, by whom, the value before it)
-        self.late: dict[int, deque[tuple[int, Clocked, int]]] = {}
+        self.values = values  # with all stores: a list, or the page itself
+        # slot -> its late stores, oldest first: (visible from, by whom, the value before it)
+        self.late: dict[int, deque[tuple[int, RingProcess, int]]] = {}
 
     def seen(self, slot: int, now_ns: int) -> int:
-        """The slot as those see it that did not store it."""
-        for seen_ns, _, before in self.late.get(slot, ()):
-            if seen_ns > now_ns:
+        """The slot as processes see it that did not store it."""
+        for visible_ns, _, before in self.late.get(slot, ()):
+            if visible_ns > now_ns:
                 return before
         value: int = self.values[slot]
         return value
 
 
 class LaggingSlots:
-    """One process' view of shared slots; stands in for a memoryview of u64."""
+    """One process' view of shared slots; plays a memoryview of u64."""
 
-    __slots__ = ("_lagging", "_memory", "_process", "_shared")
+    __slots__ = ("_lagging", "_process", "_shared", "_stores")
 
     def __init__(
-        self, shared: SharedSlots, process: Clocked, memory: Memory, lagging: frozenset[int] | None
+        self,
+        shared: SharedSlots,
+        process: RingProcess,
+        stores: StoreBuffer,
+        lagging: frozenset[int] | None,
     ) -> None:
-        """`lagging`: the slots whose stores others see late; None: all of them."""
+        """`lagging`: the slots whose stores become visible late; None: all of them."""
         self._shared = shared
         self._process = process
-        self._memory = memory
+        self._stores = stores
         self._lagging = lagging
 
     def __getitem__(self, slot: int) -> int:
@@ -252,42 +250,43 @@ class LaggingSlots:
         value: int = self._shared.values[slot]
         if not late:
             return value
-        # Whoever's own time is ahead sees more than the others do: they forget nothing of theirs.
+        # Drop by the world's time, not by this process' own, which may be ahead: others still need
+        # what this process sees already.
         world_ns, now_ns = self._process.world_now_ns, self._process.local_now_ns
         while late and late[0][0] <= world_ns:
             late.popleft()
-        for seen_ns, writer, before in late:
-            if seen_ns > now_ns:
+        for visible_ns, writer, before in late:
+            if visible_ns > now_ns:
                 return value if writer is self._process else before
         return value
 
     def __setitem__(self, slot: int, value: int) -> None:
         shared = self._shared
         if self._lagging is None or slot in self._lagging:
-            seen_ns = self._memory.store()
+            visible_ns = self._stores.store()
             world_ns = self._process.world_now_ns
-            if seen_ns > world_ns:
+            if visible_ns > world_ns:
                 late = shared.late.setdefault(slot, deque())
-                while late and late[0][0] <= world_ns:  # perhaps nobody ever reads it
+                while late and late[0][0] <= world_ns:  # here too: a slot may never be read
                     late.popleft()
-                late.append((seen_ns, self._process, shared.values[slot]))
+                late.append((visible_ns, self._process, shared.values[slot]))
         shared.values[slot] = value
 
     def release(self) -> None:
-        """Nothing is lent here."""
+        """No memory is lent here."""
 
 
 class OwnTimeSlots:
-    """The slots of a process whose calls take long: others see what it stores in `timed` ones when
-    its clock has come so far. It alone stores them. Without this, its whole `do_work` is seen at
-    once."""
+    """The slots of a process whose disk calls take long. What it stores in `timed` slots becomes
+    visible when the world reaches the process' own time of the store; otherwise a whole `do_work`
+    would be visible at its begin. No other process stores these slots."""
 
     def __init__(self, values: Any, process: Process, timed: frozenset[int]) -> None:
         self._values = values
         self._process = process
         self._timed = timed
         self._own: dict[int, int] = {}
-        self._late: deque[tuple[int, int, int]] = deque()  # seen from, slot, value
+        self._late: deque[tuple[int, int, int]] = deque()  # visible from, slot, value
 
     def __getitem__(self, slot: int) -> int:
         value: int = self._values[slot]
@@ -300,34 +299,10 @@ class OwnTimeSlots:
         self._own[slot] = value
         at_ns = self._process.local_now_ns
         self._late.append((at_ns, slot, value))
-        self._process.world.at(at_ns, self._show)
+        self._process.world.at(at_ns, self._publish)
 
-    def _show(self) -> None:
+    def _publish(self) -> None:
         now_ns = self._process.world.now_ns
         while self._late and self._late[0][0] <= now_ns and self._process.is_alive:
             _, slot, value = self._late.popleft()
             self._values[slot] = value
-
-
-class SimulatedRingWriter(PayloadRingWriter):
-    """Ingress' end of the payload ring on a page that may lag."""
-
-    def __init__(self, region: mmap.mmap, *, incarnation: int, slots: Any = None) -> None:
-        super().__init__(region, incarnation=incarnation)
-        self._slots = self._slots if slots is None else slots
-
-
-class SimulatedRingReader(PayloadRingReader):
-    """The writer's and the replicators' end."""
-
-    def __init__(self, region: mmap.mmap, *, incarnation: int, slots: Any = None) -> None:
-        super().__init__(region, incarnation=incarnation)
-        self._slots = self._slots if slots is None else slots
-
-
-class SimulatedRingFreer(RingFreer):
-    """raft's end."""
-
-    def __init__(self, region: mmap.mmap, *, incarnation: int, slots: Any = None) -> None:
-        super().__init__(region, incarnation=incarnation)
-        self._slots = self._slots if slots is None else slots

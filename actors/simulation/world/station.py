@@ -1,6 +1,7 @@
-"""Where a simulated process stands: simulated rings, bells and counters, a simulated machine.
+"""What one simulated process is attached to: its ends of simulated rings, bells and counters.
 
-Owns the regions of one incarnation and each process' view of them. Must not know actors.
+Plays `actors.station.Station`. Owns the memory of one incarnation and each process' view of it.
+Must not know actors.
 """
 
 from __future__ import annotations
@@ -9,24 +10,21 @@ import mmap
 from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from actors import messages, topology
-from actors.simulation.world.full_ring import FullRing
 from actors.simulation.world.process import Process
+from actors.simulation.world.refused_messages import RefusedMessages
 from actors.simulation.world.rings import (
     CommandRingReceiver,
     CommandRingSender,
     LaggingSlots,
-    Memory,
     OwedBells,
     OwnTimeSlots,
     SharedSlots,
     SimulatedBell,
     SimulatedCommandRing,
-    SimulatedRingFreer,
-    SimulatedRingReader,
-    SimulatedRingWriter,
+    StoreBuffer,
 )
 from actors.station import DRAIN_MAX, Inbox, Outbox, Station
 from logstore.config import Config
@@ -35,22 +33,25 @@ from logstore.model import NodeId
 from transport.layout import LINES, SLOTS_PER_LINE, RingKind, control_slots
 from transport.payload_ring import (
     HEAD,
+    PayloadRingReader,
+    PayloadRingWriter,
+    RingFreer,
     format_payload_ring,
     payload_region_bytes,
 )
 from transport.shm import map_anonymous
 
-# Cursors that only guide; HEAD is not among them: a message says that it may be read.
-_GUIDES = frozenset(range(LINES * SLOTS_PER_LINE)) - {HEAD}
-# What only people look at: no process would notice whether others see it late.
+_End = TypeVar("_End", PayloadRingWriter, PayloadRingReader, RingFreer)
+# Cursors that only guide. HEAD is not one: it must be right as soon as a message refers to it.
+_GUIDING_SLOTS = frozenset(range(LINES * SLOTS_PER_LINE)) - {HEAD}
+# No process reads these counters, so it makes no difference when they become visible.
 _METRICS = frozenset(
     each for each in topology.Counter if each >= topology.Counter.PAYLOAD_BYTES_ACKNOWLEDGED
 ) | {topology.Counter.IS_LEADER, topology.Counter.TERM, topology.Counter.LAST_INDEX}
-# What says that the files have something must not say so before they have it.
-_OF_FILES = frozenset((topology.Counter.WRITTEN, topology.Counter.MAP_GENERATION))
-
-# Rings that carry whole reports: what recovery found, a status. So small that most go in pieces.
-_REPORTS = (
+# These report what is in the files, so they must not become visible before it is.
+_FILE_SLOTS = frozenset((topology.Counter.WRITTEN, topology.Counter.MAP_GENERATION))
+# Rings that carry reports (recovery, status). They are so small that most reports go in pieces.
+_REPORT_RINGS = (
     topology.ring_name(topology.WRITER, topology.RAFT),
     topology.ring_name(topology.RAFT, topology.INGRESS),
 )
@@ -73,7 +74,7 @@ class SimulatedRegions:
         self.is_lagging = is_lagging
         self.rings = {
             name: SimulatedCommandRing(
-                command_ring_bytes // 2 if name in _REPORTS else command_ring_bytes
+                command_ring_bytes // 2 if name in _REPORT_RINGS else command_ring_bytes
             )
             for name in topology.rings(node, nodes)
         }
@@ -85,23 +86,21 @@ class SimulatedRegions:
         self.slot_of = {name: number for number, name in enumerate(names)}
         self.counters = SharedSlots([0] * len(names))
 
-    def forget_after(self, process: str, at_ns: int) -> None:
-        """`process` died at `at_ns`: what it would have said later was never said."""
+    def drop_after(self, process: str, at_ns: int) -> None:
+        """`process` died at `at_ns`: drop what it would have sent later."""
         for name, ring in self.rings.items():
             if name.startswith(f"{process}>"):
-                ring.forget_after(at_ns)
+                ring.drop_after(at_ns)
 
 
-class RingWatch(Protocol):
-    """Who hears what becomes of messages."""
-
+class RingObserver(Protocol):
     def ring_misused(self, text: str) -> None: ...
 
-    def egress_watches(self, node: int, is_watching: bool) -> None: ...
+    def on_readers_waiting(self, node: int, are_waiting: bool) -> None: ...
 
 
 class SimulatedStation(Station):
-    """The place of `process`; `process_of` finds whom a bell wakes."""
+    """The station of `process`. `process_of` finds the process that has a name now."""
 
     def __init__(
         self,
@@ -116,7 +115,7 @@ class SimulatedStation(Station):
         process_of: Callable[[str], Process | None],
         random: Random,
         ring_delay_ns: int,
-        watch: RingWatch,
+        watch: RingObserver,
     ) -> None:
         self.to_replicators: dict[str, CommandRingSender] = {}  # by the receiver's name
         self.owed = OwedBells()
@@ -134,30 +133,30 @@ class SimulatedStation(Station):
         self._slot_of = regions.slot_of
         self._process = process
         self._process_of = process_of
-        self.memory = Memory(process, random, ring_delay_ns)
+        self.stores = StoreBuffer(process, random, ring_delay_ns)
         is_lagging = regions.is_lagging
-        self.all_slots: Any = regions.counters.values  # as everybody will see them
-        self.slots: Any = self.all_slots
+        self.raw_slots: Any = regions.counters.values  # stores to these are visible at once
+        self.slots: Any = self.raw_slots
         if is_lagging:
             lagging = frozenset(regions.slot_of.values()) - _METRICS
-            self.slots = LaggingSlots(regions.counters, process, self.memory, lagging)
+            self.slots = LaggingSlots(regions.counters, process, self.stores, lagging)
         elif name == topology.WRITER:
-            self.slots = OwnTimeSlots(regions.counters.values, process, _OF_FILES)
+            self.slots = OwnTimeSlots(regions.counters.values, process, _FILE_SLOTS)
         self.counters: Any = _Unread()
         self._page: Any = (
-            LaggingSlots(regions.page, process, self.memory, _GUIDES) if is_lagging else None
+            LaggingSlots(regions.page, process, self.stores, _GUIDING_SLOTS) if is_lagging else None
         )
 
     def bell_of(self, process: str) -> Any:
         receiver = _Receiver(process, self._process_of)
-        return SimulatedBell(receiver, self.memory, on_rung=self.owed.rung(process))
+        return SimulatedBell(receiver, self.stores, on_rung=self.owed.mark_rung(process))
 
     def outbox(self, target: str, channel: str = "") -> Outbox:
         name = topology.ring_name(self.process, target, channel)
-        full = FullRing(f"{self.node}.{name}", self._watch.ring_misused)
+        refused = RefusedMessages(f"{self.node}.{name}", self._watch.ring_misused)
         ring = self._simulated.rings[name]
         sender: Any = CommandRingSender(
-            ring, self.memory, full, on_offered=self.owed.offered(target)
+            ring, self.stores, refused, on_offered=self.owed.mark_owed(target)
         )
         if target.startswith(topology.REPLICATOR):
             self.to_replicators[target] = sender
@@ -167,23 +166,24 @@ class SimulatedStation(Station):
         ring = self._simulated.rings[topology.ring_name(source, self.process, channel)]
         receiver = CommandRingReceiver(ring, self._process)
         if (source, self.process) == (topology.EGRESS, topology.RAFT):
-            return _EgressInbox(receiver, ring, partial(self._watch.egress_watches, self.node))
+            return _EgressInbox(receiver, ring, partial(self._watch.on_readers_waiting, self.node))
         return _SimulatedInbox(receiver, ring)
 
-    def payload_writer(self) -> SimulatedRingWriter:
-        return SimulatedRingWriter(
-            self._simulated.payload, incarnation=self.incarnation, slots=self._page
-        )
+    def payload_writer(self) -> PayloadRingWriter:
+        return self._payload_end(PayloadRingWriter)
 
-    def payload_reader(self) -> SimulatedRingReader:
-        return SimulatedRingReader(
-            self._simulated.payload, incarnation=self.incarnation, slots=self._page
-        )
+    def payload_reader(self) -> PayloadRingReader:
+        return self._payload_end(PayloadRingReader)
 
-    def ring_freer(self) -> SimulatedRingFreer:
-        return SimulatedRingFreer(
-            self._simulated.payload, incarnation=self.incarnation, slots=self._page
-        )
+    def ring_freer(self) -> RingFreer:
+        return self._payload_end(RingFreer)
+
+    def _payload_end(self, end_type: type[_End]) -> _End:
+        """An end of the payload ring, with the cursors as this process sees them."""
+        end = end_type(self._simulated.payload, incarnation=self.incarnation)
+        if self._page is not None:
+            end._slots = self._page
+        return end
 
 
 class _Unread:
@@ -193,7 +193,7 @@ class _Unread:
 
 
 class _SimulatedInbox(Inbox):
-    """Most are empty when they are looked at."""
+    """Decodes nothing while its ring is empty, which it mostly is."""
 
     def __init__(self, receiver: Any, ring: SimulatedCommandRing) -> None:
         super().__init__(receiver)
@@ -204,24 +204,24 @@ class _SimulatedInbox(Inbox):
 
 
 class _EgressInbox(_SimulatedInbox):
-    """Egress' words to raft; whether it watches is told to `tell`."""
+    """Messages of egress to raft; `on_waiting` learns whether readers wait."""
 
     def __init__(
-        self, receiver: Any, ring: SimulatedCommandRing, tell: Callable[[bool], None]
+        self, receiver: Any, ring: SimulatedCommandRing, on_waiting: Callable[[bool], None]
     ) -> None:
         super().__init__(receiver, ring)
-        self._tell = tell
+        self._on_waiting = on_waiting
 
     def receive(self, limit: int = DRAIN_MAX) -> list[messages.RingMessage]:
         received = super().receive(limit)
         for message in received:
             if isinstance(message, messages.ReadersWaiting):
-                self._tell(message.are_waiting)
+                self._on_waiting(message.are_waiting)
         return received
 
 
 class _Receiver:
-    """Whoever has the name now: a process that was started again hears the same bell."""
+    """The process that has the name now: a restarted process is woken by the same bell."""
 
     def __init__(self, name: str, process_of: Callable[[str], Process | None]) -> None:
         self._name = name

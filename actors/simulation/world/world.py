@@ -1,49 +1,45 @@
-"""The world's clock and queue: events in order of time, ties in a seeded order.
+"""The world's clock and event queue: events in order of time, equal times in a seeded order.
 
-Owns time and the fingerprint of what happened. Must not know what an event does. Two runs of one
-seed have the same fingerprint, under every PYTHONHASHSEED.
+Owns time and the fingerprint of a run. Must not know what an event does. Two runs of one seed have
+the same fingerprint, under any PYTHONHASHSEED.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
 from typing import Any, Protocol
 
 _FLUSH_FINGERPRINT_BYTES = 1 << 16
-_RECENT_MAX = 4_096
 _MASK = (1 << 64) - 1
 
 
-class Named(Protocol):
-    """A process, to the fingerprint."""
+class NamedProcess(Protocol):
+    """What the fingerprint needs of a process."""
 
     name: str
     number: int
 
 
 class Busy(Protocol):
-    """How far a process is ahead of the world, while it runs."""
+    """`busy_ns`: how far a process is ahead of the world while it runs."""
 
     busy_ns: int
 
 
-class _Nobody:
+class _Idle:
     busy_ns = 0
 
 
 class World:
-    """A `Scheduler`. `note` adds to the fingerprint, and to the flight recorder."""
+    """Has the time and runs every event (`network.wire.Scheduler`)."""
 
     def __init__(self, random: Random, *, trace: Callable[[str], None] | None = None) -> None:
         self.now_ns = 0
         self.events = 0
-        self.running: Busy = _Nobody()  # whoever ran last; not ahead when it is done
-        self.is_over = False
-        self.recent: deque[tuple[int, str]] = deque(maxlen=_RECENT_MAX)
+        self.running: Busy = _Idle()  # the process that ran last
         self._draw_tie = random.random
         self._queue: list[tuple[int, float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._next = 0
@@ -55,7 +51,7 @@ class World:
 
     @property
     def local_now_ns(self) -> int:
-        """A `Clock` of disks: the time of whoever runs."""
+        """The own time of the process that runs."""
         return self.now_ns + self.running.busy_ns
 
     def at(self, at_ns: int, action: Callable[..., None], *args: Any) -> None:
@@ -66,29 +62,27 @@ class World:
         heappush(self._queue, (at_ns, self._draw_tie(), number, action, args))
 
     def run_until(self, end_ns: int) -> None:
-        """Run every event before `end_ns`; afterwards it is `end_ns`, unless the world is over."""
+        """Run every event before `end_ns`."""
         queue = self._queue
-        while queue and not self.is_over and queue[0][0] < end_ns:
+        while queue and queue[0][0] < end_ns:
             self.now_ns, _, _, action, args = heappop(queue)
             self.events += 1
             action(*args)
-        if not self.is_over:
-            self.now_ns = end_ns
+        self.now_ns = end_ns
 
     def next_number(self) -> int:
-        """For a process, so that the fingerprint can name it."""
+        """Of a process, for the fingerprint."""
         self._numbers += 1
         return self._numbers
 
-    def ran(self, process: Named, work: int) -> None:
-        """A process did `work`: a cheap note, text only if somebody traces. Hot."""
+    def record_run(self, process: NamedProcess, work: int) -> None:
+        """Add a `do_work` to the fingerprint, as numbers: text would cost too much. Hot."""
         self._runs = (self._runs * 1_000_003 ^ self.now_ns ^ process.number << 48 ^ work) & _MASK
         if self._trace is not None:
-            self._tell(f"{process.name} {work}")
+            self._write_trace(f"{process.name} {work}")
 
     def note(self, text: str) -> None:
-        """Something happened: part of the fingerprint, the flight recorder and the trace."""
-        self.recent.append((self.now_ns, text))
+        """Add an event to the fingerprint and the trace."""
         unhashed = self._unhashed
         unhashed += self.now_ns.to_bytes(8, "little")
         unhashed += text.encode()
@@ -96,14 +90,14 @@ class World:
             self._hash.update(unhashed)
             unhashed.clear()
         if self._trace is not None:
-            self._tell(text)
+            self._write_trace(text)
 
-    def _tell(self, text: str) -> None:
+    def _write_trace(self, text: str) -> None:
         if self._trace is not None:
             self._trace(f"{self.now_ns / 1e9:12.6f} {text}")
 
     def fingerprint(self) -> str:
-        """Of everything noted so far, and of how many events there were."""
+        """Of everything recorded so far, and of the number of events."""
         whole = self._hash.copy()
         whole.update(self._unhashed)
         whole.update(self.events.to_bytes(8, "little"))

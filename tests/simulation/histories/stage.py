@@ -208,10 +208,10 @@ class Stage:
 
     def offer(self, giver: Giver, receiver: str) -> None:
         """`giver` puts something into a ring that `receiver` reads."""
-        self.owed.setdefault(giver, OwedBells()).offered(receiver)()
+        self.owed.setdefault(giver, OwedBells()).mark_owed(receiver)()
 
     def ring(self, giver: Giver, receiver: str) -> None:
-        self.owed.setdefault(giver, OwedBells()).rung(receiver)()
+        self.owed.setdefault(giver, OwedBells()).mark_rung(receiver)()
 
     def end_work(self, giver: Giver) -> None:
         """A do_work of it is over."""

@@ -1,8 +1,8 @@
-"""What found no room in a command ring, and what becomes of it (SAFETY M8).
+"""Which messages a full command ring refused, and whether the sender treats them right (SAFETY M8).
 
-Owns one ring's account of it: an order waits and goes first, before everything behind it; of entry
-descriptors the newest is offered again as soon as there is room. Must not know how a sender keeps
-what waits; it sees only what is offered. What raft's timers say again may be lost.
+An order must wait, and no later message may pass it. Of entry descriptors only the newest counts:
+it must be offered again as soon as there is room. A `Send` may be lost, since raft's timers repeat
+it. Owns one ring's record of this. Must not know how a sender stores what waits.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from logstore.raft.bootstrap import SendInit
 from logstore.raft.effects import Describe, Send
 from transport.command_ring import record_bytes
 
-# A sender that has just sent orders that waited may offer the descriptor in its next work.
+# A sender that has just sent orders that waited may offer the descriptor in its next do_work.
 _LATE_MAX = 1
 
 
-class FullRing:
-    """`report` hears of what must not be. `has_waiting`: nothing is looked at while it is False."""
+class RefusedMessages:
+    """`report` gets the text of each violation. While `has_waiting` is False there is nothing to
+    check."""
 
     def __init__(self, name: str, report: Callable[[str], None]) -> None:
         self.has_waiting = False
         self._name = name
         self._report = report
-        self._order: bytes | None = None  # the oldest order that found no room
-        self._newest: bytes | None = None  # the newest descriptor that found none
-        self._late = 0
+        self._order: bytes | None = None  # the oldest order that was refused
+        self._newest: bytes | None = None  # the newest descriptor that was refused
+        self._late = 0  # how often the sender ended its work without offering it though it fits
 
-    def refused(self, message: bytes) -> None:
-        """There was no room for `message`."""
+    def on_refused(self, message: bytes) -> None:
+        """The ring had no room for `message`."""
         decoded: Any = messages.decode(message)
         if isinstance(decoded, Describe):
             self._newest, self._late = message, 0
@@ -39,8 +40,8 @@ class FullRing:
             self._order = message
         self.has_waiting = self._order is not None or self._newest is not None
 
-    def taken(self, message: bytes) -> None:
-        """`message` found room, while something waits."""
+    def on_accepted(self, message: bytes) -> None:
+        """The ring took `message` while another one waits."""
         if message == self._order:
             self._order = None
         elif self._order is not None:
@@ -50,8 +51,8 @@ class FullRing:
             self._newest = None
         self.has_waiting = self._order is not None or self._newest is not None
 
-    def looked_at(self, free_bytes: int) -> None:
-        """The sender has done its work, and leaves so much room."""
+    def on_work_done(self, free_bytes: int) -> None:
+        """A do_work of the sender is over; the ring has `free_bytes` then."""
         newest = self._newest
         if newest is None or self._order is not None or record_bytes(len(newest)) > free_bytes:
             self._late = 0
@@ -60,10 +61,10 @@ class FullRing:
         if self._late > _LATE_MAX:
             text = f"{self._name}: {messages.decode(newest)} is not offered again"
             self._report(f"{text}, and there is room")
-            self.forget()
+            self.clear()
 
-    def forget(self) -> None:
-        """The receiver is dead: nothing that waits was meant for the next one."""
+    def clear(self) -> None:
+        """The receiver died. Its successor is not owed what waited for it."""
         self._order = self._newest = None
         self._late = 0
         self.has_waiting = False

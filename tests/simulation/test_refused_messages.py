@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from actors import messages
-from actors.simulation.world.full_ring import FullRing
-from actors.simulation.world.rings import CommandRingSender, Memory, SimulatedCommandRing
+from actors.simulation.world.refused_messages import RefusedMessages
+from actors.simulation.world.rings import CommandRingSender, SimulatedCommandRing, StoreBuffer
 from actors.station import Outbox
 from logstore.format.entry import EntryHeader
 from logstore.format.peer_messages import Heartbeat
@@ -39,8 +39,8 @@ class Lane:
     def __init__(self) -> None:
         self.complaints: list[str] = []
         self.ring = SimulatedCommandRing(RING_BYTES)
-        full = FullRing("1.raft>replicator-2", self.complaints.append)
-        self.sender = CommandRingSender(self.ring, Memory(Clocked(), Random(1), 0), full)
+        full = RefusedMessages("1.raft>replicator-2", self.complaints.append)
+        self.sender = CommandRingSender(self.ring, StoreBuffer(Clocked(), Random(1), 0), full)
 
     def drain(self) -> None:
         self.ring.messages.clear()
@@ -52,7 +52,7 @@ def lane() -> Lane:
     lane = Lane()
     while lane.sender.offer(order(1)):
         pass
-    lane.sender.forget_waiting()
+    lane.sender.drop_refused()
     return lane
 
 
@@ -76,19 +76,19 @@ def test_what_timers_say_again_may_be_lost(lane: Lane) -> None:
     lane.drain()
     assert lane.sender.offer(order(2))
     for _ in range(4):
-        lane.sender.looked_at()
+        lane.sender.on_work_done()
     assert lane.complaints == []
 
 
 def test_a_descriptor_without_room_has_to_be_offered_again(lane: Lane) -> None:
     assert not lane.sender.offer(describe(4))
     for _ in range(3):
-        lane.sender.looked_at()
+        lane.sender.on_work_done()
     assert lane.complaints == []  # there is no room
     lane.drain()
-    lane.sender.looked_at()
+    lane.sender.on_work_done()
     assert lane.complaints == []  # its sender may have had orders to offer first
-    lane.sender.looked_at()
+    lane.sender.on_work_done()
     assert "is not offered again" in lane.complaints[0]
 
 
@@ -98,7 +98,7 @@ def test_a_newer_descriptor_is_as_good(lane: Lane, index: int) -> None:
     lane.drain()
     assert lane.sender.offer(describe(index))
     for _ in range(3):
-        lane.sender.looked_at()
+        lane.sender.on_work_done()
     assert lane.complaints == []
 
 
@@ -107,18 +107,18 @@ def test_an_order_that_waits_keeps_a_descriptor_waiting(lane: Lane) -> None:
     assert not lane.sender.offer(order(2))
     lane.drain()
     for _ in range(3):
-        lane.sender.looked_at()
+        lane.sender.on_work_done()
     assert lane.complaints == []
 
 
 def test_nothing_waits_for_the_dead(lane: Lane) -> None:
     assert not lane.sender.offer(order(2))
     assert not lane.sender.offer(describe(4))
-    lane.sender.forget_waiting()
+    lane.sender.drop_refused()
     lane.drain()
     assert lane.sender.offer(order(3))
     for _ in range(3):
-        lane.sender.looked_at()
+        lane.sender.on_work_done()
     assert lane.complaints == []
 
 
