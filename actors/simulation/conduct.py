@@ -82,10 +82,10 @@ class Conductor:
         self._cluster.network.heal_all()
         for replica in self._cluster.replicas.values():
             replica.spare()
-            replica.disk.free()
-            replica.disk.unstall()
+            replica.disk.free_space()
+            replica.disk.end_stalls()
             replica.stalled_until_ns = self._world.now_ns
-            replica.disk.tell_truth()
+            replica.disk.end_lying()
             replica.disk.failing.clear()
             replica.resume()
 
@@ -284,7 +284,7 @@ class Conductor:
             if under_way:
                 disk.fill()
             else:
-                disk.free()
+                disk.free_space()
 
         self._while(fault, fault.node, apply)
 
@@ -294,9 +294,9 @@ class Conductor:
 
         def apply(under_way: list[Fault]) -> None:
             if under_way:
-                disk.lie()
+                disk.begin_lying()
             else:
-                disk.tell_truth()
+                disk.end_lying()
 
         self._while(fault, fault.node, apply)
 

@@ -161,7 +161,7 @@ class Replica:
     def power_cut(self, random: Random, *, garble: bool) -> None:
         # What the others have done by now rests on all that was told by then.
         others = [each for name, each in self.processes.items() if name != topology.WRITER]
-        self.disk.stop(max(self._world.now_ns, *(each.free_at_ns for each in others), 0))
+        self.disk.drop_after(max(self._world.now_ns, *(each.free_at_ns for each in others), 0))
         self.kill()
         self._world.note(f"{self.node} power cut")
         self.disk.power_cut(random, garble=garble)

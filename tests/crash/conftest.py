@@ -9,6 +9,7 @@ import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import LogStoreError
+from tests.crash.crash_states import crash_states
 from tests.crash.storage_trial import Promises, StorageTrial, look
 
 STATES_AT_ONE_POINT_MAX = 200
@@ -44,7 +45,7 @@ class CrashEnumerator:
             frozenset(promises.acknowledged.items()), promises.truncated, promises.term,
             promises.vote,
         )  # fmt: skip
-        for state in disk.crash_states(states_max=states_max, random=self._random):
+        for state in crash_states(disk, states_max=states_max, random=self._random):
             key = (state.fingerprint(), promised)
             if key not in self._seen:
                 self._seen.add(key)

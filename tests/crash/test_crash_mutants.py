@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.disk.medium import Medium
 from logstore.format.segment_header import FileRole
 from logstore.storage import folder_scan, log_writer, meta_store, recovery, verdict
 from logstore.storage.log_writer import AppendedGroup, LogWriter
@@ -40,7 +41,7 @@ def records_before_their_data(writer: LogWriter, group: AppendedGroup) -> None:
     writer._disk.flush(group.pair.data)
 
 
-def no_folder_flush(disk: SimulatedDisk, folder: str) -> None:
+def no_folder_flush(medium: Medium, folder: str, begin_ns: int, end_ns: int) -> None:
     """FAULTS D23."""
 
 
@@ -62,7 +63,7 @@ def meta_without_a_flush(store: meta_store.MetaStore, meta: Any) -> None:
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
     "the data flush is skipped": (LogWriter, "flush_data", no_flush_data, "false alarm"),
     "records before their data": (LogWriter, "flush_data", records_before_their_data, "alarm"),
-    "the folder is not flushed": (SimulatedDisk, "sync_folder", no_folder_flush, ""),
+    "the folder is not flushed": (Medium, "flush_names", no_folder_flush, ""),
     "headers are not flushed": (log_writer, "write_headers_durable", headers_without_a_flush, ""),
     "META is not flushed": (meta_store.MetaStore, "save", meta_without_a_flush, "term and vote"),
 }

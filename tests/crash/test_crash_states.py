@@ -137,7 +137,7 @@ def failed_flush_then_restart(trial: StorageTrial) -> None:
     """A data flush fails: no record is written; the next flush of the file proves nothing (F5)."""
     trial.commit(1, [TWO])
     group = trial.append(1, [8, TWO])
-    trial.disk.fail_once("flush", ".data")
+    trial.disk.fail_next("flush", ".data")
     with pytest.raises(WriteFailed):
         trial.writer.flush_data(group)
     trial.restart()
@@ -149,7 +149,7 @@ def failed_record_flush_then_restart(trial: StorageTrial) -> None:
     group = trial.append(1, [TWO, 8])
     trial.writer.flush_data(group)
     trial.writer.write_records(group)
-    trial.disk.fail_once("flush", ".raft")
+    trial.disk.fail_next("flush", ".raft")
     with pytest.raises(WriteFailed):
         trial.writer.flush_records(group)
     trial.restart()

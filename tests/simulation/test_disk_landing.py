@@ -65,7 +65,7 @@ class Bench:
         return self.disk.is_durable(PATH, 0, SECTOR_BYTES)
 
     def power_cut(self, seed: int = 0) -> None:
-        self.disk.stop(self.clock.now_ns)
+        self.disk.drop_after(self.clock.now_ns)
         self.view.kill()
         self.disk.power_cut(Random(seed), garble=False)
 
@@ -240,7 +240,7 @@ def test_a_device_that_begins_to_lie_in_a_flush_has_it_in_its_cache() -> None:
     bench = Bench()
     bench.write(NEW)
     bench.flush()
-    bench.disk.lie()
+    bench.disk.begin_lying()
     assert not bench.disk.has_lies
     bench.clock.pass_to(bench.clock.local_now_ns)
     assert bench.disk.has_lies
@@ -291,4 +291,4 @@ def test_a_flush_is_seen_under_way_until_its_end_and_asking_ends_none() -> None:
     assert durability.flushed_after(1, begin_ns) == [PATH]
     assert durability.flushed_after(1, bench.clock.local_now_ns - 1) == [PATH]
     assert durability.flushed_after(1, bench.clock.local_now_ns) == []
-    assert bench.disk.acts.has_later
+    assert bench.disk.deferred.has_any

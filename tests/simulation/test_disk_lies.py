@@ -10,6 +10,7 @@ from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.disk.media_faults import RotKind
 from logstore.errors import WriteFailed
 from logstore.limits import SECTOR_BYTES
+from tests.crash.crash_states import crash_states
 
 PATH = "/f/a"
 
@@ -37,23 +38,23 @@ def after_cuts(disk: SimulatedDisk, size: int) -> set[bytes | None]:
 
 def test_a_lying_flush_returns_and_makes_nothing_durable() -> None:
     disk, handle = durable_file(b"0")
-    disk.lie()
+    disk.begin_lying()
     disk.write(handle, 0, [b"1"])
     disk.flush(handle)
     assert disk.read(handle, 0, 1) == b"1"
     assert disk.durable_bytes(PATH, 0, 1) == b"0"
     assert after_cuts(disk, 1) == {b"0", b"1"}
-    states = disk.crash_states(states_max=100, random=Random(1))
+    states = crash_states(disk, states_max=100, random=Random(1))
     assert {state.read(state.open_read(PATH), 0, 1) for state in states} == {b"0", b"1"}
 
 
 def test_the_next_honest_flush_of_any_file_makes_it_durable() -> None:
     disk, handle = durable_file(b"0")
     other = disk.create("/f/b")
-    disk.lie()
+    disk.begin_lying()
     disk.write(handle, 0, [b"1"])
     disk.flush(handle)
-    disk.tell_truth()
+    disk.end_lying()
     assert disk.durable_bytes(PATH, 0, 1) == b"0"
     disk.flush(other)
     assert disk.durable_bytes(PATH, 0, 1) == b"1"
@@ -62,10 +63,10 @@ def test_the_next_honest_flush_of_any_file_makes_it_durable() -> None:
 
 def test_an_honest_flush_of_a_folder_settles_files_too() -> None:
     disk, handle = durable_file(b"0")
-    disk.lie()
+    disk.begin_lying()
     disk.write(handle, 0, [b"1"])
     disk.flush(handle)
-    disk.tell_truth()
+    disk.end_lying()
     disk.sync_folder("/elsewhere")
     assert disk.durable_bytes(PATH, 0, 1) == b"1"
 
@@ -73,10 +74,10 @@ def test_an_honest_flush_of_a_folder_settles_files_too() -> None:
 def test_an_honest_flush_leaves_what_was_written_after_the_lie_pending() -> None:
     disk, handle = durable_file(b"0")
     other = disk.create("/f/b")
-    disk.lie()
+    disk.begin_lying()
     disk.write(handle, 0, [b"1"])
     disk.flush(handle)
-    disk.tell_truth()
+    disk.end_lying()
     disk.write(handle, 0, [b"2"])
     assert after_cuts(disk, 1) == {b"0", b"1", b"2"}
     disk.flush(other)
@@ -87,14 +88,14 @@ def test_an_honest_flush_leaves_what_was_written_after_the_lie_pending() -> None
 
 def test_a_device_lies_about_names_too() -> None:
     disk = SimulatedDisk()
-    disk.lie()
+    disk.begin_lying()
     handle = disk.create(PATH)
     disk.write(handle, 0, [b"x"])
     disk.flush(handle)
     disk.sync_folder("/f")
     assert disk.durable_paths() == []
     assert {None, b"x"} <= after_cuts(disk, 1)
-    disk.tell_truth()
+    disk.end_lying()
     disk.flush(handle)
     assert disk.durable_paths() == [PATH]
     assert after_cuts(disk, 1) == {b"x"}
@@ -102,7 +103,7 @@ def test_a_device_lies_about_names_too() -> None:
 
 def test_a_name_that_was_lied_about_twice_may_stop_in_between() -> None:
     disk = SimulatedDisk()
-    disk.lie()
+    disk.begin_lying()
     handle = disk.create(PATH)
     disk.sync_folder("/f")
     disk.unlink(PATH)
@@ -124,11 +125,11 @@ def test_a_lying_flush_takes_on_what_a_failed_one_left() -> None:
     disk.fail_next("flush", "/a")
     with pytest.raises(WriteFailed):
         disk.flush(handle)
-    disk.lie()
+    disk.begin_lying()
     disk.write(handle, 0, [b"2"])
     disk.flush(handle)
     assert after_cuts(disk, 1) == {b"0", b"1", b"2"}
-    disk.tell_truth()
+    disk.end_lying()
     disk.flush(handle)
     assert after_cuts(disk, 1) == {b"2"}
 
@@ -146,21 +147,21 @@ def test_flushing_a_folder_is_not_flushing_those_in_it() -> None:
 
 def test_a_device_lies_about_sizes_too() -> None:
     disk, handle = durable_file(b"xyz")
-    disk.lie()
+    disk.begin_lying()
     disk.truncate(handle, 1)
     disk.flush(handle)
     disk.allocate(handle, 3)
     disk.flush(handle)
     assert after_cuts(disk, 9) == {b"xyz", b"x", b"x\0\0"}
     assert disk.durable_bytes(PATH, 0, 9) == b"xyz"
-    disk.tell_truth()
+    disk.end_lying()
     disk.flush(handle)
     assert disk.durable_bytes(PATH, 0, 9) == b"x\0\0"
 
 
 def test_dropping_the_cache_shows_what_the_device_has_in_its_own() -> None:
     disk, handle = durable_file(b"0")
-    disk.lie()
+    disk.begin_lying()
     disk.write(handle, 0, [b"1"])
     disk.flush(handle)
     disk.drop_cache(handle)
@@ -175,7 +176,7 @@ def test_dropping_the_cache_shows_what_the_device_has_in_its_own() -> None:
 
 def test_a_lying_device_goes_on_lying_after_a_power_cut() -> None:
     disk, _ = durable_file(b"0")
-    disk.lie()
+    disk.begin_lying()
     disk.kill_process()
     disk.power_cut(Random(1), garble=False)
     handle = disk.open_write(PATH)
@@ -187,7 +188,7 @@ def test_a_lying_device_goes_on_lying_after_a_power_cut() -> None:
 
 def test_lies_count_as_durable_only_where_asked() -> None:
     disk, handle = durable_file(b"0")
-    disk.lie()
+    disk.begin_lying()
     disk.write(handle, 0, [b"1"])
     assert not disk.is_durable(PATH, 0, 1, counting_lies=True)
     disk.flush(handle)
@@ -200,7 +201,7 @@ def test_lies_count_as_durable_only_where_asked() -> None:
     disk.sync_folder("/f")
     assert disk.is_durable("/f/b", 0, 1, counting_lies=True)
     assert not disk.is_durable("/f/b", 0, 1)
-    disk.tell_truth()
+    disk.end_lying()
     disk.flush(handle)
     assert disk.is_durable(PATH, 0, 1)
     assert disk.is_durable("/f/b", 0, 1)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import WriteFailed
 from logstore.limits import SECTOR_BYTES
+from tests.crash.crash_states import crash_states
 
 PATH = "/f/a"
 SIZE_MAX = 2 * SECTOR_BYTES
@@ -60,9 +61,9 @@ class Model:
             case "flush":
                 disk.flush(handle)
             case "lie":
-                disk.lie()
+                disk.begin_lying()
             case "tell_truth":
-                disk.tell_truth()
+                disk.end_lying()
             case "fail":
                 disk.fail_next("flush", PATH)
                 with pytest.raises(WriteFailed):
@@ -80,7 +81,7 @@ class Model:
 
     def states(self) -> list[bytes] | None:
         """What a power cut may leave of the file; None if there are too many states."""
-        found = list(self.disk.crash_states(states_max=STATES_MAX, random=Random(1)))
+        found = list(crash_states(self.disk, states_max=STATES_MAX, random=Random(1)))
         if len(found) == STATES_MAX:
             return None
         return [state.read(state.open_read(PATH), 0, 4 * SIZE_MAX) for state in found]
@@ -128,7 +129,7 @@ def test_an_honest_flush_makes_the_medium_what_is_read(
     for what, at, size in script:
         if what != "fail":
             model.act(what, at, size)
-    model.disk.tell_truth()
+    model.disk.end_lying()
     model.disk.flush(model.handle)
     content = bytes(model.content)
     assert model.disk.durable_bytes(PATH, 0, 4 * SIZE_MAX) == content

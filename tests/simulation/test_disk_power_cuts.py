@@ -9,6 +9,7 @@ import pytest
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import InvariantViolated
 from logstore.limits import SECTOR_BYTES
+from tests.crash.crash_states import crash_states
 
 SEEDS = 300
 
@@ -139,7 +140,7 @@ def test_what_a_failed_flush_left_never_comes_back_over_a_later_good_flush() -> 
     disk.write(handle, 0, [b"2"])
     disk.flush(handle)
     assert set(after_cuts(disk, "/f/a")) == {b"2"}
-    states = disk.crash_states(states_max=100, random=Random(1))
+    states = crash_states(disk, states_max=100, random=Random(1))
     assert {read(state, "/f/a") for state in states} == {b"2"}
 
 

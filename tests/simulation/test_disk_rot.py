@@ -12,6 +12,7 @@ from actors.simulation.disk.media_faults import RotKind
 from actors.simulation.disk.view import DiskView
 from logstore.errors import CorruptData, DiskFull, WriteFailed
 from logstore.limits import SECTOR_BYTES
+from tests.crash.crash_states import crash_states
 
 SECTORS = 6
 CONTENT = b"".join(bytes([n]) * SECTOR_BYTES for n in range(1, SECTORS + 1))
@@ -172,10 +173,10 @@ def test_the_same_bytes_again_are_not_stale() -> None:
 
 def test_what_a_lie_replaced_can_be_stale() -> None:
     disk, view, handle = one_file(keep_history=True)
-    disk.lie()
+    disk.begin_lying()
     view.write(handle, 0, [b"new"])
     view.flush(handle)
-    disk.tell_truth()
+    disk.end_lying()
     view.flush(handle)
     seen = set()
     for seed in range(60):
@@ -252,7 +253,7 @@ def test_crash_states_have_a_sector_readable_that_was_written_again() -> None:
     disk, view, handle = one_file()
     disk.set_unreadable("/f/a", 2)
     view.write(handle, 2 * SECTOR_BYTES, [b"n" * SECTOR_BYTES])
-    dropped, kept = disk.crash_states(states_max=10, random=Random(1))
+    dropped, kept = crash_states(disk, states_max=10, random=Random(1))
     with pytest.raises(CorruptData):
         dropped.read(dropped.open_read("/f/a"), 2 * SECTOR_BYTES, 1)
     assert kept.read(kept.open_read("/f/a"), 2 * SECTOR_BYTES, 1) == b"n"
@@ -386,7 +387,7 @@ def test_a_filled_disk_takes_no_more_until_it_is_freed() -> None:
         view.write(handle, len(CONTENT), [b"x"])
     view.write(handle, 0, [b"inside"])
     assert view.read(handle, 0, len(CONTENT) + 9) == b"inside" + CONTENT[6:]
-    disk.free()
+    disk.free_space()
     view.allocate(handle, len(CONTENT) + 1)
     assert view.size(handle) == len(CONTENT) + 1
     assert view.list_folder("/f") == ["a"]

@@ -99,7 +99,7 @@ def test_a_folder_without_space_for_its_lock_is_not_locked() -> None:
     one = disk.view(free)
     with pytest.raises(DiskFull):
         one.lock_folder("/f")
-    disk.free()
+    disk.free_space()
     one.lock_folder("/f")
     assert list(one.locks) == ["/f"]
 
@@ -266,7 +266,7 @@ def test_a_stalled_disk_flushes_slowly_until_it_is_unstalled() -> None:
     view.write(handle, 0, [b"x"])
     view.flush(handle)
     view.sync_folder("/f")
-    disk.unstall()
+    disk.end_stalls()
     view.flush(handle)
     assert costs == [1, 1, 5_010, 5_010, 10]
 

@@ -98,7 +98,7 @@ def test_a_header_that_a_recovery_wrote_for_a_lying_device_is_not_missed(is_lyin
     stage.durability.started(NODE)
     assert stage.durability.half_headed(NODE) == [1]
     if is_lying:
-        stage.disk.lie()
+        stage.disk.begin_lying()
     stage.trial.restart()
     assert stage.durability.half_headed(NODE) == []
     assert any(stage.disk.durable_bytes(path, 0, SECTOR_BYTES)) is not is_lying

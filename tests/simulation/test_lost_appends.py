@@ -83,7 +83,7 @@ def test_a_leader_under_full_followers_stays() -> None:
     assert commits(stage) == committed, "the followers have run out of space"
     assert (stage.leaders, term(stage)) == ([leader], before)
     for node in others:
-        stage.replica(node).disk.free()
+        stage.replica(node).disk.free_space()
     stage.run_for(8 * ELECTION_NS)
     assert commits(stage) > committed
     assert term(stage) == before

@@ -156,7 +156,7 @@ def test_nothing_is_held_once_the_medium_has_changed() -> None:
 def test_of_a_device_that_owes_a_flush_nothing_is_held() -> None:
     stage = Stage()
     stage.is_excused = True
-    stage.disk.lie()
+    stage.disk.begin_lying()
     stage.trial.commit(1, [8])
     assert stage.held() == []
 

@@ -59,7 +59,7 @@ def test_without_any_room_a_replica_starts_and_discards_its_torn_tail_later() ->
     with pytest.raises(DiskFull):
         trial.writer.roll()
     trial.vote(3, 2)
-    trial.disk.free()
+    trial.disk.free_space()
     assert trial.writer.prepare_spare()
     trial.writer.roll()
     assert log_epoch(trial, 2) == 1  # a truncation, not a roll (S7)
@@ -79,7 +79,7 @@ def test_a_truncation_discards_the_torn_tail_too() -> None:
     trial.disk.fill()
     trial.restart()
     assert trial.writer.has_torn_tail
-    trial.disk.free()
+    trial.disk.free_space()
     trial.truncate(2)
     assert not trial.writer.has_torn_tail
     trial.commit(2, [8])
@@ -92,7 +92,7 @@ def test_a_new_folder_without_space_is_let_go_of_and_nothing_stays_behind() -> N
     with pytest.raises(DiskFull):
         StorageTrial(disk)
     assert disk.used_bytes <= SECTOR_BYTES
-    disk.free()
+    disk.free_space()
     assert StorageTrial(disk).recovered.boot_counter == 1
 
 
@@ -108,6 +108,6 @@ def test_a_file_that_was_lost_is_made_again_once_there_is_space(path: str) -> No
     for _ in range(2):
         with pytest.raises(DiskFull):
             trial.recovered = trial.recover()
-    trial.disk.free()
+    trial.disk.free_space()
     trial.recovered = trial.recover()
     assert trial.recovered.last.header.index == 1

@@ -206,7 +206,7 @@ def test_one_spare_is_there_for_a_truncation_on_a_full_disk() -> None:
 def test_a_failed_flush_is_not_acknowledged_and_never_retried(suffix: str) -> None:
     """SAFETY F5."""
     trial = started()
-    trial.disk.fail_once("flush", suffix)
+    trial.disk.fail_next("flush", suffix)
     with pytest.raises(WriteFailed):
         trial.commit(1, [8])
     assert trial.acknowledged == {}

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
-from actors.simulation.disk.power_cut_choices import choices_bounded
 from logstore.errors import CorruptData, DiskFull, WriteFailed
+from tests.crash.crash_states import choices_bounded, crash_states
 
 
 def read(disk: SimulatedDisk, path: str, size: int) -> bytes | None:
@@ -20,7 +20,7 @@ def read(disk: SimulatedDisk, path: str, size: int) -> bytes | None:
 
 
 def states(disk: SimulatedDisk) -> list[SimulatedDisk]:
-    return list(disk.crash_states(states_max=1_000, random=Random(1)))
+    return list(crash_states(disk, states_max=1_000, random=Random(1)))
 
 
 def durable_file(disk: SimulatedDisk, path: str, content: bytes) -> int:
@@ -80,7 +80,7 @@ def test_after_a_failed_flush_the_next_one_succeeds_and_makes_nothing_durable() 
     disk = SimulatedDisk()
     handle = durable_file(disk, "/f/a", b"x")
     disk.write(handle, 0, [b"y"])
-    disk.fail_once("flush", "/a")
+    disk.fail_next("flush", "/a")
     with pytest.raises(WriteFailed):
         disk.flush(handle)
     disk.flush(handle)

@@ -234,7 +234,7 @@ def save_to_the_end(stage):
 
 
 def test_f5_a_failed_flush_in_a_worker_ends_the_process_and_answers_nothing(born):
-    born.disk.fail_once("flush", "meta.a")
+    born.disk.fail_next("flush", "meta.a")
     born.tell(SaveMeta(1, 2, 1), SaveMeta(2, 3, 1))
     with pytest.raises(WriteFailed):
         save_to_the_end(born)
@@ -244,7 +244,7 @@ def test_f5_a_failed_flush_in_a_worker_ends_the_process_and_answers_nothing(born
 
 def test_f5_a_failed_records_flush_is_raised_by_the_next_do_work(born):
     born.persist(60 << 10, 60 << 10)
-    born.disk.fail_once("flush", ".raft")
+    born.disk.fail_next("flush", ".raft")
     with pytest.raises(WriteFailed):
         born.settle()
     assert born.heard() == []

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from actors.messages import InitSaved, LogRecovered, RecoveryDelayed
+from actors.simulation.disk.deferred import StillClock
 from actors.simulation.disk.disk import SimulatedDisk
-from actors.simulation.disk.pending import StillClock
 from actors.topology import Counter
 from actors.writer.log_work import NEVER_NS
 from logstore.limits import SECTOR_BYTES
@@ -66,7 +66,7 @@ def test_s9_without_space_for_meta_recovery_waits_for_it(tmp_path: Path) -> None
     assert "free some space" in stage.born[0].reason
     later(stage)
     assert [type(each) for each in stage.heard()] == [RecoveryDelayed]
-    disk.free()
+    disk.free_space()
     later(stage)
     assert [type(each) for each in stage.heard()] == [LogRecovered]
     stage.close()
@@ -86,7 +86,7 @@ def test_s9_a_bootstrap_waits_for_space_for_its_first_segment(tmp_path: Path) ->
     assert not stage.stage.is_busy_loop(stage.writer)
     later(stage)
     assert [type(each) for each in stage.heard()] == [RecoveryDelayed]
-    stage.disk.free()
+    stage.disk.free_space()
     later(stage)
     assert stage.heard() == [InitSaved(2)]
     stage.close()
@@ -115,7 +115,7 @@ def test_s9_a_torn_tail_without_space_is_discarded_when_there_is_some(tmp_path: 
     full, voted = sorted(second.heard(), key=lambda each: type(each).__name__)
     assert (full, voted) == (DiskFullChanged(True), MetaPersisted(1))
     generation = second.counter(Counter.MAP_GENERATION)
-    second.disk.free()
+    second.disk.free_space()
     for _ in range(3):
         later(second)
     assert set(second.heard()) == {DiskFullChanged(False), Persisted(1)}
@@ -137,7 +137,7 @@ def test_a_discard_that_was_left_undone_needs_no_append_to_be_done(tmp_path: Pat
     second.start()
     second.settle()
     assert second.writer._folder.log.has_torn_tail
-    second.disk.free()
+    second.disk.free_space()
     for _ in range(3):
         later(second)
     assert not second.writer._folder.log.has_torn_tail

@@ -1,20 +1,24 @@
-"""One file of the simulated disk: what is cached, what is durable, and what is between the two.
+"""One file of the simulated disk: what is cached, what is durable, and the levels between.
 
-Owns the bytes of a file in 512-byte sectors and what a flush, a failed flush, a lying flush, a
+Owns the bytes of a file in sectors of 512 bytes, and what a flush, a failed flush, a lying flush, a
 power cut and rot do to them. Must not know names, handles, processes, nor what the bytes mean.
 
-From the page cache down to the medium:
+The levels, from the page cache down to the medium:
 
   * `sectors`, `size`: what a reader sees;
-  * `pending`: written since the last flush began; `older`: what it replaced since then;
-  * `landing`: handed over to flushes that are under way, oldest first;
-  * `stuck`: clean pages of a failed flush, which the device may or may not have (SAFETY F5);
-  * `lied`: flushed to a device that kept it in its own cache;
+  * `pending`: written since the last flush began; `replaced`: older versions since then;
+  * `flushes`: what each flush in flight was given, oldest first;
+  * `failed`: clean pages of a failed flush, which the device may or may not have (SAFETY F5);
+  * `lied`: what a lying device has in its own cache and called flushed;
   * `durable`, `durable_size`: the medium.
 
-Invariants: a sector's bytes are immutable objects, shared between levels and crash states; a sector
-of no level but `sectors` and `durable` reads the same in both, except those in `apart`; nothing
-durable lies at or beyond `durable_size`; `rotten` has every sector in `unreadable` and `apart`.
+A sector is volatile while it is on a level between the page cache and the medium: a power cut may
+keep any of its versions there.
+
+Invariants: a sector's bytes are never changed in place, so levels and crash states share them; a
+sector that is not volatile reads the same in `sectors` and `durable`, unless it is in
+`good_in_cache`; nothing durable lies at or beyond `durable_size`; every sector in `unreadable` and
+`good_in_cache` is in `rotten`.
 """
 
 from __future__ import annotations
@@ -23,16 +27,14 @@ from collections.abc import Iterable, Iterator
 from itertools import repeat
 from random import Random
 
-from actors.simulation.disk.sectors import ZERO_SECTOR, Landing, Sectors, cut_sectors
+from actors.simulation.disk.sectors import ZERO_SECTOR, Flush, Sectors, cut_sectors
 from logstore.limits import SECTOR_BYTES
 
-_HISTORY_MAX = 2  # versions of a sector that the medium held before: enough for a stale one
-_GARBLED_ONE_IN = 4  # a sector under way at a power cut is garbled with this chance
+_HISTORY_MAX = 2  # former versions of a sector on the medium: enough for a stale one
+_GARBLED_ONE_IN = 4  # of the volatile sectors, at a power cut
 
 
 class SimulatedFile:
-    """One file's cached view, its durable state and what is between them."""
-
     def __init__(
         self, size: int = 0, sectors: Sectors | None = None, unreadable: Iterable[int] = ()
     ) -> None:
@@ -41,17 +43,18 @@ class SimulatedFile:
         self.durable_size = size
         self.durable: Sectors = dict(self.sectors)
         self.pending: Sectors = {}
-        self.older: dict[int, list[bytes]] = {}
+        self.replaced: dict[int, list[bytes]] = {}
         self.pending_sizes: list[int] = []
-        self.landing: list[Landing] = []
-        self.is_ahead = False  # the cache has what was to happen later and never did
-        self.stuck: dict[int, list[bytes]] = {}
+        self.flushes: list[Flush] = []
+        self.is_ahead = False  # the cache has changes that a power cut prevented
+        self.failed: dict[int, list[bytes]] = {}
         self.lied: dict[int, list[bytes]] = {}
         self.lied_sizes: list[int] = []
         self.unreadable: set[int] = set(unreadable)
-        self.apart: dict[int, None] = {}  # the cached copy outlived the medium's
+        self.good_in_cache: dict[int, None] = {}  # rotten on the medium, whole in the cache
+        # what the medium had before it rotted
         self.rotten: Sectors = {n: self.durable.get(n, ZERO_SECTOR) for n in self.unreadable}
-        self.history: dict[int, list[bytes]] = {}  # what the medium held before, oldest first
+        self.history: dict[int, list[bytes]] = {}  # former durable versions, oldest first
 
     # --- reading and writing ---
 
@@ -69,7 +72,7 @@ class SimulatedFile:
         return whole if len(whole) == end - offset else whole[start : start + end - offset]
 
     def first_unreadable(self, offset: int, size: int) -> int | None:
-        """The first sector of the range that only the medium has and cannot give."""
+        """The first sector of the range that has to be read from the medium and cannot be."""
         end = min(offset + size, self.size)
         for number in range(offset // SECTOR_BYTES, -(-end // SECTOR_BYTES)):
             if number in self.unreadable and not self.is_cached_good(number):
@@ -77,18 +80,18 @@ class SimulatedFile:
         return None
 
     def is_cached_good(self, number: int) -> bool:
-        """A read of this sector does not ask the medium."""
-        return number in self.apart or self.is_unsettled(number)
+        """A read of this sector needs no medium."""
+        return number in self.good_in_cache or self.is_volatile(number)
 
-    def is_unsettled(self, number: int) -> bool:
-        """What is read there is not on the medium for certain."""
-        if number in self.pending or number in self.stuck or number in self.lied:
+    def is_volatile(self, number: int) -> bool:
+        """What is read there may be lost in a power cut."""
+        if number in self.pending or number in self.failed or number in self.lied:
             return True
-        return any(number in landing.newest for landing in self.landing)
+        return any(number in flush.newest for flush in self.flushes)
 
     def write(self, offset: int, data: bytes) -> Sectors:
-        """Hot. Put `data`, which lies below `size`, into the cache. Returns its sectors as they are
-        then, which `dirty` takes."""
+        """Hot. Put `data`, which lies below `size`, into the cache. Returns the sectors that this
+        changed, for `mark_dirty`."""
         if not data:
             return {}
         sectors = self.sectors
@@ -106,79 +109,79 @@ class SimulatedFile:
         sectors.update(changes)
         return changes
 
-    def dirty(self, changes: Sectors) -> None:
-        """Hot. These pages are to be flushed."""
+    def mark_dirty(self, changes: Sectors) -> None:
+        """Hot. The next flush takes these pages."""
         pending = self.pending
         if not pending.keys().isdisjoint(changes):
             for number in pending.keys() & changes.keys():
-                self.older.setdefault(number, []).append(pending[number])
+                self.replaced.setdefault(number, []).append(pending[number])
         pending.update(changes)
 
     def resize(self, size: int) -> bytes:
-        """Growing costs nothing: what is absent reads as zeros. Returns the sector of the new end,
-        which `resized` takes."""
+        """Set the cached size; absent sectors read as zeros. Returns the sector at the new end, for
+        `mark_resized`."""
         if size < self.size:
             cut_sectors(self.sectors, size)
         self.size = size
         return self.sectors.get(size // SECTOR_BYTES, ZERO_SECTOR)
 
-    def resized(self, before: int, size: int, last: bytes) -> None:
-        """The size is to be flushed."""
+    def mark_resized(self, before: int, size: int, last: bytes) -> None:
+        """The next flush takes the size."""
         if size < before:
-            self.forget_beyond(size)
+            self.discard_beyond(size)
             edge = size // SECTOR_BYTES
             if self.is_cached_good(edge):
-                # the cut page is dirty, so that no older tail of it follows the new size
-                self.dirty({edge: last})
+                # The cut page is dirty, or an older tail of it would follow the new size.
+                self.mark_dirty({edge: last})
         self.pending_sizes.append(size)
 
     # --- flushing ---
 
-    def begin_flush(self, landing: Landing) -> None:
-        """Hot. What is pending is under way; it lands when the flush ends."""
-        landing.newest, self.pending = self.pending, {}
-        if self.older:
-            landing.older, self.older = self.older, {}
+    def begin_flush(self, flush: Flush) -> None:
+        """Hot. `flush` takes what is pending."""
+        flush.newest, self.pending = self.pending, {}
+        if self.replaced:
+            flush.replaced, self.replaced = self.replaced, {}
         if self.pending_sizes:
-            landing.sizes, self.pending_sizes = self.pending_sizes, []
-        self.landing.append(landing)
+            flush.sizes, self.pending_sizes = self.pending_sizes, []
+        self.flushes.append(flush)
 
-    def end_flush(self, landing: Landing, *, keep_history: bool) -> None:
-        """Hot. What the flush was given, and each that began before it, is durable. The caller has
-        settled what was lied about."""
-        for landed in self._landed(landing):
+    def end_flush(self, flush: Flush, *, keep_history: bool) -> None:
+        """Hot. What this flush and each earlier one was given is durable. The caller has called
+        `persist_lied`."""
+        for ended in self._ended_flushes(flush):
             if keep_history:
-                self.remember(landed.newest)
-            if landed.sizes:
-                self._set_durable_size(landed.sizes)
-            self.durable.update(landed.newest)
-            if self.stuck:
-                for number in landed.newest:
-                    self.stuck.pop(number, None)
+                self.record_history(ended.newest)
+            if ended.sizes:
+                self._set_durable_size(ended.sizes)
+            self.durable.update(ended.newest)
+            if self.failed:
+                for number in ended.newest:
+                    self.failed.pop(number, None)
             if self.rotten:
-                for number in landed.newest:
+                for number in ended.newest:
                     self._heal(number)
 
     def fail_flush(self) -> None:
-        """The pages go clean; nobody knows what the device has of them."""
-        self.begin_flush(Landing())
-        for landing in self.landing:
-            for number, versions in landing.versions():
-                self.stuck.setdefault(number, []).extend(versions)
-            self.pending_sizes.extend(landing.sizes)
-        self.landing.clear()
+        """The pages are clean, and the device has any of them or none."""
+        self.begin_flush(Flush())
+        for flush in self.flushes:
+            for number, versions in flush.versions():
+                self.failed.setdefault(number, []).extend(versions)
+            self.pending_sizes.extend(flush.sizes)
+        self.flushes.clear()
 
-    def flush_into_cache(self, landing: Landing) -> None:
-        """The device says done and keeps it in its own cache."""
-        for landed in self._landed(landing):
-            for number, versions in landed.versions():
+    def flush_into_cache(self, flush: Flush) -> None:
+        """The device reports success and keeps the data in its own cache."""
+        for ended in self._ended_flushes(flush):
+            for number, versions in ended.versions():
                 kept = self.lied.setdefault(number, [])
-                kept.extend(self.stuck.pop(number, ()))
+                kept.extend(self.failed.pop(number, ()))
                 kept.extend(versions)
-            self.lied_sizes.extend(landed.sizes)
+            self.lied_sizes.extend(ended.sizes)
 
-    def settle(self) -> None:
-        """An honest flush of the device: what it lied about is durable."""
+    def persist_lied(self) -> None:
+        """The device flushed its own cache: what it lied about is durable."""
         if self.lied_sizes:
             self._set_durable_size(self.lied_sizes)
             self.lied_sizes.clear()
@@ -187,47 +190,46 @@ class SimulatedFile:
             self._heal(number)
         self.lied.clear()
 
-    def remember(self, numbers: Iterable[int]) -> None:
-        """Keep what the medium holds now of sectors that are about to be replaced."""
+    def record_history(self, numbers: Iterable[int]) -> None:
+        """Keep the durable versions of sectors that are about to be overwritten."""
         for number in numbers:
             versions = self.history.setdefault(number, [])
             versions.append(self.durable.get(number, ZERO_SECTOR))
             del versions[:-_HISTORY_MAX]
 
     def drop_cache(self, end: int | None = None) -> None:
-        """Clean pages, below byte `end` if given, are read from the device the next time."""
-        for number in [*self.stuck, *self.apart]:
+        """Drop clean pages, those below byte `end` if given: the next read asks the device."""
+        for number in [*self.failed, *self.good_in_cache]:
             if end is not None and (number + 1) * SECTOR_BYTES > end:
                 continue
-            self.stuck.pop(number, None)
-            self.apart.pop(number, None)
+            self.failed.pop(number, None)
+            self.good_in_cache.pop(number, None)
             versions = self._versions(number)
             if versions:
                 self.sectors[number] = versions[-1]
             else:
-                self._show_durable(number)
+                self._read_back(number)
 
     # --- power cuts ---
 
     def survivors(self) -> Iterator[tuple[str, int, list[bytes | int]]]:
-        """What may or may not survive: (what, sector number, its versions after the durable
-        one)."""
-        for number in self._unsettled():
+        """What may survive a power cut: (what, sector number, versions newer than the durable)."""
+        for number in self._volatile():
             yield "sector", number, [*self._versions(number)]
         if sizes := self._sizes():
             yield "size", 0, [*sizes]
 
     def power_cut(self, random: Random, *, keep_in_eight: int, garble: bool) -> list[int]:
-        """In place: each unsettled sector is kept in one of its versions with `keep_in_eight`
-        chances in eight, else dropped; sizes keep a prefix of their changes. Returns the garbled
-        sectors. Its cost is that of what is unsettled, unless the file shrank."""
+        """In place: each volatile sector is kept in one of its versions with `keep_in_eight`
+        chances in eight, else dropped; the size keeps a prefix of its changes. Returns the garbled
+        sectors. Takes time for volatile sectors only, unless the file shrank."""
         sizes = self._sizes()
         shrank = bool(sizes) and min(sizes) < max(self.durable_size, self.size, *sizes)
         taken = sizes[: random.randrange(len(sizes) + 1)] if sizes else []
         if taken:
             self._set_durable_size(taken)
         garbled = []
-        numbers = self._unsettled()
+        numbers = self._volatile()
         for number in numbers:
             is_garbled = garble and not random.randrange(_GARBLED_ONE_IN)
             if is_garbled:
@@ -246,13 +248,14 @@ class SimulatedFile:
             if is_garbled:
                 self.rotten[number] = before
                 garbled.append(number)
-        self._forget_all_but_durable(numbers, whole=shrank or self.is_ahead)
+        self._discard_volatile(numbers, whole=shrank or self.is_ahead)
         return garbled
 
-    # --- looking ---
+    # --- looking at the medium ---
 
     def is_durable(self, offset: int, size: int, *, counting_lies: bool) -> bool:
-        """Whatever a power cut leaves, the range reads as it does now (rot is not counted)."""
+        """The range reads as now after any power cut. Rot is not counted; `counting_lies`: what the
+        device claims to have is."""
         end = offset + size
         base = self.durable_size
         if counting_lies and self.lied_sizes:
@@ -261,22 +264,22 @@ class SimulatedFile:
             base = min(base, *self.lied_sizes)
         if end > base:
             return False
-        if self.landing or self.pending_sizes:
+        if self.flushes or self.pending_sizes:
             later = self._sizes()[len(self.lied_sizes) :]
             if later and end > min(later):
                 return False
-        if not (self.pending or self.landing or self.stuck or self.lied):
+        if not (self.pending or self.flushes or self.failed or self.lied):
             return True
         for number in range(offset // SECTOR_BYTES, -(-end // SECTOR_BYTES)):
-            if self.is_unsettled(number):
+            if self.is_volatile(number):
                 start = number * SECTOR_BYTES
                 part = slice(max(0, offset - start), min(SECTOR_BYTES, end - start))
-                if not self._is_settled_part(number, part, counting_lies=counting_lies):
+                if not self._is_durable_part(number, part, counting_lies=counting_lies):
                     return False
         return True
 
     def durable_bytes(self, offset: int, size: int) -> bytes:
-        """What the medium has of the range, unreadable or not."""
+        """The range on the medium, unreadable or not."""
         end = min(offset + size, self.durable_size)
         if end <= offset:
             return b""
@@ -285,14 +288,14 @@ class SimulatedFile:
         start = offset % SECTOR_BYTES
         return whole[start : start + end - offset]
 
-    def given_so_far(self, number: int) -> bytes:
-        """The sector without what is in the cache ahead of its time."""
+    def written_so_far(self, number: int) -> bytes:
+        """The sector without changes that are deferred (`deferred`)."""
         versions = self._versions(number)
         return versions[-1] if versions else self.durable.get(number, ZERO_SECTOR)
 
     # --- inside ---
 
-    def _is_settled_part(self, number: int, part: slice, *, counting_lies: bool) -> bool:
+    def _is_durable_part(self, number: int, part: slice, *, counting_lies: bool) -> bool:
         """Every version that may survive has this part as it is read now."""
         now = self.sectors.get(number, ZERO_SECTOR)[part]
         if counting_lies and number in self.lied:
@@ -307,29 +310,29 @@ class SimulatedFile:
             version[part] == now for version in later
         )
 
-    def _landed(self, landing: Landing) -> list[Landing]:
-        """It and those before it, which are under way no more; none if something cut it short."""
-        if landing not in self.landing:
+    def _ended_flushes(self, flush: Flush) -> list[Flush]:
+        """Remove and return it and all earlier ones; none if it was removed before."""
+        if flush not in self.flushes:
             return []
-        end = self.landing.index(landing) + 1
-        landed, self.landing = self.landing[:end], self.landing[end:]
-        return landed
+        end = self.flushes.index(flush) + 1
+        ended, self.flushes = self.flushes[:end], self.flushes[end:]
+        return ended
 
-    def _unsettled(self) -> list[int]:
-        numbers = self.pending.keys() | self.stuck.keys() | self.lied.keys()
-        return sorted(numbers.union(*[landing.newest for landing in self.landing]))
+    def _volatile(self) -> list[int]:
+        numbers = self.pending.keys() | self.failed.keys() | self.lied.keys()
+        return sorted(numbers.union(*[flush.newest for flush in self.flushes]))
 
     def _sizes(self) -> list[int]:
-        """What the size was set to after its durable value, oldest first."""
-        landing = [size for each in self.landing for size in each.sizes]
-        return [*self.lied_sizes, *landing, *self.pending_sizes]
+        """The sizes set after the durable one, oldest first."""
+        flushing = [size for each in self.flushes for size in each.sizes]
+        return [*self.lied_sizes, *flushing, *self.pending_sizes]
 
     def _versions(self, number: int) -> list[bytes]:
-        """What the sector was given after its durable version, oldest first."""
-        versions = [*self.lied.get(number, ()), *self.stuck.get(number, ())]
-        for landing in self.landing:
-            versions.extend(landing.versions_of(number))
-        versions.extend(self.older.get(number, ()))
+        """The sector's versions after the durable one, oldest first."""
+        versions = [*self.lied.get(number, ()), *self.failed.get(number, ())]
+        for flush in self.flushes:
+            versions.extend(flush.versions_of(number))
+        versions.extend(self.replaced.get(number, ()))
         if number in self.pending:
             versions.append(self.pending[number])
         return versions
@@ -343,13 +346,14 @@ class SimulatedFile:
         self.durable_size = sizes[-1]
 
     def _heal(self, number: int) -> None:
-        """The sector was written to the medium: what was wrong with it is over."""
+        """The sector was written to the medium: it is not rotten any more."""
         self.rotten.pop(number, None)
         self.unreadable.discard(number)
-        self.apart.pop(number, None)
+        self.good_in_cache.pop(number, None)
 
-    def _show_durable(self, number: int) -> None:
-        """A file that was cut meanwhile shows nothing of before beyond the cut."""
+    def _read_back(self, number: int) -> None:
+        """Read the sector from the medium into the cache. Beyond a cut the file made since, there
+        are zeros."""
         content = self.durable.get(number)
         sizes = self._sizes()
         if content is not None and sizes:
@@ -360,31 +364,31 @@ class SimulatedFile:
         else:
             self.sectors[number] = content
 
-    def forget_beyond(self, size: int) -> None:
-        """Nothing that begins at or beyond byte `size` is under way any more."""
-        for number in self._unsettled() + list(self.apart):
+    def discard_beyond(self, size: int) -> None:
+        """No sector that begins at or beyond byte `size` is volatile any more."""
+        for number in self._volatile() + list(self.good_in_cache):
             if number * SECTOR_BYTES >= size:
                 self.pending.pop(number, None)
-                self.older.pop(number, None)
-                for landing in self.landing:
-                    landing.forget(number)
-                self.stuck.pop(number, None)
+                self.replaced.pop(number, None)
+                for flush in self.flushes:
+                    flush.forget(number)
+                self.failed.pop(number, None)
                 self.lied.pop(number, None)
-                self.apart.pop(number, None)
+                self.good_in_cache.pop(number, None)
 
-    def _forget_all_but_durable(self, numbers: list[int], *, whole: bool) -> None:
+    def _discard_volatile(self, numbers: list[int], *, whole: bool) -> None:
         self.size = self.durable_size
         if whole:
             self.sectors = dict(self.durable)
         else:
-            for number in [*numbers, *self.apart]:
-                self._show_durable(number)
+            for number in [*numbers, *self.good_in_cache]:
+                self._read_back(number)
         self.pending.clear()
-        self.older.clear()
-        self.landing.clear()
+        self.replaced.clear()
+        self.flushes.clear()
         self.is_ahead = False
-        self.stuck.clear()
+        self.failed.clear()
         self.lied.clear()
-        self.apart.clear()
+        self.good_in_cache.clear()
         self.pending_sizes.clear()
         self.lied_sizes.clear()

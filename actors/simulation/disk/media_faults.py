@@ -1,8 +1,7 @@
-"""What a medium does to durable bytes behind everyone's back, one sector at a time.
+"""How a medium damages durable bytes, one sector at a time, without telling any process.
 
-Owns which sectors can be hit by a kind of rot and what they become. Must not know names' history,
-handles or processes. Only sectors that were written and flushed are hit: what is still under way is
-the power cut's to lose.
+Owns which sectors a kind of rot can hit and what they become. Must not know names' history, handles
+or processes. Only durable sectors are hit: volatile ones are for power cuts to lose.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class RotKind(Enum):
 
 
 class RotOptions(TypedDict, total=False):
-    """`within`: some of these bytes of the file are hit, a flipped bit lies among them. `spared`:
-    (path, sector) that are not hit."""
+    """`within`: bytes of the file; the sector has some of them, a flipped bit is one of them.
+    `spared`: each (path, sector) that must not be hit."""
 
     within: range
     spared: Collection[tuple[str, int]]
@@ -47,8 +46,8 @@ def rot(
     within: range = EVERYWHERE,
     spared: Collection[tuple[str, int]] = (),
 ) -> tuple[str, int] | None:
-    """Hit one sector of these files: each file that has a candidate is as likely as any other, so
-    that small files are hit too. Returns (path, sector), or None if no sector can be hit so."""
+    """Damage one sector of these files. Each file is as likely as any other, so that small ones are
+    hit too. Returns (path, sector), or None if no sector can be hit in this way."""
     paths = list(files)
     for path in random.sample(paths, len(paths)):
         file = files[path]
@@ -61,21 +60,21 @@ def rot(
             continue
         number = random.choice(numbers)
         if kind is RotKind.UNREADABLE:
-            refuse_sector(file, number, is_cached_too=is_cached_too)
+            make_unreadable(file, number, is_cached_too=is_cached_too)
         elif kind is RotKind.MISDIRECTED:
             other = _other_sector(files, random, file.durable[number], spared)
             if other is None:
                 continue
             _swap(file, number, *other, is_cached_too=is_cached_too)
         else:
-            content = _rotten(file, number, random, kind, within)
-            change_sector(file, number, content, is_cached_too=is_cached_too)
+            content = _rotten_content(file, number, random, kind, within)
+            change_content(file, number, content, is_cached_too=is_cached_too)
         return path, number
     return None
 
 
-def is_given(file: SimulatedFile, start: int, content: bytes) -> bool:
-    """Whether the medium gives these bytes at `start`."""
+def medium_returns(file: SimulatedFile, start: int, content: bytes) -> bool:
+    """Whether the medium returns `content` when it is read at `start`."""
     end = start + len(content)
     if file.unreadable:
         sectors = range(start // SECTOR_BYTES, -(-end // SECTOR_BYTES))
@@ -84,55 +83,58 @@ def is_given(file: SimulatedFile, start: int, content: bytes) -> bool:
     return file.durable_bytes(start, len(content)) == content
 
 
-def change_sector(file: SimulatedFile, number: int, content: bytes, *, is_cached_too: bool) -> None:
+def change_content(
+    file: SimulatedFile, number: int, content: bytes, *, is_cached_too: bool
+) -> None:
     """The medium changes a sector; the page cache may keep its copy."""
-    file.rotten.setdefault(number, file.durable.get(number, ZERO_SECTOR))
+    _mark_rotten(file, number, is_cached_too=is_cached_too)
     file.durable[number] = content
     if is_cached_too:
         file.sectors[number] = content
-        file.apart.pop(number, None)
-    else:
-        file.apart[number] = None
 
 
-def refuse_sector(file: SimulatedFile, number: int, *, is_cached_too: bool) -> None:
-    """The medium refuses the sector until it is written again."""
+def _mark_rotten(file: SimulatedFile, number: int, *, is_cached_too: bool) -> None:
     file.rotten.setdefault(number, file.durable.get(number, ZERO_SECTOR))
-    file.unreadable.add(number)
     if is_cached_too:
-        file.apart.pop(number, None)
+        file.good_in_cache.pop(number, None)
     else:
-        file.apart[number] = None
+        file.good_in_cache[number] = None
 
 
-def cut_behind(file: SimulatedFile, size: int) -> None:
-    """The tail is gone."""
+def make_unreadable(file: SimulatedFile, number: int, *, is_cached_too: bool) -> None:
+    """Reading the sector fails until it is written again."""
+    file.unreadable.add(number)
+    _mark_rotten(file, number, is_cached_too=is_cached_too)
+
+
+def cut_tail(file: SimulatedFile, size: int) -> None:
+    """Drop everything at or beyond byte `size`."""
     file.size = file.durable_size = size
     file.pending_sizes.clear()
     file.lied_sizes.clear()
     cut_sectors(file.sectors, size)
     cut_sectors(file.durable, size)
-    file.forget_beyond(size)
+    file.discard_beyond(size)
 
 
 def _candidates(file: SimulatedFile, kind: RotKind) -> Iterator[int]:
-    """Settled sectors that this kind changes."""
+    """Durable sectors that this kind changes."""
     for number, content in file.durable.items():
-        if number in file.unreadable or file.is_unsettled(number):
+        if number in file.unreadable or file.is_volatile(number):
             continue
         if kind is RotKind.ZEROED and content == ZERO_SECTOR:
             continue
-        if kind is RotKind.STALE and not _stale(file, number):
+        if kind is RotKind.STALE and not _stale_versions(file, number):
             continue
         yield number
 
 
-def _stale(file: SimulatedFile, number: int) -> list[bytes]:
-    """Versions that the medium held before and that differ from what it holds."""
+def _stale_versions(file: SimulatedFile, number: int) -> list[bytes]:
+    """Former versions of the sector on the medium that differ from its present one."""
     return [old for old in file.history.get(number, ()) if old != file.durable[number]]
 
 
-def _rotten(
+def _rotten_content(
     file: SimulatedFile, number: int, random: Random, kind: RotKind, within: range
 ) -> bytes:
     if kind is RotKind.ZEROED:
@@ -140,7 +142,7 @@ def _rotten(
     if kind is RotKind.GARBAGE:
         return random.randbytes(SECTOR_BYTES)
     if kind is RotKind.STALE:
-        return random.choice(_stale(file, number))
+        return random.choice(_stale_versions(file, number))
     flipped = bytearray(file.durable[number])
     live = _overlap(number, within)
     at = random.randrange(live.start, min(live.stop, _live_bytes(file, number)))
@@ -149,7 +151,7 @@ def _rotten(
 
 
 def _overlap(number: int, within: range) -> range:
-    """The bytes of a sector, counted from its begin, that lie within those of its file."""
+    """Which bytes of a sector, counted from its begin, are in `within`."""
     start = number * SECTOR_BYTES
     return range(max(0, within.start - start), min(SECTOR_BYTES, within.stop - start))
 
@@ -165,7 +167,7 @@ def _other_sector(
     content: bytes,
     spared: Collection[tuple[str, int]],
 ) -> tuple[SimulatedFile, int] | None:
-    """A settled sector that holds something else."""
+    """A durable sector with another content."""
     paths = list(files)
     for path in random.sample(paths, len(paths)):
         file = files[path]
@@ -183,5 +185,5 @@ def _swap(
     file: SimulatedFile, number: int, other: SimulatedFile, at: int, *, is_cached_too: bool
 ) -> None:
     mine, theirs = file.durable[number], other.durable[at]
-    change_sector(file, number, theirs, is_cached_too=is_cached_too)
-    change_sector(other, at, mine, is_cached_too=is_cached_too)
+    change_content(file, number, theirs, is_cached_too=is_cached_too)
+    change_content(other, at, mine, is_cached_too=is_cached_too)

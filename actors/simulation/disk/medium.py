@@ -1,14 +1,13 @@
-"""What the processes of one machine share of a disk: a page cache over durable sectors that
-forgets, rots, fails and fills up.
+"""What all processes of a machine share of its disk: a page cache over durable sectors.
 
-Owns the names, what of them is durable, space, and what a power cut makes of them. Must not know
-what the bytes mean, nor which process plays on it. Durable state and page cache are separate, so:
+Owns names, files, free space and faults. Must not know what the bytes mean, nor which process uses
+it. Page cache and durable state are separate:
 
-  * a flush takes effect when it ends, by the clock of the process that flushes; until then what it
-    was given may survive or not. Used alone the disk has no clock: everything happens at its call;
-  * a failed flush leaves clean pages that the device may never have seen: the next flush succeeds
-    and makes nothing durable, `drop_cache` shows the device (SAFETY F5);
-  * a device that lies keeps what is flushed in its own cache until its next honest flush.
+  * a flush takes effect when it ends, by the clock of the process that flushes (`deferred`); a
+    power cut before may keep or lose what it was given;
+  * a failed flush leaves clean pages that the device may never have received: the next flush
+    succeeds and makes nothing durable; `drop_cache` shows what the device has (SAFETY F5);
+  * a lying device keeps what is flushed in its own cache until its next honest flush.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from typing import Unpack
 import msgspec
 
 from actors.simulation.disk import media_faults
+from actors.simulation.disk.deferred import Clock, DeferredOperations, StillClock
+from actors.simulation.disk.directory import Directory, FlushedNames
 from actors.simulation.disk.file import SimulatedFile
 from actors.simulation.disk.media_faults import RotKind
-from actors.simulation.disk.names import DiskNames, Marks
-from actors.simulation.disk.pending import Clock, DiskActs, StillClock
-from actors.simulation.disk.sectors import ZERO_SECTOR, Landing
+from actors.simulation.disk.sectors import ZERO_SECTOR, Flush
 from logstore.errors import DiskFull, WriteFailed
 from logstore.limits import SECTOR_BYTES
 
 
 class DiskLatency(msgspec.Struct):
-    """What calls cost. `write_ns`: any change; a flush, of a folder too, costs a draw from
+    """What calls cost: any change `write_ns`, a flush of a file or folder a random time of
     [flush_min_ns, flush_max_ns]."""
 
     random: Random
@@ -47,10 +46,9 @@ class DiskLatency(msgspec.Struct):
 
 
 class Medium:
-    """`capacity_bytes` counts file sizes; `on_call(what, path)` runs before every
-    call that changes something: it may raise (a process dies there) or look (a crash point).
-    `keep_history`: the medium's last versions of each sector are kept, for stale ones. `clock`:
-    the world's, for disks of processes that have one."""
+    """`capacity_bytes` limits the sum of file sizes. `on_call(what, path)` runs before every
+    changing call; it may raise to kill the process there. `keep_history`: keep former versions of
+    sectors, for stale ones. `clock`: None where no world has a time."""
 
     def __init__(
         self,
@@ -67,11 +65,11 @@ class Medium:
         self.locked: set[str] = set()
         self.is_lying = False
         self._stalls: dict[str, int] = {}  # end of a path -> what a flush of it costs more
-        self.acts = DiskActs(clock or StillClock())
-        self._names = DiskNames()
+        self.deferred = DeferredOperations(clock or StillClock())
+        self._names = Directory()
         self._lied_files: dict[SimulatedFile, None] = {}
 
-    # --- what views stand on ---
+    # --- for views ---
 
     def has_name(self, path: str) -> bool:
         return path in self._names.files
@@ -90,25 +88,24 @@ class Medium:
         self.take_space(path, 0, act="creating")
         file = SimulatedFile()
         self._names.add(path, file)
-        self.acts.behind(at_ns, None, self._names.changed, path, file)
+        self.deferred.apply_in_order(at_ns, None, self._names.changed, path, file)
         return file
 
     def remove_name(self, path: str, at_ns: int) -> None:
         self._names.drop(path)
-        self.acts.behind(at_ns, None, self._names.changed, path, None)
+        self.deferred.apply_in_order(at_ns, None, self._names.changed, path, None)
 
     def flush_names(self, folder: str, begin_ns: int, end_ns: int) -> None:
-        """Every create and unlink in the folder is durable at the end, or the device says so."""
-        marks: Marks = {}
-        self.acts.behind(begin_ns, None, self._names.begin_flush, folder, marks)
-        self.acts.at(end_ns, None, self._end_names, marks)
+        """Every create and unlink in the folder is durable at `end_ns`, or the device claims it."""
+        flushed: FlushedNames = {}
+        self.deferred.apply_in_order(begin_ns, None, self._names.begin_flush, folder, flushed)
+        self.deferred.apply_at(end_ns, None, self._end_names, flushed)
 
     def flush_file(self, file: SimulatedFile, begin_ns: int, end_ns: int) -> None:
-        """Hot. The file is durable at the end, or the device says so; an honest flush empties its
-        cache."""
-        landing = Landing()
-        self.acts.behind(begin_ns, file, file.begin_flush, landing)
-        self.acts.at(end_ns, file, self.end_flush, file, landing)
+        """Hot. The file is durable at `end_ns`, or the device claims it."""
+        flush = Flush()
+        self.deferred.apply_in_order(begin_ns, file, file.begin_flush, flush)
+        self.deferred.apply_at(end_ns, file, self.end_flush, file, flush)
 
     def flush_cost_ns(self, path: str) -> int:
         cost_ns = self.latency.flush_ns()
@@ -117,7 +114,7 @@ class Medium:
         return cost_ns
 
     def takes_failure(self, what: str, path: str) -> bool:
-        """Whether this call is one that was to fail; it fails once."""
+        """Whether `fail_next` wants this call to fail."""
         for failing in self.failing:
             if failing[0] == what and path.endswith(failing[1]):
                 self.failing.remove(failing)
@@ -131,40 +128,38 @@ class Medium:
         if used + more > self.capacity_bytes or (act == "creating" and used >= self.capacity_bytes):
             raise DiskFull(f"{act} {path}: no space left; free some space on this file system")
 
-    # --- trouble ---
+    # --- faults ---
 
     def fail_next(self, what: str, path_end: str) -> None:
-        """The next call `what` on such a path fails: CorruptData of a read, else WriteFailed."""
+        """The next call `what` on such a path fails: a read with CorruptData, else WriteFailed."""
         self.failing.append((what, path_end))
 
-    fail_once = fail_next
-
     def fill(self) -> None:
-        """No space is left until `free`."""
+        """No space is left until `free_space`."""
         self.capacity_bytes = self.used_bytes
 
-    def free(self) -> None:
+    def free_space(self) -> None:
         self.capacity_bytes = None
 
     def stall(self, extra_ns: int, path_end: str = "") -> None:
-        """Each flush of a path that ends so costs that much more, until that is 0 or `unstall`."""
+        """Until `end_stalls`, each flush of a path with this end costs `extra_ns` more."""
         self._stalls[path_end] = extra_ns
 
-    def unstall(self) -> None:
+    def end_stalls(self) -> None:
         self._stalls.clear()
 
-    def lie(self) -> None:
-        """Until `tell_truth`, a flush leaves the sectors in the device's own cache: durable at the
-        next honest flush, and at the mercy of a power cut before."""
+    def begin_lying(self) -> None:
+        """Until `end_lying`, flushed sectors stay in the device's own cache. The next honest flush
+        makes them durable; a power cut before may lose them."""
         self.is_lying = True
 
-    def tell_truth(self) -> None:
+    def end_lying(self) -> None:
         self.is_lying = False
 
     @property
     def has_lies(self) -> bool:
-        """Whether a power cut now may take what a flush has promised."""
-        self.acts.settle()
+        """Whether a power cut now may lose what the device called flushed."""
+        self.deferred.apply_due()
         return any(file.lied or file.lied_sizes for file in self._names.files.values())
 
     def rot(
@@ -176,9 +171,10 @@ class Medium:
         is_cached_too: bool,
         **options: Unpack[media_faults.RotOptions],
     ) -> tuple[str, int] | None:
-        """Hit a durable sector of a wanted file. Without `is_cached_too` the page cache keeps its
-        good copy. Returns (path, sector), or None; MISDIRECTED hits a second one, see `rotten`."""
-        self.acts.finish()
+        """Damage a durable sector of a wanted file. Without `is_cached_too` the page cache keeps
+        a good copy. Returns (path, sector) or None; MISDIRECTED hits a second one, see `rotten`.
+        """
+        self.deferred.apply_all()
         files = {
             path: file
             for path, file in self._names.files.items()
@@ -187,37 +183,36 @@ class Medium:
         return media_faults.rot(files, random, kind, is_cached_too=is_cached_too, **options)
 
     def set_unreadable(self, path: str, sector: int) -> None:
-        """Reading the sector is an I/O error until it is written again."""
-        media_faults.refuse_sector(self._names.files[path], sector, is_cached_too=True)
+        """Reading the sector fails until it is written again."""
+        media_faults.make_unreadable(self._names.files[path], sector, is_cached_too=True)
 
     def damage(self, path: str, sector: int, content: bytes) -> None:
-        """The medium changes a sector behind everyone's back (rot, a zeroed or misdirected
-        write)."""
+        """The medium changes a sector: rot, a zeroed or misdirected write."""
         content = content.ljust(SECTOR_BYTES, b"\0")[:SECTOR_BYTES]
-        media_faults.change_sector(self._names.files[path], sector, content, is_cached_too=True)
+        media_faults.change_content(self._names.files[path], sector, content, is_cached_too=True)
 
     def cut(self, path: str, size: int) -> None:
-        """The tail of the file is gone behind everyone's back."""
-        media_faults.cut_behind(self._names.files[path], size)
+        """The tail of the file is gone, and no process was told."""
+        media_faults.cut_tail(self._names.files[path], size)
 
     def remove(self, path: str) -> None:
-        """The file is gone behind everyone's back."""
+        """The file is gone, and no process was told."""
         self._names.lose(path)
 
     # --- power cuts ---
 
-    def stop(self, at_ns: int) -> None:
-        """The power fails at `at_ns`: what was to happen later never will."""
-        self.acts.catch_up(at_ns)
-        for file in self.acts.drop():
+    def drop_after(self, at_ns: int) -> None:
+        """The power fails at `at_ns`: discard operations that are due later."""
+        self.deferred.apply_until(at_ns)
+        for file in self.deferred.discard():
             if file is not None:
                 file.is_ahead = True
 
     def power_cut(self, random: Random, *, garble: bool) -> list[tuple[str, int]]:
-        """This disk after a power cut now; all its processes are dead. Each unsettled sector is
-        kept (any version), dropped or garbled by itself, with one chance of being kept for the
-        whole cut; sizes and names keep a prefix of their changes. Returns the garbled ones."""
-        keep_in_eight = random.choice((0, 2, 4, 6, 8))
+        """Make this the disk after a power cut; all its processes are dead. Each volatile sector is
+        kept (in any version), dropped or garbled by itself; sizes and names keep a prefix of their
+        changes. Returns the garbled (path, sector)."""
+        keep_in_eight = random.choice((0, 2, 4, 6, 8))  # one chance for the whole cut
         self._names.power_cut(random)
         self._lied_files.clear()
         return [
@@ -226,7 +221,7 @@ class Medium:
             for sector in file.power_cut(random, keep_in_eight=keep_in_eight, garble=garble)
         ]
 
-    # --- looking, as nobody on the machine can ---
+    # --- what no process of the machine can see ---
 
     @property
     def used_bytes(self) -> int:
@@ -247,52 +242,50 @@ class Medium:
         )
 
     def is_durable(self, path: str, offset: int, size: int, *, counting_lies: bool = False) -> bool:
-        """The file is there and the range reads as now whatever a power cut leaves.
-        `counting_lies`: what the device claims to have counts as durable. Rot does not count
-        against it: `durable_bytes` shows the medium."""
-        self.acts.settle_for_asker()
+        """The file exists and the range reads as now after any power cut; see
+        `SimulatedFile.is_durable`."""
+        self.deferred.apply_due_locally()
         file = self._names.durable_file(path, counting_lies=counting_lies)
         return file is not None and file.is_durable(offset, size, counting_lies=counting_lies)
 
     def durable_bytes(self, path: str, offset: int, size: int) -> bytes:
-        """What the medium has there, fewer bytes at the end of the file as the medium knows it;
-        none of a file whose name is not durable."""
-        self.acts.settle_for_asker()
+        """The range on the medium, up to the durable end; nothing if the name is not durable."""
+        self.deferred.apply_due_locally()
         file = self._names.durable.get(path)
         return b"" if file is None else file.durable_bytes(offset, size)
 
     def durable_paths(self) -> list[str]:
-        self.acts.settle_for_asker()
+        self.deferred.apply_due_locally()
         return sorted(self._names.durable)
 
     def rotten(self) -> list[tuple[str, int]]:
-        """Every (path, sector) that the medium changed or refuses, and nobody wrote since."""
+        """Every (path, sector) that the medium damaged and that was not written since."""
         return [(path, n) for path in self.paths() for n in sorted(self._names.files[path].rotten)]
 
     # --- inside ---
 
-    def _end_names(self, marks: Marks) -> None:
+    def _end_names(self, flushed: FlushedNames) -> None:
         if self.is_lying:
-            self._names.flush_into_cache(marks)
+            self._names.flush_into_cache(flushed)
             return
-        self._settle()
-        self._names.end_flush(marks)
+        self._persist_lied()
+        self._names.end_flush(flushed)
 
-    def end_flush(self, file: SimulatedFile, landing: Landing) -> None:
+    def end_flush(self, file: SimulatedFile, flush: Flush) -> None:
         """Hot."""
         if self.is_lying:
-            file.flush_into_cache(landing)
+            file.flush_into_cache(flush)
             self._lied_files[file] = None
             return
         if self._lied_files or self._names.lied:
-            self._settle()
-        file.end_flush(landing, keep_history=self.keep_history)
+            self._persist_lied()
+        file.end_flush(flush, keep_history=self.keep_history)
 
-    def _settle(self) -> None:
-        """An honest flush: the device's cache, of all files, is on the medium."""
-        self._names.settle()
+    def _persist_lied(self) -> None:
+        """An honest flush empties the device's cache, of all files."""
+        self._names.persist_lied()
         for file in self._lied_files:
             if self.keep_history:
-                file.remember(file.lied)
-            file.settle()
+                file.record_history(file.lied)
+            file.persist_lied()
         self._lied_files.clear()

@@ -1,29 +1,29 @@
-"""What a process reads of a file that another process writes, while that one is ahead.
+"""What a process reads of a file that another process, whose clock is ahead, is writing.
 
-Owns nothing. The page cache has the calls of a whole `do_work` at once; whoever else reads sees of
-them what has been called by its own time. Names are seen at once.
+The page cache has all calls of the writer's `do_work` at once. A reader must not see those that the
+writer makes later than the reader's own time. Names are visible at once.
 """
 
 from __future__ import annotations
 
+from actors.simulation.disk.deferred import DeferredOperations
 from actors.simulation.disk.file import SimulatedFile
-from actors.simulation.disk.pending import DiskActs
 from actors.simulation.disk.sectors import ZERO_SECTOR
 from logstore.limits import SECTOR_BYTES
 
 
-def read_now(acts: DiskActs, file: SimulatedFile, offset: int, size: int) -> bytes:
-    """As `SimulatedFile.read`, without what comes later."""
-    later = acts.later(file)
+def read_now(deferred: DeferredOperations, file: SimulatedFile, offset: int, size: int) -> bytes:
+    """As `SimulatedFile.read`, without the changes that are still deferred."""
+    later = deferred.of(file)
     if not later:
         return file.read(offset, size)
     length = -1
     cut_from = file.size + offset + size
     ahead: set[int] = set()
     for act, args in later:
-        if act == file.dirty:
+        if act == file.mark_dirty:
             ahead.update(args[0])
-        elif act == file.resized:
+        elif act == file.mark_resized:
             before, after, _ = args
             length = before if length < 0 else length
             cut_from = min(cut_from, after)
@@ -33,7 +33,7 @@ def read_now(acts: DiskActs, file: SimulatedFile, offset: int, size: int) -> byt
     sectors = []
     for number in range(offset // SECTOR_BYTES, -(-end // SECTOR_BYTES)):
         if number in ahead or (number + 1) * SECTOR_BYTES > cut_from:
-            sectors.append(file.given_so_far(number))
+            sectors.append(file.written_so_far(number))
         else:
             sectors.append(file.sectors.get(number, ZERO_SECTOR))
     start = offset % SECTOR_BYTES

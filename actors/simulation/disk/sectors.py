@@ -1,7 +1,4 @@
-"""Sectors of a simulated file as data, and those that a flush under way was given.
-
-Owns their bytes while they are between the page cache and the medium. Must not know which file.
-"""
+"""Sectors of a simulated file as data, and those that a flush in flight was given."""
 
 from __future__ import annotations
 
@@ -13,29 +10,29 @@ ZERO_SECTOR = bytes(SECTOR_BYTES)
 Sectors = dict[int, bytes]  # sector number -> its bytes; an absent sector reads as zeros
 
 
-class Landing:
+class Flush:
     """What one flush was given when it began. Compared by identity."""
 
-    __slots__ = ("newest", "older", "sizes")
+    __slots__ = ("newest", "replaced", "sizes")
 
     def __init__(self) -> None:
         self.newest: Sectors = {}
-        self.older: dict[int, list[bytes]] = {}  # what `newest` replaced since the flush before
+        self.replaced: dict[int, list[bytes]] = {}  # what `newest` replaced since the flush before
         self.sizes: list[int] = []
 
     def versions(self) -> Iterator[tuple[int, list[bytes]]]:
         """Each sector with its versions, oldest first."""
         for number, newest in self.newest.items():
-            yield number, [*self.older.get(number, ()), newest]
+            yield number, [*self.replaced.get(number, ()), newest]
 
     def versions_of(self, number: int) -> list[bytes]:
         if number not in self.newest:
             return []
-        return [*self.older.get(number, ()), self.newest[number]]
+        return [*self.replaced.get(number, ()), self.newest[number]]
 
     def forget(self, number: int) -> None:
         self.newest.pop(number, None)
-        self.older.pop(number, None)
+        self.replaced.pop(number, None)
 
 
 def cut_sectors(sectors: Sectors, size: int) -> None:

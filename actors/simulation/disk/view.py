@@ -1,11 +1,11 @@
-"""One process' view of a simulated disk: its handles, its locks, what its calls cost.
+"""One process' view of a simulated disk: its handles, its locks, and what its calls cost.
 
-Owns what ends with the process. Must not know what a power cut leaves, nor what time it is: the
-cost of each call is told to `charge`, which decides what waiting means.
+Owns what ends with the process. Must not know what a power cut leaves, nor how a process waits:
+`charge` gets the cost of each call.
 
-Invariants: all views of a disk share one page cache; after `kill` a view changes nothing any more.
-A hook that raises something other than an operating error is the death of the process: each later
-change raises the same again, so that no clean-up on the way out reaches the disk.
+Invariants: all views of a disk share one page cache; after `kill` a view changes nothing. A hook
+that raises anything but an operating error kills the process: each later change raises the same, so
+that no `finally` of the dying process reaches the disk.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from logstore.storage.disk import LOCK_NAME, Buffer
 
 
 class LocalClock(Protocol):
-    """How far a process is, calls that take time included."""
+    """The own time of a process, the cost of its calls included."""
 
     @property
     def local_now_ns(self) -> int: ...
 
 
 class _Handles(dict[int, tuple[str, SimulatedFile]]):
-    """Handle to (path, file); a process that is dead has none."""
+    """Handle → (path, file)."""
 
     def __missing__(self, handle: int) -> tuple[str, SimulatedFile]:
         raise InvariantViolated(f"handle {handle} is not open in this process")
 
 
 class DiskView:
-    """A `logstore.storage.disk.Disk`. `on_write(path, offset, size, before)` hears of each write,
-    with the bytes that it replaces, `on_read(path, offset, data)` of what was read.
-    `on_call(what, path)` runs before each changing call; it may raise to kill the process there."""
+    """A `logstore.storage.disk.Disk` with hooks: `on_write(path, offset, size, before)` before each
+    write, with the bytes that it replaces; `on_read(path, offset, data)` after each read;
+    `on_call(what, path)` before each changing call, where it may raise to kill the process."""
 
     def __init__(self, disk: Medium, charge: Callable[[int], None], clock: LocalClock) -> None:
         self.on_call: Callable[[str, str], None] | None = None
@@ -49,7 +49,7 @@ class DiskView:
         self._disk = disk
         self._charge = charge
         self._clock = clock
-        self._last_ns = 0  # the moment of its last act; 0: it has only read
+        self._last_ns = 0  # time of its last change; 0: it has only read
         self._handles = _Handles()
         self._next_handle = 1
         self._death: BaseException | None = None
@@ -57,16 +57,15 @@ class DiskView:
 
     @property
     def is_idle(self) -> bool:
-        """It holds nothing."""
+        """It has neither handles nor locks."""
         return not self._handles and not self.locks
 
     def kill(self) -> None:
-        """The process is dead: handles closed, locks free, nothing else lost. It dies at the end of
-        what it was doing."""
+        """The process dies at the end of its last call: its handles and locks are gone."""
         self.is_dead = True
         if self._death is None:
             self._death = InvariantViolated("a dead process used its disk")
-        self._disk.acts.catch_up(self._last_ns)
+        self._disk.deferred.apply_until(self._last_ns)
         self._handles.clear()
         for folder in self.locks:
             self._disk.locked.discard(folder)
@@ -75,7 +74,7 @@ class DiskView:
     # --- folders and names ---
 
     def make_folder(self, folder: str) -> None:
-        """Folders are prefixes of names; there is nothing to make."""
+        """Nothing to do: a folder is a prefix of names."""
 
     def lock_folder(self, folder: str) -> None:
         if self._death is not None:
@@ -133,12 +132,12 @@ class DiskView:
         if disk.failing and disk.takes_failure("read", path):
             raise CorruptData(path, offset, expected="readable bytes", got="I/O error")
         if file.unreadable:
-            disk.acts.finish()
+            disk.deferred.apply_all()
             if (number := file.first_unreadable(offset, size)) is not None:
                 position = number * SECTOR_BYTES
                 raise CorruptData(path, position, expected="readable bytes", got="I/O error")
-        if disk.acts.has_later and not self._last_ns:
-            data = read_now(disk.acts, file, offset, size)  # another process writes
+        if disk.deferred.has_any and not self._last_ns:
+            data = read_now(disk.deferred, file, offset, size)  # another process may be ahead
         else:
             data = file.read(offset, size)
         if self.on_read is not None:
@@ -160,7 +159,7 @@ class DiskView:
             except DiskFull as error:
                 raise WriteFailed(str(error)) from error
             self._resize(file, end)
-        disk.acts.behind(self._now(), file, file.dirty, file.write(offset, data))
+        disk.deferred.apply_in_order(self._now(), file, file.mark_dirty, file.write(offset, data))
         return len(data)
 
     def flush(self, handle: int) -> None:
@@ -171,7 +170,7 @@ class DiskView:
         try:
             self._before("flush", path)
         except WriteFailed:
-            disk.acts.at(self._now(), file, file.fail_flush)
+            disk.deferred.apply_at(self._now(), file, file.fail_flush)
             raise
         disk.flush_file(file, begin_ns, self._now())
 
@@ -201,17 +200,17 @@ class DiskView:
     # --- inside ---
 
     def _now(self) -> int:
-        """Hot. The moment of a change."""
+        """Hot. The time of a change."""
         self._last_ns = now_ns = self._clock.local_now_ns
         return now_ns
 
     def _resize(self, file: SimulatedFile, size: int) -> None:
         before, last = file.size, file.resize(size)
-        self._disk.acts.behind(self._now(), file, file.resized, before, size, last)
+        self._disk.deferred.apply_in_order(self._now(), file, file.mark_resized, before, size, last)
 
     def _drop_cache(self, file: SimulatedFile, end: int | None) -> None:
-        if file.stuck or file.apart:
-            self._disk.acts.finish()
+        if file.failed or file.good_in_cache:
+            self._disk.deferred.apply_all()
             file.drop_cache(end)
 
     def _open(self, path: str, file: SimulatedFile) -> int:
@@ -223,25 +222,26 @@ class DiskView:
         return handle
 
     def _before(self, what: str, path: str) -> None:
-        """Hot. What happens to a changing call before it changes anything."""
+        """Hot. Before each changing call: hooks and injected failures."""
         if self._death is not None:
             raise self._death
         if self.on_call is not None:
-            self._ask(self.on_call, what, path)
+            self._run_hook(self.on_call, what, path)
         disk = self._disk
         if disk.on_call is not None:
             disk.on_call(what, path)
         if disk.failing and disk.takes_failure(what, path):
             raise WriteFailed(f"{what} {path}: injected I/O error")
 
-    def _ask(self, on_call: Callable[[str, str], None], what: str, path: str) -> None:
+    def _run_hook(self, on_call: Callable[[str, str], None], what: str, path: str) -> None:
         try:
             on_call(what, path)
         except (WriteFailed, DiskFull):
             raise
         except BaseException as death:
             self._death = death
-            self._disk.acts.catch_up(self._clock.local_now_ns)  # it dies in this call, not before
+            # The process dies in this call: earlier calls take effect.
+            self._disk.deferred.apply_until(self._clock.local_now_ns)
             raise
         if self._death is not None:
             raise self._death

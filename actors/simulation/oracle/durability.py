@@ -69,7 +69,7 @@ class CachedView:
         return len(self._files) - 1
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
-        return read_now(self._disk.acts, self._files[handle], offset, size)
+        return read_now(self._disk.deferred, self._files[handle], offset, size)
 
     def drop_cache(self, handle: int) -> None:
         """The cache is what is looked at."""
@@ -207,7 +207,7 @@ class DiskDurability:
     def flushed_after(self, node: int, at_ns: int) -> list[str]:
         """Files of the log that are being flushed then."""
         disk = self._disk_of(node)
-        files = disk.acts.owners_after(at_ns, disk.end_flush)
+        files = disk.deferred.owners_after(at_ns, disk.end_flush)
         paths = [path for path in disk.paths() if not path.endswith(META_NAMES)] if files else []
         return [path for path in paths if any(disk.file_named(path) is file for file in files)]
 

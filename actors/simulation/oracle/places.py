@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from actors.simulation.checkers.ports import Held
 from actors.simulation.disk.disk import SimulatedDisk
-from actors.simulation.disk.media_faults import is_given
+from actors.simulation.disk.media_faults import medium_returns
 from actors.simulation.disk.sectors import ZERO_SECTOR
 from actors.simulation.faults.script import RotPlace
 from logstore.errors import FormatError
@@ -141,7 +141,7 @@ class Places:
 
     def half_headed(self) -> list[int]:
         """Segments with a header in one of their two files, and none that is whole in the other."""
-        self._disk.acts.settle_for_asker()
+        self._disk.deferred.apply_due_locally()
         lacking = []
         for number in segment_numbers(self._disk.names_in(self._folder)):
             headed = [role for role in FileRole if self._is_headed(number, role)]
@@ -183,16 +183,16 @@ class Places:
         return [(each, self._is_whole(each.frame)) for each in behind]
 
     def _is_whole(self, extent: Extent) -> bool:
-        self._disk.acts.settle_for_asker()
+        self._disk.deferred.apply_due_locally()
         if not self._disk.has_name(extent.path):
             return False
-        return is_given(self._disk.file_named(extent.path), extent.start, extent.content)
+        return medium_returns(self._disk.file_named(extent.path), extent.start, extent.content)
 
     def _is_under_way(self, extent: Extent) -> bool:
         if not self._disk.has_name(extent.path):
             return False
         file = self._disk.file_named(extent.path)
-        return any(file.is_unsettled(number) for _, number in extent.sectors)
+        return any(file.is_volatile(number) for _, number in extent.sectors)
 
     def _is_rotten_in_cache(self, extent: Extent) -> bool:
         """And whole on the medium."""
@@ -246,7 +246,7 @@ class Places:
         file = self._disk.file_named(path)
         image = file.durable_bytes(0, SEGMENT_IMAGE_SIZE)
         if image == self._images.get(path):
-            return is_given(file, 0, image)
+            return medium_returns(file, 0, image)
         try:
             header = unpack_segment_header(image)
         except FormatError:
@@ -254,18 +254,18 @@ class Places:
         if (header.number, header.role) != (number, role):
             return False
         self._images[path] = image
-        return is_given(file, 0, image)
+        return medium_returns(file, 0, image)
 
     def _newest_segment(self) -> int:
         """The one that a start goes on with; 0 while a header is under way."""
-        self._disk.acts.settle_for_asker()
+        self._disk.deferred.apply_due_locally()
         newest = 0
         for number in segment_numbers(self._disk.names_in(self._folder)):
             if self._header(number) is not None:
                 newest = number
             for role in FileRole:
                 path = segment_path(self._folder, number, role)
-                if self._disk.has_name(path) and self._disk.file_named(path).is_unsettled(0):
+                if self._disk.has_name(path) and self._disk.file_named(path).is_volatile(0):
                     return 0
         return newest
 

@@ -1,8 +1,8 @@
-"""The names on the simulated disk: which are there, which are durable, what is between.
+"""The names on the simulated disk: which there are, which are durable, and the changes between.
 
-Owns names and their changes. Must not know what files hold, nor handles or space. A change of a
-name is durable once a flush of its folder has ended; before, a power cut keeps any prefix of its
-changes. A device that lies has them in its own cache until its next honest flush.
+Owns names and their changes. Must not know what files contain, nor handles or space. A change of a
+name is durable once a flush of its folder has ended. A power cut before keeps a prefix of the
+changes of each name. A lying device has them in its own cache until its next honest flush.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from random import Random
 from actors.simulation.disk.file import SimulatedFile
 
 Versions = list[SimulatedFile | None]  # of a name, oldest first; None: unlinked
-Marks = dict[str, SimulatedFile | None]  # the newest change of each name that a flush was given
+FlushedNames = dict[str, SimulatedFile | None]  # what a flush was given: each name's newest change
 
 
-class DiskNames:
+class Directory:
     """Paths are strings, a folder is the part before the last slash."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class DiskNames:
         return sorted(name for name in names if "/" not in name)
 
     def add(self, path: str, file: SimulatedFile) -> None:
-        """Seen at once, as `drop`; `changed` says when it is on its way to the medium."""
+        """Processes see this and `drop` at once; `changed` makes it pending."""
         self.files[path] = file
 
     def drop(self, path: str) -> None:
@@ -44,35 +44,35 @@ class DiskNames:
         self.durable[path] = file
 
     def lose(self, path: str) -> None:
-        """The name is gone behind everyone's back."""
+        """The name is gone, and no process was told."""
         for names in (self.files, self.durable):
             names.pop(path, None)
         for changes in (self.pending, self.lied):
             changes.pop(path, None)
 
-    def begin_flush(self, folder: str, marks: Marks) -> None:
-        """`marks` is what changed in the folder so far."""
-        marks.update((path, self.pending[path][-1]) for path in self._changed_in(folder))
+    def begin_flush(self, folder: str, flushed: FlushedNames) -> None:
+        """Put what changed in the folder so far into `flushed`."""
+        flushed.update((path, self.pending[path][-1]) for path in self._changed_in(folder))
 
-    def end_flush(self, marks: Marks) -> None:
-        """What the flush was given is durable. The caller has settled what was lied about."""
-        for path, newest in marks.items():
+    def end_flush(self, flushed: FlushedNames) -> None:
+        """What the flush was given is durable. The caller has called `persist_lied`."""
+        for path, newest in flushed.items():
             if self._taken(path, newest):
                 self._make_durable(path, newest)
 
-    def flush_into_cache(self, marks: Marks) -> None:
-        """The device says done and keeps it in its own cache."""
-        for path, newest in marks.items():
+    def flush_into_cache(self, flushed: FlushedNames) -> None:
+        """The device reports success and keeps the names in its own cache."""
+        for path, newest in flushed.items():
             self.lied.setdefault(path, []).extend(self._taken(path, newest))
 
-    def settle(self) -> None:
-        """An honest flush of the device: what it lied about is durable."""
+    def persist_lied(self) -> None:
+        """The device flushed its own cache: what it lied about is durable."""
         for path, versions in self.lied.items():
             self._make_durable(path, versions[-1])
         self.lied.clear()
 
     def changes(self) -> dict[str, Versions]:
-        """What each name was given after its durable file, oldest first."""
+        """The changes of each name after the durable one, oldest first."""
         changes = {path: list(versions) for path, versions in self.lied.items()}
         for path, versions in self.pending.items():
             changes.setdefault(path, []).extend(versions)
@@ -88,7 +88,7 @@ class DiskNames:
         self.files = dict(self.durable)
 
     def durable_file(self, path: str, *, counting_lies: bool) -> SimulatedFile | None:
-        """The file that the name certainly has after a power cut and has now."""
+        """The file that the name has now and after any power cut."""
         file = self.files.get(path)
         if path in self.pending:
             return None
@@ -102,7 +102,7 @@ class DiskNames:
         return [path for path in paths if "/" not in path[len(prefix) :]]
 
     def _taken(self, path: str, newest: SimulatedFile | None) -> Versions:
-        """The changes of a name up to `newest`, which are pending no more."""
+        """Remove and return the pending changes of a name up to `newest`."""
         versions = self.pending.get(path, [])
         if newest not in versions:
             return []
