@@ -59,7 +59,7 @@ class Stage:
         return self.lane(Lane.CONTROL)
 
     def lane(self, lane: Lane) -> Any:
-        return self.network._between(*LINK, lane)
+        return self.network._conditions_of(*LINK, lane)
 
     def cut_links(self) -> list[tuple[int, int]]:
         conditions = self.network._conditions

@@ -1,8 +1,7 @@
-"""How one simulated process opens its sockets: each method as the function of `transport.link`.
+"""How one simulated process opens its sockets: each method plays the function of `transport.link`.
 
-Owns the signatures. Must not know what becomes of a socket. A socket is told its lane, for checkers
-to see; connections of both break the same way. `insecure` makes no difference: any address may be
-bound.
+Owns the signatures. Must not know how a socket works. Checkers and faults read a socket's lane; the
+connections of both lanes break the same way. `insecure` is ignored: any address may be bound.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ class VirtualLinks:
     ) -> VirtualSocket:
         """MANDATORY and HANDOVER."""
         del insecure
-        socket = self._make(zmq.ROUTER, endpoint, message_size_max, high_water_mark)
-        socket.lane = lane
-        return self._listen(socket)
+        return self._listen(
+            self._make(zmq.ROUTER, endpoint, message_size_max, high_water_mark, lane=lane)
+        )
 
     def dealer_connect(
         self,
@@ -49,8 +48,7 @@ class VirtualLinks:
         routing_id: bytes = b"",
     ) -> VirtualSocket:
         """IMMEDIATE."""
-        socket = self._make(zmq.DEALER, endpoint, message_size_max, high_water_mark)
-        socket.lane = lane
+        socket = self._make(zmq.DEALER, endpoint, message_size_max, high_water_mark, lane=lane)
         socket.routing_id = routing_id
         return self._connect(socket)
 
@@ -62,7 +60,7 @@ class VirtualLinks:
         high_water_mark: int = HIGH_WATER_MARK,
         insecure: bool = False,
     ) -> VirtualSocket:
-        """What arrives is taken in the order of arrival."""
+        """Messages are received in order of arrival."""
         del insecure
         return self._listen(self._make(zmq.PULL, endpoint, message_size_max, high_water_mark))
 
@@ -81,7 +79,7 @@ class VirtualLinks:
         welcome: bytes = b"",
         insecure: bool = False,
     ) -> VirtualSocket:
-        """VERBOSE: every subscription is received, and the end of a topic's last one."""
+        """VERBOSE: receives every subscription, and the end of a topic's last one."""
         del insecure
         socket = self._make(zmq.XPUB, endpoint, message_size_max, high_water_mark)
         socket.welcome = welcome
@@ -95,19 +93,25 @@ class VirtualLinks:
         message_size_max: int,
         high_water_mark: int = HIGH_WATER_MARK,
     ) -> VirtualSocket:
-        """Subscribed to `topics` (prefixes) with every connection that is made."""
+        """Each new connection subscribes to `topics` (prefixes)."""
         socket = self._make(zmq.SUB, endpoint, message_size_max, high_water_mark)
         socket.topics = tuple(topics)
         return self._connect(socket)
 
     def _make(
-        self, kind: int, endpoint: str, message_size_max: int, high_water_mark: int
+        self,
+        kind: int,
+        endpoint: str,
+        message_size_max: int,
+        high_water_mark: int,
+        lane: Lane = Lane.BULK,
     ) -> VirtualSocket:
         return VirtualSocket(
             self._switchboard,
             self._owner,
             kind,
             endpoint,
+            lane=lane,
             message_size_max=message_size_max,
             high_water_mark=high_water_mark,
         )

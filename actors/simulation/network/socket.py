@@ -1,10 +1,10 @@
-"""Sockets of a virtual network, one end of connections, with the rules of ZeroMQ (SAFETY M5).
+"""Sockets of a virtual network, with the rules of ZeroMQ (SAFETY M5).
 
-Owns what a socket accepts, refuses, publishes and gives back. Must not know how messages travel or
-when connections come and go. Invariants:
-- nothing waits; a refusal is the `ZMQError` of the real socket;
-- a message is accepted whole or not at all, and is not changed afterwards by anyone;
-- what has arrived at a living socket stays readable when its connection ends.
+Owns what a socket accepts, refuses, publishes and receives. Must not know how messages travel or
+when connections begin and end. Invariants:
+- no call waits; a refusal is the `ZMQError` of the real socket;
+- a message is accepted whole or not at all, and never changed afterwards;
+- what has arrived at an open socket stays readable when its connection ends.
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ _POLLIN = int(zmq.POLLIN)
 _ROUTER = int(zmq.ROUTER)
 _XPUB = int(zmq.XPUB)
 _SENDERS = frozenset(int(kind) for kind in (zmq.ROUTER, zmq.DEALER, zmq.PUSH, zmq.XPUB))
-# What `unacknowledged_bytes` takes a message for.
-MESSAGE_BYTES = 1_024
+MESSAGE_BYTES = 1_024  # size of a message as `unacknowledged_bytes` counts it
 _SUBSCRIBE, _UNSUBSCRIBE = b"\1", b"\0"
-# Made once: pyzmq asks libzmq for the text of each, which costs more than the refusal.
+# Made once, because pyzmq asks libzmq for the text of each.
 _AGAIN = zmq.Again()
 _UNREACHABLE = zmq.ZMQError(errno.EHOSTUNREACH)
 
 
 class Switchboard(Protocol):
-    """The part of the network that its sockets, and who opens them, use."""
+    """What sockets and links use of the network."""
 
     counters: NetworkCounters
     on_send: Callable[[Owner, str, list[bytes]], None] | None
@@ -55,61 +54,35 @@ class Switchboard(Protocol):
 
 
 class Connection:
-    """A connection between a socket that connected and one that is bound."""
+    """A connection from `connector`, which made it, to `listener`, which is bound."""
 
-    __slots__ = ("back", "binding", "connecting", "is_ending", "mark", "name", "there", "topics")
+    to_listener: Flow
+    to_connector: Flow
 
-    there: Flow  # to the bound socket
-    back: Flow  # to the connected one
-
-    def __init__(self, connecting: VirtualSocket, binding: VirtualSocket, name: bytes) -> None:
-        self.connecting = connecting
-        self.binding = binding
-        self.name = name  # the routing id; among all of a bound socket
-        self.mark = connecting.high_water_mark + binding.high_water_mark
+    def __init__(self, connector: VirtualSocket, listener: VirtualSocket, name: bytes) -> None:
+        self.connector = connector
+        self.listener = listener
+        self.name = name  # its routing id at the listener
+        self.high_water_mark = connector.high_water_mark + listener.high_water_mark
         self.topics: tuple[bytes, ...] = ()  # subscriptions that have reached the XPUB
         self.is_ending = False
 
-    def deliver_there(self, flow: Flow, message: list[bytes]) -> None:
-        """A message arrives at the bound socket."""
-        if self.binding.kind == _XPUB:
+    def deliver_to_listener(self, flow: Flow, message: list[bytes]) -> None:
+        if self.listener.kind == _XPUB:
             self.topics += (message[0][1:],)
-        self.binding.take(self, flow, message)
+        self.listener.deliver(self, flow, message)
 
-    def deliver_back(self, flow: Flow, message: list[bytes]) -> None:
-        """A message arrives at the connected socket."""
-        self.connecting.take(self, flow, message)
+    def deliver_to_connector(self, flow: Flow, message: list[bytes]) -> None:
+        self.connector.deliver(self, flow, message)
 
     def lose(self) -> None:
-        """Neither direction delivers any more."""
-        self.there.lose()
-        self.back.lose()
+        """Neither direction delivers anything more."""
+        self.to_listener.drop_all()
+        self.to_connector.drop_all()
 
 
 class VirtualSocket:
-    """One socket; made by `VirtualLinks`. Satisfies `transport.ports.Socket`."""
-
-    __slots__ = (
-        "_building",
-        "_inbox",
-        "_next",
-        "_receiving",
-        "_switchboard",
-        "connection",
-        "endpoint",
-        "high_water_mark",
-        "is_closed",
-        "kind",
-        "lane",
-        "message_size_max",
-        "on_connection",
-        "owner",
-        "peers",
-        "retry_ns",
-        "routing_id",
-        "topics",
-        "welcome",
-    )
+    """One socket, made by `VirtualLinks`; a `transport.ports.Socket`."""
 
     def __init__(
         self,
@@ -118,6 +91,7 @@ class VirtualSocket:
         kind: int,
         endpoint: str,
         *,
+        lane: Lane,
         message_size_max: int,
         high_water_mark: int,
     ) -> None:
@@ -129,40 +103,40 @@ class VirtualSocket:
         self.routing_id = b""
         self.topics: tuple[bytes, ...] = ()
         self.welcome = b""
-        self.lane = Lane.BULK
+        self.lane = lane
         self.is_closed = False
         self.retry_ns = 0
-        self.connection: Connection | None = None  # of a connected socket
-        # Called when this connecting socket has a connection (True), and when it has lost it or was
+        self.connection: Connection | None = None  # of a connecting socket
+        # Called when this connecting socket has a connection (True), and when it lost one or was
         # refused one (False).
         self.on_connection: Callable[[bool], None] | None = None
-        self.peers: dict[bytes, Connection] = {}  # of a bound one
+        self.peers: dict[bytes, Connection] = {}  # of a bound socket
         self._switchboard = switchboard
-        self._building: list[bytes] = []
+        self._unsent_frames: list[bytes] = []
         self._inbox: deque[tuple[Connection, Flow, list[bytes]]] = deque()
         self._receiving: Sequence[bytes] = ()
-        self._next = 0  # frame of the message being received; 0 if there is none
+        self._next = 0  # the frame of `_receiving` that comes next
 
-    # --- what the owner does ---
+    # --- called by the owner ---
 
     def send(self, data: bytes | memoryview, flags: int = 0) -> None:
-        """One frame; the message goes out with the frame that has no SNDMORE. Hot."""
-        building = self._building
+        """Add one frame; the frame without SNDMORE sends the message. Hot."""
+        frames = self._unsent_frames
         frame = bytes(data)
-        if not building:
+        if not frames:
             self._check_room(frame)
-        building.append(frame)
+        frames.append(frame)
         if flags & _SNDMORE:
             return
-        self._building = []
+        self._unsent_frames = []
         switchboard = self._switchboard
         switchboard.counters.messages += 1
         if switchboard.on_send is not None:
-            switchboard.on_send(self.owner, self.endpoint, building)
-        self._post(building)
+            switchboard.on_send(self.owner, self.endpoint, frames)
+        self._route(frames)
 
     def recv(self, flags: int = 0, copy: bool = True) -> bytes | FakeFrame:
-        """The next frame, messages in the order of their arrival; only without waiting. Hot."""
+        """The next frame, messages in order of arrival; only with DONTWAIT. Hot."""
         if not flags & _DONTWAIT:
             raise ValueError("a virtual socket never waits: pass DONTWAIT")
         number = self._next
@@ -183,7 +157,7 @@ class VirtualSocket:
         return frame if copy else FakeFrame(memoryview(frame), has_more)
 
     def getsockopt(self, option: int) -> int:
-        """EVENTS, of which POLLIN only, and RCVMORE. Hot."""
+        """RCVMORE, and EVENTS with POLLIN only. Hot."""
         if option == _EVENTS:
             if self._inbox or self._receiving:
                 return _POLLIN
@@ -195,52 +169,54 @@ class VirtualSocket:
         raise ValueError("a virtual socket knows its EVENTS and RCVMORE only")
 
     def asked_by(self, routing_id: bytes) -> None:
-        """As `AnsweringSocket.asked_by`; flows tell all."""
+        """Not needed: the flows have these numbers (`AnsweringSocket.asked_by`)."""
 
     def answered(self, routing_id: bytes, size_bytes: int) -> None:
-        """As `AnsweringSocket.answered`; flows tell all."""
+        """Likewise."""
 
     def unacknowledged_bytes(self, routing_id: bytes) -> int:
-        """As `AnsweringSocket.unacknowledged_bytes`, as if each message had `MESSAGE_BYTES`."""
+        """As if each message had `MESSAGE_BYTES`."""
         connection = self.peers.get(routing_id)
-        return 0 if connection is None else connection.back.outstanding * MESSAGE_BYTES
+        return 0 if connection is None else connection.to_connector.outstanding * MESSAGE_BYTES
 
     def end_connection(self, routing_id: bytes) -> None:
-        """As `AnsweringSocket.end_connection`."""
         connection = self.peers.get(routing_id)
         if connection is not None:
             self._switchboard.hang_up(connection, self)
 
     @property
     def is_readable(self) -> bool:
-        """Whether a receive would give a frame."""
+        """Whether a receive would return a frame."""
         return bool(self._inbox or self._receiving)
 
     @property
     def can_send(self) -> bool:
-        """Whether this connecting socket has a connection, and room."""
+        """Whether this connecting socket has a connection with room."""
         connection = self.connection
-        return connection is not None and connection.there.outstanding < connection.mark
+        return (
+            connection is not None
+            and connection.to_listener.outstanding < connection.high_water_mark
+        )
 
     @property
     def oldest(self) -> object | None:
-        """The message that has been waiting longest, to be compared by identity; None: none."""
+        """The oldest unread message, to be compared by identity."""
         return self._inbox[0] if self._inbox else None
 
     def fileno(self) -> int:
-        """There is none: the world asks `is_readable`."""
+        """There is none, and nothing polls."""
         return -1
 
     def close(self, linger: int | None = 0) -> None:
-        """Close; what is queued or on its way is lost: only LINGER 0 is played."""
+        """Close; what is queued or on its way is lost, as with LINGER 0."""
         if linger != 0:
             raise ValueError("a virtual socket does not linger")
         self._switchboard.close(self)
 
-    # --- what the network does ---
+    # --- called by the network ---
 
-    def take(self, connection: Connection, flow: Flow, message: list[bytes]) -> None:
-        """A message has arrived; one above the limit ends its connection (SAFETY W6). Hot."""
+    def deliver(self, connection: Connection, flow: Flow, message: list[bytes]) -> None:
+        """A message arrives; one above the limit ends its connection (SAFETY W6). Hot."""
         for frame in message:
             if len(frame) > self.message_size_max:
                 self._switchboard.counters.lost += 1
@@ -251,17 +227,17 @@ class VirtualSocket:
         self.owner.wake()
 
     def connections(self) -> Iterator[Connection]:
-        """Those whose end here is there, broken ones that it has not noticed included."""
+        """Its connections, and broken ones that it has not noticed."""
         if self.connection is not None:
             yield self.connection
         yield from tuple(self.peers.values())
 
     def has(self, connection: Connection) -> bool:
-        """Whether this end of `connection` is there."""
+        """Whether this socket has `connection` and has not noticed its end."""
         return self.connection is connection or self.peers.get(connection.name) is connection
 
-    def forget(self, connection: Connection) -> bool:
-        """This end of `connection` is no more; whether it was there."""
+    def drop_connection(self, connection: Connection) -> bool:
+        """Forget `connection`; returns whether this socket had it."""
         if not self.has(connection):
             return False
         if self.connection is connection:
@@ -269,17 +245,17 @@ class VirtualSocket:
             return True
         del self.peers[connection.name]
         if self.kind == _XPUB and not self.is_closed:
-            self._tell_unsubscribed(connection)
+            self._deliver_unsubscriptions(connection)
         return True
 
     def end(self) -> None:
-        """Nothing can be done with this socket any more; what is unread is lost."""
+        """Mark the socket as closed; what is unread is lost."""
         self.is_closed = True
         self._switchboard.counters.lost += len(self._inbox)
         self.owner.unread -= len(self._inbox) + bool(self._receiving)
         self._inbox.clear()
         self._receiving, self._next = (), 0
-        self._building = []
+        self._unsent_frames = []
 
     # --- the rules of the kinds ---
 
@@ -288,7 +264,7 @@ class VirtualSocket:
             raise zmq.ZMQError(errno.ENOTSOCK)
 
     def _check_room(self, first_frame: bytes) -> None:
-        """Refuse a message before its first frame is taken."""
+        """Refuse a message before its first frame is accepted."""
         self._check_open()
         if self.kind not in _SENDERS:
             raise zmq.ZMQError(errno.ENOTSUP)
@@ -296,46 +272,46 @@ class VirtualSocket:
             return
         if self.kind == _ROUTER:
             connection = self.peers.get(first_frame)
-            flow = connection.back if connection is not None else None
+            flow = connection.to_connector if connection is not None else None
         else:
             connection = self.connection
-            flow = connection.there if connection is not None else None
+            flow = connection.to_listener if connection is not None else None
         if connection is None or flow is None:
             self._switchboard.counters.refused += 1
             refusal = _UNREACHABLE if self.kind == _ROUTER else _AGAIN
             raise refusal.with_traceback(None)
-        if flow.outstanding >= connection.mark:
+        if flow.outstanding >= connection.high_water_mark:
             self._switchboard.counters.refused += 1
             raise _AGAIN.with_traceback(None)
 
-    def _post(self, message: list[bytes]) -> None:
+    def _route(self, message: list[bytes]) -> None:
         sent_ns = self.owner.local_now_ns
         if self.kind == _XPUB:
             self._publish(message, sent_ns)
         elif self.kind != _ROUTER:
             if self.connection is not None:
-                self.connection.there.carry(message, sent_ns)
+                self.connection.to_listener.send(message, sent_ns)
         elif len(message) > 1:
-            self.peers[message[0]].back.carry(message[1:], sent_ns)
+            self.peers[message[0]].to_connector.send(message[1:], sent_ns)
 
     def _publish(self, message: list[bytes], sent_ns: int) -> None:
         first_frame = message[0]
         for connection in self.peers.values():
             if not first_frame.startswith(connection.topics):
                 continue
-            flow = connection.back
-            if flow.outstanding < connection.mark:
-                flow.carry(message, sent_ns)
+            flow = connection.to_connector
+            if flow.outstanding < connection.high_water_mark:
+                flow.send(message, sent_ns)
             else:
                 self._switchboard.counters.lost += 1
 
-    def _tell_unsubscribed(self, gone: Connection) -> None:
-        """XPUB_VERBOSE tells every subscription, but only the end of a topic's last one."""
+    def _deliver_unsubscriptions(self, gone: Connection) -> None:
+        """XPUB_VERBOSE reports every subscription, but only the end of a topic's last one."""
         others = [topic for each in self.peers.values() for topic in each.topics]
         for topic in gone.topics:
             if topic not in others:
-                gone.there.outstanding += 1
-                self._inbox.append((gone, gone.there, [_UNSUBSCRIBE + topic]))
+                gone.to_listener.outstanding += 1
+                self._inbox.append((gone, gone.to_listener, [_UNSUBSCRIBE + topic]))
                 self.owner.unread += 1
                 self.owner.wake()
 

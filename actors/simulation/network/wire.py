@@ -1,12 +1,12 @@
-"""How messages travel in a virtual network: late, lost, twice, out of order, held back.
+"""How messages travel in a virtual network: late, lost, duplicated, reordered, held back.
 
-Owns the conditions of a directed pair of nodes and one direction of one connection. Must not know
+Owns the conditions of a directed pair of nodes and one direction of a connection. Must not know
 what kinds of sockets there are or who connects to whom. Invariants:
-- one event of the scheduler a message, and the event takes the oldest message, so that messages
-  stay in order (FIFO) though events of one moment come in any order;
-- a flow that lost its connection takes messages and delivers none of them ever again;
-- what belongs to the making of a connection (subscriptions, the welcome) knows delays and cuts
-  only: a connection without it would be deaf for ever, which no TCP connection is.
+- a message is one event of the scheduler, and an event delivers the oldest message: so messages
+  stay in order (FIFO) although events of one moment come in any order;
+- a flow that lost its connection accepts messages and delivers none;
+- what belongs to a connection's setup (subscriptions, the welcome) meets delays and cuts only: a
+  connection without it would receive nothing for ever, which TCP rules out.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000 * MILLISECOND_NS
-# Extra delay of a message that others overtake: up to a few heartbeats.
+# Extra delay of a message that is overtaken: up to a few heartbeats.
 REORDERING_NS = (MILLISECOND_NS, 200 * MILLISECOND_NS)
-# A duplicate that comes late comes in another term than the message.
+# A late duplicate may arrive in another term than the message.
 LATE_DUPLICATE_NS = (100 * MILLISECOND_NS, 10 * SECOND_NS)
 
 
@@ -34,11 +34,11 @@ class Scheduler(Protocol):
 
 
 class Owner(Protocol):
-    """One simulated process: who owns a socket."""
+    """The simulated process that has a socket."""
 
     node: int
     name: str
-    unread: int  # messages that have arrived at its sockets, to the last frame of the last one
+    unread: int  # messages at its sockets that are not read to their last frame
 
     @property
     def local_now_ns(self) -> int: ...
@@ -48,10 +48,10 @@ class Owner(Protocol):
 
 @dataclass(slots=True)
 class NetworkCounters:
-    """What happened, in messages but for the last one."""
+    """Counts of messages, and the last one of connections."""
 
     messages: int = 0  # accepted from a sender; what an XPUB publishes counts once
-    lost: int = 0  # by chance, with a connection, at an XPUB's mark, unread at a death
+    lost: int = 0  # by a fault, with a connection, at an XPUB's mark, unread at a death
     duplicated: int = 0
     reordered: int = 0
     refused: int = 0  # EAGAIN and EHOSTUNREACH
@@ -59,20 +59,7 @@ class NetworkCounters:
 
 
 class Conditions:
-    """What messages from one node to another meet on their way."""
-
-    __slots__ = (
-        "_default_delay_ns",
-        "duplication",
-        "is_dropping",
-        "is_faulty",
-        "is_holding",
-        "loss",
-        "low_ns",
-        "quality_delay_ns",
-        "reordering",
-        "span_ns",
-    )
+    """What happens to messages from one node to another."""
 
     def __init__(self, default_delay_ns: tuple[int, int]) -> None:
         self.is_dropping = False
@@ -86,7 +73,7 @@ class Conditions:
         return self.is_dropping or self.is_holding
 
     def set_default_delay(self, delay_ns: tuple[int, int]) -> None:
-        """Lowest and highest delay while no quality says otherwise."""
+        """Lowest and highest delay unless `set_quality` sets another."""
         self._default_delay_ns = delay_ns
         self._set_delay()
 
@@ -112,21 +99,7 @@ class Conditions:
 
 
 class Flow:
-    """One direction of one connection. `outstanding` counts what is on the way or unread."""
-
-    __slots__ = (
-        "_counters",
-        "_deliver",
-        "_held",
-        "_last_arrival_ns",
-        "_overdue",
-        "_random",
-        "_scheduler",
-        "_travelling",
-        "conditions",
-        "is_lost",
-        "outstanding",
-    )
+    """One direction of a connection. `outstanding`: messages on the way or unread."""
 
     def __init__(
         self,
@@ -146,17 +119,17 @@ class Flow:
         self._counters = counters
         self._travelling: deque[list[bytes]] = deque()
         self._last_arrival_ns = 0
-        self._overdue = 0  # of those travelling: would be there if nothing held them back
-        self._held: list[list[bytes]] = []  # the same, of those out of order
+        self._overdue = 0  # how many of `_travelling` only wait for the end of a cut
+        self._held: list[list[bytes]] = []  # messages out of order that wait for it
 
-    def carry(self, message: list[bytes], sent_ns: int) -> None:
-        """Let `message` travel; whatever becomes of it, the sender does not learn it. Hot."""
+    def send(self, message: list[bytes], sent_ns: int) -> None:
+        """Send `message`; the sender never learns whether it arrives. Hot."""
         if self.is_lost:
             self._counters.lost += 1
             return
         conditions = self.conditions
         arrival_ns = sent_ns + conditions.low_ns + int(self._random.random() * conditions.span_ns)
-        if conditions.is_faulty and self._is_faulted(message, arrival_ns):
+        if conditions.is_faulty and self._draw_faults(message, arrival_ns):
             return
         if arrival_ns < self._last_arrival_ns:
             arrival_ns = self._last_arrival_ns
@@ -165,8 +138,8 @@ class Flow:
         self._travelling.append(message)
         self._scheduler.at(arrival_ns, self._arrive)
 
-    def carry_safely(self, message: list[bytes]) -> None:
-        """As `carry`, from now on, but not subject to loss, duplication and reordering."""
+    def send_reliably(self, message: list[bytes]) -> None:
+        """Send `message` now, without loss, duplication and reordering."""
         sent_ns = self._scheduler.now_ns
         arrival_ns = sent_ns + self.conditions.draw_delay_ns(self._random)
         self._last_arrival_ns = max(arrival_ns, self._last_arrival_ns)
@@ -174,44 +147,44 @@ class Flow:
         self._travelling.append(message)
         self._scheduler.at(self._last_arrival_ns, self._arrive)
 
-    def lose(self) -> None:
-        """Nothing of this flow arrives any more."""
+    def drop_all(self) -> None:
+        """Nothing of this flow arrives from now on."""
         self.is_lost = True
         self._counters.lost += len(self._travelling) + len(self._held)
         self._travelling.clear()
         self._held.clear()
 
     def release(self) -> None:
-        """The pair was healed: what was held back is there now, in order."""
+        """The pair was healed: what was held back arrives now, in order."""
         overdue, self._overdue = self._overdue, 0
         for _ in range(overdue):
             self._arrive()
         held, self._held = self._held, []
         for message in held:
-            self._arrive_alone(message)
+            self._arrive_out_of_order(message)
 
-    def _is_faulted(self, message: list[bytes], arrival_ns: int) -> bool:
-        """Draw the faults of one message; whether it needs no place in the order."""
+    def _draw_faults(self, message: list[bytes], arrival_ns: int) -> bool:
+        """Draw the faults of one message; returns whether it is lost or travels out of order."""
         random, conditions, counters = self._random, self.conditions, self._counters
         if int(random.random() * 1_000) < conditions.loss:
             counters.lost += 1
             return True
         if int(random.random() * 1_000) < conditions.duplication:
             counters.duplicated += 1
-            is_late = random.random() < 0.5
-            again_ns = (
-                between(random, LATE_DUPLICATE_NS) if is_late else conditions.draw_delay_ns(random)
-            )
-            self._send_alone(message, arrival_ns + again_ns)
+            if random.random() < 0.5:
+                again_ns = draw_between(random, LATE_DUPLICATE_NS)
+            else:
+                again_ns = conditions.draw_delay_ns(random)
+            self._send_out_of_order(message, arrival_ns + again_ns)
         if int(random.random() * 1_000) < conditions.reordering:
             counters.reordered += 1
-            self._send_alone(message, arrival_ns + between(random, REORDERING_NS))
+            self._send_out_of_order(message, arrival_ns + draw_between(random, REORDERING_NS))
             return True
         return False
 
-    def _send_alone(self, message: list[bytes], arrival_ns: int) -> None:
+    def _send_out_of_order(self, message: list[bytes], arrival_ns: int) -> None:
         self.outstanding += 1
-        self._scheduler.at(arrival_ns, self._arrive_alone, message)
+        self._scheduler.at(arrival_ns, self._arrive_out_of_order, message)
 
     def _arrive(self) -> None:
         if not self._travelling:
@@ -221,7 +194,7 @@ class Flow:
             return
         self._deliver(self, self._travelling.popleft())
 
-    def _arrive_alone(self, message: list[bytes]) -> None:
+    def _arrive_out_of_order(self, message: list[bytes]) -> None:
         if self.is_lost:
             self._counters.lost += 1
         elif self.conditions.is_holding:
@@ -230,7 +203,7 @@ class Flow:
             self._deliver(self, message)
 
 
-def between(random: Random, bounds_ns: tuple[int, int]) -> int:
+def draw_between(random: Random, bounds_ns: tuple[int, int]) -> int:
     """A whole number of ns from the first to the second bound."""
     low_ns, high_ns = bounds_ns
     return low_ns + int(random.random() * (high_ns - low_ns + 1))
