@@ -18,7 +18,7 @@ from actors.simulation.faults.draw import (
     draw_script,
     vulnerable_nodes,
 )
-from actors.simulation.faults.draw_birth import BIRTH_CLASSES
+from actors.simulation.faults.draw_bootstrap import BOOTSTRAP_CLASSES
 from actors.simulation.faults.draw_episodes import CALLS_MAX
 from actors.simulation.faults.draw_ground import SAFETY_MAX_NS, SAFETY_MIN_NS
 from actors.simulation.faults.draw_rot import ROT_KINDS
@@ -53,7 +53,7 @@ def test_a_few_clusters_are_struck_while_they_are_born(scripts: list[Script]) ->
     for script in struck:
         early = [each for each in script.faults if each.at_ns < 300_000_000]
         kinds |= {each.kind for each in early}
-        assert early or not set(BIRTH_CLASSES) & set(script.classes)
+        assert early or not set(BOOTSTRAP_CLASSES) & set(script.classes)
     assert {FaultKind.DISK_STALL, FaultKind.PARTITION, FaultKind.POWER_CUT} <= kinds
 
 

@@ -1,13 +1,13 @@
-"""A fault script from a seed: which classes are on, how hard, and what strikes when.
+"""Draws a fault script from a seed: which classes of fault are on, how many, and when they strike.
 
-Swarm testing: each class is on with a chance of its own, so that a seed that is all power cuts is
-as likely as one that mixes everything. Owns the swarm and the numbers; `draw_ground` owns sizes and
-timing, `draw_episodes` and `draw_sequences` what strikes. Pure.
+Swarm testing: each class is on with a chance of its own, so that a seed of power cuts alone is as
+likely as one that mixes everything. Owns which classes are on and how many faults there are;
+`draw_ground` owns sizes and timing, `draw_episodes` and `draw_sequences` the faults. Pure.
 
-Invariants: a script depends on the seed, the replicas and the classes, on nothing else; a class has
-streams of its own, so leaving one out moves no fault of another (only how many there are, within
-the bounds); what may lose durable bytes strikes `vulnerable_nodes` only, so that one good copy of
-everything stays.
+Invariants: a script depends on the seed, the replicas and the classes only; each class has random
+streams of its own, so leaving one out moves no fault of another (it may change how many fit within
+the bounds); a fault that may lose durable bytes strikes `vulnerable_nodes` only, so that one good
+copy of everything stays.
 """
 
 from __future__ import annotations
@@ -16,25 +16,24 @@ from collections.abc import Collection
 
 import msgspec
 
-from actors.simulation.faults.draw_birth import draw_birth
-from actors.simulation.faults.draw_episodes import EPISODES, Scene
+from actors.simulation.faults.draw_bootstrap import draw_bootstrap_faults
+from actors.simulation.faults.draw_episodes import EPISODES, Scene, on_one_lane
 from actors.simulation.faults.draw_ground import MILLISECOND, SECOND, draw_ground
-from actors.simulation.faults.draw_lanes import on_one_lane
 from actors.simulation.faults.draw_rot import draw_rot
 from actors.simulation.faults.draw_sequences import SEQUENCES, Sequence
 from actors.simulation.faults.script import Fault, FaultClass, FaultKind, Ground, Script
 from actors.simulation.world.random_streams import stream
 from actors.topology import REPLICATOR
 
-# On with 40 in 100: about seven classes a seed, and every pair of them in one of six.
+# With 40 in 100 a seed has about seven classes, and each pair of classes meets in one seed of six.
 CLASS_ON_PERCENT = 40
-# A lying device excuses whatever follows the power cut behind it, so few seeds have one.
+# A power cut of a lying device excuses all that follows, so few seeds have one.
 LYING_ON_PERCENT = 8
 SEQUENCE_ON_PERCENT = 40
-# They seldom succeed, and have their time for themselves.
+# Exact sequences seldom succeed, and no other fault strikes meanwhile.
 EXACT_SEQUENCE_ON_PERCENT = 80
-EXACT_SEQUENCES_MAX = 3  # of one seed; more would leave nothing else room
-# Fewer faults leave a seed idle, more leave the cluster no time to work.
+EXACT_SEQUENCES_MAX = 3  # of one seed; more would leave no room for other faults
+# Fewer faults show little, more leave the cluster no time to work.
 FAULTS_MIN = 10
 FAULTS_MAX = 60
 EPISODES_MAX = 4  # of one class, at full hardness
@@ -43,7 +42,7 @@ _OF_LINKS = frozenset({
     FaultClass.DELAY, FaultClass.LOSS, FaultClass.DUPLICATION, FaultClass.REORDERING,
     FaultClass.PARTITION, FaultClass.CLOG,
 })  # fmt: skip
-_PLACES_TRIED = 8  # for an exact sequence beside another one
+_PLACES_TRIED = 8  # times at which an exact sequence may meet no other one
 _UNDISTURBING = (FaultKind.LINK_QUALITY, FaultKind.WALL_JUMP, FaultKind.ROT, FaultKind.FLOOD)
 
 
@@ -55,8 +54,8 @@ def draw_script(
     Args:
       seed: 0 or above.
       replicas: 3 or 5; None draws it, mostly 3.
-      classes: those that are on, all of them; None draws them. The classes that a seed drew give
-        the same script when they are named.
+      classes: all that are on; None draws them. Naming the classes that a seed drew gives the same
+        script.
     """
     chosen = draw_classes(seed) if classes is None else _in_order(classes)
     ground = draw_ground(seed, replicas=replicas, classes=chosen)
@@ -64,7 +63,7 @@ def draw_script(
 
 
 def draw_classes(seed: int) -> tuple[FaultClass, ...]:
-    """The swarm's choice; one class at least."""
+    """Which classes are on; one at least."""
     random = stream(seed, "swarm")
     chances = [(random.randrange(100), fault_class) for fault_class in FaultClass]
     chosen = tuple(each for chance, each in chances if chance < _on_percent(each))
@@ -76,7 +75,7 @@ def _on_percent(fault_class: FaultClass) -> int:
 
 
 def vulnerable_nodes(seed: int, *, replicas: int) -> tuple[int, ...]:
-    """The minority whose disks may rot or lie: one good copy of everything committed stays."""
+    """The minority whose disks may rot or lie, so that a good copy of every commit stays."""
     random = stream(seed, "atlas")
     return tuple(sorted(random.sample(range(1, replicas + 1), (replicas - 1) // 2)))
 
@@ -86,7 +85,7 @@ def _in_order(classes: Collection[FaultClass]) -> tuple[FaultClass, ...]:
 
 
 def _draw_faults(seed: int, ground: Ground, classes: tuple[FaultClass, ...]) -> tuple[Fault, ...]:
-    """Episodes of every class and sequence, within the bounds, in order of time."""
+    """Faults of every class and sequence, within the bounds, in order of time."""
     scene = Scene(
         replicas=ground.replicas,
         safety_ns=ground.safety_ns,
@@ -99,8 +98,8 @@ def _draw_faults(seed: int, ground: Ground, classes: tuple[FaultClass, ...]) -> 
     for fault_class in classes:
         episodes += _class_episodes(seed, scene, fault_class, least)
     if ground.is_struck_at_birth:
-        episodes.append((-1.0, draw_birth(stream(seed, "birth"), scene, classes)))
-    # Whole episodes, in an order that their own streams drew, until there are enough.
+        episodes.append((-1.0, draw_bootstrap_faults(stream(seed, "birth"), scene, classes)))
+    # Whole episodes, in the order of ranks that their own streams drew, until there are enough.
     episodes.sort(key=lambda each: each[0])
     faults = [fault for sequence in exact for fault in sequence]
     for _, episode in episodes:
@@ -119,7 +118,7 @@ def _least_episodes(classes: tuple[FaultClass, ...]) -> int:
 def _class_episodes(
     seed: int, scene: Scene, fault_class: FaultClass, least: int
 ) -> list[tuple[float, list[Fault]]]:
-    """Episodes with their rank. Hardness says how many and, to the episode, how hard."""
+    """Episodes with their rank; the class's hardness decides how many and how hard they are."""
     if fault_class not in CLASS_EPISODES:
         return []
     random = stream(seed, f"faults.{fault_class}")
@@ -137,7 +136,7 @@ def _class_episodes(
 def _sequence_episodes(
     seed: int, scene: Scene, classes: tuple[FaultClass, ...]
 ) -> tuple[list[list[Fault]], list[tuple[float, list[Fault]]]]:
-    """A few exact sequences, one after the other, and the others with their rank."""
+    """A few exact sequences that do not overlap, and the other sequences with their rank."""
     ranked = []
     episodes = []
     for sequence in SEQUENCES:
@@ -149,7 +148,7 @@ def _sequence_episodes(
             for _ in range(random.choice((1, 1, 2))):
                 episodes.append((random.random(), sequence.draw(random, scene)))
         else:
-            # Those that need more classes have fewer chances, so they choose their place first.
+            # Those that need more classes are on in fewer seeds, so they choose their time first.
             ranked.append(((-len(sequence.needs), random.random()), random, sequence.draw))
     exact: list[list[Fault]] = []
     for _, random, draw in sorted(ranked, key=lambda each: each[0]):
@@ -166,14 +165,14 @@ def on_percent(sequence: Sequence) -> int:
 
 
 def _disturbs(fault: Fault, exact: list[Fault]) -> bool:
-    """Whether `fault` is about while the sequence is. Bad links and clocks may be, and what only
-    one replicator suffers."""
+    """Whether `fault` overlaps the sequence; bad links and clocks may, and faults of one
+    replicator."""
     is_small = fault.kind in _UNDISTURBING or fault.process.startswith(REPLICATOR)
     return not is_small and _meet([fault], exact)
 
 
 def _meet(faults: list[Fault], exact: list[Fault]) -> bool:
-    """Whether some of `faults` are about while the sequence is, or shortly before it."""
+    """Whether `faults` overlap the sequence or the second before it."""
     begin_ns, end_ns = _window(exact)
     first_ns, last_ns = _window(faults)
     return first_ns < end_ns and last_ns > begin_ns - SECOND

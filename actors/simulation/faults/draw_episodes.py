@@ -1,8 +1,8 @@
-"""What one class of fault does at a time: an episode of one or a few faults that belong together.
+"""Episodes: one or a few faults of one class that belong together.
 
-Owns the shapes and ranges of single classes; `draw_sequences` has those that need several. Must not
-know how many are drawn. An episode takes all its chance from the `Random` it is given and looks at
-nothing but the scene, so that one class never disturbs another.
+Owns the shapes and ranges of each class; `draw_sequences` has faults of several classes. Must not
+know how many are drawn. An episode depends on its `Random` and its `Scene` only, so that no class
+changes another.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from actors.simulation.faults.script import FIRST_GROUP, ROLL, Fault, FaultClass
 CLIENTS = 0
 # A power cut or kill "at the n-th disk call": 40 calls are a start, or a roll and some groups.
 CALLS_MAX = 40
-# The only process whose disk calls change something.
+# The only process that changes the disk.
 WRITER = "writer"
+BULK, CONTROL = "bulk", "control"
+LANE_PERCENT = 15
 
 Link = tuple[int, int]
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """What an episode may know: who is there, how patient they are, and who may lose data."""
+    """What an episode may know of the cluster."""
 
     replicas: int
     safety_ns: int
     heartbeat_ns: int
     election_ns: int
-    vulnerable: tuple[int, ...]
+    vulnerable: tuple[int, ...]  # the nodes that may lose data
     hardness: float = 0.0  # of the class, 0 to 1
 
     @property
@@ -58,7 +60,7 @@ def both_ways(pairs: Iterable[Link]) -> tuple[Link, ...]:
 
 
 def isolation(scene: Scene, node: int, *, with_clients: bool) -> tuple[Link, ...]:
-    """Every link of `node`; without its clients it still takes appends that it cannot commit."""
+    """Every link of `node`. A leader that keeps its clients takes appends that it cannot commit."""
     others = [other for other in scene.nodes if other != node]
     return both_ways((node, other) for other in ([CLIENTS] if with_clients else []) + others)
 
@@ -67,8 +69,12 @@ def cut(at_ns: int, links: tuple[Link, ...], for_ns: int, mode: str = "drop") ->
     return Fault(at_ns, FaultKind.PARTITION, links=links, for_ns=for_ns, mode=mode)
 
 
+def kill(at_ns: int, node: int, for_ns: int, calls: int = -1) -> Fault:
+    return Fault(at_ns, FaultKind.KILL_REPLICA, node=node, for_ns=for_ns, calls=calls)
+
+
 def some_calls(random: Random) -> int:
-    """-1: at once; else die at this disk call, the next few more likely than later ones."""
+    """Die at this disk call, sooner ones more likely; -1: at once."""
     return -1 if percent(random, 30) else int((CALLS_MAX + 1) * random.random() ** 2)
 
 
@@ -90,7 +96,7 @@ def _links(random: Random, scene: Scene) -> tuple[Link, ...]:
 
 
 def _long(random: Random, scene: Scene) -> int:
-    """For how long a link is bad: a moment, or most of the run."""
+    """From a moment to most of the run."""
     return spread(random, SECOND // 2, scene.safety_ns)
 
 
@@ -144,7 +150,7 @@ def _links_of_one_node(random: Random, scene: Scene) -> tuple[Link, ...]:
 
 
 def _two_sides(random: Random, scene: Scene) -> tuple[Link, ...]:
-    """A majority and a minority; the clients are on either side or reach both."""
+    """A majority and a minority; the clients are on one side or reach both."""
     order = random.sample(scene.nodes, scene.replicas)
     majority = scene.replicas // 2 + 1
     left, right = order[:majority], order[majority:]
@@ -157,7 +163,7 @@ def _two_sides(random: Random, scene: Scene) -> tuple[Link, ...]:
 
 
 def _one_way(random: Random, scene: Scene) -> tuple[Link, ...]:
-    """A node that hears nobody, one that nobody hears, or one dead direction."""
+    """A node that receives nothing, one whose messages are lost, or one dead direction."""
     node, other = random.sample(scene.nodes, 2)
     others = [each for each in scene.nodes if each != node]
     match random.randrange(3):
@@ -179,7 +185,7 @@ def _partial_mesh(random: Random, scene: Scene) -> tuple[Link, ...]:
 
 
 def _rolling_isolation(random: Random, scene: Scene, at_ns: int) -> list[Fault]:
-    """One node after the other, so that the leader is surely among them; the log forks."""
+    """One node after the other, so that one of them is the leader; the log forks."""
     faults = []
     for node in random.sample(scene.nodes, 3):
         for_ns = scene.elections(random, 0.7, 4.0)
@@ -197,7 +203,7 @@ def _flapping(random: Random, scene: Scene, at_ns: int) -> list[Fault]:
 
 
 def _clog(random: Random, scene: Scene) -> list[Fault]:
-    """Swizzle: clog a subset one by one, let it through in another order (FAULTS.N11)."""
+    """Swizzle: hold links one by one, release them in another order (FAULTS.N11)."""
     at_ns = scene.moment(random)
     for_ns = spread(random, SECOND // 10, 2 * SECOND + int(6 * SECOND * scene.hardness))
     if percent(random, 50):
@@ -214,7 +220,7 @@ def _clog(random: Random, scene: Scene) -> list[Fault]:
 
 
 def _disconnect(random: Random, scene: Scene) -> list[Fault]:
-    """Connections end, once or in a storm."""
+    """Connections end, once or several times."""
     at_ns, links = scene.moment(random), _links(random, scene)
     times = random.randint(2, 5) if random.random() < scene.hardness / 2 else 1
     step_ns = spread(random, 50 * MILLISECOND, SECOND)
@@ -234,19 +240,16 @@ def _kill_process(random: Random, scene: Scene) -> list[Fault]:
     ]
 
 
-def _down_ns(random: Random, scene: Scene) -> int:
-    """How long a replica stays dead: back before anybody notices, or after elections."""
+def draw_down_ns(random: Random, scene: Scene) -> int:
+    """How long a replica stays dead: shorter than an election timeout, or several elections."""
     return spread(random, 10 * MILLISECOND, SECOND + int(7 * SECOND * scene.hardness))
 
 
 def _kill_replica(random: Random, scene: Scene) -> list[Fault]:
-    at_ns, for_ns = scene.moment(random), _down_ns(random, scene)
+    at_ns, for_ns = scene.moment(random), draw_down_ns(random, scene)
     every = percent(random, 20)
     nodes = scene.nodes if every else (scene.node(random),)
-    return [
-        Fault(at_ns, FaultKind.KILL_REPLICA, node=node, for_ns=for_ns, calls=some_calls(random))
-        for node in nodes
-    ]
+    return [kill(at_ns, node, for_ns, some_calls(random)) for node in nodes]
 
 
 def power_cut(
@@ -259,8 +262,8 @@ def power_cut(
 
 
 def at_a_segment(random: Random, fault: Fault) -> Fault:
-    """Half of the cuts count their calls from the next segment that is opened, or from its first
-    frames: mostly they are written then and not yet flushed (S7)."""
+    """Half of the cuts count their calls from the next segment's opening or first frames, which are
+    mostly written and not yet flushed then (S7)."""
     match random.randrange(6):
         case 0 | 1 | 2:
             return fault
@@ -272,21 +275,21 @@ def at_a_segment(random: Random, fault: Fault) -> Fault:
 
 
 def _power_cut(random: Random, scene: Scene) -> list[Fault]:
-    """One node, several or all at once; now and then again while they recover."""
-    at_ns, for_ns = scene.moment(random), _down_ns(random, scene)
+    """Of one node, several or all; now and then again while they recover."""
+    at_ns, for_ns = scene.moment(random), draw_down_ns(random, scene)
     nodes = sorted(random.sample(scene.nodes, random.choice((1, 1, 2, scene.replicas))))
     first = power_cut(at_ns, nodes, random, for_ns=for_ns, calls=some_calls(random))
     first = at_a_segment(random, first)
     if not percent(random, 35):
         return [first]
-    # Down at the latest when its calls are done: a start makes calls enough of its own.
+    # A start makes disk calls enough to reach the next cut.
     again_ns = at_ns + for_ns + spread(random, MICROSECOND, 300 * MILLISECOND)
     calls = random.randint(0, CALLS_MAX)
     return [first, power_cut(again_ns, nodes, random, for_ns=for_ns, calls=calls)]
 
 
 def _pause(random: Random, scene: Scene) -> list[Fault]:
-    """Of a replica or one process, often beyond the election timeout (FAULTS.P4)."""
+    """Of a replica or one process, often longer than the election timeout (FAULTS.P4)."""
     node = scene.node(random)
     process = random.choice(("", "", "", "raft", "ingress", WRITER, "egress"))
     if percent(random, 50):
@@ -306,14 +309,14 @@ def _clock(random: Random, scene: Scene) -> list[Fault]:
 
 
 def stall(at_ns: int, node: int, for_ns: int, delay_ns: int, end: str = "") -> Fault:
-    """`end`: of the paths whose flushes are slow."""
+    """`end`: flushes of paths with this end are slow."""
     return Fault(
         at_ns, FaultKind.DISK_STALL, node=node, for_ns=for_ns, delay_ns=delay_ns, process=end
     )
 
 
 def _disk_stall(random: Random, scene: Scene) -> list[Fault]:
-    """Slow flushes; some take longer than two elections, so a leader must let go (V6)."""
+    """Slow flushes; some take longer than two elections, so a leader must step down (V6)."""
     if percent(random, 40):
         delay_ns = scene.elections(random, 1.0, 2.5 + scene.hardness)
     else:
@@ -324,7 +327,7 @@ def _disk_stall(random: Random, scene: Scene) -> list[Fault]:
 
 
 def _disk_error(random: Random, scene: Scene) -> list[Fault]:
-    """EIO. Of reads only where data may be lost: to a reader it is damage like any other."""
+    """EIO. Of reads only where data may be lost: a reader takes it for damage."""
     node = scene.node(random)
     mode = random.choice(("write", "flush", "flush"))
     if scene.vulnerable and percent(random, 20):
@@ -341,13 +344,13 @@ def _disk_full(random: Random, scene: Scene) -> list[Fault]:
 
 
 def _lying_flush(random: Random, scene: Scene) -> list[Fault]:
-    """The power goes while the device lies, so what it lied about is at its mercy."""
+    """The power fails while the device lies, so that it may lose what it called flushed."""
     if not scene.vulnerable:
         return []
     at_ns, node = scene.moment(random), random.choice(scene.vulnerable)
     for_ns = spread(random, 20 * MILLISECOND, SECOND + int(2 * SECOND * scene.hardness))
     cut_ns = at_ns + int(for_ns * random.uniform(0.5, 1.0))
-    down_ns = _down_ns(random, scene)
+    down_ns = draw_down_ns(random, scene)
     return [
         Fault(at_ns, FaultKind.LYING_FLUSH, node=node, for_ns=for_ns),
         power_cut(cut_ns, (node,), random, for_ns=down_ns, calls=some_calls(random)),
@@ -369,6 +372,14 @@ def _operator(random: Random, scene: Scene) -> list[Fault]:
                 Fault(at_ns + number * step_ns, FaultKind.RESTART, node=node)
                 for number, node in enumerate(order)
             ]
+
+
+def on_one_lane(random: Random, faults: list[Fault]) -> list[Fault]:
+    """Some link faults strike one lane only, as a path MTU or a blocked port does."""
+    if not percent(random, LANE_PERCENT):
+        return faults
+    lane = random.choice((BULK, BULK, CONTROL))
+    return [replace(fault, lane=lane) for fault in faults]
 
 
 # RINGS is in the ground only, ROT in `draw_rot`.

@@ -1,9 +1,9 @@
-"""The constants of one world, drawn from a seed: timing, and sizes so small that bounds are met.
+"""Draws the constants of one world from a seed: timing, and sizes so small that bounds are met.
 
-Owns the ranges. Each concern has its own stream, so that another set of faults keeps the ground.
-Invariants: what `logstore.config_relations` demands holds, but for the lower walls of segments and
-rings and their alignment, which the simulator goes below on purpose: rolls, full rings and rows
-that have left memory are then met in seconds.
+Owns the ranges. Each concern has its own stream, so that other faults change no constant.
+Invariants: what `logstore.config_relations` demands holds, except the lower bounds of segments and
+rings and their alignment. The simulator goes below those on purpose: rolls, full rings and rows
+that have left memory then come within seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KIB = 1 << 10
 MICROSECOND = 1_000
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
-# With the liveness phase behind it a seed is 20 to 60 simulated seconds.
+# With the later phases a seed takes 20 to 60 simulated seconds.
 SAFETY_MIN_NS = 19 * SECOND
 SAFETY_MAX_NS = 45 * SECOND
 FIVE_REPLICAS_PERCENT = 26
@@ -33,7 +33,7 @@ RING_STEP_BYTES = 4 * KIB
 
 
 def spread(random: Random, low: int, high: int) -> int:
-    """An integer of [low, high], each order of magnitude as likely as any other; `low` above 0."""
+    """An integer of [low, high], log-uniform; `low` above 0."""
     return min(high, int(low * (high / low) ** random.random()))
 
 
@@ -48,10 +48,10 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
     nodes = nodes if replicas is None else replicas
     safety_ns = SAFETY_MIN_NS + int((SAFETY_MAX_NS - SAFETY_MIN_NS) * size.random() ** 2)
     timing = stream(seed, "ground.timing")
-    # Mostly below the product's own, 1,000: more happens in a second.
+    # Mostly below the product's 1,000, so that more happens in a second.
     election_ms = timing.randint(60, 180) * timing.randint(50, 100) // 10
-    # Nearly as few heartbeats as a configuration may have (the product: five): with their answers,
-    # and whom these wake, they are a quarter of all that happens.
+    # Nearly the fewest heartbeats that a configuration allows (five per timeout): with replies and
+    # wake-ups they are a quarter of all events.
     heartbeat_ms = election_ms * 10 // timing.randint(50, 58)
     link_low_ns = spread(timing, 50 * MICROSECOND, MILLISECOND)
     link_high_ns = min(5 * MILLISECOND, link_low_ns * timing.randint(1, 8))
@@ -84,7 +84,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
 
 
 def _sizes(seed: int, nodes: int) -> dict[str, Any]:
-    """SAFETY W7 holds: a ring takes four of the largest piece and a window a peer."""
+    """SAFETY W7 holds: a ring has room for four of the largest pieces and a window per peer."""
     random = stream(seed, "ground.bounds")
     batch_max = random.choice((4, 4, 4, 6, 8)) * KIB
     group_max = random.choice((4, 4, 8)) * KIB
@@ -107,13 +107,13 @@ def _sizes(seed: int, nodes: int) -> dict[str, Any]:
         "groups_in_flight": random.choice((1, 2, 4, 8, 16, 16)),
         "snapshot_every_batches": spread(random, 20, 400),
         "rows_kept": spread(random, 16, 512),
-        # few: what waits is flushed in several groups, one beside the other
+        # few, so that what waits is flushed in several groups at once
         "flush_entries_max": random.choice((1, 2, 2, 4, records // 4)),
     }
 
 
 def _workload(seed: int) -> dict[str, Any]:
-    """At least 20 appends a second in all, though for a quarter of the time nobody leads. The
+    """At least 20 appends a second in all, though there is no leader for a quarter of the time. The
     largest batch of the largest payloads fits."""
     random = stream(seed, "ground.workload")
     producers = random.randint(2, 4)
@@ -143,9 +143,9 @@ def _import(seed: int) -> dict[str, Any]:
 
 
 def _sessions(seed: int, producers: int, batch_max_bytes: int) -> dict[str, Any]:
-    """A crowded cluster has room for its producers' sessions, three named ones and one more: who
-    comes takes the place of whoever was quiet for a while, and that one comes back. Snapshots are
-    mostly in several parts."""
+    """A crowded cluster has room for its producers' sessions, three named ones and one more: a new
+    session takes the place of an idle one, whose producer comes back. Snapshots mostly have several
+    parts."""
     random = stream(seed, "ground.sessions")
     found: dict[str, Any] = {"snapshot_part_bytes": spread(random, 512, 4 * KIB)}
     if percent(random, 25):
@@ -162,7 +162,7 @@ def _sessions(seed: int, producers: int, batch_max_bytes: int) -> dict[str, Any]
 
 
 def _clocks(seed: int, nodes: int, *, is_on: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Wall clock offsets in ns and drifts in millionths: a few, or absurdly many."""
+    """Wall clock offsets in ns and drifts in ppm, from small to absurd."""
     random = stream(seed, "ground.clock")
     offset_max = random.choice((MILLISECOND, SECOND, 3_600 * SECOND))
     drift_max = random.choice((20, 500, 20_000))

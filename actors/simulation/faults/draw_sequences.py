@@ -1,8 +1,8 @@
-"""Faults of several classes in an order that finds bugs: what chance alone seldom brings together.
+"""Sequences: faults of several classes in an order that finds bugs and that is rare by chance.
 
 Owns the sequences and which classes each needs; one is drawn only where all of those are on. Must
-not know how many are drawn. Nobody knows beforehand who leads, so a sequence either goes around or
-hands leadership over first; those of `draw_aimed` begin with whoever leads.
+not know how many are drawn. The leader is not known when a script is drawn: a sequence strikes
+nodes in turn, hands leadership over first, or is aimed at the leader (`aiming`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from random import Random
 
 import msgspec
 
-from actors.simulation.faults.draw_aimed import (
-    figure_eight,
-)
-from actors.simulation.faults.draw_contested import (
+from actors.simulation.faults.draw_elections import (
     accepted_and_lost,
     dead_target,
     early_election,
+    figure_eight,
     late_vote,
-    led_again,
     longer_log,
+    lost_appends,
+    reelected_leader,
+    rewritten_in_flight,
     split_vote,
     torn_vote,
 )
@@ -32,26 +32,29 @@ from actors.simulation.faults.draw_episodes import (
     at_a_segment,
     cut,
     isolation,
+    kill,
     power_cut,
     stall,
 )
 from actors.simulation.faults.draw_ground import MILLISECOND, SECOND, percent, spread
-from actors.simulation.faults.draw_lanes import lost_appends
 from actors.simulation.faults.draw_processes import (
-    asked_asleep,
     lost_replicators,
     sleeping_raft,
     slow_leader,
     slow_replicator,
+    transfer_while_asleep,
 )
-from actors.simulation.faults.draw_rot import lone_rot, lost_disk, rotten_leader, rotten_voter
-from actors.simulation.faults.draw_slow_log import rewritten_in_flight
+from actors.simulation.faults.draw_rot import (
+    lost_disk,
+    rotten_leader,
+    rotten_only_copy,
+    rotten_voter,
+)
 from actors.simulation.faults.script import FIRST_GROUP, Fault, FaultClass, FaultKind
 
 
 class Sequence(msgspec.Struct, frozen=True):
-    """`name` is that of its stream of chance. `is_exact`: what else would strike in between gives
-    way."""
+    """`name`: of its random stream. `is_exact`: faults that would strike meanwhile are left out."""
 
     name: str
     needs: tuple[FaultClass, ...]
@@ -59,27 +62,23 @@ class Sequence(msgspec.Struct, frozen=True):
     is_exact: bool = False
 
 
-def _alone(random: Random, scene: Scene, at_ns: int, node: int, for_ns: int) -> Fault:
+def _isolate(random: Random, scene: Scene, at_ns: int, node: int, for_ns: int) -> Fault:
     return cut(at_ns, isolation(scene, node, with_clients=percent(random, 15)), for_ns)
 
 
-def _kill(at_ns: int, node: int, for_ns: int, calls: int = -1) -> Fault:
-    return Fault(at_ns, FaultKind.KILL_REPLICA, node=node, for_ns=for_ns, calls=calls)
-
-
 def _cut_then_kill(random: Random, scene: Scene) -> list[Fault]:
-    """One is cut off, the others elect, then one of them dies: what did the first still know?"""
+    """One node is cut off, the others elect a leader, then one of them dies."""
     alone, other = random.sample(scene.nodes, 2)
     at_ns, for_ns = scene.moment(random), scene.elections(random, 1.0, 5.0)
     kill_ns = at_ns + int(for_ns * random.uniform(0.2, 1.0))
     return [
-        _alone(random, scene, at_ns, alone, for_ns),
-        _kill(kill_ns, other, scene.elections(random, 0.5, 4.0)),
+        _isolate(random, scene, at_ns, alone, for_ns),
+        kill(kill_ns, other, scene.elections(random, 0.5, 4.0)),
     ]
 
 
 def _cut_after_truncation(random: Random, scene: Scene) -> list[Fault]:
-    """A node that was alone comes back, truncates, and the power goes at one of those calls."""
+    """A node that was cut off comes back, truncates, and loses power at one of those calls."""
     at_ns, for_ns = scene.moment(random), scene.elections(random, 1.5, 5.0)
     node = scene.node(random)
     nodes = scene.nodes if percent(random, 30) else (node,)
@@ -87,14 +86,14 @@ def _cut_after_truncation(random: Random, scene: Scene) -> list[Fault]:
     calls = random.randint(0, CALLS_MAX)
     down_ns = spread(random, 10 * MILLISECOND, 2 * SECOND)
     return [
-        _alone(random, scene, at_ns, node, for_ns),
+        _isolate(random, scene, at_ns, node, for_ns),
         at_a_segment(random, power_cut(cut_ns, nodes, random, for_ns=down_ns, calls=calls)),
     ]
 
 
 def _unflushed_leader(random: Random, scene: Scene) -> list[Fault]:
-    """A node that cannot flush is told that others could, then loses it all with the power; whoever
-    acknowledged is cut off, and has to truncate what it acknowledged."""
+    """A node that cannot flush commits what others flushed, then loses it in a power cut. The node
+    that had acknowledged it is cut off, and has to truncate what it acknowledged."""
     node, holder = random.sample(scene.nodes, 2)
     at_ns = scene.moment(random)
     delay_ns = scene.elections(random, 1.0, 3.0)
@@ -102,27 +101,27 @@ def _unflushed_leader(random: Random, scene: Scene) -> list[Fault]:
     cut_ns = held_ns + spread(random, MILLISECOND, 200 * MILLISECOND)
     return [
         stall(at_ns, node, delay_ns, delay_ns),
-        _alone(random, scene, held_ns, holder, scene.elections(random, 3.0, 8.0)),
+        _isolate(random, scene, held_ns, holder, scene.elections(random, 3.0, 8.0)),
         power_cut(cut_ns, (node,), random, for_ns=spread(random, 10 * MILLISECOND, SECOND)),
     ]
 
 
 def _stall_and_roll(random: Random, scene: Scene) -> list[Fault]:
-    """One disk is slow while leaders change: flushes answer for entries rewritten since
-    (FAULTS.R24), and a leader is deposed with a flush under way."""
+    """One disk is slow while leaders change: flushes end for entries overwritten since
+    (FAULTS.R24), and a leader is deposed with a flush in flight."""
     slow, *others = random.sample(scene.nodes, 3)
     at_ns = scene.moment(random)
     delay_ns = scene.elections(random, 0.3, 1.5)
     faults = [stall(at_ns, slow, scene.elections(random, 4.0, 10.0), delay_ns)]
     for node in random.sample([slow, *others, *others], 4):
         for_ns = scene.elections(random, 0.5, 2.5)
-        faults.append(_alone(random, scene, at_ns, node, for_ns))
+        faults.append(_isolate(random, scene, at_ns, node, for_ns))
         at_ns += int(for_ns * random.uniform(0.6, 1.3))
     return faults
 
 
 def _pause_and_cut(random: Random, scene: Scene) -> list[Fault]:
-    """FAULTS.P6: some sleep, another loses power, they wake and others fall asleep."""
+    """Some nodes are paused, another loses power, they resume and others pause (FAULTS.P6)."""
     order = random.sample(scene.nodes, scene.replicas)
     half = scene.replicas // 2
     sleepers, victim, later = order[:half], order[half], order[half + 1 :]
@@ -138,24 +137,24 @@ def _pause_and_cut(random: Random, scene: Scene) -> list[Fault]:
 
 
 def _transfer(random: Random, scene: Scene) -> tuple[Fault, int]:
-    """A handover, and a moment shortly behind it."""
+    """A handover, and a moment shortly after it."""
     at_ns = scene.moment(random)
     fault = Fault(at_ns, FaultKind.TRANSFER, node=scene.node(random))
     return fault, at_ns + spread(random, 100_000, scene.election_ns)
 
 
 def _transfer_then_kill(random: Random, scene: Scene) -> list[Fault]:
-    """Whoever was handed leadership, or anyone else, dies of it (FAULTS.R17)."""
+    """The target of a handover, or another node, dies (FAULTS.R17)."""
     handover, then_ns = _transfer(random, scene)
     node = handover.node if percent(random, 60) else scene.node(random)
-    return [handover, _kill(then_ns, node, scene.elections(random, 0.5, 3.0))]
+    return [handover, kill(then_ns, node, scene.elections(random, 0.5, 3.0))]
 
 
 def _transfer_then_cut(random: Random, scene: Scene) -> list[Fault]:
-    """The new leader, which we know this time, is alone with its clients for a while."""
+    """The target of a handover, mostly the new leader, is cut off from the other nodes."""
     handover, then_ns = _transfer(random, scene)
     for_ns = scene.elections(random, 0.5, 4.0)
-    return [handover, _alone(random, scene, then_ns, handover.node, for_ns)]
+    return [handover, _isolate(random, scene, then_ns, handover.node, for_ns)]
 
 
 def _transfer_while_stalled(random: Random, scene: Scene) -> list[Fault]:
@@ -167,19 +166,19 @@ def _transfer_while_stalled(random: Random, scene: Scene) -> list[Fault]:
 
 
 def _full_then_kill(random: Random, scene: Scene) -> list[Fault]:
-    """A start without space, and space again later (SAFETY S9)."""
+    """A restart without free space, and space again later (SAFETY S9)."""
     node, at_ns = scene.node(random), scene.moment(random)
     for_ns = scene.elections(random, 2.0, 8.0)
     kill_ns = at_ns + int(for_ns * random.uniform(0.1, 0.9))
     return [
         Fault(at_ns, FaultKind.DISK_FULL, node=node, for_ns=for_ns),
-        _kill(kill_ns, node, spread(random, 10 * MILLISECOND, SECOND)),
+        kill(kill_ns, node, spread(random, 10 * MILLISECOND, SECOND)),
     ]
 
 
 def _full_and_torn(random: Random, scene: Scene) -> list[Fault]:
-    """The power goes amid the first frames of a segment, and there is no space for another one: the
-    next start finds a torn tail, and no spare. Everybody's at once, or each one's in its time."""
+    """The power fails amid the first frames of a segment, and there is no space for another: the
+    next start finds a torn tail and no spare. Of all nodes at once, or of each one by itself."""
     at_ns = scene.moment(random)
     faults = []
     for _ in range(3):
@@ -202,13 +201,13 @@ def _writer_dies_while_alone(random: Random, scene: Scene) -> list[Fault]:
     kill_ns = at_ns + for_ns + spread(random, 100_000, 200 * MILLISECOND)
     calls = random.randint(0, CALLS_MAX)
     return [
-        _alone(random, scene, at_ns, node, for_ns),
+        _isolate(random, scene, at_ns, node, for_ns),
         Fault(kill_ns, FaultKind.KILL_PROCESS, node=node, process=WRITER, calls=calls),
     ]
 
 
 def _jump_while_paused(random: Random, scene: Scene) -> list[Fault]:
-    """A leader without followers sleeps, its clock jumps, and it wakes up (FAULTS.P4, R10)."""
+    """A node is paused, its clock jumps, and it resumes (FAULTS.P4, R10)."""
     node, at_ns = scene.node(random), scene.moment(random)
     for_ns = scene.elections(random, 1.5, 4.0)
     jump_ns = at_ns + int(for_ns * random.uniform(0.3, 1.0))
@@ -221,8 +220,8 @@ def _jump_while_paused(random: Random, scene: Scene) -> list[Fault]:
 
 
 def _torn_groups(random: Random, scene: Scene) -> list[Fault]:
-    """The power goes again and again in the midst of a group, or of a roll and the group behind it,
-    once more while it recovers; what is under way shares its sectors with what was acknowledged."""
+    """The power fails several times amid a group, or a roll and the group after it, and again
+    during recovery; volatile bytes share their sectors with acknowledged ones."""
     at_ns = scene.moment(random)
     faults = []
     for _ in range(random.randint(3, 6)):
@@ -251,7 +250,7 @@ SEQUENCES: tuple[Sequence, ...] = (
     Sequence("split-vote", (FaultClass.DISK_STALL, FaultClass.PARTITION), split_vote, True),
     Sequence("torn-vote", (FaultClass.POWER_CUT, FaultClass.PARTITION), torn_vote, True),
     Sequence("longer-log", (FaultClass.PARTITION,), longer_log, True),
-    Sequence("led-again", (FaultClass.PARTITION,), led_again, True),
+    Sequence("led-again", (FaultClass.PARTITION,), reelected_leader, True),
     Sequence("late-vote", (FaultClass.DISK_STALL, FaultClass.PARTITION), late_vote, True),
     Sequence("lost-appends", (FaultClass.PARTITION,), lost_appends, True),
     Sequence("dead-target", (FaultClass.OPERATOR,), dead_target),
@@ -262,11 +261,11 @@ SEQUENCES: tuple[Sequence, ...] = (
     Sequence("lost-replicators", (FaultClass.KILL_PROCESS,), lost_replicators),
     Sequence("sleeping-raft", (FaultClass.PAUSE,), sleeping_raft, True),
     Sequence("slow-leader", (FaultClass.DISK_STALL,), slow_leader, True),
-    Sequence("asked-asleep", (FaultClass.PAUSE, FaultClass.OPERATOR), asked_asleep, True),
+    Sequence("asked-asleep", (FaultClass.PAUSE, FaultClass.OPERATOR), transfer_while_asleep, True),
     Sequence("torn-groups", (FaultClass.POWER_CUT,), _torn_groups),
     Sequence("rotten-voter", (FaultClass.ROT,), rotten_voter, True),
     Sequence("rotten-leader", (FaultClass.ROT,), rotten_leader, True),
-    Sequence("lone-rot", (FaultClass.ROT,), lone_rot, True),
+    Sequence("lone-rot", (FaultClass.ROT,), rotten_only_copy, True),
     Sequence("lost-disk", (FaultClass.ROT,), lost_disk),
     Sequence("slow-replicator", (FaultClass.PAUSE,), slow_replicator),
     Sequence(

@@ -1,7 +1,7 @@
-"""A fault script: what goes wrong when, as data, and how hard the ground under it is.
+"""A fault script as data: which faults strike when, and the constants of the world (its ground).
 
-Everything is drawn before a run (FAULTS section 3.2), so a script replays and shrinks: taking a
-fault out changes no other. The world carries scripts out; `draw` makes them from a seed.
+Everything is drawn before a run (FAULTS section 3.2), so that a script can be replayed and shrunk:
+leaving a fault out changes no other. `draw` makes scripts from a seed, `fault_injector` runs them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import msgspec
 
 
 class FaultClass(StrEnum):
-    """What `--faults` chooses from. Each seed draws which of them are on (swarm testing)."""
+    """What `--faults` chooses from; each seed draws which are on (swarm testing)."""
 
     DELAY = "delay"  # slow and jittery links
-    LOSS = "loss"  # single messages vanish
-    DUPLICATION = "duplication"  # messages arrive again, some of them seconds later
+    LOSS = "loss"  # single messages are lost
+    DUPLICATION = "duplication"  # messages arrive twice, some copies seconds later
     REORDERING = "reordering"  # messages overtake each other
     PARTITION = "partition"  # links cut: symmetric, one-way, partial
-    CLOG = "clog"  # links hold everything back, then let it through
+    CLOG = "clog"  # links hold all messages, then deliver them
     DISCONNECT = "disconnect"  # connections end; what ZeroMQ had queued on them is lost
     KILL_PROCESS = "kill-process"
     KILL_REPLICA = "kill-replica"
@@ -40,8 +40,7 @@ class FaultKind(StrEnum):
     """What a `Fault` does; in parentheses the fields it uses besides `at_ns`."""
 
     LINK_QUALITY = "link-quality"  # (links, lane, for_ns, delay_ns, loss, duplication, reordering)
-    # (links, for_ns, lane, mode: "drop" | "hold" | "reset": held, in the end lost with its
-    # connections)
+    # (links, for_ns, lane, mode: "drop" | "hold" | "reset": hold, then lose with the connections)
     PARTITION = "partition"
     DISCONNECT = "disconnect"  # (links)
     KILL_PROCESS = "kill-process"  # (node, process, calls)
@@ -58,32 +57,32 @@ class FaultKind(StrEnum):
     # (node, mode: a RotKind, pick, process: end of the path, or a `RotPlace` with its amount)
     ROT = "rot"
     LOST_DISK = "lost-disk"  # (node, for_ns): an empty one takes its place
-    TRANSFER = "transfer"  # (node: whoever leads hands over to it, 0 whoever fits best)
-    # (mode: "" as much as may be under way | "again" what is under way): every producer sends it
+    TRANSFER = "transfer"  # (node: the target, 0: the leader chooses)
+    # Every producer sends (mode: "" as much as may be in flight | "again" what is in flight)
     FLOOD = "flood"
     RESTART = "restart"  # (node): an orderly stop and a start
 
 
-# What calls are counted from, itself the first: the next write of a segment's first header, or of
-# the first frames of a segment.
+# The write from which `calls` counts, itself the first: a segment's first header, or its first
+# frames.
 ROLL = "roll"
 FIRST_GROUP = "first-group"
 
 
 class RotPlace(StrEnum):
-    """Where rot is aimed; entries are those of the newest segment that has any."""
+    """Where rot is aimed, in the newest segment with entries."""
 
     FRAME = "frame"  # of one of the `amount` newest entries
     RECORD = "record"  # likewise
-    ENTRY = "entry"  # both, of one with `amount` or more entries behind it
+    ENTRY = "entry"  # both, of one with at least `amount` entries after it
     HEADER = "header"  # of one file of one of the `amount` newest segments
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One thing that goes wrong. Unused fields keep their defaults. Times are ns of the world.
+    """One fault. Unused fields keep their defaults. Times are ns of the world.
 
-    Faults of one `group` are aimed together: whoever leads when the first of them strikes is their
-    node 1, and the others are counted on from it. Group 0 means its nodes as they are.
+    Faults of one `group` are aimed together: the leader when the first of them strikes is their
+    node 1, and the others are counted from it. Group 0: nodes are meant as they are.
     """
 
     at_ns: int
@@ -106,7 +105,7 @@ class Fault(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it counts as: its kind, and `kind.detail` for each detail of it."""
+        """What it is counted as: its kind, and `kind.detail` for each detail."""
         return (self.kind, *(f"{self.kind}.{each}" for each in self._details()))
 
     def _details(self) -> Iterator[str]:
@@ -134,7 +133,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Ground(msgspec.Struct, frozen=True):
-    """The constants of one world: sizes small enough for bounds to be met, and timing."""
+    """The constants of one world: timing, and sizes so small that bounds are met."""
 
     replicas: int
     safety_ns: int  # how long faults may strike
@@ -155,31 +154,31 @@ class Ground(msgspec.Struct, frozen=True):
     link_delay_ns: tuple[int, int]  # lowest, highest
     flush_ns: tuple[int, int]
     write_ns: int
-    wake_ns: int  # from what wakes a process to its run: more than one giver may have rung by then
-    ring_delay_ns: int  # up to this late a ring store or a bell is seen
-    counters_lag: bool  # counters are seen late and out of order
-    clock_offset_ns: tuple[int, ...]  # a node each: wall clock
-    clock_drift_ppm: tuple[int, ...]  # a node each
+    wake_ns: int  # from a bell to the run of its process; more bells may ring by then
+    ring_delay_ns: int  # ring stores and bells become visible up to this late
+    counters_lag: bool  # counters become visible late and out of order
+    clock_offset_ns: tuple[int, ...]  # of each node's wall clock
+    clock_drift_ppm: tuple[int, ...]  # of each node
     producers: int
     consumers: int
-    append_every_ns: int  # mean, a producer
+    append_every_ns: int  # of each producer, on average
     payload_max_bytes: int
     batch_max_payloads: int
     first_lsn: int = 1  # above 1: the cluster is formed by an operator
-    imports: int = 0  # batches of another log, before anybody appends
+    imports: int = 0  # batches of another log, before the first append
     client_memory_bytes: int = 1 << 20
-    is_struck_at_birth: bool = False  # faults do not wait until it is born
+    is_struck_at_birth: bool = False  # faults strike during the bootstrap, too
     sessions_max: int = 64
-    session_idle_ms: int = 0  # after which a nameless session may be given up; 0: the product's
+    session_idle_ms: int = 0  # after which a nameless session may be ended; 0: the product's
     session_expiry_ms: int = 604_800_000
     kept_names_max: int = 64
     snapshot_part_bytes: int = 4_096
-    has_brink: bool = False  # a producer at the end of all sequences
-    has_flooder: bool = False  # somebody who opens a name in bursts
+    has_brink: bool = False  # a producer whose sequence numbers run out
+    has_flooder: bool = False  # a client that opens a named session in bursts
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What is wrong all the time, counted once a seed."""
+        """Faults that last for the whole run, counted once per seed."""
         parts = {
             "clock.offset": any(self.clock_offset_ns),
             "clock.drift": any(self.clock_drift_ppm),
@@ -190,7 +189,7 @@ class Ground(msgspec.Struct, frozen=True):
 
 
 class Script(msgspec.Struct, frozen=True):
-    """All that one seed decides before it runs."""
+    """Everything a seed decides before it runs."""
 
     seed: int
     classes: tuple[FaultClass, ...]

@@ -1,6 +1,6 @@
-"""What strikes a cluster while it is being born (SAFETY L2): in the first moments of a few seeds.
+"""Faults during the bootstrap of a cluster (SAFETY L2), in a few seeds.
 
-Owns shapes and ranges. The bootstrap needs every node, so all of it is short. Pure.
+Owns shapes and ranges. The bootstrap needs every node, so all faults are short. Pure.
 """
 
 from __future__ import annotations
@@ -13,26 +13,29 @@ from actors.simulation.faults.draw_episodes import (
     Scene,
     cut,
     isolation,
+    kill,
     power_cut,
     some_calls,
     stall,
 )
 from actors.simulation.faults.draw_ground import MILLISECOND, SECOND, spread
-from actors.simulation.faults.script import Fault, FaultClass, FaultKind
+from actors.simulation.faults.script import Fault, FaultClass
 
-# Most bootstraps end within: two rounds of questions (200 ms apart), and the saves between.
-_BIRTH_NS = 300 * MILLISECOND
+# Most bootstraps take less: two rounds of requests 200 ms apart, and the saves between.
+_BOOTSTRAP_NS = 300 * MILLISECOND
 
 
-def draw_birth(random: Random, scene: Scene, classes: Collection[FaultClass]) -> list[Fault]:
-    """One or two faults of those classes."""
+def draw_bootstrap_faults(
+    random: Random, scene: Scene, classes: Collection[FaultClass]
+) -> list[Fault]:
+    """One or two faults of these classes."""
     shapes = [shape for fault_class, shape in _SHAPES.items() if fault_class in classes]
     random.shuffle(shapes)
     return [fault for shape in shapes[: random.randint(1, 2)] for fault in shape(random, scene)]
 
 
 def _moment(random: Random) -> int:
-    return random.randrange(_BIRTH_NS)
+    return random.randrange(_BOOTSTRAP_NS)
 
 
 def _short(random: Random) -> int:
@@ -40,23 +43,18 @@ def _short(random: Random) -> int:
 
 
 def _slow(random: Random, scene: Scene) -> list[Fault]:
-    """Flushes of one: others are further than it."""
+    """One node flushes slowly, so that the others are ahead of it."""
     for_ns = _short(random)
     return [stall(_moment(random), scene.node(random), for_ns, for_ns)]
 
 
-def _alone(random: Random, scene: Scene) -> list[Fault]:
+def _isolate(random: Random, scene: Scene) -> list[Fault]:
     links = isolation(scene, scene.node(random), with_clients=False)
     return [cut(_moment(random), links, _short(random))]
 
 
 def _killed(random: Random, scene: Scene) -> list[Fault]:
-    return [
-        Fault(
-            _moment(random), FaultKind.KILL_REPLICA, node=scene.node(random),
-            for_ns=_short(random), calls=some_calls(random),
-        )
-    ]  # fmt: skip
+    return [kill(_moment(random), scene.node(random), _short(random), some_calls(random))]
 
 
 def _without_power(random: Random, scene: Scene) -> list[Fault]:
@@ -67,8 +65,8 @@ def _without_power(random: Random, scene: Scene) -> list[Fault]:
 
 _SHAPES: dict[FaultClass, Episode] = {
     FaultClass.DISK_STALL: _slow,
-    FaultClass.PARTITION: _alone,
+    FaultClass.PARTITION: _isolate,
     FaultClass.KILL_REPLICA: _killed,
     FaultClass.POWER_CUT: _without_power,
 }
-BIRTH_CLASSES = tuple(_SHAPES)
+BOOTSTRAP_CLASSES = tuple(_SHAPES)
