@@ -16,10 +16,10 @@ from actors.simulation.faults.script import FaultClass, Ground, Script
 from actors.simulation.network.network import VirtualNetwork
 from actors.simulation.network.socket import MESSAGE_BYTES
 from actors.simulation.oracle.durability import DiskDurability
-from actors.simulation.oracle.heard import Heard
 from actors.simulation.oracle.ledger import Ledger
+from actors.simulation.oracle.observers import ClusterObserver
 from actors.simulation.oracle.reach import ReachObserver
-from actors.simulation.oracle.watch import Watch
+from actors.simulation.oracle.wire_observer import WireObserver
 from actors.simulation.replica import MS_NS, Replica
 from actors.simulation.world.machine import MONOTONIC_BASE_NS
 from actors.simulation.world.process import Process, Runnable
@@ -55,7 +55,7 @@ class SimulatedCluster:
         self.world = World(stream(seed, "ties"), trace=trace)
         self.config = make_config(ground)
         self.nodes = tuple(self.config.node_ids())
-        self.forgiven_ns = 0  # since when a lying device excuses whatever is found
+        self.excused_from_ns = 0  # since when a lying device excuses whatever is found
         self.excused: dict[int, None] = {}  # nodes whose medium rotted or lied
         self.lost: dict[int, None] = {}  # those of them whose disk is an empty one
         self.network = VirtualNetwork(
@@ -81,8 +81,8 @@ class SimulatedCluster:
         )
         self.reach = ReachObserver(self.nodes)
         self.ledger = Ledger(record, self.reach)
-        self.network.on_send = Heard(self.ledger, _place_of_endpoint).sent
-        self.watch = Watch(self.world, self.ledger, self.durability)
+        self.network.on_send = WireObserver(self.ledger, _place_of_endpoint).on_send
+        self.observer = ClusterObserver(self.world, self.ledger, self.durability)
         self.replicas = {
             node: Replica(
                 self.world,
@@ -93,12 +93,12 @@ class SimulatedCluster:
                 ground=ground,
                 disk=disks[node],
                 network=self.network,
-                watch=self.watch,
+                observer=self.observer,
                 is_lagging=ground.counters_lag,
             )
             for node in self.nodes
         }
-        self.watch.on_news = lambda node: self.replicas[node].expect_bell(EGRESS)
+        self.observer.on_visible_news = lambda node: self.replicas[node].expect_bell(EGRESS)
         self.clients: dict[str, Process] = {}
 
     def start(self) -> None:
@@ -138,20 +138,20 @@ class SimulatedCluster:
 
     @property
     def has_problems(self) -> bool:
-        return bool(self.ledger.violations or self.watch.errors)
+        return bool(self.ledger.violations or self.observer.errors)
 
-    def forgive(self, node: int) -> None:
+    def excuse_rest(self, node: int) -> None:
         """The power of `node` goes while its device still owes what it said was flushed.
 
         Nobody can tell it from a replica that never had those entries: with one more replica
         behind, they may be gone (FAULTS D33, D34). What is wrong from here on proves nothing.
         """
-        if not self.forgiven_ns:
-            self.forgiven_ns = max(1, self.world.now_ns)
+        if not self.excused_from_ns:
+            self.excused_from_ns = max(1, self.world.now_ns)
             self.world.note(f"{node} may have lost what it claims")
 
     def _read_ring(self, node: int, ring_start: int, ring_end: int) -> bytes | None:
-        return self.watch.read_ring(node, ring_start, ring_end)
+        return self.observer.read_ring(node, ring_start, ring_end)
 
 
 class _ClientSupervisor:
@@ -164,10 +164,10 @@ class _ClientSupervisor:
         return MONOTONIC_BASE_NS + self._cluster.world.now_ns
 
     def on_death(self, process: Process, reason: str) -> None:
-        self._cluster.watch.failed(f"{process.name}: {reason}")
+        self._cluster.observer.add_error(f"{process.name}: {reason}")
 
     def on_unexpected_error(self, process: Process, error: BaseException) -> None:
-        self._cluster.watch.broken(process.name, error)
+        self._cluster.observer.unexpected_error(process.name, error)
         process.kill()
 
 

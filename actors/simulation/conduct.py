@@ -103,7 +103,7 @@ class Conductor:
             return fault
         nodes = self._cluster.nodes
         if fault.group not in self._aims:
-            self._aims[fault.group] = max(1, self._cluster.watch.leader)
+            self._aims[fault.group] = max(1, self._cluster.observer.leader)
         shift = self._aims[fault.group] - 1
 
         def aim(node: int) -> int:
@@ -210,9 +210,9 @@ class Conductor:
                 replica.spare()
                 if replica.disk.has_lies:
                     self._cluster.ledger.tell(LieForgotten(replica.node))
-                    self._cluster.forgive(replica.node)
+                    self._cluster.excuse_rest(replica.node)
                 replica.power_cut(random, garble=fault.mode == "garble")
-                self._forgive_if_forgetful(replica.node)
+                self._excuse_rest_if_loss_is_unprovable(replica.node)
                 self._later(fault, replica.start)
 
         for replica in replicas:
@@ -320,31 +320,31 @@ class Conductor:
                 _ends(path),
                 is_cached_too=is_cached_too,
                 within=within,
-                spared=places.needed(),
+                spared=places.sectors_to_spare(),
             )
             if hit is not None:
                 self._world.note(f"rot {hit[0]} sector {hit[1]}")
                 self._cluster.excuse(node)
                 self._cluster.durability.disk_changed(node)
-                self._forgive_if_forgetful(node)
+                self._excuse_rest_if_loss_is_unprovable(node)
 
     def _lost_disk(self, fault: Fault) -> None:
         """Of a replica that may have voted. It must stay out from then on (SAFETY L1), so that what
         it forgets is no harm."""
         cluster, replica = self._cluster, self._replica(fault)
-        if fault.node in cluster.watch.born:
+        if fault.node in cluster.observer.voters:
             replica.kill()
             for path in replica.disk.paths():
                 replica.disk.remove(path)
             cluster.lose(fault.node)
             self._later(fault, replica.start)
 
-    def _forgive_if_forgetful(self, node: int) -> None:
+    def _excuse_rest_if_loss_is_unprovable(self, node: int) -> None:
         cluster = self._cluster
         if node in cluster.lost:
             return
-        if node in cluster.excused and cluster.durability.places(node).is_forgetful():
-            cluster.forgive(node)
+        if node in cluster.excused and cluster.durability.places(node).has_unprovable_loss():
+            cluster.excuse_rest(node)
 
 
 def _lanes(fault: Fault) -> tuple[Lane, ...]:

@@ -18,7 +18,7 @@ from actors.replicator.actor import SENDS_MAX
 from actors.simulation.checkers.facts import MetaWritten, ProcessActed, ProcessRespawned
 from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.faults.script import FIRST_GROUP, ROLL, Ground
-from actors.simulation.oracle.watch import ProcessObserver, Watch
+from actors.simulation.oracle.observers import ClusterObserver, ProcessObserver
 from actors.simulation.world.machine import NodeClock, SimulatedHost
 from actors.simulation.world.process import PARK_MAX_NS, Process, ProcessKilled, Runnable
 from actors.simulation.world.random_streams import stream
@@ -64,7 +64,7 @@ class Replica:
         ground: Ground,
         disk: SimulatedDisk,
         network: Any,
-        watch: Watch,
+        observer: ClusterObserver,
         is_lagging: bool,
     ) -> None:
         self.node = node
@@ -86,7 +86,7 @@ class Replica:
         self._ground = ground
         self._call_max_ns = ground.flush_ns[1] + ground.write_ns  # of a call without a stall
         self._network = network
-        self._watch = watch
+        self._observer = observer
         self._is_lagging = is_lagging
         self._random = stream(seed, f"node-{node}")
         self._ring_random = stream(seed, f"rings-{node}")
@@ -124,7 +124,7 @@ class Replica:
             ring_bytes=self._ground.ring_bytes,
             is_lagging=self._is_lagging,
         )
-        self._watch.started(self.node, self.incarnation, self._regions)
+        self._observer.started(self.node, self.incarnation, self._regions)
         supervisor = Process(
             self._world, self, node=self.node, name=f"{self.node}.supervisor", make=_nobody
         )
@@ -140,10 +140,10 @@ class Replica:
         if process is not None:
             process.expect_bell()
 
-    def look_at_bounds(self) -> None:
+    def report_holdings(self) -> None:
         """What its processes hold is told."""
         for process in self.processes.values():
-            self._watch.look_at(process.name, process.actor)
+            self._observer.report_holdings(process.name, process.actor)
 
     def kill(self, *, for_good: bool = False) -> None:
         """SIGKILL to every process; the page cache stays. `for_good`: nobody starts it again, but
@@ -156,7 +156,7 @@ class Replica:
         self.is_running = False
         for name in list(self.processes):
             self._remove(name)
-        self._watch.died(self.node, "", self.incarnation)
+        self._observer.died(self.node, "", self.incarnation)
 
     def power_cut(self, random: Random, *, garble: bool) -> None:
         # What the others have done by now rests on all that was told by then.
@@ -165,7 +165,7 @@ class Replica:
         self.kill()
         self._world.note(f"{self.node} power cut")
         self.disk.power_cut(random, garble=garble)
-        self._watch.disk_changed(self.node)
+        self._observer.disk_changed(self.node)
 
     def kill_process(self, name: str) -> None:
         process = self.processes.get(name)
@@ -240,7 +240,7 @@ class Replica:
             self._world.at(self._world.now_ns + wait_ns + SPAWN_NS, self._restart, self._plan)
             return
         self._remove(name)
-        self._watch.died(self.node, name, self.incarnation)
+        self._observer.died(self.node, name, self.incarnation)
         if name in self._to_replicators:
             self._to_replicators[name].drop_refused()
         self._to_raft.send(ProcessGone(name))
@@ -251,9 +251,9 @@ class Replica:
 
     def on_unexpected_error(self, process: Process, error: BaseException) -> None:
         if isinstance(error, DiskFull) or isinstance(error.__cause__, DiskFull):
-            self._watch.out_for_space(process.name, str(error))
+            self._observer.out_for_space(process.name, str(error))
         elif not (isinstance(error, ReplicaLost) and self.disk.rotten()):
-            self._watch.broken(process.name, error)
+            self._observer.unexpected_error(process.name, error)
         self.on_death(process, f"{type(error).__name__}: {error}")
 
     def _restart(self, plan: int) -> None:
@@ -262,7 +262,7 @@ class Replica:
 
     def _respawn(self, name: str, incarnation: int) -> None:
         if self.is_running and incarnation == self.incarnation and name not in self.processes:
-            self._watch.tell(ProcessRespawned(self.node, name, incarnation))
+            self._observer.tell(ProcessRespawned(self.node, name, incarnation))
             self._spawn(name)
 
     def _reap(self, process: Process) -> None:
@@ -286,23 +286,23 @@ class Replica:
         name = process.name.partition(".")[2]
         view = self._views[name] = self.disk.view(partial(self._charge, process), process)
         view.on_call = self._on_call(name, process)
-        view.on_write = partial(self._watch.wrote, process)
+        view.on_write = partial(self._observer.on_write, process)
         if name.startswith(topology.REPLICATOR):
-            view.on_read = partial(self._watch.replicator_read, process)
+            view.on_read = partial(self._observer.on_replicator_read, process)
         host = SimulatedHost(
             process,
             disk=view,
             links=self._network.links(process),
             clock=self.clock,
             random=self._random,
-            observer=ProcessObserver(self._watch, self.node, self.incarnation),
+            observer=ProcessObserver(self._observer, self.node, self.incarnation),
         )
         station = self._station(process, name, host=host)
         # Ingress' loops are read by raft (V6); nobody reads those of the others, late or not.
         slots = station.slots if name == topology.INGRESS else station.raw_slots
         process.count_loop = partial(_count_loop, slots, station.slot(f"{name}.loops"))
-        process.on_worked = partial(self._watch.worked, process, station)
-        process.on_overslept = partial(self._watch.overslept, process.name)
+        process.on_worked = partial(self._observer.on_work_done, process, station)
+        process.on_overslept = partial(self._observer.overslept, process.name)
         process.rerun_work_min = _RERUN_WORK_MIN.get(name.partition("-")[0], 1)
         actor = make_actor(station)
         if name == topology.RAFT:
@@ -324,7 +324,7 @@ class Replica:
             process_of=self.processes.get,
             random=self._ring_random,
             ring_delay_ns=self._ground.ring_delay_ns,
-            watch=self._watch,
+            observer=self._observer,
         )
 
     def _count_raft_loop(self, count_loop: Callable[[], None]) -> None:
@@ -357,7 +357,7 @@ class Replica:
 
         def tell(what: str, path: str) -> None:
             self._count_call(name, what, path)
-            self._watch.tell(acted)
+            self._observer.tell(acted)
             if what == "write" and path.endswith(META_NAMES):
                 copy = int(path.endswith(META_NAMES[1]))
                 at_ns = process.local_now_ns
@@ -389,7 +389,7 @@ class Replica:
 
     def _tell_meta_written(self, incarnation: int, copy: int) -> None:
         if self.is_running and incarnation == self.incarnation:
-            self._watch.tell(MetaWritten(self.node, copy))
+            self._observer.tell(MetaWritten(self.node, copy))
 
 
 def _count_loop(slots: Any, loops: int) -> None:

@@ -13,7 +13,7 @@ Owns the phases (FAULTS section 3.3). Must not know how a fault is drawn or carr
 The first violation ends a run. A replica whose medium rotted is not repaired yet: convergence is
 asked of the others, which are a majority, and so is liveness, with the damaged ones dead in half of
 such runs and alive in the other half. Once the power went while a device was
-lying, nothing is asked any more (`SimulatedCluster.forgive`).
+lying, nothing is asked any more (`SimulatedCluster.excuse_rest`).
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ class _Run:
         self._pass_for(lambda: False, self.script.ground.safety_ns)
 
     def _is_born(self) -> bool:
-        return len(self.cluster.watch.cores) == len(self.cluster.nodes)
+        return len(self.cluster.observer.cores) == len(self.cluster.nodes)
 
     def _live(self) -> None:
         """A majority without rotten disks is healed. Who is not in it is dead, or else everybody is
         there: a damaged replica must not keep the whole ones, a majority, from anything."""
         cluster = self.cluster
         self.conductor.heal()
-        is_born = len(cluster.watch.born) == len(cluster.nodes)
+        is_born = len(cluster.observer.voters) == len(cluster.nodes)
         is_crowded = bool(cluster.excused) and bool(stream(self.script.seed, "crowd").randrange(2))
         core = self._core() if is_born and not is_crowded else cluster.nodes
         for node in core:
@@ -113,7 +113,9 @@ class _Run:
         self.workload.probe()
         cluster.ledger.tell(facts.Healed(within_ns))
         if not self._pass_for(self.workload.is_probe_acknowledged, within_ns):
-            self._complain(f"no append was acknowledged within {within_ns / 1e9:.1f} s of the heal")
+            self._report_violation(
+                f"no append was acknowledged within {within_ns / 1e9:.1f} s of the heal"
+            )
 
     def _converge(self) -> None:
         cluster = self.cluster
@@ -130,27 +132,27 @@ class _Run:
             # Late copies and answers find their end, and what they were answered with, too.
             self._pass_for(lambda: False, SETTLE_NS)
         if not self._pass_for(self._is_equal, within_ns):
-            self._complain(f"{self._state()} {within_ns / 1e9:.1f} s after the heal")
+            self._report_violation(f"{self._state()} {within_ns / 1e9:.1f} s after the heal")
         self._audit(within_ns)
 
     def _audit(self, within_ns: int) -> None:
         """Whoever has damage and runs is read from one end to the other."""
         cluster = self.cluster
-        nodes = [node for node in cluster.excused if node in cluster.watch.cores]
+        nodes = [node for node in cluster.excused if node in cluster.observer.cores]
         if not nodes or cluster.has_problems:
             return
         self.workload.audit(sorted(nodes))
         if not self._pass_for(lambda: self.workload.has_audited, within_ns):
-            self._complain(f"{self._state()}, and one of {nodes} does not show its log")
+            self._report_violation(f"{self._state()}, and one of {nodes} does not show its log")
         self._pass_for(lambda: False, SETTLE_NS)  # what readers have found is told to raft
 
     def _end(self) -> None:
         cluster, tell = self.cluster, self.cluster.ledger.tell
         tell(facts.Converged())
-        for node, core in cluster.watch.cores.items():
+        for node, core in cluster.observer.cores.items():
             tell(facts.DamageListed(node, core.faulty))
         for node in self._sound_nodes():
-            core = cluster.watch.cores[node]
+            core = cluster.observer.cores[node]
             entries = read_committed(cluster.replicas[node], core.commit)
             tell(facts.LogRead(node, entries))
         tell(facts.Finished())
@@ -174,7 +176,7 @@ class _Run:
 
     def _is_equal(self) -> bool:
         """Every sound replica shows the same, all of its log is committed, nothing is under way."""
-        cores = [self.cluster.watch.cores.get(node) for node in self._sound_nodes()]
+        cores = [self.cluster.observer.cores.get(node) for node in self._sound_nodes()]
         if self.workload.has_unresolved:
             return False
         states = {
@@ -190,7 +192,7 @@ class _Run:
     def _state(self) -> str:
         parts = [f"not answered: {', '.join(self.workload.unresolved) or 'nobody'}"]
         for node in self.cluster.nodes:
-            core = self.cluster.watch.cores.get(node)
+            core = self.cluster.observer.cores.get(node)
             if core is None:
                 parts.append(f"node {node} has no core")
             else:
@@ -208,24 +210,24 @@ class _Run:
         while world.now_ns < end_ns:
             world.run_until(min(end_ns, world.now_ns + LOOK_NS))
             for replica in cluster.replicas.values():
-                replica.look_at_bounds()
+                replica.report_holdings()
             if cluster.has_problems:
                 return False
             if is_done():
                 return True
         return False
 
-    def _complain(self, text: str) -> None:
-        self.cluster.watch.liveness_lost(text)
+    def _report_violation(self, text: str) -> None:
+        self.cluster.observer.report_liveness_violation(text)
 
     def _result(self, wall_s: float) -> SeedResult:
         cluster = self.cluster
         for node in cluster.nodes:
-            cluster.watch.tell_counters(node)
+            cluster.observer.report_counters(node)
         # what was wrong before a device lost what it had promised counts; the rest may follow
-        until_ns = cluster.forgiven_ns or cluster.world.now_ns + 1
+        until_ns = cluster.excused_from_ns or cluster.world.now_ns + 1
         violations = [each for each in cluster.violations if each.at_ns < until_ns]
-        errors = [text for at_ns, text in cluster.watch.errors if at_ns < until_ns]
+        errors = [text for at_ns, text in cluster.observer.errors if at_ns < until_ns]
         return SeedResult(
             seed=self.script.seed,
             simulated_ns=cluster.world.now_ns,

@@ -55,7 +55,7 @@ class QuietCluster:
 
     @property
     def leaders(self) -> list[int]:
-        cores = self.cluster.watch.cores
+        cores = self.cluster.observer.cores
         return [node for node in cores if cores[node].role is Role.LEADER]
 
     @property
@@ -64,4 +64,4 @@ class QuietCluster:
 
     @property
     def problems(self) -> list[Any]:
-        return [*self.cluster.violations, *self.cluster.watch.errors]
+        return [*self.cluster.violations, *self.cluster.observer.errors]

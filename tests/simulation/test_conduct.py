@@ -39,10 +39,10 @@ class Stage:
             kill=lambda: self.told.append("killed"),
             start=lambda: self.told.append("started"),
         )
-        self.watch = SimpleNamespace(leader=0, born={})
+        self.observer = SimpleNamespace(leader=0, voters={})
         cluster: Any = SimpleNamespace(
             world=self.world,
-            watch=self.watch,
+            observer=self.observer,
             nodes=(1, 2, 3),
             network=self.network,
             script=script,
@@ -176,10 +176,10 @@ def test_faults_of_a_group_count_their_nodes_from_whoever_leads_when_the_first_o
         )
 
     stage = Stage(cut_of_group(10, 1, 7), cut_of_group(20, 2, 7), cut_of_group(30, 1, 0))
-    stage.watch.leader = 3
+    stage.observer.leader = 3
     stage.pass_to(15)
     assert stage.cut_links() == [(3, 0), (3, 3)]
-    stage.watch.leader = 2
+    stage.observer.leader = 2
     stage.pass_to(25)
     assert stage.cut_links() == [(1, 0), (1, 3), (3, 0), (3, 3)]
     stage.pass_to(35)
@@ -205,7 +205,7 @@ def test_a_voters_disk_is_replaced_by_an_empty_one_and_it_starts_again(is_voter:
     stage.disk.close(stage.disk.create("/node-1/meta.a"))
     stage.disk.sync_folder("/node-1")
     if is_voter:
-        stage.watch.born[1] = None
+        stage.observer.voters[1] = None
     stage.pass_to(20)
     assert stage.told == (["killed", "lost"] if is_voter else [])
     assert stage.disk.paths() == ([] if is_voter else ["/node-1/meta.a"])

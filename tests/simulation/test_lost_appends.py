@@ -15,11 +15,11 @@ def lose_appends(stage: QuietCluster, links: tuple[tuple[int, int], ...]) -> Non
 
 
 def commits(stage: QuietCluster) -> int:
-    return max(core.commit for core in stage.cluster.watch.cores.values())
+    return max(core.commit for core in stage.cluster.observer.cores.values())
 
 
 def term(stage: QuietCluster) -> int:
-    return max(core.term for core in stage.cluster.watch.cores.values())
+    return max(core.term for core in stage.cluster.observer.cores.values())
 
 
 def test_another_replica_takes_over_from_a_leader_whose_appends_are_lost() -> None:

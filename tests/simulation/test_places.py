@@ -165,10 +165,13 @@ def test_of_a_device_that_owes_a_flush_nothing_is_held() -> None:
 
 
 def proved(stage: Stage) -> tuple[bool, set[tuple[str, int]]]:
-    """(is it forgetful, what must not rot: file and sector behind the header block)."""
+    """(is a loss unprovable, what must not rot: file and sector behind the header block)."""
     places = stage.durability.places(NODE)
-    needed = {(path.removeprefix(f"{FOLDER}/"), at - FIRST_SECTOR) for path, at in places.needed()}
-    return places.is_forgetful(), needed
+    needed = {
+        (path.removeprefix(f"{FOLDER}/"), at - FIRST_SECTOR)
+        for path, at in places.sectors_to_spare()
+    }
+    return places.has_unprovable_loss(), needed
 
 
 def test_a_whole_frame_needs_no_record_and_a_whole_record_no_frame() -> None:
@@ -181,7 +184,7 @@ def test_a_whole_frame_needs_no_record_and_a_whole_record_no_frame() -> None:
     assert proved(stage) == (False, {(f"{NEW}.raft", 0)})
 
 
-def test_who_has_lost_both_halves_of_its_last_entries_is_forgetful() -> None:
+def test_the_loss_of_both_halves_of_the_last_entries_is_unprovable() -> None:
     stage = Stage()
     stage.rot(f"{NEW}.data", 0)
     stage.rot(f"{NEW}.raft", 0)

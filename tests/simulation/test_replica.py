@@ -90,11 +90,11 @@ def test_after_a_kill_it_stays_dead_until_it_is_started(stage: QuietCluster) -> 
     replica.kill()
     stage.run_for(5 * SECOND_NS)
     assert not replica.is_running
-    assert replica.node not in stage.cluster.watch.cores
+    assert replica.node not in stage.cluster.observer.cores
     replica.start()
     stage.run_for(2 * SECOND_NS)
     assert replica.incarnation == 2
-    assert replica.node in stage.cluster.watch.cores
+    assert replica.node in stage.cluster.observer.cores
 
 
 def test_starting_what_runs_changes_nothing(stage: QuietCluster) -> None:
@@ -231,13 +231,13 @@ def test_a_power_cut_kills_it_and_leaves_what_was_flushed() -> None:
     stage = QuietCluster(has_clients=True)
     stage.run_for(2 * SECOND_NS)
     replica = stage.replica(stage.leaders[0])
-    committed = stage.cluster.watch.cores[replica.node].commit
+    committed = stage.cluster.observer.cores[replica.node].commit
     replica.power_cut(Random(1), garble=True)
     assert not replica.is_running
     replica.start()
     stage.run_for(2 * SECOND_NS)
     assert committed > 0
-    assert stage.cluster.watch.cores[replica.node].last_index >= committed
+    assert stage.cluster.observer.cores[replica.node].last_index >= committed
     assert stage.problems == []
 
 

@@ -115,10 +115,10 @@ def kinds_of(reader: type) -> list[tuple[Callable[..., None], Kind]]:
 def test_what_is_held_beyond_a_bound_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = QuietCluster().cluster
     for replica in cluster.replicas.values():
-        replica.look_at_bounds()
+        replica.report_holdings()
     assert not cluster.has_problems
     monkeypatch.setattr(limits, "REQUESTS_PENDING_MAX", -1)
-    cluster.replicas[1].look_at_bounds()
+    cluster.replicas[1].report_holdings()
     assert [each.invariant for each in cluster.violations] == ["I14"]
 
 
@@ -141,7 +141,7 @@ def test_a_process_has_its_bounded_things(process: str, names: set[str]) -> None
 
 def test_a_disk_call_after_the_end_of_its_process_is_a_violation() -> None:
     quiet = QuietCluster()
-    replica, watch = quiet.replica(1), quiet.cluster.watch
+    replica, watch = quiet.replica(1), quiet.cluster.observer
     watch.tell(facts.ProcessActed(1, WRITER, replica.incarnation))
     assert not quiet.cluster.has_problems
     ended = replica.incarnation
@@ -156,11 +156,11 @@ def test_only_what_comes_after_a_device_lost_what_it_owed_is_excused(is_before: 
     run = _Run(draw_script(1, replicas=3, classes=()), None)
     cluster, world = run.cluster, run.cluster.world
     if is_before:
-        cluster.watch.failed("it broke")
+        cluster.observer.add_error("it broke")
     world.run_until(1_000_000)
-    cluster.forgive(1)
+    cluster.excuse_rest(1)
     world.run_until(5_000_000)
     if not is_before:
-        cluster.watch.failed("it broke")
+        cluster.observer.add_error("it broke")
     result = run._result(0.0)
     assert (result.error, result.excused_ns) == ("it broke" if is_before else "", 4_000_000)

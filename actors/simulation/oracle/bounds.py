@@ -1,7 +1,7 @@
-"""How much the bounded things of a replica's processes hold, and how much they may (I14).
+"""How much the bounded collections of a replica's processes hold, and how much they may (I14).
 
-Owns which of them there are and where the bounds stand. Reads what actors keep for themselves, and
-changes nothing that counts. The bound of rings is checked by whoever writes to them (`rings`).
+Owns which of them there are and where their bounds are defined. Reads private state of actors and
+changes none. Rings check their own bound (`world.rings`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Holding = tuple[str, int, int]
 
 
 def holdings(actor: Any) -> Iterator[Holding]:
-    """Everything bounded of this actor; of one that has not begun yet, nothing."""
+    """Of every bounded collection of this actor."""
     match actor:
         case RaftActor():
             yield from _of_raft(actor)

@@ -1,6 +1,6 @@
-"""What the disks of all replicas really hold: the checkers' `Durability` over simulated disks.
+"""What is really durable on the disks of all replicas: the checkers' `Durability` port.
 
-Owns a log reader a node on the durable bytes alone. Must not know what any actor believes.
+Owns a log reader per node over the durable bytes alone. Must not know what any actor believes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from logstore.storage.segment import read_either_header, record_position, segmen
 
 
 class DurableView:
-    """The reading half of a `Disk` that holds only what a power cut now would certainly leave, and
-    what a lying device has promised to."""
+    """The reading half of a `Disk` with only the bytes that are on the medium now."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk
@@ -48,10 +47,10 @@ class DurableView:
         return self._disk.durable_bytes(self._paths[handle], offset, size)
 
     def drop_cache(self, handle: int) -> None:
-        """There is none."""
+        """There is no cache."""
 
     def close(self, handle: int) -> None:
-        """Handles are numbers of paths; there is nothing to give back."""
+        """Nothing to do: a handle is an index into `_paths`."""
 
 
 class CachedView:
@@ -72,14 +71,14 @@ class CachedView:
         return read_now(self._disk.deferred, self._files[handle], offset, size)
 
     def drop_cache(self, handle: int) -> None:
-        """The cache is what is looked at."""
+        """The cache is what this view reads."""
 
     def close(self, handle: int) -> None:
-        """Handles are numbers of files; there is nothing to give back."""
+        """Nothing to do: a handle is an index into `_files`."""
 
 
 class DiskDurability:
-    """`disk_of` and `folder_of` a node; `is_excused`: its medium rotted or lied."""
+    """`disk_of`, `folder_of`: by node; `is_excused`: the node's medium rotted or lied."""
 
     def __init__(
         self,
@@ -93,12 +92,11 @@ class DiskDurability:
         self._readers: dict[int, LogReader] = {}
         self._views: dict[int, DurableView] = {}
         self._cached: dict[int, LogReader] = {}
-        # the segment in which each node's last flushed entry was found
-        self._newest: dict[int, SegmentHeader] = {}
-        self._known: dict[tuple[int, int], int] = {}
+        self._newest: dict[int, SegmentHeader] = {}  # of the segment with the last flushed entry
+        self._known: dict[tuple[int, int], int] = {}  # (node, index) → chain of a durable entry
         self._places: dict[int, Places] = {}
         self._held: dict[int, list[Held]] = {}
-        self._is_as_started: dict[int, bool] = {}  # its medium is as it was at the start
+        self._is_medium_as_at_start: dict[int, bool] = {}
 
     def has_entry(self, node: int, index: int, chain: int) -> bool:
         if self._known.get((node, index)) == chain:
@@ -117,7 +115,7 @@ class DiskDurability:
         return True
 
     def _in_newest(self, node: int, index: int, chain: int) -> tuple[RaftRecord, int] | None:
-        """Hot. The durable record of the next entry lies behind that of the last one, mostly."""
+        """Hot. The next entry's durable record mostly follows the last one's in its segment."""
         header = self._newest.get(node)
         if header is None or index < header.first_index:
             return None
@@ -132,7 +130,7 @@ class DiskDurability:
         return (record, header.number) if is_it and record.log_epoch == header.log_epoch else None
 
     def _located(self, node: int, index: int, chain: int) -> tuple[RaftRecord, int] | None:
-        """As any reader of the durable files finds it."""
+        """The record as a reader of the durable files finds it."""
         reader = self._reader(node)
         self._newest.pop(node, None)
         try:
@@ -164,7 +162,7 @@ class DiskDurability:
             return False
 
     def has_dropped(self, node: int, index: int, chain: int) -> bool:
-        """What only waits to be cut off or unlinked may come back."""
+        """The entry cannot come back: its removal is durable."""
         self._known.pop((node, index), None)
         try:
             self._reader(node).refresh()
@@ -194,30 +192,30 @@ class DiskDurability:
         return self._is_excused(node)
 
     def truncated(self, node: int, first_index: int) -> None:
-        """`node` was told to truncate: what it held from there on is looked at again."""
+        """`node` was told to truncate: forget what is known of its entries from there on."""
         for key in [each for each in self._known if each[0] == node and each[1] >= first_index]:
             del self._known[key]
         self._newest.pop(node, None)
         self.places(node).truncate(first_index)
 
     def has_bytes(self, node: int, path: str, offset: int, size: int) -> bool:
-        """Something in the range of a file has been flushed."""
+        """Bytes other than zeros in the range are durable."""
         return any(self._disk_of(node).durable_bytes(path, offset, size))
 
     def flushed_after(self, node: int, at_ns: int) -> list[str]:
-        """Files of the log that are being flushed then."""
+        """The files of the log whose flush ends after `at_ns`."""
         disk = self._disk_of(node)
         files = disk.deferred.owners_after(at_ns, disk.end_flush)
         paths = [path for path in disk.paths() if not path.endswith(META_NAMES)] if files else []
         return [path for path in paths if any(disk.file_named(path) is file for file in files)]
 
     def started(self, node: int) -> None:
-        """A new incarnation begins: what its medium has now is what its recovery may find."""
+        """A new incarnation begins; its recovery can find what the medium has now."""
         self._held.pop(node, None)
         self._cached.pop(node, None)
         self._newest.pop(node, None)
-        self._is_as_started[node] = not self._disk_of(node).has_lies
-        if self._is_excused(node) and self._is_as_started[node]:
+        self._is_medium_as_at_start[node] = not self._disk_of(node).has_lies
+        if self._is_excused(node) and self._is_medium_as_at_start[node]:
             self._held[node] = self.places(node).held()
 
     def held_at_start(self, node: int) -> list[Held]:
@@ -227,8 +225,8 @@ class DiskDurability:
         return [] if self._disk_of(node).has_lies else self.places(node).held(indexes)
 
     def half_headed(self, node: int) -> list[int]:
-        """What a recovery mends, unless the device keeps that to itself."""
-        if self._disk_of(node).has_lies or not self._is_as_started.get(node):
+        """The pairs that a recovery must repair; none if a lying device may hide the repair."""
+        if self._disk_of(node).has_lies or not self._is_medium_as_at_start.get(node):
             return []
         return self.places(node).half_headed()
 
@@ -238,9 +236,9 @@ class DiskDurability:
         return self._places[node]
 
     def disk_changed(self, node: int) -> None:
-        """A power cut or rot: what was known to be durable is looked at again."""
+        """After a power cut or rot: forget what was known to be durable."""
         self._held.pop(node, None)
-        self._is_as_started[node] = False
+        self._is_medium_as_at_start[node] = False
         self._known = {key: chain for key, chain in self._known.items() if key[0] != node}
         self._readers.pop(node, None)
         self._views.pop(node, None)

@@ -1,9 +1,8 @@
-"""The one door through which facts reach the checkers and the must-reach marks (FAULTS section 2).
+"""Passes each fact to the checkers and must-reach marks that read its class (FAULTS section 2).
 
-Owns the table from the class of a fact to those who read it, made of what each of them declares.
-Whoever runs a history, simulated or real, tells each fact once, at the moment it is true. After
-each fact `violations` is complete: the first one should stop the run. Facts that a harness cannot
-know are left out; what they would check is then not checked before `LogRead`.
+Owns the table from a fact's class to its readers, made of what each of them declares. A harness
+tells each fact once, at the moment it becomes true; facts that it cannot know it leaves out. After
+each fact `violations` is complete, and the first one should end the run.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from actors.simulation.checkers.steps import Steps
 
 
 class Ledger:
-    """One run's facts. `marks` read them as checkers do, after all of those."""
+    """Of one run. `marks` read facts as checkers do, after the checkers."""
 
     def __init__(self, record: Record, *marks: object) -> None:
         self.record = record

@@ -1,7 +1,7 @@
-"""Where each replica's flushed entries lie on its disk, and what was written there.
+"""Where each replica's flushed entries are on its disk, and what was written there.
 
-Owns the bytes of every entry as they were when its flush was answered, so that damage is known from
-the medium alone, whatever a reader makes of it. Must not know what any actor believes.
+Owns the bytes of every entry as they were when its flush ended, so that damage is found by
+comparing the medium with them, not by any reader. Must not know what any actor believes.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Extent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def sectors(self) -> set[tuple[str, int]]:
-        """(path, sector) of all of it."""
+        """Each (path, sector) of it."""
         end = -(-self.within.stop // SECTOR_BYTES)
         return {(self.path, number) for number in range(self.start // SECTOR_BYTES, end)}
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """One entry: which it is, and its two halves."""
+    """One entry: its chain and the places of its two halves."""
 
     chain: int
     segment: int
@@ -59,7 +59,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class Places:
-    """Of one node, by index."""
+    """The places of one node's entries, by index."""
 
     def __init__(self, disk: SimulatedDisk, folder: str) -> None:
         self._disk = disk
@@ -69,7 +69,7 @@ class Places:
         self._images: dict[str, bytes] = {}  # whole headers, by path
 
     def add(self, record: RaftRecord, segment: int, *, is_doubtful: bool) -> None:
-        """The entry is flushed. `is_doubtful`: the medium may have changed since."""
+        """The entry was flushed. `is_doubtful`: the medium may have been damaged since."""
         index = record.header.index
         known = self._places.get(index)
         if known is not None and (known.chain, known.segment) == (record.chain, segment):
@@ -89,7 +89,7 @@ class Places:
             del self._places[index]
 
     def damaged(self) -> list[int]:
-        """Indexes of entries that do not read as they were written, rising."""
+        """The indexes of damaged entries, ascending."""
         return [
             index
             for index, place in sorted(self._places.items())
@@ -97,13 +97,12 @@ class Places:
         ]
 
     def held(self, indexes: Container[int] | None = None) -> list[Held]:
-        """All of them, or those of `indexes`, as the medium has them now, rising.
+        """The entries, or those of `indexes`, as the medium has them now, ascending.
 
-        None with a sector that is still to be written: its end may mend what rotted there, before a
-        start reads it. None that only the page cache has with damage, which a second fault took
-        from the medium: a reader sees the one or the other. None that lost nothing but zeros to a
-        sector that is refused: whoever takes such a sector for zeros reads the whole entry, whoever
-        does not calls it damaged.
+        Left out: an entry with a volatile sector, because writing it may repair the rot before a
+        start reads it; one whose damage only the page cache has, because a second fault repaired the
+        medium and a reader sees either; and one that lost nothing but zeros to an unreadable
+        sector, because a reader may take such a sector for zeros or call the entry damaged.
         """
         newest = self._newest_segment()
         return [
@@ -122,13 +121,13 @@ class Places:
             if not self._lacks_zeros_only(place.frame)
         ]
 
-    def is_forgetful(self) -> bool:
-        """Some of it would pass for a write that never ended: an entry has lost both halves, and no
-        whole record behind it shows that it was flushed. One fault never does that."""
+    def has_unprovable_loss(self) -> bool:
+        """A lost entry looks like a write that never ended: both halves are gone, and no whole
+        record after them proves that it was flushed. A single fault never does that."""
         return any(not is_whole for _, is_whole in self._unproved(self._newest()))
 
-    def needed(self) -> set[tuple[str, int]]:
-        """(path, sector) that must not rot, lest it becomes forgetful."""
+    def sectors_to_spare(self) -> set[tuple[str, int]]:
+        """Each (path, sector) whose rot would make a loss unprovable."""
         newest = self._newest()
         sectors = {sector for place, _ in self._unproved(newest) for sector in place.frame.sectors}
         proofs = [place for place in newest if self._is_whole(place.record)]
@@ -140,7 +139,7 @@ class Places:
         return sectors
 
     def half_headed(self) -> list[int]:
-        """Segments with a header in one of their two files, and none that is whole in the other."""
+        """Segments with a whole header in exactly one of their two files."""
         self._disk.deferred.apply_due_locally()
         lacking = []
         for number in segment_numbers(self._disk.names_in(self._folder)):
@@ -150,7 +149,7 @@ class Places:
         return lacking
 
     def aim(self, place: RotPlace, random: Random, amount: int) -> list[Extent]:
-        """Where rot strikes: nowhere if there is nothing such."""
+        """Where rot at `place` strikes; nothing if there is no such place."""
         if place is RotPlace.HEADER:
             numbers = sorted({each.segment for each in self._places.values()})[-amount:]
             paths = [
@@ -167,20 +166,20 @@ class Places:
         return [hit.frame if place is RotPlace.FRAME else hit.record]
 
     def _newest(self) -> list[Place]:
-        """The entries of the newest segment that has any, rising."""
-        rising = [each for _, each in sorted(self._places.items())]
-        return [each for each in rising if each.segment == rising[-1].segment]
+        """The entries of the newest segment that has any, ascending."""
+        ascending = [each for _, each in sorted(self._places.items())]
+        return [each for each in ascending if each.segment == ascending[-1].segment]
 
     def _unproved(
         self, newest: list[Place], records: list[Place] | None = None
     ) -> list[tuple[Place, bool]]:
-        """Entries behind the last whole record, of `records` if they are given, and whether their
-        frames are whole."""
+        """The entries after the last whole record (of `records` if given), each with whether its
+        frame is whole."""
         whole = [
             each for each in (newest if records is None else records) if self._is_whole(each.record)
         ]
-        behind = newest[newest.index(whole[-1]) + 1 :] if whole else newest
-        return [(each, self._is_whole(each.frame)) for each in behind]
+        after = newest[newest.index(whole[-1]) + 1 :] if whole else newest
+        return [(each, self._is_whole(each.frame)) for each in after]
 
     def _is_whole(self, extent: Extent) -> bool:
         self._disk.deferred.apply_due_locally()
@@ -225,8 +224,7 @@ class Places:
         return Extent(path, start, self._disk.durable_bytes(path, start, size))
 
     def _header(self, number: int) -> SegmentHeader | None:
-        """The first whole copy that is on the medium; what is flushed of a file is kept whatever
-        its name."""
+        """The first whole copy on the medium, whether the file's name is durable or not."""
         header = self._headers.get(number)
         if header is not None:
             return header
@@ -257,7 +255,7 @@ class Places:
         return medium_returns(file, 0, image)
 
     def _newest_segment(self) -> int:
-        """The one that a start goes on with; 0 while a header is under way."""
+        """The segment that a start would continue; 0 while a header is volatile."""
         self._disk.deferred.apply_due_locally()
         newest = 0
         for number in segment_numbers(self._disk.names_in(self._folder)):

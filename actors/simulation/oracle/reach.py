@@ -1,9 +1,7 @@
-"""What many seeds must have met to be worth something: the must-reach list
-(FAULTS section 3.3).
+"""The must-reach list: situations that many seeds must meet (FAULTS section 3.3).
 
-Owns the names, how often each was met in a run, and by which facts each is seen. Must not know who
-tells them. `Reach` says of each name what counts; where that is no event or effect of a core, which
-fact it is.
+Owns their names, how often each was met in a run, and which facts show each. Must not know who
+tells those. A comment beside a name has the fact where it is no event or effect of a core.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from logstore.raft.quorum import majority
 
 
 class Reach(StrEnum):
-    """Each is one schedule or state that has had bugs in it, here or elsewhere."""
+    """Each is a schedule or state in which there were bugs, here or elsewhere."""
 
     TRUNCATED_BATCHES = "truncation of at least two groups"
     TRUNCATED_ACKNOWLEDGED = "truncation of a group this follower had acknowledged to a leader"
@@ -74,7 +72,7 @@ class Reach(StrEnum):
     SESSION_EXPIRED = "a session given up for a new one"  # SessionOrdered
     EXPIRED_CAME_BACK = "a batch refused, because its session had been given up"  # SessionDenied
     IMPORT_MOVED = "an import that went on at another leader"  # ImportMoved
-    # What waits for a feature.
+    # Their features are not built.
     INSTALL_INTERRUPTED = "a snapshot install interrupted"
     CONFIG_ROLLED_BACK = "a configuration change during a partition, and its rollback"
     REPAIRED_ON_LEADER = "repair of a rotted committed entry on the leader"
@@ -104,19 +102,19 @@ _BY_REFUSAL = {
 
 
 def missing(reached: dict[str, int]) -> list[Reach]:
-    """Whatever must be reached and was not."""
+    """What must be reached and was not."""
     return [each for each in MUST_REACH if not reached.get(each.name)]
 
 
-class _Replica:
-    """What is known of one replica's log, crashes included."""
+class _ReplicaLog:
+    """One replica's log, across crashes."""
 
     def __init__(self, node: int) -> None:
         self.node = node
         self.rows: dict[int, tuple[int, bool]] = {}  # index → (term, whether it has LSNs)
         self.last_index = 0
         self.durable = 0
-        self.acknowledged = 0  # to whichever leader, of what is in the log now
+        self.acknowledged = 0  # to any leader, of what is in the log now
         self.in_flight: deque[tuple[int, int]] = deque()  # (seq, index), unanswered
         self.dropped: set[tuple[int, int]] = set()  # (index, term) truncated since the start
         self.is_full = False
@@ -124,19 +122,19 @@ class _Replica:
 
 
 class ReachObserver:
-    """Reads facts as a checker does; `counts` says what was met. `nodes`: the voters."""
+    """Reads facts as a checker does and counts what was met. `nodes`: the voters."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
         self._counts: Counter[Reach] = Counter()
-        self._replicas = {node: _Replica(node) for node in nodes}
+        self._replicas = {node: _ReplicaLog(node) for node in nodes}
         self._majority = majority(len(self._replicas))
         self._committed = 0
-        self._late_majority: dict[int, int] = {}  # index → term, flushed by a majority too late
+        self._late_majority: dict[int, int] = {}  # index → term, flushed by a majority in a later
         self._candidates: dict[int, int] = {}  # term → the first candidate
         self._expired: set[int] = set()  # producer ids
 
     def counts(self) -> dict[str, int]:
-        """How often each was met so far, by name, in the order of `Reach`; others are left out."""
+        """How often each was met so far, by name, in the order of `Reach`."""
         return {each.name: self._counts[each] for each in Reach if self._counts[each]}
 
     def _add(self, reach: Reach) -> None:
@@ -241,7 +239,7 @@ class ReachObserver:
             in_flight.popleft()
         self._flushed(replica, step.core.persisted, step.core.term)
 
-    def _flushed(self, replica: _Replica, durable: int, now_term: int) -> None:
+    def _flushed(self, replica: _ReplicaLog, durable: int, now_term: int) -> None:
         before, replica.durable = replica.durable, durable
         for index in range(before + 1, durable + 1):
             term = _term_at(replica, index)
@@ -258,13 +256,13 @@ class ReachObserver:
     @reads((Answer, VoteReply))
     def on_vote(self, _node: Replica, answer: Answer, step: facts.Stepped) -> None:
         if isinstance(answer.message, VoteReply) and answer.message.is_granted:
-            self._look_at_damage(step)
+            self._count_damaged_voter(step)
 
     @reads(Lead)
     def on_lead(self, _node: Replica, _lead: Lead, step: facts.Stepped) -> None:
-        self._look_at_damage(step)
+        self._count_damaged_voter(step)
 
-    def _look_at_damage(self, step: facts.Stepped) -> None:
+    def _count_damaged_voter(self, step: facts.Stepped) -> None:
         if step.core.faulty:
             self._add(Reach.ELECTION_WITH_FAULTY_VOTER)
 
@@ -338,14 +336,14 @@ class ReachObserver:
         return holders >= self._majority
 
 
-def _term_at(replica: _Replica, index: int) -> int:
-    """0 where the observer was not told."""
+def _term_at(replica: _ReplicaLog, index: int) -> int:
+    """0 if unknown."""
     row = replica.rows.get(index)
     return 0 if row is None else row[0]
 
 
-def _forget_from(replica: _Replica, first_index: int) -> dict[int, tuple[int, bool]]:
-    """The entries from `first_index` on are gone; returns them."""
+def _forget_from(replica: _ReplicaLog, first_index: int) -> dict[int, tuple[int, bool]]:
+    """Remove and return the entries from `first_index` on."""
     gone = {}
     for index in range(first_index, replica.last_index + 1):
         row = replica.rows.pop(index, None)

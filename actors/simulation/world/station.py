@@ -115,11 +115,11 @@ class SimulatedStation(Station):
         process_of: Callable[[str], Process | None],
         random: Random,
         ring_delay_ns: int,
-        watch: RingObserver,
+        observer: RingObserver,
     ) -> None:
         self.to_replicators: dict[str, CommandRingSender] = {}  # by the receiver's name
         self.owed = OwedBells()
-        self._watch = watch
+        self._observer = observer
         self.process = name
         self.node = NodeId(process.node)
         self.config = config
@@ -153,7 +153,7 @@ class SimulatedStation(Station):
 
     def outbox(self, target: str, channel: str = "") -> Outbox:
         name = topology.ring_name(self.process, target, channel)
-        refused = RefusedMessages(f"{self.node}.{name}", self._watch.ring_misused)
+        refused = RefusedMessages(f"{self.node}.{name}", self._observer.ring_misused)
         ring = self._simulated.rings[name]
         sender: Any = CommandRingSender(
             ring, self.stores, refused, on_offered=self.owed.mark_owed(target)
@@ -166,7 +166,9 @@ class SimulatedStation(Station):
         ring = self._simulated.rings[topology.ring_name(source, self.process, channel)]
         receiver = CommandRingReceiver(ring, self._process)
         if (source, self.process) == (topology.EGRESS, topology.RAFT):
-            return _EgressInbox(receiver, ring, partial(self._watch.on_readers_waiting, self.node))
+            return _EgressInbox(
+                receiver, ring, partial(self._observer.on_readers_waiting, self.node)
+            )
         return _SimulatedInbox(receiver, ring)
 
     def payload_writer(self) -> PayloadRingWriter:

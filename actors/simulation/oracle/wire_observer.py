@@ -1,7 +1,7 @@
-"""What replicas send, heard on the wire as it leaves: to peers, and to clients whoever listens.
+"""Observes messages of replicas as they are sent: to peers, and to clients.
 
-Owns which endpoint is which, and what is worth decoding: the rest passes by its number. Must not
-know what is right.
+Owns which endpoint is which, and which messages are decoded; others are told by their number. Must
+not know what is right.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from logstore.settings import PortOffset
 
 _NUMBERS = {cls: number.to_bytes(2, "little") for number, cls in message_types().items()}
 NO_EPOCH = 0  # of answers to imports; those of producers begin at 1
-_NUMBER = slice(6, 8)  # of a message, in its envelope
+_NUMBER = slice(6, 8)  # of the message, in its envelope
 _ANSWERS = frozenset(_NUMBERS[each] for each in (Acks, OpenSessionReply, SessionStateReply))
 _GROUPS = frozenset(_NUMBERS[each] for each in (TailGroup, TailNotice))
 _TIP = _NUMBERS[Tip]
 
 
-class Heard:
-    """`place_of`: the node of an endpoint, and which of its ports it is."""
+class WireObserver:
+    """`place_of`: (node, which of its ports) of an endpoint."""
 
     def __init__(self, ledger: Ledger, place_of: Callable[[str], tuple[int, int]]) -> None:
         self._tell = ledger.tell
         self._place_of = place_of
         self._places: dict[str, tuple[int, int]] = {}
 
-    def sent(self, owner: Any, endpoint: str, frames: list[bytes]) -> None:
-        """`owner` hands a message to the network. Hot: every message of the world."""
+    def on_send(self, owner: Any, endpoint: str, frames: list[bytes]) -> None:
+        """`owner` sends a message. Hot: every message of the world."""
         speaker = owner.node
         if not speaker:
             return  # a client
@@ -60,7 +60,7 @@ class Heard:
                 self._answered(speaker, frames[1])
 
     def _appended(self, node: int, peer: int, frames: list[bytes]) -> None:
-        """A message on a bulk lane between replicas. What is no append, `peer` drops as well."""
+        """A message on a bulk lane between replicas; `peer`, too, drops what is no append."""
         try:
             _, message = decode_message(frames[0])
             append = message.append() if isinstance(message, AppendFrame) else None
