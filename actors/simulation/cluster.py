@@ -1,6 +1,6 @@
-"""One simulated cluster: replicas, network and clients over one world, made from a script.
+"""One simulated cluster: replicas, network, observers and checkers in one world, from a script.
 
-Owns how the parts are put together. Must not know faults, nor phases.
+Owns how the parts are connected. Must not know faults, nor phases.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CLIENTS = 0  # the node number of every client's machine
 
 
 class SimulatedCluster:
-    """Everything that runs. `start` begins it; the world's queue does the rest."""
+    """Everything that runs. `start` begins it; the world's events do the rest."""
 
     def __init__(self, script: Script, *, trace: Callable[[str], None] | None = None) -> None:
         seed, ground = script.seed, script.ground
@@ -55,9 +55,9 @@ class SimulatedCluster:
         self.world = World(stream(seed, "ties"), trace=trace)
         self.config = make_config(ground)
         self.nodes = tuple(self.config.node_ids())
-        self.excused_from_ns = 0  # since when a lying device excuses whatever is found
+        self.excused_from_ns = 0  # from then on violations prove nothing (`excuse_rest`)
         self.excused: dict[int, None] = {}  # nodes whose medium rotted or lied
-        self.lost: dict[int, None] = {}  # those of them whose disk is an empty one
+        self.lost: dict[int, None] = {}  # those of them whose disk was replaced by an empty one
         self.network = VirtualNetwork(
             self.world,
             stream(seed, "network"),
@@ -106,24 +106,18 @@ class SimulatedCluster:
             replica.start()
 
     def add_client(self, name: str, make: Callable[[Process], Runnable]) -> Process:
-        """A client's process, started now."""
+        """Start a client's process."""
         process = Process(self.world, _ClientSupervisor(self), node=CLIENTS, name=name, make=make)
         self.clients[name] = process
         process.wake()
         return process
 
-    def remove_client(self, name: str) -> None:
-        """It crashes: whatever it had not heard, it never will."""
-        process = self.clients.pop(name)
-        process.kill()
-        self.network.close_owner(process)
-
     def excuse(self, node: int) -> None:
-        """Its medium rots or lies: what it said in good faith may be gone."""
+        """Its medium rots or lies: it may lose what it rightly acknowledged."""
         self.excused[node] = None
 
     def lose(self, node: int) -> None:
-        """Its disk is gone, and another one there."""
+        """Its disk was replaced by an empty one."""
         self.excuse(node)
         self.lost[node] = None
         self.durability.disk_changed(node)
@@ -141,10 +135,10 @@ class SimulatedCluster:
         return bool(self.ledger.violations or self.observer.errors)
 
     def excuse_rest(self, node: int) -> None:
-        """The power of `node` goes while its device still owes what it said was flushed.
+        """`node` may have lost flushed entries, and nothing on its disk proves it.
 
-        Nobody can tell it from a replica that never had those entries: with one more replica
-        behind, they may be gone (FAULTS D33, D34). What is wrong from here on proves nothing.
+        No replica can tell it from one that never had those entries: with one more replica lagging,
+        they are lost (FAULTS D33, D34). Violations from here on prove nothing.
         """
         if not self.excused_from_ns:
             self.excused_from_ns = max(1, self.world.now_ns)
@@ -155,7 +149,7 @@ class SimulatedCluster:
 
 
 class _ClientSupervisor:
-    """A client's machine has a good clock; a client that breaks is a bug of the simulator's."""
+    """A client's clock is exact, and a client that fails is a bug of the simulator or the core."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
@@ -172,7 +166,7 @@ class _ClientSupervisor:
 
 
 def make_config(ground: Ground) -> Config:
-    """The configuration of a world; below the walls that `logstore.config` keeps for real ones."""
+    """The configuration of a world, below the lower bounds that `logstore.config` checks."""
     return Config(
         cluster=ClusterSettings(name="simulated", auto_init=ground.first_lsn == FIRST_LSN),
         nodes=[
@@ -202,7 +196,7 @@ def make_config(ground: Ground) -> Config:
 
 
 def make_limits(ground: Ground) -> ReplicaLimits:
-    """Limits that real logs meet after hours, met in seconds."""
+    """Limits so small that they are met in seconds instead of hours."""
     return ReplicaLimits(
         snapshot_every_batches=ground.snapshot_every_batches,
         snapshot_part_max_bytes=ground.snapshot_part_bytes,
@@ -212,7 +206,7 @@ def make_limits(ground: Ground) -> ReplicaLimits:
         requests_before_appends_max=_REQUESTS_BEFORE_APPENDS,
         sessions_max=ground.sessions_max,
         kept_names_max=ground.kept_names_max,
-        # an answer to a client at a time, and a few to all
+        # one unread answer per client, and a few in all
         answers_per_client_bytes=MESSAGE_BYTES,
         answers_bytes_max=128 * KIB,
         session_idle_min_ns=ground.session_idle_ms * MS_NS or SESSION_IDLE_MIN_NS,
@@ -244,7 +238,8 @@ def _node_of_endpoint(endpoint: str) -> int:
 
 
 def _save_within_ns(ground: Ground) -> int:
-    """Two copies, each written and flushed; to the writer and back, past others at work."""
+    """How long a save of META may take: two copies, each written and flushed, and the messages to
+    the writer and back."""
     copy_ns = ground.write_ns + ground.flush_ns[1]
     way_ns = ground.wake_ns + ground.ring_delay_ns + 2 * PREEMPTED_MAX_NS
     return 2 * copy_ns + 4 * way_ns

@@ -1,4 +1,4 @@
-"""Which code ran: what every published figure names."""
+"""The name of the code that ran, for published figures."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _TIMEOUT_S = 10
 
 
 def code_name() -> str:
-    """The commit of the checkout this file is tracked in, "+" if it was changed since; the version
-    of the package elsewhere."""
+    """The commit of the checkout, "+" if files were changed since; without one, the package's
+    version."""
     here = Path(__file__).resolve()
     if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
         return version("logstore")
@@ -23,7 +23,7 @@ def code_name() -> str:
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """What git says, None where there is no git or it refuses."""
+    """The output of git; None if there is no git or it fails."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *words],

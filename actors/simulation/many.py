@@ -1,10 +1,10 @@
-"""Many seeds, side by side in processes of their own, in any order, each result once.
+"""Runs many seeds in parallel processes, in any order, each seed once.
 
-Owns the pool, how seeds are dealt out and how it ends: after so many seeds, at a time, or at
-Ctrl-C. Must not know what a seed is about. Nothing but numbers, words and JSON crosses a process.
+Owns the pool, how seeds are distributed, and when it ends: after a number of seeds, after a time,
+or at Ctrl-C. Must not know what a seed does. Processes exchange numbers, strings and JSON only.
 
-Invariants: a seed is run in one process from beginning to end; the answer to a seed does not depend
-on the jobs; nobody outlives whoever started the pool.
+Invariants: one process runs a whole seed; a result does not depend on the number of jobs; no job
+outlives the process that started the pool.
 """
 
 from __future__ import annotations
@@ -30,28 +30,25 @@ from actors.simulation.faults.script import FaultClass, Script
 from actors.simulation.result import SeedResult
 from logstore.errors import LogStoreError
 
-# "module:function"; a job imports it by this name.
 RUNNER = "actors.simulation.run:run_seed"
-# A seed takes about a second: small pieces end soon and still hide the way between processes.
+# A seed takes about a second: small pieces end soon, and hide the cost of passing them.
 SEEDS_A_PIECE = 4
-# Dealt out ahead, so that no job waits for the next piece.
-PIECES_A_JOB = 2
-# The least that is waited for before looking at the clock again.
-_LOOK_S = 0.2
+PIECES_A_JOB = 2  # so that no job waits for its next piece
+_LOOK_S = 0.2  # how often the clock is read while jobs run
 
 
 class JobDiedError(LogStoreError):
-    """A process that ran seeds is gone, for want of memory perhaps: run them with one job."""
+    """A process that ran seeds died, perhaps for lack of memory: use one job."""
 
 
 class Stop(Protocol):
-    """Set once; asked between two seeds. A multiprocessing Event, or one of threading's."""
+    """Set once, read between two seeds: an Event of multiprocessing or threading."""
 
     def is_set(self) -> bool: ...
 
 
-class Order(msgspec.Struct, frozen=True):
-    """What is run: the arguments that all seeds share."""
+class RunOptions(msgspec.Struct, frozen=True):
+    """The arguments that all seeds share. `runner`: "module:function", which jobs import."""
 
     replicas: int | None = None
     classes: tuple[FaultClass, ...] | None = None
@@ -59,7 +56,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def run_many(
-    order: Order,
+    options: RunOptions,
     first_seed: int,
     *,
     seeds: int | None,
@@ -69,13 +66,13 @@ def run_many(
     now_s: Callable[[], float] = time.monotonic,
     look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run seeds from `first_seed` on and hand over each result as it comes.
+    """Run seeds from `first_seed` on and pass on each result as it comes.
 
     Args:
       seeds: how many; None: as many as there is time for.
-      seconds: what begins later than this is not run; None: no limit.
-      jobs: 1 runs them here, more in as many processes.
-      look: called several times a second, between seeds or while jobs run; what it raises ends all.
+      seconds: after which no seed begins; None: no limit.
+      jobs: 1: in this process; else in so many processes.
+      look: called several times a second; an exception of it ends the run.
 
     Raises:
       JobDiedError: a process died.
@@ -87,33 +84,31 @@ def run_many(
         return end_s is not None and now_s() >= end_s
 
     if jobs == 1:
-        with prepared(order):
+        with code_loaded(options):
             for seed in numbers:
                 look()
                 if is_late():
                     return
-                on_result(run_one(order, seed))
+                on_result(run_one(options, seed))
     else:
         _run_in_processes(
-            order, numbers, jobs=jobs, is_late=is_late, on_result=on_result, look=look
+            options, numbers, jobs=jobs, is_late=is_late, on_result=on_result, look=look
         )
 
 
 def run_one(
-    order: Order,
+    options: RunOptions,
     seed: int,
     *,
     script: Script | None = None,
     trace: Callable[[str], None] | None = None,
 ) -> SeedResult:
-    """One seed here, or `script` in its place; whatever it raises is its result."""
-    runner = _runner(order.runner)
+    """Run one seed, or `script`, in this process; an exception becomes its result."""
+    runner = _runner(options.runner)
     started_s = time.perf_counter()
-    was_enabled = gc.isenabled()
-    gc.disable()
     try:
         return runner(
-            seed, replicas=order.replicas, classes=order.classes, script=script, trace=trace
+            seed, replicas=options.replicas, classes=options.classes, script=script, trace=trace
         )
     except Exception:
         return SeedResult(
@@ -129,15 +124,13 @@ def run_one(
             error=traceback.format_exc(),
         )
     finally:
-        if was_enabled:
-            gc.enable()
-        gc.collect()  # a world is full of cycles, and gone
+        gc.collect()  # a world is full of cycles
 
 
 @contextmanager
-def prepared(order: Order) -> Iterator[None]:
-    """All code is loaded; what that made is no garbage, so no collection looks at it."""
-    _prepare(order.runner)
+def code_loaded(options: RunOptions) -> Iterator[None]:
+    """Load all code; collections then skip the objects that this made."""
+    _load_code(options.runner)
     try:
         yield
     finally:
@@ -150,7 +143,7 @@ def _runner(name: str) -> Callable[..., SeedResult]:
     return runner
 
 
-def _prepare(runner: str) -> None:
+def _load_code(runner: str) -> None:
     _runner(runner)
     gc.collect()
     gc.freeze()
@@ -162,27 +155,27 @@ _stop: Stop | None = None
 
 
 def _begin_job(parent_pid: int, stop: Stop, runner: str) -> None:
-    """Ctrl-C reaches every process of the terminal; the parent's word counts, through `stop`."""
+    """Ctrl-C reaches every process of the terminal, but a job ends by `stop` alone."""
     global _stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(parent_pid)
     _stop = stop
-    _prepare(runner)
+    _load_code(runner)
 
 
-def _run_piece(order_json: bytes, seeds: Sequence[int]) -> bytes:
-    """Results of the seeds that were run before the stop."""
-    order = msgspec.json.decode(order_json, type=Order)
+def _run_piece(options_json: bytes, seeds: Sequence[int]) -> bytes:
+    """The results of seeds that ran before the stop."""
+    options = msgspec.json.decode(options_json, type=RunOptions)
     results = []
     for seed in seeds:
         if _stop is not None and _stop.is_set():
             break
-        results.append(run_one(order, seed))
+        results.append(run_one(options, seed))
     return msgspec.json.encode(results)
 
 
 def _run_in_processes(
-    order: Order,
+    options: RunOptions,
     numbers: Iterator[int],
     *,
     jobs: int,
@@ -192,12 +185,12 @@ def _run_in_processes(
 ) -> None:
     context = get_context("spawn")
     stop = context.Event()
-    order_json = msgspec.json.encode(order)
+    options_json = msgspec.json.encode(options)
     pool = ProcessPoolExecutor(
         jobs,
         mp_context=context,
         initializer=_begin_job,
-        initargs=(os.getpid(), stop, order.runner),
+        initargs=(os.getpid(), stop, options.runner),
     )
     under_way: dict[Future[bytes], tuple[int, ...]] = {}
     try:
@@ -207,7 +200,7 @@ def _run_in_processes(
                 piece = tuple(islice(numbers, SEEDS_A_PIECE))
                 if not piece:
                     break
-                under_way[pool.submit(_run_piece, order_json, piece)] = piece
+                under_way[pool.submit(_run_piece, options_json, piece)] = piece
             if not under_way:
                 return
             done, _ = wait(under_way, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
@@ -218,7 +211,7 @@ def _run_in_processes(
                 for result in _results(future, piece):
                     on_result(result)
     finally:
-        # Ends the seeds under way, not just the ones to come: a job looks between two seeds.
+        # A job reads it between two seeds: without it, jobs would finish their pieces.
         stop.set()
         pool.shutdown(cancel_futures=True)
 

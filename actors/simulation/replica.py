@@ -1,7 +1,7 @@
-"""One simulated replica: its processes, its disk, its clocks, and what its supervisor would do.
+"""One simulated replica: its processes, disk and clocks, and what its supervisor does.
 
-Owns life and death of a node's processes by the product's own rules (SAFETY M3, `RestartPolicy`).
-Must not know faults' times, nor the other replicas.
+Owns when processes of a node start and die, by the product's rules (SAFETY M3, `RestartPolicy`).
+Must not know when faults strike, nor the other replicas.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from logstore.model import NodeId
 from logstore.storage.meta_store import META_NAMES
 
 MS_NS = 1_000_000
-SPAWN_NS = 5_000_000  # from the decision to start a process to its first step
-OPERATOR_NS = 2_000_000_000  # a replica that gave up is started again by somebody
-STOP_LOOK_NS = 20_000_000
-# A do_work that did less has left nothing behind but what rings, is readable or has a timer: the
-# bounds of what raft takes, a replicator sends and egress publishes at once. What the writer leaves
-# is in its queue, which has a timer.
+SPAWN_NS = 5_000_000  # from the decision to start a process to its first do_work
+OPERATOR_NS = 2_000_000_000  # after which an operator starts a replica that gave up
+STOP_POLL_NS = 20_000_000
+# A do_work that did less has left no work but what has a bell, a readable socket or a timer: these
+# bound what raft receives, a replicator sends and egress publishes at once, and the writer's queue
+# has a timer.
 _RERUN_WORK_MIN = {
     topology.RAFT: DRAIN_MAX,
     topology.WRITER: DRAIN_MAX,
@@ -47,11 +47,11 @@ _RERUN_WORK_MIN = {
     topology.REPLICATOR: SENDS_MAX,
     topology.EGRESS: 16,
 }
-LIVENESS_NS = 5_000_000_000  # a process that stands still this long is killed (M3)
+LIVENESS_NS = 5_000_000_000  # a process that hangs this long is killed (M3)
 
 
 class Replica:
-    """`Supervisor` for the processes of one node."""
+    """The `Supervisor` of one node's processes."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Replica:
         self.monotonic_ns: Callable[[], int] = self.clock.monotonic_ns
         self.processes: dict[str, Process] = {}
         self.incarnation = 0
-        self._plan = 0  # a start that was planned before another decision is dropped
+        self._plan = 0  # number of the last decision; a start planned before it is dropped
         self.is_running = False
         self._world = world
         self._config = config
@@ -91,24 +91,24 @@ class Replica:
         self._random = stream(seed, f"node-{node}")
         self._ring_random = stream(seed, f"rings-{node}")
         self._policy = RestartPolicy(stream(seed, f"restarts-{node}"))
-        self.stalled_until_ns = 0  # the disk's flushes are slow so long
-        self._stops = 0  # orderly stops, and what ends them
+        self.stalled_until_ns = 0  # until then the disk's flushes are slow
+        self._stops = 0  # number of the last orderly stop, or of what ended it
         self._regions: SimulatedRegions | None = None
         self._views: dict[str, Any] = {}
         self._to_raft: Any = None
         self._from_raft: Any = None
         self._to_replicators: dict[str, CommandRingSender] = {}  # raft's ends, by the receiver
         self._calls_left = -1
-        self._doomed = ""  # the process whose disk calls are counted; "": any of them
-        self._on_doom: Callable[[], None] | None = None
-        self._awaited = ""  # a ROLL or FIRST_GROUP, before which no call is counted
-        self._raft_path = ""  # the Raft file that was written last
-        self._data_writes = 0  # into its data file, from then on
+        self._victim = ""  # the process whose disk calls are counted; "": all
+        self._on_kill: Callable[[], None] | None = None
+        self._counted_from = ""  # ROLL or FIRST_GROUP: calls count from the next one on
+        self._raft_path = ""  # the newest Raft file
+        self._data_writes = 0  # into its data file
 
-    # --- life ---
+    # --- start and death of the replica ---
 
     def start(self) -> None:
-        """A new incarnation."""
+        """Begin a new incarnation."""
         if self.is_running:
             return
         self.is_running = True
@@ -135,19 +135,17 @@ class Replica:
             self._spawn(name)
 
     def expect_bell(self, name: str) -> None:
-        """From now on there is news for this process; somebody must ring."""
+        """From now on there is work for this process: a bell must ring."""
         process = self.processes.get(name)
         if process is not None:
             process.expect_bell()
 
     def report_holdings(self) -> None:
-        """What its processes hold is told."""
         for process in self.processes.values():
             self._observer.report_holdings(process.name, process.actor)
 
     def kill(self, *, for_good: bool = False) -> None:
-        """SIGKILL to every process; the page cache stays. `for_good`: nobody starts it again, but
-        `start`."""
+        """SIGKILL to every process; the page cache stays. `for_good`: no planned start follows."""
         if for_good:
             self._plan += 1
         if not self.is_running:
@@ -159,7 +157,7 @@ class Replica:
         self._observer.died(self.node, "", self.incarnation)
 
     def power_cut(self, random: Random, *, garble: bool) -> None:
-        # What the others have done by now rests on all that was told by then.
+        # Other processes may have acted on everything the disk had by the end of their work.
         others = [each for name, each in self.processes.items() if name != topology.WRITER]
         self.disk.drop_after(max(self._world.now_ns, *(each.free_at_ns for each in others), 0))
         self.kill()
@@ -172,23 +170,23 @@ class Replica:
         if process is not None:
             self.on_death(process, "killed")
 
-    def doom(self, process: str, calls: int, act: Callable[[], None]) -> None:
-        """Call `act` inside the disk call that is `calls` calls away; the process dies there."""
-        self._doomed, self._calls_left, self._on_doom = process, calls, act
-        self._awaited = ""
+    def kill_at_call(self, process: str, calls: int, act: Callable[[], None]) -> None:
+        """Kill the process in its `calls`-th disk call from now, and call `act` there."""
+        self._victim, self._calls_left, self._on_kill = process, calls, act
+        self._counted_from = ""
 
-    def doom_from(self, moment: str, calls: int, act: Callable[[], None]) -> None:
-        """The same, with calls of the writer from the next ROLL or FIRST_GROUP on."""
-        self.doom(topology.WRITER, calls, act)
-        self._awaited = moment
+    def kill_at_call_from(self, moment: str, calls: int, act: Callable[[], None]) -> None:
+        """As `kill_at_call`, counting the writer's calls from the next ROLL or FIRST_GROUP."""
+        self.kill_at_call(topology.WRITER, calls, act)
+        self._counted_from = moment
 
-    def spare(self) -> None:
-        """No disk call kills any more, no orderly stop goes on."""
-        self._calls_left, self._on_doom = -1, None
+    def cancel_kills_and_stops(self) -> None:
+        """No disk call kills a process, and no orderly stop goes on."""
+        self._calls_left, self._on_kill = -1, None
         self._stops += 1
 
     def pause(self, name: str, for_ns: int) -> None:
-        """`name` "": the whole replica, its supervisor too."""
+        """`name` "": the whole replica, with its supervisor."""
         for each, process in self.processes.items():
             if name in ("", each):
                 process.pause(for_ns)
@@ -200,7 +198,7 @@ class Replica:
             process.resume()
 
     def stop_orderly(self, then: Callable[[], None]) -> None:
-        """SIGTERM: leadership is handed over, then everything ends, then `then`."""
+        """SIGTERM: hand over leadership, end all processes, then call `then`."""
         if not self.is_running:
             return
         self._to_raft.send(StopRequested())
@@ -217,18 +215,18 @@ class Replica:
             self.kill()
             then()
             return
-        next_ns = self._world.now_ns + STOP_LOOK_NS
+        next_ns = self._world.now_ns + STOP_POLL_NS
         self._world.at(next_ns, self._await_stop, number, deadline_ns, then)
 
-    # --- Supervisor ---
+    # --- death of a process ---
 
     def on_death(self, process: Process, reason: str) -> None:
         name = process.name.partition(".")[2]
         if self.processes.get(name) is not process:
             return
         self._world.note(f"{process.name} died: {reason}")
-        if self._calls_left == 0 and self._on_doom is not None:
-            act, self._on_doom, self._calls_left = self._on_doom, None, -1
+        if self._calls_left == 0 and self._on_kill is not None:
+            act, self._on_kill, self._calls_left = self._on_kill, None, -1
             act()
             if self.processes.get(name) is not process:
                 return
@@ -307,7 +305,7 @@ class Replica:
         actor = make_actor(station)
         if name == topology.RAFT:
             self._to_replicators = station.to_replicators
-            process.count_loop = partial(self._count_raft_loop, process.count_loop)
+            process.count_loop = partial(self._end_raft_loop, process.count_loop)
         return actor
 
     def _station(self, process: Process, name: str, *, host: Any) -> SimulatedStation:
@@ -327,17 +325,17 @@ class Replica:
             observer=self._observer,
         )
 
-    def _count_raft_loop(self, count_loop: Callable[[], None]) -> None:
-        """Hot: of each run of raft."""
+    def _end_raft_loop(self, count_loop: Callable[[], None]) -> None:
+        """Hot: after each do_work of raft."""
         count_loop()
         for sender in self._to_replicators.values():
             if sender.refused is not None and sender.refused.has_waiting:
                 sender.on_work_done()
 
     def _charge(self, process: Process, cost_ns: int) -> None:
-        """A stall ends for a call under way too, however slow the call was to be."""
+        """The end of a stall ends a call that it delays, too."""
         most_ns = self._call_max_ns
-        if cost_ns > most_ns:  # of a slow or stalled disk
+        if cost_ns > most_ns:
             cost_ns = min(cost_ns, most_ns + max(0, self.stalled_until_ns - process.local_now_ns))
         process.charge(cost_ns)
 
@@ -361,24 +359,24 @@ class Replica:
             if what == "write" and path.endswith(META_NAMES):
                 copy = int(path.endswith(META_NAMES[1]))
                 at_ns = process.local_now_ns
-                self._world.at(at_ns, self._tell_meta_written, incarnation, copy)
+                self._world.at(at_ns, self._report_meta_written, incarnation, copy)
 
         return tell
 
     def _count_call(self, name: str, what: str, path: str) -> None:
         moment = self._moment_of(path) if what == "write" else ""
-        if self._awaited and moment != self._awaited:
+        if self._counted_from and moment != self._counted_from:
             return
-        self._awaited = ""
-        if self._calls_left <= 0 or self._doomed not in ("", name):
+        self._counted_from = ""
+        if self._calls_left <= 0 or self._victim not in ("", name):
             return
         self._calls_left -= 1
         if self._calls_left == 0:
             raise ProcessKilled(f"before {what} {path}")
 
     def _moment_of(self, path: str) -> str:
-        """What this write begins: both headers of a segment, the Raft file's first, then frames
-        (SAFETY S7)."""
+        """What this write begins. A new segment gets both headers, the Raft file's first, then
+        frames (SAFETY S7)."""
         if path.endswith(".raft") and path != self._raft_path:
             self._raft_path, self._data_writes = path, 0
             return ROLL
@@ -387,7 +385,7 @@ class Replica:
             return FIRST_GROUP if self._data_writes == 2 else ""
         return ""
 
-    def _tell_meta_written(self, incarnation: int, copy: int) -> None:
+    def _report_meta_written(self, incarnation: int, copy: int) -> None:
         if self.is_running and incarnation == self.incarnation:
             self._observer.tell(MetaWritten(self.node, copy))
 

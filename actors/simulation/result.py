@@ -1,7 +1,4 @@
-"""What one seed came to, and what many seeds came to together.
-
-Owns the records and how they are joined. Must not know how a seed is run.
-"""
+"""The result of one seed, and of many seeds together. Must not know how a seed is run."""
 
 from __future__ import annotations
 
@@ -12,14 +9,13 @@ import msgspec
 from actors.simulation.checkers.invariant import Violation
 
 NS_PER_S = 1_000_000_000
-# Where a seed failed with an exception that no rule expects, this stands in place of a rule.
+# Takes the place of an invariant where a seed failed with an exception.
 ERROR = "error"
 
 
 class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One seed's run. `faults_injected` is by FaultKind, `reached` by Reach; `error` is the text of
-    an exception that no rule expects, with its traceback. Equal seeds give equal results but for
-    `wall_s`."""
+    """`faults_injected`: by FaultKind; `reached`: by Reach; `error`: an unexpected exception with
+    its traceback. The same seed has the same result but for `wall_s`."""
 
     seed: int
     simulated_ns: int
@@ -31,7 +27,7 @@ class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
     reached: dict[str, int]
     event_hash: str
     error: str = ""
-    excused_ns: int = 0  # the end of it, which proves nothing: a lying device lost what it had
+    excused_ns: int = 0  # its last part, which proves nothing: a lying device had lost data
 
     @property
     def has_failed(self) -> bool:
@@ -39,7 +35,7 @@ class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def first_complaint(self) -> str:
-        """What was wrong first, in one line; "" if nothing was."""
+        """The first violation or error, in one line."""
         if self.violations:
             first = self.violations[0]
             return f"{first.invariant}: {_last_line(first.text)}"
@@ -47,8 +43,6 @@ class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeedViolation(msgspec.Struct, frozen=True):
-    """A violation with the seed that shows it."""
-
     seed: int
     invariant: str
     text: str
@@ -56,13 +50,13 @@ class SeedViolation(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """Many seeds together, in the shape that `--json` writes. `wall_s` is what whoever ran them
-    measured, all jobs side by side; `commit` names the code."""
+    """Many seeds together, in the shape that `--json` writes. `wall_s`: of the whole run, however
+    many jobs; `commit` names the code."""
 
     commit: str
     seeds: int = 0
     simulated_s: float = 0.0
-    excused_s: float = 0.0  # of them, after a device that lied had lost what it called flushed
+    excused_s: float = 0.0  # of these, after a lying device had lost data
     wall_s: float = 0.0
     events: int = 0
     appends_acknowledged: int = 0
@@ -88,7 +82,7 @@ class Totals(msgspec.Struct, kw_only=True):
         self.reached = _sum(self.reached, result.reached)
 
     def in_order(self) -> Totals:
-        """The same, whatever order the jobs answered in: violations by seed, names sorted."""
+        """The same for any order of results: violations by seed, names sorted."""
         return msgspec.structs.replace(
             self,
             simulated_s=round(self.simulated_s, 3),
@@ -107,6 +101,6 @@ def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 
 
 def _last_line(text: str) -> str:
-    """A traceback says what happened in its last line, a violation in its only one."""
+    """The last line of a traceback, or the only one of a violation, says what happened."""
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""

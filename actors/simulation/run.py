@@ -1,19 +1,17 @@
-"""One seed from beginning to end: faults, heal, liveness, convergence, the last checks.
+"""One seed from beginning to end, in four phases (FAULTS section 3.3).
 
-Owns the phases (FAULTS section 3.3). Must not know how a fault is drawn or carried out.
+Owns the phases. Must not know how a fault is drawn or injected.
 
-  1. safety: the script's faults strike, in most seeds once the cluster is born; what is checked at
-     once is checked after every step;
-  2. liveness: a majority is healed, the rest stays dead, or where disks rotted everybody is alive:
-     an append must be acknowledged in time;
-  3. convergence: everybody is there again: all replicas must come to hold and show the same;
-  4. the end: the logs are read from the disks and compared, with each other and with what every
-     client was told.
+  1. safety: the script's faults strike, in most seeds after the bootstrap; checkers run at every
+     step;
+  2. liveness: no more faults; a majority is healed and the rest is dead, or all are alive where
+     disks rotted: an append must be acknowledged in time;
+  3. convergence: all replicas are back: they must come to hold and show the same;
+  4. the logs are read from the disks and compared with each other and with all answers to clients.
 
-The first violation ends a run. A replica whose medium rotted is not repaired yet: convergence is
-asked of the others, which are a majority, and so is liveness, with the damaged ones dead in half of
-such runs and alive in the other half. Once the power went while a device was
-lying, nothing is asked any more (`SimulatedCluster.excuse_rest`).
+The first violation ends a run. Replicas whose medium rotted are not repaired yet, so phases 2 to 4
+check the others, which are a majority; in half of such runs the damaged ones are dead in phase 2.
+After a power cut of a lying device nothing is checked (`SimulatedCluster.excuse_rest`).
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from contextlib import contextmanager
 
 from actors.simulation.checkers import facts
 from actors.simulation.cluster import SimulatedCluster
-from actors.simulation.conduct import Conductor
+from actors.simulation.fault_injector import FaultInjector
 from actors.simulation.faults.draw import draw_script
 from actors.simulation.faults.script import FaultClass, Script
 from actors.simulation.replica import Replica
@@ -39,15 +37,13 @@ from logstore.storage.log_reader import LogReader
 
 _MS = 1_000_000
 _SECOND = 1_000_000_000
-# How much of the world's time passes between two looks at whether a phase is over.
-LOOK_NS = 50 * _MS
+CHECK_NS = 50 * _MS  # how often it is checked whether a phase is over, in simulated time
 ELECTIONS_TO_APPEND = 10
-ELECTIONS_IN_A_CROWD = 20  # one that can commit nothing may have to give up first
+ELECTIONS_WITH_DAMAGED = 20  # a damaged leader that cannot commit may have to step down first
 ELECTIONS_TO_CONVERGE = 20
 BIRTH_MAX_NS = 5 * _SECOND
-SETTLE_NS = _SECOND
-# Clients ask with patience of their own, seconds of it: what they may need on top.
-CLIENT_PATIENCE_NS = 8 * _SECOND
+SETTLE_NS = _SECOND  # in which late copies and answers, and answers to those, arrive
+CLIENT_TIMEOUTS_NS = 8 * _SECOND  # what the clients' own timeouts may add
 
 
 def run_seed(
@@ -58,11 +54,11 @@ def run_seed(
     script: Script | None = None,
     trace: Callable[[str], None] | None = None,
 ) -> SeedResult:
-    """Run `seed`, or `script` if it is given; `trace` hears of every event as a line of text."""
+    """Run `seed`, or `script` if given; `trace` gets a line of text for each event."""
     if script is None:
         script = draw_script(seed, replicas=replicas, classes=classes)
-    with _quiet_collector():
-        return _Run(script, trace).whole()
+    with _without_gc_and_logs():
+        return _Run(script, trace).all_phases()
 
 
 class _Run:
@@ -70,13 +66,18 @@ class _Run:
         self.script = script
         self.cluster = SimulatedCluster(script, trace=trace)
         self.workload = Workload(self.cluster)
-        self.conductor = Conductor(self.cluster, self.workload.transfer, self.workload.flood)
+        self.injector = FaultInjector(self.cluster, self.workload.transfer, self.workload.flood)
 
-    def whole(self) -> SeedResult:
+    def all_phases(self) -> SeedResult:
         started_s = time.perf_counter()
         self.cluster.start()
         self.workload.start()
-        phases = (self._strike, self._live, self._converge, self._end)
+        phases = (
+            self._inject_faults,
+            self._check_liveness,
+            self._check_convergence,
+            self._check_logs,
+        )
         for phase in phases:
             phase()
             if self.cluster.has_problems:
@@ -85,68 +86,69 @@ class _Run:
 
     # --- phases ---
 
-    def _strike(self) -> None:
-        """The bootstrap needs every node: struck, it may take for ever; few seeds are for it."""
+    def _inject_faults(self) -> None:
+        """Faults may stop a bootstrap for long, which needs every node: in few seeds they begin so
+        early."""
         if not self.script.ground.is_struck_at_birth:
-            self._pass_for(self._is_born, BIRTH_MAX_NS)
-        self.conductor.schedule()
-        self._pass_for(lambda: False, self.script.ground.safety_ns)
+            self._run_for(BIRTH_MAX_NS, self._is_born)
+        self.injector.schedule()
+        self._run_for(self.script.ground.safety_ns)
 
     def _is_born(self) -> bool:
         return len(self.cluster.observer.cores) == len(self.cluster.nodes)
 
-    def _live(self) -> None:
-        """A majority without rotten disks is healed. Who is not in it is dead, or else everybody is
-        there: a damaged replica must not keep the whole ones, a majority, from anything."""
+    def _check_liveness(self) -> None:
+        """A majority without rotten disks is alive and the others are dead. Or all are alive:
+        damaged replicas must not keep the whole ones, a majority, from committing."""
         cluster = self.cluster
-        self.conductor.heal()
+        self.injector.heal()
         is_born = len(cluster.observer.voters) == len(cluster.nodes)
-        is_crowded = bool(cluster.excused) and bool(stream(self.script.seed, "crowd").randrange(2))
-        core = self._core() if is_born and not is_crowded else cluster.nodes
-        for node in core:
+        random = stream(self.script.seed, "crowd")
+        are_all_alive = bool(cluster.excused) and bool(random.randrange(2))
+        alive = self._healed_majority() if is_born and not are_all_alive else cluster.nodes
+        for node in alive:
             cluster.replicas[node].start()
         for node in cluster.nodes:
-            if node not in core:
+            if node not in alive:
                 cluster.replicas[node].kill(for_good=True)
-        elections = ELECTIONS_IN_A_CROWD if is_crowded else ELECTIONS_TO_APPEND
-        within_ns = elections * self._election_ns + CLIENT_PATIENCE_NS
+        elections = ELECTIONS_WITH_DAMAGED if are_all_alive else ELECTIONS_TO_APPEND
+        within_ns = elections * self._election_ns + CLIENT_TIMEOUTS_NS
         self.workload.probe()
         cluster.ledger.tell(facts.Healed(within_ns))
-        if not self._pass_for(self.workload.is_probe_acknowledged, within_ns):
+        if not self._run_for(within_ns, self.workload.is_probe_acknowledged):
             self._report_violation(
                 f"no append was acknowledged within {within_ns / 1e9:.1f} s of the heal"
             )
 
-    def _converge(self) -> None:
+    def _check_convergence(self) -> None:
         cluster = self.cluster
         for node in cluster.nodes:
             if node in cluster.excused:
-                cluster.replicas[node].kill()  # what it knows of its damage, it learns anew
+                cluster.replicas[node].kill()  # its next start must find its damage again
             cluster.replicas[node].start()
         self.workload.stop_appending()
-        within_ns = ELECTIONS_TO_CONVERGE * self._election_ns + CLIENT_PATIENCE_NS
-        # Twice equal, with a pause between, then an audit with a pause behind it.
-        equal_within_ns = 3 * within_ns + 2 * SETTLE_NS + LOOK_NS
+        within_ns = ELECTIONS_TO_CONVERGE * self._election_ns + CLIENT_TIMEOUTS_NS
+        # Equal twice with a pause between, then an audit and a pause.
+        equal_within_ns = 3 * within_ns + 2 * SETTLE_NS + CHECK_NS
         cluster.ledger.tell(facts.Returned(equal_within_ns))
-        if self._pass_for(self._is_equal, within_ns):
-            # Late copies and answers find their end, and what they were answered with, too.
-            self._pass_for(lambda: False, SETTLE_NS)
-        if not self._pass_for(self._is_equal, within_ns):
+        if self._run_for(within_ns, self._is_equal):
+            self._run_for(SETTLE_NS)
+        if not self._run_for(within_ns, self._is_equal):
             self._report_violation(f"{self._state()} {within_ns / 1e9:.1f} s after the heal")
         self._audit(within_ns)
 
     def _audit(self, within_ns: int) -> None:
-        """Whoever has damage and runs is read from one end to the other."""
+        """Read the whole log of each damaged replica that runs."""
         cluster = self.cluster
         nodes = [node for node in cluster.excused if node in cluster.observer.cores]
         if not nodes or cluster.has_problems:
             return
         self.workload.audit(sorted(nodes))
-        if not self._pass_for(lambda: self.workload.has_audited, within_ns):
+        if not self._run_for(within_ns, lambda: self.workload.has_audited):
             self._report_violation(f"{self._state()}, and one of {nodes} does not show its log")
-        self._pass_for(lambda: False, SETTLE_NS)  # what readers have found is told to raft
+        self._run_for(SETTLE_NS)  # readers report to raft what they found
 
-    def _end(self) -> None:
+    def _check_logs(self) -> None:
         cluster, tell = self.cluster, self.cluster.ledger.tell
         tell(facts.Converged())
         for node, core in cluster.observer.cores.items():
@@ -163,8 +165,8 @@ class _Run:
     def _election_ns(self) -> int:
         return self.script.ground.election_ms * _MS
 
-    def _core(self) -> tuple[int, ...]:
-        """The majority that is healed first; replicas without damage as far as they reach."""
+    def _healed_majority(self) -> tuple[int, ...]:
+        """A random majority, of undamaged replicas as far as possible."""
         cluster = self.cluster
         random = stream(self.script.seed, "core")
         order = random.sample(cluster.nodes, len(cluster.nodes))
@@ -175,9 +177,9 @@ class _Run:
         return [node for node in self.cluster.nodes if node not in self.cluster.excused]
 
     def _is_equal(self) -> bool:
-        """Every sound replica shows the same, all of its log is committed, nothing is under way."""
+        """Undamaged replicas show the same, their whole logs are committed, and no client waits."""
         cores = [self.cluster.observer.cores.get(node) for node in self._sound_nodes()]
-        if self.workload.has_unresolved:
+        if self.workload.unresolved:
             return False
         states = {
             (core.commit, core.last_index, core.persisted, core.visible_lsn)
@@ -202,13 +204,12 @@ class _Run:
                 )
         return "replicas are not equal: " + "; ".join(parts)
 
-    def _pass_for(self, is_done: Callable[[], bool], within_ns: int) -> bool:
-        return self._pass_until(is_done, self.cluster.world.now_ns + within_ns)
-
-    def _pass_until(self, is_done: Callable[[], bool], end_ns: int) -> bool:
+    def _run_for(self, for_ns: int, is_done: Callable[[], bool] = lambda: False) -> bool:
+        """Run the world for so long, or until `is_done` or a problem; whether it was done."""
         world, cluster = self.cluster.world, self.cluster
+        end_ns = world.now_ns + for_ns
         while world.now_ns < end_ns:
-            world.run_until(min(end_ns, world.now_ns + LOOK_NS))
+            world.run_until(min(end_ns, world.now_ns + CHECK_NS))
             for replica in cluster.replicas.values():
                 replica.report_holdings()
             if cluster.has_problems:
@@ -224,7 +225,7 @@ class _Run:
         cluster = self.cluster
         for node in cluster.nodes:
             cluster.observer.report_counters(node)
-        # what was wrong before a device lost what it had promised counts; the rest may follow
+        # Only violations from before a lying device lost data count; later ones may follow from it.
         until_ns = cluster.excused_from_ns or cluster.world.now_ns + 1
         violations = [each for each in cluster.violations if each.at_ns < until_ns]
         errors = [text for at_ns, text in cluster.observer.errors if at_ns < until_ns]
@@ -235,7 +236,7 @@ class _Run:
             events=cluster.world.events,
             appends_acknowledged=self.workload.appends_acknowledged,
             violations=tuple(violations),
-            faults_injected=dict.fromkeys(self.script.ground.faults, 1) | self.conductor.injected,
+            faults_injected=dict.fromkeys(self.script.ground.faults, 1) | self.injector.injected,
             reached=cluster.reach.counts(),
             event_hash=cluster.world.fingerprint(),
             error="\n".join(errors),
@@ -244,8 +245,8 @@ class _Run:
 
 
 @contextmanager
-def _quiet_collector() -> Iterator[None]:
-    """The collector would walk the whole world again and again; a run is short."""
+def _without_gc_and_logs() -> Iterator[None]:
+    """The garbage collector would traverse the whole world many times; a run is short."""
     was_enabled = gc.isenabled()
     gc.disable()
     level = logging.root.manager.disable

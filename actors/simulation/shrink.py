@@ -1,8 +1,7 @@
-"""The smallest script that still fails: delta debugging over its faults, then over its ground.
+"""Finds the smallest script that still fails: delta debugging over its faults, then its ground.
 
-Owns the order in which things are left out. Must not know what a failure is: `fails` runs a script
-and says so. Because every fault is data with chance of its own, leaving one out changes no other;
-whatever still fails is a script like any other.
+Owns the order of attempts. Must not know what a failure is: `fails` runs a script and decides. Each
+fault has a random seed of its own, so leaving one out changes no other.
 
     1. faults: halves, quarters, …, single ones (ddmin)
     2. the horizon: no longer than the faults take, then half, …
@@ -23,7 +22,7 @@ import msgspec
 from actors.simulation.faults.script import Fault, Ground, Script
 
 Fails = Callable[[Script], bool]
-# A horizon below this leaves no time for a first leader.
+# A shorter run has no time to elect a first leader.
 SAFETY_SHORTEST_NS = 2_000_000_000
 DURATION_SHORTEST_NS = 1_000_000
 _SLACK_NS = 500_000_000
@@ -32,7 +31,7 @@ _FEWER_REPLICAS = 3
 
 
 class _OutOfTimeError(Exception):
-    """The deadline has passed: what was found so far is the answer."""
+    """The deadline has passed."""
 
 
 def shrink(script: Script, fails: Fails, *, deadline: Callable[[], bool]) -> Script:
@@ -40,8 +39,8 @@ def shrink(script: Script, fails: Fails, *, deadline: Callable[[], bool]) -> Scr
 
     Args:
       script: one for which `fails` is true.
-      fails: whether a script shows the failure that is looked for; runs it.
-      deadline: asked before each run; True ends the search. The last run may overshoot it.
+      fails: runs a script; whether it shows the same failure.
+      deadline: called before each run; True ends the search. The last run may end after it.
     """
     search = _Search(script, fails, deadline)
     with suppress(_OutOfTimeError):
@@ -50,7 +49,7 @@ def shrink(script: Script, fails: Fails, *, deadline: Callable[[], bool]) -> Scr
 
 
 class _Search:
-    """`best` fails at any time."""
+    """`best`: the smallest script so far that fails."""
 
     def __init__(self, script: Script, fails: Fails, deadline: Callable[[], bool]) -> None:
         self.best = script
@@ -71,7 +70,7 @@ class _Search:
             self._leave_out_faults()
 
     def _try(self, candidate: Script) -> bool:
-        """Whether the candidate is another script and fails too; it is the best then."""
+        """Whether the candidate differs from the best and fails; then it is the best."""
         if candidate == self.best:
             return False
         if self._deadline():
@@ -87,8 +86,8 @@ class _Search:
                 return
 
     def _leave_out_faults(self) -> None:
-        """ddmin: pieces of half the size as long as nothing more can go, single faults until none
-        can."""
+        """ddmin: leave out pieces, then smaller ones; in the end single faults, until none can be
+        left out."""
         if not self.best.faults or self._try(_with_faults(self.best, ())):
             return
         size = (len(self.best.faults) + 1) // 2
@@ -100,7 +99,7 @@ class _Search:
                 return
 
     def _leave_out_pieces(self, size: int) -> bool:
-        """Every piece once, the last first: what is late is the least likely cause of the rest."""
+        """Each piece once, the last first: late faults are the least likely causes."""
         has_shrunk = False
         start = (len(self.best.faults) - 1) // size * size
         while start >= 0:
@@ -123,7 +122,7 @@ class _Search:
                 return
 
     def _shorten_faults(self) -> None:
-        """Halve how long each lasts, and how slow it makes things, as far as that goes."""
+        """Halve each fault's duration and delay as often as possible."""
         for position in range(len(self.best.faults)):
             for field in ("for_ns", "delay_ns"):
                 while True:
@@ -138,7 +137,7 @@ class _Search:
                         break
 
 
-# Each on its own.
+# Each is tried by itself.
 _PLAINER: tuple[dict[str, int | bool | str], ...] = (
     {"imports": 0},
     {"first_lsn": 1},
@@ -178,7 +177,7 @@ def _with_horizon(script: Script, safety_ns: int) -> Script:
 
 
 def _with_three_replicas(script: Script) -> Iterator[Script]:
-    """Every choice of three out of more, those that most faults are about first."""
+    """Every choice of three nodes, those with the most faults first."""
     ground = script.ground
     if ground.replicas <= _FEWER_REPLICAS:
         return
@@ -188,7 +187,7 @@ def _with_three_replicas(script: Script) -> Iterator[Script]:
 
 
 def _only(script: Script, kept: tuple[int, ...], ground: Ground) -> Script:
-    """`kept` become nodes 1, 2, 3; faults of others go."""
+    """`kept` become nodes 1, 2, 3; faults of other nodes are left out."""
     names = {old: new for new, old in enumerate(kept, 1)} | {_CLIENTS: _CLIENTS}
     faults = (_renamed(fault, names) for fault in script.faults)
     fewer = msgspec.structs.replace(
@@ -202,7 +201,7 @@ def _only(script: Script, kept: tuple[int, ...], ground: Ground) -> Script:
 
 
 def _renamed(fault: Fault, names: dict[int, int]) -> Fault | None:
-    """The fault with its nodes renamed, or None where it is about nobody that is left."""
+    """The fault with its nodes renamed; None if its nodes are left out."""
     links = tuple((names[a], names[b]) for a, b in fault.links if a in names and b in names)
     nodes = tuple(names[node] for node in fault.nodes if node in names)
     process, _, peer = fault.process.partition("-")

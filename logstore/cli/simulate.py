@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from actors.simulation.code_name import code_name
 from actors.simulation.faults.draw import draw_script
 from actors.simulation.faults.script import FaultClass, Script
-from actors.simulation.many import RUNNER, Order, prepared, run_many, run_one
+from actors.simulation.many import RUNNER, RunOptions, code_loaded, run_many, run_one
 from actors.simulation.result import SeedResult, Totals
 from actors.simulation.shrink import shrink
 from logstore.cli.exit_status import ExitStatus
@@ -122,7 +122,7 @@ def simulate(
     same seed is the same run. Exit status 1 if a promise was broken, or if 10,000 seeds or more
     never met one of the situations that they must meet.
     """
-    order = Order(None if replicas is None else int(replicas), classes, RUNNER)
+    run_options = RunOptions(None if replicas is None else int(replicas), classes, RUNNER)
     is_replay = replay is not None or script_path is not None
     _check_usage(is_replay=is_replay, seeds=seeds, minutes=minutes, trace_path=trace_path)
     totals = Totals(commit=code_name())
@@ -130,16 +130,16 @@ def simulate(
     started_s = time.monotonic()
     try:
         if is_replay:
-            _replay(order, replay, script_path, trace_path, totals, failed)
+            _replay(run_options, replay, script_path, trace_path, totals, failed)
         else:
             if seeds is None and minutes is None:
                 seeds = SEEDS_DEFAULT
             seconds = None if minutes is None else minutes * 60
-            watcher = _Watcher(order, totals, failed, seeds=seeds, seconds=seconds)
+            watcher = _Watcher(run_options, totals, failed, seeds=seeds, seconds=seconds)
             # A signal that struck inside the pool or the bar would leave their locks half taken.
             with watcher, Interrupts() as interrupts:
                 run_many(
-                    order, first_seed, seeds=seeds, seconds=seconds, jobs=jobs,
+                    run_options, first_seed, seeds=seeds, seconds=seconds, jobs=jobs,
                     on_result=watcher.take, look=interrupts.look,
                 )  # fmt: skip
     finally:
@@ -148,7 +148,7 @@ def simulate(
             _print(totals, json_path, jobs=1 if is_replay else jobs)
     if is_shrinking or (is_shrinking is None and not is_replay):
         for result, script in first_of_each_kind(failed):
-            _shrink(order, result, script, trace_path)
+            _shrink(run_options, result, script, trace_path)
     missing = must_reach_missing(totals, is_limited=classes is not None)
     for each in missing:
         say(f"wrong: never met: {each.name}, {each.value}")
@@ -172,14 +172,14 @@ class _Watcher:
 
     def __init__(
         self,
-        order: Order,
+        run_options: RunOptions,
         totals: Totals,
         failed: list[tuple[SeedResult, Script | None]],
         *,
         seeds: int | None,
         seconds: float | None,
     ) -> None:
-        self._order = order
+        self._run_options = run_options
         self._totals = totals
         self._failed = failed
         self._seconds = seconds
@@ -207,7 +207,7 @@ class _Watcher:
         totals.add(result)
         if result.has_failed:
             self._failed.append((result, None))
-            line = replay_line(self._order, result)
+            line = replay_line(self._run_options, result)
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         words = (
             f"{totals.seeds:,} seeds, {totals.simulated_s:,.0f} simulated s, "
@@ -222,7 +222,7 @@ class _Watcher:
 
 
 def _replay(
-    order: Order,
+    run_options: RunOptions,
     seed: int | None,
     script_path: Path | None,
     trace_path: Path | None,
@@ -238,7 +238,7 @@ def _replay(
         if trace_path is not None:
             file = stack.enter_context(trace_path.open("w", encoding="utf-8"))
             trace = _line_writer(file.write)
-        result = run_one(order, seed or 0, script=script, trace=trace)
+        result = run_one(run_options, seed or 0, script=script, trace=trace)
     totals.add(result)
     say(f"seed {result.seed}: event hash {result.event_hash or 'none'}")
     for violation in result.violations:
@@ -247,7 +247,7 @@ def _replay(
         say(result.error)
     if result.has_failed:
         failed.append((result, script))
-        say(replay_line(order, result, script_path))
+        say(replay_line(run_options, result, script_path))
 
 
 def _line_writer(write: Callable[[str], int]) -> Callable[[str], None]:
@@ -265,19 +265,19 @@ def _read_script(path: Path) -> Script:
 
 
 def _shrink(
-    order: Order, result: SeedResult, script: Script | None, trace_path: Path | None
+    run_options: RunOptions, result: SeedResult, script: Script | None, trace_path: Path | None
 ) -> None:
     """Look for the smallest script that fails in the same way, and write it to a file."""
     seed = result.seed
     if script is None:
-        script = draw_script(seed, replicas=order.replicas, classes=order.classes)
+        script = draw_script(seed, replicas=run_options.replicas, classes=run_options.classes)
     say(f"seed {seed}: shrinking {len(script.faults)} faults, up to {SHRINK_S:.0f} s")
     end_s = time.monotonic() + SHRINK_S
 
     def fails(candidate: Script) -> bool:
-        return is_same_failure(result, run_one(order, seed, script=candidate))
+        return is_same_failure(result, run_one(run_options, seed, script=candidate))
 
-    with prepared(order):
+    with code_loaded(run_options):
         smallest = shrink(script, fails, deadline=lambda: time.monotonic() >= end_s)
     path = Path(f"simulate-{seed}.script.json")
     if trace_path is not None:

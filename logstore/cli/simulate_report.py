@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from actors.simulation.faults.script import Script
-from actors.simulation.many import Order
+from actors.simulation.many import RunOptions
 from actors.simulation.oracle.reach import MUST_REACH, NOT_BUILT, Reach, missing
 from actors.simulation.result import SeedResult, Totals
 
@@ -22,17 +22,19 @@ SHRUNK_MAX = 3
 _TEXT_MAX = 200
 
 
-def replay_line(order: Order, result: SeedResult, script_path: Path | None = None) -> str:
+def replay_line(
+    run_options: RunOptions, result: SeedResult, script_path: Path | None = None
+) -> str:
     """One line that runs the seed again; what was wrong follows as a comment."""
     words = ["logstore simulate"]
     if script_path is not None:
         words.append(f"--script {script_path}")
     else:
         words.append(f"--replay {result.seed}")
-        if order.replicas is not None:
-            words.append(f"--replicas {order.replicas}")
-        if order.classes is not None:
-            words.append(f"--faults {','.join(order.classes)}")
+        if run_options.replicas is not None:
+            words.append(f"--replicas {run_options.replicas}")
+        if run_options.classes is not None:
+            words.append(f"--faults {','.join(run_options.classes)}")
     return f"{' '.join(words)}  # {result.first_complaint[:_TEXT_MAX]}"
 
 

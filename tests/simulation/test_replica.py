@@ -129,7 +129,7 @@ def test_doom_strikes_inside_the_disk_call_that_it_counts_to() -> None:
 
     replica._views[topology.WRITER].on_call = noting
     struck: list[int] = []
-    replica.doom(topology.WRITER, 5, lambda: struck.append(len(calls)))
+    replica.kill_at_call(topology.WRITER, 5, lambda: struck.append(len(calls)))
     stage.run_for(SECOND_NS)
     assert struck == [4]  # the fifth never happened
     assert len(calls) == 4
@@ -140,7 +140,7 @@ def test_doom_strikes_inside_the_disk_call_that_it_counts_to() -> None:
 def test_doom_of_a_whole_replica_is_carried_out_by_whoever_makes_the_call() -> None:
     stage = QuietCluster(has_clients=True)
     replica = stage.replica(stage.leaders[0])
-    replica.doom("", 3, replica.kill)
+    replica.kill_at_call("", 3, replica.kill)
     stage.run_for(3 * SECOND_NS)
     assert not replica.is_running
     assert replica.processes == {}
@@ -159,7 +159,7 @@ def test_doom_of_a_roll_counts_from_the_header_of_the_next_segment() -> None:
         calls.append((what, path[-5:]))
 
     view.on_call = noting
-    replica.doom_from(ROLL, 5, replica.kill)
+    replica.kill_at_call_from(ROLL, 5, replica.kill)
     stage.run_for(20 * SECOND_NS)
     assert not replica.is_running
     assert len(calls) >= 8  # a group before it
@@ -184,7 +184,7 @@ def test_doom_of_a_first_group_counts_from_the_first_frames_of_a_segment() -> No
         calls.append((what, path))
 
     view.on_call = noting
-    replica.doom_from(FIRST_GROUP, 2, replica.kill)
+    replica.kill_at_call_from(FIRST_GROUP, 2, replica.kill)
     stage.run_for(20 * SECOND_NS)
     assert not replica.is_running
     what, path = calls[-1]
@@ -197,7 +197,7 @@ def test_a_pair_that_was_half_opened_is_known_and_completed() -> None:
     """FAULTS P9."""
     stage = QuietCluster(has_clients=True)
     replica = stage.replica(stage.leaders[0])
-    replica.doom_from(ROLL, 3, lambda: replica.power_cut(Random(1), garble=False))
+    replica.kill_at_call_from(ROLL, 3, lambda: replica.power_cut(Random(1), garble=False))
     stage.run_for(20 * SECOND_NS)
     assert len(stage.cluster.durability.places(replica.node).half_headed()) == 1
     replica.start()
@@ -221,8 +221,8 @@ def test_a_write_over_bytes_that_are_there_is_told() -> None:
 def test_who_is_spared_dies_in_no_call() -> None:
     stage = QuietCluster(has_clients=True)
     replica = stage.replica(stage.leaders[0])
-    replica.doom(topology.WRITER, 5, lambda: pytest.fail("it was spared"))
-    replica.spare()
+    replica.kill_at_call(topology.WRITER, 5, lambda: pytest.fail("it was spared"))
+    replica.cancel_kills_and_stops()
     stage.run_for(SECOND_NS)
     assert replica.incarnation == 1
 

@@ -14,7 +14,7 @@ import pytest
 
 from actors.simulation.faults.draw import draw_script
 from actors.simulation.faults.script import FaultClass, FaultKind, Script
-from actors.simulation.many import JobDiedError, Order, run_many
+from actors.simulation.many import JobDiedError, RunOptions, run_many
 from actors.simulation.oracle.reach import MUST_REACH, NOT_BUILT, Reach
 from actors.simulation.result import SeedResult, Totals
 from logstore.cli import simulate, simulate_report
@@ -22,7 +22,7 @@ from logstore.cli.main import main
 from tests.simulation import fake_run
 
 RUNNER = "tests.simulation.fake_run:run_seed"
-ORDER = Order(runner=RUNNER)
+ORDER = RunOptions(runner=RUNNER)
 KILLS = "kill-replica,power-cut"
 
 

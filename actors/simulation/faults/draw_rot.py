@@ -14,7 +14,7 @@ from actors.simulation.faults.draw_episodes import Scene, draw_down_ns, kill
 from actors.simulation.faults.draw_ground import MILLISECOND, SECOND, percent, spread
 from actors.simulation.faults.script import Fault, FaultKind, RotPlace
 
-# What `conduct` may do to a sector.
+# What `fault_injector` may do to a sector.
 ROT_KINDS = ("flip", "zero", "garble", "misdirect", "stale", "unreadable")
 # Those that damage a sector written once.
 _HARD_KINDS = ("flip", "zero", "garble", "garble", "unreadable")

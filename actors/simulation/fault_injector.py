@@ -1,4 +1,4 @@
-"""Carrying out a fault script on a simulated cluster, and healing what it broke.
+"""Injects the faults of a script into a simulated cluster, and heals it.
 
 Owns when a fault begins and ends. Must not know phases, nor what is checked.
 """
@@ -32,9 +32,9 @@ _ROT_PLACES = frozenset(RotPlace)
 _LOG_FILES = (".data", ".raft")
 
 
-class Conductor:
-    """`injected` counts what has struck, by kind and by `kind.detail`. `ask_transfer` and
-    `ask_flood`: tell an operator, and all producers."""
+class FaultInjector:
+    """`injected` counts faults by kind and by `kind.detail`. `ask_transfer` asks the operator for a
+    handover, `ask_flood` all producers for many appends."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Conductor:
         self._world = cluster.world
         self._is_over = False
         self._under_way: dict[tuple[FaultKind, Hashable], list[Fault]] = {}
-        self._aims: dict[int, int] = {}  # group → who is its node 1
+        self._aims: dict[int, int] = {}  # group → the leader it is aimed at
         self._acts: dict[FaultKind, Callable[[Fault], None]] = {
             FaultKind.LINK_QUALITY: self._link_quality,
             FaultKind.PARTITION: self._partition,
@@ -72,16 +72,16 @@ class Conductor:
         }
 
     def schedule(self) -> None:
-        """Put the whole script into the world's queue; its times count from now."""
+        """Schedule the whole script; its times count from now."""
         for fault in self._cluster.script.faults:
             self._world.at(self._world.now_ns + fault.at_ns, self._strike, fault)
 
     def heal(self) -> None:
-        """No more faults: links, disks and pauses are as they should be. Who is dead stays so."""
+        """End all faults. Dead replicas stay dead."""
         self._is_over = True
         self._cluster.network.heal_all()
         for replica in self._cluster.replicas.values():
-            replica.spare()
+            replica.cancel_kills_and_stops()
             replica.disk.free_space()
             replica.disk.end_stalls()
             replica.stalled_until_ns = self._world.now_ns
@@ -98,7 +98,7 @@ class Conductor:
         self._acts[fault.kind](fault)
 
     def _aimed(self, fault: Fault) -> Fault:
-        """The fault with the nodes that it strikes."""
+        """The fault with its real nodes."""
         if not fault.group:
             return fault
         nodes = self._cluster.nodes
@@ -122,8 +122,8 @@ class Conductor:
         self._world.at(self._world.now_ns + fault.for_ns, self._unless_over, action)
 
     def _while(self, fault: Fault, where: Hashable, apply: Callable[[list[Fault]], None]) -> None:
-        """Call `apply` with all faults of this kind that are under way at `where`, oldest first,
-        now and when `fault` ends: an end undoes that fault only."""
+        """Call `apply` now and when `fault` ends, with all active faults of its kind at `where`,
+        oldest first: so the end of one leaves the others."""
         under_way = self._under_way.setdefault((fault.kind, where), [])
 
         def end() -> None:
@@ -144,7 +144,7 @@ class Conductor:
     # --- network ---
 
     def _link_quality(self, fault: Fault) -> None:
-        """Overlapping ones are as bad as the worst of them in each way."""
+        """Overlapping faults: the worst value of each kind counts."""
         network, low_ns = self._cluster.network, self._cluster.script.ground.link_delay_ns[0]
 
         def apply(link: tuple[int, int], lane: Lane, under_way: list[Fault]) -> None:
@@ -163,8 +163,7 @@ class Conductor:
                 self._while(fault, (link, lane), partial(apply, link, lane))
 
     def _partition(self, fault: Fault) -> None:
-        """A "reset" is noticed at its end only: both ends connect anew, and what one of them still
-        meant to send is gone."""
+        """A "reset" holds messages, and loses them and the connections when it ends."""
         network = self._cluster.network
 
         def apply(link: tuple[int, int], lane: Lane, under_way: list[Fault]) -> None:
@@ -189,7 +188,7 @@ class Conductor:
         if fault.calls < 0:
             replica.kill_process(fault.process)
         else:
-            replica.doom(fault.process, fault.calls + 1, lambda: None)
+            replica.kill_at_call(fault.process, fault.calls + 1, lambda: None)
 
     def _kill_replica(self, fault: Fault) -> None:
         replica = self._replica(fault)
@@ -201,13 +200,13 @@ class Conductor:
         self._at_call(replica, fault, kill)
 
     def _power_cut(self, fault: Fault) -> None:
-        """With `calls` the first of the nodes to get there takes the others with it."""
+        """With `calls`, the first node that reaches its call cuts the power of all."""
         random = stream(fault.pick, "power-cut")
         replicas = [self._cluster.replicas[node] for node in fault.nodes]
 
         def cut() -> None:
             for replica in replicas:
-                replica.spare()
+                replica.cancel_kills_and_stops()
                 if replica.disk.has_lies:
                     self._cluster.ledger.tell(LieForgotten(replica.node))
                     self._cluster.excuse_rest(replica.node)
@@ -224,9 +223,9 @@ class Conductor:
         if fault.calls < 0 or not replica.is_running:
             act()
         elif fault.process:
-            replica.doom_from(fault.process, fault.calls + 1, act)
+            replica.kill_at_call_from(fault.process, fault.calls + 1, act)
         else:
-            replica.doom("", fault.calls + 1, act)
+            replica.kill_at_call("", fault.calls + 1, act)
 
     def _pause(self, fault: Fault) -> None:
         if fault.process in ("", RAFT, WRITER):
@@ -263,7 +262,7 @@ class Conductor:
         until_ns = self._world.now_ns + fault.for_ns
         replica.stalled_until_ns = max(replica.stalled_until_ns, until_ns)
         if not fault.process.endswith(_LOG_FILES):
-            # A save begun before the end flushes two copies, each that much later.
+            # A save that begins before the end still flushes two copies, each so much later.
             self._excuse_saves(fault.node, until_ns + 2 * fault.delay_ns)
 
         def apply(under_way: list[Fault]) -> None:
@@ -301,8 +300,7 @@ class Conductor:
         self._while(fault, fault.node, apply)
 
     def _rot(self, fault: Fault) -> None:
-        """Once a disk would forget what it has flushed, nobody can tell it from one that never had
-        it: such sectors are spared (FAULTS D33)."""
+        """Sectors whose rot would make a loss unprovable are spared (FAULTS D33)."""
         random = stream(fault.pick, "rot")
         is_cached_too = bool(random.randrange(4))
         node, disk = fault.node, self._replica(fault).disk
@@ -329,8 +327,7 @@ class Conductor:
                 self._excuse_rest_if_loss_is_unprovable(node)
 
     def _lost_disk(self, fault: Fault) -> None:
-        """Of a replica that may have voted. It must stay out from then on (SAFETY L1), so that what
-        it forgets is no harm."""
+        """Of a replica that may have voted: it must stay out from now on (SAFETY L1)."""
         cluster, replica = self._cluster, self._replica(fault)
         if fault.node in cluster.observer.voters:
             replica.kill()

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from actors.simulation.checkers.facts import SavesExcused
-from actors.simulation.conduct import Conductor
 from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.fault_injector import FaultInjector
 from actors.simulation.faults.script import Fault, FaultKind
 from actors.simulation.network.network import VirtualNetwork
 from actors.simulation.world.world import World
@@ -52,7 +52,7 @@ class Stage:
             lost={},
             lose=lambda _: self.told.append("lost"),
         )
-        Conductor(cluster, lambda _: None, lambda _: None).schedule()
+        FaultInjector(cluster, lambda _: None, lambda _: None).schedule()
 
     @property
     def link(self) -> Any:
