@@ -1,7 +1,4 @@
-"""`python -m tests.explorer`: explore within a bound, for some minutes at most.
-
-Ends with status 1 when a promise is broken.
-"""
+"""`python -m tests.explorer`: explore within a bound. Exit status 1: a promise is broken."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ def main(
     json_file: Path | None,
 ) -> None:
     """Every schedule of three consensus cores within a bound, breadth first."""
-    gc.disable()  # nothing here makes cycles, and there will be millions of objects
+    gc.disable()  # millions of objects, and no cycles
     explorer = Explorer(Bound(terms, entries, crashes, streams, stream_mode))
     begun_ns = time.monotonic_ns()
     end_ns = begun_ns + int(minutes * 60_000_000_000)
@@ -57,7 +54,7 @@ def main(
 
 
 def _publish(row: dict[str, object], file: Path) -> None:
-    """A row for each bound: a new one in the place of that of the same bound."""
+    """One row per bound; a new row replaces the old one of its bound."""
     rows = msgspec.json.decode(file.read_bytes())["rows"] if file.exists() else []
     rows = [each for each in rows if any(each[name] != row[name] for name in _BOUND)]
     rows = sorted([*rows, row], key=lambda each: [each[name] for name in _BOUND])

@@ -1,4 +1,4 @@
-"""How far the explorer goes. Owns the numbers; knows nothing of how they are kept."""
+"""How far the explorer goes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ REPLICAS = 3
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """What lies inside: terms up to `terms`, logs up to `entries` (no-ops included), `crashes` of
-    each replica, `streams` of appends from a leader to each peer (the first, and its rewinds:
-    without a bound, appends that overtake each other cause rejects for ever). A step that would
-    leave it is counted as cut, and not taken."""
+    """Terms up to `terms`, logs up to `entries` (with no-ops), `crashes` of each replica, `streams`
+    of appends from a leader to each peer (the first, and its rewinds: appends that overtake each
+    other are rejected, so without a bound there would be ever more). A step that would exceed the
+    bound is counted as cut, and not taken."""
 
     terms: int = 2
     entries: int = 2

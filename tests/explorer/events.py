@@ -1,7 +1,7 @@
-"""What can happen to one replica in the explored world, as data with one line of text each.
+"""The events of one replica in the explored world, as data with a line of text each.
 
-Peers are named from the replica's own side: 1 is the next replica of the ring of three, 2 the one
-after; so what one replica does need not be worked out again for the others.
+Peers are numbered from the replica's place in the ring of three: 1 is the next replica, 2 the one
+after. So a step computed for one replica serves the others, too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from logstore.model import Term
 from logstore.raft.describe import describe
 
 
-class Heard(msgspec.Struct, frozen=True, tag=True):
-    """A message of `peer`, sent in its incarnation `boot`. Who asks for a vote finds a replica that
-    has given its leader up, or its own leadership for want of a majority."""
+class Delivery(msgspec.Struct, frozen=True, tag=True):
+    """A message that `peer` sent in its incarnation `boot`. A replica that gets a vote request has
+    lost contact with its leader before, or with its majority if it leads."""
 
     peer: int
     boot: int
@@ -32,7 +32,7 @@ class Saved(msgspec.Struct, frozen=True, tag=True):
 
 
 class Campaign(msgspec.Struct, frozen=True, tag=True):
-    """The election timer ends and the pre-vote is won; a leader has lost its majority before."""
+    """The election timer expires and the pre-vote is won; a leader lost its majority before."""
 
 
 class Proposal(msgspec.Struct, frozen=True, tag=True):
@@ -40,25 +40,25 @@ class Proposal(msgspec.Struct, frozen=True, tag=True):
 
 
 class TermSeen(msgspec.Struct, frozen=True, tag=True):
-    """A refusal of some peer tells of a newer term."""
+    """A refusal of some peer has a newer term."""
 
     term: Term
 
 
 class Crash(msgspec.Struct, frozen=True, tag=True):
-    """Everything volatile is gone; of what was ordered, the oldest few had reached the disk."""
+    """All volatile state is lost; so many of the oldest outstanding orders reached the disk."""
 
     writes_kept: int
     saves_kept: int
 
 
 Local = Flushed | Saved | Campaign | Proposal | TermSeen | Crash
-Happening = Local | Heard
+Happening = Local | Delivery
 
 
 def line_of(replica: int, event: Happening) -> str:
-    """`replica` counts from 1, as do the peers in the text."""
-    if isinstance(event, Heard):
+    """Replicas are numbered from 1 here."""
+    if isinstance(event, Delivery):
         sender = (replica - 1 + event.peer) % 3 + 1
         return f"node {replica} hears node {sender} (boot {event.boot}): {describe(event.message)}"
     fields = " ".join(f"{name}={each}" for name, each in msgspec.structs.asdict(event).items())

@@ -1,8 +1,8 @@
 """Consensus state as a value: frozen to nested tuples, and thawed to live objects again.
 
-Owns which fields exist: all of them, as the classes declare them, so that a field added to the core
-is part of the explored state without a word here. What must not tell two states apart is made
-equal before, in `normal_form`. Must not know events, messages in flight or promises.
+All fields that the classes declare are frozen, so a new field of the core is part of the explored
+state without a change here. `normal_form` has removed differences that do not matter before. Must
+not know events, messages in flight or promises.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from logstore.raft.term_and_vote import TermAndVote
 
 Frozen = Any  # a nested tuple of immutable values; tuples that begin with a str are objects
 
-# The same in every state of one exploration, or (the view) made of the replica's rows.
+# The same in every state of one exploration, or (the view) derived from the replica's rows.
 _OUTSIDE = frozenset({"config", "random", "_view"})
 _SLOTTED = (RaftCore, State, TermAndVote, PersistQueue, EntryLog, FaultyEntries)
 _DATA = (Gen, Campaign, Following, Leading, Read, Shown, Transfer, Progress, Outstanding)
@@ -67,7 +67,7 @@ def freeze(value: Any) -> Frozen:
     """`value` as a nested tuple.
 
     Raises:
-      TypeError: it holds something mutable whose fields are not known here.
+      TypeError: it contains a mutable object of an unknown class.
     """
     kind = type(value)
     fields = _FIELDS.get(kind)
@@ -85,7 +85,7 @@ def freeze(value: Any) -> Frozen:
 
 
 def thaw(value: Frozen) -> Any:
-    """Live objects of their own for what `freeze` gave; immutable values are shared."""
+    """New live objects from what `freeze` returned; immutable values are shared."""
     if type(value) is not tuple or not value or type(value[0]) is not str:
         return value
     tag = value[0]
@@ -105,5 +105,5 @@ def thaw(value: Frozen) -> Any:
 
 
 def digest_of(value: Frozen) -> bytes:
-    """Sixteen bytes that stand for a frozen state: equal states, equal bytes."""
+    """A hash of a frozen state, 16 bytes."""
     return blake2b(msgspec.msgpack.encode(value), digest_size=16).digest()

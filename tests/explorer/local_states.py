@@ -1,9 +1,9 @@
-"""The states one replica can be in, numbered, and what every event makes of them.
+"""The numbered states of one replica, and the state that follows each by each event.
 
-The core is a function of its state and an event. So each pair is worked out once, on live objects,
-and then looked up: there are thousands of such pairs where there are millions of states of the
-three replicas together. Owns the numbering (by digest of the frozen state), the facts that promises
-are checked with, and the promises that one replica can break by itself.
+The core is a function of its state and an event. So each pair is computed once, on live objects,
+and then looked up: there are thousands of pairs for millions of states of all three replicas. Owns
+the numbering (by digest of the frozen state), the facts that promises are checked with, and the
+promises that one replica can break by itself.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from tests.explorer.events import (
     Proposal,
     Saved,
 )
-from tests.explorer.freezing import Frozen, digest_of
-from tests.explorer.replica import (
+from tests.explorer.explored_replica import (
     START,
     Disk,
-    Posted,
     PromiseBroken,
     Replica,
+    Sent,
     written_rows,
 )
+from tests.explorer.freezing import Frozen, digest_of
+from tests.explorer.messages_in_flight import ReceiverTerms
 from tests.explorer.symmetry import mirror
-from tests.explorer.wire import Ear
 
 
 class Log(NamedTuple):
-    """(term, chain) of every entry: chains say whether two logs are the same up to an index."""
+    """(term, chain) of every entry; two logs with the same chain at an index are equal up to it."""
 
     terms: tuple[int, ...]
     chains: tuple[int, ...]
 
 
 class Facts(NamedTuple):
-    """What the promises between replicas are checked with."""
+    """What promises between replicas are checked with."""
 
     term: int
     leading_term: int
@@ -54,25 +54,25 @@ class Facts(NamedTuple):
 
 
 class LocalState(NamedTuple):
-    """One numbered state: its value, what may happen in it, what it shows."""
+    """One numbered state: its value, its possible events, its facts."""
 
     frozen: Frozen
     events: tuple[Local, ...]
     facts: Facts
-    ear: Ear
+    receiver_terms: ReceiverTerms
     is_cut: bool
 
 
 class Step(NamedTuple):
-    """What an event makes of a local state. `fault`: the promise it breaks."""
+    """The result of an event in a local state. `fault`: the promise that it breaks."""
 
     state: int
-    posted: tuple[Posted, ...]
+    sent: tuple[Sent, ...]
     fault: str | None = None
 
 
 class LocalStates:
-    """The table of one exploration. State 0 is a replica that has never done anything."""
+    """The table of one exploration. State 0 is a replica that did nothing yet."""
 
     def __init__(self, bound: Bound) -> None:
         self.bound = bound
@@ -84,7 +84,7 @@ class LocalStates:
         self._number(Replica.started(bound, Disk(), boot=1))
 
     def step(self, number: int, event: Happening) -> Step:
-        """What `event` makes of the state with this number."""
+        """The result of `event` in the state of this number."""
         key = (number, event)
         known = self._steps.get(key)
         if known is None:
@@ -93,7 +93,7 @@ class LocalStates:
         return known
 
     def mirrored(self, number: int) -> int:
-        """The state that differs from this one by the numbers of its peers only."""
+        """The state that differs from this one in the numbers of its peers only."""
         known = self._mirrored.get(number)
         if known is None:
             replica = Replica.thawed(self.bound, self.states[number].frozen)
@@ -109,15 +109,15 @@ class LocalStates:
             if isinstance(event, Crash):
                 replica = replica.after_crash(self.bound, event)
             else:
-                replica.take(event)
-            posted = tuple(dict.fromkeys(replica.posted))
+                replica.apply(event)
+            sent = tuple(dict.fromkeys(replica.sent))
             after = self._number(replica)
         except (InvariantViolated, PromiseBroken) as broken:
             return Step(number, (), f"{type(broken).__name__}: {broken}")
         facts, old = self.states[after].facts, before.facts
         if not isinstance(event, Crash) and (facts.term, facts.commit) < (old.term, old.commit):
-            return Step(after, posted, f"term or commit went back, {old} to {facts}")
-        return Step(after, posted, _fault_of(replica))
+            return Step(after, sent, f"term or commit went back, {old} to {facts}")
+        return Step(after, sent, _fault_of(replica))
 
     def _number(self, replica: Replica) -> int:
         frozen = replica.frozen()
@@ -140,7 +140,7 @@ def _described(bound: Bound, replica: Replica, frozen: Frozen) -> LocalState:
         frozen,
         tuple(_events(bound, replica)),
         facts,
-        Ear(disk.meta[0], candidate_term, leading_term),
+        ReceiverTerms(disk.meta[0], candidate_term, leading_term),
         is_cut=core.last_index > bound.entries
         or state.term > bound.terms
         or max(stream.stream for stream in replica.streams.values()) > bound.streams,
@@ -148,7 +148,7 @@ def _described(bound: Bound, replica: Replica, frozen: Frozen) -> LocalState:
 
 
 def _events(bound: Bound, replica: Replica) -> list[Local]:
-    """What may happen to the replica without a message."""
+    """The possible events besides deliveries."""
     core, disk = replica.core, replica.disk
     events: list[Local] = []
     if disk.writes:
@@ -173,7 +173,7 @@ def _log(rows: list[Row]) -> Log:
 
 
 def _fault_of(replica: Replica) -> str | None:
-    """The promise this replica breaks by itself, if any."""
+    """The promise that this replica breaks by itself, if any."""
     core, rows = replica.core, written_rows(replica.disk)
     last, next_lsn, last_term, chain = 0, START.next_lsn, 0, START.chain
     for row in rows:

@@ -1,9 +1,9 @@
-"""What must not tell two states apart, made equal: counters rebased, clocks stopped, memories of
-what was already said forgotten.
+"""Brings states to a normal form, so that states with the same behaviour are equal: counters are
+rebased, clocks stopped, and what was already sent is forgotten.
 
-Owns the list of these changes and the argument for each. Every change leaves a core that behaves
-like the one before it in all that the explorer can still do to it (no transfers, no reads, no
-damage), or that can do more; never less, so no violation is hidden.
+Owns these changes and the argument for each. The changed core behaves as before under every event
+of the explorer (which has no transfers, reads or damage), or can do more; never less, so that no
+violation is hidden.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ DEFERRED_KEPT = 1
 
 
 def normalise_state(state: State, *, has_restarted: bool) -> None:
-    """Bring a core that has just finished a step to its normal form."""
-    # What readers see follows from commit and persisted; it is told again, and checked, each step.
+    """The core is between two steps."""
+    # What readers see follows from commit and persisted; every step reports it again.
     state.shown = Shown()
     if has_restarted:
         _keep_last_row(state.log)
     _stop_clock(state)
-    _settle_role(state)
+    _normalise_role(state)
     _rebase_persists(state)
     _rebase_meta(state)
-    # Whatever was answered is in flight for good (messages are never used up), so that saying it
-    # again adds nothing: what was answered last need not be remembered.
+    # An answer stays in flight for good, so sending it again adds nothing: the last answer need not
+    # be remembered.
     state.following.match_reported = NO_INDEX
     state.following.stale_rejected = None
-    # A deferred append is in flight still: it can be delivered again once the term is durable. One
-    # is kept, so that redelivery itself is explored; the bound of the product drops others too.
+    # A deferred append is still in flight: it can be delivered again once the term is durable. One
+    # is kept, so that the redelivery of deferred ones is explored.
     del state.deferred[DEFERRED_KEPT:]
-    # An open gen takes its next prop, whatever their numbers; the explorer offers nothing else.
+    # The explorer offers an open gen only its next proposal, so the numbers do not matter.
     state.gen.number = state.gen.accepted = 0
-    # Streams are numbered where they begin (`Replica`), for each peer by itself.
+    # `Replica._lead` numbers streams, for each peer by itself.
     state.lead_count = 0
     state.dropped = state.stalls = 0
     if state.leading is not None:
-        _settle_leading(state, state.leading)
+        _normalise_leading(state, state.leading)
 
 
 def _keep_last_row(log: Any) -> None:
-    """As after recovery: older rows come from the files. Who never restarted has all in memory."""
+    """As after recovery, when older rows come from the files."""
     if log._rows:
         del log._rows[:-1]
         log._rows_first = log.last.index
 
 
 def _stop_clock(state: State) -> None:
-    """Each replica has a clock of its own that only timeouts move; then all ages begin anew.
+    """Only timeout events move a replica's clock; afterwards all ages are 0 again.
 
-    Ages matter in three places. Stickiness ends with the timeout event itself (it forgets the
-    leader). Check-quorum is an event of its own. Neither flushes nor a leader's entries ever count
-    as stalled: a leader that gives up does what the event of losing its majority makes it do.
+    Ages matter in three places. Stickiness ends with the timeout event, which forgets the leader.
+    Check-quorum is an event of its own. Flushes and a leader's entries never count as stalled: a
+    leader that gives up for that does the same as one that loses its majority.
     """
     state.now_ns = NOW_NS
     state.alarmed_ns = state.alarmed_text = None
@@ -74,11 +74,9 @@ def _stop_clock(state: State) -> None:
     state.campaign.leader_heard_ns = NOW_NS if heard else None
 
 
-def _settle_role(state: State) -> None:
-    """Pre-votes are granted out of thin air: a pre-candidate is a follower that knows no leader.
-
-    The votes of a campaign matter to a candidate only; the next campaign begins without them.
-    """
+def _normalise_role(state: State) -> None:
+    """Pre-votes are always granted, so a pre-candidate equals a follower without a leader. Votes
+    matter to a candidate only."""
     if state.role == Role.PRE_CANDIDATE:
         state.role = Role.FOLLOWER
     if state.role != Role.CANDIDATE:
@@ -87,8 +85,8 @@ def _settle_role(state: State) -> None:
             state.campaign.leader_heard_ns = NOW_NS
 
 
-def _settle_leading(state: State, leading: Leading) -> None:
-    """Rounds serve reads only. Every peer counts as just heard until the isolation event."""
+def _normalise_leading(state: State, leading: Leading) -> None:
+    """Rounds serve reads only. Every peer counts as just heard until contact is lost."""
     leading.heartbeat_deadline_ns = NOW_NS + state.config.heartbeat_ns
     leading.leadership_check_ns = leading.heartbeat_deadline_ns
     leading.next_handover_ns = leading.progressed_ns = NOW_NS
@@ -101,7 +99,7 @@ def _settle_leading(state: State, leading: Leading) -> None:
 
 
 def _rebase_persists(state: State) -> None:
-    """Sequences of requests are compared among the outstanding ones only: those are 1, 2, …"""
+    """Sequence numbers are compared among outstanding requests only, so these become 1, 2, …"""
     persists: Any = state.persists
     for number, request in enumerate(persists._outstanding, start=1):
         request.seq = number
@@ -110,7 +108,7 @@ def _rebase_persists(state: State) -> None:
 
 
 def _rebase_meta(state: State) -> None:
-    """The same for saves, and for what waits for them; nothing waits twice, or for nothing."""
+    """The same for saves and for the messages that wait for them, each of which waits once."""
     meta: Any = state.meta
     answered = meta.last_seq - len(meta._saves)
     meta.last_seq -= answered
@@ -129,7 +127,7 @@ def _rebase_meta(state: State) -> None:
 
 
 def normalise_stream(stream: FollowerStream, fresh: FollowerStream) -> FollowerStream:
-    """A stream that does not lead begins anew at its next Lead, which is of a newer term."""
+    """A stream that does not lead starts afresh at its next Lead, which has a newer term."""
     inner: Any = stream
     if not inner._is_leading:
         made: Any = fresh
@@ -138,7 +136,7 @@ def normalise_stream(stream: FollowerStream, fresh: FollowerStream) -> FollowerS
         return fresh
     inner._heard_ns = 0
     inner._files_seq = 0
-    # All has been sent, or will be sent again: the files have it. No clock asks for repetition.
+    # Everything was sent, or is sent again from the files. No timer causes a resend.
     inner._described.clear()
     inner._ring_position = None
     inner._accepted = NO_INDEX
@@ -149,12 +147,11 @@ def normalise_stream(stream: FollowerStream, fresh: FollowerStream) -> FollowerS
 
 
 def message_in_flight(message: Any) -> Any:
-    """`message` as it is kept in flight, or None when the explorer has another way to its effect.
+    """`message` as it is kept in flight, or None where an event has its effect.
 
-    Pre-votes are stood in for by the campaign event. Refusals only spread a newer term: the event
-    of seeing a term does. Rounds serve reads only, answers to heartbeats those, transfers and
-    the restart of streams, which AppendPersisted brings about as well; AppendAccepted serves
-    resend timers. Commit news counts as a heartbeat, whose answer may always get lost.
+    `Campaign` covers pre-votes. Refusals only spread a newer term, as `TermSeen` does. Replies to
+    heartbeats serve reads, transfers and the restart of streams, which AppendPersisted causes as
+    well; AppendAccepted serves resend timers. Commit news is a heartbeat whose reply is lost.
     """
     match message:
         case PreVoteRequest() | PreVoteReply() | AppendAccepted() | HeartbeatReply():

@@ -1,9 +1,9 @@
-"""What three replicas together must keep, with a memory of what was true before.
+"""The promises of three replicas together, checked against what was true before.
 
-Owns the ledger: who led which term, and which entries were committed, in which term. Must not know
-cores or messages. Checked: one leader a term (I9); entries of one index and term are the same, with
-all before them (I3); what was committed never changes (I1, I3); every later leader has it; it is
-durable on a majority from then on, in every state (I1, I10).
+Owns the ledger: the leader of each term, and the committed entries with the term of their commit.
+Must not know cores or messages. Checked: one leader per term (I9); entries of one index and term
+are equal, with all before them (I3); committed entries never change (I1, I3), are in the log of
+every later leader, and are durable on a majority in every later state (I1, I10).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from logstore.raft.quorum import majority
 from tests.explorer.bound import REPLICAS
 from tests.explorer.local_states import Facts, Log
 
-# Not `majority` at the time of the check: a test may break that one on purpose.
+# Computed now, since a test may break `majority` on purpose.
 MAJORITY = majority(REPLICAS)
 
 
 class Ledger(NamedTuple):
-    """What was true once. `leaders`: of terms 1, 2, …, counted from 1, 0 for none yet; `chains`: of
-    the committed entries; `terms`: those in which they were committed."""
+    """`leaders`: of terms 1, 2, …, numbered from 1 (0: none); `chains`: of the committed entries;
+    `terms`: in which they were committed."""
 
     leaders: tuple[int, ...]
     chains: tuple[int, ...] = ()
@@ -28,13 +28,13 @@ class Ledger(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """A promise and how it was broken."""
+    """Which promise was broken, and how."""
 
     text: str
 
 
 def after(ledger: Ledger, facts: tuple[Facts, ...], changed: int) -> Ledger | Broken:
-    """The ledger once replica `changed` is as `facts` say, or the promise that it breaks."""
+    """The ledger after replica `changed` did a step to these `facts`, or the promise it broke."""
     now = facts[changed]
     if now.leading_term:
         known = ledger.leaders[now.leading_term - 1]
@@ -56,13 +56,13 @@ def after(ledger: Ledger, facts: tuple[Facts, ...], changed: int) -> Ledger | Br
 
 
 def _is_matching(one: Log, other: Log) -> bool:
-    """Log Matching: the same index and term, the same chain."""
+    """Log Matching: equal index and term, equal chain."""
     pairs = zip(one.terms, other.terms, one.chains, other.chains, strict=False)
     return all(a != b or first == second for a, b, first, second in pairs)
 
 
 def _lost(ledger: Ledger, facts: tuple[Facts, ...]) -> Broken | None:
-    """Committed entries that a later leader lacks, or that no majority holds on disk."""
+    """Committed entries that a later leader lacks, or that no majority has on disk."""
     count = len(ledger.chains)
     if not count:
         return None

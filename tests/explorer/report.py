@@ -1,4 +1,4 @@
-"""What an exploration found, for people and for machines. Owns the words; decides nothing."""
+"""The result of an exploration as text and as JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def transcript(outcome: Outcome) -> Iterator[str]:
-    """The shortest way to the violation, a line an event, and what it broke."""
+    """The shortest path to the violation, a line per event, and what it broke."""
     violation = outcome.violation
     if violation is None:
         return

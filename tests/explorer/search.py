@@ -1,15 +1,16 @@
-"""Breadth first through every state within the bound.
+"""Breadth-first search through every state within the bound.
 
-Owns the visited states and the way back from each. A state is the numbers of three local states, of
-the ledger, and the set of messages in flight. Three reductions, all sound for what is checked:
+Owns the visited states and the path back from each. A state is the numbers of three local states
+and of the ledger, and the set of messages in flight. Three reductions, all sound for what is
+checked:
 
-* Subsumption. Messages may be left lying, so a state with more of them in flight can do all that
-  one with fewer can, replicas and ledger being equal. Only the largest sets are kept.
-* Symmetry. Of the six states that differ by the numbers of the replicas only, one is kept.
-* Messages that cannot matter any more are forgotten (`wire`).
+* Subsumption. No message need be delivered, so with equal replicas and ledger a state with more
+  messages in flight can do all that one with fewer can. Only the largest sets are kept.
+* Symmetry. Of the six states that differ in the numbers of the replicas only, one is kept.
+* Messages that cannot have an effect any more are forgotten (`messages_in_flight`).
 
-The way to a violation is the shortest one: a state is dropped only for one that was reached in as
-few steps or fewer.
+The path to a violation is a shortest one: a state is dropped only for one that was reached in no
+more steps.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ import msgspec
 
 from logstore.model import Term
 from tests.explorer.bound import REPLICAS, Bound
-from tests.explorer.events import Happening, Heard, TermSeen
+from tests.explorer.events import Delivery, Happening, TermSeen
 from tests.explorer.local_states import Facts, LocalStates
+from tests.explorer.messages_in_flight import MessagesInFlight
 from tests.explorer.promises import Broken, Ledger, after
 from tests.explorer.symmetry import RENUMBERINGS, Nodes, images, mirror_event
-from tests.explorer.wire import Wire
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A broken promise and the shortest way there: (replica, event) from the first state on."""
+    """A broken promise and the shortest path to it: (replica, event) from the first state on."""
 
     text: str
     path: list[tuple[int, Happening]]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What an exploration came to. `is_exhausted`: no state within the bound was left out."""
+    """The result of an exploration. `is_exhausted`: every state within the bound was visited."""
 
     bound: Bound
     states: int
@@ -52,32 +53,30 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class _Move(NamedTuple):
-    """A local step, seen from one replica of the ring. `cause` numbers (replica, event)."""
+    """A local step of one replica of the ring. `cause`: the number of (replica, event)."""
 
     cause: int
     state: int
-    posted: int
+    sent: int
     fault: str | None
     is_cut: bool
-    is_watched: bool  # it changes something that promises are about
+    changes_facts: bool
 
 
-class _Open(NamedTuple):
-    """A state whose successors are not known yet."""
+class _Unexpanded(NamedTuple):
+    """A state whose successors are not visited yet."""
 
     number: int
     nodes: Nodes
     ledger: int
-    flying: int
+    in_flight: int
 
 
 class Explorer:
-    """One exploration: `run` it once."""
-
     def __init__(self, bound: Bound) -> None:
         self.bound = bound
         self.local = LocalStates(bound)
-        self.wire = Wire(bound.terms)
+        self.messages = MessagesInFlight(bound.terms)
         self.states = self.transitions = self.depth = self.cut = 0
         self.violation: Violation | None = None
         self._ledgers = [Ledger((0,) * bound.terms)]
@@ -90,22 +89,22 @@ class Explorer:
         self._seen: dict[tuple[Nodes, int], list[int]] = {}
         self._parents = array("I")
         self._causes = array("I")
-        self._turns = array("B")  # the renumbering between a state's parent and it
-        self._turned_ledgers: dict[tuple[int, int], int] = {}
+        self._renumberings = array("B")  # the renumbering between a state's parent and it
+        self._renumbered_ledgers: dict[tuple[int, int], int] = {}
         self._mirrored = self.local.mirrored
-        self._mattering_of = 0
-        self._mattering_known: tuple[dict[int, int], ...] = ({}, {}, {})
+        self._relevant_of = 0
+        self._relevant_known: tuple[dict[int, int], ...] = ({}, {}, {})
 
     def run(self, is_out_of_time: Callable[[], bool]) -> Outcome:
-        """Explore until nothing is left, a promise is broken, or time is up."""
+        """Explore until no state is left, a promise is broken, or time is up."""
         level = [self._found(0, 0, (0, 0, 0), 0, 0)]
         is_exhausted = False
         while not self._is_broken():
-            level = [each for each in level if each.flying in self._seen[each[1:3]]]
+            level = [each for each in level if each.in_flight in self._seen[each[1:3]]]
             if not level:
                 is_exhausted = True
                 break
-            following: list[_Open] = []
+            following: list[_Unexpanded] = []
             for at, each in enumerate(level):
                 if at % 256 == 0 and is_out_of_time():
                     return self._outcome(is_exhausted=False)
@@ -121,30 +120,32 @@ class Explorer:
 
     # --- one state ---
 
-    def _expand(self, state: _Open, following: list[_Open]) -> None:
-        """Every successor of `state`. Hot."""
-        wire, nodes, flying = self.wire, state.nodes, state.flying
+    def _expand(self, state: _Unexpanded, following: list[_Unexpanded]) -> None:
+        """Visit every successor of `state`. Hot."""
+        wire, nodes, in_flight = self.messages, state.nodes, state.in_flight
         table = self.local.states
         for replica, local in enumerate(nodes):
             for move in self._moves_of(replica, local):
                 self._follow(state, replica, move, following)
-            newest = max(table[each].ear.durable_term for each in nodes)
+            newest = max(table[each].receiver_terms.durable_term for each in nodes)
             for term in range(table[local].facts.term + 1, newest + 1):
                 self._follow(state, replica, self._term_seen(replica, local, term), following)
             idle = self._idle[replica]
-            bits = flying & wire.to_replica[replica] & ~idle.get(local, 0)
+            bits = in_flight & wire.to_replica[replica] & ~idle.get(local, 0)
             while bits:
                 bit = bits & -bits
                 bits ^= bit
                 number = bit.bit_length() - 1
                 move = self._delivery(number, local)
-                if move.state == local and not move.posted and move.fault is None:
+                if move.state == local and not move.sent and move.fault is None:
                     idle[local] = idle.get(local, 0) | bit
                 else:
                     self._follow(state, replica, move, following)
 
-    def _follow(self, state: _Open, replica: int, move: _Move, following: list[_Open]) -> None:
-        """Go where `move` leads, unless a state that can do as much was there before. Hot."""
+    def _follow(
+        self, state: _Unexpanded, replica: int, move: _Move, following: list[_Unexpanded]
+    ) -> None:
+        """Visit the successor by `move`, unless a visited state can do as much. Hot."""
         self.transitions += 1
         if move.fault is not None:
             self._fail(move.fault, state.number, move.cause)
@@ -154,68 +155,70 @@ class Explorer:
             return
         one, two, three = nodes = _with(state.nodes, replica, move.state)
         ledger = state.ledger
-        if move.is_watched:
+        if move.changes_facts:
             checked = self._check(ledger, nodes, replica)
             if isinstance(checked, Broken):
                 self._fail(checked.text, state.number, move.cause)
                 return
             ledger = checked
-        to_first, to_second, to_third = self._mattering()
+        to_first, to_second, to_third = self._relevant()
         try:
-            flying = to_first[one] | to_second[two] | to_third[three]
+            in_flight = to_first[one] | to_second[two] | to_third[three]
         except KeyError:
-            flying = self._learn_mattering(nodes)
-        flying &= state.flying | move.posted
+            in_flight = self._learn_relevant(nodes)
+        in_flight &= state.in_flight | move.sent
         mirrored = self._mirrored
         alike = images(nodes, (mirrored(one), mirrored(two), mirrored(three)))
         least = min(alike)
         if least != nodes:
-            turn = alike.index(least)
-            nodes, flying = least, self.wire.renumbered(flying, turn)
-            ledger = self._renumbered_ledger(ledger, turn)
+            renumbering = alike.index(least)
+            nodes, in_flight = least, self.messages.renumbered(in_flight, renumbering)
+            ledger = self._renumbered_ledger(ledger, renumbering)
         else:
-            turn = 0
+            renumbering = 0
         known = self._seen.get((nodes, ledger))
         if known is None:
-            self._seen[nodes, ledger] = [flying]
+            self._seen[nodes, ledger] = [in_flight]
         else:
             for each in known:
-                if flying | each == each:
+                if in_flight | each == each:
                     return
-            known[:] = [each for each in known if flying | each != flying]
-            known.append(flying)
-        self._turns.append(turn)
-        following.append(self._found(state.number, move.cause, nodes, ledger, flying))
+            known[:] = [each for each in known if in_flight | each != in_flight]
+            known.append(in_flight)
+        self._renumberings.append(renumbering)
+        following.append(self._found(state.number, move.cause, nodes, ledger, in_flight))
 
-    def _found(self, parent: int, cause: int, nodes: Nodes, ledger: int, flying: int) -> _Open:
+    def _found(
+        self, parent: int, cause: int, nodes: Nodes, ledger: int, in_flight: int
+    ) -> _Unexpanded:
         number = self.states
         self.states += 1
         self._parents.append(parent)
         self._causes.append(cause)
         if number == 0:
-            self._turns.append(0)
-            self._seen[nodes, ledger] = [flying]
-        return _Open(number, nodes, ledger, flying)
+            self._renumberings.append(0)
+            self._seen[nodes, ledger] = [in_flight]
+        return _Unexpanded(number, nodes, ledger, in_flight)
 
-    def _mattering(self) -> tuple[dict[int, int], ...]:
-        """For each replica and local state, the messages to it that matter; until a new message
-        comes up."""
-        if self._mattering_of != len(self.wire.messages):
-            self._mattering_of = len(self.wire.messages)
-            for each in self._mattering_known:
+    def _relevant(self) -> tuple[dict[int, int], ...]:
+        """For each replica and local state, the relevant messages to it; cleared when there is a
+        new message."""
+        if self._relevant_of != len(self.messages.messages):
+            self._relevant_of = len(self.messages.messages)
+            for each in self._relevant_known:
                 each.clear()
-        return self._mattering_known
+        return self._relevant_known
 
-    def _learn_mattering(self, nodes: Nodes) -> int:
-        flying = 0
+    def _learn_relevant(self, nodes: Nodes) -> int:
+        in_flight = 0
         for replica, local in enumerate(nodes):
-            bits = self.wire.mattering(replica, self.local.states[local].ear)
-            self._mattering_known[replica][local] = bits
-            flying |= bits
-        return flying
+            bits = self.messages.relevant(replica, self.local.states[local].receiver_terms)
+            self._relevant_known[replica][local] = bits
+            in_flight |= bits
+        return in_flight
 
     def _check(self, ledger: int, nodes: Nodes, changed: int) -> int | Broken:
-        """The number of the ledger after `changed` did something, or what it broke."""
+        """The number of the ledger after `changed` did a step, or what it broke."""
         facts = tuple(self.local.states[each].facts for each in nodes)
         key = (ledger, changed, facts)
         known = self._checked.get(key)
@@ -231,16 +234,16 @@ class Explorer:
             self._ledgers.append(ledger)
         return number
 
-    def _renumbered_ledger(self, ledger: int, turn: int) -> int:
-        known = self._turned_ledgers.get((ledger, turn))
+    def _renumbered_ledger(self, ledger: int, renumbering: int) -> int:
+        known = self._renumbered_ledgers.get((ledger, renumbering))
         if known is None:
-            old, places = self._ledgers[ledger], RENUMBERINGS[turn].places
+            old, places = self._ledgers[ledger], RENUMBERINGS[renumbering].places
             leaders = tuple(each and places[each - 1] + 1 for each in old.leaders)
             known = self._ledger_number(old._replace(leaders=leaders))
-            self._turned_ledgers[ledger, turn] = known
+            self._renumbered_ledgers[ledger, renumbering] = known
         return known
 
-    # --- moves, worked out once ---
+    # --- moves, each computed once ---
 
     def _moves_of(self, replica: int, local: int) -> tuple[_Move, ...]:
         key = (replica, local)
@@ -264,22 +267,22 @@ class Explorer:
             self._deliveries.append({})
         known = self._deliveries[number].get(local)
         if known is None:
-            sender, target, boot, message = self.wire.messages[number]
-            event = Heard((sender - target) % REPLICAS, boot, message)
+            sender, target, boot, message = self.messages.messages[number]
+            event = Delivery((sender - target) % REPLICAS, boot, message)
             known = self._deliveries[number][local] = self._move(target, local, event)
         return known
 
     def _move(self, replica: int, local: int, event: Happening) -> _Move:
         step = self.local.step(local, event)
-        posted = 0
-        for peer, boot, message in step.posted:
-            posted |= self.wire.bit(replica, (replica + peer) % REPLICAS, boot, message)
+        sent = 0
+        for peer, boot, message in step.sent:
+            sent |= self.messages.bit(replica, (replica + peer) % REPLICAS, boot, message)
         self._causes_known.append((replica, event))
         table = self.local.states
         return _Move(
             len(self._causes_known) - 1,
             step.state,
-            posted,
+            sent,
             step.fault,
             table[step.state].is_cut,
             table[step.state].facts != table[local].facts,
@@ -292,17 +295,17 @@ class Explorer:
             return
         steps = [(cause, 0)]
         while state:
-            steps.append((self._causes[state], self._turns[state]))
+            steps.append((self._causes[state], self._renumberings[state]))
             state = self._parents[state]
         path = []
-        names = [0, 1, 2]  # what the first state called the replicas, in the order of this one
+        names = [0, 1, 2]  # the numbers of the first state, in the order of this one
         is_mirrored = False
-        for at, turn in reversed(steps):
+        for at, renumbering in reversed(steps):
             replica, event = self._causes_known[at]
             path.append((names[replica], mirror_event(event) if is_mirrored else event))
-            places = RENUMBERINGS[turn].places
+            places = RENUMBERINGS[renumbering].places
             names = [names[places.index(place)] for place in range(REPLICAS)]
-            is_mirrored ^= RENUMBERINGS[turn].is_mirror
+            is_mirrored ^= RENUMBERINGS[renumbering].is_mirror
         self.violation = Violation(text, path)
 
     def _outcome(self, *, is_exhausted: bool) -> Outcome:
@@ -313,7 +316,7 @@ class Explorer:
             depth=self.depth,
             local_states=len(self.local.states),
             core_steps=self.local.steps_taken,
-            messages=len(self.wire.messages),
+            messages=len(self.messages.messages),
             cut=self.cut,
             is_exhausted=is_exhausted and self.violation is None,
             violation=self.violation,

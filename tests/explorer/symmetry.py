@@ -1,10 +1,9 @@
-"""The six ways to number three replicas: states that differ by that only are one.
+"""The six numberings of three replicas: states that differ in the numbering only are equal.
 
-Owns the renumberings and what the odd ones do to a replica. A replica names its peers by their
-place in the ring (1 the next, 2 the one after), so that turning the ring leaves it as it is, and
-turning it over swaps its two peers. The core treats its peers alike, whatever their ids
-(transfers break ties by id; there are none here): `test_explorer` steps states and their mirror
-images side by side.
+Owns the renumberings and what the odd ones do to a replica. A replica numbers its peers by their
+place in the ring (1 the next, 2 the one after), so rotating the ring does not change it, and
+reflecting the ring swaps its two peers. The core does not depend on the ids of its peers (transfers
+do, and there are none here): `test_explorer` steps states and their mirror images side by side.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ import msgspec
 
 from logstore.model import NodeId
 from tests.explorer.bound import REPLICAS
-from tests.explorer.events import Happening, Heard
-from tests.explorer.replica import Replica
+from tests.explorer.events import Delivery, Happening
+from tests.explorer.explored_replica import Replica
 
 Nodes = tuple[int, int, int]
 _SWAPPED = {NodeId(0): NodeId(0), NodeId(1): NodeId(1), NodeId(2): NodeId(3), NodeId(3): NodeId(2)}
 
 
 class Renumbering(NamedTuple):
-    """Replica i becomes replica `places[i]`. `is_mirror`: next and previous change sides."""
+    """Replica i becomes replica `places[i]`. `is_mirror`: the next and the previous are swapped."""
 
     places: Nodes
     is_mirror: bool
@@ -41,7 +40,7 @@ RENUMBERINGS = (
 
 
 def images(nodes: Nodes, mirrored: Nodes) -> tuple[Nodes, ...]:
-    """What `nodes` become under each renumbering; `mirrored`: their mirror images."""
+    """`nodes` under each renumbering; `mirrored`: their mirror images."""
     one, two, three = nodes
     first, second, third = mirrored
     return (
@@ -55,14 +54,14 @@ def images(nodes: Nodes, mirrored: Nodes) -> tuple[Nodes, ...]:
 
 
 def mirror_event(event: Happening) -> Happening:
-    """The event as the mirror image sees it."""
-    if isinstance(event, Heard):
-        return Heard(REPLICAS - event.peer, event.boot, event.message)
+    """The event of the mirror image."""
+    if isinstance(event, Delivery):
+        return Delivery(REPLICAS - event.peer, event.boot, event.message)
     return event
 
 
 def mirror(replica: Replica) -> None:
-    """Swap the peers in everything the replica knows."""
+    """Swap the two peers in all of the replica's state."""
     state, disk = replica.state, replica.disk
     state.leader = _SWAPPED[state.leader]
     state.meta.vote = _SWAPPED[state.meta.vote]
@@ -80,8 +79,8 @@ def mirror(replica: Replica) -> None:
     term, vote = disk.meta
     saves = tuple((each, _SWAPPED[voted]) for each, voted in disk.saves)
     replica.disk = disk._replace(meta=(term, _SWAPPED[vote]), saves=saves)
-    told_term, candidate = replica.told
-    replica.told = (told_term, _SWAPPED[NodeId(candidate)])
+    told_term, candidate = replica.vote_sent
+    replica.vote_sent = (told_term, _SWAPPED[NodeId(candidate)])
 
 
 def _swap_peers(of_peers: dict[NodeId, Any]) -> dict[NodeId, Any]:

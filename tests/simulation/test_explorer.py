@@ -23,19 +23,19 @@ from tests.explorer.bound import Bound
 from tests.explorer.events import (
     Campaign,
     Crash,
+    Delivery,
     Flushed,
-    Heard,
     Proposal,
     Saved,
     TermSeen,
 )
+from tests.explorer.explored_replica import Disk, Replica
 from tests.explorer.freezing import digest_of, freeze
 from tests.explorer.local_states import LocalStates
-from tests.explorer.replica import Disk, Replica
+from tests.explorer.messages_in_flight import MessagesInFlight
 from tests.explorer.report import transcript
 from tests.explorer.search import Explorer, Outcome, Violation
 from tests.explorer.symmetry import images, mirror_event
-from tests.explorer.wire import Wire
 
 SMALL = Bound(terms=2, entries=2, crashes=1, streams=2)
 
@@ -81,17 +81,17 @@ def replay(bound: Bound, violation: Violation) -> None:
     """Each event of the way can happen where it stands: who hears something was told it before."""
     local = LocalStates(bound)
     nodes = [0, 0, 0]
-    posted = set()
+    sent = set()
     for replica, event in violation.path:
-        if isinstance(event, Heard):
+        if isinstance(event, Delivery):
             sender = (replica + event.peer) % 3
-            assert (sender, replica, event.boot, event.message) in posted
+            assert (sender, replica, event.boot, event.message) in sent
         elif not isinstance(event, TermSeen):
             assert event in local.states[nodes[replica]].events
         step = local.step(nodes[replica], event)
         nodes[replica] = step.state
-        for peer, boot, message in step.posted:
-            posted.add((replica, (replica + peer) % 3, boot, message))
+        for peer, boot, message in step.sent:
+            sent.add((replica, (replica + peer) % 3, boot, message))
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, bound: Bound = SMALL) -> tuple[str, int]:
@@ -210,7 +210,9 @@ def test_symmetry_leaves_out_nothing(monkeypatch: pytest.MonkeyPatch, bound: Bou
 def test_forgetting_messages_leaves_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = Bound(2, 1, 0, 1)
     reduced, _ = reached(bound)
-    monkeypatch.setattr(Wire, "mattering", lambda wire, target, ear: wire.to_replica[target])
+    monkeypatch.setattr(
+        MessagesInFlight, "relevant", lambda wire, target, receiver_terms: wire.to_replica[target]
+    )
     assert reached(bound)[0] == reduced
 
 
@@ -226,8 +228,8 @@ def test_a_mirror_image_does_what_the_replica_does() -> None:
         assert local.mirrored(mirrored) == number
         other = local.step(mirrored, mirror_event(event))
         assert other.state == local.mirrored(step.state)
-        swapped = {(3 - peer, boot, message) for peer, boot, message in step.posted}
-        assert {tuple(each) for each in other.posted} == swapped
+        swapped = {(3 - peer, boot, message) for peer, boot, message in step.sent}
+        assert {tuple(each) for each in other.sent} == swapped
 
 
 # --- parts ---
@@ -238,14 +240,14 @@ def test_what_is_thawed_is_what_was_frozen() -> None:
     for event in (
         Campaign(),
         Saved(),
-        Heard(1, 1, VoteReply(Term(1), True)),
+        Delivery(1, 1, VoteReply(Term(1), True)),
         Proposal(),
         Flushed(),
     ):
         frozen = replica.frozen()
         replica = Replica.thawed(SMALL, frozen)
         assert digest_of(replica.frozen()) == digest_of(frozen)
-        replica.take(event)
+        replica.apply(event)
     assert replica.core.last_index == 2
     assert replica.core.persisted == 1
 
@@ -258,7 +260,7 @@ def test_every_part_of_a_core_has_a_place_in_its_frozen_form() -> None:
 def test_a_crash_keeps_any_prefix_of_what_was_ordered() -> None:
     local = LocalStates(SMALL)
     number = 0
-    for event in (Campaign(), Saved(), Heard(1, 1, VoteReply(Term(1), True)), Proposal()):
+    for event in (Campaign(), Saved(), Delivery(1, 1, VoteReply(Term(1), True)), Proposal()):
         number = local.step(number, event).state
     crashes = [each for each in local.states[number].events if isinstance(each, Crash)]
     assert crashes == [Crash(writes, 0) for writes in range(3)]

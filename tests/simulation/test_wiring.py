@@ -68,7 +68,7 @@ def test_whatever_an_observer_can_see_is_shown_by_the_product(seen: type) -> Non
 
 
 def test_whatever_is_told_is_read_and_nothing_else() -> None:
-    """`Watch` turns `AdmissionOpened` into `TableRebuilt`."""
+    """`ProcessObserver` turns `AdmissionOpened` into `TableRebuilt`."""
     table = Ledger(Record((1,), int, election_timeout_ns=1), ReachObserver((1,))).table
     known = {*FACTS, *SEEN} - {AdmissionOpened}
     assert known <= set(table)

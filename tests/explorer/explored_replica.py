@@ -1,11 +1,11 @@
 """One replica of the explored world: the real core, its two real follower streams, and a disk that
 is a list of rows.
 
-Owns how events reach the core and where effects go. Reductions, each of which only takes away
-orders that others stand for: raft's orders reach the replicators at once; replicators send at once
-(a message may be delivered as late as one likes); the writer writes at once (its flush does not);
-a leader beats after every step, so that the newest heartbeat is always in flight. Bodies have no
-bytes: every group has one payload of eight bytes.
+Owns how events reach the core and where effects go. Some delays are left out, because others have
+the same effect: raft's orders reach the replicators at once; replicators send at once (a message
+may be delivered late); the writer writes at once (its flush is an event); a leader sends heartbeats
+after every step, so that the newest one is always in flight. Every group has one payload of eight
+bytes, which are not stored.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from tests.explorer.bound import Bound
 from tests.explorer.events import (
     Campaign,
     Crash,
+    Delivery,
     Flushed,
     Happening,
-    Heard,
     Proposal,
     Saved,
     TermSeen,
@@ -75,8 +75,8 @@ WRITTEN_SEQ = 1 << 60
 START = Position(NO_INDEX, NO_TERM, Lsn(1), chain_start(bytes(16)))
 
 
-class Posted(NamedTuple):
-    """A message on its way to `peer`."""
+class Sent(NamedTuple):
+    """A message that this replica sends to `peer`."""
 
     peer: int
     boot: int
@@ -84,19 +84,19 @@ class Posted(NamedTuple):
 
 
 class PromiseBroken(Exception):
-    """A replica did by itself what no replica may do."""
+    """A replica broke a promise by itself."""
 
 
-class Shortest(Random):
-    """Timeouts are events here: what is drawn for them does not matter."""
+class ZeroRandom(Random):
+    """Timeouts are events here, so their random part does not matter."""
 
     def randrange(self, *_: Any) -> int:
         return 0
 
 
 class Disk(NamedTuple):
-    """What a crash leaves (`rows`, `floor`, `meta`), and what it may take or leave: orders not yet
-    flushed, oldest first."""
+    """What a crash leaves (`rows`, `floor`, `meta`), and the orders that are not flushed, oldest
+    first, which it may lose."""
 
     rows: tuple[Row, ...] = ()
     floor: Index = NO_INDEX
@@ -120,24 +120,24 @@ class Disk(NamedTuple):
 
 
 class Replica:
-    """A live replica for the time of one event. `told` is the newest vote that left it."""
+    """A live replica during one event. `vote_sent`: the newest vote that it sent."""
 
-    def __init__(self, bound: Bound, disk: Disk, boot: int, told: tuple[Term, int]) -> None:
+    def __init__(self, bound: Bound, disk: Disk, boot: int, vote_sent: tuple[Term, int]) -> None:
         self._may_crash = boot <= bound.crashes
         self.config = RaftConfig(node=SELF, voters=VOTERS, stream_mode=bound.stream_mode)
         self.disk = disk
         self.boot = boot
-        self.told = told
-        self.posted: list[Posted] = []
+        self.vote_sent = vote_sent
+        self.sent: list[Sent] = []
         self.files = FileRows(written_rows(disk))
 
     @classmethod
     def started(
-        cls, bound: Bound, disk: Disk, *, boot: int, told: tuple[Term, int] = (NO_TERM, 0)
+        cls, bound: Bound, disk: Disk, *, boot: int, vote_sent: tuple[Term, int] = (NO_TERM, 0)
     ) -> Replica:
-        """A new incarnation over what the disk holds."""
-        made = cls(bound, disk, boot, told)
-        made.core = RaftCore(made.config, _recovered(disk), made.files, Shortest())
+        """A new incarnation on this disk."""
+        made = cls(bound, disk, boot, vote_sent)
+        made.core = RaftCore(made.config, _recovered(disk), made.files, ZeroRandom())
         made.streams = {peer: made.new_stream(peer) for peer in made.config.peers}
         made._step(Tick(NOW_NS))
         return made
@@ -145,11 +145,11 @@ class Replica:
     @classmethod
     def thawed(cls, bound: Bound, frozen: Frozen) -> Replica:
         """The replica that `frozen` was made of."""
-        core, streams, disk, boot, told = frozen
-        made = cls(bound, disk, boot, told)
+        core, streams, disk, boot, vote_sent = frozen
+        made = cls(bound, disk, boot, vote_sent)
         made.core = thaw(core)
         state = made.state
-        state.config, state.random = made.config, Shortest()
+        state.config, state.random = made.config, ZeroRandom()
         state.log._view = made.files
         made.streams = thaw(streams)
         return made
@@ -168,13 +168,13 @@ class Replica:
             peer: normalise_stream(stream, self.new_stream(peer))
             for peer, stream in self.streams.items()
         }
-        if self.disk.meta == self.told or self.disk.meta[0] > self.told[0]:
-            self.told = (NO_TERM, 0)  # the disk says it, or a newer term: nothing to remember
+        if self.disk.meta == self.vote_sent or self.disk.meta[0] > self.vote_sent[0]:
+            self.vote_sent = (NO_TERM, 0)  # the disk has it, or a newer term
         writes = tuple(_without_seq(order) for order in self.disk.writes)
         disk = self.disk._replace(writes=writes)
         if not self._may_crash:
             disk = _without_floors(disk)
-        return (freeze(self.core), freeze(self.streams), disk, self.boot, self.told)
+        return (freeze(self.core), freeze(self.streams), disk, self.boot, self.vote_sent)
 
     def new_stream(self, peer: NodeId) -> FollowerStream:
         return FollowerStream(
@@ -187,15 +187,15 @@ class Replica:
 
     # --- events ---
 
-    def take(self, event: Happening) -> list[Posted]:
-        """Everything that follows from `event`; the messages that leave.
+    def apply(self, event: Happening) -> list[Sent]:
+        """Apply `event` with all its effects; returns the messages sent.
 
         Raises:
-          InvariantViolated, PromiseBroken: no sound replica comes here.
+          InvariantViolated, PromiseBroken: the replica breaks a promise.
         """
         match event:
-            case Heard():
-                self._hear(NodeId(event.peer + 1), event.boot, event.message)
+            case Delivery():
+                self._on_delivery(NodeId(event.peer + 1), event.boot, event.message)
             case Flushed():
                 self.disk = self.disk.flushed()
                 self._step(Persisted(1))
@@ -203,7 +203,7 @@ class Replica:
                 self.disk = self.disk.saved()
                 self._step(MetaPersisted(1))
             case Campaign():
-                self._fall_silent()
+                self._lose_contact()
                 if self.core.role != Role.PRE_CANDIDATE:
                     self._step(Tick(self.core.deadline_ns))
                 granted = PreVoteReply(Term(self.core.term + 1), True)
@@ -226,28 +226,28 @@ class Replica:
             normalise_state(self.state, has_restarted=True)
         if self.core.role == Role.LEADER:
             self._step(Tick(self.core.deadline_ns))
-        return self.posted
+        return self.sent
 
     def after_crash(self, bound: Bound, crash: Crash) -> Replica:
-        """The next incarnation, over what this one leaves."""
+        """The next incarnation, on what the crash leaves."""
         disk = self.disk
         for _ in range(crash.writes_kept):
             disk = disk.flushed()
         for _ in range(crash.saves_kept):
             disk = disk.saved()
         disk = disk._replace(writes=(), saves=())
-        return Replica.started(bound, disk, boot=self.boot + 1, told=self.told)
+        return Replica.started(bound, disk, boot=self.boot + 1, vote_sent=self.vote_sent)
 
-    def _fall_silent(self) -> None:
-        """Nothing is heard for as long as it takes: a leader steps down, a follower gives up its
+    def _lose_contact(self) -> None:
+        """Nothing is received for an election timeout: a leader steps down, a follower forgets its
         leader."""
         if self.core.role == Role.LEADER:
             self._step(Tick(NOW_NS + self.config.election_timeout_ns + 1))
         elif self.core.leader != NO_NODE:
             self._step(Tick(self.core.deadline_ns))
 
-    def _hear(self, peer: NodeId, boot: int, message: Any) -> None:
-        """A stale message changes nothing; its refusal is left to the event of seeing a term."""
+    def _on_delivery(self, peer: NodeId, boot: int, message: Any) -> None:
+        """A stale message changes nothing; `TermSeen` has the effect of its refusal."""
         withheld = self.state.meta._withheld
         is_stale, waiting = message.term < self.core.term, len(withheld)
         if isinstance(message, Append):
@@ -259,10 +259,10 @@ class Replica:
             self._send_appends()
         else:
             if isinstance(message, VoteRequest) and self._may_vote(message.term):
-                self._fall_silent()
+                self._lose_contact()
             self._step(ControlReceived(peer, boot, message))
         if is_stale:
-            self.posted.clear()
+            self.sent.clear()
             while len(withheld) > waiting:
                 withheld.pop()
 
@@ -288,7 +288,7 @@ class Replica:
                 save = (effect.term, effect.vote)
                 self.disk = self.disk._replace(saves=(*self.disk.saves, save))
             case Send() | Answer():
-                self._post(effect.peer, effect.message)
+                self._send(effect.peer, effect.message)
             case Lead():
                 self._lead(effect)
             case Rewind():
@@ -303,7 +303,7 @@ class Replica:
                 pass  # for ingress, egress and the operator
 
     def _lead(self, lead: Lead) -> None:
-        """Streams are numbered 1, 2, … for each peer and term: only their order matters."""
+        """Number streams 1, 2, … for each peer and term, since only their order matters."""
         stream = self.streams[lead.peer]
         number = 1 if lead.term > stream.term else stream.stream + 1
         stream.on_lead(
@@ -320,28 +320,28 @@ class Replica:
                 else:
                     header = self.files.row(step.index).header
                     stream.on_size_known(step, header.body_size)
-                self._post(peer, Append(step.term, step.stream, step.commit, header))
+                self._send(peer, Append(step.term, step.stream, step.commit, header))
 
-    def _post(self, peer: NodeId, message: Any) -> None:
+    def _send(self, peer: NodeId, message: Any) -> None:
         kept = message_in_flight(message)
         if kept is None:
             return
         if isinstance(kept, VoteReply):
-            self._tell_vote(kept.term, peer)
+            self._check_vote_sent(kept.term, peer)
         elif isinstance(kept, VoteRequest):
-            self._tell_vote(kept.term, SELF)
-        self.posted.append(Posted(peer - 1, self.boot, kept))
+            self._check_vote_sent(kept.term, SELF)
+        self.sent.append(Sent(peer - 1, self.boot, kept))
 
-    def _tell_vote(self, term: Term, candidate: NodeId) -> None:
-        """I9: one vote a term, and terms only rise, over crashes too."""
-        told = max(self.told, self.disk.meta)
-        if term < told[0] or (term == told[0] and told[1] not in (0, candidate)):
-            raise PromiseBroken(f"told of a vote {told}, then of {(term, candidate)}")
-        self.told = (term, candidate)
+    def _check_vote_sent(self, term: Term, candidate: NodeId) -> None:
+        """I9: one vote per term, and terms never fall, across crashes too."""
+        last = max(self.vote_sent, self.disk.meta)
+        if term < last[0] or (term == last[0] and last[1] not in (0, candidate)):
+            raise PromiseBroken(f"told of a vote {last}, then of {(term, candidate)}")
+        self.vote_sent = (term, candidate)
 
 
 def written_rows(disk: Disk) -> list[Row]:
-    """The log as the files show it: durable rows, and what was written since."""
+    """The log as the files have it: durable rows and unflushed writes."""
     rows = list(disk.rows)
     for order in disk.writes:
         if isinstance(order, Truncate):
@@ -358,7 +358,7 @@ def _without_seq(order: Persist | Truncate) -> Persist | Truncate:
 
 
 def _without_floors(disk: Disk) -> Disk:
-    """Nobody will recover from this disk: the commit index it remembers matters no more."""
+    """No recovery will read this disk, so the commit index it has does not matter."""
     writes = tuple(
         each if isinstance(each, Truncate) else Persist(0, each.header, each.chain, 0, 0, NO_INDEX)
         for each in disk.writes
@@ -367,7 +367,7 @@ def _without_floors(disk: Disk) -> Disk:
 
 
 def _recovered(disk: Disk) -> RecoveredLog:
-    """What recovery hands over (SAFETY section 4)."""
+    """The result of a recovery (SAFETY section 4)."""
     runs: list[tuple[Index, Term]] = []
     for row in disk.rows:
         if not runs or runs[-1][1] != row.header.term:

@@ -1,21 +1,20 @@
 """Messages in flight, as bits of an integer.
 
-Owns the numbering of messages and which of them still matter to whom. A message, once sent, stays
-in flight: it may be delivered in any order, any number of times, or never. That includes every
-behaviour of a wire that delivers at most once or loses. A message leaves the set when nothing it
-could still do is left:
+Owns the numbering of messages and which of them are still relevant to a receiver. A message, once
+sent, stays in flight: it may be delivered in any order, any number of times, or never, which
+includes loss, delay and duplication. It leaves the set when it can have no effect any more:
 
-    to a follower (requests for votes, heartbeats, appends): its term is below the durable term
-    to a candidate (votes): the receiver is no candidate of its term, and never will be again
-    to a leader (what appends and heartbeats are answered): the receiver does not lead its term
+    to a follower (vote requests, heartbeats, appends): its term is below the durable term
+    to a candidate (votes): the receiver is no candidate of its term, and will not be again
+    to a leader (answers to appends and heartbeats): the receiver does not lead its term
 
-Messages name no replicas, so each takes six bits, one for each (sender, target), side by side:
+Messages do not contain replica numbers, so each takes six bits, one for each (sender, target):
 
     bit 6g + 0   0 → 1     bit 6g + 3   1 → 0
     bit 6g + 1   1 → 2     bit 6g + 4   2 → 1
     bit 6g + 2   2 → 0     bit 6g + 5   0 → 2
 
-and giving the replicas other numbers is a few shifts for all messages at once.
+and renumbering the replicas takes a few shifts for all messages at once.
 """
 
 from __future__ import annotations
@@ -39,8 +38,9 @@ class InFlight(NamedTuple):
     message: Any
 
 
-class Ear(NamedTuple):
-    """What decides which messages still matter to a replica; 0: it leads, or asks, in no term."""
+class ReceiverTerms(NamedTuple):
+    """The terms that decide which messages are relevant to a replica; 0: it is no candidate, or no
+    leader."""
 
     durable_term: int
     candidate_term: int
@@ -50,7 +50,7 @@ class Ear(NamedTuple):
 TO_FOLLOWER, TO_CANDIDATE, TO_LEADER = range(3)
 
 
-class Wire:
+class MessagesInFlight:
     """The messages of one exploration, numbered in the order in which they were first sent."""
 
     def __init__(self, terms: int) -> None:
@@ -59,39 +59,39 @@ class Wire:
         self._groups: dict[tuple[int, Any], int] = {}
         self._terms = terms
         self._masks: dict[tuple[int, int, int], int] = {}
-        self._mattering: dict[tuple[int, Ear], int] = {}
+        self._relevant: dict[tuple[int, ReceiverTerms], int] = {}
         # For each renumbering: (bits to shift left, or right if negative; the bits it is for).
         self._shifts: list[dict[int, int]] = [{} for _ in RENUMBERINGS]
 
     def bit(self, sender: int, target: int, boot: int, message: Any) -> int:
-        """The bit that stands for this message."""
+        """The bit of this message."""
         group = self._groups.get((boot, message))
         if group is None:
             group = self._add(boot, message)
         return 1 << group + _PLACES[sender, target]
 
-    def renumbered(self, flying: int, renumbering: int) -> int:
-        """The same messages between replicas with other numbers. Hot."""
+    def renumbered(self, in_flight: int, renumbering: int) -> int:
+        """The same messages between renumbered replicas. Hot."""
         result = 0
         for shift, bits in self._shifts[renumbering].items():
             if shift >= 0:
-                result |= (flying & bits) << shift
+                result |= (in_flight & bits) << shift
             else:
-                result |= (flying & bits) >> -shift
+                result |= (in_flight & bits) >> -shift
         return result
 
-    def mattering(self, target: int, ear: Ear) -> int:
-        """The bits of all messages that matter to `target` while this is its ear."""
-        key = (target, ear)
-        known = self._mattering.get(key)
+    def relevant(self, target: int, receiver_terms: ReceiverTerms) -> int:
+        """The bits of all messages that are relevant to `target` in these terms."""
+        key = (target, receiver_terms)
+        known = self._relevant.get(key)
         if known is not None:
             return known
         masks = self._masks
-        bits = masks.get((target, TO_CANDIDATE, ear.candidate_term), 0)
-        bits |= masks.get((target, TO_LEADER, ear.leading_term), 0)
-        for term in range(ear.durable_term, self._terms + 1):
+        bits = masks.get((target, TO_CANDIDATE, receiver_terms.candidate_term), 0)
+        bits |= masks.get((target, TO_LEADER, receiver_terms.leading_term), 0)
+        for term in range(receiver_terms.durable_term, self._terms + 1):
             bits |= masks.get((target, TO_FOLLOWER, term), 0)
-        self._mattering[key] = bits
+        self._relevant[key] = bits
         return bits
 
     def _add(self, boot: int, message: Any) -> int:
@@ -106,7 +106,7 @@ class Wire:
             for shifts, renumbering in zip(self._shifts, RENUMBERINGS, strict=True):
                 shift = _moved(place, renumbering) - place
                 shifts[shift] = shifts.get(shift, 0) | bit
-        self._mattering.clear()
+        self._relevant.clear()
         return group
 
 
