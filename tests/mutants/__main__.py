@@ -1,4 +1,4 @@
-"""`make mutants`: hunt every mutant that a seed can show, two at a time, and publish the table."""
+"""`make mutants`: hunts every mutant that a seed can show, two at a time; publishes the table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PRODUCT = Mutant(PRODUCT_ITSELF, "", "the product as it is", ())
 
 
 def main() -> int:
-    """Exit status 0: every mutant was found, and the product itself complains of nothing."""
+    """Exit status 0: every mutant was found, and the product itself did not fail."""
     arguments = _arguments()
     names = arguments.only.split(",") if arguments.only else []
     wanted = [mutant_named(name) for name in names]
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def hunt_apart(mutant: Mutant, *, seconds_max: float, seeds_max: int | None = None) -> Row:
-    """The outcome of a hunt in a process of its own."""
+    """Hunt in a process of its own."""
     command = [sys.executable, "-m", MODULE, mutant.name, str(seconds_max)]
     if seeds_max is not None:
         command.append(str(seeds_max))
@@ -69,7 +69,7 @@ def hunt_apart(mutant: Mutant, *, seconds_max: float, seeds_max: int | None = No
 
 
 def _hunt_in_time(mutant: Mutant, *, seconds_max: float, end_s: float) -> Row:
-    """A hunt that is not begun after `end_s` is a hunt without a result, not a kill."""
+    """After `end_s` no hunt begins: its row says so."""
     if time.monotonic() >= end_s:
         return row_of(mutant, Hunt(0, 0.0), "no time was left to hunt it")
     return hunt_apart(mutant, seconds_max=seconds_max)

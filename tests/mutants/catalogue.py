@@ -1,4 +1,4 @@
-"""Every mutant, by area. Owns their order, which is the order of the published table."""
+"""Every mutant, by area, in the order of the published table."""
 
 from __future__ import annotations
 

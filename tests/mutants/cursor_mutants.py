@@ -21,7 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self.on_read_index(ReadIndexAnswered(number, True, 0))\n"
         "    else:\n"
         "        self._to_raft.send(ReadIndexRequested(number))\n",
-        "a leader that was deposed and does not know it lists what it knows",
+        "a leader that does not know that it was deposed lists its table",
     ),
     mutant(
         "cursors-listed-before-their-commit",
@@ -30,7 +30,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if group is None:\n",
         "    is_of_cursors = type(request).__name__ in ('CursorsRequest', 'SetCursorRequest')\n"
         "    if group is None or is_of_cursors:\n",
-        "a list, or a refusal, does not wait for the newest change that it saw",
+        "a list, or a refusal, does not wait for the newest change it is based on",
     ),
     mutant(
         "cursor-changed-before-its-commit",
@@ -58,7 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{TABLE}.refusal_of",
         "if request.expected_lsn not in (lsn, ANY_LSN):",
         "if request.expected_lsn not in (lsn, ANY_LSN) and lsn == NO_LSN:",
-        "whoever sets a cursor that there is, sets it",
+        "a cursor is set whatever its present value",
     ),
     mutant(
         "cursors-left-out-of-the-snapshot",

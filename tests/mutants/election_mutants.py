@@ -12,7 +12,7 @@ STATE = "logstore.raft.state:State"
 TRANSFER = "logstore.raft.transfer"
 
 MUTANTS: tuple[Mutant, ...] = (
-    # --- votes and terms are durable before they are told ---
+    # --- votes and terms are durable before they are sent ---
     mutant(
         "vote-answered-before-its-save-is-ordered",
         "FAULTS R2, SAFETY C1",
@@ -35,7 +35,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{META}.on_persisted",
         "while self._withheld and self._withheld[0][0] <= seq:",
         "while self._withheld:",
-        "an older save's end lets go what waits for a newer one",
+        "the end of an older save releases answers that wait for a newer one",
     ),
     mutant(
         "vote-not-written",
@@ -43,7 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "actors.writer.folder:Folder.save_vote",
         "term=term, vote=vote)",
         "term=term, vote=NodeId(0))",
-        "META keeps the term and forgets whom it voted for",
+        "META keeps the term and loses the vote",
     ),
     mutant(
         "term-written-only-with-a-vote",
@@ -51,7 +51,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "actors.writer.folder:Folder.save_vote",
         "    meta = self._opened_meta()\n",
         "    meta = self._opened_meta()\n    if not vote:\n        return\n",
-        "a term that was only followed is forgotten by a crash",
+        "a crash loses a term in which the replica did not vote",
     ),
     mutant(
         "append-answered-before-its-term-is-durable",
@@ -84,7 +84,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{ROLE}:step_down",
         "    state.set_leader(NO_NODE)\n",
         "    state.set_leader(NO_NODE)\n    state.meta.enter_term(state.term)\n",
-        "whoever stops leading in a term may vote in it again",
+        "a leader that steps down may vote again in its term",
     ),
     mutant(
         "two-votes-in-a-term",
@@ -151,7 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{STATE}.reset_election_timer",
         "timeout_ns + self.random.randrange(timeout_ns)",
         "2 * timeout_ns - self.now_ns % timeout_ns",
-        "all candidates begin at the same moments and split the vote again and again",
+        "all candidates begin at the same time, so the vote is split again and again",
     ),
     mutant(
         "any-term-is-believed",
@@ -160,8 +160,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "if term > state.term + TERM_JUMP_MAX:",
         "if term < 0:",
         "a rogue peer inflates terms",
-        unreachable="every peer of the world runs this code: no message names a term that"
-        " elections have not reached; unit tests play the rogue",
+        unreachable="every peer of the simulation runs this code: no message has a term that"
+        " elections have not reached; unit tests send one",
     ),
     Mutant(
         "terms-jump-by-one-only",
@@ -175,7 +175,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "logstore.raft.replication:step_down_without_quorum",
         "if has_quorum_contact(state, leading):",
         "if state.leading is leading:",
-        "a leader that hears nobody leads on",
+        "a leader without contact to a majority goes on leading",
     ),
     mutant(
         "votes-while-a-leader-is-heard",
@@ -183,7 +183,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{CORE}:_on_control",
         "not message.is_transfer and election.is_sticky(state)",
         "not message.is_transfer and state.term < 0",
-        "a vote request moves the term of who hears a leader",
+        "a vote request raises the term of a replica that hears its leader",
     ),
     mutant(
         "pre-votes-while-a-leader-is-heard",
@@ -191,7 +191,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{ELECTION}:on_pre_vote_request",
         "        and not is_sticky(state)\n",
         "",
-        "whoever was cut off is helped into an election that the cluster does not need",
+        "a replica that was cut off gets votes for an election that the cluster does not need",
     ),
     mutant(
         "leader-without-progress-leads-on",
@@ -199,7 +199,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "logstore.raft.stall:give_up_if_stalled",
         "if state.now_ns - leading.progressed_ns <= patience_ns:",
         "if state.now_ns >= 0:",
-        "its entries are lost, its heartbeats keep everybody else a follower",
+        "its entries are lost, and its heartbeats keep all others followers",
     ),
     mutant(
         "full-disks-count-as-lost-appends",
@@ -215,7 +215,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{TRANSFER}:advance",
         "if _cannot_succeed(state, transfer):",
         "if state.now_ns < 0:",
-        "whole replicas that lack its damaged entry follow it for ever",
+        "undamaged replicas that lack its damaged entry follow it for ever",
         Edit(
             "logstore.raft.stall:give_up_if_stalled",
             "    doublings =",
@@ -237,7 +237,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{TRANSFER}:advance",
         "        gens.open_if_allowed(state)\n",
         "",
-        "a leader that kept its term takes nothing any more",
+        "a leader that kept its term accepts nothing any more",
     ),
     mutant(
         "timeout-now-before-the-target-is-level",
@@ -246,9 +246,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "elif leading.progress[transfer.target].match == state.log.last_index:",
         "elif transfer.target in leading.progress:",
         "the target campaigns with a shorter log",
-        unreachable="voters refuse a log that is behind theirs; what is lost is one election",
+        unreachable="voters refuse a log that is behind theirs; only one election is lost",
     ),
-    # --- beats, full disks ---
+    # --- heartbeats, full disks ---
     mutant(
         "heartbeats-for-who-lags-only",
         "SAFETY W8",
@@ -256,7 +256,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        _send_heartbeat(state, progress, round_=leading.round)\n",
         "        if progress.match < state.log.last_index:\n"
         "            _send_heartbeat(state, progress, round_=leading.round)\n",
-        "a follower that has everything hears nothing more from its leader",
+        "a follower that has all entries gets no heartbeats",
     ),
     mutant(
         "full-disk-never-ends",
@@ -264,6 +264,6 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{CORE}:_on_disk_full",
         "    state.is_disk_full = is_full\n",
         "    state.is_disk_full = state.is_disk_full or is_full\n",
-        "a replica that was full once takes no bulk any more, though there is space",
+        "a replica whose disk was full once accepts no bulk any more, though there is space",
     ),
 )

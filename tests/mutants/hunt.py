@@ -1,7 +1,7 @@
-"""One mutant, or the product as it is, against seeds 1, 2, 3, … in a process of its own.
+"""Runs one mutant, or the product itself, against seeds 1, 2, 3, … in a process of its own.
 
-Owns what counts as found. A line of JSON is printed for each seed that begins and one for the
-outcome, so that whoever started this process knows how far it came if it has to be ended.
+Owns what counts as found. Prints a line of JSON for each seed that begins and one for the outcome,
+so that the parent process knows how far the hunt came if it has to kill it.
 
     python -m tests.mutants.hunt NAME CPU_SECONDS_MAX [SEEDS_MAX]
 """
@@ -26,7 +26,7 @@ from tests.mutants.patch import applied
 MODULE = "tests.mutants.hunt"
 PRODUCT_ITSELF = "none"  # in place of a mutant's name
 SEEDS_MAX = 1_000_000
-# A seed that begins just before the time is up may still end; one that never ends is ended.
+# After the time is up, the last seed may take so long before it is killed.
 _LAST_SEED_SECONDS = 60
 _SIMULATION = Path(actors.simulation.__file__).parent
 _PROJECT = _SIMULATION.parents[1]
@@ -34,7 +34,7 @@ _PRODUCT = tuple(str(_PROJECT / package) for package in ("logstore", "actors", "
 
 
 class Hunt(msgspec.Struct, frozen=True):
-    """How far a hunt came. `caught` is what complained at the last seed, "" if nothing did."""
+    """How far a hunt came. `caught`: the violation or error of the last seed, "" for none."""
 
     seeds: int
     cpu_s: float
@@ -43,7 +43,7 @@ class Hunt(msgspec.Struct, frozen=True):
 
 
 def hunt(name: str, *, cpu_seconds_max: float, seeds_max: int = SEEDS_MAX) -> Hunt:
-    """Run seeds until one complains, or until time or seeds are used up."""
+    """Run seeds until one fails, or until time or seeds are used up."""
     found = Hunt(0, 0.0)
     with ExitStack() as undo:
         if name != PRODUCT_ITSELF:
@@ -59,10 +59,9 @@ def hunt(name: str, *, cpu_seconds_max: float, seeds_max: int = SEEDS_MAX) -> Hu
 
 
 def complaint_of(seed: int) -> str:
-    """What was wrong first at this seed, in one line; "" if nothing was.
+    """The first violation or error of this seed, in one line; "" if there is none.
 
-    An exception of the product counts; one of the simulator alone is its own fault, and is raised.
-    """
+    An exception out of the product counts; one of the simulator alone is a bug, and is raised."""
     try:
         return run_seed(seed).first_complaint
     except Exception as error:

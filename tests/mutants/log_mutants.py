@@ -46,7 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    state.shown.is_ready = True\n"
         "    commit.raise_commit(state, min(state.persisted, Index(noop_index - 1)))\n"
         "    send_heartbeats(state, leading)\n",
-        "what the winner holds counts as committed before its no-op is",
+        "the winner's entries count as committed before its no-op is",
     ),
     mutant(
         "accepted-counts-as-persisted",
@@ -62,7 +62,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "logstore.format.entry:EntryHeader.next_lsn",
         "self.first_lsn + self.count",
         "self.first_lsn + max(1, self.count)",
-        "entries without payloads leave a hole in the LSNs",
+        "entries without payloads leave a gap in the LSNs",
     ),
     mutant(
         "leader-skips-an-lsn",
@@ -70,7 +70,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{REPLICATION}:append_entry",
         "        first_lsn=last.next_lsn,\n",
         "        first_lsn=last.next_lsn if count else last.next_lsn + 1,\n",
-        "an entry without payloads begins one LSN too high, and nobody compares",
+        "an entry without payloads begins one LSN too high, and the log does not check it",
         Edit(
             f"{LOG}.append",
             "(header.index, header.prev_term, header.first_lsn, header.prev_chain) != (\n"
@@ -85,7 +85,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{REPLICATION}:on_proposed",
         "            header.first_lsn,\n",
         "            header.next_lsn,\n",
-        "batches are given the LSNs that the next group gets, too",
+        "batches get the LSNs of the next group",
     ),
     mutant(
         "time-goes-back-with-the-clock",
@@ -93,7 +93,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "logstore.raft.clocks:stamp_ns",
         "max(previous_ns, min(wall_ns, counted_ns + CLOCK_AHEAD_MAX_NS))",
         "min(wall_ns, counted_ns + CLOCK_AHEAD_MAX_NS)",
-        "stamps follow the leader's clock wherever it goes",
+        "stamps follow the leader's clock, also when it goes back",
     ),
     mutant(
         "leaders-clock-counts-whatever-it-says",
@@ -101,7 +101,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "logstore.raft.clocks:stamp_ns",
         "min(wall_ns, counted_ns + CLOCK_AHEAD_MAX_NS)",
         "wall_ns",
-        "one clock that is hours ahead is in every later stamp",
+        "one clock that is hours ahead sets every later stamp",
     ),
     # --- the follower matches ---
     mutant(
@@ -126,7 +126,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{FOLLOWING}:_answer_accepted",
         "AppendAccepted(append.term, append.stream, state.verified)",
         "AppendAccepted(append.term, append.stream, state.log.last_index)",
-        "the stream goes on behind a stale suffix",
+        "the stream goes on after a stale suffix",
     ),
     mutant(
         "heartbeat-verifies-the-whole-log",
@@ -135,7 +135,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if prev.index > state.verified and _matches(state, prev):\n"
         "        state.verified = prev.index\n",
         "    if _matches(state, prev):\n        state.verified = state.log.last_index\n",
-        "what follows the heartbeat's prev tuple is believed with it",
+        "entries after the heartbeat's prev tuple count as verified, too",
     ),
     mutant(
         "verified-outlives-its-term",
@@ -151,7 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{FOLLOWING}:_take_entry",
         "if _is_held(state, header):",
         "if _is_held(state, header) and header.index == log.last_index:",
-        "an old append that agrees removes what came after it",
+        "an old append that matches removes the entries after it",
     ),
     mutant(
         "prev-below-the-log-start-is-refused",
@@ -176,7 +176,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{FOLLOWING}:_matches",
         "if not _has_term(state, prev.index, prev.term):",
         "if prev.term == 0 and prev.index:",
-        "an append is attached to whatever stands before it",
+        "an append is accepted after any entry",
     ),
     mutant(
         "truncation-below-the-commit-index",
@@ -196,7 +196,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self._run_firsts.pop()\n"
         "        self._run_terms.pop()\n",
         "",
-        "terms of entries that are gone are told of those that replace them",
+        "entries have the terms of the truncated ones that they replace",
     ),
     mutant(
         "no-rows-are-kept",
@@ -204,7 +204,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LOG}.drop_rows",
         "min(durable_commit, self.last.index - kept)",
         "(durable_commit + 1)",
-        "memory lets go of the newest rows too, the last entry's with them",
+        "the newest rows are dropped from memory, too, with the last entry's",
     ),
     # --- what a persist proves ---
     mutant(
@@ -237,7 +237,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{FAULTY}.cap",
         "return persisted if first is None else min(persisted, Index(first - 1))",
         "return persisted",
-        "a replica claims an entry whose bytes it knows to be damaged",
+        "a replica claims an entry that it knows to be damaged",
     ),
     mutant(
         "damage-outlives-truncation",
@@ -254,7 +254,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{STATE}.reset_election_timer",
         "if self.faulty or self.is_disk_full:",
         "if self.is_disk_full:",
-        "a damaged replica does not let the others go first",
+        "a damaged replica does not wait for the others to campaign",
         unreachable="it only prefers whole leaders: admission stays closed on a damaged one, and"
         " it hands over (gens.may_open, transfer.begin_if_disk_is_unfit)",
     ),

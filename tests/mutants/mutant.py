@@ -1,7 +1,4 @@
-"""What a mutant is: the product with one safety rule switched off, as data.
-
-Owns nothing but data. Must not know how a change is made, nor what finds it.
-"""
+"""A mutant as data: the product with one safety rule switched off."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ import msgspec
 class Edit(msgspec.Struct, frozen=True):
     """Another text in one function of the product.
 
-    `target` is "module:function" or "module:Class.method". `old` stands exactly once in the
-    function's source, dedented; its lines keep their indentation below the `def`.
+    `target` is "module:function" or "module:Class.method". `old` occurs exactly once in the
+    function's dedented source; its lines keep their indentation below the `def`.
     """
 
     target: str
@@ -21,7 +18,7 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 class Constant(msgspec.Struct, frozen=True):
-    """Another value of a module's name that is read when it is used. `target`: "module:NAME"."""
+    """Another value of a module's constant, read at each use. `target`: "module:NAME"."""
 
     target: str
     value: int
@@ -31,11 +28,10 @@ Change = Edit | Constant
 
 
 class Mutant(msgspec.Struct, frozen=True):
-    """One rule switched off. `note` says how, in a line.
+    """One rule switched off; `note` says how.
 
     `rule` cites its number, "SAFETY F1" or "FAULTS R6"; several are joined by ", ". `unreachable`
-    says why no run of the simulator can ever tell the mutant from the product; it is empty for
-    those that must be found.
+    says why no simulated run can tell the mutant from the product; "": it must be found.
     """
 
     name: str
@@ -49,5 +45,5 @@ def mutant(
     name: str, rule: str, target: str, old: str, new: str, note: str, *more: Change,
     unreachable: str = "",
 ) -> Mutant:  # fmt: skip
-    """A mutant of one text in one function, and of `more` where the rule is kept twice."""
+    """A mutant of one text in one function, and of `more` where the product has the rule twice."""
     return Mutant(name, rule, note, (Edit(target, old, new), *more), unreachable)

@@ -1,10 +1,9 @@
-"""Turning a mutant on and off in a running interpreter.
+"""Switches a mutant on and off in a running interpreter.
 
-Owns how code is exchanged. Must not know any mutant. A function object stays the one it is and gets
+Owns how code is exchanged. Must not know any mutant. A function object keeps its identity and gets
 another `__code__`, so that every module that imported it by name runs the change, and the product
-needs no switches. `super()`, the names a function closes over and private names keep working,
-because the text is compiled inside a class and a function of the same names; what cannot work so
-is refused with `PatchRefused`.
+needs no switches. `super()`, closures and private names keep working, because the text is compiled
+inside a class and a function of the same names; any other case is refused with `PatchRefused`.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _FUTURE_ANNOTATIONS = 0x1000000
 
 
 class PatchRefused(Exception):
-    """A change does not fit the product as it is; says which and why."""
+    """A change does not fit the product's present code."""
 
 
 @contextmanager
 def applied(mutant: Mutant) -> Iterator[None]:
-    """The product is `mutant` inside, and what it was afterwards.
+    """Run the body with `mutant` in place of the product.
 
     Raises:
       PatchRefused: the mutant does not fit; nothing is changed.
@@ -41,10 +40,10 @@ def applied(mutant: Mutant) -> Iterator[None]:
 
 
 def prepared(changes: Sequence[Change]) -> list[Callable[[], Callable[[], None]]]:
-    """Acts that each make a change and return what undoes it. Nothing is changed yet.
+    """Functions that each make a change and return the function that undoes it.
 
     Raises:
-      PatchRefused: one of them does not fit.
+      PatchRefused: a change does not fit.
     """
     edits: dict[str, list[Edit]] = {}
     acts: list[Callable[[], Callable[[], None]]] = []
@@ -58,10 +57,10 @@ def prepared(changes: Sequence[Change]) -> list[Callable[[], Callable[[], None]]
 
 
 def function_of(target: str) -> FunctionType:
-    """The function object behind "module:function" or "module:Class.method".
+    """The function object of "module:function" or "module:Class.method".
 
     Raises:
-      PatchRefused: there is none of this name.
+      PatchRefused: there is none.
     """
     owner, name = _owner_of(target)
     found = vars(owner).get(name)
@@ -74,15 +73,15 @@ def function_of(target: str) -> FunctionType:
 
 
 def source_of(function: FunctionType) -> str:
-    """The function's text as it stands in its file, dedented."""
+    """The function's text in its file, dedented."""
     return textwrap.dedent(inspect.getsource(function))
 
 
 def compiled(function: FunctionType, source: str) -> CodeType:
-    """The code of `source` where `function` stands.
+    """The code of `source` in the place of `function`.
 
     Raises:
-      PatchRefused: another signature, or other names to close over.
+      PatchRefused: the signature or the closure differs.
     """
     original = function.__code__
     node = ast.parse(source).body[0]
@@ -140,8 +139,8 @@ def _code_act(target: str, edits: list[Edit]) -> Callable[[], Callable[[], None]
 
 
 def _enclosed(function: FunctionType, node: ast.FunctionDef) -> ast.stmt:
-    """`node` in a class of its name, for `super()` and private names, and that in a function whose
-    parameters are the other names it closes over."""
+    """`node` in a class, for `super()` and private names, and the class in a function with the
+    names that `node` closes over as parameters."""
     parts = function.__qualname__.split(".")
     inner: ast.stmt = node
     if len(parts) > 1 and parts[-2] != "<locals>":
@@ -158,7 +157,7 @@ def _enclosed(function: FunctionType, node: ast.FunctionDef) -> ast.stmt:
 
 
 def _find(code: CodeType, name: str) -> CodeType:
-    """The code object `name`, the outermost of that name inside `code`."""
+    """The outermost code object `name` inside `code`."""
     level = [code]
     while level:
         nested = [each for outer in level for each in outer.co_consts if isinstance(each, CodeType)]

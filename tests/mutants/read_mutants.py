@@ -36,7 +36,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{COMMIT}:advance_visible",
         "shown.lsn = Lsn(position.next_lsn - 1)",
         "shown.lsn = Lsn(position.next_lsn)",
-        "the next LSN is told as the last",
+        "the next LSN is reported as the last",
     ),
     mutant(
         "visible-moves-with-the-last-index",
@@ -44,7 +44,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "actors.raft.actor:RaftActor._step",
         "self._slots[Counter.VISIBLE_INDEX] = effect.index",
         "self._slots[Counter.VISIBLE_INDEX] = core.last_index",
-        "readers are bounded by what the log holds",
+        "readers are bounded by the last index",
         unreachable="every read is bounded by the visible LSN, too, and entries above the visible"
         " index that hold none of it are never handed out",
     ),
@@ -54,7 +54,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "logstore.raft.state:State.__init__",
         "self.shown = Shown()",
         "self.shown = Shown(is_ready=True)",
-        "a replica that was started again shows what its records call committed",
+        "a restarted replica shows what its records call committed",
         unreachable="the commit index recorded on disk was a true one, so what is shown is"
         " committed; V4 keeps consumers from a replica that is far behind, and they promise"
         " themselves no more than a prefix",
@@ -65,7 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "logstore.storage.recovery:_commit_floor",
         "Index(min(max(found.commit_known, meta.log_start.index), found.last.header.index))",
         "found.last.header.index",
-        "whatever survived a crash is taken for committed",
+        "entries that survived a crash count as committed",
     ),
     # --- linearizable reads ---
     mutant(
@@ -95,7 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "            leading.reads.pop()\n"
         "            lsn = Lsn(state.log.recent_position(state.commit).next_lsn - 1)\n"
         "            state.emit(ReadIndexAnswered(request_id, True, lsn))\n",
-        "whoever heard a majority within two election timeouts answers at once",
+        "a leader that heard a majority within two election timeouts answers at once",
     ),
     mutant(
         "read-joins-the-round-of-another",
@@ -107,7 +107,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "                waiting.read_index = asked[0]\n"
         "            else:\n"
         "                self._ask_read_index(ReadIndexRequested(self._last_read_index))\n",
-        "a read takes the read index that was asked for before it came",
+        "a read takes a read index that was requested before it came",
         Edit(
             f"{REQUESTS}:Requests.on_read_index",
             "for waiting in self._waiting:",
@@ -133,7 +133,8 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{READ_INDEX}:on_round_begun",
         "read.lsn = Lsn(position.next_lsn - 1)",
         "read.lsn = state.shown.lsn",
-        "a leader whose own flush is late answers with what it shows, not with what it committed",
+        "a leader whose own flush is late answers with its visible index instead of its commit"
+        " index",
     ),
     mutant(
         "read-does-not-wait-for-its-lsn",
@@ -168,7 +169,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LOG_WORK}._truncate",
         "self._slots[Counter.MAP_GENERATION] += 1",
         "pass",
-        "readers are not told of a truncation",
+        "readers do not learn of a truncation",
         Edit(f"{LOG_WORK}._roll", "self._slots[Counter.MAP_GENERATION] += 1", "pass"),
         unreachable="dead segments are unlinked and kept ones cut before what replaces them can be"
         " visible, so a stale map leads to a short read, and that to a second look",
@@ -187,7 +188,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "actors.egress.spans_from_records:read_spans",
         "last_lsn = Lsn(min(request.last_lsn, bounds.visible_lsn))",
         "last_lsn = request.last_lsn",
-        "spans are told of the entry behind what is visible, too",
+        "spans include the entry after the visible one",
     ),
     mutant(
         "fetch-above-the-visible-lsn",
@@ -195,7 +196,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{READS}:read_pieces",
         "    last_lsn = min(last_lsn, bounds.visible_lsn)\n",
         "",
-        "a fetch gives what the files hold",
+        "a fetch returns entries that are not visible",
         Edit(
             f"{READS}:read_pieces",
             "while pieces.next_lsn <= last_lsn and index <= bounds.visible_index:",
@@ -208,7 +209,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{READS}:_cut",
         "if start is None and lsn + batch.count > first_lsn:",
         "if start is None and lsn >= first_lsn:",
-        "a batch that began below the asked LSN is left out",
+        "a batch that begins below the requested LSN is left out",
     ),
     mutant(
         "no-tip-is-sent",
@@ -216,7 +217,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{TAIL}.do_work",
         "        self._send(Tip(bounds.visible_lsn))\n",
         "",
-        "a consumer that missed a group is not told what to fetch",
+        "a consumer that missed a group does not learn what to fetch",
     ),
     mutant(
         "segment-begins-with-the-lsn-of-the-entry-before",
@@ -224,6 +225,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "logstore.storage.segment:header_after",
         "first_lsn=before.header.next_lsn",
         "first_lsn=before.header.first_lsn",
-        "the base of a segment forgets the payloads of the last entry",
+        "the base LSN of a segment ignores the payloads of the last entry",
     ),
 )

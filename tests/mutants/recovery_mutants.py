@@ -20,7 +20,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{BOOTSTRAP}._on_voter_seen",
         "if self.state == ReplicaState.EMPTY:",
         "if self.state < ReplicaState.EMPTY:",
-        "an empty replica joins the cluster that votes already, under the number of an old voter",
+        "an empty replica joins a cluster that votes already, under the number of an old voter",
     ),
     mutant(
         "cluster-born-without-all",
@@ -41,7 +41,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{BOOTSTRAP}._on_prepare",
         "elif wanted.nonce > newest.nonce:",
         "elif newest.state == ReplicaState.EMPTY:",
-        "who was prepared takes no newer nonce: a coordinator that begins again never ends",
+        "a prepared replica accepts no newer nonce: a coordinator that starts again never ends",
     ),
     mutant(
         "folder-of-another-node-opened",
@@ -60,7 +60,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{FOLDER_SCAN}:_flush_and_drop_caches",
         "            disk.flush(handle)\n",
         "",
-        "what a killed writer left in the page cache is taken for durable",
+        "what a killed writer left in the page cache counts as durable",
     ),
     mutant(
         "recovery-trusts-the-page-cache",
@@ -68,7 +68,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{FOLDER_SCAN}:_flush_and_drop_caches",
         "            disk.drop_cache(handle)\n",
         "",
-        "pages that a failed flush gave up are read as if the disk held them",
+        "pages that a failed flush did not write are read as if they were durable",
     ),
     mutant(
         "meta-read-from-the-page-cache",
@@ -76,7 +76,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "logstore.storage.meta_store:read_meta",
         "        disk.drop_cache(handle)\n",
         "",
-        "a META page that a failed flush gave up is read as if the disk held it",
+        "a META page that a failed flush did not write is read as if it were durable",
     ),
     mutant(
         "half-opened-pair-left-alone",
@@ -127,7 +127,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{WALK}.run",
         "if record is not None:",
         "if record is not None and not self._frame_fault(record):",
-        "damage is taken for a torn tail",
+        "damage is treated as a torn tail",
         Edit(f"{WALK}.run", "if index > evidence:", "if index >= 0:"),
     ),
     mutant(
@@ -144,7 +144,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{WALK}.run",
         "if index > evidence:",
         "if index >= 0:",
-        "a bad record with good ones behind it is taken for the end of the log",
+        "a bad record with good ones after it is treated as the end of the log",
     ),
     mutant(
         "log-cut-at-the-commit-index-known",
@@ -196,7 +196,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if header.prev_chain != last.chain or header.prev_term != last.header.term:\n"
         "            continue\n",
         "",
-        "a frame is adopted without a look at what it follows",
+        "a frame is adopted without checking which entry it follows",
         unreachable="a truncation and a torn tail both open a new segment, whose uuid is in every"
         " CRC's seed: no frame of another lineage is whole in it",
     ),
@@ -206,7 +206,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "logstore.storage.segment_map:_named_segments",
         "        if before:\n",
         "        if before < 0:\n",
-        "a live segment whose files are gone is not missed",
+        "a live segment whose files are gone is not noticed",
         unreachable="the world's media damage sectors and never lose whole files: the log's"
         " names are durable before anything in them is; tests remove files",
     ),
@@ -216,7 +216,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{RECOVERY}:_recover_log",
         "term=found.last.header.term, vote=NO_NODE))",
         "term=found.last.header.term, vote=store.meta.vote))",
-        "a vote of an older term is counted for the newer one",
+        "a vote of an older term counts in the newer one",
         unreachable="no entry is written before its term is durable in META (C1), so recovery"
         " never finds a higher one; the rule is for a META that was lost and replaced",
     ),

@@ -1,7 +1,4 @@
-"""What the hunts came to, as JSON and as the published table.
-
-Owns the figures and their words. Must not know how a mutant is hunted.
-"""
+"""The results of hunts, as JSON and as the published table."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ _CAUGHT_MAX = 120  # characters of a complaint in the table
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One mutant's outcome. `caught`: empty for a survivor; `failure`: why a hunt gave none."""
+    """One mutant's result. `caught`: empty for a survivor; `failure`: why a hunt had no result."""
 
     name: str
     rule: str
@@ -30,8 +27,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All outcomes on one commit. `product`: the same seeds without a mutant, which must be
-    silent; `skipped`: the mutants that no seed can show, with the argument why."""
+    """All results on one commit. `product`: of the same seeds without a mutant, which must not
+    fail; `skipped`: the mutants that no seed can show, with the reason."""
 
     commit: str
     cpu_seconds_max: float
@@ -45,7 +42,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_good(self) -> bool:
-        """Every mutant was found, and the product itself was not."""
+        """Every mutant was found, and the product itself did not fail."""
         silent = not (self.product.caught or self.product.failure)
         return self.killed == self.total and silent
 

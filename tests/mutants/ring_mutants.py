@@ -95,7 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{RAFT}._free_ring",
         "            floor = min(floor, hold)\n",
         "            floor = max(floor, 0)\n",
-        "FREE passes what a replicator still wants",
+        "FREE passes bytes that a replicator still holds",
         unreachable="a HOLD is a request: a copy that came too late is refused and read from the"
         " files, at the price of a read",
     ),
@@ -106,7 +106,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{OUTBOX}.flush",
         "        self._bell.ring()\n",
         "",
-        "a receiver finds its messages when it happens to look",
+        "a receiver finds its messages only when something else wakes it",
     ),
     mutant(
         "bell-rung-before-the-news",
@@ -123,7 +123,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self._must_ring = bool(self._spill)\n"
         "    while self._spill and self._ring.offer(self._spill[0]):\n"
         "        self._spill.popleft()\n",
-        "what found room late is published without a bell",
+        "a message that had to wait for room is published without a bell",
     ),
     mutant(
         "egress-not-woken",
@@ -131,7 +131,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{ROUTES}:Routes.on_visible_moved",
         "self._has_visible_moved = self._are_readers_waiting",
         "self._has_visible_moved = False",
-        "whoever waits for something to become visible is not told",
+        "egress does not learn that something became visible",
     ),
     mutant(
         "message-without-room-dropped",
@@ -139,7 +139,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{OUTBOX}._send_whole",
         "        self._spill.append(encoded)\n",
         "",
-        "an order that found a full ring is lost",
+        "an order that a full ring refused is lost",
     ),
     mutant(
         "messages-overtake-those-that-found-no-room",
@@ -155,7 +155,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{OUTBOX}.send_encoded",
         "if len(encoded) > self._ring.message_bytes_max:",
         "if False:",
-        "a report that is larger than a ring takes at once ends whoever sends it",
+        "a report that is larger than a ring's message limit kills its sender",
     ),
     mutant(
         "pieces-of-a-message-mixed-up",
@@ -163,7 +163,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "actors.station:Inbox._joined",
         'b"".join(self._pieces)',
         'b"".join(self._pieces[::-1])',
-        "a long message is put together in another order",
+        "the pieces of a long message are joined in another order",
     ),
     mutant(
         "incarnation-not-compared",
@@ -171,7 +171,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "transport.layout:control_slots",
         "(INCARNATION_SLOT, incarnation)",
         "(INCARNATION_SLOT, slots[INCARNATION_SLOT])",
-        "a ring of an earlier life is attached",
+        "a ring of an earlier incarnation is attached",
         unreachable="the supervisor makes new rings for each incarnation, and so does the world:"
         " there is no old one to attach; contract tests attach one",
     ),

@@ -19,7 +19,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self.on_read_index(ReadIndexAnswered(number, True, 0))\n"
         "    else:\n"
         "        self._to_raft.send(ReadIndexRequested(number))\n",
-        "a leader that was deposed and does not know it lists what it knows",
+        "a leader that does not know that it was deposed lists its table",
     ),
     mutant(
         "sessions-listed-before-their-commit",
@@ -28,7 +28,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if group is None:\n",
         "    is_of_sessions = type(request).__name__ in ('SessionsRequest', 'EndSessionRequest')\n"
         "    if group is None or is_of_sessions:\n",
-        "a list, or that there is no such session, does not wait for the entries that it saw",
+        "a list, or the answer that there is no such session, does not wait for the entries it"
+        " is based on",
     ),
     mutant(
         "session-ended-before-its-commit",

@@ -63,7 +63,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{TABLE}:_known",
         "if session.is_dense and (row.crc != crc or row.count != count):",
         "if session.is_dense and row.count < 0:",
-        "a duplicate is known by its number alone",
+        "a duplicate is recognised by its sequence number alone",
     ),
     mutant(
         "window-lets-uncommitted-batches-go",
@@ -102,7 +102,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{TABLE}:SessionTable.offer",
         "        or sequence > SEQUENCE_MAX\n",
         "",
-        "the next sequence is taken whatever it is, also where no snapshot could hold it",
+        "any next sequence is accepted, also one that no snapshot can hold",
     ),
     mutant(
         "requests-go-before-appends",
@@ -110,7 +110,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{ADMISSION}.may_take_request",
         "not self._snapshots.is_due and ",
         "self._requests_taken >= 0 or ",
-        "openings and changes of cursors are taken as they come, while a snapshot is due, too",
+        "openings and changes of cursors are accepted while a snapshot is due",
     ),
     mutant(
         "lent-without-a-bound",
@@ -127,7 +127,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{ADMISSION}.take_import",
         "if origin[3].sequence != end_lsn:",
         "if origin[3].sequence < 0:",
-        "an import is appended wherever it was to be, as often as it comes",
+        "an import is appended at any place, as often as it comes",
     ),
     mutant(
         "imports-overlook-what-is-under-way",
@@ -135,7 +135,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{PROPOSALS}.end_lsn",
         "sum(group.count for group in pending)",
         "sum(group.count for group in pending if group.index)",
-        "the log ends, for imports, where raft has given LSNs",
+        "for imports the log ends at the last entry with LSNs",
     ),
     # --- gens ---
     mutant(
@@ -144,7 +144,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{ROLE}:_end_leadership",
         '    gens.close(state, "step_down")\n',
         "",
-        "who leads no more goes on giving out indexes",
+        "a replica that no longer leads goes on assigning indexes",
     ),
     mutant(
         "props-of-a-closed-gen-accepted",
@@ -174,7 +174,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{ROLE}:_end_leadership",
         '    gens.close(state, "step_down")\n    state.emit(TermEnded(state.term))\n',
         '    state.emit(TermEnded(state.term))\n    gens.close(state, "step_down")\n',
-        "ingress hears of the end before it hears what was accepted",
+        "ingress learns of the end before it learns what was accepted",
     ),
     # --- whole batches ---
     mutant(
@@ -183,7 +183,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{PROPOSALS}.join",
         "group.count += origin[3].count",
         "group.count += 1",
-        "batches are counted instead of payloads, and nobody adds up",
+        "batches are counted instead of payloads, and the sum is not checked",
         Edit(
             f"{PROPOSALS}.accept",
             "if next_lsn != accepted.first_lsn + group.count:",
@@ -254,7 +254,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "actors.ingress.session_requests:state_reply",
         "if row.is_committed(commit)",
         "if row.first_lsn",
-        "a producer that asks is told that its batches in flight are committed",
+        "the answer to a producer calls its batches in flight committed",
     ),
     mutant(
         "session-looked-up-without-a-quorum",
@@ -266,7 +266,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self.on_read_index(ReadIndexAnswered(number, True, 0))\n"
         "    else:\n"
         "        self._to_raft.send(ReadIndexRequested(number))\n",
-        "a leader that was deposed and does not know it tells what it knows",
+        "a leader that does not know that it was deposed answers from its table",
     ),
     mutant(
         "session-told-before-its-commit",
@@ -274,7 +274,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{READS}.on_read_index",
         "    if group is None:\n",
         "    if group is None or type(request).__name__ == 'SessionLookupRequest':\n",
-        "whoever looks a session up is told of an opening, or of batches, under way",
+        "a lookup shows an opening, or batches, that are not committed",
     ),
     mutant(
         "session-state-before-the-no-op",

@@ -50,7 +50,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LOG_WORK}._finish_group",
         "self._answer(Persisted(last_seq))",
         "self._answer(Persisted(self._queue[-1].seq if self._queue else last_seq))",
-        "Persisted carries the newest sequence number the writer has heard",
+        "Persisted has the newest sequence number that the writer received",
     ),
     mutant(
         "written-names-what-only-waits",
@@ -77,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self._disk.flush(group.pair.data)\n"
         "    except Exception:\n"
         "        self._disk.flush(group.pair.data)\n",
-        "the second flush succeeds on pages that the first one gave up",
+        "the second flush succeeds on pages that the first one failed to write",
     ),
     mutant(
         "failed-record-flush-tried-again",
@@ -88,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self._disk.flush(group.pair.raft)\n"
         "    except Exception:\n"
         "        self._disk.flush(group.pair.raft)\n",
-        "the second flush succeeds on pages that the first one gave up",
+        "the second flush succeeds on pages that the first one failed to write",
     ),
     mutant(
         "failed-data-flush-passed-over",
@@ -129,7 +129,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self._open_segment(before, log_epoch=log_epoch, valid_end=valid_end)\n"
         "    else:\n"
         "        self.last, self._data_end = before, valid_end\n",
-        "a truncation within the segment goes on writing over what it removed",
+        "a truncation within the segment writes new entries over the removed ones",
     ),
     mutant(
         "segment-headers-not-flushed",
@@ -162,7 +162,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{SEGMENT}:release_allocation",
         "record_position(header, successor.first_index)",
         "record_position(header, Index(successor.first_index - 1))",
-        "what is given back holds the last live record",
+        "the released allocation contains the last live record",
     ),
     mutant(
         "truncated-entries-stay-alive",
@@ -249,7 +249,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{META_STORE}.save",
         "        self._disk.flush(handle)\n",
         "",
-        "both copies are under way together, and a power cut tears both",
+        "both copies are in flight together, and a power cut tears both",
         Edit(
             f"{META_STORE}.save",
             "    self.meta = numbered\n",
@@ -267,7 +267,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "            self._disk.flush(handle)\n"
         "        except Exception:\n"
         "            self._disk.flush(handle)\n",
-        "the second flush succeeds on a page that the first one gave up",
+        "the second flush succeeds on a page that the first one failed to write",
     ),
     mutant(
         "older-meta-counts",

@@ -20,7 +20,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{STREAM}.on_lead",
         "    if lead.term > self.term:\n        self.match = NO_INDEX\n",
         "",
-        "what the peer had in an older term is taken for matched in this one",
+        "what matched in an older term counts as matched in this one",
     ),
     mutant(
         "stream-ids-used-again",
@@ -28,7 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{REPLICATION}:_begin_stream",
         "    state.lead_count += 1\n",
         "    state.lead_count = max(1, state.lead_count)\n",
-        "a stream begun anew in a term has the id of the one before it",
+        "a new stream of a term has the id of the one before",
     ),
     mutant(
         "restart-of-a-peer-unnoticed",
@@ -36,7 +36,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "logstore.raft.progress:Progress.has_restarted",
         "return known is not None and boot > known",
         "return False",
-        "what a peer had accepted and lost with its memory is never sent again",
+        "entries that a restarted peer had accepted and lost are never sent again",
         Edit(
             f"{STREAM}.on_answer",
             "if self._boot is not None and boot > self._boot:",
@@ -73,7 +73,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{REPLICATION}:_agreeing_index",
         "return Index(max(min(index, reject.prev_index - 1), log.start.index))",
         "return Index(max(min(index + 1, reject.prev_index), log.start.index))",
-        "the place where two logs agree is guessed one entry too high",
+        "the last index where two logs agree is assumed one too high",
     ),
     mutant(
         "late-reject-stops-the-stream",
@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{RAFT}._begin_replicator",
         "        self._step(core, ReplicatorGone(peer))\n",
         "        return\n",
-        "a replicator that was started again is not told to lead",
+        "a restarted replicator gets no order to lead",
     ),
     mutant(
         "descriptor-without-room-forgotten",
@@ -107,7 +107,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{ROUTES}:ReplicatorRoute.describe",
         "        self._newest_descriptor = described\n",
         "        self._newest_descriptor = None\n",
-        "a replicator whose ring was full never hears where the log ends",
+        "a replicator whose ring was full never learns where the log ends",
     ),
     # --- where bodies come from ---
     mutant(
@@ -124,7 +124,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{BODIES}._from_files",
         "if isinstance(step, SendFromRing) and header != step.header:",
         "if isinstance(step, SendFromRing) and header.index != step.header.index:",
-        "what the files hold under an index is sent for the entry that was described",
+        "the entry that the files have at an index is sent in place of the described one",
         unreachable="ring bytes are given back once they are flushed, so as long as the term lasts"
         " the files hold the very entry; whoever is deposed may find its successor's there, which"
         " followers drop if it is of a newer term (U2) and may have if it is of an older one: it is"
@@ -203,7 +203,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "case Send():\n            self._send_control(message.message)",
         "case Send():\n            if self._stream.term:\n"
         "                self._send_control(message.message)",
-        "what a replica says before it has ever led, its votes first of all, is not sent",
+        "a replica that never led sends nothing, not even votes",
     ),
     mutant(
         "bulk-body-not-checked",

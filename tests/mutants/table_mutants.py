@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{TABLE}:SessionTable.apply_expire",
         "if entry.is_kept and _is_kept(session):",
         "if entry.is_kept and not session.name:",
-        "whoever opens an expired monotone name begins anew, and nobody is told",
+        "opening an expired monotone name starts at sequence 0 without notice",
     ),
     mutant(
         "session-expired-before-its-time",
@@ -115,7 +115,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{ADMISSION}.take",
         "return self._add_entry(EntryKind.EXPIRE, encode_expire(entry))",
         "return Group(EntryKind.EXPIRE, [], [])",
-        "a leader gives a session up by its own clock, and the log does not hear of it",
+        "a leader ends a session by its own clock without an entry in the log",
     ),
     mutant(
         "expired-session-stays-in-the-fold",
@@ -123,7 +123,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{FOLD}:Fold.apply",
         "table.apply_expire(session_entries.decode_expire(body))",
         "session_entries.decode_expire(body)",
-        "the next leader knows a session that was given up",
+        "the next leader knows a session that was ended",
     ),
     mutant(
         "expired-session-goes-on",
@@ -131,7 +131,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{ADMISSION}.take",
         "    table.apply_expire(entry)\n",
         "",
-        "what its producer sends after the EXPIRE is taken as new until the gen ends",
+        "batches after the EXPIRE are accepted as new until the gen ends",
         Edit(
             f"{ADMISSION}.take",
             "    self._expiry.used_ns.pop(entry.producer_id, None)\n",
@@ -145,6 +145,6 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{EXPIRY}.idlest_nameless",
         "if not each.name and used_ns",
         "if used_ns",
-        "a session that may be asked for by its name is given up",
+        "a session with a name is ended",
     ),
 )
