@@ -100,8 +100,8 @@ class Places:
         """The entries, or those of `indexes`, as the medium has them now, ascending.
 
         Left out: an entry with a volatile sector, because writing it may repair the rot before a
-        start reads it; one whose damage only the page cache has, because a second fault repaired the
-        medium and a reader sees either; and one that lost nothing but zeros to an unreadable
+        start reads it; one whose damage only the page cache has, because a second fault repaired
+        the medium and a reader sees either; and one that lost nothing but zeros to an unreadable
         sector, because a reader may take such a sector for zeros or call the entry damaged.
         """
         newest = self._newest_segment()

@@ -161,7 +161,9 @@ class Process:
         """It ends by itself then, at the end of a call that lies ahead of the world: whoever takes
         its place comes after all that it did."""
         self.busy_ns = 0
-        self.world.at(at_ns, lambda: self._supervisor.on_death(self, reason) if self.is_alive else None)
+        self.world.at(
+            at_ns, lambda: self._supervisor.on_death(self, reason) if self.is_alive else None
+        )
 
     def kill(self) -> None:
         """SIGKILL."""
