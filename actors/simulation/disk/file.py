@@ -17,8 +17,8 @@ keep any of its versions there.
 
 Invariants: a sector's bytes are never changed in place, so levels and crash states share them; a
 sector that is not volatile reads the same in `sectors` and `durable`, unless it is in
-`good_in_cache`; nothing durable lies at or beyond `durable_size`; every sector in `unreadable` and
-`good_in_cache` is in `rotten`.
+`other_in_cache`; nothing durable lies at or beyond `durable_size`; every sector in `unreadable` and
+`other_in_cache` is in `rotten`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SimulatedFile:
         self.lied: dict[int, list[bytes]] = {}
         self.lied_sizes: list[int] = []
         self.unreadable: set[int] = set(unreadable)
-        self.good_in_cache: dict[int, None] = {}  # rotten on the medium, whole in the cache
+        self.other_in_cache: dict[int, None] = {}  # the cached copy is not what the medium has
         # what the medium had before it rotted
         self.rotten: Sectors = {n: self.durable.get(n, ZERO_SECTOR) for n in self.unreadable}
         self.history: dict[int, list[bytes]] = {}  # former durable versions, oldest first
@@ -81,7 +81,7 @@ class SimulatedFile:
 
     def is_cached_good(self, number: int) -> bool:
         """A read of this sector needs no medium."""
-        return number in self.good_in_cache or self.is_volatile(number)
+        return number in self.other_in_cache or self.is_volatile(number)
 
     def is_volatile(self, number: int) -> bool:
         """What is read there may be lost in a power cut."""
@@ -199,11 +199,11 @@ class SimulatedFile:
 
     def drop_cache(self, end: int | None = None) -> None:
         """Drop clean pages, those below byte `end` if given: the next read asks the device."""
-        for number in [*self.failed, *self.good_in_cache]:
+        for number in [*self.failed, *self.other_in_cache]:
             if end is not None and (number + 1) * SECTOR_BYTES > end:
                 continue
             self.failed.pop(number, None)
-            self.good_in_cache.pop(number, None)
+            self.other_in_cache.pop(number, None)
             versions = self._versions(number)
             if versions:
                 self.sectors[number] = versions[-1]
@@ -349,7 +349,7 @@ class SimulatedFile:
         """The sector was written to the medium: it is not rotten any more."""
         self.rotten.pop(number, None)
         self.unreadable.discard(number)
-        self.good_in_cache.pop(number, None)
+        self.other_in_cache.pop(number, None)
 
     def _read_back(self, number: int) -> None:
         """Read the sector from the medium into the cache. Beyond a cut the file made since, there
@@ -366,7 +366,7 @@ class SimulatedFile:
 
     def discard_beyond(self, size: int) -> None:
         """No sector that begins at or beyond byte `size` is volatile any more."""
-        for number in self._volatile() + list(self.good_in_cache):
+        for number in self._volatile() + list(self.other_in_cache):
             if number * SECTOR_BYTES >= size:
                 self.pending.pop(number, None)
                 self.replaced.pop(number, None)
@@ -374,14 +374,14 @@ class SimulatedFile:
                     flush.forget(number)
                 self.failed.pop(number, None)
                 self.lied.pop(number, None)
-                self.good_in_cache.pop(number, None)
+                self.other_in_cache.pop(number, None)
 
     def _discard_volatile(self, numbers: list[int], *, whole: bool) -> None:
         self.size = self.durable_size
         if whole:
             self.sectors = dict(self.durable)
         else:
-            for number in [*numbers, *self.good_in_cache]:
+            for number in [*numbers, *self.other_in_cache]:
                 self._read_back(number)
         self.pending.clear()
         self.replaced.clear()
@@ -389,6 +389,6 @@ class SimulatedFile:
         self.is_ahead = False
         self.failed.clear()
         self.lied.clear()
-        self.good_in_cache.clear()
+        self.other_in_cache.clear()
         self.pending_sizes.clear()
         self.lied_sizes.clear()

@@ -96,9 +96,9 @@ def change_content(
 def _mark_rotten(file: SimulatedFile, number: int, *, is_cached_too: bool) -> None:
     file.rotten.setdefault(number, file.durable.get(number, ZERO_SECTOR))
     if is_cached_too:
-        file.good_in_cache.pop(number, None)
+        file.other_in_cache.pop(number, None)
     else:
-        file.good_in_cache[number] = None
+        file.other_in_cache[number] = None
 
 
 def make_unreadable(file: SimulatedFile, number: int, *, is_cached_too: bool) -> None:

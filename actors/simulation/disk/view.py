@@ -209,7 +209,7 @@ class DiskView:
         self._disk.deferred.apply_in_order(self._now(), file, file.mark_resized, before, size, last)
 
     def _drop_cache(self, file: SimulatedFile, end: int | None) -> None:
-        if file.failed or file.good_in_cache:
+        if file.failed or file.other_in_cache:
             self._disk.deferred.apply_all()
             file.drop_cache(end)
 

@@ -199,7 +199,7 @@ class Places:
             return False
         file = self._disk.file_named(extent.path)
         first, end = extent.start // SECTOR_BYTES, -(-extent.within.stop // SECTOR_BYTES)
-        if not any(number in file.apart for number in range(first, end)):
+        if not any(number in file.other_in_cache for number in range(first, end)):
             return False
         cached = b"".join(file.sectors.get(number, ZERO_SECTOR) for number in range(first, end))
         start = extent.start - first * SECTOR_BYTES
