@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
-from actors.simulation.disk.media_faults import change_sector
+from actors.simulation.disk.media_faults import change_content
 from actors.simulation.faults.script import RotPlace
 from actors.simulation.oracle.durability import DiskDurability
 from logstore.limits import SECTOR_BYTES
@@ -89,7 +89,7 @@ def test_nothing_is_known_of_what_only_the_page_cache_has_with_damage() -> None:
     whole = stage.disk.durable_bytes(f"{FOLDER}/{NEW}.raft", FIRST_SECTOR * SECTOR_BYTES, 512)
     stage.rot(f"{NEW}.raft", 0)
     file = stage.disk.file_named(f"{FOLDER}/{NEW}.raft")
-    change_sector(file, FIRST_SECTOR, whole, is_cached_too=False)
+    change_content(file, FIRST_SECTOR, whole, is_cached_too=False)
     assert [index for index, *_ in stage.held()] == list(range(1, 9))
     file.drop_cache()
     assert [index for index, *_ in stage.held()] == list(range(1, 10))
