@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args, get_type_hints
 
 import pytest
@@ -164,3 +165,16 @@ def test_only_what_comes_after_a_device_lost_what_it_owed_is_excused(is_before: 
         cluster.observer.add_error("it broke")
     result = run._result(0.0)
     assert (result.error, result.excused_ns) == ("it broke" if is_before else "", 4_000_000)
+
+
+@pytest.mark.parametrize("is_voter", [True, False])
+def test_a_header_that_a_start_writes_anew_opens_no_segment(is_voter: bool) -> None:
+    """A flush of the process that was killed may still be under way then."""
+    quiet = QuietCluster()
+    observer, process = quiet.cluster.observer, quiet.replica(1).processes["writer"]
+    durability = SimpleNamespace(flushed_after=lambda _node, _at_ns: ["/node-1/1.raft"])
+    observer._durability = durability  # type: ignore[assignment]
+    if not is_voter:
+        del observer.cores[1]
+    observer.on_write(process, "/node-1/2.raft", 0, 4096, b"")
+    assert ("I12" in {each.invariant for each in quiet.cluster.violations}) == is_voter

@@ -146,7 +146,11 @@ class ClusterObserver:
                 self._report_misplaced(node, how)
 
     def _check_segment_opening(self, process: Process, path: str) -> None:
-        """A roll or a truncation begins with this header (SAFETY F6)."""
+        """A roll or a truncation begins with this header (SAFETY F6). A start also writes damaged
+        headers anew; a flush that is under way then is that of a dead process.
+        """
+        if process.node not in self.cores:
+            return
         for flushed in self._durability.flushed_after(process.node, process.local_now_ns):
             how = f"writes the header of {path} while {flushed} is being flushed"
             self._report_misplaced(process.node, how)
