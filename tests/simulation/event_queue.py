@@ -43,7 +43,7 @@ class EventQueue:
 
 
 class Process:
-    """An `Owner` that is never busy longer than it is told."""
+    """An `Owner` that is busy for as long as a test sets."""
 
     def __init__(self, queue: EventQueue, node: int, name: str = "") -> None:
         self.node = node

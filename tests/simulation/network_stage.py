@@ -1,4 +1,4 @@
-"""A virtual network with processes on it, for tests: node 2 connects to node 1 unless told else."""
+"""A virtual network with processes on it, for tests: by default node 2 connects to node 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A world with one process in it, whose actor does what a test says."""
+"""A world with one process, whose actor is scripted by a test."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000
 
 
-class RecordingLife:
-    """A `Supervisor` on the world's own clock. What dies is killed, as a replica would."""
+class RecordingSupervisor:
+    """A `Supervisor` on the world's own clock. It kills a process that dies, as a replica does."""
 
     def __init__(self, world: World) -> None:
         self.deaths: list[str] = []
@@ -35,7 +35,7 @@ class RecordingLife:
 
 
 class ScriptedActor:
-    """Notes when it ran; `work` says what a `do_work` does and how much it was."""
+    """Records when it ran; `work` is its `do_work`."""
 
     def __init__(self, process: Process, work: Callable[[Process], int]) -> None:
         self.runs: list[int] = []
@@ -63,10 +63,10 @@ class OneProcess:
 
     def __init__(self, work: Callable[[Process], int] = lambda _: 0) -> None:
         self.world = World(Random(1))
-        self.life = RecordingLife(self.world)
+        self.supervisor = RecordingSupervisor(self.world)
         self.actor: ScriptedActor
         self.work = work
-        self.process = Process(self.world, self.life, node=1, name="1.raft", make=self._make)
+        self.process = Process(self.world, self.supervisor, node=1, name="1.raft", make=self._make)
         self.process.wake()
         self.world.run_until(MILLISECOND_NS)
         self.actor.runs.clear()

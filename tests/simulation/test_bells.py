@@ -1,4 +1,4 @@
-"""What is published without a bell behind it is noticed, at a ring and in a whole cluster."""
+"""A message published without a bell is noticed, at one ring and in a whole cluster."""
 
 from __future__ import annotations
 

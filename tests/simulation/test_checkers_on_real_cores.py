@@ -15,7 +15,7 @@ from logstore.raft import commit, election, replication
 from logstore.raft.persist import PersistQueue
 from logstore.raft.state import State
 from logstore.raft.term_and_vote import TermAndVote
-from tests.simulation.watched_cluster import WatchedCluster
+from tests.simulation.observed_cluster import ObservedCluster
 
 STEPS = 3_000
 SEEDS_MAX = 150
@@ -26,7 +26,7 @@ SEEDS_MAX = 150
 def test_no_checker_speaks_while_the_rules_are_kept(nodes: int) -> None:
     committed = 0
     for seed in range(8):
-        cluster = WatchedCluster(nodes, seed)
+        cluster = ObservedCluster(nodes, seed)
         cluster.run(STEPS)
         cluster.heal_and_settle()
         cluster.ledger.tell(facts.Converged())
@@ -38,7 +38,7 @@ def test_no_checker_speaks_while_the_rules_are_kept(nodes: int) -> None:
 def first_found() -> str:
     """The invariant that the ledger finds broken first, in the first seed that shows it."""
     for seed in range(SEEDS_MAX):
-        cluster = WatchedCluster(3, seed)
+        cluster = ObservedCluster(3, seed)
         # Core and cluster notice some breaks too, after the ledger has seen the step.
         with suppress(AssertionError, InvariantViolated):
             for _ in range(STEPS // 50):

@@ -1,4 +1,4 @@
-"""A control lane that is passed over in a do_work is noticed, alone and in a whole cluster."""
+"""A do_work that leaves a control lane unread is noticed, alone and in a whole cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_socket_shows_its_oldest_message_and_its_lane() -> None:
     assert first is not None
     assert try_receive(router) is not None
     assert router.oldest is not None
-    assert router.oldest is not first  # though it says the same
+    assert router.oldest is not first  # though the bytes are equal
     assert try_receive(router) is not None
     assert router.oldest is None
 

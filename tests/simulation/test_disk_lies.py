@@ -1,4 +1,4 @@
-"""A device that lies about flushes (FAULTS D33), and the look at what is really durable."""
+"""A device that lies about flushes (FAULTS D33), and what is really durable then."""
 
 from __future__ import annotations
 

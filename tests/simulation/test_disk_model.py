@@ -1,4 +1,4 @@
-"""The disk's fast looks against slow ones: a byte string, and the whole set of crash states."""
+"""The disk's fast queries against slow ones: a byte string, and the whole set of crash states."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Model:
         self.disk.write(self.handle, 0, [self.content])
         self.disk.flush(self.handle)
         self.disk.sync_folder("/f")
-        self.is_unsure = False  # a flush failed: after `drop` the device tells
+        self.is_unsure = False  # a flush failed: only `drop` shows what the device has
         self._next = 0
 
     def act(self, what: str, at: int, size: int) -> None:

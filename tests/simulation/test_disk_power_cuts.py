@@ -15,7 +15,7 @@ SEEDS = 300
 
 
 def free(cost_ns: int) -> None:
-    """A process that does not look at the clock."""
+    """A process whose calls cost nothing."""
 
 
 def durable_file(disk: SimulatedDisk, path: str, content: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Rot of the medium and failing calls: which bytes change, which do not, and who is told."""
+"""Rot of the medium and failing calls: which bytes change, and what is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTENT = b"".join(bytes([n]) * SECTOR_BYTES for n in range(1, SECTORS + 1))
 
 
 def free(cost_ns: int) -> None:
-    """A process that does not look at the clock."""
+    """A process whose calls cost nothing."""
 
 
 def everywhere(path: str) -> bool:

@@ -24,7 +24,7 @@ class Killed(BaseException):
 
 
 def free(cost_ns: int) -> None:
-    """A process that does not look at the clock."""
+    """A process whose calls cost nothing."""
 
 
 class PlaceOfViews(contract.Place):

@@ -78,7 +78,7 @@ def test_an_exploration_that_is_stopped_does_not_claim_to_be_exhausted() -> None
 
 
 def replay(bound: Bound, violation: Violation) -> None:
-    """Each event of the way can happen where it stands: who hears something was told it before."""
+    """Each event of the path is possible in its state: a message is delivered after it was sent."""
     local = LocalStates(bound)
     nodes = [0, 0, 0]
     sent = set()

@@ -1,4 +1,4 @@
-"""A whole cluster whose bulk lanes lose what they are given, while heartbeats and votes arrive."""
+"""A whole cluster whose bulk lanes lose all messages, while heartbeats and votes arrive."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_reads_without_a_pause_do_not_keep_such_a_leader() -> None:
 
 
 def test_leaders_that_fare_no_better_make_few_elections() -> None:
-    """Nobody's appends arrive for 120 election timeouts. Two take turns, more and more slowly."""
+    """No append arrives for 120 election timeouts. Two leaders alternate, more and more slowly."""
     stage = QuietCluster(has_clients=True)
     before = term(stage)
     every = both_ways((a, b) for a in stage.cluster.nodes for b in stage.cluster.nodes if a < b)

@@ -165,7 +165,7 @@ def test_of_a_device_that_owes_a_flush_nothing_is_held() -> None:
 
 
 def proved(stage: Stage) -> tuple[bool, set[tuple[str, int]]]:
-    """(is a loss unprovable, what must not rot: file and sector behind the header block)."""
+    """(is a loss unprovable, what must not rot: file and sector after the header block)."""
     places = stage.durability.places(NODE)
     needed = {
         (path.removeprefix(f"{FOLDER}/"), at - FIRST_SECTOR)
@@ -210,7 +210,7 @@ def test_a_record_behind_proves_what_has_lost_both_halves() -> None:
 
 
 def aimed(stage: Stage, place: RotPlace, amount: int) -> set[tuple[str, int]]:
-    """(file, sector behind the header block) of everything that 40 draws aim at."""
+    """(file, sector after the header block) of everything that 40 draws aim at."""
     places = stage.durability.places(NODE)
     return {
         (extent.path.removeprefix(f"{FOLDER}/"), extent.start // SECTOR_BYTES - FIRST_SECTOR)

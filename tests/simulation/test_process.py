@@ -168,7 +168,7 @@ def test_the_end_of_a_work_is_told_and_that_of_a_life_is_not() -> None:
         stage.process.wake_at(time * WAKE_NS)
     stage.world.run_until(4 * WAKE_NS)
     assert ended == stage.runs[:2] == [WAKE_NS, 2 * WAKE_NS]
-    assert stage.life.deaths == ["killed in a disk call"]
+    assert stage.supervisor.deaths == ["killed in a disk call"]
 
 
 # --- pauses ---
@@ -207,7 +207,7 @@ def test_resume_ends_a_pause_at_once() -> None:
 
 
 def told_of(stage: OneProcess, since_ns: int) -> list[int]:
-    """How late the first run after `since_ns` was, if somebody has to be told."""
+    """How late the first run after `since_ns` was, if that is reported."""
     late: list[int] = []
     stage.process.on_overslept = late.append
 
@@ -285,7 +285,7 @@ def test_killed_in_a_disk_call_it_does_nothing_after_it() -> None:
     stage.process.wake_at(WAKE_NS)
     stage.process.wake_at(2 * WAKE_NS)
     stage.world.run_until(3 * WAKE_NS)
-    assert stage.life.deaths == ["killed in a disk call"]
+    assert stage.supervisor.deaths == ["killed in a disk call"]
     assert stage.runs == [WAKE_NS]
     assert after == []
 
@@ -295,8 +295,8 @@ def test_a_failed_write_or_flush_is_a_death() -> None:
     stage.work = raises(WriteFailed("flush"))
     stage.process.wake_at(WAKE_NS)
     stage.world.run_until(2 * WAKE_NS)
-    assert stage.life.deaths == ["WriteFailed: flush"]
-    assert stage.life.errors == []
+    assert stage.supervisor.deaths == ["WriteFailed: flush"]
+    assert stage.supervisor.errors == []
 
 
 def for_want_of_space() -> WriteFailed:
@@ -315,7 +315,7 @@ def test_any_other_error_is_no_death_that_a_condition_explains(error: Exception)
     stage.work = raises(error)
     stage.process.wake_at(WAKE_NS)
     stage.world.run_until(2 * WAKE_NS)
-    assert (stage.life.deaths, stage.life.errors) == ([], [error])
+    assert (stage.supervisor.deaths, stage.supervisor.errors) == ([], [error])
 
 
 def test_the_dead_are_not_woken() -> None:

@@ -1,4 +1,4 @@
-"""The reach observer sees what it names, and does not see what only looks like it."""
+"""The reach observer counts each situation that it names, and nothing similar."""
 
 from __future__ import annotations
 
@@ -375,7 +375,7 @@ def test_what_sessions_and_clients_tell(stage: Stage) -> None:
 
 def test_a_session_given_up_counts_once_and_so_does_whoever_comes_back_to_it(stage: Stage) -> None:
     stage.tell(SessionOrdered(OpenEntry(7, 1, SequenceMode.DENSE, AckLevel.QUORUM, 16, 9, b"")))
-    stage.tell(SessionDenied(7))  # of a replica that has not heard of it
+    stage.tell(SessionDenied(7))  # by a replica that does not know it
     assert stage.met() == set()
     for _ in range(2):
         stage.tell(SessionOrdered(ExpireEntry(7, 1)))

@@ -33,8 +33,8 @@ def beat() -> bytes:
     return messages.encode(Send(NodeId(2), message))
 
 
-class Lane:
-    """A sender, its full ring, and what was said of it."""
+class Stage:
+    """A sender, its full ring, and the reported violations."""
 
     def __init__(self) -> None:
         self.complaints: list[str] = []
@@ -48,90 +48,90 @@ class Lane:
 
 
 @pytest.fixture
-def lane() -> Lane:
-    lane = Lane()
-    while lane.sender.offer(order(1)):
+def stage() -> Stage:
+    stage = Stage()
+    while stage.sender.offer(order(1)):
         pass
-    lane.sender.drop_refused()
-    return lane
+    stage.sender.drop_refused()
+    return stage
 
 
-def test_an_order_that_waits_is_passed_by_nobody(lane: Lane) -> None:
-    assert not lane.sender.offer(order(2))
-    lane.drain()
-    assert lane.sender.offer(order(3))
-    assert "StopLeading(term=3) passes StopLeading(term=2)" in lane.complaints[0]
+def test_an_order_that_waits_is_passed_by_nobody(stage: Stage) -> None:
+    assert not stage.sender.offer(order(2))
+    stage.drain()
+    assert stage.sender.offer(order(3))
+    assert "StopLeading(term=3) passes StopLeading(term=2)" in stage.complaints[0]
 
 
-def test_what_waits_goes_first_and_others_behind_it(lane: Lane) -> None:
-    assert not lane.sender.offer(order(2))
-    assert not lane.sender.offer(order(2))
-    lane.drain()
-    assert [lane.sender.offer(order(term)) for term in (2, 3)] == [True, True]
-    assert lane.complaints == []
+def test_what_waits_goes_first_and_others_behind_it(stage: Stage) -> None:
+    assert not stage.sender.offer(order(2))
+    assert not stage.sender.offer(order(2))
+    stage.drain()
+    assert [stage.sender.offer(order(term)) for term in (2, 3)] == [True, True]
+    assert stage.complaints == []
 
 
-def test_what_timers_say_again_may_be_lost(lane: Lane) -> None:
-    assert not lane.sender.offer(beat())
-    lane.drain()
-    assert lane.sender.offer(order(2))
+def test_what_timers_say_again_may_be_lost(stage: Stage) -> None:
+    assert not stage.sender.offer(beat())
+    stage.drain()
+    assert stage.sender.offer(order(2))
     for _ in range(4):
-        lane.sender.on_work_done()
-    assert lane.complaints == []
+        stage.sender.on_work_done()
+    assert stage.complaints == []
 
 
-def test_a_descriptor_without_room_has_to_be_offered_again(lane: Lane) -> None:
-    assert not lane.sender.offer(describe(4))
+def test_a_descriptor_without_room_has_to_be_offered_again(stage: Stage) -> None:
+    assert not stage.sender.offer(describe(4))
     for _ in range(3):
-        lane.sender.on_work_done()
-    assert lane.complaints == []  # there is no room
-    lane.drain()
-    lane.sender.on_work_done()
-    assert lane.complaints == []  # its sender may have had orders to offer first
-    lane.sender.on_work_done()
-    assert "is not offered again" in lane.complaints[0]
+        stage.sender.on_work_done()
+    assert stage.complaints == []  # there is no room
+    stage.drain()
+    stage.sender.on_work_done()
+    assert stage.complaints == []  # its sender may have had orders to offer first
+    stage.sender.on_work_done()
+    assert "is not offered again" in stage.complaints[0]
 
 
 @pytest.mark.parametrize("index", [4, 5])
-def test_a_newer_descriptor_is_as_good(lane: Lane, index: int) -> None:
-    assert not lane.sender.offer(describe(4))
-    lane.drain()
-    assert lane.sender.offer(describe(index))
+def test_a_newer_descriptor_is_as_good(stage: Stage, index: int) -> None:
+    assert not stage.sender.offer(describe(4))
+    stage.drain()
+    assert stage.sender.offer(describe(index))
     for _ in range(3):
-        lane.sender.on_work_done()
-    assert lane.complaints == []
+        stage.sender.on_work_done()
+    assert stage.complaints == []
 
 
-def test_an_order_that_waits_keeps_a_descriptor_waiting(lane: Lane) -> None:
-    assert not lane.sender.offer(describe(4))
-    assert not lane.sender.offer(order(2))
-    lane.drain()
+def test_an_order_that_waits_keeps_a_descriptor_waiting(stage: Stage) -> None:
+    assert not stage.sender.offer(describe(4))
+    assert not stage.sender.offer(order(2))
+    stage.drain()
     for _ in range(3):
-        lane.sender.on_work_done()
-    assert lane.complaints == []
+        stage.sender.on_work_done()
+    assert stage.complaints == []
 
 
-def test_nothing_waits_for_the_dead(lane: Lane) -> None:
-    assert not lane.sender.offer(order(2))
-    assert not lane.sender.offer(describe(4))
-    lane.sender.drop_refused()
-    lane.drain()
-    assert lane.sender.offer(order(3))
+def test_nothing_waits_for_the_dead(stage: Stage) -> None:
+    assert not stage.sender.offer(order(2))
+    assert not stage.sender.offer(describe(4))
+    stage.sender.drop_refused()
+    stage.drain()
+    assert stage.sender.offer(order(3))
     for _ in range(3):
-        lane.sender.on_work_done()
-    assert lane.complaints == []
+        stage.sender.on_work_done()
+    assert stage.complaints == []
 
 
-def test_an_outbox_keeps_the_rules(lane: Lane) -> None:
+def test_an_outbox_keeps_the_rules(stage: Stage) -> None:
     class Bell:
         def ring(self) -> None: ...
 
-    outbox = Outbox(lane.sender, Bell())  # type: ignore[arg-type]
+    outbox = Outbox(stage.sender, Bell())  # type: ignore[arg-type]
     for term in (2, 3, 4):
         outbox.send_encoded(order(term))
-    lane.drain()
+    stage.drain()
     outbox.send_encoded(order(5))
     outbox.flush()
-    kept = [messages.decode(message) for _, _, message in lane.ring.messages]
+    kept = [messages.decode(message) for _, _, message in stage.ring.messages]
     assert [each.term for each in kept] == [2, 3, 4, 5]
-    assert lane.complaints == []
+    assert stage.complaints == []

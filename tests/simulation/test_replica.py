@@ -28,7 +28,7 @@ def stage() -> QuietCluster:
 
 @pytest.fixture
 def gone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The processes whose death some raft was told of."""
+    """The processes whose death was reported to a raft."""
     told: list[str] = []
     take = RaftActor._on_message
 

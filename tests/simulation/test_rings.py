@@ -165,7 +165,7 @@ def test_a_reader_whose_own_time_is_ahead_shows_the_others_nothing() -> None:
 
 
 def test_a_busy_writer_stores_at_its_own_time() -> None:
-    """Its do_work began before: nobody sees at its begin what it stores at its end."""
+    """Its do_work began before: its last stores are not visible at its begin."""
     views = TwoViews(None, delay_ns=0)
     views.clocks[0].local_now_ns = 5_000
     views.one[2] = 7
@@ -190,7 +190,7 @@ def test_stores_to_one_slot_are_seen_one_after_the_other() -> None:
 
 
 def test_slots_of_one_process_are_seen_in_the_order_they_were_stored() -> None:
-    """x86: whoever sees the later store sees the earlier one too, whatever the slots."""
+    """x86: a process that sees the later store sees the earlier one, too, in any slots."""
     for seed in range(50):
         views = TwoViews(None, seed=seed)
         views.one[0] = 1
@@ -312,7 +312,7 @@ def test_killed_in_a_flush_thread_the_whole_process_dies() -> None:
     worker.start(as_job(die))
     worker.start(as_job(lambda: ran.append("after")))
     stage.world.run_until(stage.world.now_ns + MILLISECOND_NS)
-    assert stage.life.deaths == ["killed in a flush thread"]
+    assert stage.supervisor.deaths == ["killed in a flush thread"]
     assert ran == []
 
 

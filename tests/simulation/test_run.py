@@ -141,7 +141,7 @@ def test_logs_that_differ_in_a_byte_at_the_end_are_found(monkeypatch: pytest.Mon
 def test_after_a_power_cut_of_a_lying_device_nothing_is_proved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What follows may be amnesia, which nobody can tell from never having had it (FAULTS D33)."""
+    """What follows may be amnesia, which looks like never having had the entry (FAULTS D33)."""
     with_a_changed_byte_on_node_2(monkeypatch)
     lie = Fault(1 * SECOND_NS, FaultKind.LYING_FLUSH, node=3, for_ns=3 * SECOND_NS)
     cut = Fault(3 * SECOND_NS, FaultKind.POWER_CUT, nodes=(3,), for_ns=SECOND_NS // 2)

@@ -1,4 +1,4 @@
-"""Every fact that can be told is told by the world, and read; every checker reads what it says."""
+"""Every kind of fact is told by the world and read; every checker reads what it declares."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ READERS = [*CHECKERS, ReachObserver]
 
 @pytest.mark.parametrize("fact", FACTS)
 def test_whatever_can_be_told_is_told(fact: type) -> None:
-    """By the world; what follows from that, by whoever keeps the record."""
+    """By the world; a consequence, by the checkers that keep the record."""
     teller = sources(CHECKERS_FOLDER) if issubclass(fact, consequences.Consequence) else WORLD
     assert re.search(rf"\b{fact.__name__}\(", teller)
 

@@ -15,7 +15,7 @@ MS_NS = 1_000_000
 
 @breaks("I10", says="committed is up to 0")
 def a_leader_acknowledges_before_its_commit(stage: Stage, is_broken: bool) -> None:
-    """Nobody has subscribed to that producer's feed."""
+    """No client has subscribed to that producer's feed."""
     stage.elect_first()
     stage.invoke(0)
     row = stage.data(1, batch_of(0))

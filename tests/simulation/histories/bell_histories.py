@@ -1,4 +1,4 @@
-"""Histories of bells: whoever publishes for another process rings behind it (I13, SAFETY M7)."""
+"""Histories of bells: a process that publishes for another rings afterwards (I13, SAFETY M7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hand-broken history is: the same story told twice, once as it should be, once broken."""
+"""A hand-written history in two versions: one that is right, and one that breaks an invariant."""
 
 from __future__ import annotations
 

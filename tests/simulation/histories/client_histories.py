@@ -1,4 +1,4 @@
-"""Histories of producers and consumers alone: what they were told, and the logs in the end."""
+"""Histories of producers and consumers: the answers they got, and the logs in the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories of named cursors: what is told of them was so, and is not older than what is known."""
+"""Histories of named cursors: answers are true, and not older than what the client knows."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def a_log_is_cut_at_damage_with_good_records_behind_it(stage: Stage, is_broken: 
 
 @breaks("I12", says="recovers only 3, its frame of entry 4 is whole")
 def a_whole_frame_without_its_record_is_dropped(stage: Stage, is_broken: bool) -> None:
-    """What has lost both halves, with nothing behind it, may go."""
+    """An entry that lost both halves, with none after it, may be dropped."""
     four_entries(stage)
     stage.rot(2, "record" if is_broken else "both")
     stage.nodes[2].disk.pop()
@@ -68,7 +68,7 @@ def a_whole_frame_without_its_record_is_dropped(stage: Stage, is_broken: bool) -
 
 @breaks("I12", says="calls entry 4 damaged, its frame is whole")
 def a_whole_frame_without_its_record_is_called_damaged(stage: Stage, is_broken: bool) -> None:
-    """Behind an entry that is damaged itself nobody can say."""
+    """After an entry that is damaged itself it cannot be known."""
     four_entries(stage)
     stage.rot(2, "nothing" if is_broken else "both", "record")
     stage.nodes[2].faulty = ((Index(4 if is_broken else 3), Index(4)),)

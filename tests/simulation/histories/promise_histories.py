@@ -1,4 +1,4 @@
-"""Histories of promises: terms, votes and leaders, durable before told, and kept by the living."""
+"""Histories of promises: terms and votes are durable before they are sent, and kept."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def a_follower_claims_before_its_flush(stage: Stage, is_broken: bool) -> None:
 def a_flush_in_flight_is_counted_for_the_entry_that_replaced_its_own(
     stage: Stage, is_broken: bool
 ) -> None:
-    """FAULTS R24: entry 2 is ordered, truncated and ordered anew before the first answer comes."""
+    """FAULTS R24: entry 2 is ordered, truncated and ordered again before the first answer."""
     stage.elect_first()
     stage.replicate(stage.data(1, batch_of(0)), 1, 2)
     first_seq = stage.nodes[2].seq

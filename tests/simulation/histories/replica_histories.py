@@ -29,7 +29,7 @@ def a_leader_lacks_what_was_committed_before_its_term(stage: Stage, is_broken: b
 
 @breaks("I1", says="truncates the committed entry 2")
 def a_follower_truncates_what_was_committed_elsewhere(stage: Stage, is_broken: bool) -> None:
-    """Entry 2 is committed on nodes 1 and 2, and node 2 has not heard so yet."""
+    """Entry 2 is committed on nodes 1 and 2, and node 2 does not know it yet."""
     stage.elect_first()
     stage.invoke(0)
     row = stage.data(1, batch_of(0))

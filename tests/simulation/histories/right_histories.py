@@ -1,4 +1,4 @@
-"""Histories that look wrong and are right: no checker may say a word."""
+"""Histories that look wrong and are right: no checker may report them."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def a_disk_that_lied_loses_what_it_had_claimed(stage: Stage) -> None:
 
 @right
 def a_replica_whose_medium_rotted_still_catches_up_in_the_end(stage: Stage) -> None:
-    """Its ring is in use; nobody waits for it (seed 2014 at commit 14cd7be)."""
+    """Its ring is in use; no process waits for it (seed 2014 at commit 14cd7be)."""
     stage.elect_first()
     row = stage.data(1, batch_of(0))
     stage.invoke(0)

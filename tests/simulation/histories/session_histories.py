@@ -31,7 +31,7 @@ def open_session(
     mode: SequenceMode = SequenceMode.DENSE,
     name: bytes = b"",
 ) -> None:
-    """An OPEN entry, committed, and its client told."""
+    """An OPEN entry, committed and answered."""
     entry = OpenEntry(producer, epoch, mode, AckLevel.QUORUM, 16, 1 << 20, name)
     stage.spread(1, stage.propose(1, EntryKind.OPEN, session_entries.encode_open(entry)))
     stage.tell(client_facts.SessionOpened(producer, epoch, mode))

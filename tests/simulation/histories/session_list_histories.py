@@ -1,4 +1,4 @@
-"""Histories of sessions that are listed and ended: what is told is committed, and not over."""
+"""Histories of sessions that are listed and ended: answers are committed and up to date."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ class Stage:
         return self.lead(node)
 
     def elect_first(self) -> None:
-        """Everybody is up, node 1 leads term 1, its no-op is committed everywhere."""
+        """All nodes are up, node 1 leads term 1, its no-op is committed on all."""
         self.boot()
         noop = self.elect(1, 1)
         self.spread(1, noop)
@@ -311,7 +311,7 @@ class Stage:
         return Truncate(each.seq, Index(first_index))
 
     def flush(self, *nodes: int) -> None:
-        """All that was ordered is durable, and raft is told."""
+        """All orders are durable, and raft gets the answer."""
         for node in nodes or tuple(self.nodes):
             each = self.nodes[node]
             each.disk = list(each.rows)
@@ -334,7 +334,7 @@ class Stage:
         self.idle(node, Answer(NodeId(leader), AppendPersisted(term, Index(index))))
 
     def commit(self, node: int, index: int) -> None:
-        """A leader counts, tells ingress and shows."""
+        """A leader commits by counting, tells ingress and advances visibility."""
         core = self.nodes[node].core
         core.commit = index
         self.idle(node, Committed(Term(core.term), Index(index)), self.shown(node, index))

@@ -1,4 +1,4 @@
-"""Histories of replicas that tell where a time is, or how the bytes of a range are spread."""
+"""Histories of answers: where a time is, or how the bytes of a range are distributed."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def what_an_older_leader_verified_is_told_to_the_next(stage: Stage, is_broken: b
 
 @breaks("I12", says="was shown 2 in this term")
 def a_follower_accepts_more_than_it_was_sent(stage: Stage, is_broken: bool) -> None:
-    """It was started anew with entries 2 and 3, and gets entry 2 again."""
+    """It was restarted with entries 2 and 3, and gets entry 2 again."""
     stage.elect_first()
     rows = [stage.data(1, batch_of(0)), stage.data(1, batch_of(1))]
     for row in rows:
@@ -257,7 +257,7 @@ def a_leader_hears_nobody_and_leads_on(stage: Stage, is_broken: bool) -> None:
 
 @breaks("I13", says="leads term 1 and has heard no majority for 0.100 s")
 def a_leader_is_told_of_a_newer_term_by_nobody_it_leads(stage: Stage, is_broken: bool) -> None:
-    """What speaks of another term is no follower's word."""
+    """A message of another term is not from a follower."""
     stage.elect_first()
     in_office_ns = stage.now_ns
     for beat in range(1, 4):
@@ -316,7 +316,7 @@ def an_entry_has_the_time_of_one_clock_that_is_ahead(stage: Stage, is_broken: bo
 
 @breaks("I6", says="entry 4 of term 1 has a time")
 def what_a_majority_said_long_ago_is_no_excuse(stage: Stage, is_broken: bool) -> None:
-    """Its clocks went back, which the leader may have heard late, or not at all."""
+    """Its clock went back, which the leader may learn late, or never."""
     stage.elect_first()
     clocks = [0, 0, 0]
     stage.clocks = clocks

@@ -16,7 +16,7 @@ from tests.paper.virtual_node import VirtualNode, recovered
 
 
 class WatchedCore:
-    """A real core whose steps are told to the ledger."""
+    """A real core that tells its steps to the ledger."""
 
     def __init__(self, core: RaftCore, node: WatchedNode) -> None:
         self._core = core
@@ -34,7 +34,7 @@ class WatchedCore:
 
 class WatchedNode(VirtualNode):
     ledger: Ledger
-    cluster: WatchedCluster
+    cluster: ObservedCluster
 
     def now(self) -> int:
         return self.cluster.now_ns
@@ -55,7 +55,7 @@ class WatchedNode(VirtualNode):
         self.core = WatchedCore(self.core, self)  # type: ignore[assignment]
 
 
-class WatchedCluster(VirtualCluster):
+class ObservedCluster(VirtualCluster):
     """The ledger's durability port is the cluster itself."""
 
     def __init__(self, nodes: int, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Flush workers of a simulated process: jobs in their order, beside the process' own work."""
+"""Flush workers of a simulated process: jobs in order, in parallel to the process' own work."""
 
 from __future__ import annotations
 
