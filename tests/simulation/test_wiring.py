@@ -48,7 +48,7 @@ def sources(*folders: Path, but: Path | None = None) -> str:
     return "".join(path.read_text("utf-8") for path in paths if but not in path.parents)
 
 
-# what judges a single answer tells what the answer says
+# Checkers of messages tell facts of them, as the world does.
 WORLD = sources(SIMULATOR, but=CHECKERS_FOLDER) + sources(CHECKERS_FOLDER / "messages")
 PRODUCT = sources(FOLDER, but=SIMULATOR)
 
