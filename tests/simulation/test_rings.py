@@ -296,9 +296,9 @@ def test_killed_in_a_slow_flush_the_process_dies_at_its_end() -> None:
 
     worker_of(stage).start(as_job(die))
     stage.world.run_until(stage.world.now_ns + 2 * MILLISECOND_NS)
-    assert stage.life.deaths == []
+    assert stage.supervisor.deaths == []
     stage.world.run_until(stage.world.now_ns + 4 * MILLISECOND_NS)
-    assert stage.life.deaths == ["killed in a flush thread"]
+    assert stage.supervisor.deaths == ["killed in a flush thread"]
 
 
 def test_killed_in_a_flush_thread_the_whole_process_dies() -> None:
