@@ -147,7 +147,7 @@ class Lags:
             for node, match in document["match"].items()
         }
         table = self._admission.table if self._admission.is_ready else None
-        cursors = {each.name: each.lsn for each in table.cursors.rows()} if table else None
+        cursors = None if table is None else {each.name: each.lsn for each in table.cursors.rows()}
         positions = (*followers.values(), *(cursors or {}).values())
         yield from self._find_entries(log, shown, (each for each in positions if each is not None))
         now_ns = self._clock.wall_ns()

@@ -19,7 +19,7 @@ from logstore.cli.cluster_folder import (
     wait_for_leader,
 )
 from logstore.cli.exit_status import ExitStatus
-from logstore.cli.options import first_lsn_option, json_option
+from logstore.cli.options import NumberRange, first_lsn_option, json_option
 from logstore.cli.output import STDOUT, Terminal, say, write_json
 from logstore.cli.port_users import describe
 from logstore.cli.replica_process import is_alive
@@ -54,7 +54,7 @@ def cluster() -> None:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(0.0, 3_600.0),
+    type=NumberRange(0.0, 3_600.0),
     default=LEADER_TIMEOUT_S,
     show_default=True,
     help="seconds to wait for a leader",

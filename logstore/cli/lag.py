@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from logstore.cli.exit_status import ExitStatus
-from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.options import NumberRange, endpoint_option, json_option, timeout_option
 from logstore.cli.output import Terminal, printable, say, write_json
 from logstore.client.client import LogClient, connect
 from logstore.client.status import UNREACHABLE
@@ -30,7 +30,7 @@ WATCH_EVERY_S = 2.0
     "every_s",
     is_flag=False,
     flag_value=WATCH_EVERY_S,
-    type=click.FloatRange(0.1, 3_600.0),
+    type=NumberRange(0.1, 3_600.0),
     metavar="[SECONDS]",
     help="again and again, so many seconds apart, 2 if not said, until it is interrupted",
 )
@@ -80,7 +80,11 @@ def _measure(client: LogClient) -> dict[str, Any]:
         "followers": [],
         "cursors": None,
     }
-    followers = [{"role": rows[each["node"]]["role"]} | each for each in measured["followers"]]
+    # The leader may know a follower that the metadata, of another configuration, does not name.
+    followers = [
+        {"role": rows.get(each["node"], {}).get("role", UNKNOWN)} | each
+        for each in measured["followers"]
+    ]
     return (
         {"leader": status["leader"], "term": status["term"]} | measured | {"followers": followers}
     )

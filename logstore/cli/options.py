@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,6 +16,18 @@ DEFAULT_ENDPOINT = "127.0.0.1:7100"
 DEFAULT_TIMEOUT_S = 10.0
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class NumberRange(click.FloatRange):
+    """A range that NaN is not in: no comparison with it is true."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail("nan is no number", param, ctx)
+        return number
 
 
 def endpoint_option(command: _F) -> _F:
@@ -34,7 +47,7 @@ def timeout_option(command: _F) -> _F:
     return click.option(
         "--timeout",
         "timeout_s",
-        type=click.FloatRange(0.1, 3_600.0),
+        type=NumberRange(0.1, 3_600.0),
         default=DEFAULT_TIMEOUT_S,
         show_default=True,
         help="seconds to wait for a leader or a replica",

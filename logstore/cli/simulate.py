@@ -25,7 +25,7 @@ from actors.simulation.result import SeedResult, Totals
 from actors.simulation.shrink import shrink
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.interrupts import Interrupts
-from logstore.cli.options import json_option
+from logstore.cli.options import NumberRange, json_option
 from logstore.cli.output import STDOUT, Terminal, say, write_json
 from logstore.cli.simulate_report import (
     first_of_each_kind,
@@ -67,7 +67,7 @@ def _processors() -> int:
 @click.command("simulate")
 @click.option("--first-seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--seeds", type=click.IntRange(1), help=f"how many; {SEEDS_DEFAULT} if not said")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="as many as this takes")
+@click.option("--minutes", type=NumberRange(0, min_open=True), help="as many as this takes")
 @click.option(
     "--jobs",
     type=click.IntRange(1, JOBS_MAX),

@@ -305,6 +305,12 @@ def test_lag_says_what_there_is_nothing_to_say_about(
     assert (json.loads(capfd.readouterr().out)["visible_lsn"] is None) == bool(status)
 
 
+@pytest.mark.parametrize("option", ["--watch", "--timeout"])
+def test_nan_is_no_number_of_seconds(option: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("lag", option, "nan") == 2
+    assert "nan is no number" in capfd.readouterr().err
+
+
 def test_lag_watches_until_it_is_interrupted(
     replica: FakeReplica, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

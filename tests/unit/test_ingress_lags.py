@@ -24,7 +24,8 @@ from logstore.format.entry import EntryHeader, Row
 from logstore.format.segment_header import FileRole
 from logstore.limits import CURSORS_MAX, NODES_MAX
 from logstore.model import FIRST_LSN
-from logstore.session.cursors import CursorTable
+from logstore.session.grants import SessionLimits
+from logstore.session.table import SessionTable
 from logstore.storage.segment import segment_path
 from tests.crash.storage_trial import FOLDER, StorageTrial, next_header
 from transport.counters import NAMED_BYTES_MAX, create_counters
@@ -45,7 +46,7 @@ class Stage:
         self.slots[Counter.LOG_START_LSN] = first_lsn
         self.slots[Counter.VISIBLE] = first_lsn
         self.page = create_counters(tmp_path / "counters", ["one"], 1)
-        self.table = SimpleNamespace(cursors=CursorTable())
+        self.table = SessionTable(SessionLimits())  # without a session
         self.admission = SimpleNamespace(table=self.table, is_ready=True)
         self.replica = SimpleNamespace(is_leading=True)
         self.asked: list[StatusRequested] = []
