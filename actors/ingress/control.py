@@ -43,6 +43,7 @@ from logstore.format.client_messages import (
 from logstore.format.client_request import BadRequest, RequestPort, Silence, read_request
 from logstore.format.first_lsn import unpack_first_lsn
 from logstore.format.message import Envelope
+from logstore.limits import HELD_ANSWERS_MAX
 from logstore.model import EntryKind, NodeId
 from logstore.raft.effects import TransferAnswered
 from logstore.raft.events import TransferRequested
@@ -195,10 +196,14 @@ class ControlPort:
 
     def _deny_session(self, caller: Caller, refused: Refused, now_ns: int) -> None:
         """The session is over once the entry that ended it is committed. Before that it may go on
-        under another leader."""
+        under another leader. While nothing is committed, thousands of producers may ask again and
+        again: they must leave room for an operator's requests."""
         group = self._admission.proposals.newest_pending(_ENDED_BY[refused.code])
         if group is None:
             self._requests.refuse(caller, refused.code, refused.text)
+        elif len(group.readers) >= HELD_ANSWERS_MAX:
+            text = "that this session is over is not committed yet: ask later"
+            self._requests.refuse(caller, ErrorCode.NOT_READY, text)
         elif request_id := self._requests.add(caller, now_ns):
             self._requests.hold_at(group, request_id, refusal(refused))
 

@@ -14,6 +14,7 @@ from logstore.format.client_messages import (
     EndSessionRequest,
     SessionsReply,
     SessionsRequest,
+    SessionStateRequest,
 )
 from logstore.format.session_entries import ExpireEntry, OpenEntry, decode_expire
 from logstore.format.session_list import SessionState, decode_sessions
@@ -231,6 +232,20 @@ def test_the_outcome_of_an_end_is_unknown_when_the_term_ends_before_its_commit(s
     stage.accept()
     stage.tell(AdmissionClosed(1, 2, "step_down"), TermEnded(1))
     assert client.answer().code == ErrorCode.OUTCOME_UNKNOWN
+
+
+def test_denials_that_wait_for_a_commit_leave_room_for_other_requests(stage):
+    """While nothing is committed, each of many producers asks again every two seconds."""
+    producer = stage.producer()
+    ask(stage, EndSessionRequest(producer.id))
+    stage.accept()
+    question = SessionStateRequest(producer.id, producer.epoch, 2)
+    waiting = [ask(stage, question) for _ in range(limits.HELD_ANSWERS_MAX)]
+    assert ask(stage, question).answer().code == ErrorCode.NOT_READY
+    assert {client.answer() for client in waiting} == {None}
+    stage.commit()
+    assert {client.answer().code for client in waiting} == {ErrorCode.UNKNOWN_PRODUCER}
+    assert ask(stage, question).answer().code == ErrorCode.UNKNOWN_PRODUCER
 
 
 def test_an_end_waits_for_a_snapshot_that_is_due(stage):
