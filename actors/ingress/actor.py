@@ -92,8 +92,8 @@ class IngressActor:
             to_raft=ports.to_raft,
             random_u64=ports.random_u64,
         )
-        answer = self._control.on_status
-        self._lags = Lags(station, self.admission, replica, ports.clock, ports.to_raft, answer)
+        status = self._control.on_status, self._requests.is_pending
+        self._lags = Lags(station, self.admission, replica, ports.clock, ports.to_raft, *status)
         self._appends = Appends(
             ports.append,
             self.admission,

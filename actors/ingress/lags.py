@@ -32,6 +32,9 @@ from logstore.storage.log_reader import LogReader
 # old segment is not in memory. Ingress does its other work after each slice.
 SLICE_NS = 2_000_000
 PUBLISH_EVERY_NS = 1_000_000_000
+# A search that meets damage reads META and lists the folder at every step: 256 cursors in a damaged
+# segment take seconds of ingress. It may be repaired meanwhile, so it is looked at again.
+DAMAGE_LOOKED_AT_EVERY_NS = 10_000_000_000
 # Three values of a cursor with the longest name take 870 bytes: 50 cursors leave 4 KiB of the 48
 # that the counters page has for followers.
 CURSORS_PUBLISHED_MAX = 50
@@ -58,7 +61,8 @@ class _Shown(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lags:
-    """Of one replica. `answer` gets each status that `take` got, in their order."""
+    """Of one replica. `answer` gets each status that `take` got, in their order; `is_pending`: its
+    request has no answer yet."""
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class Lags:
         clock: Clock,
         to_raft: ToRaft,
         answer: Callable[[StatusReported], None],
+        is_pending: Callable[[int], bool],
     ) -> None:
         self._station = station
         self._admission = admission
@@ -75,15 +80,17 @@ class Lags:
         self._clock = clock
         self._to_raft = to_raft
         self._answer = answer
+        self._is_pending = is_pending
         self._log: LogReader | None = None
         self._generation = 0
         self._entries: dict[Lsn, _Entry | None] = {}  # None: damaged
-        self._reports: deque[StatusReported] = deque()  # bounded as the requests for them are
+        self._reports: deque[StatusReported] = deque()  # of pending requests, which are bounded
         self._steps: Iterator[dict[str, Any] | None] | None = None  # of the first of them
         self._serves_metrics = station.config.process.metrics
         self._is_asked = False  # for a status of our own, which is not measured yet
         self._is_published = False
         self._due_ns = 0
+        self._damage_due_ns = 0
 
     @property
     def next_timer_ns(self) -> int:
@@ -100,6 +107,8 @@ class Lags:
             self._is_asked = True
             self._due_ns = now_ns + PUBLISH_EVERY_NS
             self._to_raft.send(StatusRequested(OWN_REQUEST))
+        if self._steps is None:
+            self._drop_late_reports()
         if not self._reports:
             return 0
         report = self._reports[0]
@@ -119,6 +128,15 @@ class Lags:
             self._log.close()
             self._log = None
         self._entries.clear()
+
+    def _drop_late_reports(self) -> None:
+        """Measure nothing for requests that have timed out. Where a status takes long, more are
+        asked for than can be answered."""
+        reports = self._reports
+        while reports and reports[0].request_id != OWN_REQUEST:
+            if self._is_pending(reports[0].request_id):
+                return
+            reports.popleft()
 
     def _rest(self) -> None:
         """Another replica leads: it shows the lags."""
@@ -180,12 +198,19 @@ class Lags:
         self, log: LogReader, shown: _Shown, positions: Iterable[Lsn]
     ) -> Iterator[None]:
         """Find the entries in which these positions lie, and forget all others. Entries that are
-        shown never change; damaged ones are looked at again."""
+        shown never change; damaged ones are looked at again from time to time."""
         first = {max(lsn, shown.log_start_lsn) for lsn in positions if lsn <= shown.visible_lsn}
-        self._entries = {lsn: self._entries.get(lsn) for lsn in first}
-        missing = sorted(lsn for lsn, entry in self._entries.items() if entry is None)
-        deadline_ns = self._clock.monotonic_ns() + SLICE_NS
-        for lsn in missing:
+        now_ns = self._clock.monotonic_ns()
+        is_damage_due = now_ns >= self._damage_due_ns
+        if is_damage_due:
+            self._damage_due_ns = now_ns + DAMAGE_LOOKED_AT_EVERY_NS
+        self._entries = {
+            lsn: entry
+            for lsn, entry in self._entries.items()
+            if lsn in first and not (entry is None and is_damage_due)
+        }
+        deadline_ns = now_ns + SLICE_NS
+        for lsn in sorted(first - self._entries.keys()):
             self._entries[lsn] = _entry_of(log, lsn, shown.visible_index)
             if self._clock.monotonic_ns() >= deadline_ns:
                 yield None

@@ -11,6 +11,7 @@ import pytest
 
 from actors.ingress.lags import (
     CURSORS_PUBLISHED_MAX,
+    DAMAGE_LOOKED_AT_EVERY_NS,
     OWN_REQUEST,
     PUBLISH_EVERY_NS,
     SLICE_NS,
@@ -51,6 +52,7 @@ class Stage:
         self.replica = SimpleNamespace(is_leading=True)
         self.asked: list[StatusRequested] = []
         self.answers: list[StatusReported] = []
+        self.timed_out: set[int] = set()
         self.now_ns = 0
         self.clock = SimpleNamespace(wall_ns=lambda: NOW_NS, monotonic_ns=lambda: 0)
         station = SimpleNamespace(
@@ -67,6 +69,7 @@ class Stage:
             self.clock,
             SimpleNamespace(send=self.asked.append),
             self.answers.append,
+            lambda request_id: request_id not in self.timed_out,
         )
         for count, size in entries:
             self.append(count, size)
@@ -226,6 +229,39 @@ def test_damage_hides_bytes_and_time_and_nothing_else(tmp_path: Path) -> None:
     assert stage.lag_of(2) == UNKNOWN | {"lsn": None}, "where it stands is in a damaged record"
 
 
+def test_damage_is_looked_at_again_from_time_to_time(tmp_path: Path) -> None:
+    """A search in damage reads META and the folder again and again: not in every status."""
+    stage = Stage(tmp_path, *[(1, 8)] * 4)
+    path = segment_path(FOLDER, 1, FileRole.RAFT)
+    whole = stage.trial.disk.read(stage.trial.disk.open_read(path), 4096, 512)
+    stage.trial.disk.damage(path, 4096 // 512, b"\x07" * 512)
+    for number in range(4):
+        stage.set_cursor(f"{number}", number + 1)
+    searches = count_searches(stage)
+    assert len(stage.status()["lag"]["cursors"]) == 4
+    first, searches[:] = len(searches), []
+    assert first == 4 + 1, "the newest entry, and one for each cursor"
+    stage.status()
+    assert len(searches) == 1, "the newest entry"
+    stage.trial.disk.damage(path, 4096 // 512, whole)
+    stage.clock.monotonic_ns = lambda: 2 * DAMAGE_LOOKED_AT_EVERY_NS
+    rows = stage.status()["lag"]["cursors"]
+    assert [row["size_bytes"] for row in rows] == [32, 24, 16, 8]
+
+
+def count_searches(stage: Stage) -> list:
+    """The LSNs that are searched for from here on."""
+    log, searches = stage.lags._readable(stage.slots[Counter.MAP_GENERATION]), []
+    search = log.index_of_lsn
+
+    def counted(lsn, last_index):
+        searches.append(lsn)
+        return search(lsn, last_index)
+
+    log.index_of_lsn = counted
+    return searches
+
+
 def test_only_a_leader_that_shows_its_log_adds_lags(tmp_path: Path) -> None:
     stage = Stage(tmp_path, (1, 8))
     assert "lag" not in stage.status(role="follower")
@@ -287,6 +323,16 @@ def test_statuses_are_answered_in_their_order(tmp_path: Path) -> None:
         stage.lags.take(StatusReported(number, b'{"role":"leader","match":{}}'))
     stage.work()
     assert [each.request_id for each in stage.answers] == [3, 4, 5]
+
+
+def test_nothing_is_measured_for_requests_that_have_timed_out(tmp_path: Path) -> None:
+    """Where damage makes a status slow, watchers may ask for more than can be measured."""
+    stage = Stage(tmp_path, (1, 8))
+    for number in (3, 4, OWN_REQUEST, 5, 6):
+        stage.lags.take(StatusReported(number, b'{"role":"leader","match":{}}'))
+    stage.timed_out = {3, 4, 5}
+    assert stage.work() == 2
+    assert [each.request_id for each in stage.answers] == [OWN_REQUEST, 6]
 
 
 # --- /metrics ---
