@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -177,6 +178,54 @@ def test_the_leader_is_found_through_any_node_and_waited_for() -> None:
     world.leader = 0
     with pytest.raises(NoQuorum, match="none of them leads"):
         find(world)
+
+
+def pauses_ms(seed: int) -> list[float]:
+    """Between the times at which a replica is asked while nobody leads."""
+    world = World(seed=seed)
+    world.leader = 0
+    asked_ns = []
+
+    def answer(node: int, _: object) -> MetadataReply:
+        if node == 2:
+            asked_ns.append(world.now_ns)
+        return world.metadata(node)
+
+    world.on[MetadataRequest] = answer
+    with pytest.raises(NoQuorum):
+        find(world, 1.5)
+    return [(later - earlier) / 1e6 for earlier, later in pairwise(asked_ns)]
+
+
+def test_replicas_are_asked_less_and_less_often_while_nobody_leads() -> None:
+    """One that waits for an election asked each replica 40 times a second."""
+    found = pauses_ms(1)
+    assert 7 <= len(found) <= 10
+    for pause_ms, usual_ms in zip(found, [25, 50, 100, *[200] * 7], strict=False):
+        assert 0.8 * usual_ms <= pause_ms <= 1.2 * usual_ms
+    assert pauses_ms(2) != found, "clients that lost one leader do not ask in the same moments"
+
+
+def test_a_search_that_follows_a_found_leader_begins_with_short_pauses_again() -> None:
+    world = World()
+    world.leader = 0
+    world.at(1.0, lambda: world.lead(2))
+    assert find(world) == 2
+    world.leader = 0
+    world.at(0.04, lambda: world.lead(3))
+    begun_ns = world.now_ns
+    assert find(world) == 3
+    assert world.now_ns - begun_ns < 100_000_000
+
+
+def test_a_leader_that_refuses_is_asked_less_and_less_often() -> None:
+    """Each time every replica is connected to and asked who leads."""
+    world = World()
+    world.on[CursorsRequest] = lambda *_: error(ErrorCode.NOT_READY)
+    leader = LeaderRequest(world.host, world.routing, timeout_s=2.0)
+    with pytest.raises(NotReady):
+        world.finish(leader.ask(CursorsRequest(), CursorsReply))
+    assert 10 <= world.kinds_asked(1).count(CursorsRequest) <= 15
 
 
 def test_nobody_believes_a_leader_of_an_older_term() -> None:

@@ -16,13 +16,13 @@ from actors.topology import Counter
 from logstore import limits
 from logstore.client import client, producer
 from logstore.client.core import (
+    backoff,
     consumer_machine,
     importing,
     leader,
     producer_machine,
     replica_reader,
     requests,
-    routing,
 )
 from logstore.errors import ErrorCode
 from logstore.format import client_messages, message, peer_messages
@@ -82,14 +82,17 @@ FIGURES = {
     "| a connection that takes a request | handshake within 2 s | 1 s, then another": (
         (socket_options.HANDSHAKE_MS, 2_000), (requests.CONNECT_TIMEOUT_S, 1.0),
     ),
-    "each again 25 ms after its answer or 1 s without": (
-        (routing.ASK_AGAIN_MS, 25), (requests.RESEND_NS, 1_000_000_000),
+    "each again 1 s later without an answer; after one as below": (
+        (requests.RESEND_NS, 1_000_000_000),
+    ),
+    "25 ms, then 50, 100, 200 and 200 again, each up to a fifth shorter or longer by chance": (
+        (backoff.FIRST_S, 0.025), (backoff.MAX_S, 0.2), (backoff.JITTER, 0.2),
     ),
     "| a leader, before a round | | 1 s,": ((producer_machine.LEADER_TIMEOUT_S, 1.0),),
     "SessionState | at once; that a session is over, once that is committed | 1 s each,": (
         (producer_machine.STEP_TIMEOUT_S, 1.0),
     ),
-    "pause of 10 ms, doubled each time that nothing was settled in\nbetween, up to 100 ms": (
+    "pause of 10 ms, doubled each time that nothing was settled in\nbetween, up to 100 ms (each": (
         (producer_machine.BACKOFF_MIN_S, 0.01), (producer_machine.BACKOFF_MAX_S, 0.1),
     ),
     "| TIMED_OUT after 10 s | 2 s a try, tries for 10 s |": (

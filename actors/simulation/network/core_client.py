@@ -20,9 +20,6 @@ from logstore.settings import PortOffset
 
 # Nobody says when a connection has room again.
 _ROOM_NS = 20 * MS_NS
-# With the pauses of a user, searches for a leader were 6 of 10 messages of a run (2026-11-22), and
-# a seed would find no more for it.
-_SLOWNESS = (4, 16, 48)
 # After so many rounds of work in one moment time must go on.
 _ROUNDS_MAX = 256
 
@@ -86,14 +83,13 @@ class CoreClient:
     ) -> None:
         self.host = host
         self.clock = SimulatedClock()
-        self._slowness = host.random.choice(_SLOWNESS)
         self.core = self.core_on(SimulatedLinks(host.links, observer))
         self._tasks = [Task(live(self))]
         self._is_woken = False
 
     def core_on(self, links: SimulatedLinks) -> Host:
         """A host of the core for a part of this client that has links of its own."""
-        return Host(links, self.clock, self.host.random, SimulatedLock, self._slowness)
+        return Host(links, self.clock, self.host.random, SimulatedLock)
 
     def connect(self, core: Host | None = None) -> Routing:
         """A new client's map of the cluster, as `logstore.connect` makes one, from the endpoints of

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from logstore.client.core.backoff import Backoff
 from logstore.client.core.connection import AppendLinks
 from logstore.client.core.operating import Cluster, commit_lsn
 from logstore.client.core.range_machine import RangeMachine, RangeWalk
 from logstore.client.core.requests import NO_UUID
 from logstore.client.core.routing import Routing
-from logstore.client.core.steps import Host, Steps, Wait
+from logstore.client.core.steps import Host, Steps
 from logstore.client.endpoint import Endpoint
 from logstore.client.records import raw_batches_of
 from logstore.client.refusal import RETRIED, error_of
@@ -43,7 +44,6 @@ WINDOW_BYTES = 8 * MIB
 WINDOW_BATCHES = 4_096
 # After so long without an acknowledgement the leader is looked for again.
 ACK_TIMEOUT_S = 2.0
-PAUSE_S = 0.025
 
 
 class Unsettled(msgspec.Struct, frozen=True, gc=False):
@@ -202,6 +202,7 @@ def import_batches(cluster: Cluster, window: Window) -> Steps[int]:
     """Import everything that the window gives; the LSN after it. As `Admin.import_batches`."""
     host, routing, timeout_s = cluster
     reader = RangeMachine(host, routing, replica=None, timeout_s=timeout_s)
+    pauses = Backoff(host)
     deadline_ns = 0  # until when errors without progress are retried; 0: there is none
     try:
         while window.fill() or window.unsettled:
@@ -212,6 +213,7 @@ def import_batches(cluster: Cluster, window: Window) -> Steps[int]:
                 if window.unsettled:
                     yield from _push(cluster, window)
                 deadline_ns = 0
+                pauses.reset()
                 continue
             except LogStoreError as error:
                 if error.code not in RETRIED or error is window.source_error:
@@ -221,7 +223,7 @@ def import_batches(cluster: Cluster, window: Window) -> Steps[int]:
                 now_ns = host.clock.monotonic_ns()
                 if now_ns >= deadline_ns:
                     raise
-            yield Wait(min(deadline_ns, host.pause_ns(PAUSE_S)))
+            yield pauses.wait(deadline_ns=deadline_ns)
         return window.first_lsn
     finally:
         reader.close()

@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import msgspec
 
+from logstore.client.core.backoff import Backoff
 from logstore.client.core.requests import Port
 from logstore.client.core.routing import Routing
-from logstore.client.core.steps import Host, Steps, Wait
+from logstore.client.core.steps import Host, Steps
 from logstore.client.refusal import TRANSIENT
 from logstore.errors import ErrorCode, FormatError, LogStoreError, OutcomeUnknown, Unreachable
 
 ANSWER_TIMEOUT_S = 2.0
-PAUSE_S = 0.025
 _ASKED_AGAIN = TRANSIENT | {ErrorCode.OUTCOME_UNKNOWN}
 _T = TypeVar("_T", bound=msgspec.Struct)
 
@@ -39,6 +39,7 @@ class LeaderRequest:
         """
         deadline_ns = self._host.deadline_ns(self._timeout_s)
         refusal: LogStoreError | None = None
+        pauses = Backoff(self._host)
         while True:
             try:
                 return (yield from self._ask_once(request, reply_type, deadline_ns))
@@ -53,7 +54,7 @@ class LeaderRequest:
                 if now_ns >= deadline_ns:
                     # A leader's refusal says more than that the last attempt ran out of time.
                     raise refusal or error from None
-            yield Wait(min(deadline_ns, self._host.pause_ns(PAUSE_S)))
+            yield pauses.wait(deadline_ns=deadline_ns)
 
     def _ask_once(
         self, request: msgspec.Struct, reply_type: type[_T], deadline_ns: int

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from logstore.client.core.replica_reader import PAUSE_S, ReplicaReader, replica_wait_ms
+from logstore.client.core.backoff import Backoff
+from logstore.client.core.replica_reader import ReplicaReader, replica_wait_ms
 from logstore.client.core.requests import Port, Survey
 from logstore.client.core.routing import Routing
 from logstore.client.core.start import AtTime
-from logstore.client.core.steps import Host, Steps, Wait
+from logstore.client.core.steps import Host, Steps
 from logstore.client.endpoint import Endpoint
 from logstore.client.refusal import TRANSIENT
 from logstore.client.status import merge_status, parse_status
@@ -106,6 +107,7 @@ def commit_lsn(cluster: Cluster) -> Steps[int]:
     """As `Admin.commit_lsn`."""
     host, routing, timeout_s = cluster
     deadline_ns = host.deadline_ns(timeout_s)
+    pauses = Backoff(host)
     while True:
         _, endpoint = yield from routing.find_leader(deadline_ns=deadline_ns)
         port = Port(host, endpoint.fetch, cluster_id=routing.cluster_id)
@@ -121,7 +123,7 @@ def commit_lsn(cluster: Cluster) -> Steps[int]:
                 raise
         finally:
             port.close()
-        yield _pause(host, deadline_ns)
+        yield pauses.wait(deadline_ns=deadline_ns)
 
 
 def lsn_at(cluster: Cluster, time: AtTime, *, replica: int | None) -> Steps[int]:
@@ -152,8 +154,9 @@ def transfer(cluster: Cluster, target: int) -> Steps[int]:
     if target == node:
         return node
     deadline_ns = max(deadline_ns, host.deadline_ns(TRANSFER_TIMEOUT_S))
+    pauses = Backoff(host)
     while not (yield from _is_transfer_taken(cluster, endpoint, target, deadline_ns)):
-        yield _pause(host, deadline_ns)
+        yield pauses.wait(deadline_ns=deadline_ns)
         before = node
         node, endpoint = yield from routing.find_leader(deadline_ns=deadline_ns)
         if node == target or (not target and node != before):
@@ -164,7 +167,7 @@ def transfer(cluster: Cluster, target: int) -> Steps[int]:
             return next_leader
         if host.clock.monotonic_ns() >= deadline_ns:
             raise TransferFailed(f"node {node} still leads")
-        yield _pause(host, deadline_ns)
+        yield pauses.wait(deadline_ns=deadline_ns)
 
 
 def _is_transfer_taken(
@@ -195,6 +198,7 @@ def initialize(cluster: Cluster, *, first_lsn: int) -> Steps[None]:
     if not FIRST_LSN <= first_lsn <= FIRST_LSN_MAX:
         raise InvalidRequest(f"first LSN {first_lsn}: give {FIRST_LSN} to {FIRST_LSN_MAX}")
     request = InitializeRequest(pack_first_lsn(Lsn(first_lsn)))
+    pauses = Backoff(host)
     while True:
         left_s = max(0, deadline_ns - host.clock.monotonic_ns()) / 1e9
         try:
@@ -204,7 +208,7 @@ def initialize(cluster: Cluster, *, first_lsn: int) -> Steps[None]:
         except LogStoreError as error:
             if error.code not in TRANSIENT or host.clock.monotonic_ns() >= deadline_ns:
                 raise
-        yield _pause(host, deadline_ns)
+        yield pauses.wait(deadline_ns=deadline_ns)
 
 
 def _ask(
@@ -216,7 +220,3 @@ def _ask(
         return reply.value
     finally:
         port.close()
-
-
-def _pause(host: Host, deadline_ns: int) -> Wait:
-    return Wait(min(deadline_ns, host.pause_ns(PAUSE_S)))

@@ -15,10 +15,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from logstore.client.core.backoff import Backoff
 from logstore.client.core.connection import Connection, Session
 from logstore.client.core.packs import Pack, PackSource
 from logstore.client.core.routing import Routing
-from logstore.client.core.steps import Host, Steps, Wait, nanoseconds
+from logstore.client.core.steps import NEVER_NS, Host, Steps, nanoseconds
 from logstore.client.core.unresolved import Unresolved
 from logstore.client.refusal import RETRIED, TRANSIENT, error_of
 from logstore.errors import (
@@ -124,7 +125,7 @@ class ProducerMachine:
         Raises:
           LogStoreError: the session is over.
         """
-        backoff_s = BACKOFF_MIN_S
+        pauses = Backoff(self._host, first_s=BACKOFF_MIN_S, max_s=BACKOFF_MAX_S)
         while not self._is_stopping:
             connection = yield from self._try_connect()
             if connection is not None:
@@ -133,10 +134,9 @@ class ProducerMachine:
                 finally:
                     connection.close()
                 if has_settled:
-                    backoff_s = BACKOFF_MIN_S
+                    pauses.reset()
                     continue
-            yield Wait(self._host.pause_ns(backoff_s))
-            backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+            yield pauses.wait(deadline_ns=NEVER_NS)
 
     def settle_rest(self, ending: LogStoreError | None) -> None:
         """Fail every batch without an outcome, after `live` has ended.

@@ -10,16 +10,16 @@ from typing import TypeVar
 
 import msgspec
 
+from logstore.client.core.backoff import Backoff
 from logstore.client.core.requests import Port
 from logstore.client.core.routing import NoReplicaAnswers, Routing
-from logstore.client.core.steps import Frame, Host, Steps, Wait
+from logstore.client.core.steps import Frame, Host, Steps
 from logstore.client.endpoint import Endpoint
 from logstore.client.refusal import TRANSIENT
 from logstore.errors import CorruptData, FormatError, LogStoreError, Unreachable
 from logstore.limits import FETCH_WAIT_MAX_MS
 
 ANSWER_TIMEOUT_S = 3.0
-PAUSE_S = 0.025
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -128,6 +128,7 @@ class ReplicaReader:
         deadline_ns = self._host.deadline_ns(timeout_s)
         refusal: LogStoreError | None = None
         damaged: set[int] = set()
+        pauses = Backoff(self._host)
         while True:
             try:
                 step_ns = min(deadline_ns, self._host.deadline_ns(answer_timeout_s))
@@ -143,7 +144,8 @@ class ReplicaReader:
                 if self._pinned is not None or self.node in damaged:
                     raise  # every replica was tried
                 damaged.add(self.node)
-                pause_s = 0.0
+                yield from self.move()
+                continue
             except LogStoreError as error:
                 if error.code not in TRANSIENT:
                     raise
@@ -154,10 +156,8 @@ class ReplicaReader:
                     if refusal is None and self._pinned and not isinstance(error, NoReplicaAnswers):
                         raise Unreachable(f"node {self._pinned} does not answer: {error}") from None
                     raise refusal or error from None
-                pause_s = PAUSE_S
             yield from self.move()
-            if pause_s:
-                yield Wait(min(deadline_ns, self._host.pause_ns(pause_s)))
+            yield pauses.wait(deadline_ns=deadline_ns)
 
     def _next_node(self) -> Steps[int]:
         if not self._order:

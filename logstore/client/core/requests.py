@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from logstore.client.core.backoff import Backoff
 from logstore.client.core.steps import NEVER_NS, Frame, Host, RequestLink, Steps, Wait
 from logstore.client.endpoint import Endpoint
 from logstore.client.refusal import error_of_reply
@@ -145,8 +146,8 @@ def answer_of(reply: Reply, reply_type: type[_T]) -> _T:
 class Survey(Generic[_T]):
     """The same request to several control ports at once; answers come in any order.
 
-    A replica is asked again `again_ns` after its last answer, None: never; and after RESEND_NS
-    without an answer.
+    A replica is asked again after RESEND_NS without an answer; after an answer never, or, if
+    `pauses` makes a `Backoff` for each replica, after its next pause.
     """
 
     def __init__(
@@ -156,13 +157,12 @@ class Survey(Generic[_T]):
         message: msgspec.Struct,
         reply_type: type[_T],
         *,
-        again_ns: int | None = None,
+        pauses: Callable[[Host], Backoff] | None = None,
         cluster_id: bytes = NO_CLUSTER,
     ) -> None:
         self._clock = host.clock
         self._message = message
         self._reply_type = reply_type
-        self._again_ns = again_ns
         self._ports: dict[Endpoint, Port] = {}
         with contextlib.ExitStack() as opened:
             opened.callback(self.close)
@@ -172,6 +172,7 @@ class Survey(Generic[_T]):
                 self._ports[endpoint] = Port(host, address, cluster_id=cluster_id, link=link)
             opened.pop_all()
         self._due_ns = dict.fromkeys(self._ports, 0)
+        self._pauses = {each: pauses(host) for each in self._ports} if pauses else {}
 
     def close(self) -> None:
         for port in self._ports.values():
@@ -194,17 +195,17 @@ class Survey(Generic[_T]):
         """
         while True:
             now_ns = self._clock.monotonic_ns()
-            if (found := self._take_answer(now_ns)) is not None:
+            if (found := self._take_answer()) is not None:
                 return found
             if now_ns >= deadline_ns or min(self._due_ns.values(), default=NEVER_NS) == NEVER_NS:
                 return None
             yield self._ask(now_ns, deadline_ns)
 
-    def _take_answer(self, now_ns: int) -> tuple[Endpoint, _T] | None:
+    def _take_answer(self) -> tuple[Endpoint, _T] | None:
         for endpoint, port in self._ports.items():
             while (received := port.try_receive()) is not None:
-                again_ns = self._again_ns
-                self._due_ns[endpoint] = NEVER_NS if again_ns is None else now_ns + again_ns
+                pauses = self._pauses.get(endpoint)
+                self._due_ns[endpoint] = pauses.next_ns() if pauses else NEVER_NS
                 try:
                     return endpoint, answer_of(received[1], self._reply_type)
                 except InvalidRequest:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from logstore.client.core.backoff import Backoff
 from logstore.client.core.listed import ListedEndpoints
 from logstore.client.core.requests import NO_CLUSTER, Survey
 from logstore.client.core.steps import Host, Steps
@@ -18,9 +19,6 @@ from logstore.client.endpoint import Endpoint
 from logstore.client.metadata import Metadata, parse_metadata
 from logstore.errors import InvalidRequest, NoQuorum, Unreachable, WrongCluster
 from logstore.format.client_messages import MetadataReply, MetadataRequest
-
-# Until there is a leader.
-ASK_AGAIN_MS = 25
 
 
 class NoReplicaAnswers(Unreachable):
@@ -225,7 +223,8 @@ class Routing:
 
 
 class _MetadataSurvey:
-    """Asks every replica for its metadata, repeatedly; also replicas that it learns of."""
+    """Asks every replica for its metadata, repeatedly, with pauses that grow; also replicas that
+    it learns of."""
 
     def __init__(self, host: Host, routing: Routing) -> None:
         self._host = host
@@ -239,7 +238,7 @@ class _MetadataSurvey:
             self._endpoints,
             MetadataRequest(),
             MetadataReply,
-            again_ns=self._host.slowness * ASK_AGAIN_MS * 1_000_000,
+            pauses=Backoff,
         )
 
     def next_answer(self, *, deadline_ns: int) -> Steps[tuple[Endpoint, Metadata] | None]:

@@ -101,18 +101,12 @@ class Lock(Protocol):
 
 class Host(msgspec.Struct, frozen=True):
     """The environment of one client. `new_lock`: makes a lock for what everything made from this
-    client shares. `slowness`: each pause before another attempt is so many times as long as a
-    user's."""
+    client shares."""
 
     links: Links
     clock: Clock
     random: Random
     new_lock: Callable[[], Lock]
-    slowness: int = 1
-
-    def pause_ns(self, seconds: float) -> int:
-        """The monotonic time at which the next attempt begins."""
-        return self.deadline_ns(seconds * self.slowness)
 
     def deadline_ns(self, seconds: float) -> int:
         """The monotonic time `seconds` from now."""
