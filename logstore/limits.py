@@ -144,9 +144,9 @@ HELD_ANSWERS_MAX = 64
 CONNECTIONS_MAX = 4_096
 # Connections to one port for peers; a cluster of nine needs eight.
 PEER_CONNECTIONS_MAX = 64
-# Descriptors that are left for files (a reader of the log has up to 128) and for connections that
-# are being refused.
-DESCRIPTORS_RESERVED = 256
+# Descriptors that are left for files (a reader of the log has up to 128; ingress of a leader two
+# readers while its session table is rebuilt) and for connections that are being refused.
+DESCRIPTORS_RESERVED = 384
 # Topics are producer ids. Of one connection: 1,024 x 8 nodes x about 40 B; of a process: 21 MB.
 TOPIC_MAX_BYTES = 8
 TOPICS_PER_CONNECTION_MAX = 1_024
