@@ -249,14 +249,14 @@ def test_status_prints_a_table_or_json(
 
 
 def lag_document(cursors: list[dict] | None) -> bytes:
-    """The status of a leader: it has heard node 2, and not node 3."""
+    """The status of a leader: it has not heard node 7, which the metadata does not name."""
     unknown = dict.fromkeys(("lsn", "payloads", "size_bytes", "since_ns", "seconds"))
     behind = {"lsn": 4, "payloads": 6, "size_bytes": 1_234_567, "since_ns": 8, "seconds": 12.345}
     lag = {
         "log_start_lsn": 1,
         "visible_lsn": 9,
         "newest_ns": 9,
-        "followers": [{"node": 1} | behind, {"node": 1} | unknown],
+        "followers": [{"node": 1} | behind, {"node": 7} | unknown],
         "cursors": cursors,
     }
     return json.dumps({"role": "leader", "term": 2, "visible_lsn": 9, "lag": lag}).encode()
@@ -272,7 +272,7 @@ def test_lag_shows_exact_numbers_and_what_is_not_known(
     lines = [line.replace("│", " ").split() for line in said.out.splitlines()]
     assert said.out.startswith("node 1 leads in term 2 and shows LSN 1 to 9\n")
     assert ["1", "leader", "4", "6", "1234567", "12.3"] in lines
-    assert ["1", "leader", "-", "-", "-", "-"] in lines
+    assert ["7", "-", "-", "-", "-", "-"] in lines, "it was a KeyError"
     assert [r"a\x1b[31m", "12", "0", "0", "0.0"] in lines
     assert said.err == "cursor a\\x1b[31m stands beyond the end, at LSN 12\n"
     target = tmp_path / "lag"
