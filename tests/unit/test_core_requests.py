@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -447,3 +450,18 @@ def test_a_verification_ends_when_its_client_is_closed() -> None:
     world.work(task)
     with pytest.raises(Closed):
         task.fail(Closed("the client was closed"))
+
+
+class LinkOfItsReader:
+    """A link that refers to who waits for it, as a simulated socket refers to its process."""
+
+    wait: Wait
+
+
+def test_a_wait_and_a_link_that_refer_to_each_other_are_freed() -> None:
+    link: Any = LinkOfItsReader()
+    link.wait = Wait(0, (link,))
+    freed = weakref.ref(link)
+    del link
+    gc.collect()
+    assert freed() is None

@@ -118,11 +118,13 @@ def nanoseconds(seconds: float) -> int:
     return int(min(seconds, WAIT_MAX_S) * 1e9)
 
 
-class Wait(msgspec.Struct, frozen=True, gc=False):
+class Wait(msgspec.Struct, frozen=True):
     """What must happen before the steps go on.
 
     A wait may end early, so steps check everything again after it. Only a wait without a link lasts
     until its time.
+
+    Tracked by the garbage collector, unlike other values: its links may refer to who waits.
 
     Attributes:
       until_ns: monotonic; the wait ends then at the latest.
