@@ -223,6 +223,7 @@ def aimed(stage: Stage, place: RotPlace, amount: int) -> set[tuple[str, int]]:
     ("place", "amount", "hit"),
     [
         (RotPlace.FRAME, 2, {(f"{NEW}.data", 1), (f"{NEW}.data", 2)}),
+        (RotPlace.FRAMES, 1, {(f"{NEW}.data", 2)}),
         (RotPlace.RECORD, 1, {(f"{NEW}.raft", 0)}),
         (RotPlace.ENTRY, 2, {(f"{NEW}.data", 0), (f"{NEW}.raft", 0)}),
         (RotPlace.ENTRY, 3, set()),
@@ -237,6 +238,16 @@ def test_rot_is_aimed_at_the_newest_segment(
         stage.trial.commit(1, [8])
     stage.tell()
     assert aimed(stage, place, amount) == hit
+
+
+def test_rot_of_frames_strikes_all_of_the_newest_at_once() -> None:
+    stage = Stage()
+    for _ in range(2):
+        stage.trial.commit(1, [8])
+    stage.tell()
+    extents = stage.durability.places(NODE).aim(RotPlace.FRAMES, Random(1), 2)
+    sectors = [extent.start // SECTOR_BYTES - FIRST_SECTOR for extent in extents]
+    assert sectors == [1, 2]
 
 
 def test_headers_of_older_segments_are_aimed_at_too() -> None:

@@ -25,7 +25,7 @@ from actors.simulation.checkers.steps import tell_parts
 from actors.simulation.oracle.reach import MUST_REACH, Reach, ReachObserver, missing
 from logstore.errors import ErrorCode
 from logstore.format.entry import EntryHeader, Row
-from logstore.format.peer_messages import AppendPersisted, VoteReply
+from logstore.format.peer_messages import AppendPersisted, PreVoteReply, PreVoteRequest, VoteReply
 from logstore.format.session_entries import ExpireEntry, OpenEntry
 from logstore.model import AckLevel, EntryKind, Index, Lsn, NodeId, Role, SequenceMode, Term
 from logstore.raft.effects import (
@@ -40,7 +40,7 @@ from logstore.raft.effects import (
     TransferAnswered,
     Truncate,
 )
-from logstore.raft.events import DiskFullChanged, EntryRotted, Persisted, Tick
+from logstore.raft.events import ControlReceived, DiskFullChanged, EntryRotted, Persisted, Tick
 from logstore.raft.log_view import RecoveredLog
 from tests.paper.virtual_node import recovered
 
@@ -264,6 +264,23 @@ def test_votes_and_victories_of_damaged_replicas(stage: Stage) -> None:
     lead = Lead(NodeId(2), Term(1), 1, Index(1), Index(0), 0, Index(0))
     stage.step(1, lead)
     assert stage.observer.counts() == {Reach.ELECTION_WITH_FAULTY_VOTER.name: 2}
+
+
+def test_a_log_that_lacks_only_what_is_damaged_asks_for_a_vote(stage: Stage) -> None:
+    stage.flushed(1, stage.persist(1, 1, 1, count=3), 3)
+
+    def asks(last_index: int, last_term: int = 1, **facts: Any) -> None:
+        request = PreVoteRequest(Term(3), Index(last_index), Term(last_term))
+        refused = Answer(NodeId(2), PreVoteReply(Term(1), False))
+        stage.step(1, refused, event=ControlReceived(NodeId(2), 1, request), **facts)
+
+    asks(2)  # nothing is damaged
+    asks(1, faulty=((3, 3),), persisted=2)  # it lacks a whole entry, too
+    asks(3)  # it lacks nothing
+    asks(2, last_term=2)  # its log is newer
+    assert stage.met() == set()
+    asks(2)
+    assert stage.observer.counts() == {Reach.DAMAGED_TAIL_DECIDES.name: 1}
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,13 @@ def test_a_class_leaves_the_faults_of_another_where_they_are() -> None:
 def test_a_class_alone_strikes_in_its_own_kinds_only() -> None:
     others = {
         FaultClass.LYING_FLUSH: {FaultKind.POWER_CUT},
-        FaultClass.ROT: {FaultKind.KILL_REPLICA, FaultKind.TRANSFER, FaultKind.LOST_DISK},
+        FaultClass.ROT: {
+            FaultKind.KILL_REPLICA,
+            FaultKind.TRANSFER,
+            FaultKind.LOST_DISK,
+            FaultKind.PARTITION,
+            FaultKind.DISK_STALL,
+        },
         FaultClass.PAUSE: {FaultKind.FLOOD},
         FaultClass.DISK_STALL: {FaultKind.FLOOD},
         FaultClass.PARTITION: {FaultKind.FLOOD, FaultKind.LINK_QUALITY},

@@ -10,7 +10,15 @@ from __future__ import annotations
 from random import Random
 
 from actors.simulation.faults.aiming import moment_leaving
-from actors.simulation.faults.draw_episodes import Scene, draw_down_ns, kill
+from actors.simulation.faults.draw_episodes import (
+    CLIENTS,
+    Scene,
+    both_ways,
+    cut,
+    draw_down_ns,
+    kill,
+    stall,
+)
 from actors.simulation.faults.draw_ground import MILLISECOND, SECOND, percent, spread
 from actors.simulation.faults.script import Fault, FaultKind, RotPlace
 
@@ -22,6 +30,13 @@ _HARD_KINDS = ("flip", "zero", "garble", "garble", "unreadable")
 _BEHIND_MIN = 4
 # The time in which a cluster commits a few entries.
 _FEW_ENTRIES_NS = (10 * MILLISECOND, 150 * MILLISECOND)
+# In which some producer appends a burst, mostly.
+_HELD_NS = (200 * MILLISECOND, 500 * MILLISECOND)
+# In which what was held arrives, and seldom anything else.
+_LET_THROUGH_NS = 15 * MILLISECOND
+_SLOW_FLUSH_NS = 40 * MILLISECOND
+# After a few slow flushes.
+_COMMITTED_NS = (120 * MILLISECOND, 200 * MILLISECOND)
 
 
 def draw_rot(random: Random, scene: Scene) -> list[Fault]:
@@ -66,12 +81,13 @@ def _aimed(random: Random, scene: Scene) -> list[Fault]:
 def rotten_voter(random: Random, scene: Scene) -> list[Fault]:
     """One replica is dead while the others commit. Then the newest entries of the vulnerable nodes
     rot and all nodes die. Either a node with whole entries returns first and leads, or the node
-    that never had them asks for votes (Q1, Q2). If it was dead so shortly that it misses only the
-    rotten entries, its log is as good as what is left of theirs."""
+    that never had them asks for votes (Q1, Q2)."""
     if not scene.vulnerable:
         return []
     keepers = [node for node in scene.nodes if node not in scene.vulnerable]
     late = keepers.pop(random.randrange(len(keepers)))
+    if percent(random, 75):
+        return _rotten_burst(random, scene, late, keepers)
     behind_ns = scene.elections(random, 1.3, 2.8)
     if percent(random, 50):
         behind_ns = spread(random, *_FEW_ENTRIES_NS)
@@ -86,6 +102,34 @@ def rotten_voter(random: Random, scene: Scene) -> list[Fault]:
         faults.append(kill(rot_ns, node, _short_ns(random)))
     for node in keepers:
         faults.append(kill(rot_ns, node, long_ns if is_late_first else _short_ns(random)))
+    return faults
+
+
+def _rotten_burst(random: Random, scene: Scene, late: int, keepers: list[int]) -> list[Fault]:
+    """What `late` misses are appends that were held, then let through together, with nothing after
+    them. A record says how far the commit index was known, and damage up to there is known to be
+    of committed entries: so the other nodes flush slowly, and nothing of the burst is committed
+    before the vulnerable nodes have written all of it. There, all of it rots: without it, the log
+    of `late` is as good."""
+    asked_ns = moment_leaving(random, scene, 8 * scene.election_ns)
+    quiet_ns = asked_ns + scene.elections(random, 0.4, 0.8)
+    burst_ns = quiet_ns + spread(random, *_HELD_NS)
+    late_ns, last_ns = burst_ns - MILLISECOND, burst_ns + _LET_THROUGH_NS
+    rot_ns = burst_ns + spread(random, *_COMMITTED_NS)
+    back_ns = rot_ns + _short_ns(random)
+    clients = both_ways((CLIENTS, node) for node in scene.nodes)
+    faults = [
+        Fault(asked_ns, FaultKind.TRANSFER, node=random.choice(keepers)),
+        cut(quiet_ns, clients, burst_ns - quiet_ns, "hold"),
+        kill(late_ns, late, back_ns - late_ns),
+        cut(last_ns, clients, rot_ns - last_ns, "hold"),
+    ]
+    for node in scene.vulnerable:
+        faults.append(_rot(random, rot_ns, node, RotPlace.FRAMES, random.randint(8, 24)))
+        faults.append(kill(rot_ns, node, _short_ns(random)))
+    for node in keepers:
+        faults.append(stall(late_ns, node, rot_ns - late_ns, _SLOW_FLUSH_NS, ".raft"))
+        faults.append(kill(rot_ns, node, scene.elections(random, 3.0, 5.0)))
     return faults
 
 

@@ -74,6 +74,7 @@ class RotPlace(StrEnum):
 
     FRAME = "frame"  # of one of the `amount` newest entries
     RECORD = "record"  # likewise
+    FRAMES = "frames"  # of each of the `amount` newest entries
     ENTRY = "entry"  # both, of one with at least `amount` entries after it
     HEADER = "header"  # of one file of one of the `amount` newest segments
 

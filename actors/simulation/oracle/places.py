@@ -162,6 +162,8 @@ class Places:
         if place is RotPlace.ENTRY:
             entries = entries[:-amount]
             return _halves(random.choice(entries)) if entries else []
+        if place is RotPlace.FRAMES:
+            return [each.frame for each in entries[-amount:]]
         hit = random.choice(entries[-amount:])
         return [hit.frame if place is RotPlace.FRAME else hit.record]
 

@@ -16,7 +16,7 @@ from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.replica import Replica
 from logstore.errors import ErrorCode
 from logstore.format.entry import takes_lsns
-from logstore.format.peer_messages import AppendPersisted, VoteReply
+from logstore.format.peer_messages import AppendPersisted, PreVoteReply, PreVoteRequest, VoteReply
 from logstore.format.session_entries import ExpireEntry
 from logstore.model import Role
 from logstore.raft.effects import (
@@ -31,7 +31,7 @@ from logstore.raft.effects import (
     TransferAnswered,
     Truncate,
 )
-from logstore.raft.events import DiskFullChanged, EntryRotted, Persisted, Tick
+from logstore.raft.events import ControlReceived, DiskFullChanged, EntryRotted, Persisted, Tick
 from logstore.raft.quorum import majority
 
 
@@ -49,6 +49,7 @@ class Reach(StrEnum):
     STREAM_REJECTED = "a stream that did not match the follower's log"
     SPLIT_VOTE = "two candidates in one term"
     ELECTION_WITH_FAULTY_VOTER = "a vote given, or an election won, by a replica with damage"
+    DAMAGED_TAIL_DECIDES = "a log that lacks only what is damaged in a voter's asked it for a vote"
     FAULTY_FOUND = "a damaged entry found at start or by a reader"
     UNFLUSHED_LOST = "a start that found fewer entries than were handed to the writer"
     DISK_FULL_OVER = "a full disk, and space again within one incarnation"
@@ -257,6 +258,19 @@ class ReachObserver:
     def on_vote(self, _node: Replica, answer: Answer, step: facts.Stepped) -> None:
         if isinstance(answer.message, VoteReply) and answer.message.is_granted:
             self._count_damaged_voter(step)
+
+    @reads((Answer, PreVoteReply))
+    def on_pre_vote(self, node: Replica, _answer: Answer, step: facts.Stepped) -> None:
+        """Without its damaged tail, the voter would have no reason to refuse (SAFETY Q2)."""
+        event, voter = step.event, self._replicas[node.node]
+        request = event.message if isinstance(event, ControlReceived) else None
+        if (
+            step.core.faulty
+            and isinstance(request, PreVoteRequest)
+            and request.last_term == _term_at(voter, voter.last_index)
+            and step.core.persisted <= request.last_index < voter.last_index
+        ):
+            self._add(Reach.DAMAGED_TAIL_DECIDES)
 
     @reads(Lead)
     def on_lead(self, _node: Replica, _lead: Lead, step: facts.Stepped) -> None:
