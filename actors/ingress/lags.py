@@ -5,7 +5,8 @@ once a second. Owns a log reader. It reads Raft records only, for SLICE_NS in a 
 what it found as long as somebody stands there: 256 cursors that stand still cost nothing. Must not
 know who asks for a status.
 
-A lag is exact for the position in its row. A follower stands after what raft knows it has flushed,
+A lag is exact for the position in its row. A follower stands after what raft knows it has flushed
+(and was silent for as long as raft has not heard it, at most since it leads),
 a cursor where the session table has it: a change that is not committed yet may be in it already.
 """
 
@@ -174,7 +175,10 @@ class Lags:
             "visible_lsn": visible_lsn,
             "newest_ns": newest.timestamp_ns if newest else 0,
             "followers": [
-                {"node": node} | self._row(lsn, shown, now_ns) for node, lsn in followers.items()
+                {"node": node}
+                | self._row(lsn, shown, now_ns)
+                | {"silent_seconds": document["silent_ms"][str(node)] / 1_000}
+                for node, lsn in followers.items()
             ],
             "cursors": None,
         }
@@ -183,7 +187,7 @@ class Lags:
                 {"name": name.decode()} | self._row(lsn, shown, now_ns)
                 for name, lsn in cursors.items()
             ]
-        self._publish(lag["followers"], lag["cursors"] or ())
+        self._publish(lag["followers"], lag["cursors"] or (), now_ns)
         yield document | {"lag": lag}
 
     def _readable(self, generation: int) -> LogReader:
@@ -233,16 +237,22 @@ class Lags:
     # --- /metrics ---
 
     def _publish(
-        self, followers: Iterable[dict[str, Any]], cursors: Iterable[dict[str, Any]]
+        self, followers: list[dict[str, Any]], cursors: Iterable[dict[str, Any]], now_ns: int
     ) -> None:
-        """Show these to the supervisor: the first cursors by name, and what is known of them."""
+        """Show these to the supervisor: the first cursors by name, and what is known of them. Times
+        are stamps: how long ago they are grows between two publications."""
         if not (self._serves_metrics and self._replica.is_leading):
             return
+        silences = {
+            f"follower_silent_since_ns.{row['node']}": now_ns - int(row["silent_seconds"] * 1e9)
+            for row in followers
+        }
         named = [("follower", str(row["node"]), row) for row in followers]
         for row in list(cursors)[:CURSORS_PUBLISHED_MAX]:
             named.append(("cursor", row["name"], row))
         self._station.counters.publish(
-            {
+            silences
+            | {
                 f"{kind}_lag_{measure}.{name}": row[measure]
                 for kind, name, row in named
                 for measure in ("payloads", "size_bytes", "since_ns")

@@ -88,6 +88,9 @@ def status_document(
             "persisted_index": core.persisted,
             "is_admitting": core.open_gen is not None,
             "match": {str(peer): match for peer, match in core.match.items()},
+            "silent_ms": {
+                str(peer): silent_ns // NS_PER_MS for peer, silent_ns in core.silences_ns.items()
+            },
             "lost_flushed": _lost_row(core),
             "clock_skew_ms": {
                 str(node): skew_ns // NS_PER_MS for node, skew_ns in core.clock_skews_ns.items()

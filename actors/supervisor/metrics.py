@@ -50,6 +50,12 @@ _LAGS = {
         ("size_bytes", "bytes", "bytes of the entries from the oldest payload on that"),
         ("since_ns", "seconds", "how long ago the leader accepted the oldest payload that"),
     )
+} | {
+    "follower_silent_since_ns": (
+        "logstore_follower_silent_seconds",
+        "of",
+        "for how long the leader has not heard follower `of`, at most since it leads",
+    )
 }
 
 

@@ -47,6 +47,8 @@ def lag(every_s: float | None, endpoints: str, timeout_s: float, json_path: str 
               them for sessions and cursors count
     seconds   since the leader accepted the oldest of them, by its clock;
               0 if none is lacking
+    silent    for how many seconds the leader has not heard a follower, at
+              most since it leads; above some seconds it is down or cut off
 
     A follower has what is on its disk. A cursor beyond the end lags by 0, one below the log's start
     by what is left. "-" is not known: this leader has not heard the follower yet, or an entry is
@@ -106,9 +108,10 @@ def _print(found: dict[str, Any]) -> None:
     console = Terminal()
     console.print(f"node {found['leader']} leads in term {found['term']} and shows LSN "
                   f"{found['log_start_lsn']} to {visible_lsn}")  # fmt: skip
-    table = Table("follower", "state", "next LSN", "payloads", "bytes", "seconds")
+    table = Table("follower", "state", "next LSN", "payloads", "bytes", "seconds", "silent")
     for row in found["followers"]:
-        table.add_row(str(row["node"]), row["role"], *_cells(row))
+        silent = f"{row['silent_seconds']:.1f}"
+        table.add_row(str(row["node"]), row["role"], *_cells(row), silent)
     console.print(table)
     if cursors is None:
         say("its cursors are not known yet: ask again")

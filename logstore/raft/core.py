@@ -167,6 +167,13 @@ class RaftCore:
         return {peer: progress.match for peer, progress in self._state.peers.items()}
 
     @property
+    def silences_ns(self) -> dict[NodeId, int]:
+        """For how long each peer was not heard, at most for as long as this node leads; empty where
+        it does not."""
+        now_ns, peers = self._state.now_ns, self._state.peers
+        return {peer: now_ns - progress.heard_ns for peer, progress in peers.items()}
+
+    @property
     def faulty(self) -> tuple[tuple[Index, Index], ...]:
         """This replica's damaged entries, as ranges [first, last]."""
         return tuple(self._state.faulty.ranges)

@@ -21,6 +21,7 @@ from tests.cluster.one_cluster import CLI_PATIENCE_S, run_cli, running_cluster
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 BATCHES = [[b"x" * size] * count for size, count in ((1, 1), (100, 7), (0, 3), (5_000, 2))] * 25
 CURSOR = 'odd "name"'
+KINDS = ("logstore_follower_", "logstore_cursor_")
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +57,12 @@ def scraped(cluster: EmbeddedCluster, node: int) -> dict[str, float]:
     connection.request("GET", "/metrics")
     lines = connection.getresponse().read().decode().splitlines()
     connection.close()
-    rows = (line.rpartition(" ") for line in lines if "_lag_" in line and line[0] != "#")
+    rows = (line.rpartition(" ") for line in lines if line.startswith(KINDS))
     return {name: float(value) for name, _, value in rows}
+
+
+def lags(cluster: EmbeddedCluster, node: int) -> list[float]:
+    return [value for name, value in scraped(cluster, node).items() if "_lag_" in name]
 
 
 def test_a_stopped_follower_and_a_cursor_lag_by_exactly_what_was_appended(
@@ -89,6 +94,7 @@ def test_a_stopped_follower_and_a_cursor_lag_by_exactly_what_was_appended(
             assert read["size_bytes"] == size_bytes + stored_bytes([b"before"] * 10)
             assert read["seconds"] > row_of(found, CURSOR)["seconds"]
             assert row_of(found, stopped)["role"] == "unreachable"
+            assert 0 < row_of(found, stopped)["silent_seconds"] < CLI_PATIENCE_S
             (other,) = {1, 2, 3} - {leader, stopped}
             shows_all = f"logstore_follower_lag_payloads{metric}"
             assert poll_until(
@@ -98,6 +104,7 @@ def test_a_stopped_follower_and_a_cursor_lag_by_exactly_what_was_appended(
             name = CURSOR.replace('"', '\\"')
             assert rows[f"logstore_follower_lag_bytes{metric}"] == size_bytes
             assert rows[f"logstore_follower_lag_seconds{metric}"] > 0
+            assert rows[f"logstore_follower_silent_seconds{metric}"] > 0
             cursor = f'{{cursor="{name}",node="{leader}"}}'
             assert rows[f"logstore_cursor_lag_payloads{cursor}"] == payloads
             assert rows[f"logstore_cursor_lag_bytes{cursor}"] == size_bytes
@@ -113,7 +120,7 @@ def test_a_stopped_follower_and_a_cursor_lag_by_exactly_what_was_appended(
         row = row_of(found, who)
         assert {key: row[key] for key in nothing} == nothing
     assert len(found["cursors"]) == 1
-    assert poll_until(lambda: not any(scraped(cluster, leader).values()), CLI_PATIENCE_S)
+    assert poll_until(lambda: not any(lags(cluster, leader)), CLI_PATIENCE_S)
     assert run_cli(cluster, "lag").stdout.startswith(b"node ")
 
 

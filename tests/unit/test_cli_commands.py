@@ -256,7 +256,10 @@ def lag_document(cursors: list[dict] | None) -> bytes:
         "log_start_lsn": 1,
         "visible_lsn": 9,
         "newest_ns": 9,
-        "followers": [{"node": 1} | behind, {"node": 7} | unknown],
+        "followers": [
+            {"node": 1, "silent_seconds": 0.05} | behind,
+            {"node": 7, "silent_seconds": 431.0} | unknown,
+        ],
         "cursors": cursors,
     }
     return json.dumps({"role": "leader", "term": 2, "visible_lsn": 9, "lag": lag}).encode()
@@ -271,8 +274,8 @@ def test_lag_shows_exact_numbers_and_what_is_not_known(
     said = capfd.readouterr()
     lines = [line.replace("│", " ").split() for line in said.out.splitlines()]
     assert said.out.startswith("node 1 leads in term 2 and shows LSN 1 to 9\n")
-    assert ["1", "leader", "4", "6", "1234567", "12.3"] in lines
-    assert ["7", "-", "-", "-", "-", "-"] in lines, "it was a KeyError"
+    assert ["1", "leader", "4", "6", "1234567", "12.3", "0.1"] in lines
+    assert ["7", "-", "-", "-", "-", "-", "431.0"] in lines, "it was a KeyError"
     assert [r"a\x1b[31m", "12", "0", "0", "0.0"] in lines
     assert said.err == "cursor a\\x1b[31m stands beyond the end, at LSN 12\n"
     target = tmp_path / "lag"

@@ -34,6 +34,14 @@ from transport.counters import NAMED_BYTES_MAX, create_counters
 NOW_NS = 1_000
 ROW = {"lsn": 1, "payloads": 0, "size_bytes": 0, "since_ns": 0, "seconds": 0.0}
 UNKNOWN = {"payloads": None, "size_bytes": None, "since_ns": None, "seconds": None}
+SILENT_MS = 1_500
+
+
+def raft_document(role: str, match: dict[str, int]) -> bytes:
+    """What raft reports; node 2 is `n2`."""
+    found = {node[1:]: index for node, index in match.items()}
+    document = {"role": role, "match": found, "silent_ms": dict.fromkeys(found, SILENT_MS)}
+    return msgspec.json.encode(document)
 
 
 class Stage:
@@ -97,8 +105,7 @@ class Stage:
 
     def status(self, role: str = "leader", **match: int) -> dict:
         """What a status that raft reports becomes."""
-        document = {"role": role, "match": {node[1:]: index for node, index in match.items()}}
-        self.lags.take(StatusReported(7, msgspec.json.encode(document)))
+        self.lags.take(StatusReported(7, raft_document(role, match)))
         self.work()
         assert self.answers[-1].request_id == 7
         return msgspec.json.decode(self.answers[-1].document)
@@ -111,7 +118,7 @@ class Stage:
 
     def lag_of(self, index: int) -> dict:
         (row,) = self.status(n2=index)["lag"]["followers"]
-        assert row.pop("node") == 2
+        assert (row.pop("node"), row.pop("silent_seconds")) == (2, SILENT_MS / 1_000)
         return row
 
     def lag_at(self, lsn: int) -> dict:
@@ -200,7 +207,7 @@ def test_a_cursor_below_the_log_start_lags_by_what_is_left(tmp_path: Path) -> No
 
 
 def test_the_lag_of_a_follower_that_this_leader_has_not_heard_is_not_known(tmp_path: Path) -> None:
-    """Its match is the log start then; it may have everything."""
+    """Its match is the log start then: it may have everything. How long it is silent is known."""
     stage = Stage(tmp_path, (1, 8))
     assert stage.lag_of(0) == UNKNOWN | {"lsn": None}
     assert stage.lag_of(1)["payloads"] == 0
@@ -339,8 +346,7 @@ def test_nothing_is_measured_for_requests_that_have_timed_out(tmp_path: Path) ->
 
 
 def answer_own(stage: Stage, **match: int) -> None:
-    document = {"role": "leader", "match": {node[1:]: index for node, index in match.items()}}
-    stage.lags.take(StatusReported(OWN_REQUEST, msgspec.json.encode(document)))
+    stage.lags.take(StatusReported(OWN_REQUEST, raft_document("leader", match)))
     stage.work()
 
 
@@ -352,11 +358,14 @@ def test_a_leader_asks_raft_once_a_second_and_publishes_what_it_knows(tmp_path: 
     stage.now_ns = 5 * PUBLISH_EVERY_NS
     stage.work()
     assert len(stage.asked) == 1, "not while raft has not answered"
+    stage.clock.wall_ns = lambda: 9_000_000_000
     answer_own(stage, n2=1, n3=0)
     assert stage.page.published() == {
         "follower_lag_payloads.2": 2,
         "follower_lag_size_bytes.2": 16,
         "follower_lag_since_ns.2": stage.headers[1].timestamp_ns,
+        "follower_silent_since_ns.2": 7_500_000_000,
+        "follower_silent_since_ns.3": 7_500_000_000,
         "cursor_lag_payloads.a.b": 2,
         "cursor_lag_size_bytes.a.b": 16,
         "cursor_lag_since_ns.a.b": stage.headers[1].timestamp_ns,
@@ -387,7 +396,7 @@ def test_what_is_published_is_bounded_and_fits_whatever_the_names_are(tmp_path: 
     stage.work()
     answer_own(stage, **{f"n{60_000 + node}": 1 for node in range(1, NODES_MAX)})
     values = stage.page.published()
-    assert len(values) == 3 * (CURSORS_PUBLISHED_MAX + NODES_MAX - 1)
+    assert len(values) == 3 * CURSORS_PUBLISHED_MAX + 4 * (NODES_MAX - 1)
     largest = dict.fromkeys(values, (1 << 64) - 1)
     assert len(msgspec.msgpack.encode(largest)) <= NAMED_BYTES_MAX
     assert "cursor_lag_payloads." + "049".ljust(255, "x") in values

@@ -309,9 +309,12 @@ def test_idle_is_idle_in_every_role(raft, role):
 def test_status_of_a_leader_tells_its_place_and_its_peers(raft):
     raft.recover()
     raft.lead_and_commit()
+    raft.pass_time(20_000_000)
+    raft.match(2, 1)
     facts = status(raft)
     assert (facts["role"], facts["term"], facts["leader"]) == ("leader", 1, 1)
     assert facts["match"] == {"2": 1, "3": 0}
+    assert facts["silent_ms"] == {"2": 0, "3": 20}, "node 3 was not heard in this term"
     assert facts["is_ready"]
     assert facts["refusal"] == ""
 

@@ -25,7 +25,7 @@ VALUES |= {"visible": 8, "fetches": 3, "raft.cpu_permille": 250, "raft.pid": 77}
 ODD_NAME = 'a "b"\\ \n.pid'
 VALUES |= {"follower_lag_payloads.2": 7, f"cursor_lag_size_bytes.{ODD_NAME}": 12}
 VALUES |= {"cursor_lag_since_ns.late": 2_500_000_000, "cursor_lag_since_ns.even": 0}
-VALUES |= {"cursor_lag_since_ns.ahead": 9_000_000_000}
+VALUES |= {"cursor_lag_since_ns.ahead": 9_000_000_000, "follower_silent_since_ns.2": 3_250_000_000}
 VALUES |= {"flushed_lost": 4, clock_slot(NodeId(2)): SKEW_ZERO_MS - 1_500}
 
 
@@ -75,7 +75,7 @@ def test_a_scrape_shows_how_far_followers_and_cursors_lag(listener: HttpListener
     lags = [
         line
         for line in answer.splitlines()
-        if line.startswith(("logstore_follower_lag", "logstore_cursor_lag"))
+        if line.startswith(("logstore_follower", "logstore_cursor"))
     ]
     assert lags == [
         'logstore_follower_lag_payloads{node="1",of="2"} 7.0',
@@ -83,6 +83,7 @@ def test_a_scrape_shows_how_far_followers_and_cursors_lag(listener: HttpListener
         'logstore_cursor_lag_seconds{cursor="late",node="1"} 1.5',
         'logstore_cursor_lag_seconds{cursor="even",node="1"} 0.0',
         'logstore_cursor_lag_seconds{cursor="ahead",node="1"} 0.0',
+        'logstore_follower_silent_seconds{node="1",of="2"} 0.75',
     ]
     assert 'process="cursor' not in answer, "a cursor's name is no process"
     for kind in ("follower", "cursor"):
