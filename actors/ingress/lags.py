@@ -255,7 +255,7 @@ class Lags:
             | {
                 f"{kind}_lag_{measure}.{name}": row[measure]
                 for kind, name, row in named
-                for measure in ("payloads", "size_bytes", "since_ns")
+                for measure in ("payloads", "bytes", "since_ns")
                 if row[measure] is not None
             }
         )
@@ -295,9 +295,9 @@ def _row(
     """`since_ns`: the stamp of the oldest payload that is lacking, 0: none is."""
     waited_ns = max(0, now_ns - since_ns) if since_ns else since_ns
     return {
-        "lsn": lsn,
+        "next_lsn": lsn,
         "payloads": payloads,
-        "size_bytes": size_bytes,
+        "bytes": size_bytes,
         "since_ns": since_ns,
         "seconds": None if waited_ns is None else waited_ns / 1e9,
     }

@@ -47,7 +47,7 @@ _LAGS = {
     for kind, label, whom in (("follower", "of", "follower `of`"), ("cursor", "cursor", "cursor"))
     for value, measure, text in (
         ("payloads", "payloads", "payloads that the leader shows and"),
-        ("size_bytes", "bytes", "bytes of the entries from the oldest payload on that"),
+        ("bytes", "bytes", "bytes of the entries from the oldest payload on that"),
         ("since_ns", "seconds", "how long ago the leader accepted the oldest payload that"),
     )
 } | {

@@ -88,7 +88,7 @@ def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
     if json_path is not None:
         write_json({"cursors": msgspec.to_builtins(found)}, json_path)
         return
-    table = Table("cursor", "LSN", "hold")
+    table = Table("cursor", "next LSN", "hold")
     for each in found:
         table.add_row(Text(printable(each.name)), str(each.lsn), "yes" if each.hold else "no")
     Terminal().print(table)

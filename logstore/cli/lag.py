@@ -108,7 +108,7 @@ def _print(found: dict[str, Any]) -> None:
     console = Terminal()
     console.print(f"node {found['leader']} leads in term {found['term']} and shows LSN "
                   f"{found['log_start_lsn']} to {visible_lsn}")  # fmt: skip
-    table = Table("follower", "state", "next LSN", "payloads", "bytes", "seconds", "silent")
+    table = Table("follower", "role", "next LSN", "payloads", "bytes", "seconds", "silent")
     for row in found["followers"]:
         silent = f"{row['silent_seconds']:.1f}"
         table.add_row(str(row["node"]), row["role"], *_cells(row), silent)
@@ -126,11 +126,11 @@ def _print(found: dict[str, Any]) -> None:
         if row["role"] == UNREACHABLE:
             say(f"node {row['node']} does not answer; its lag is what the leader knows of it")
     for row in cursors or ():
-        if row["lsn"] > visible_lsn + 1:
-            say(f"cursor {printable(row['name'])} stands beyond the end, at LSN {row['lsn']}")
+        if row["next_lsn"] > visible_lsn + 1:
+            say(f"cursor {printable(row['name'])} stands beyond the end, at LSN {row['next_lsn']}")
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
     seconds = UNKNOWN if row["seconds"] is None else f"{row['seconds']:.1f}"
-    exact = (row[each] for each in ("lsn", "payloads", "size_bytes"))
+    exact = (row[each] for each in ("next_lsn", "payloads", "bytes"))
     return [*(UNKNOWN if each is None else str(each) for each in exact), seconds]

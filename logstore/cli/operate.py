@@ -31,7 +31,10 @@ RANGES_SHOWN = 4  # damaged ranges in a row of a table
 @timeout_option
 @json_option
 def status(endpoints: str, timeout_s: float, json_path: str | None) -> None:
-    """Who leads, how far the log is, how each replica is doing. Exit status 3 without a leader."""
+    """Who leads, how far the log is, how each replica is doing. Exit status 3 without a leader.
+
+    `logstore lag` says more about how far the replicas are behind.
+    """
     with connect(endpoints, timeout=timeout_s) as client:
         found = client.admin.status()
     if json_path is not None:
@@ -113,7 +116,9 @@ def _why_not_lead(client: LogClient, node: int) -> str:
 
 
 def _print_status(found: dict[str, Any]) -> None:
-    table = Table("node", "role", "pid", "LSN", "lag", "CPU %", "memory MB", "faulty")
+    table = Table(
+        "node", "role", "pid", "visible LSN", "payloads behind", "CPU %", "memory MB", "faulty"
+    )
     for row in found["nodes"]:
         processes = row["processes"].values()
         table.add_row(
@@ -121,7 +126,7 @@ def _print_status(found: dict[str, Any]) -> None:
             str(row["role"]),
             str(row["pid"] or "-"),
             str(row.get("visible_lsn", "-")),
-            str("-" if row["lag_lsn"] is None else row["lag_lsn"]),
+            str("-" if row["lag_payloads"] is None else row["lag_payloads"]),
             f"{sum(each['cpu_percent'] for each in processes):.0f}" if processes else "-",
             f"{sum(each['rss_mb'] for each in processes):.0f}" if processes else "-",
             _faulty_words(row["faulty"], row.get("faulty_count", len(row["faulty"]))),

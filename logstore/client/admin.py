@@ -39,8 +39,9 @@ class Admin:
         """The cluster as JSON-ready data.
 
         commit_lsn, log_start_lsn, leader, term, cluster_id and nodes: for each configured node at
-        least node, host, port, role ("unreachable" if it does not answer), pid, processes, lag_lsn,
-        faulty.
+        least node, host, port, role ("unreachable" if it does not answer), pid, processes, faulty
+        and lag_payloads, how many payloads of what the leader shows it lacks (None: not known). The
+        leader has `lag`, too, as `logstore lag --json`: what each follower and each cursor lacks.
 
         Raises:
           Unreachable: no replica answered in time.

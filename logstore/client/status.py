@@ -16,6 +16,15 @@ Document = dict[str, Any]
 UNREACHABLE = "unreachable"
 
 
+class _Follower(msgspec.Struct):
+    node: int
+    payloads: int | None
+
+
+class _Lag(msgspec.Struct):
+    followers: list[_Follower]
+
+
 class _Merged(msgspec.Struct):
     """What is merged: it must be of these types."""
 
@@ -23,6 +32,7 @@ class _Merged(msgspec.Struct):
     term: int = 0
     visible_lsn: int = 0
     log_start_lsn: int = 0
+    lag: _Lag | None = None
 
 
 def parse_status(document: bytes, *, node: int) -> Document:
@@ -58,21 +68,29 @@ def merge_status(documents: Mapping[int, Document | None]) -> Document:
     term = max([term, *(int(document.get("term", 0)) for document in answers.values())])
     shown = {node: int(document.get("visible_lsn", 0)) for node, document in answers.items()}
     commit_lsn = shown[leader] if leader else max(shown.values(), default=0)
+    measured = (answers[leader].get("lag") or {}).get("followers", ()) if leader else ()
+    lags = {row["node"]: row["payloads"] for row in measured} | {leader: 0}
     starts = [int(document.get("log_start_lsn", 0)) for document in answers.values()]
     return {
         "commit_lsn": commit_lsn,
         "log_start_lsn": max(starts, default=0),
         "leader": leader,
         "term": term,
-        "nodes": [_node_row(node, documents[node], commit_lsn) for node in sorted(documents)],
+        "nodes": [
+            _node_row(node, documents[node], commit_lsn, lags.get(node))
+            for node in sorted(documents)
+        ],
     }
 
 
-def _node_row(node: int, document: Document | None, commit_lsn: int) -> Document:
-    """A node's own document with what every row has, whether the node answered or not."""
+def _node_row(node: int, document: Document | None, commit_lsn: int, lag: int | None) -> Document:
+    """A node's own document with what every row has, whether the node answered or not. `lag`: the
+    payloads that it lacks, by the leader; None: the leader does not know, or there is none. Then it
+    is what the node does not show yet."""
     if not document:
         row: Document = {"role": UNREACHABLE, "pid": None, "processes": {}, "faulty": []}
-        return {"node": node, **row, "lag_lsn": None}
+        return {"node": node, **row, "lag_payloads": lag}
     base: Document = {"node": node, "role": "none", "pid": None, "processes": {}, "faulty": []}
-    lag_lsn = max(0, commit_lsn - int(document.get("visible_lsn", 0)))
-    return base | document | {"node": node, "lag_lsn": lag_lsn}
+    if lag is None:
+        lag = max(0, commit_lsn - int(document.get("visible_lsn", 0)))
+    return base | document | {"node": node, "lag_payloads": lag}

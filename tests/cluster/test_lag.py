@@ -84,14 +84,14 @@ def test_a_stopped_follower_and_a_cursor_lag_by_exactly_what_was_appended(
                 to.append_batch(batch).result(timeout=CLI_PATIENCE_S)
             found = lag(cluster)
             payloads, size_bytes = sum(map(len, BATCHES)), sum(map(stored_bytes, BATCHES))
-            expected = {"lsn": last_lsn + 1, "payloads": payloads, "size_bytes": size_bytes}
+            expected = {"next_lsn": last_lsn + 1, "payloads": payloads, "bytes": size_bytes}
             for who in (stopped, CURSOR):
                 row = row_of(found, who)
                 assert {key: row[key] for key in expected} == expected, row
                 assert 0 < row["seconds"] < CLI_PATIENCE_S
             read = row_of(found, "read")
             assert read["payloads"] == payloads + 10
-            assert read["size_bytes"] == size_bytes + stored_bytes([b"before"] * 10)
+            assert read["bytes"] == size_bytes + stored_bytes([b"before"] * 10)
             assert read["seconds"] > row_of(found, CURSOR)["seconds"]
             assert row_of(found, stopped)["role"] == "unreachable"
             assert 0 < row_of(found, stopped)["silent_seconds"] < CLI_PATIENCE_S
@@ -115,7 +115,7 @@ def test_a_stopped_follower_and_a_cursor_lag_by_exactly_what_was_appended(
         log.admin.set_cursor(CURSOR, last_lsn + 1 + payloads)
         log.admin.delete_cursor("read")
     found = lag(cluster)
-    nothing = {"payloads": 0, "size_bytes": 0, "seconds": 0.0}
+    nothing = {"payloads": 0, "bytes": 0, "seconds": 0.0}
     for who in (stopped, CURSOR):
         row = row_of(found, who)
         assert {key: row[key] for key in nothing} == nothing

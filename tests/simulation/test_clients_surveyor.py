@@ -104,14 +104,14 @@ def test_ranges_begin_within_what_was_shown_and_times_are_about_those_told(stage
 
 
 def test_lags_are_told_as_the_spans_that_they_must_equal(stage: Stage) -> None:
-    behind = {"lsn": 1, "payloads": 6, "size_bytes": 60, "since_ns": STAMPS[0]}
-    at_the_end = {"lsn": 10, "payloads": 0, "size_bytes": 0, "since_ns": 0}
-    unknown = {"lsn": None, "payloads": None, "size_bytes": None, "since_ns": None}
+    behind = {"next_lsn": 1, "payloads": 6, "bytes": 60, "since_ns": STAMPS[0]}
+    at_the_end = {"next_lsn": 10, "payloads": 0, "bytes": 0, "since_ns": 0}
+    unknown = {"next_lsn": None, "payloads": None, "bytes": None, "since_ns": None}
     lag = {
         "log_start_lsn": 4,
         "visible_lsn": VISIBLE_LSN,
         "newest_ns": STAMPS[1],
-        "followers": [unknown, at_the_end],
+        "followers": [{"node": 8} | unknown, {"node": 9} | at_the_end],
         "cursors": [behind],
     }
     told: list[SpansTold] = []

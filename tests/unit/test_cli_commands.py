@@ -250,8 +250,8 @@ def test_status_prints_a_table_or_json(
 
 def lag_document(cursors: list[dict] | None) -> bytes:
     """The status of a leader: it has not heard node 7, which the metadata does not name."""
-    unknown = dict.fromkeys(("lsn", "payloads", "size_bytes", "since_ns", "seconds"))
-    behind = {"lsn": 4, "payloads": 6, "size_bytes": 1_234_567, "since_ns": 8, "seconds": 12.345}
+    unknown = dict.fromkeys(("next_lsn", "payloads", "bytes", "since_ns", "seconds"))
+    behind = {"next_lsn": 4, "payloads": 6, "bytes": 1_234_567, "since_ns": 8, "seconds": 12.345}
     lag = {
         "log_start_lsn": 1,
         "visible_lsn": 9,
@@ -268,7 +268,7 @@ def lag_document(cursors: list[dict] | None) -> bytes:
 def test_lag_shows_exact_numbers_and_what_is_not_known(
     replica: FakeReplica, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    row = {"name": "a\x1b[31m", "lsn": 12, "payloads": 0, "size_bytes": 0, "seconds": 0.0}
+    row = {"name": "a\x1b[31m", "next_lsn": 12, "payloads": 0, "bytes": 0, "seconds": 0.0}
     replica.on[StatusRequest] = lambda _: StatusReply(lag_document([row]))
     assert run("lag") == 0
     said = capfd.readouterr()
@@ -282,7 +282,7 @@ def test_lag_shows_exact_numbers_and_what_is_not_known(
     assert run("lag", "--json", target) == 0
     found = json.loads(target.read_bytes())
     assert found.keys() >= {"leader", "term", "log_start_lsn", "visible_lsn"}
-    assert (found["followers"][0]["size_bytes"], found["cursors"]) == (1_234_567, [row])
+    assert (found["followers"][0]["bytes"], found["cursors"]) == (1_234_567, [row])
 
 
 @pytest.mark.parametrize(

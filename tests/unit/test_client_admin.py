@@ -57,7 +57,7 @@ def test_status_lists_nodes_that_do_not_answer(
 ) -> None:
     cluster.replicas[2].stop()
     (dead,) = client.admin.status()["nodes"][1:]
-    assert (dead["node"], dead["role"], dead["pid"], dead["lag_lsn"]) == (
+    assert (dead["node"], dead["role"], dead["pid"], dead["lag_payloads"]) == (
         2,
         "unreachable",
         None,
@@ -71,8 +71,18 @@ def test_the_newest_term_decides_who_leads() -> None:
     lagging = {"role": "follower", "term": 5, "visible_lsn": 55, "log_start_lsn": 1}
     status = merge_status({1: old, 2: new, 3: lagging})
     assert (status["leader"], status["term"], status["commit_lsn"]) == (2, 5, 60)
-    assert [row["lag_lsn"] for row in status["nodes"]] == [0, 0, 5]
+    assert [row["lag_payloads"] for row in status["nodes"]] == [0, 0, 5]
     assert status["nodes"][1]["faulty"] == [{}]
+
+
+def test_what_a_node_lacks_is_what_the_leader_says_where_it_knows() -> None:
+    """`status` and `lag` gave different numbers; of a dead follower only `lag` had one."""
+    rows = [{"node": 2, "payloads": 7}, {"node": 3, "payloads": 1}, {"node": 4, "payloads": None}]
+    lag = {"followers": rows}
+    leader = {"role": "leader", "term": 5, "visible_lsn": 60, "lag": lag}
+    follower = {"role": "follower", "term": 5, "visible_lsn": 50}
+    status = merge_status({1: leader, 2: None, 3: follower, 4: follower, 5: None})
+    assert [row["lag_payloads"] for row in status["nodes"]] == [0, 7, 1, 10, None]
 
 
 def test_without_a_leader_the_highest_visible_lsn_is_told() -> None:
@@ -124,7 +134,10 @@ def test_a_leader_that_has_just_been_deposed_does_not_end_a_transfer(
         assert asked == [target] * is_asked_again
 
 
-@pytest.mark.parametrize("document", [b"", b"{", b"[]", b'{"term": "x"}', b'{"a": "\xff"}'])
+@pytest.mark.parametrize(
+    "document",
+    [b"", b"{", b"[]", b'{"term": "x"}', b'{"a": "\xff"}', b'{"lag": {"followers": [{}]}}'],
+)
 def test_a_status_that_cannot_be_read_names_its_node(
     client: logstore.LogClient, cluster: Cluster, document: bytes
 ) -> None:

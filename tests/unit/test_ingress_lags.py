@@ -32,8 +32,8 @@ from tests.crash.storage_trial import FOLDER, StorageTrial, next_header
 from transport.counters import NAMED_BYTES_MAX, create_counters
 
 NOW_NS = 1_000
-ROW = {"lsn": 1, "payloads": 0, "size_bytes": 0, "since_ns": 0, "seconds": 0.0}
-UNKNOWN = {"payloads": None, "size_bytes": None, "since_ns": None, "seconds": None}
+ROW = {"next_lsn": 1, "payloads": 0, "bytes": 0, "since_ns": 0, "seconds": 0.0}
+UNKNOWN = {"payloads": None, "bytes": None, "since_ns": None, "seconds": None}
 SILENT_MS = 1_500
 
 
@@ -134,13 +134,13 @@ class Stage:
         lacking = [each for each in shown if each.next_lsn > first_lsn]
         held = [each.index for each in shown if each.count]
         if not lacking:
-            return ROW | {"lsn": lsn}
+            return ROW | {"next_lsn": lsn}
         first = lacking[0]
         sizes = [each.body_size for each in lacking if each.index <= held[-1]]
         return {
-            "lsn": lsn,
+            "next_lsn": lsn,
             "payloads": shown[-1].next_lsn - first_lsn,
-            "size_bytes": sum(sizes),
+            "bytes": sum(sizes),
             "since_ns": first.timestamp_ns,
             "seconds": (NOW_NS - first.timestamp_ns) / 1e9,
         }
@@ -179,7 +179,7 @@ def test_every_position_lags_by_what_looking_at_every_entry_gives(
 def test_nothing_lags_behind_an_empty_log(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     assert stage.lag_at(1) == ROW
-    assert stage.lag_at(9) == ROW | {"lsn": 9}, "beyond the end"
+    assert stage.lag_at(9) == ROW | {"next_lsn": 9}, "beyond the end"
     stage.append(0, 0)
     assert stage.lag_at(1) == ROW, "an entry without payloads"
     assert stage.lag_of(1) == ROW
@@ -190,33 +190,33 @@ def test_a_cursor_beyond_the_end_lags_by_nothing_until_payloads_come_after_it(
     tmp_path: Path,
 ) -> None:
     stage = Stage(tmp_path, (2, 16))
-    assert stage.lag_at(3) == ROW | {"lsn": 3}
-    assert stage.lag_at(5) == ROW | {"lsn": 5}
+    assert stage.lag_at(3) == ROW | {"next_lsn": 3}
+    assert stage.lag_at(5) == ROW | {"next_lsn": 5}
     stage.append(4, 32)
     assert stage.lag_at(5) == stage.looked_at(5, 2)
-    assert (stage.lag_at(5)["payloads"], stage.lag_at(5)["size_bytes"]) == (2, 32)
+    assert (stage.lag_at(5)["payloads"], stage.lag_at(5)["bytes"]) == (2, 32)
 
 
 def test_a_cursor_below_the_log_start_lags_by_what_is_left(tmp_path: Path) -> None:
     """Payloads that are gone cannot be read any more: they do not count."""
     stage = Stage(tmp_path, (2, 16), (3, 24))
-    assert (stage.lag_at(1)["payloads"], stage.lag_at(1)["size_bytes"]) == (5, 40)
+    assert (stage.lag_at(1)["payloads"], stage.lag_at(1)["bytes"]) == (5, 40)
     stage.slots[Counter.LOG_START_LSN] = 3
     row = stage.lag_at(1)
-    assert (row["lsn"], row["payloads"], row["size_bytes"]) == (1, 3, 24)
+    assert (row["next_lsn"], row["payloads"], row["bytes"]) == (1, 3, 24)
 
 
 def test_the_lag_of_a_follower_that_this_leader_has_not_heard_is_not_known(tmp_path: Path) -> None:
     """Its match is the log start then: it may have everything. How long it is silent is known."""
     stage = Stage(tmp_path, (1, 8))
-    assert stage.lag_of(0) == UNKNOWN | {"lsn": None}
+    assert stage.lag_of(0) == UNKNOWN | {"next_lsn": None}
     assert stage.lag_of(1)["payloads"] == 0
 
 
 def test_a_follower_ahead_of_what_is_shown_lags_by_nothing(tmp_path: Path) -> None:
     stage = Stage(tmp_path, (1, 8), (1, 8), (1, 8))
     stage.show(1)
-    assert stage.lag_of(3) == ROW | {"lsn": 2}
+    assert stage.lag_of(3) == ROW | {"next_lsn": 2}
 
 
 def test_stamps_ahead_of_this_clock_are_waits_of_zero_seconds(tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def test_damage_hides_bytes_and_time_and_nothing_else(tmp_path: Path) -> None:
     path = segment_path(FOLDER, 1, FileRole.RAFT)
     stage.trial.disk.damage(path, 4096 // 512, b"\x07" * 512)
     row = stage.lag_at(1)
-    assert (row["payloads"], row["size_bytes"], row["seconds"]) == (4, None, None)
-    assert stage.lag_of(2) == UNKNOWN | {"lsn": None}, "where it stands is in a damaged record"
+    assert (row["payloads"], row["bytes"], row["seconds"]) == (4, None, None)
+    assert stage.lag_of(2) == UNKNOWN | {"next_lsn": None}, "where it stands is in a damaged record"
 
 
 def test_damage_is_looked_at_again_from_time_to_time(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_damage_is_looked_at_again_from_time_to_time(tmp_path: Path) -> None:
     stage.trial.disk.damage(path, 4096 // 512, whole)
     stage.clock.monotonic_ns = lambda: 2 * DAMAGE_LOOKED_AT_EVERY_NS
     rows = stage.status()["lag"]["cursors"]
-    assert [row["size_bytes"] for row in rows] == [32, 24, 16, 8]
+    assert [row["bytes"] for row in rows] == [32, 24, 16, 8]
 
 
 def count_searches(stage: Stage) -> list:
@@ -362,12 +362,12 @@ def test_a_leader_asks_raft_once_a_second_and_publishes_what_it_knows(tmp_path: 
     answer_own(stage, n2=1, n3=0)
     assert stage.page.published() == {
         "follower_lag_payloads.2": 2,
-        "follower_lag_size_bytes.2": 16,
+        "follower_lag_bytes.2": 16,
         "follower_lag_since_ns.2": stage.headers[1].timestamp_ns,
         "follower_silent_since_ns.2": 7_500_000_000,
         "follower_silent_since_ns.3": 7_500_000_000,
         "cursor_lag_payloads.a.b": 2,
-        "cursor_lag_size_bytes.a.b": 16,
+        "cursor_lag_bytes.a.b": 16,
         "cursor_lag_since_ns.a.b": stage.headers[1].timestamp_ns,
     }
     stage.work()

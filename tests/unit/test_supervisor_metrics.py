@@ -23,7 +23,7 @@ VALUES = dict.fromkeys(counter_names(NodeId(1), (NodeId(1), NodeId(2))), 0)
 VALUES |= {"visible": 8, "fetches": 3, "raft.cpu_permille": 250, "raft.pid": 77}
 # Whatever a name looks like, it is a label.
 ODD_NAME = 'a "b"\\ \n.pid'
-VALUES |= {"follower_lag_payloads.2": 7, f"cursor_lag_size_bytes.{ODD_NAME}": 12}
+VALUES |= {"follower_lag_payloads.2": 7, f"cursor_lag_bytes.{ODD_NAME}": 12}
 VALUES |= {"cursor_lag_since_ns.late": 2_500_000_000, "cursor_lag_since_ns.even": 0}
 VALUES |= {"cursor_lag_since_ns.ahead": 9_000_000_000, "follower_silent_since_ns.2": 3_250_000_000}
 VALUES |= {"flushed_lost": 4, clock_slot(NodeId(2)): SKEW_ZERO_MS - 1_500}

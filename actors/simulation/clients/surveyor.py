@@ -70,7 +70,7 @@ class Surveyor:
         for node in found["nodes"]:
             lag = node.get("lag") or {"followers": [], "cursors": None}
             for row in (*lag["followers"], *(lag["cursors"] or ())):
-                if row["size_bytes"] is not None:
+                if row["bytes"] is not None:
                     tell(_told(node["node"], lag, row))
 
     def _draw_time(self) -> int:
@@ -79,8 +79,8 @@ class Surveyor:
 
 
 def _told(node: int, lag: dict[str, Any], row: dict[str, Any]) -> SpansTold:
-    first_lsn, payloads = max(row["lsn"], lag["log_start_lsn"]), row["payloads"]
-    end = SPAN.pack(first_lsn + payloads - 1, row["size_bytes"], lag["newest_ns"])
+    first_lsn, payloads = max(row["next_lsn"], lag["log_start_lsn"]), row["payloads"]
+    end = SPAN.pack(first_lsn + payloads - 1, row["bytes"], lag["newest_ns"])
     return SpansTold(
         node,
         SpansRequest(Lsn(first_lsn), Lsn(LSN_MAX), POSITION_MAX, 1),
