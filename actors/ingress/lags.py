@@ -187,7 +187,7 @@ class Lags:
                 {"name": name.decode()} | self._row(lsn, shown, now_ns)
                 for name, lsn in cursors.items()
             ]
-        self._publish(lag["followers"], lag["cursors"] or (), now_ns)
+        self._publish(lag["followers"], lag["cursors"], now_ns)
         yield document | {"lag": lag}
 
     def _readable(self, generation: int) -> LogReader:
@@ -237,28 +237,28 @@ class Lags:
     # --- /metrics ---
 
     def _publish(
-        self, followers: list[dict[str, Any]], cursors: Iterable[dict[str, Any]], now_ns: int
+        self, followers: list[dict[str, Any]], cursors: list[dict[str, Any]] | None, now_ns: int
     ) -> None:
         """Show these to the supervisor: the first cursors by name, and what is known of them. Times
         are stamps: how long ago they are grows between two publications."""
         if not (self._serves_metrics and self._replica.is_leading):
             return
-        silences = {
+        values = {
             f"follower_silent_since_ns.{row['node']}": now_ns - int(row["silent_seconds"] * 1e9)
             for row in followers
         }
         named = [("follower", str(row["node"]), row) for row in followers]
-        for row in list(cursors)[:CURSORS_PUBLISHED_MAX]:
-            named.append(("cursor", row["name"], row))
-        self._station.counters.publish(
-            silences
-            | {
-                f"{kind}_lag_{measure}.{name}": row[measure]
-                for kind, name, row in named
-                for measure in ("payloads", "bytes", "since_ns")
-                if row[measure] is not None
-            }
-        )
+        if cursors is not None:
+            shown = cursors[:CURSORS_PUBLISHED_MAX]
+            named += [("cursor", row["name"], row) for row in shown]
+            values |= {"cursors": len(cursors), "cursors_left_out": len(cursors) - len(shown)}
+        values |= {
+            f"{kind}_lag_{measure}.{name}": row[measure]
+            for kind, name, row in named
+            for measure in ("payloads", "bytes", "since_ns")
+            if row[measure] is not None
+        }
+        self._station.counters.publish(values)
         self._is_published = True
 
 

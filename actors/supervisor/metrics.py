@@ -40,8 +40,8 @@ GAUGES = frozenset(
 )
 _CPU_PER_PERMILLE = 0.001
 _CLOCK = RealClock()
-# Values that the leader's ingress publishes (`actors.ingress.lags`): what, a dot, and of whom. The
-# metric's name, the label for whom, and its help. A wait is published as the stamp it is since.
+# Values that the leader's ingress publishes (`actors.ingress.lags`): what, and after a dot of whom.
+# The metric's name, the label for whom, if any, and its help. A wait is published as a stamp.
 _LAGS = {
     f"{kind}_lag_{value}": (f"logstore_{kind}_lag_{measure}", label, f"{text} {whom} lacks")
     for kind, label, whom in (("follower", "of", "follower `of`"), ("cursor", "cursor", "cursor"))
@@ -55,7 +55,13 @@ _LAGS = {
         "logstore_follower_silent_seconds",
         "of",
         "for how long the leader has not heard follower `of`, at most since it leads",
-    )
+    ),
+    "cursors": ("logstore_cursors", "", "named cursors of the log"),
+    "cursors_left_out": (
+        "logstore_cursors_left_out",
+        "",
+        "cursors of which there are no lags here",
+    ),
 }
 
 
@@ -107,14 +113,15 @@ class CounterCollector(Collector):
         """A leader's rows; other replicas have none."""
         now_ns = self._wall_ns()
         for name, (metric, label, text) in _LAGS.items():
-            family = GaugeMetricFamily(metric, text, labels=["node", label])
+            family = GaugeMetricFamily(metric, text, labels=["node", label] if label else ["node"])
             for key, value in values.items():
                 found, _, whom = key.partition(".")
                 if found != name:
                     continue
                 is_stamp = name.endswith("_since_ns")
                 waited_s = max(0, now_ns - value) / 1e9 if value else 0.0
-                family.add_metric([self._node, whom], waited_s if is_stamp else value)
+                labels = [self._node, whom] if label else [self._node]
+                family.add_metric(labels, waited_s if is_stamp else value)
             yield family
 
     def _process_gauges(self, values: Mapping[str, int]) -> Iterator[Metric]:

@@ -366,6 +366,8 @@ def test_a_leader_asks_raft_once_a_second_and_publishes_what_it_knows(tmp_path: 
         "follower_lag_since_ns.2": stage.headers[1].timestamp_ns,
         "follower_silent_since_ns.2": 7_500_000_000,
         "follower_silent_since_ns.3": 7_500_000_000,
+        "cursors": 1,
+        "cursors_left_out": 0,
         "cursor_lag_payloads.a.b": 2,
         "cursor_lag_bytes.a.b": 16,
         "cursor_lag_since_ns.a.b": stage.headers[1].timestamp_ns,
@@ -396,7 +398,8 @@ def test_what_is_published_is_bounded_and_fits_whatever_the_names_are(tmp_path: 
     stage.work()
     answer_own(stage, **{f"n{60_000 + node}": 1 for node in range(1, NODES_MAX)})
     values = stage.page.published()
-    assert len(values) == 3 * CURSORS_PUBLISHED_MAX + 4 * (NODES_MAX - 1)
+    assert len(values) == 2 + 3 * CURSORS_PUBLISHED_MAX + 4 * (NODES_MAX - 1)
+    assert values["cursors"] == CURSORS_PUBLISHED_MAX + values["cursors_left_out"] == CURSORS_MAX
     largest = dict.fromkeys(values, (1 << 64) - 1)
     assert len(msgspec.msgpack.encode(largest)) <= NAMED_BYTES_MAX
     assert "cursor_lag_payloads." + "049".ljust(255, "x") in values

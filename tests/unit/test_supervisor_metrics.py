@@ -26,6 +26,7 @@ ODD_NAME = 'a "b"\\ \n.pid'
 VALUES |= {"follower_lag_payloads.2": 7, f"cursor_lag_bytes.{ODD_NAME}": 12}
 VALUES |= {"cursor_lag_since_ns.late": 2_500_000_000, "cursor_lag_since_ns.even": 0}
 VALUES |= {"cursor_lag_since_ns.ahead": 9_000_000_000, "follower_silent_since_ns.2": 3_250_000_000}
+VALUES |= {"cursors": 53, "cursors_left_out": 3}
 VALUES |= {"flushed_lost": 4, clock_slot(NodeId(2)): SKEW_ZERO_MS - 1_500}
 
 
@@ -84,6 +85,8 @@ def test_a_scrape_shows_how_far_followers_and_cursors_lag(listener: HttpListener
         'logstore_cursor_lag_seconds{cursor="even",node="1"} 0.0',
         'logstore_cursor_lag_seconds{cursor="ahead",node="1"} 0.0',
         'logstore_follower_silent_seconds{node="1",of="2"} 0.75',
+        'logstore_cursors{node="1"} 53.0',
+        'logstore_cursors_left_out{node="1"} 3.0',
     ]
     assert 'process="cursor' not in answer, "a cursor's name is no process"
     for kind in ("follower", "cursor"):
