@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore.cli.main import COMMANDS, main
+from logstore.cli.main import COMMANDS
 from logstore.cli.options import DEFAULT_ENDPOINT
 from logstore.cli.pipeline.pipeline import PIPELINES
 from logstore.client import names
@@ -31,6 +31,7 @@ from logstore.format.client_messages import (
     VerifyReply,
     VerifyRequest,
 )
+from tests.unit.cli_stage import run
 from tests.unit.client_stage import Cluster, FakeReplica
 
 REPOSITORY = Path(__file__).parents[2]
@@ -51,13 +52,6 @@ def replica(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeReplica]:
     with Cluster() as cluster:
         monkeypatch.setenv("LOGSTORE_ENDPOINT", cluster.endpoint)
         yield cluster.replicas[1]
-
-
-def run(*arguments: str | Path) -> int:
-    try:
-        return main([str(each) for each in arguments])
-    except SystemExit as exit_:
-        return int(exit_.code or 0)
 
 
 def pushed(replica: FakeReplica) -> list[list[bytes]]:
@@ -246,94 +240,6 @@ def test_status_prints_a_table_or_json(
     assert (found["leader"], found["nodes"][0]["pid"]) == (1, 77)
     replica.on[StatusRequest] = lambda _: StatusReply(b'{"role": "follower"}')
     assert run("status") == 3
-
-
-def lag_document(cursors: list[dict] | None) -> bytes:
-    """The status of a leader: it has not heard node 7, which the metadata does not name."""
-    unknown = dict.fromkeys(("next_lsn", "payloads", "bytes", "since_ns", "seconds"))
-    behind = {"next_lsn": 4, "payloads": 6, "bytes": 1_234_567, "since_ns": 8, "seconds": 12.345}
-    lag = {
-        "log_start_lsn": 1,
-        "visible_lsn": 9,
-        "newest_ns": 9,
-        "followers": [
-            {"node": 1, "silent_seconds": 0.05} | behind,
-            {"node": 7, "silent_seconds": 431.0} | unknown,
-        ],
-        "cursors": cursors,
-    }
-    return json.dumps({"role": "leader", "term": 2, "visible_lsn": 9, "lag": lag}).encode()
-
-
-def test_lag_shows_exact_numbers_and_what_is_not_known(
-    replica: FakeReplica, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    row = {"name": "a\x1b[31m", "next_lsn": 12, "payloads": 0, "bytes": 0, "seconds": 0.0}
-    replica.on[StatusRequest] = lambda _: StatusReply(lag_document([row]))
-    assert run("lag") == 0
-    said = capfd.readouterr()
-    lines = [line.replace("│", " ").split() for line in said.out.splitlines()]
-    assert said.out.startswith("node 1 leads in term 2 and shows LSN 1 to 9\n")
-    assert ["1", "leader", "4", "6", "1234567", "12.3", "0.1"] in lines
-    assert ["7", "-", "-", "-", "-", "-", "431.0"] in lines, "it was a KeyError"
-    assert [r"a\x1b[31m", "12", "0", "0", "0.0"] in lines
-    assert said.err == "cursor a\\x1b[31m stands beyond the end, at LSN 12\n"
-    target = tmp_path / "lag"
-    assert run("lag", "--json", target) == 0
-    found = json.loads(target.read_bytes())
-    assert found.keys() >= {"leader", "term", "log_start_lsn", "visible_lsn"}
-    assert (found["followers"][0]["bytes"], found["cursors"]) == (1_234_567, [row])
-
-
-@pytest.mark.parametrize(
-    ("document", "status", "words"),
-    [
-        (b'{"role": "follower"}', 3, "nobody leads, and only a leader knows"),
-        (b'{"role": "leader", "term": 1}', 3, "node 1 leads and shows nothing yet: ask again"),
-        (lag_document([]), 0, "there are no cursors"),
-        (lag_document(None), 0, "its cursors are not known yet: ask again"),
-    ],
-)
-def test_lag_says_what_there_is_nothing_to_say_about(
-    replica: FakeReplica,
-    capfd: pytest.CaptureFixture[str],
-    document: bytes,
-    status: int,
-    words: str,
-) -> None:
-    replica.on[StatusRequest] = lambda _: StatusReply(document)
-    assert run("lag") == status
-    assert capfd.readouterr().err.startswith(words)
-    assert run("lag", "--json", "-") == status
-    assert (json.loads(capfd.readouterr().out)["visible_lsn"] is None) == bool(status)
-
-
-@pytest.mark.parametrize("option", ["--watch", "--timeout"])
-def test_nan_is_no_number_of_seconds(option: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run("lag", option, "nan") == 2
-    assert "nan is no number" in capfd.readouterr().err
-
-
-def test_lag_watches_until_it_is_interrupted(
-    replica: FakeReplica, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    replies = [b'{"role": "follower"}', lag_document([])]
-    replica.on[StatusRequest] = lambda _: StatusReply(replies[len(waits) % 2])
-    waits: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        if len(waits) == 4:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("logstore.cli.lag.time.sleep", sleep)
-    assert run("lag", "--watch", "0.5") == 130
-    assert waits == [0.5] * 4
-    said = capfd.readouterr()
-    assert said.out.count("node 1 leads in term 2") == said.err.count("nobody leads") == 2
-    waits.clear()
-    assert run("lag", "--watch", "--json", "-") == 130
-    assert waits == [2.0] * 4
 
 
 def test_verify_fails_on_damage(replica: FakeReplica, capfd: pytest.CaptureFixture[str]) -> None:
