@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -15,13 +16,26 @@ from rich.text import Text
 
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import NumberRange, endpoint_option, json_option, timeout_option
-from logstore.cli.output import Terminal, printable, say, write_json
+from logstore.cli.output import (
+    STDOUT,
+    Terminal,
+    committed_words,
+    printable,
+    say,
+    write_json,
+    write_json_line,
+)
+from logstore.client import clock
 from logstore.client.client import LogClient, connect
 from logstore.client.status import UNREACHABLE
 from logstore.errors import LogStoreError
+from logstore.raft.quorum import majority
 
 UNKNOWN = "-"
 WATCH_EVERY_S = 2.0
+# Longer tables have the worst first.
+BY_NAME_MAX = 20
+_MEASURED = ("log_start_lsn", "visible_lsn", "newest_ns", "followers", "cursors")
 
 
 @click.command()
@@ -32,7 +46,8 @@ WATCH_EVERY_S = 2.0
     flag_value=WATCH_EVERY_S,
     type=NumberRange(0.1, 3_600.0),
     metavar="[SECONDS]",
-    help="again and again, so many seconds apart, 2 if not said, until it is interrupted",
+    help="again and again, so many seconds apart, 2 if not said, until it is interrupted; --json - "
+    "writes a line each time, --json FILE the file anew",
 )
 @endpoint_option
 @timeout_option
@@ -41,33 +56,49 @@ def lag(every_s: float | None, endpoints: str, timeout_s: float, json_path: str 
     """How far each follower and each cursor is behind what the leader shows.
 
     \b
+    next LSN  a follower has on its disk what is before it, a cursor stands
+              there
     payloads  committed ones that it lacks
     bytes     of the log, from the entry that holds the oldest of them to
-              the one that holds the newest, both whole; entries between
-              them for sessions and cursors count
-    seconds   since the leader accepted the oldest of them, by its clock;
-              0 if none is lacking
+              the one that holds the newest, both whole, so they do not
+              follow from the payloads; entries between them for sessions
+              and cursors count
+    seconds   since the leader accepted the oldest of them, by its clock: it
+              grows while nothing is read, however few they are; 0 if none
+              is lacking
     silent    for how many seconds the leader has not heard a follower, at
               most since it leads; above some seconds it is down or cut off
 
-    A follower has what is on its disk. A cursor beyond the end lags by 0, one below the log's start
-    by what is left. "-" is not known: this leader has not heard the follower yet, or an entry is
-    damaged.
+    What an unreachable follower lacks is what the leader knows of it. A cursor beyond the end lags
+    by 0, one below the log's start by what is left. "-" is not known: this leader has not heard the
+    follower yet, or an entry is damaged. More than 20 cursors have the worst first.
+
+    In JSON null is not known, newest_ns is when the leader accepted the newest payload and since_ns
+    the oldest lacking one, 0: none. The leader's /metrics, at its eighth port (7107), has the same.
 
     Exit status 3 without a leader; with --watch it goes on.
     """
     with connect(endpoints, timeout=timeout_s) as client:
         if every_s is None:
             found = _measure(client)
-            _show(found, json_path)
+            if json_path is not None:
+                write_json(found, json_path)
+            else:
+                _print(found)
             if found["visible_lsn"] is None:
                 sys.exit(ExitStatus.UNREACHABLE)
             return
         while True:
             try:
-                _show(_measure(client), json_path)
+                found = _measure(client)
+                if json_path == STDOUT:
+                    write_json_line(found)
+                elif json_path is not None:
+                    write_json(found, json_path)
+                else:
+                    _print(found, f"\n{found['time']} ")
             except LogStoreError as error:
-                say(f"error: {error}")
+                say(f"{_now()} error: {error}")
             time.sleep(every_s)
 
 
@@ -75,62 +106,82 @@ def _measure(client: LogClient) -> dict[str, Any]:
     """What is shown, and what `--json` gives; `visible_lsn` None: nobody knows."""
     status = client.admin.status()
     rows = {row["node"]: row for row in status["nodes"]}
-    # A leader has no `lag` until the no-op of its term is committed.
-    measured = rows.get(status["leader"], {}).get("lag") or {
-        "log_start_lsn": None,
-        "visible_lsn": None,
-        "followers": [],
-        "cursors": None,
+    answering = [node for node, row in rows.items() if row["role"] != UNREACHABLE]
+    found: dict[str, Any] = {
+        "time": _now(),
+        "leader": status["leader"] or None,
+        "term": status["term"],
+        "answering": answering,
+        "unreachable": sorted(rows.keys() - set(answering)),
     }
+    # A leader has no `lag` until the no-op of its term is committed.
+    measured: dict[str, Any] | None = rows.get(status["leader"], {}).get("lag")
+    if measured is None:
+        return found | dict.fromkeys(_MEASURED)
     # The leader may know a follower that the metadata, of another configuration, does not name.
     followers = [
         {"role": rows.get(each["node"], {}).get("role", UNKNOWN)} | each
         for each in measured["followers"]
     ]
-    return (
-        {"leader": status["leader"], "term": status["term"]} | measured | {"followers": followers}
-    )
+    cursors = measured["cursors"] and [
+        each | {"beyond_end": max(0, each["next_lsn"] - measured["visible_lsn"] - 1)}
+        for each in measured["cursors"]
+    ]
+    return found | measured | {"followers": followers, "cursors": cursors}
 
 
-def _show(found: dict[str, Any], json_path: str | None) -> None:
-    if json_path is not None:
-        write_json(found, json_path)
-    elif found["visible_lsn"] is not None:
-        _print(found)
-    elif found["leader"]:
-        say(f"node {found['leader']} leads and shows nothing yet: ask again")
-    else:
-        say("nobody leads, and only a leader knows how far the others are")
-
-
-def _print(found: dict[str, Any]) -> None:
-    visible_lsn, cursors = found["visible_lsn"], found["cursors"]
+def _print(found: dict[str, Any], prefix: str = "") -> None:
+    """The tables, and who leads after the prefix."""
+    if found["visible_lsn"] is None:
+        say(prefix.lstrip() + _unknown_words(found))
+        return
     console = Terminal()
-    console.print(f"node {found['leader']} leads in term {found['term']} and shows LSN "
-                  f"{found['log_start_lsn']} to {visible_lsn}")  # fmt: skip
+    committed = committed_words(found["log_start_lsn"], found["visible_lsn"])
+    words = f"{prefix}node {found['leader']} leads in term {found['term']}, {committed}"
+    console.print(words, soft_wrap=True)
     table = Table("follower", "role", "next LSN", "payloads", "bytes", "seconds", "silent")
     for row in found["followers"]:
         silent = f"{row['silent_seconds']:.1f}"
         table.add_row(str(row["node"]), row["role"], *_cells(row), silent)
     console.print(table)
+    cursors = found["cursors"]
     if cursors is None:
         say("its cursors are not known yet: ask again")
     elif not cursors:
         say("there are no cursors")
     else:
+        if len(cursors) > BY_NAME_MAX:
+            cursors = sorted(cursors, key=lambda row: -row["payloads"])
         table = Table("cursor", "next LSN", "payloads", "bytes", "seconds")
         for row in cursors:
             table.add_row(Text(printable(row["name"])), *_cells(row))
         console.print(table)
-    for row in found["followers"]:
-        if row["role"] == UNREACHABLE:
-            say(f"node {row['node']} does not answer; its lag is what the leader knows of it")
-    for row in cursors or ():
-        if row["next_lsn"] > visible_lsn + 1:
-            say(f"cursor {printable(row['name'])} stands beyond the end, at LSN {row['next_lsn']}")
+
+
+def _unknown_words(found: dict[str, Any]) -> str:
+    """Why nothing is known."""
+    if found["leader"]:
+        return f"node {found['leader']} leads and shows nothing yet: ask again"
+    words = "nobody leads, and only a leader knows how far the others are"
+    answering, unreachable = found["answering"], found["unreachable"]
+    if unreachable:
+        words += f"; nodes without an answer: {', '.join(map(str, unreachable))}"
+    nodes = len(answering) + len(unreachable)
+    if len(answering) < majority(nodes):
+        return f"{words} (a leader needs {majority(nodes)} of {nodes})"
+    return f"{words}; an election may be under way: ask again"
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
     seconds = UNKNOWN if row["seconds"] is None else f"{row['seconds']:.1f}"
     exact = (row[each] for each in ("next_lsn", "payloads", "bytes"))
-    return [*(UNKNOWN if each is None else str(each) for each in exact), seconds]
+    lsn, payloads, size_bytes = (UNKNOWN if each is None else str(each) for each in exact)
+    if beyond := row.get("beyond_end"):
+        payloads += f", {beyond} beyond the end"
+    return [lsn, payloads, size_bytes, seconds]
+
+
+def _now() -> str:
+    """By this machine's clock."""
+    moment = datetime.fromtimestamp(clock.wall_ns() / 1e9, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

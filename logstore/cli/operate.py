@@ -16,7 +16,7 @@ from logstore.cli.options import (
     json_option,
     timeout_option,
 )
-from logstore.cli.output import Terminal, say, write_json
+from logstore.cli.output import Terminal, committed_words, say, write_json
 from logstore.cli.trouble import trouble_of
 from logstore.client.client import LogClient, connect
 from logstore.client.core.verification import Verification
@@ -133,8 +133,8 @@ def _print_status(found: dict[str, Any]) -> None:
         )
     leader = f"node {found['leader']} leads" if found["leader"] else "nobody leads"
     console = Terminal()
-    console.print(f"{leader} in term {found['term']}, LSN {found['log_start_lsn']} to "
-                  f"{found['commit_lsn']} committed")  # fmt: skip
+    committed = committed_words(found["log_start_lsn"], found["commit_lsn"])
+    console.print(f"{leader} in term {found['term']}, {committed}")
     console.print(table)
     for row in found["nodes"]:
         if trouble := trouble_of(row):

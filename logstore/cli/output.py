@@ -38,6 +38,13 @@ def write_json(document: Any, path: str) -> None:
         Path(path).write_bytes(text)
 
 
+def write_json_line(document: Any) -> None:
+    """One JSON document in a line, on stdout."""
+    output = _stdout()
+    output.write(msgspec.json.encode(document) + b"\n")
+    output.flush()
+
+
 @contextmanager
 def open_output(path: str) -> Iterator[IO[bytes]]:
     """Stdout, or a file that is created anew."""
@@ -68,6 +75,12 @@ def printable(name: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in name
     )
+
+
+def committed_words(first_lsn: int, last_lsn: int) -> str:
+    if last_lsn < max(first_lsn, 1):
+        return "nothing committed yet"
+    return f"LSN {first_lsn} to {last_lsn} committed"
 
 
 class Terminal(Console):

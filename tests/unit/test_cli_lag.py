@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ def replica(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeReplica]:
     with Cluster() as cluster:
         monkeypatch.setenv("LOGSTORE_ENDPOINT", cluster.endpoint)
         yield cluster.replicas[1]
+
+
+FOLLOWER = b'{"role": "follower"}'
 
 
 def lag_document(cursors: list[dict] | None) -> bytes:
@@ -45,22 +49,45 @@ def test_lag_shows_exact_numbers_and_what_is_not_known(
     assert run("lag") == 0
     said = capfd.readouterr()
     lines = [line.replace("│", " ").split() for line in said.out.splitlines()]
-    assert said.out.startswith("node 1 leads in term 2 and shows LSN 1 to 9\n")
+    assert said.out.startswith("node 1 leads in term 2, LSN 1 to 9 committed\n")
     assert ["1", "leader", "4", "6", "1234567", "12.3", "0.1"] in lines
     assert ["7", "-", "-", "-", "-", "-", "431.0"] in lines, "it was a KeyError"
-    assert [r"a\x1b[31m", "12", "0", "0", "0.0"] in lines
-    assert said.err == "cursor a\\x1b[31m stands beyond the end, at LSN 12\n"
+    assert [r"a\x1b[31m", "12", "0,", "2", "beyond", "the", "end", "0", "0.0"] in lines
+    assert said.err == ""
     target = tmp_path / "lag"
     assert run("lag", "--json", target) == 0
     found = json.loads(target.read_bytes())
     assert found.keys() >= {"leader", "term", "log_start_lsn", "visible_lsn"}
-    assert (found["followers"][0]["bytes"], found["cursors"]) == (1_234_567, [row])
+    assert found["followers"][0]["bytes"] == 1_234_567
+    assert found["cursors"] == [row | {"beyond_end": 2}]
+    assert (found["answering"], found["unreachable"]) == ([1], [])
+    assert datetime.fromisoformat(found["time"]).tzinfo == UTC
+
+
+def test_more_cursors_than_one_reads_have_the_worst_first(
+    replica: FakeReplica, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def first_of(count: int) -> str:
+        row = {"next_lsn": 1, "bytes": 0, "seconds": 0.0}
+        rows = [row | {"name": f"c{number:02}", "payloads": number} for number in range(count)]
+        replica.on[StatusRequest] = lambda _: StatusReply(lag_document(rows))
+        assert run("lag") == 0
+        lines = [line.strip("│ ").split() for line in capfd.readouterr().out.splitlines()]
+        return next(words[0] for words in lines if words and words[0].startswith("c0"))
+
+    assert first_of(20) == "c00"
+    assert first_of(21) == "c09", "of those below c10"
 
 
 @pytest.mark.parametrize(
     ("document", "status", "words"),
     [
-        (b'{"role": "follower"}', 3, "nobody leads, and only a leader knows"),
+        (
+            FOLLOWER,
+            3,
+            "nobody leads, and only a leader knows how far the others are; an"
+            " election may be under way",
+        ),
         (b'{"role": "leader", "term": 1}', 3, "node 1 leads and shows nothing yet: ask again"),
         (lag_document([]), 0, "there are no cursors"),
         (lag_document(None), 0, "its cursors are not known yet: ask again"),
@@ -77,7 +104,35 @@ def test_lag_says_what_there_is_nothing_to_say_about(
     assert run("lag") == status
     assert capfd.readouterr().err.startswith(words)
     assert run("lag", "--json", "-") == status
-    assert (json.loads(capfd.readouterr().out)["visible_lsn"] is None) == bool(status)
+    found = json.loads(capfd.readouterr().out)
+    assert (found["visible_lsn"] is None) == (found["newest_ns"] is None) == bool(status)
+    assert found["leader"] == (None if document == FOLLOWER else 1)
+
+
+@pytest.mark.slow
+def test_lag_without_a_leader_says_who_answers_and_that_it_is_no_majority(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Cluster(nodes=3) as cluster:
+        monkeypatch.setenv("LOGSTORE_ENDPOINT", cluster.endpoint)
+        cluster.replicas[1].on[StatusRequest] = lambda _: StatusReply(FOLLOWER)
+        cluster.replicas[2].stop()
+        cluster.replicas[3].stop()
+        assert run("lag") == 3
+    words = "nodes without an answer: 2, 3 (a leader needs 2 of 3)\n"
+    assert capfd.readouterr().err.endswith(words)
+
+
+def test_an_empty_log_has_nothing_committed(
+    replica: FakeReplica, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of LSN 1 to 0."""
+    lag = {"log_start_lsn": 1, "visible_lsn": 0, "newest_ns": 0, "followers": [], "cursors": []}
+    document = {"role": "leader", "term": 2, "visible_lsn": 0, "log_start_lsn": 1, "lag": lag}
+    replica.on[StatusRequest] = lambda _: StatusReply(json.dumps(document).encode())
+    for command in ("status", "lag"):
+        assert run(command) == 0
+        assert capfd.readouterr().out.startswith("node 1 leads in term 2, nothing committed yet\n")
 
 
 @pytest.mark.parametrize("option", ["--watch", "--timeout"])
@@ -102,7 +157,10 @@ def test_lag_watches_until_it_is_interrupted(
     assert run("lag", "--watch", "0.5") == 130
     assert waits == [0.5] * 4
     said = capfd.readouterr()
-    assert said.out.count("node 1 leads in term 2") == said.err.count("nobody leads") == 2
+    assert said.out.count("Z node 1 leads in term 2") == said.err.count("Z nobody leads") == 2
     waits.clear()
     assert run("lag", "--watch", "--json", "-") == 130
     assert waits == [2.0] * 4
+    lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [line["leader"] for line in lines] == [None, 1, None, 1]
+    assert all(line["time"] for line in lines)
