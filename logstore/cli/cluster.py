@@ -19,7 +19,7 @@ from logstore.cli.cluster_folder import (
     wait_for_leader,
 )
 from logstore.cli.exit_status import ExitStatus
-from logstore.cli.options import NumberRange, first_lsn_option, json_option
+from logstore.cli.options import DEFAULT_ENDPOINTS, NumberRange, first_lsn_option, json_option
 from logstore.cli.output import STDOUT, Terminal, say, write_json
 from logstore.cli.port_users import describe
 from logstore.cli.replica_process import is_alive
@@ -75,6 +75,8 @@ def up(config_path: Path | None, folder: Path, timeout_s: float, first_lsn: int 
         click.echo(f"node {row.node} {words[row.node]}, pid {row.pid}, {row.dir}")
     endpoints = ",".join(state.endpoints)
     click.echo(f"endpoints: {endpoints}")
+    if endpoints != DEFAULT_ENDPOINTS:
+        say("commands ask others unless LOGSTORE_ENDPOINT, or --endpoint, names these")
     if leader == NOT_FORMED:
         say(
             "all replicas run and none is part of a cluster: with auto_init = false, "

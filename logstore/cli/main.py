@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # a file that was opened by name is named
         _discard_output()
         if error.filename is not None:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
             return ExitStatus.USAGE
         reason = error.strerror or error
         print(f"error: the output cannot be written: {reason}", file=sys.stderr)

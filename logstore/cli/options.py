@@ -11,8 +11,8 @@ import click
 from logstore.limits import FIRST_LSN_MAX
 from logstore.model import FIRST_LSN
 
-# The first node of configs/cluster-3.toml.
-DEFAULT_ENDPOINT = "127.0.0.1:7100"
+# The nodes of configs/cluster-3.toml: each of them may be the one that is down.
+DEFAULT_ENDPOINTS = "127.0.0.1:7100,127.0.0.1:7110,127.0.0.1:7120"
 DEFAULT_TIMEOUT_S = 10.0
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -35,11 +35,11 @@ def endpoint_option(command: _F) -> _F:
         "--endpoint",
         "endpoints",
         envvar="LOGSTORE_ENDPOINT",
-        default=DEFAULT_ENDPOINT,
+        default=DEFAULT_ENDPOINTS,
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT[,…]",
-        help="control ports of replicas; one is enough to find the others",
+        help="control ports of replicas; one that answers is enough to find the others",
     )(command)
 
 

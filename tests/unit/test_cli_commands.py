@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from logstore.cli.main import COMMANDS
-from logstore.cli.options import DEFAULT_ENDPOINT
+from logstore.cli.options import DEFAULT_ENDPOINTS
 from logstore.cli.pipeline.pipeline import PIPELINES
 from logstore.client import names
 from logstore.config import load_config
@@ -75,9 +75,10 @@ def test_a_pipeline_without_spark_says_what_to_install(
     assert "pip install 'logstore[spark]'" in said
 
 
-def test_the_default_endpoint_is_the_first_of_the_shipped_configuration() -> None:
-    first = load_config(REPOSITORY / "configs/cluster-3.toml").nodes[0]
-    assert f"{first.host}:{first.port}" == DEFAULT_ENDPOINT
+def test_the_default_endpoints_are_those_of_the_shipped_configuration() -> None:
+    """With node 1's only, no command found a cluster whose node 1 was down."""
+    nodes = load_config(REPOSITORY / "configs/cluster-3.toml").nodes
+    assert ",".join(f"{each.host}:{each.port}" for each in nodes) == DEFAULT_ENDPOINTS
 
 
 def test_lines_go_in_and_come_out_unchanged(

@@ -135,6 +135,15 @@ def test_an_empty_log_has_nothing_committed(
         assert capfd.readouterr().out.startswith("node 1 leads in term 2, nothing committed yet\n")
 
 
+def test_a_file_that_cannot_be_written_is_named_in_words(
+    replica: FakeReplica, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    replica.on[StatusRequest] = lambda _: StatusReply(lag_document([]))
+    target = tmp_path / "absent" / "lag"
+    assert run("lag", "--json", target) == 2
+    assert capfd.readouterr().err == f"error: {target}: No such file or directory\n"
+
+
 @pytest.mark.parametrize("option", ["--watch", "--timeout"])
 def test_nan_is_no_number_of_seconds(option: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert run("lag", option, "nan") == 2

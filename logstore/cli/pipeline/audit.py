@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Column, Table
 
 from logstore.cli.exit_status import ExitStatus
-from logstore.cli.options import DEFAULT_ENDPOINT, json_option, timeout_option
+from logstore.cli.options import DEFAULT_ENDPOINTS, json_option, timeout_option
 from logstore.cli.output import Bar, Terminal, say, write_json
 from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.client.client import connect
@@ -23,7 +23,7 @@ from logstore.spark.audit_sources import Folder, Lake, Replica, Source
     "endpoints",
     envvar="LOGSTORE_ENDPOINT",
     metavar="HOST:PORT[,…]",
-    help=f"replicas that run, all of the cluster; without all three: {DEFAULT_ENDPOINT}",
+    help=f"replicas that run, all of the cluster; without all three: {DEFAULT_ENDPOINTS}",
 )
 @click.option(
     "--lake",
@@ -91,7 +91,7 @@ def _sources(
 ) -> list[Source]:
     found: list[Source] = []
     if endpoints is None and not lakes and not folders:
-        endpoints = DEFAULT_ENDPOINT
+        endpoints = DEFAULT_ENDPOINTS
     if endpoints is not None:
         with connect(endpoints, timeout=timeout_s) as client:
             found += [Replica(endpoints, node, timeout_s) for node in sorted(client.nodes())]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from logstore.cli.options import DEFAULT_ENDPOINT
+from logstore.cli.options import DEFAULT_ENDPOINTS
 from logstore.spark.seam import LogRange, plan_log
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -26,7 +26,7 @@ class Source(msgspec.Struct, frozen=True):
 
     def plan(self) -> LogRange:
         """Raises: as `plan_log`."""
-        endpoints = self.endpoints or (DEFAULT_ENDPOINT if self.lake is None else None)
+        endpoints = self.endpoints or (DEFAULT_ENDPOINTS if self.lake is None else None)
         options: dict[str, Any] = {
             "replica": self.replica,
             "fetchTimeoutMs": int(self.timeout_s * 1_000),
@@ -50,7 +50,7 @@ _OPTIONS = (
         envvar="LOGSTORE_ENDPOINT",
         metavar="HOST:PORT[,…]",
         help="control ports of the log's replicas; with a lake: for what the lake does not have; "
-        f"without both: {DEFAULT_ENDPOINT}",
+        f"without both: {DEFAULT_ENDPOINTS}",
     ),
     click.option("--from", "first_lsn", type=click.IntRange(1), metavar="LSN", help="the first"),
     click.option("--to", "last_lsn", type=click.IntRange(1), metavar="LSN", help="the last"),
