@@ -57,55 +57,65 @@ def rings(node: NodeId, nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
 
 
 class Counter(IntEnum):
-    """Shared counters of a replica, one u64 each; what they may be used for is SAFETY U1."""
+    """Shared counters of a replica, one u64 each; what they may be used for is SAFETY U1. Each has
+    its slot and its `meaning`, which /metrics shows."""
 
-    WRITTEN = 0  # persist sequence whose frames and records pwritev has returned for (W4)
-    MAP_GENERATION = 1  # the writer raises it after every durable roll, truncation or unlink (V7)
-    VISIBLE = 2  # visible LSN + 1; 0: not ready (V3, V4)
-    VISIBLE_INDEX = 3  # stored before VISIBLE: everything up to it is committed and persisted
-    LOG_START_LSN = 4  # first LSN the log still holds
-    IS_LEADER = 5  # liveness and metrics only: 1 while this replica leads
-    TERM = 6  # metrics only
-    COMMIT_INDEX = 7  # metrics only
-    LAST_INDEX = 8  # metrics only
-    DISK_FULL = 9  # 1 while the next segment cannot be prepared (S9)
-    PAYLOAD_BYTES_ACKNOWLEDGED = 10  # payload bytes of batches this leader acknowledged
-    PAYLOADS_ACKNOWLEDGED = 11
-    GROUPS_COMMITTED = 12  # DATA groups this leader acknowledged
-    DISK_BYTES_DATA = 13  # given to pwrite for data files since start
-    DISK_BYTES_RAFT = 14  # … for Raft files
-    DISK_BYTES_META = 15  # … for META
-    FLUSHES = 16  # fdatasync calls of the writer
-    # Messages of peers and clients that could not be decoded, that this port does not take, or that
-    # are answers where requests are expected (M6)
-    FRAMES_DROPPED = 17
-    FRAMES_FOREIGN = 18  # … of another cluster, for another node, from a uuid seen twice
-    BULK_STALE = 19  # bulk frames dropped before the copy (W1)
-    BULK_CORRUPT = 20  # bulk frames and pushed batches whose CRC failed
-    APPENDS_REFUSED = 21  # client batches answered with a refusal
-    SENDS_DROPPED = 22  # sends that ZeroMQ refused (mark reached, peer unknown)
-    FETCHES = 23  # fetch requests answered
-    FETCH_BYTES = 24
-    RING_OVERWRITTEN = 25  # ring copies that came too late; the replicator read files instead
-    REPLICA_RESTARTS = 26  # by the supervisor, since it started
-    CHILD_RESTARTS = 27  # replicators and egress started again
-    FRAMES_DAMAGED = 28  # messages of peers and clients whose envelope's CRC failed
-    REQUESTS_INVALID = 29  # whole requests of clients answered INVALID_REQUEST or newer version
-    # Entries that this replica had flushed and acknowledged and no longer has: its folder is an
-    # older copy, or its device lost them
-    FLUSHED_LOST = 30
-    SESSIONS = 31  # open sessions; this and the next two are 0 on a replica that does not lead
-    SESSION_NAMES_KEPT = 32  # names of monotone sessions that were idle for too long (E8)
-    CLIENT_BYTES_LENT = 33  # bytes of batches read and not committed yet (W6)
-    INGRESS_CONNECTIONS = 34  # of clients, to the control, append and acknowledgement ports
-    INGRESS_CONNECTIONS_MAX = 35  # … that ingress accepts, by limits and descriptors
-    EGRESS_CONNECTIONS = 36  # of clients, to the fetch and tail ports
-    EGRESS_CONNECTIONS_MAX = 37
-    INGRESS_CONNECTIONS_REFUSED = 38  # above that number
-    EGRESS_CONNECTIONS_REFUSED = 39
-    INGRESS_CONNECTIONS_ENDED = 40  # ended for their cost: unread bytes, subscriptions, memory
-    EGRESS_CONNECTIONS_ENDED = 41
-    RING_TOO_SMALL = 42  # bytes of a peer's largest entry that the ring cannot take
+    meaning: str
+
+    def __new__(cls, slot: int, meaning: str) -> Counter:
+        self = int.__new__(cls, slot)
+        self._value_ = slot
+        self.meaning = meaning
+        return self
+
+    WRITTEN = 0, "persist sequence up to which pwritev has returned"  # frames and records (W4)
+    MAP_GENERATION = 1, "durable rolls, truncations and unlinks of the writer"  # after them (V7)
+    # The visible LSN + 1; 0: not ready (V3, V4)
+    VISIBLE = 2, "newest LSN that this replica shows: committed and on its disk; 0 if not ready"
+    VISIBLE_INDEX = 3, "index of the newest entry that this replica shows"  # before VISIBLE
+    LOG_START_LSN = 4, "first LSN that the log still holds"
+    IS_LEADER = 5, "1 while this replica leads"  # liveness and metrics only
+    TERM = 6, "Raft term"  # metrics only
+    COMMIT_INDEX = 7, "index of the newest entry that is known to be committed"  # metrics only
+    LAST_INDEX = 8, "index of the newest entry"  # metrics only
+    DISK_FULL = 9, "1 while the next segment cannot be prepared"  # S9
+    PAYLOAD_BYTES_ACKNOWLEDGED = 10, "payload bytes of batches that this leader acknowledged"
+    PAYLOADS_ACKNOWLEDGED = 11, "payloads of batches that this leader acknowledged"
+    GROUPS_COMMITTED = 12, "entries with batches that this leader acknowledged"
+    DISK_BYTES_DATA = 13, "bytes written to data files"  # given to pwrite
+    DISK_BYTES_RAFT = 14, "bytes written to Raft files"
+    DISK_BYTES_META = 15, "bytes written to META"
+    FLUSHES = 16, "fdatasync calls of the writer"
+    # Not decoded, not of this port, or an answer where requests are expected (M6)
+    FRAMES_DROPPED = 17, "messages of peers and clients that this replica cannot take"
+    FRAMES_FOREIGN = 18, "messages of another cluster, for another node, or of a uuid seen twice"
+    BULK_STALE = 19, "bulk frames dropped before the copy: late, or accepted already"  # W1
+    BULK_CORRUPT = 20, "bulk frames and pushed batches with a wrong CRC"
+    APPENDS_REFUSED = 21, "batches of clients answered with a refusal"
+    SENDS_DROPPED = 22, "sends that ZeroMQ refused: mark reached, or peer unknown"
+    FETCHES = 23, "fetch requests answered"
+    FETCH_BYTES = 24, "bytes of batches in answers to fetches"
+    RING_OVERWRITTEN = 25, "ring copies that came too late: the replicator read files instead"
+    REPLICA_RESTARTS = 26, "restarts of the replica by its supervisor, since that one started"
+    CHILD_RESTARTS = 27, "replicators and egress started again"
+    FRAMES_DAMAGED = 28, "messages of peers and clients whose envelope has a wrong CRC"
+    REQUESTS_INVALID = 29, "whole requests answered INVALID_REQUEST or UNSUPPORTED_VERSION"
+    # The folder is an older copy, or the device lost them
+    FLUSHED_LOST = 30, "entries that this replica had flushed and acknowledged and no longer has"
+    SESSIONS = 31, "open producer sessions; 0 on a replica that does not lead"
+    # Names (E8) and bytes (W6) are 0 there, too
+    SESSION_NAMES_KEPT = 32, "names of monotone sessions that were idle for too long"
+    CLIENT_BYTES_LENT = 33, "bytes of batches that were read and are not committed yet"
+    INGRESS_CONNECTIONS = 34, "connections of clients to control, append and acknowledgement ports"
+    INGRESS_CONNECTIONS_MAX = 35, "connections that ingress takes, by limits and descriptors"
+    EGRESS_CONNECTIONS = 36, "connections of clients to the fetch and tail ports"
+    EGRESS_CONNECTIONS_MAX = 37, "connections that egress takes, by limits and descriptors"
+    INGRESS_CONNECTIONS_REFUSED = 38, "connections to ingress above its number"
+    EGRESS_CONNECTIONS_REFUSED = 39, "connections to egress above its number"
+    # Unread bytes, subscriptions, memory
+    INGRESS_CONNECTIONS_ENDED = 40, "connections that ingress ended for their cost"
+    EGRESS_CONNECTIONS_ENDED = 41, "connections that egress ended for their cost"
+    RING_TOO_SMALL = 42, "bytes of a peer's largest entry that the payload ring cannot take"
 
 
 def counter_of(why: FormatError | Silence) -> Counter:

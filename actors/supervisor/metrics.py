@@ -1,7 +1,7 @@
 """The shared counters for Prometheus.
 
 Owns the metrics' names, and which of them may fall, since Prometheus treats a counter and a gauge
-differently. `topology.Counter` says what each means.
+differently. `topology.Counter` says what each means, which is its help.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CLOCK = RealClock()
 # The metric's name, the label for whom, if any, and its help. A wait is published as a stamp.
 _LAGS = {
     f"{kind}_lag_{value}": (f"logstore_{kind}_lag_{measure}", label, f"{text} {whom} lacks")
-    for kind, label, whom in (("follower", "of", "follower `of`"), ("cursor", "cursor", "cursor"))
+    for kind, label, whom in (("follower", "of", "follower `of`"), ("cursor", "cursor", "`cursor`"))
     for value, measure, text in (
         ("payloads", "payloads", "payloads that the leader shows and"),
         ("bytes", "bytes", "bytes of the entries from the oldest payload on that"),
@@ -84,11 +84,10 @@ class CounterCollector(Collector):
             if name not in values:
                 continue
             family: CounterMetricFamily | GaugeMetricFamily
-            text = name.replace("_", " ")
             if counter in GAUGES:
-                family = GaugeMetricFamily(f"logstore_{name}", text, labels=["node"])
+                family = GaugeMetricFamily(f"logstore_{name}", counter.meaning, labels=["node"])
             else:
-                family = CounterMetricFamily(f"logstore_{name}", text, labels=["node"])
+                family = CounterMetricFamily(f"logstore_{name}", counter.meaning, labels=["node"])
             # The visible slot holds LSN + 1; 0 means "not ready".
             value = max(0, values[name] - 1) if counter is Counter.VISIBLE else values[name]
             family.add_metric([self._node], value)

@@ -64,6 +64,8 @@ def test_a_scrape_shows_counters_gauges_and_processes(listener: HttpListener) ->
     assert answer.startswith("HTTP/1.0 200 OK\r\n")
     assert 'logstore_visible{node="1"} 7.0' in answer
     assert 'logstore_fetches_total{node="1"} 3.0' in answer
+    assert "# HELP logstore_fetches_total fetch requests answered\n" in answer
+    assert "# HELP logstore_visible newest LSN that this replica shows: " in answer
     assert 'logstore_process_cpu_cores{node="1",process="raft"} 0.25' in answer
     assert 'logstore_flushed_lost{node="1"} 4.0' in answer
     assert 'logstore_clock_skew_seconds{node="1",of="2"} -1.5' in answer
