@@ -6,8 +6,8 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from actors.simulation.checkers import facts
-from actors.simulation.checkers.ports import Held
 from actors.simulation.checkers.record import Record
+from actors.simulation.checkers.world_view import Held
 from actors.simulation.oracle.ledger import Ledger
 from logstore.model import Index, NodeId, Term
 from logstore.raft.core import RaftCore

@@ -20,7 +20,7 @@ from actors.simulation.checkers.facts import (
     TableRebuilt,
 )
 from actors.simulation.checkers.reads import Table
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
 from actors.simulation.checkers.steps import tell_parts
 from actors.simulation.oracle.reach import MUST_REACH, Reach, ReachObserver, missing
 from logstore.errors import ErrorCode

@@ -15,8 +15,8 @@ from actors.simulation.checkers.answers import Answers
 from actors.simulation.checkers.bells import Bells
 from actors.simulation.checkers.commits import Commits
 from actors.simulation.checkers.contacts import Contacts
-from actors.simulation.checkers.cursors import Cursors
-from actors.simulation.checkers.damage import Damage
+from actors.simulation.checkers.cursor_history import Cursors
+from actors.simulation.checkers.damage_reports import Damage
 from actors.simulation.checkers.deliveries import Deliveries
 from actors.simulation.checkers.disk_claims import DiskClaims
 from actors.simulation.checkers.elections import Elections

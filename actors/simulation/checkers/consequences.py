@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actors.simulation.checkers.batches import StoredBatch
 from actors.simulation.checkers.facts import Fact
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.session_entries import ExpireEntry, OpenEntry
 from logstore.raft.log_view import RecoveredLog
 

@@ -12,7 +12,7 @@ from actors.simulation.checkers.facts import Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads, reads_after
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import NEVER_NS, Replica
+from actors.simulation.checkers.replica_promises import NEVER_NS, Replica
 from logstore.format.peer_messages import (
     Heartbeat,
     HeartbeatReply,

@@ -12,7 +12,7 @@ from actors.simulation.checkers.facts import LookedAhead, Misplaced, Stepped, Wr
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import Ordered, Replica
+from actors.simulation.checkers.replica_promises import Ordered, Replica
 from logstore.format.peer_messages import AppendPersisted
 from logstore.raft.effects import Answer, Persist, Truncate
 from logstore.raft.events import EntryRotted, Persisted

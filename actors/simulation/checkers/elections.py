@@ -11,7 +11,7 @@ from actors.simulation.checkers.facts import MetaWritten, Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.peer_messages import (
     PreVoteReply,
     PreVoteRequest,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.checkers.ports import Core
+from actors.simulation.checkers.world_view import Core
 from logstore.format.cursor_entries import Cursor
 from logstore.format.entry import EntryHeader
 from logstore.format.peer_messages import Append

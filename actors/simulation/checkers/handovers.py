@@ -10,7 +10,7 @@ from actors.simulation.checkers.facts import Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads, reads_after
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import NEVER_NS, Replica
+from actors.simulation.checkers.replica_promises import NEVER_NS, Replica
 from logstore.model import Role
 from logstore.raft.effects import AdmissionClosed, Admit, StopLeading
 from logstore.raft.events import DiskFullChanged, Tick

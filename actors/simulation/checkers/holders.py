@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors.simulation.checkers.ports import Durability
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
+from actors.simulation.checkers.world_view import Durability
 
 
 class Holders:

@@ -12,7 +12,7 @@ from actors.simulation.checkers.facts import CoreMade, DiskLost, Started, Steppe
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
 from logstore.raft.effects import Accepted, Admit, Persist, Truncate
 
 

@@ -10,7 +10,7 @@ from actors.simulation.checkers.facts import ProcessDied, Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads, reads_after
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import Orphan, Replica
+from actors.simulation.checkers.replica_promises import Orphan, Replica
 from logstore.model import Role
 from logstore.raft.effects import Lead
 from logstore.raft.events import Tick

@@ -14,7 +14,7 @@ from actors.simulation.checkers.facts import EntrySent, Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.peer_messages import AppendAccepted, AppendPersisted, HeartbeatReply
 from logstore.raft.effects import Answer, Lead, StopLeading
 from logstore.raft.events import ControlReceived, StreamAnswer

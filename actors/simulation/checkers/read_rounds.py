@@ -15,7 +15,7 @@ from actors.simulation.checkers import client_facts, facts
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.peer_messages import NO_ROUND, Heartbeat, HeartbeatReply
 from logstore.model import Role
 from logstore.raft.effects import ReadIndexAnswered, Send

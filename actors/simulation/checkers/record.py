@@ -14,11 +14,11 @@ from actors.simulation.checkers.facts import Fact
 from actors.simulation.checkers.holders import Holders
 from actors.simulation.checkers.invariant import Findings
 from actors.simulation.checkers.operations import Operations
-from actors.simulation.checkers.ports import Durability, ReadRing
 from actors.simulation.checkers.producers import ProducerOrder, Sessions
-from actors.simulation.checkers.replica import NEVER_NS, Replica
+from actors.simulation.checkers.replica_promises import NEVER_NS, Replica
 from actors.simulation.checkers.shadow import KnownEntries
 from actors.simulation.checkers.stamps import Stamps
+from actors.simulation.checkers.world_view import Durability, ReadRing
 
 
 class Record:

@@ -15,7 +15,7 @@ from actors.simulation.checkers.facts import Converged, EntrySent, Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads, reads_after
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.entry import EntryHeader
 from logstore.format.session_entries import decode_expire, decode_open
 from logstore.model import EntryKind

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from actors.simulation.checkers.cursors import State, state_after
+from actors.simulation.checkers.cursor_history import State, state_after
 from actors.simulation.checkers.facts import Stepped, TableRebuilt
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
 from logstore.errors import FormatError
 from logstore.format.batch import iterate_batches
 from logstore.format.cursor_entries import decode_cursor

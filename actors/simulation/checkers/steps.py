@@ -9,10 +9,10 @@ from __future__ import annotations
 from actors.simulation.checkers.consequences import CommitMoved, LeaderBegan, TermMoved
 from actors.simulation.checkers.facts import Stepped
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.checkers.ports import Core
 from actors.simulation.checkers.reads import WITH_MESSAGE, Kind, Table
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
+from actors.simulation.checkers.world_view import Core
 from logstore.model import Role
 from logstore.raft.effects import Committed
 from logstore.raft.events import Tick

@@ -11,7 +11,7 @@ from actors.simulation.checkers.facts import SavesExcused, Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
 from logstore.raft.effects import SaveMeta
 from logstore.raft.events import MetaPersisted
 

@@ -11,7 +11,7 @@ from actors.simulation.checkers.facts import CoreMade, DiskWritten, Started, Ste
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.group import frame_size
 from logstore.format.meta import META_SIZE
 from logstore.format.raft_record import RECORD_SIZE

@@ -9,7 +9,7 @@ import os.path
 from collections.abc import Callable, Container
 from typing import cast
 
-from actors.simulation.checkers.ports import Held
+from actors.simulation.checkers.world_view import Held
 from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.disk.file import SimulatedFile
 from actors.simulation.disk.read_now import read_now

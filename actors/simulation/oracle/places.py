@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 from crc32c import crc32c
 
-from actors.simulation.checkers.ports import Held
+from actors.simulation.checkers.world_view import Held
 from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.disk.media_faults import medium_returns
 from actors.simulation.disk.sectors import ZERO_SECTOR

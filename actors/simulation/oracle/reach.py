@@ -13,7 +13,7 @@ from enum import StrEnum
 from actors.observer import FolderRecovered, RetryKnown, SpareUsed
 from actors.simulation.checkers import client_facts, consequences, facts
 from actors.simulation.checkers.reads import reads
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
 from logstore.errors import ErrorCode
 from logstore.format.entry import takes_lsns
 from logstore.format.peer_messages import AppendPersisted, PreVoteReply, PreVoteRequest, VoteReply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from actors.simulation.checkers.ports import Held
+from actors.simulation.checkers.world_view import Held
 from logstore.format.entry import Row
 from logstore.model import Index, Role
 

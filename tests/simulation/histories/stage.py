@@ -13,8 +13,8 @@ from typing import Any
 from crc32c import crc32c
 
 from actors.simulation.checkers import client_facts, facts
-from actors.simulation.checkers.ports import Held
 from actors.simulation.checkers.record import Record
+from actors.simulation.checkers.world_view import Held
 from actors.simulation.oracle.ledger import Ledger
 from actors.simulation.world.rings import OwedBells
 from logstore.format.batch import encode_batch

@@ -14,10 +14,10 @@ from actors.simulation.checkers.client_facts import DamageNamed, LogVerified
 from actors.simulation.checkers.consequences import LogResumed
 from actors.simulation.checkers.facts import DamageListed, Stepped
 from actors.simulation.checkers.invariant import Invariant
-from actors.simulation.checkers.ports import Held
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica import Replica
+from actors.simulation.checkers.replica_promises import Replica
+from actors.simulation.checkers.world_view import Held
 from logstore.format.peer_messages import HeartbeatReply
 from logstore.raft.effects import Answer
 from logstore.raft.events import ControlReceived, EntryRotted
