@@ -94,7 +94,7 @@ class ObservedCluster(VirtualCluster):
     def held_at_start(self, node: int) -> tuple[Held, ...]:
         return ()
 
-    def half_headed(self, node: int) -> tuple[int, ...]:
+    def segments_with_one_header(self, node: int) -> tuple[int, ...]:
         return ()
 
     def held_now(self, node: int, indexes: Container[int]) -> tuple[Held, ...]:

@@ -96,9 +96,9 @@ def test_a_header_that_a_recovery_wrote_for_a_lying_device_is_not_missed(is_lyin
     path = segment_path(FOLDER, 1, FileRole.RAFT)
     stage.disk.damage(path, 0, bytes(SECTOR_BYTES))
     stage.durability.started(NODE)
-    assert stage.durability.half_headed(NODE) == [1]
+    assert stage.durability.segments_with_one_header(NODE) == [1]
     if is_lying:
         stage.disk.begin_lying()
     stage.trial.restart()
-    assert stage.durability.half_headed(NODE) == []
+    assert stage.durability.segments_with_one_header(NODE) == []
     assert any(stage.disk.durable_bytes(path, 0, SECTOR_BYTES)) is not is_lying

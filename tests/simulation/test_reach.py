@@ -21,7 +21,7 @@ from actors.simulation.checkers.facts import (
 )
 from actors.simulation.checkers.reads import Table
 from actors.simulation.checkers.replica_promises import Replica
-from actors.simulation.checkers.steps import tell_parts
+from actors.simulation.checkers.steps import dispatch_parts
 from actors.simulation.oracle.reach import MUST_REACH, Reach, ReachObserver, missing
 from logstore.errors import ErrorCode
 from logstore.format.entry import EntryHeader, Row
@@ -76,7 +76,7 @@ class Stage:
         for name, value in facts.items():
             setattr(core, name, value)
         step = Stepped(node, 1, core, event or Tick(0), effects)
-        tell_parts(self._table, Replica(node), step)
+        dispatch_parts(self._table, Replica(node), step)
 
     def tell(self, fact: Any) -> None:
         for read in self._table[type(fact)]:

@@ -166,7 +166,7 @@ def test_doom_of_a_roll_counts_from_the_header_of_the_next_segment() -> None:
     headers = [("write", ".raft"), ("flush", ".raft"), ("write", ".data"), ("flush", ".data")]
     assert calls[-4:] == headers
     segments = stage.cluster.durability.places(replica.node)
-    assert segments.half_headed() == []
+    assert segments.segments_with_one_header() == []
     replica.start()
     stage.run_for(3 * SECOND_NS)
     assert stage.problems == []
@@ -199,10 +199,10 @@ def test_a_pair_that_was_half_opened_is_known_and_completed() -> None:
     replica = stage.replica(stage.leaders[0])
     replica.kill_at_call_from(ROLL, 3, lambda: replica.power_cut(Random(1), garble=False))
     stage.run_for(20 * SECOND_NS)
-    assert len(stage.cluster.durability.places(replica.node).half_headed()) == 1
+    assert len(stage.cluster.durability.places(replica.node).segments_with_one_header()) == 1
     replica.start()
     stage.run_for(3 * SECOND_NS)
-    assert stage.cluster.durability.places(replica.node).half_headed() == []
+    assert stage.cluster.durability.places(replica.node).segments_with_one_header() == []
     assert stage.problems == []
 
 

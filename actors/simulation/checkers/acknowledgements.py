@@ -89,17 +89,17 @@ class Acknowledgements:
                 self.on_batch(consequences.BatchFound(batch))
 
     @reads(consequences.BatchFound)
-    def on_batch(self, found: consequences.BatchFound) -> None:
-        """Some append that may still succeed asked for these bytes."""
+    def on_batch(self, fact: consequences.BatchFound) -> None:
+        """Some append that may still succeed has these bytes and numbers."""
         if not self._operations.all:
             return
-        batch = found.batch
-        asked = self._operations.askers_of(batch)
-        if not asked:
+        batch = fact.batch
+        found = self._operations.operations_for(batch)
+        if not found:
             text = f"{batch} is committed: nobody appended these bytes under these numbers"
             self._record.findings.report(Invariant.I11, text)
-        elif all(each.outcome is Outcome.REFUSED for each in asked):
-            text = f"{asked[0]} was refused for good, and is committed at LSN {batch.first_lsn}"
+        elif all(each.outcome is Outcome.REFUSED for each in found):
+            text = f"{found[0]} was refused for good, and is committed at LSN {batch.first_lsn}"
             self._record.findings.report(Invariant.I7, text)
 
     def _check_committed(self, operation: Operation, told: str) -> None:

@@ -23,8 +23,8 @@ class Answers:
         self._record = record
         self._findings = record.findings
         self._committed = record.committed
-        self._burst_ns: dict[int, int] = {}  # node → first group since the last Tip
-        self._late_ns: dict[int, int] = {}  # node → a group too long after that one
+        self._burst_began_ns: dict[int, int] = {}  # node → first group since the last Tip
+        self._overdue_ns: dict[int, int] = {}  # node → a group too long after that one
 
     @reads(facts.CommitTold)
     def on_committed(self, fact: facts.CommitTold) -> None:
@@ -88,8 +88,8 @@ class Answers:
         """The Tip that is due goes out in the same do_work, so one group at most is published after
         its time."""
         node, at_ns = group.node, self._record.now()
-        burst_ns = self._burst_ns.setdefault(node, at_ns)
-        if at_ns - burst_ns < TIP_WITHIN_NS or self._late_ns.setdefault(node, at_ns) == at_ns:
+        burst_ns = self._burst_began_ns.setdefault(node, at_ns)
+        if at_ns - burst_ns < TIP_WITHIN_NS or self._overdue_ns.setdefault(node, at_ns) == at_ns:
             return
         text = f"node {node} publishes groups, and has told no Tip since {burst_ns} ns"
         self._findings.report(Invariant.I13, text)
@@ -105,5 +105,5 @@ class Answers:
             self._forget(died.node)
 
     def _forget(self, node: int) -> None:
-        self._burst_ns.pop(node, None)
-        self._late_ns.pop(node, None)
+        self._burst_began_ns.pop(node, None)
+        self._overdue_ns.pop(node, None)

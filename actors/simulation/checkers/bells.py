@@ -1,7 +1,7 @@
-"""That whoever publishes for a process rings its bell behind it (SAFETY M7).
+"""Every process that publishes for another rings its bell afterwards (SAFETY M7).
 
-Whom a process owes a bell, its station knows (`rings.OwedBells`). Must not know who sleeps: no
-giver knows, so each rings always, before its work is over.
+The station knows which bells a process still has to ring (`rings.OwedBells`). Must not know which
+process sleeps: the publisher does not know it either, so it always rings before its do_work ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Bells:
 
     @reads(BellsOwed)
     def on_owed(self, owed: BellsOwed) -> None:
-        """A bell that is still owed comes with other news, or never."""
+        """The receiver may sleep until something else is published for it."""
         for receiver in owed.receivers:
             text = f"{owed.node}.{owed.process} publishes for {receiver} and does not ring"
             self._findings.report(Invariant.I13, f"{text} afterwards")

@@ -68,7 +68,7 @@ class Commits:
             self._report(Invariant.I8, text)
         elif lsn != self._committed.end_lsn_at(index):
             self._report(Invariant.I8, f"node {node} shows LSN {lsn} at entry {index}")
-        elif index > max(replica.claim_index, replica.log.start.index):
+        elif index > max(replica.flushed_index, replica.log.start.index):
             text = f"node {node} shows entry {index}: it is not flushed"
             self._report(Invariant.I8, text)
 

@@ -42,16 +42,16 @@ class Contacts:
 
     @reads(AppendReceived)
     def on_append(self, replica: Replica, event: AppendReceived, step: Stepped) -> None:
-        self._heed(replica, event.append.term, step)
+        self._on_leader_heard(replica, event.append.term, step)
 
     @reads((ControlReceived, Heartbeat))
-    def on_beat(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
-        self._heed(replica, event.message.term, step)
+    def on_heartbeat(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
+        self._on_leader_heard(replica, event.message.term, step)
 
-    def _heed(self, replica: Replica, term: int, step: Stepped) -> None:
+    def _on_leader_heard(self, replica: Replica, term: int, step: Stepped) -> None:
         """The leader of a term speaks. Hot."""
         if term == step.core.term:
-            replica.heeded_term, replica.heeded_ns = term, replica.clock_ns
+            replica.heard_term, replica.heard_ns = term, replica.clock_ns
 
     @reads((ControlReceived, HeartbeatReply), StreamAnswer)
     def on_heard(
@@ -59,12 +59,12 @@ class Contacts:
     ) -> None:
         """A peer speaks. Hot."""
         if step.leads(event.message.term):
-            replica.heard_ns[event.sender] = replica.clock_ns
+            replica.peers_heard_ns[event.sender] = replica.clock_ns
 
     @reads(SaveMeta)
     def on_save(self, replica: Replica, save: SaveMeta, _step: Stepped) -> None:
-        if save.term > replica.heeded_term:
-            replica.heeded_term = 0
+        if save.term > replica.heard_term:
+            replica.heard_term = 0
 
     # --- who leads ---
 
@@ -72,9 +72,9 @@ class Contacts:
     def on_leader(self, began: LeaderBegan) -> None:
         """A majority has just voted for it."""
         replica = began.replica
-        replica.heeded_term = began.term
-        replica.office_ns = replica.clock_ns
-        replica.heard_ns = {}
+        replica.heard_term = began.term
+        replica.leading_since_ns = replica.clock_ns
+        replica.peers_heard_ns = {}
         replica.quorum_deadline_ns = replica.clock_ns + self._quorum_timeout_ns
 
     @reads(StopLeading)
@@ -84,7 +84,7 @@ class Contacts:
     def _end(self, replica: Replica) -> None:
         """It leads no more."""
         replica.quorum_deadline_ns = NEVER_NS
-        replica.heeded_term = 0
+        replica.heard_term = 0
 
     @reads_after(Tick)
     def on_tick(self, replica: Replica, _tick: Tick, step: Stepped) -> None:
@@ -107,8 +107,8 @@ class Contacts:
         needed = self._majority - 1
         if not needed:
             return replica.clock_ns  # one voter is its own majority
-        heard = sorted(replica.heard_ns.values(), reverse=True)
-        return heard[needed - 1] if len(heard) >= needed else replica.office_ns
+        heard = sorted(replica.peers_heard_ns.values(), reverse=True)
+        return heard[needed - 1] if len(heard) >= needed else replica.leading_since_ns
 
     # --- who is asked for a vote ---
 
@@ -116,12 +116,12 @@ class Contacts:
     def on_asked(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
         """`replica` is as it was before the step."""
         request = event.message
-        if not self._is_content(replica):
+        if not self._has_leader(replica):
             return
         if isinstance(request, VoteRequest):
             # a leader that hands over lets its successor pass (C2)
             is_helped = (
-                step.core.term == request.term > replica.heeded_term and not request.is_transfer
+                step.core.term == request.term > replica.heard_term and not request.is_transfer
             )
             text = "enters a candidate's term"
         else:
@@ -129,14 +129,14 @@ class Contacts:
             text = "grants a pre-vote"
         if is_helped:
             text = f"node {replica.node} {text}, {request.term}, and hears the leader"
-            text = f"{text} of term {replica.heeded_term}"
+            text = f"{text} of term {replica.heard_term}"
             self._findings.report(Invariant.I13, text)
 
-    def _is_content(self, replica: Replica) -> bool:
+    def _has_leader(self, replica: Replica) -> bool:
         """It leads with a majority, or has heard the leader of its term a moment ago."""
         if replica.quorum_deadline_ns != NEVER_NS:
             return replica.clock_ns - self._quorum_ns(replica) < self._timeout_ns
-        return replica.heeded_term != 0 and replica.clock_ns - replica.heeded_ns < self._timeout_ns
+        return replica.heard_term != 0 and replica.clock_ns - replica.heard_ns < self._timeout_ns
 
 
 def _is_granted(effect: Effect) -> bool:

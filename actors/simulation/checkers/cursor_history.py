@@ -1,9 +1,9 @@
 """Named cursors: their committed history, and what clients were told of it (I6, I10, I11).
 
-Owns the history as places: place k is how all cursors stand after the k-th committed change. Every
-answer is true of some place, and whoever asks after an answer came is shown no older one (I6). A
-message may arrive twice, so a change may be made twice; an answer needs one that fits. Must not
-know the session table, which has cursors of its own (I17).
+Owns the history as versions: version k has all cursors after the k-th committed change. Every
+answer must equal some version, and a request that begins after an answer came must not get an older
+version (I6). A message may arrive twice, so a change may be made twice; an answer needs one version
+that fits. Must not know the session table, which has cursors of its own (I17).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ State = dict[bytes, Cursor]
 
 @dataclass(slots=True)
 class Question:
-    """`change` None: a list of all. `floor`: an older place is not to be shown to it."""
+    """`change` None: a list of all. `floor`: an older version is not to be shown to it."""
 
     change: Cursor | None
     expected_lsn: int
@@ -40,13 +40,13 @@ class Cursors:
         self._states: list[State] = [{}]
         self._questions: dict[int, Question] = {}
         self._floor = 0
-        self._is_blind = False
+        self._lacks_entries = False
 
     @reads(consequences.CursorCommitted)
     def on_entry(self, entry: consequences.CursorCommitted) -> None:
         body = entry.body
         if body is None:
-            self._is_blind = True
+            self._lacks_entries = True
             return
         try:
             cursor = decode_cursor(body)
@@ -69,7 +69,7 @@ class Cursors:
     def on_changed(self, answer: client_facts.CursorChanged) -> None:
         question = self._questions[answer.number]
         change, previous_lsn = question.change, answer.previous_lsn
-        if change is None or self._cannot_say:
+        if change is None or self._cannot_judge:
             return
         told = f"{change} is told as set, at LSN {previous_lsn} before"
         if question.expected_lsn not in (previous_lsn, ANY_LSN):
@@ -79,11 +79,11 @@ class Cursors:
             self._findings.report(Invariant.I10, f"{told}, it is not committed")
             return
 
-        def is_it(place: int) -> bool:
-            before = self._states[place - 1]
-            return self._changes[place - 1] == change and _lsn(before, change) == previous_lsn
+        def fits(version: int) -> bool:
+            before = self._states[version - 1]
+            return self._changes[version - 1] == change and _lsn(before, change) == previous_lsn
 
-        self._stand(question, is_it, told, first=question.floor + 1)
+        self._check_answer(question, fits, told, first=question.floor + 1)
 
     @reads(client_facts.CursorMoved)
     def on_moved(self, answer: client_facts.CursorMoved) -> None:
@@ -94,34 +94,34 @@ class Cursors:
         told = f"a change from LSN {question.expected_lsn} is refused, the cursor being at {lsn}"
         if question.expected_lsn in (lsn, ANY_LSN):
             self._findings.report(Invariant.I6, told)
-        self._stand(question, lambda place: _lsn(self._states[place], change) == lsn, told)
+        self._check_answer(question, lambda at: _lsn(self._states[at], change) == lsn, told)
 
     @reads(client_facts.CursorsListed)
     def on_listed(self, answer: client_facts.CursorsListed) -> None:
         found = {each.name: each for each in answer.cursors}
         told = f"cursors {sorted((each.name, each.lsn) for each in found.values())} are listed"
         question = self._questions[answer.number]
-        self._stand(question, lambda place: self._states[place] == found, told)
+        self._check_answer(question, lambda at: self._states[at] == found, told)
 
     @property
-    def _cannot_say(self) -> bool:
-        return self._is_blind or not self._record.is_replica_known
+    def _cannot_judge(self) -> bool:
+        return self._lacks_entries or not self._record.is_replica_known
 
-    def _stand(
+    def _check_answer(
         self,
         question: Question,
-        is_it: Callable[[int], bool],
+        fits: Callable[[int], bool],
         told: str,
         *,
         first: int | None = None,
     ) -> None:
-        """The answer takes the lowest place that it can have, and nobody later a lower one."""
-        if self._cannot_say:
+        """The answer takes the lowest version that it can have, and nobody later a lower one."""
+        if self._cannot_judge:
             return
         floor = question.floor
-        for place in range(floor if first is None else first, len(self._states)):
-            if is_it(place):
-                self._floor = max(self._floor, place)
+        for version in range(floor if first is None else first, len(self._states)):
+            if fits(version):
+                self._floor = max(self._floor, version)
                 return
         rows = sorted((each.name, each.lsn) for each in self._states[floor].values())
         text = f"{told}: never so since they stood at {rows}, which was known before"

@@ -41,7 +41,7 @@ class Damage:
             return
         if named and not port.is_excused(node):
             self._report(f"node {node} calls entry {min(named)} damaged, its disk is whole")
-        for number in port.half_headed(node):
+        for number in port.segments_with_one_header(node):
             self._report(f"node {node} leaves segment {number} under one header")
         last = replica.log.last_index
         lost: list[Held] = []

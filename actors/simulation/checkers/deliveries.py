@@ -34,40 +34,40 @@ class Deliveries:
         try:
             stored = parse_batch(first_lsn, fact.batch)
         except FormatError as error:
-            self._findings.report(Invariant.I11, f"{_name(where)}: {error}")
+            self._findings.report(Invariant.I11, f"{_text(where)}: {error}")
             return
         if stored is None:
-            self._findings.report(Invariant.I11, f"{_name(where)}: its CRC does not fit")
+            self._findings.report(Invariant.I11, f"{_text(where)}: its CRC does not fit")
             return
         first, last = fact.handed or (first_lsn, stored.last_lsn)
         self._check_position(consumer, first, last, where)
         if fact.is_whole != ((first, last) == (first_lsn, stored.last_lsn)):
-            text = f"{_name(where)}: [{first}, {last}] of [{first_lsn}, {stored.last_lsn}]"
+            text = f"{_text(where)}: [{first}, {last}] of [{first_lsn}, {stored.last_lsn}]"
             self._findings.report(Invariant.I4, f"{text}, is_whole {fact.is_whole}")
         if self._record.is_replica_known:
             self._check_committed(stored, where)
         known = self._record.delivered.setdefault(first_lsn, stored)
         if known != stored:
-            text = f"{_name(where)}: {stored}, somebody got {known} there"
+            text = f"{_text(where)}: {stored}, somebody got {known} there"
             self._findings.report(Invariant.I8, text)
 
     def _check_position(self, consumer: str, first: int, last: int, where: Where) -> None:
         expected = self._next_lsns.get(consumer, first)
         if first != expected or last < first:
-            text = f"{_name(where)}: LSNs [{first}, {last}], {expected} was next"
+            text = f"{_text(where)}: LSNs [{first}, {last}], {expected} was next"
             self._findings.report(Invariant.I5, text)
         self._next_lsns[consumer] = last + 1
 
     def _check_committed(self, stored: StoredBatch, where: Where) -> None:
         committed = self._record.committed
         if stored.last_lsn >= committed.next_lsn:
-            text = f"{_name(where)}: committed is up to {committed.next_lsn - 1}"
+            text = f"{_text(where)}: committed is up to {committed.next_lsn - 1}"
             self._findings.report(Invariant.I8, text)
         elif committed.has_batches and committed.batches.get(stored.first_lsn) != stored:
             there = committed.batches.get(stored.first_lsn)
-            self._findings.report(Invariant.I8, f"{_name(where)}: {stored}, there is {there}")
+            self._findings.report(Invariant.I8, f"{_text(where)}: {stored}, there is {there}")
 
 
-def _name(where: Where) -> str:
+def _text(where: Where) -> str:
     consumer, lsn, node = where
     return f"{consumer} got LSN {lsn} from node {node}"

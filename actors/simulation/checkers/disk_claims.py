@@ -12,7 +12,7 @@ from actors.simulation.checkers.facts import LookedAhead, Misplaced, Stepped, Wr
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica_promises import Ordered, Replica
+from actors.simulation.checkers.replica_promises import Order, Replica
 from logstore.format.peer_messages import AppendPersisted
 from logstore.raft.effects import Answer, Persist, Truncate
 from logstore.raft.events import EntryRotted, Persisted
@@ -37,21 +37,21 @@ class DiskClaims:
     @reads(Persist)
     def on_persist(self, replica: Replica, effect: Persist, _step: Stepped) -> None:
         header = effect.header
-        replica.ordered.append(Ordered(effect.seq, header.index, effect.chain, effect.ring_start))
-        replica.dead.pop(effect.chain, None)
+        replica.unanswered.append(Order(effect.seq, header.index, effect.chain, effect.ring_start))
+        replica.truncated.pop(effect.chain, None)
 
     @reads(Truncate)
     def on_truncate(self, replica: Replica, effect: Truncate, _step: Stepped) -> None:
         """The shadow log still has what is truncated."""
         first = effect.first_index
-        for ordered in replica.ordered:
+        for ordered in replica.unanswered:
             if ordered.index >= first:
                 ordered.index = 0
-        dead = replica.log.chain_at(first) or 0
-        replica.ordered.append(Ordered(effect.seq, 0, 0, -1, first, dead))
-        if replica.claim_index >= first:
-            replica.claim_index = first - 1
-            replica.claim_chain = replica.log.chain_at(first - 1) or 0
+        truncated = replica.log.chain_at(first) or 0
+        replica.unanswered.append(Order(effect.seq, 0, 0, -1, first, truncated))
+        if replica.flushed_index >= first:
+            replica.flushed_index = first - 1
+            replica.flushed_chain = replica.log.chain_at(first - 1) or 0
         replica.faulty = [index for index in replica.faulty if index < first]
 
     @reads(WrittenShown)
@@ -59,10 +59,10 @@ class DiskClaims:
         """It sends readers to the files for everything up to `seq` (W4). Looked at where more
         waits than a group may hold, or something is truncated: else they are all one group."""
         port, node, seq = self._durability, written.node, written.seq
-        ordered = self._record.replicas[node].ordered
+        ordered = self._record.replicas[node].unanswered
         if port is None or port.is_excused(node):
             return
-        if len(ordered) <= _FEW and not any(each.dead_index for each in ordered):
+        if len(ordered) <= _FEW and not any(each.truncated_index for each in ordered):
             return
         newest = None
         for each in ordered:
@@ -86,21 +86,21 @@ class DiskClaims:
     @reads(Persisted)
     def on_persisted(self, replica: Replica, persisted: Persisted, _step: Stepped) -> None:
         """The writer says that everything up to its `seq` is flushed."""
-        while replica.ordered and replica.ordered[0].seq <= persisted.seq:
-            done = replica.ordered.popleft()
+        while replica.unanswered and replica.unanswered[0].seq <= persisted.seq:
+            done = replica.unanswered.popleft()
             replica.needed_ranges.discard(done.ring_start)
-            if done.dead_index:
-                self._bury(replica, done)
+            if done.truncated_index:
+                self._on_truncation_durable(replica, done)
             elif done.index:
-                self._flushed(replica, done)
+                self._on_flushed(replica, done)
 
-    def _flushed(self, replica: Replica, done: Ordered) -> None:
-        replica.once_held.add(done.chain)
+    def _on_flushed(self, replica: Replica, done: Order) -> None:
+        replica.flushed_once.add(done.chain)
         if not self._has(replica.node, done.index, done.chain):
             text = f"node {replica.node} calls entry {done.index} flushed, its disk does not"
             self._findings.report(Invariant.I10, f"{text} have it (seq {done.seq})")
-        if done.index > replica.claim_index:
-            replica.claim_index, replica.claim_chain = done.index, done.chain
+        if done.index > replica.flushed_index:
+            replica.flushed_index, replica.flushed_chain = done.index, done.chain
 
     @reads(EntryRotted)
     def on_rotted(self, replica: Replica, rot: EntryRotted, _step: Stepped) -> None:
@@ -108,12 +108,12 @@ class DiskClaims:
         if replica.log.start.index < rot.index <= replica.log.last_index:
             replica.faulty.append(rot.index)
 
-    def _bury(self, replica: Replica, truncate: Ordered) -> None:
-        """The truncation is durable. An entry that was ordered again meanwhile is not dead."""
-        index, chain = truncate.dead_index, truncate.dead_chain
+    def _on_truncation_durable(self, replica: Replica, truncate: Order) -> None:
+        """The truncation is durable. An entry that was ordered again meanwhile is not truncated."""
+        index, chain = truncate.truncated_index, truncate.truncated_chain
         if not chain or replica.log.chain_at(index) == chain:
             return
-        replica.dead[chain] = index
+        replica.truncated[chain] = index
         port, node = self._durability, replica.node
         if port is None or port.is_excused(node) or port.has_dropped(node, index, chain):
             return
@@ -130,8 +130,8 @@ class DiskClaims:
         if index > replica.log.last_index:
             text = f"node {node} claims entry {index}, its log ends at {replica.log.last_index}"
             self._findings.report(Invariant.I12, text)
-        elif index > replica.claim_index:
-            text = f"node {node} claims entry {index}, only {replica.claim_index} was flushed"
+        elif index > replica.flushed_index:
+            text = f"node {node} claims entry {index}, only {replica.flushed_index} was flushed"
             self._findings.report(Invariant.I10, text)
         damaged = [each for each in replica.faulty if commit < each <= index]
         if damaged:
@@ -147,20 +147,20 @@ class DiskClaims:
         ranges = log.recovered.faulty
         faulty = [index for first, end in ranges for index in range(int(first), int(end) + 1)]
         if not self._record.is_excused(node):
-            index, chain = replica.claim_index, replica.claim_chain
+            index, chain = replica.flushed_index, replica.flushed_chain
             if index > last:
                 text = f"node {node} had flushed entry {index}, and recovers only {last}"
                 self._findings.report(Invariant.I12, text)
             elif index > replica.log.start.index and not self._is_kept(replica, index, chain):
                 text = f"node {node} had flushed entry {index}, and recovers another one"
                 self._findings.report(Invariant.I12, text)
-            self._check_dead(replica)
+            self._check_truncated(replica)
             self._check_found(replica)
         replica.faulty = faulty
-        replica.claim_index = last
-        replica.claim_chain = replica.log.chain_at(last) or 0
-        replica.dead = {
-            chain: at for chain, at in replica.dead.items() if replica.log.chain_at(at) != chain
+        replica.flushed_index = last
+        replica.flushed_chain = replica.log.chain_at(last) or 0
+        replica.truncated = {
+            old: at for old, at in replica.truncated.items() if replica.log.chain_at(at) != old
         }
 
     def _is_kept(self, replica: Replica, index: int, chain: int) -> bool:
@@ -170,15 +170,15 @@ class DiskClaims:
         """Recovery may find more than was ever claimed, in the page cache: it makes that durable
         before it speaks of it (SAFETY section 4)."""
         log = replica.log
-        for index in range(max(replica.claim_index, log.start.index) + 1, log.last_index + 1):
+        for index in range(max(replica.flushed_index, log.start.index) + 1, log.last_index + 1):
             chain = log.chain_at(index)
             if chain and not self._has(replica.node, index, chain):
                 text = f"node {replica.node} recovers entry {index}, a power cut would lose it"
                 self._findings.report(Invariant.I10, text)
                 return
 
-    def _check_dead(self, replica: Replica) -> None:
-        for chain, index in replica.dead.items():
+    def _check_truncated(self, replica: Replica) -> None:
+        for chain, index in replica.truncated.items():
             if replica.log.chain_at(index) == chain:
                 text = f"node {replica.node} recovers entry {index}, whose truncation was durable"
                 self._findings.report(Invariant.I12, text)

@@ -35,9 +35,9 @@ class Elections:
 
     @reads(TermMoved)
     def on_term(self, moved: TermMoved) -> None:
-        self._move(moved.replica, moved.term)
+        self._follow_term(moved.replica, moved.term)
 
-    def _move(self, replica: Replica, term: int) -> None:
+    def _follow_term(self, replica: Replica, term: int) -> None:
         if term < replica.term:
             text = f"node {replica.node} went from term {replica.term} back to {term}"
             self._findings.report(Invariant.I9, text)
@@ -47,7 +47,7 @@ class Elections:
     def on_save(self, replica: Replica, save: SaveMeta, _step: Stepped) -> None:
         """Every change of term or vote is ordered saved in the step that makes it."""
         if save.term < replica.term:
-            self._move(replica, save.term)
+            self._follow_term(replica, save.term)
         elif save.term == replica.term and replica.vote not in (NOBODY, save.vote):
             text = f"node {replica.node} changes its vote in term {save.term}"
             self._findings.report(Invariant.I9, f"{text} from {replica.vote} to {save.vote}")
@@ -87,7 +87,7 @@ class Elections:
         if type(message) is VoteReply and message.is_granted:
             self._vote(replica, message.term, answer.peer)
         if type(message) is not PreVoteReply:
-            self._tell_term(replica, message.term)
+            self._on_term_sent(replica, message.term)
 
     @reads(Send)
     def on_send(self, replica: Replica, send: Send, _step: Stepped) -> None:
@@ -97,9 +97,9 @@ class Elections:
             if message.term > replica.promised_term or replica.promised_vote != node:
                 self._vote(replica, message.term, node)
         if type(message) is not PreVoteRequest:
-            self._tell_term(replica, message.term)
+            self._on_term_sent(replica, message.term)
 
-    def _tell_term(self, replica: Replica, term: int) -> None:
+    def _on_term_sent(self, replica: Replica, term: int) -> None:
         """By any message but those of a pre-vote, which moves no term (C1)."""
         if term > replica.durable_term:
             self._promise(replica, term, NOBODY)

@@ -30,23 +30,23 @@ class Handovers:
     @reads(AdmissionClosed)
     def on_closed(self, replica: Replica, closed: AdmissionClosed, _step: Stepped) -> None:
         if closed.reason == "transfer":
-            replica.handover_ns = replica.clock_ns
+            replica.handover_began_ns = replica.clock_ns
 
     @reads(Admit, StopLeading)
     def on_over(self, replica: Replica, _over: Admit | StopLeading, _step: Stepped) -> None:
-        replica.handover_ns = NEVER_NS
+        replica.handover_began_ns = NEVER_NS
 
     @reads_after(Tick)
     def on_tick(self, replica: Replica, _tick: Tick, step: Stepped) -> None:
         core = step.core
-        if replica.handover_ns == NEVER_NS:
+        if replica.handover_began_ns == NEVER_NS:
             return
         if replica.is_full or core.faulty:
-            replica.handover_ns = replica.clock_ns  # it may begin another one meanwhile
+            replica.handover_began_ns = replica.clock_ns  # it may begin another one meanwhile
             return
-        for_ns = replica.clock_ns - replica.handover_ns
+        for_ns = replica.clock_ns - replica.handover_began_ns
         if for_ns >= self._timeout_ns and core.role is Role.LEADER:
-            replica.handover_ns = NEVER_NS
+            replica.handover_began_ns = NEVER_NS
             text = f"node {replica.node} leads term {core.term} and takes nothing"
             text = f"{text} {for_ns / 1e9:.3f} s after it began to hand over"
             self._findings.report(Invariant.I13, text)

@@ -27,18 +27,18 @@ class Holders:
         count = 0
         others = []
         for replica in self._replicas:
-            if replica.claim_index >= index and replica.log.chain_at(index) == chain:
+            if replica.flushed_index >= index and replica.log.chain_at(index) == chain:
                 count += 1
             else:
                 others.append(replica)
         if count < self.majority:
-            count += sum(self._has_quietly(each, index, chain) for each in others)
+            count += sum(self._has_unreported(each, index, chain) for each in others)
         return count
 
-    def _has_quietly(self, replica: Replica, index: int, chain: int) -> bool:
+    def _has_unreported(self, replica: Replica, index: int, chain: int) -> bool:
         """The disk has it though nobody was told; one that was excused counts if it once had it."""
         port = self._durability
         return port is None or (
             port.has_entry(replica.node, index, chain)
-            or (chain in replica.once_held and port.is_excused(replica.node))
+            or (chain in replica.flushed_once and port.is_excused(replica.node))
         )

@@ -1,7 +1,7 @@
-"""That no control lane is passed over, whatever else waits for room (SAFETY W7).
+"""Every do_work reads each control lane, whatever else waits for room (SAFETY W7).
 
-Owns what was left unread on each lane. Must not know why, nor how much a do_work may read: it reads
-one message at least.
+Owns the oldest unread message of each lane. Must not know how much a do_work may read: it must read
+at least one message.
 """
 
 from __future__ import annotations

@@ -39,13 +39,13 @@ class Logs:
 
     @reads(DiskLost)
     def on_disk_lost(self, lost: DiskLost) -> None:
-        self._record.replicas[lost.node].is_lost = True
+        self._record.replicas[lost.node].is_disk_lost = True
 
     @reads(CoreMade)
     def on_core(self, made: CoreMade) -> None:
         node, log = made.node, made.log
         replica = self._record.replicas[node]
-        if replica.is_lost:
+        if replica.is_disk_lost:
             text = f"node {node} takes part again in place, and has lost its disk with its votes"
             self._report(Invariant.I9, text)
             return
@@ -96,7 +96,7 @@ class Logs:
             self._report(Invariant.I17, text)
         replica.gen = admit.gen
         index = admit.last_index
-        replica.admits[admit.gen] = (index, replica.log.chain_at(index) or 0)
+        replica.opened_gens[admit.gen] = (index, replica.log.chain_at(index) or 0)
 
     @reads(Accepted)
     def on_accepted(self, replica: Replica, accepted: Accepted, _step: Stepped) -> None:

@@ -44,7 +44,7 @@ class Lookups:
         self._questions: dict[int, _Question] = {}
         # By producer: its last batch as a session of it ended, whose window is gone.
         self._ended: dict[int, tuple[int, int]] = {}
-        self._gone: set[int] = set()  # of whom nothing is kept
+        self._removed: set[int] = set()  # of whom nothing is kept
 
     @reads(SessionCommitted)
     def on_session(self, committed: SessionCommitted) -> None:
@@ -60,7 +60,7 @@ class Lookups:
         self._ended[producer_id] = self._committed.last_batch_of(producer_id)
         is_monotone = self._sessions.modes.get(producer_id) is SequenceMode.MONOTONE
         if not (entry.is_kept and is_monotone):
-            self._gone.add(producer_id)
+            self._removed.add(producer_id)
             for name in [name for name, each in self._opened.items() if each[0] == producer_id]:
                 del self._opened[name]
 
@@ -83,11 +83,11 @@ class Lookups:
         elif self._is_older(told, question.opened):
             self._findings.report(Invariant.I6, f"{text}, after {question.opened}")
         elif reply.producer_id and committed.has_batches:
-            if open_ := self._open(reply):
-                self._findings.report(Invariant.I10, f"{text} and of {open_}")
+            if uncommitted := self._uncommitted_in(reply):
+                self._findings.report(Invariant.I10, f"{text} and of {uncommitted}")
             elif told[0] != question.opened[0]:
                 pass  # nobody had the name, or the one who had it ended meanwhile
-            elif missing := self._missing(question, reply):
+            elif missing := self._missing_in(question, reply):
                 self._findings.report(Invariant.I6, f"{text}, but not of {missing}")
 
     def _is_older(self, told: tuple[int, int], opened: tuple[int, int]) -> bool:
@@ -95,9 +95,9 @@ class Lookups:
         another producer id, though the session has not ended since."""
         if told[0] == opened[0]:
             return told[1] < opened[1]
-        return opened[0] != 0 and opened[0] not in self._gone
+        return opened[0] != 0 and opened[0] not in self._removed
 
-    def _open(self, reply: SessionStateReply) -> str:
+    def _uncommitted_in(self, reply: SessionStateReply) -> str:
         """What is told, and is not known to be committed; "": nothing. Rows that are called
         committed are `answers`' to judge."""
         for sequence, _, _, code, _ in ACK_ROW.iter_unpack(reply.rows):
@@ -110,7 +110,7 @@ class Lookups:
         )
         return "" if is_committed or before < 0 else f"batch {before}, which is not committed"
 
-    def _missing(self, question: _Question, reply: SessionStateReply) -> str:
+    def _missing_in(self, question: _Question, reply: SessionStateReply) -> str:
         """What was committed when the question was asked, and is not told; "": nothing."""
         epoch, sequence = question.last
         if epoch != reply.producer_epoch and not self._is_monotone(reply):

@@ -76,7 +76,7 @@ class Operations:
         self.all[call.operation] = operation
         self._by_sequence.setdefault((call.producer_id, call.sequence), []).append(operation)
 
-    def askers_of(self, batch: StoredBatch) -> list[Operation]:
+    def operations_for(self, batch: StoredBatch) -> list[Operation]:
         """Every operation that asked for these bytes under these numbers."""
         return [
             each

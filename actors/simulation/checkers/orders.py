@@ -1,7 +1,7 @@
-"""Whoever leads tells a replicator that was started again to lead (SAFETY M3, W4; I13).
+"""A leader sends a restarted replicator the order to lead (SAFETY M3, W4; I13).
 
-Owns which replicators have died and wait for orders. A new one knows nothing, and none of raft's
-timers says it again: its peer would stay behind for the rest of the term.
+Owns which replicators have died and wait for orders. A restarted one has no state, and no timer of
+raft repeats the order: without it the peer would get no entries for the rest of the term.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from actors.simulation.checkers.facts import ProcessDied, Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads, reads_after
 from actors.simulation.checkers.record import Record
-from actors.simulation.checkers.replica_promises import Orphan, Replica
+from actors.simulation.checkers.replica_promises import DeadReplicator, Replica
 from logstore.model import Role
 from logstore.raft.effects import Lead
 from logstore.raft.events import Tick
 
-# Every do_work of raft begins with a Tick. The supervisor's word is there after some
-# milliseconds; one do_work hears it, behind the Tick.
+# Every do_work of raft begins with a Tick. The supervisor's report takes some
+# milliseconds; raft reads it after the Tick of a do_work.
 TICKS_MAX = 3
-HEARD_NS = 10_000_000
+RESTART_HEARD_NS = 10_000_000
 
 
 class Orders:
@@ -31,27 +31,27 @@ class Orders:
     def on_death(self, died: ProcessDied) -> None:
         name, _, peer = died.process.partition("-")
         if name == "replicator":
-            self._record.replicas[died.node].orphans[int(peer)] = Orphan()
+            self._record.replicas[died.node].dead_replicators[int(peer)] = DeadReplicator()
 
     @reads(Lead)
     def on_lead(self, replica: Replica, lead: Lead, _step: Stepped) -> None:
-        replica.orphans.pop(lead.peer, None)
+        replica.dead_replicators.pop(lead.peer, None)
 
     @reads_after(Tick)
     def on_tick(self, replica: Replica, _tick: Tick, step: Stepped) -> None:
-        orphans, core, at_ns = replica.orphans, step.core, self._record.now()
-        if not orphans:
+        dead_replicators, core, at_ns = replica.dead_replicators, step.core, self._record.now()
+        if not dead_replicators:
             return
         if core.role is not Role.LEADER:
-            orphans.clear()  # who leads next, begins with orders to all
+            dead_replicators.clear()  # the next leader begins with orders to all
             return
-        for peer, orphan in list(orphans.items()):
-            if orphan.ticks == 0:
-                orphan.term, orphan.since_ns = core.term, at_ns
-            orphan.ticks += 1
-            if orphan.term != core.term:
-                del orphans[peer]
-            elif orphan.ticks > TICKS_MAX and at_ns - orphan.since_ns > HEARD_NS:
-                del orphans[peer]
+        for peer, dead in list(dead_replicators.items()):
+            if dead.ticks == 0:
+                dead.term, dead.since_ns = core.term, at_ns
+            dead.ticks += 1
+            if dead.term != core.term:
+                del dead_replicators[peer]
+            elif dead.ticks > TICKS_MAX and at_ns - dead.since_ns > RESTART_HEARD_NS:
+                del dead_replicators[peer]
                 text = f"node {replica.node} leads, and its new replicator-{peer} is not told so"
                 self._record.findings.report(Invariant.I13, text)

@@ -79,12 +79,12 @@ class Liveness:
     @reads(client_facts.AppendAcknowledged)
     def on_acknowledged(self, _append: client_facts.AppendAcknowledged) -> None:
         deadline_ns, self._append_by_ns = self._append_by_ns, None
-        self._look_at(deadline_ns, "an append was acknowledged")
+        self._check_deadline(deadline_ns, "an append was acknowledged")
 
     @reads(facts.Converged)
     def on_converged(self, _converged: facts.Converged) -> None:
         deadline_ns, self._equal_by_ns = self._equal_by_ns, None
-        self._look_at(deadline_ns, "all replicas were equal")
+        self._check_deadline(deadline_ns, "all replicas were equal")
 
     @reads(facts.Finished)
     def on_finish(self, _finished: facts.Finished) -> None:
@@ -97,7 +97,7 @@ class Liveness:
                 text = f"{what} after the faults were over, due at {deadline_ns} ns"
                 self._record.findings.report(Invariant.I13, text)
 
-    def _look_at(self, deadline_ns: int | None, what: str) -> None:
+    def _check_deadline(self, deadline_ns: int | None, what: str) -> None:
         at_ns = self._record.now()
         if deadline_ns is not None and at_ns > deadline_ns:
             text = f"{what} only at {at_ns} ns, due at {deadline_ns} ns"

@@ -26,7 +26,7 @@ FORGET_NS = 60_000_000_000
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Requested:
     """A read index that raft was asked for."""
 
     at_ns: int
@@ -42,7 +42,7 @@ class _Rounds:
     term: int
     newest: int = 0
     replied: dict[int, int] = field(default_factory=dict)  # peer -> newest round
-    asked: dict[int, _Asked] = field(default_factory=dict)  # by request id
+    asked: dict[int, _Requested] = field(default_factory=dict)  # by request id
 
 
 class ReadRounds:
@@ -54,46 +54,46 @@ class ReadRounds:
         self._rounds: dict[int, _Rounds] = {}
         self._asked_ns: dict[int, int] = {}  # by the number of a client's question
         # node -> when raft was asked for what it answered, in that order
-        self._of_egress: dict[int, list[int]] = {}
-        self._of_ingress: dict[int, list[int]] = {}
+        self._unused_egress: dict[int, list[int]] = {}
+        self._unused_ingress: dict[int, list[int]] = {}
 
     # --- leaders ---
 
     @reads((Send, Heartbeat))
-    def on_beat(self, replica: Replica, send: Send, step: facts.Stepped) -> None:
+    def on_heartbeat(self, replica: Replica, send: Send, step: facts.Stepped) -> None:
         """A heartbeat of a round leaves for each peer, once (W8): looked at by the first of it."""
-        beat = send.message
-        if not isinstance(beat, Heartbeat) or beat.round == NO_ROUND:
+        heartbeat = send.message
+        if not isinstance(heartbeat, Heartbeat) or heartbeat.round == NO_ROUND:
             return
         told = [
             int(each.peer)
             for each in step.effects
-            if type(each) is Send and _is_of_round(each.message, beat)
+            if type(each) is Send and _is_of_round(each.message, heartbeat)
         ]
         if told[0] != send.peer:
             return
-        rounds = self._of(replica, beat.term)
-        rounds.newest = max(rounds.newest, beat.round)
+        rounds = self._rounds_of(replica, heartbeat.term)
+        rounds.newest = max(rounds.newest, heartbeat.round)
         peers = len(self._record.replicas) - 1
         if len(told) != peers or len(set(told)) != peers:
-            text = f"node {replica.node} begins round {beat.round} of term {beat.term} and tells"
-            self._report(Invariant.I13, f"{text} {told}, not each of {peers}")
+            text = f"node {replica.node} begins round {heartbeat.round} of term {heartbeat.term}"
+            self._report(Invariant.I13, f"{text} and tells {told}, not each of {peers}")
 
     @reads((ControlReceived, HeartbeatReply))
     def on_replied(self, replica: Replica, event: ControlReceived, step: facts.Stepped) -> None:
         """A peer's reply in the leader's term came in."""
         reply = event.message
         if isinstance(reply, HeartbeatReply) and step.leads(reply.term):
-            replied = self._of(replica, reply.term).replied
+            replied = self._rounds_of(replica, reply.term).replied
             replied[event.sender] = max(replied.get(event.sender, 0), reply.round)
 
     @reads(ReadIndexRequested)
     def on_asked(self, replica: Replica, event: ReadIndexRequested, step: facts.Stepped) -> None:
         """Egress or ingress asks a leader for a read index."""
         if step.core.role is Role.LEADER:
-            rounds = self._of(replica, step.core.term)
+            rounds = self._rounds_of(replica, step.core.term)
             committed_lsn = self._record.committed.next_lsn - 1
-            asked = _Asked(self._record.now(), rounds.newest, committed_lsn)
+            asked = _Requested(self._record.now(), rounds.newest, committed_lsn)
             rounds.asked[event.request_id] = asked
 
     @reads(ReadIndexAnswered)
@@ -102,7 +102,7 @@ class ReadRounds:
         term = step.core.term
         if not answer.is_leader:
             return
-        rounds = self._of(replica, term)
+        rounds = self._rounds_of(replica, term)
         asked = rounds.asked.pop(answer.request_id, None)
         text = f"node {replica.node} answers a read in term {term}"
         if asked is None:
@@ -116,7 +116,7 @@ class ReadRounds:
             text = f"{text} with LSN {answer.lsn}: {asked.committed_lsn} was committed before"
             self._report(Invariant.I6, text)
         is_of_ingress = answer.request_id >= READS_OF_INGRESS
-        answered = self._of_ingress if is_of_ingress else self._of_egress
+        answered = self._unused_ingress if is_of_ingress else self._unused_egress
         answered.setdefault(replica.node, []).append(asked.at_ns)
 
     # --- clients ---
@@ -127,7 +127,7 @@ class ReadRounds:
         node, begun_ns, now_ns = told.node, told.invoked_ns, self._record.now()
         if node is None or not told.is_linearizable or not self._record.is_replica_known:
             return
-        if not _use(self._of_egress.get(node, []), begun_ns, now_ns):
+        if not _use_earliest(self._unused_egress.get(node, []), begun_ns, now_ns):
             text = f"a read that began at {begun_ns} was answered by node {node} without its own"
             self._report(Invariant.I6, f"{text} quorum round")
 
@@ -141,24 +141,24 @@ class ReadRounds:
         begun_ns = self._asked_ns[told.number]
         if not self._record.is_replica_known:
             return
-        if not _use(self._of_ingress.get(told.node, []), begun_ns, self._record.now()):
+        if not _use_earliest(self._unused_ingress.get(told.node, []), begun_ns, self._record.now()):
             text = f"a question that began at {begun_ns} was answered by node {told.node}"
             self._report(Invariant.I6, f"{text} without a quorum round")
 
-    def _of(self, replica: Replica, term: int) -> _Rounds:
+    def _rounds_of(self, replica: Replica, term: int) -> _Rounds:
         rounds = self._rounds.get(replica.node)
         if rounds is None or (rounds.incarnation, rounds.term) != (replica.incarnation, term):
             rounds = self._rounds[replica.node] = _Rounds(replica.incarnation, term)
         return rounds
 
 
-def _is_of_round(message: object, beat: Heartbeat) -> bool:
+def _is_of_round(message: object, heartbeat: Heartbeat) -> bool:
     return isinstance(message, Heartbeat) and (message.term, message.round) == (
-        beat.term, beat.round,
+        heartbeat.term, heartbeat.round,
     )  # fmt: skip
 
 
-def _use(answered: list[int], invoked_ns: int, returned_ns: int) -> bool:
+def _use_earliest(answered: list[int], invoked_ns: int, returned_ns: int) -> bool:
     """Each read uses the earliest read index that was asked for after it began: later ones may
     serve those that began later."""
     while answered and answered[0] < returned_ns - FORGET_NS:

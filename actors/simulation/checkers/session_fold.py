@@ -191,7 +191,7 @@ class SessionTables:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._findings = record.findings
-        self._known = record.entries
+        self._entries = record.entries
         self._committed = record.committed
         self._base: PlainFold | None = None  # up to _base_index, all of it committed
         self._base_index = 0
@@ -199,7 +199,7 @@ class SessionTables:
     @reads(TableRebuilt)
     def on_rebuilt(self, rebuilt: TableRebuilt) -> None:
         node, gen = rebuilt.node, rebuilt.gen
-        admit = self._record.replicas[node].admits.get(gen)
+        admit = self._record.replicas[node].opened_gens.get(gen)
         if admit is None:
             text = f"node {node} has a table for gen {gen}, which raft never opened"
             self._findings.report(Invariant.I17, text)
@@ -235,7 +235,7 @@ class SessionTables:
         header = effect.header
         if header.kind != EntryKind.EXPIRE or type(step.event) is not Proposed:
             return
-        body = self._known.bodies.get(effect.chain)
+        body = self._entries.bodies.get(effect.chain)
         try:
             fold = self._fold(header.index - 1, header.prev_chain)
             if fold is None or body is None:
@@ -261,7 +261,7 @@ class SessionTables:
         index = last_index
         while index > self._base_index:
             tail.append(chain)
-            header = self._known.headers.get(chain)
+            header = self._entries.headers.get(chain)
             if header is None:
                 return None
             index, chain = index - 1, header.prev_chain
@@ -277,9 +277,9 @@ class SessionTables:
         return fold
 
     def _apply(self, fold: PlainFold, chain: int) -> bool:
-        header = self._known.headers[chain]
+        header = self._entries.headers[chain]
         if header.kind in FOLDED:
-            body = self._known.bodies.get(chain)
+            body = self._entries.bodies.get(chain)
             if body is None:
                 return False
             fold.apply(header, body)

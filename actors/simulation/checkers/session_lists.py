@@ -1,8 +1,8 @@
 """Which sessions there are, as the committed log says, and what operators and producers were told
 (I6, I10).
 
-Owns the history as places: place k is which sessions there are after the k-th committed OPEN or
-EXPIRE. An answer is true of some place, none older than the newest one when it was asked for.
+Owns the history as versions: version k is which sessions there are after the k-th committed OPEN or
+EXPIRE. An answer is true of some version, none older than the newest one when it was asked for.
 Nobody opens a name that is somebody's, and what ended has not ended before. Must not know the
 session table, which has sessions of its own (I17).
 """
@@ -38,7 +38,7 @@ Page = tuple[int, int]  # after, limit
 
 @dataclass(slots=True)
 class Question:
-    """`page` None: to end `producer_id`. `floor`: the newest place by then. `last`: epoch and
+    """`page` None: to end `producer_id`. `floor`: the newest version by then. `last`: epoch and
     sequence of each producer's newest committed batch by then."""
 
     page: Page | None
@@ -55,7 +55,7 @@ class SessionLists:
         self._committed = record.committed
         self._states: list[State] = [{}]
         self._questions: dict[int, Question] = {}
-        self._gone: set[int] = set()  # of whom nothing is kept
+        self._removed: set[int] = set()  # of whom nothing is kept
         self._told_ended: set[int] = set()
 
     @reads(consequences.SessionCommitted)
@@ -94,13 +94,13 @@ class SessionLists:
         if entry.is_kept and known.mode == SequenceMode.MONOTONE:
             state[producer_id] = known._replace(state=SessionState.KEPT)
         else:
-            self._gone.add(producer_id)
+            self._removed.add(producer_id)
 
     @reads(client_facts.SessionDenied)
     def on_denied(self, told: client_facts.SessionDenied) -> None:
         """An EXPIRE or OPEN that is committed has ended it."""
         known = self._states[-1].get(told.producer_id)
-        if self._is_blind or known is None or known.state != SessionState.OPEN:
+        if self._lacks_entries or known is None or known.state != SessionState.OPEN:
             return
         if known.producer_epoch == told.producer_epoch:
             text = f"session {told.producer_id}/{told.producer_epoch} is told as over"
@@ -118,30 +118,30 @@ class SessionLists:
     def on_ended(self, answer: client_facts.SessionEnded) -> None:
         number = answer.number
         producer_id = self._questions[number].producer_id
-        if self._is_blind:
+        if self._lacks_entries:
             return
         told = f"the session of producer {producer_id} is told as ended"
-        if producer_id not in self._gone:
+        if producer_id not in self._removed:
             self._findings.report(Invariant.I10, f"{told}, which is not committed")
             return
         if producer_id in self._told_ended:
             self._findings.report(Invariant.I7, f"{told} a second time")
         self._told_ended.add(producer_id)
-        self._stand(number, lambda state: producer_id not in state, told)
+        self._check_answer(number, lambda state: producer_id not in state, told)
 
     @reads(client_facts.SessionUnknown)
     def on_unknown(self, answer: client_facts.SessionUnknown) -> None:
         producer_id = self._questions[answer.number].producer_id
-        if self._is_blind:
+        if self._lacks_entries:
             return
         told = f"there is no session of producer {producer_id}"
-        self._stand(answer.number, lambda state: producer_id not in state, told)
+        self._check_answer(answer.number, lambda state: producer_id not in state, told)
 
     @reads(client_facts.SessionsListed)
     def on_listed(self, answer: client_facts.SessionsListed) -> None:
         number, rows = answer.number, answer.rows
         question, next_after = self._questions[number], answer.next_after
-        if self._is_blind or question.page is None:
+        if self._lacks_entries or question.page is None:
             return
         page = question.page
         found = [
@@ -149,14 +149,14 @@ class SessionLists:
             for row in rows
         ]
         told = f"page {page} of the sessions is told as {found}, the next one after {next_after}"
-        self._stand(number, lambda state: page_of(state, page) == (found, next_after), told)
+        self._check_answer(number, lambda state: page_of(state, page) == (found, next_after), told)
         for row in rows:
             self._check_sequence(question, row)
 
     # --- what is right ---
 
     @property
-    def _is_blind(self) -> bool:
+    def _lacks_entries(self) -> bool:
         """Nothing can be said of what only the replicas' entries show."""
         return not self._committed.has_every_open or not self._committed.last_index
 
@@ -177,10 +177,10 @@ class SessionLists:
         if (is_monotone or last_epoch == epoch) and before < last:
             self._findings.report(Invariant.I6, f"{told}, after {last} was committed")
 
-    def _stand(self, number: int, is_it: Callable[[State], bool], told: str) -> None:
-        """Some place that it may have been told of."""
+    def _check_answer(self, number: int, fits: Callable[[State], bool], told: str) -> None:
+        """Some version that it may have been told of."""
         floor = self._questions[number].floor
-        if not any(map(is_it, self._states[floor:])):
+        if not any(map(fits, self._states[floor:])):
             there = sorted(self._states[floor])
             text = f"{told}: never so since there were {there}, which was before it was asked for"
             self._findings.report(Invariant.I6, text)

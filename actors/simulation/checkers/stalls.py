@@ -32,47 +32,47 @@ class Stalls:
         self._findings = record.findings
         self._majority = record.majority
         self._timeout_ns = record.election_timeout_ns
-        self._look_ns = self._timeout_ns // 2
-        self._stalled_ns = TIMEOUTS_MAX * self._timeout_ns
+        self._interval_ns = self._timeout_ns // 2
+        self._stall_max_ns = TIMEOUTS_MAX * self._timeout_ns
 
     @reads(LeaderBegan)
     def on_leader(self, began: LeaderBegan) -> None:
         replica = began.replica
         replica.full_peers = set()
-        replica.moved_ns = replica.clock_ns
-        is_judged = replica.commit != replica.commit_left
-        replica.stall_look_ns = replica.clock_ns + self._look_ns if is_judged else NEVER_NS
+        replica.progressed_ns = replica.clock_ns
+        is_judged = replica.commit != replica.commit_at_stop
+        replica.stall_check_ns = replica.clock_ns + self._interval_ns if is_judged else NEVER_NS
 
     def _end(self, replica: Replica, commit: int) -> None:
         """It leads no more."""
-        replica.stall_look_ns = NEVER_NS
-        replica.commit_left = commit
+        replica.stall_check_ns = NEVER_NS
+        replica.commit_at_stop = commit
 
     @reads((ControlReceived, HeartbeatReply))
     def on_reply(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
         reply = event.message
         if isinstance(reply, HeartbeatReply) and step.leads(reply.term):
-            self._hear(replica, event.sender, is_full=reply.is_disk_full)
-            self._move(replica, event.sender, (1, reply.last_index))
+            self._update_full_peers(replica, event.sender, is_full=reply.is_disk_full)
+            self._on_position(replica, event.sender, (1, reply.last_index))
 
     @reads(StreamAnswer)
     def on_answer(self, replica: Replica, event: StreamAnswer, step: Stepped) -> None:
         peer, answer = event.sender, event.message
         if step.leads(answer.term):
-            self._hear(replica, peer, is_full=peer in replica.full_peers)
+            self._update_full_peers(replica, peer, is_full=peer in replica.full_peers)
             if isinstance(answer, AppendPersisted):
-                self._move(replica, peer, (0, answer.index))
+                self._on_position(replica, peer, (0, answer.index))
 
-    def _move(self, replica: Replica, peer: int, place: tuple[int, int]) -> None:
+    def _on_position(self, replica: Replica, peer: int, place: tuple[int, int]) -> None:
         """A follower speaks of where it is: (0, its match) or (1, where its log ends)."""
-        if replica.places.get((peer, place[0])) != place[1]:
-            replica.places[peer, place[0]] = place[1]
-            replica.moved_ns = replica.clock_ns
+        if replica.positions.get((peer, place[0])) != place[1]:
+            replica.positions[peer, place[0]] = place[1]
+            replica.progressed_ns = replica.clock_ns
 
-    def _hear(self, replica: Replica, peer: int, *, is_full: bool) -> None:
+    def _update_full_peers(self, replica: Replica, peer: int, *, is_full: bool) -> None:
         """A follower speaks; whom it has heard is as before that. Hot."""
         if replica.full_peers and self._lacks_space(replica):
-            replica.moved_ns = replica.clock_ns
+            replica.progressed_ns = replica.clock_ns
         if is_full:
             replica.full_peers.add(peer)
         else:
@@ -81,13 +81,13 @@ class Stalls:
     @reads(StopLeading)
     def on_stop(self, replica: Replica, _stop: StopLeading, step: Stepped) -> None:
         if type(step.event) is Tick:
-            self._look_at_end(replica)
+            self._check_reason_to_stop(replica)
         self._end(replica, step.core.commit)
 
-    def _look_at_end(self, replica: Replica) -> None:
+    def _check_reason_to_stop(self, replica: Replica) -> None:
         """It stopped leading of its own accord: not because of full disks, while a majority
         answers. Who has damage may have given up for that."""
-        heard = len(self._heard(replica))
+        heard = len(self._peers_heard(replica))
         if replica.faulty or 1 + heard < self._majority or not self._lacks_space(replica):
             return
         full = ", ".join(str(peer) for peer in sorted(replica.full_peers))
@@ -96,24 +96,24 @@ class Stalls:
 
     @reads_after(Tick)
     def on_tick(self, replica: Replica, _tick: Tick, step: Stepped) -> None:
-        """After `stall_look_ns`."""
+        """After `stall_check_ns`."""
         core = step.core
-        if replica.clock_ns <= replica.stall_look_ns:
+        if replica.clock_ns <= replica.stall_check_ns:
             return
         if core.role is not Role.LEADER:
             self._end(replica, replica.commit)
             return
-        seen, last_index = replica.stall_seen, replica.log.last_index
-        replica.stall_seen = (core.commit, replica.claim_index, last_index)
-        replica.stall_look_ns = replica.clock_ns + self._look_ns
-        is_late = replica.claim_index == seen[1] < seen[2]
-        if core.commit != seen[0] or core.commit >= min(replica.claim_index, last_index) or is_late:
-            replica.moved_ns = replica.clock_ns
+        seen, last = replica.stall_checked, replica.log.last_index
+        replica.stall_checked = (core.commit, replica.flushed_index, last)
+        replica.stall_check_ns = replica.clock_ns + self._interval_ns
+        is_late = replica.flushed_index == seen[1] < seen[2]
+        if core.commit != seen[0] or core.commit >= min(replica.flushed_index, last) or is_late:
+            replica.progressed_ns = replica.clock_ns
         if self._lacks_space(replica):
-            replica.moved_ns = replica.clock_ns
-        for_ns = replica.clock_ns - replica.moved_ns
-        if for_ns > self._stalled_ns:
-            replica.stall_look_ns = NEVER_NS
+            replica.progressed_ns = replica.clock_ns
+        for_ns = replica.clock_ns - replica.progressed_ns
+        if for_ns > self._stall_max_ns:
+            replica.stall_check_ns = NEVER_NS
             text = f"node {replica.node} leads term {core.term}, and entry {core.commit + 1} has"
             text = f"{text} reached no majority for {for_ns / 1e9:.3f} s in which nothing moved"
             self._findings.report(Invariant.I13, text)
@@ -122,8 +122,8 @@ class Stalls:
         """With the leader, fewer than a majority take entries."""
         if not replica.full_peers:
             return False
-        return 1 + len(self._heard(replica) - replica.full_peers) < self._majority
+        return 1 + len(self._peers_heard(replica) - replica.full_peers) < self._majority
 
-    def _heard(self, replica: Replica) -> set[int]:
+    def _peers_heard(self, replica: Replica) -> set[int]:
         since_ns = replica.clock_ns - self._timeout_ns
-        return {peer for peer, at_ns in replica.heard_ns.items() if at_ns >= since_ns}
+        return {peer for peer, at_ns in replica.peers_heard_ns.items() if at_ns >= since_ns}

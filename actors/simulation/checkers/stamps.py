@@ -1,8 +1,7 @@
-"""That an entry's stamp is never far beyond what a majority's clocks say (SAFETY G2, I6).
+"""An entry's timestamp is never far ahead of a majority's clocks (SAFETY G2, I6).
 
-Owns what those clocks say, and said lately: a leader knows its peers' clocks from their answers,
-which may have been under way, or held back, while a clock jumped. Without clocks nothing is
-checked.
+Owns how far those clocks were from the world's time lately: a leader knows its peers' clocks from
+answers that may have been delayed while a clock jumped. Without clocks nothing is checked.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from actors.simulation.checkers.invariant import Findings, Invariant
 from logstore.format.entry import EntryHeader
 
 # The rule's second, and one for two election timeouts by a clock that jumps or drifts.
-BEYOND_NS = 4_600_000_000
-LATELY_NS = 20_000_000_000
+AHEAD_MAX_NS = 4_600_000_000
+OFFSETS_KEPT_NS = 20_000_000_000
 
 
 class Stamps:
     """All entries. `read_clocks`: the wall clocks of all replicas, now, dead ones' included."""
 
-    __slots__ = ("_ahead", "_findings", "_now", "_read_clocks")
+    __slots__ = ("_findings", "_now", "_offsets", "_read_clocks")
 
     def __init__(
         self, findings: Findings, now: Callable[[], int], read_clocks: Callable[[], Sequence[int]]
@@ -29,21 +28,21 @@ class Stamps:
         self._findings = findings
         self._now = now
         self._read_clocks = read_clocks
-        self._ahead: deque[tuple[int, int]] = deque()  # (when, a majority's clock less that)
+        self._offsets: deque[tuple[int, int]] = deque()  # (when, a majority's clock less that)
 
     def on_entry(self, header: EntryHeader, previous: EntryHeader | None) -> None:
         """A leader orders a new entry; most have the time of the one before, or a little later."""
         clocks = sorted(self._read_clocks())
         if not clocks:
             return
-        at_ns, ahead = self._now(), self._ahead
-        ahead.append((at_ns, clocks[(len(clocks) - 1) // 2] - at_ns))
+        at_ns, offsets = self._now(), self._offsets
+        offsets.append((at_ns, clocks[(len(clocks) - 1) // 2] - at_ns))
         # The newest one that is older than that was true until the next one.
-        while len(ahead) > 1 and ahead[1][0] < at_ns - LATELY_NS:
-            ahead.popleft()
+        while len(offsets) > 1 and offsets[1][0] < at_ns - OFFSETS_KEPT_NS:
+            offsets.popleft()
         previous_ns = 0 if previous is None else previous.timestamp_ns
-        most_ns = at_ns + max(each for _, each in ahead) + BEYOND_NS
+        most_ns = at_ns + max(each for _, each in offsets) + AHEAD_MAX_NS
         if header.timestamp_ns > max(previous_ns, most_ns):
-            beyond_s = (header.timestamp_ns - most_ns + BEYOND_NS) / 1e9
+            beyond_s = (header.timestamp_ns - most_ns + AHEAD_MAX_NS) / 1e9
             text = f"entry {header.index} of term {header.term} has a time {beyond_s:.1f} s beyond"
             self._findings.report(Invariant.I6, f"{text} what a majority's clocks say")

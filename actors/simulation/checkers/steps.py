@@ -21,14 +21,14 @@ from logstore.raft.events import Tick
 class Steps:
     """Of all replicas. `table` and `after` say who reads which part."""
 
-    __slots__ = ("_after", "_record", "_replicas", "_table", "_ticked")
+    __slots__ = ("_after", "_record", "_replicas", "_table", "_tick_readers")
 
     def __init__(self, record: Record, table: Table, after: Table) -> None:
         self._record = record
         self._replicas = record.replicas
         self._table = table
         self._after = after
-        self._ticked = after[Tick]
+        self._tick_readers = after[Tick]
 
     def on_step(self, step: Stepped) -> None:
         """Hot: 1,500 times a simulated second, half of them a Tick that changes nothing."""
@@ -40,16 +40,16 @@ class Steps:
         event = step.event
         if type(event) is Tick:
             replica.clock_ns = now_ns = event.now_ns
-            if not step.effects and not replica.orphans and _is_still(replica, step.core):
+            if not step.effects and not replica.dead_replicators and _is_idle(replica, step.core):
                 if (
                     now_ns > replica.quorum_deadline_ns
-                    or now_ns > replica.stall_look_ns
-                    or now_ns > replica.handover_ns
+                    or now_ns > replica.stall_check_ns
+                    or now_ns > replica.handover_began_ns
                 ):
-                    for read in self._ticked:
+                    for read in self._tick_readers:
                         read(replica, event, step)
                 return
-        tell_parts(self._table, replica, step)
+        dispatch_parts(self._table, replica, step)
         self._follow(replica, step)
         after = self._after
         for each in (event, *step.effects):
@@ -71,7 +71,7 @@ class Steps:
             tell(CommitMoved(replica, commit, leader_term))
 
 
-def tell_parts(table: Table, replica: Replica, step: Stepped) -> None:
+def dispatch_parts(table: Table, replica: Replica, step: Stepped) -> None:
     """Event and effects, to whom they concern. Hot."""
     for each in (step.event, *step.effects):
         kind: Kind = type(each)
@@ -81,7 +81,7 @@ def tell_parts(table: Table, replica: Replica, step: Stepped) -> None:
             read(replica, each, step)
 
 
-def _is_still(replica: Replica, core: Core) -> bool:
+def _is_idle(replica: Replica, core: Core) -> bool:
     """Nothing that is read of a core after its step has moved."""
     if core.term != replica.term or core.commit != replica.commit:
         return False

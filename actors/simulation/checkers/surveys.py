@@ -19,7 +19,7 @@ from actors.simulation.checkers.record import Record
 from logstore.format.client_messages import SPAN, SpansRequest
 
 
-class _End(msgspec.Struct, frozen=True, gc=False):
+class _EntryEnd(msgspec.Struct, frozen=True, gc=False):
     """Behind a committed entry: the next LSN, its own time, and the bytes of all bodies so far."""
 
     next_lsn: int
@@ -32,10 +32,10 @@ class Surveys:
 
     def __init__(self, record: Record) -> None:
         self._findings = record.findings
-        self._known = record.entries
+        self._entries = record.entries
         self._committed = record.committed
         self._replicas = record.replicas
-        self._ends: list[_End] = []
+        self._ends: list[_EntryEnd] = []
         self._asked: dict[int, int] = {}  # node -> incarnation, when somebody asked last
         self._shown: dict[int, tuple[int, int]] = {}  # node -> incarnation, LSN that it showed
 
@@ -104,14 +104,14 @@ class Surveys:
             place += 1
         return timestamp_ns, b"".join(rows)
 
-    def _up_to_date(self) -> list[_End]:
+    def _up_to_date(self) -> list[_EntryEnd]:
         """Of every committed entry."""
         ends, chains = self._ends, self._committed.chains
         total = ends[-1].total if ends else 0
         for chain in chains[len(ends) :]:
-            header = self._known.headers[chain]
+            header = self._entries.headers[chain]
             total += header.body_size
-            ends.append(_End(header.next_lsn, header.timestamp_ns, total))
+            ends.append(_EntryEnd(header.next_lsn, header.timestamp_ns, total))
         return ends
 
     def _shown_by(self, node: int) -> int:
@@ -139,9 +139,9 @@ class Surveys:
         self._findings.report(invariant, text)
 
 
-def _stamp(end: _End) -> int:
+def _stamp(end: _EntryEnd) -> int:
     return end.timestamp_ns
 
 
-def _next_lsn(end: _End) -> int:
+def _next_lsn(end: _EntryEnd) -> int:
     return end.next_lsn

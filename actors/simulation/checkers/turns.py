@@ -1,8 +1,8 @@
-"""That appends have their turn, whatever else is asked of a leader (SAFETY E6).
+"""Appends are not starved by other requests to a leader (SAFETY E6).
 
-Owns what was left unread of batches at each leader, and how many requests became entries meanwhile.
-Must not know why a batch was not read. A leader without room takes neither; what is wrong is to
-take one request after the other and no batch.
+Owns the oldest unread batch of each leader, and how many requests became entries while it waited.
+Must not know why a batch was not read. A leader without room accepts neither; it is wrong to accept
+request after request and no batch.
 """
 
 from __future__ import annotations

@@ -40,15 +40,15 @@ class Verified:
 
     @reads(AppendReceived)
     def on_append(self, replica: Replica, event: AppendReceived, step: Stepped) -> None:
-        self._show(replica, event.append.term, event.append.header.index, step)
+        self._on_shown(replica, event.append.term, event.append.header.index, step)
 
     @reads((ControlReceived, Heartbeat))
-    def on_beat(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
-        beat = event.message
-        if isinstance(beat, Heartbeat):
-            self._show(replica, beat.term, beat.prev_index, step)
+    def on_heartbeat(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
+        heartbeat = event.message
+        if isinstance(heartbeat, Heartbeat):
+            self._on_shown(replica, heartbeat.term, heartbeat.prev_index, step)
 
-    def _show(self, replica: Replica, term: int, index: int, step: Stepped) -> None:
+    def _on_shown(self, replica: Replica, term: int, index: int, step: Stepped) -> None:
         """The leader of `term` names an entry, if that is the follower's own term by now. Hot."""
         if term == step.core.term:
             shown = self._shown_to(replica, term)

@@ -1,8 +1,8 @@
 """A term or vote is durable, and answered, in the time of its own flushes (I13, SAFETY S8).
 
 Owns when each save was ordered, and which waits the world explains: a META file whose flushes are
-slow, a writer or raft that was paused. Whatever else the disk is busy with is no excuse: a vote, or
-the answer to a heartbeat of a new term, that stands behind a flush of the log is an election lost.
+slow, a writer or raft that was paused. Other work of the disk is no excuse: a vote, or the answer
+to a heartbeat of a new term, that waits for a flush of the log loses an election.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Durability(Protocol):
         """The same, of these indexes, as its medium is now."""
         ...
 
-    def half_headed(self, node: int) -> Iterable[int]:
+    def segments_with_one_header(self, node: int) -> Iterable[int]:
         """Segments with a header in one file of their pair only, on a medium that has not changed
         since the start."""
         ...

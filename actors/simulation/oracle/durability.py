@@ -224,11 +224,11 @@ class DiskDurability:
     def held_now(self, node: int, indexes: Container[int]) -> list[Held]:
         return [] if self._disk_of(node).has_lies else self.places(node).held(indexes)
 
-    def half_headed(self, node: int) -> list[int]:
+    def segments_with_one_header(self, node: int) -> list[int]:
         """The pairs that a recovery must repair; none if a lying device may hide the repair."""
         if self._disk_of(node).has_lies or not self._is_medium_as_at_start.get(node):
             return []
-        return self.places(node).half_headed()
+        return self.places(node).segments_with_one_header()
 
     def places(self, node: int) -> Places:
         if node not in self._places:

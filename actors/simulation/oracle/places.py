@@ -138,7 +138,7 @@ class Places:
                 sectors |= proof
         return sectors
 
-    def half_headed(self) -> list[int]:
+    def segments_with_one_header(self) -> list[int]:
         """Segments with a whole header in exactly one of their two files."""
         self._disk.deferred.apply_due_locally()
         lacking = []

@@ -116,7 +116,7 @@ def damage_outlives_the_truncation_of_its_entry(stage: Stage, is_broken: bool) -
 def a_half_opened_pair_is_left_as_it_is(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.write(1, 0)
-    stage.nodes[2].half_headed = [3] if is_broken else []
+    stage.nodes[2].segments_with_one_header = [3] if is_broken else []
     stage.boot(2)
 
 

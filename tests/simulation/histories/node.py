@@ -37,7 +37,7 @@ class Node:
     unwritten: set[int] = field(default_factory=set)  # chains that its files do not show yet
     is_excused: bool = False
     held: list[Held] = field(default_factory=list)  # as its medium is at the next start
-    half_headed: list[int] = field(default_factory=list)  # segments, at the next start
+    segments_with_one_header: list[int] = field(default_factory=list)  # segments, at the next start
     core: Core = field(default_factory=Core)
     rows: list[Row] = field(default_factory=list)
     unflushed: list[tuple[int, int, int]] = field(default_factory=list)  # seq, ring range

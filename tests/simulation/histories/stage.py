@@ -146,8 +146,8 @@ class Stage:
     def held_now(self, node: int, indexes: Container[int]) -> list[Held]:
         return [each for each in self.nodes[node].held if each.index in indexes]
 
-    def half_headed(self, node: int) -> list[int]:
-        return self.nodes[node].half_headed
+    def segments_with_one_header(self, node: int) -> list[int]:
+        return self.nodes[node].segments_with_one_header
 
     def rot(self, node: int, *lacking: str, is_sealed: bool = False) -> None:
         """The medium of `node` changes what it has of its newest entries, the oldest of them first:
