@@ -1,4 +1,4 @@
-"""What producers were told of their appends: each is committed once, or refused for good (I1, I4,
+"""An append that is acknowledged is committed, once; one that is refused for good never is (I1, I4,
 I7, I10, I11).
 """
 
@@ -12,8 +12,8 @@ from actors.simulation.checkers.record import Record
 from logstore.errors import ErrorCode
 from logstore.format.session_entries import OpenEntry
 
-# After these the batch of the operation never gets into the log. Others leave it open: a fenced
-# producer's batch may have been stored by an earlier try.
+# After one of these codes the batch of the operation never gets into the log. After other codes the
+# outcome is unknown: a fenced producer's batch may have been stored by an earlier attempt.
 FINAL_CODES = frozenset(
     {
         ErrorCode.NOT_COMMITTED,
@@ -28,7 +28,7 @@ FINAL_CODES = frozenset(
 
 
 class Acknowledgements:
-    """Of every append."""
+    """Checks the answers to every append."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -39,11 +39,12 @@ class Acknowledgements:
         self._operations.add(call, self._record.now())
 
     @reads(client_facts.SessionOpened)
-    def on_opened(self, told: client_facts.SessionOpened) -> None:
+    def on_opened(self, answer: client_facts.SessionOpened) -> None:
         """A producer epoch is opened once, and fences those before it."""
         record = self._record
         next_lsn = record.committed.next_lsn if record.is_replica_known else 0
-        fault = record.sessions.open(told.producer_id, told.producer_epoch, told.mode, next_lsn)
+        numbers = answer.producer_id, answer.producer_epoch
+        fault = record.sessions.open(*numbers, answer.mode, next_lsn)
         if fault is not None:
             record.findings.report(Invariant.I7, fault)
 
@@ -53,20 +54,20 @@ class Acknowledgements:
             self._record.sessions.order(ordered.entry)
 
     @reads(client_facts.AppendAcknowledged)
-    def on_acknowledged(self, told: client_facts.AppendAcknowledged) -> None:
-        operation = self._operations.all[told.operation]
+    def on_acknowledged(self, answer: client_facts.AppendAcknowledged) -> None:
+        operation = self._operations.all[answer.operation]
         report = self._record.findings.report
-        text = f"{operation} is acknowledged with {told.count} LSNs from {told.first_lsn}"
+        text = f"{operation} is acknowledged with {answer.count} LSNs from {answer.first_lsn}"
         if operation.outcome is Outcome.REFUSED:
             report(Invariant.I7, f"{text} after it was refused for good")
-        place = (told.first_lsn, told.count)
+        place = (answer.first_lsn, answer.count)
         if operation.outcome is Outcome.ACKNOWLEDGED:
-            if (operation.first_lsn, operation.told_count) != place:
+            if (operation.first_lsn, operation.acknowledged_count) != place:
                 report(Invariant.I7, f"{text}, before with {operation.first_lsn}")
             return
         operation.outcome, operation.returned_ns = Outcome.ACKNOWLEDGED, self._record.now()
-        operation.first_lsn, operation.told_count = place
-        if told.count != operation.count and not self._operations.is_monotone(
+        operation.first_lsn, operation.acknowledged_count = place
+        if answer.count != operation.count and not self._operations.is_monotone(
             operation.producer_id
         ):
             report(Invariant.I4, f"{text}, it has {operation.count} payloads")
@@ -74,15 +75,15 @@ class Acknowledgements:
             self._check_committed(operation, text)
 
     @reads(client_facts.AppendRefused)
-    def on_refused(self, told: client_facts.AppendRefused) -> None:
-        operation = self._operations.all[told.operation]
+    def on_refused(self, answer: client_facts.AppendRefused) -> None:
+        operation = self._operations.all[answer.operation]
         if operation.outcome is Outcome.ACKNOWLEDGED:
-            text = f"{operation} is refused with {ErrorCode(told.code).name}, it was acknowledged"
+            text = f"{operation} is refused with {ErrorCode(answer.code).name}, it was acknowledged"
             self._record.findings.report(Invariant.I7, text)
             return
-        if told.code == ErrorCode.COMMITTED_LSN_UNKNOWN:
+        if answer.code == ErrorCode.COMMITTED_LSN_UNKNOWN:
             operation.outcome, operation.returned_ns = Outcome.IN_LOG, self._record.now()
-        elif told.code in FINAL_CODES:
+        elif answer.code in FINAL_CODES:
             operation.outcome, operation.returned_ns = Outcome.REFUSED, self._record.now()
             committed = self._record.committed
             for batch in committed.batches_of(operation.producer_id, operation.sequence):
@@ -90,7 +91,8 @@ class Acknowledgements:
 
     @reads(consequences.BatchFound)
     def on_batch(self, fact: consequences.BatchFound) -> None:
-        """Some append that may still succeed has these bytes and numbers."""
+        """A batch belongs to an append with these bytes and numbers that was not refused for
+        good."""
         if not self._operations.all:
             return
         batch = fact.batch
@@ -102,10 +104,10 @@ class Acknowledgements:
             text = f"{found[0]} was refused for good, and is committed at LSN {batch.first_lsn}"
             self._record.findings.report(Invariant.I7, text)
 
-    def _check_committed(self, operation: Operation, told: str) -> None:
+    def _check_committed(self, operation: Operation, claim: str) -> None:
         committed, report = self._record.committed, self._record.findings.report
         if operation.last_lsn >= committed.next_lsn:
-            text = f"{told}, committed is up to {committed.next_lsn - 1}"
+            text = f"{claim}, committed is up to {committed.next_lsn - 1}"
             report(Invariant.I10, text)
             return
         if not committed.has_batches:
@@ -113,7 +115,7 @@ class Acknowledgements:
         batch = committed.batches.get(operation.first_lsn)
         if (
             batch is None
-            or batch.count != operation.told_count
+            or batch.count != operation.acknowledged_count
             or not self._operations.is_stored_as(operation, batch)
         ):
-            report(Invariant.I1, f"{told}, there is {batch}")
+            report(Invariant.I1, f"{claim}, there is {batch}")

@@ -1,7 +1,8 @@
-"""What replicas say to clients, whoever hears it: true at the moment it leaves (I1, I10), and said
-in time (I13).
+"""What replicas send to clients is true when it is sent, received or not (I1, I10), and Tips are
+sent in time (I13).
 
-Owns what each tail feed still owes its subscribers. What clients make of answers is `operations`'.
+Owns since when each tail feed owes its subscribers a Tip. `acknowledgements` checks what clients
+receive.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ TIP_WITHIN_NS = 60_000_000
 
 
 class Answers:
-    """Acknowledgements and openings against the committed log; Tips against the groups before."""
+    """Checks acknowledgements and opened sessions against the committed log, and Tips against the
+    groups before them."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -30,9 +32,9 @@ class Answers:
     def on_committed(self, fact: facts.CommitTold) -> None:
         committed, (first_lsn, count) = self._committed, fact.place
         producer_id, sequence = fact.producer_id, fact.sequence
-        told = f"node {fact.node} says that {sequence} of producer {producer_id} has {count} LSNs"
+        claim = f"node {fact.node} says that {sequence} of producer {producer_id} has {count} LSNs"
         if first_lsn + count > committed.next_lsn:
-            text = f"{told} from {first_lsn} on, committed is up to {committed.next_lsn - 1}"
+            text = f"{claim} from {first_lsn} on, committed is up to {committed.next_lsn - 1}"
             self._findings.report(Invariant.I10, text)
             return
         batch = committed.batches.get(first_lsn)
@@ -41,62 +43,62 @@ class Answers:
             and (batch.producer_id, batch.sequence, batch.count) == (producer_id, sequence, count)
         ):
             return
-        text = f"{told} from {first_lsn} on: there is {batch}"
+        text = f"{claim} from {first_lsn} on: there is {batch}"
         self._findings.report(Invariant.I1, text)
 
     @reads(facts.ImportTold)
     def on_imported(self, fact: facts.ImportTold) -> None:
         committed, (first_lsn, count) = self._committed, fact.place
-        told = f"node {fact.node} says that an import has {count} LSNs from {first_lsn} on"
+        claim = f"node {fact.node} says that an import has {count} LSNs from {first_lsn} on"
         if first_lsn + count > committed.next_lsn:
-            text = f"{told}, committed is up to {committed.next_lsn - 1}"
+            text = f"{claim}, committed is up to {committed.next_lsn - 1}"
             self._findings.report(Invariant.I10, text)
             return
         batch = committed.batches.get(first_lsn)
         if committed.has_batches and (batch is None or batch.count != count):
-            self._findings.report(Invariant.I1, f"{told}: there is {batch}")
+            self._findings.report(Invariant.I1, f"{claim}: there is {batch}")
 
     @reads(facts.OpenTold)
-    def on_open(self, told: facts.OpenTold) -> None:
-        who = f"node {told.node} says"
-        self._check_open(who, told.producer_id, told.producer_epoch)
+    def on_open(self, answer: facts.OpenTold) -> None:
+        subject = f"node {answer.node} says"
+        self._check_open(subject, answer.producer_id, answer.producer_epoch)
 
     @reads(client_facts.SessionOpened)
-    def on_opened(self, told: client_facts.SessionOpened) -> None:
+    def on_opened(self, answer: client_facts.SessionOpened) -> None:
         if self._record.is_replica_known:
-            who = "a client hears"
-            self._check_open(who, told.producer_id, told.producer_epoch)
+            subject = "a client hears"
+            self._check_open(subject, answer.producer_id, answer.producer_epoch)
 
-    def _check_open(self, who: str, producer_id: int, producer_epoch: int) -> None:
-        """This producer epoch is open (E8)."""
+    def _check_open(self, subject: str, producer_id: int, producer_epoch: int) -> None:
+        """The OPEN of this producer epoch is committed (E8)."""
         committed, opened = self._committed, (producer_id, producer_epoch)
         if committed.has_every_open and opened not in committed.opened:
-            text = f"{who} that epoch {producer_epoch} of producer {producer_id} is open"
+            text = f"{subject} that epoch {producer_epoch} of producer {producer_id} is open"
             self._findings.report(Invariant.I10, f"{text}, its OPEN is not committed")
 
     @reads(client_facts.EndTold)
-    def on_end_told(self, told: client_facts.EndTold) -> None:
+    def on_end_told(self, answer: client_facts.EndTold) -> None:
         last_lsn = self._committed.next_lsn - 1
-        if told.end_lsn > last_lsn and self._record.is_replica_known:
-            text = f"a client was told of LSN {told.end_lsn}, committed is up to {last_lsn}"
+        if answer.end_lsn > last_lsn and self._record.is_replica_known:
+            text = f"a client was told of LSN {answer.end_lsn}, committed is up to {last_lsn}"
             self._findings.report(Invariant.I8, text)
 
     # --- the tail feed ---
 
     @reads(facts.GroupPublished)
     def on_group(self, group: facts.GroupPublished) -> None:
-        """The Tip that is due goes out in the same do_work, so one group at most is published after
-        its time."""
+        """A Tip that is due is sent in the same do_work, so at most one group is published after
+        the Tip's deadline."""
         node, at_ns = group.node, self._record.now()
         burst_ns = self._burst_began_ns.setdefault(node, at_ns)
         if at_ns - burst_ns < TIP_WITHIN_NS or self._overdue_ns.setdefault(node, at_ns) == at_ns:
             return
-        text = f"node {node} publishes groups, and has told no Tip since {burst_ns} ns"
+        text = f"node {node} publishes groups, and has sent no Tip since {burst_ns} ns"
         self._findings.report(Invariant.I13, text)
 
     @reads(facts.TipPublished)
     def on_tip(self, tip: facts.TipPublished) -> None:
-        """Whoever missed something knows now."""
+        """A Tip lets every subscriber see which groups it has missed."""
         self._forget(tip.node)
 
     @reads(facts.ProcessDied)

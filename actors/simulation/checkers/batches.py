@@ -1,7 +1,7 @@
-"""Batches as the checkers compare them: whose they are, where they lie, a digest of the payloads.
+"""Batches as the checkers compare them: the producer's numbers, the LSNs, a digest of the payloads.
 
-The bytes of a batch behind its header depend on the payloads alone, so their digest is the same
-whoever computes it: the client that knows payloads, or the checker that reads a log.
+The bytes of a batch after its header depend on the payloads alone, so the digest of the payloads
+that a client appends equals the digest of the bytes that a log has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from logstore.format.batch import BATCH_HEADER_SIZE, iterate_batches, read_batch
 
 _CRC = slice(28, 32)
 _ALIGNMENT = 8
-# The same bytes are read from every replica and got by every consumer: parsed once.
+# Every replica and every consumer has the same bytes, which are parsed once.
 _REMEMBERED = 1_024
 
 
@@ -72,7 +72,7 @@ def parse_batch(first_lsn: int, batch: bytes) -> StoredBatch | None:
     """One batch as a consumer got it; None: its bytes are damaged.
 
     Raises:
-      FormatError: no batch at all.
+      FormatError: this is no batch.
     """
     header = read_batch_header(batch)
     crc = crc32c(batch[_CRC.stop : header.size], crc32c(batch[: _CRC.start]))

@@ -13,14 +13,14 @@ from actors.simulation.checkers.record import Record
 
 
 class Bells:
-    """All processes'."""
+    """Checks every process at the end of each do_work."""
 
     def __init__(self, record: Record) -> None:
         self._findings = record.findings
 
     @reads(BellsOwed)
-    def on_owed(self, owed: BellsOwed) -> None:
+    def on_not_rung(self, bells: BellsOwed) -> None:
         """The receiver may sleep until something else is published for it."""
-        for receiver in owed.receivers:
-            text = f"{owed.node}.{owed.process} publishes for {receiver} and does not ring"
+        for receiver in bells.receivers:
+            text = f"{bells.node}.{bells.process} publishes for {receiver} and does not ring"
             self._findings.report(Invariant.I13, f"{text} afterwards")

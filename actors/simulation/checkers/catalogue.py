@@ -2,8 +2,7 @@
 
 The disk's claims come before the logs, which forget what is truncated; votes before elections,
 which count what is saved; rings after the logs, and what reads the bytes of an entry after the
-rings. Who judges a leader by whom it had heard (stalls) reads before who notes whom it hears
-(contacts).
+rings. `Stalls` reads which peers a leader had heard before `Contacts` records that it hears one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What clients asked for and were told, as data. Must not know who reads what."""
+"""The requests of clients and the answers they got, as data. Must not know what reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logstore.model import SequenceMode
 
 
 class SessionOpened(Fact, frozen=True):
-    """A client was told that this producer epoch is its own (E8)."""
+    """A client's session was opened with this producer epoch (E8)."""
 
     producer_id: int
     producer_epoch: int
@@ -33,7 +33,7 @@ class AppendInvoked(Fact, frozen=True):
 
 
 class AppendAcknowledged(Fact, frozen=True):
-    """The client was told: committed, with these LSNs. Telling it again is no error."""
+    """The append was answered as committed, with these LSNs. A second answer is no error."""
 
     operation: int
     first_lsn: int
@@ -41,7 +41,7 @@ class AppendAcknowledged(Fact, frozen=True):
 
 
 class AppendRefused(Fact, frozen=True):
-    """The client gave up; this code was the last answer (`acknowledgements.FINAL_CODES`)."""
+    """The client gave up after an answer with this code (`acknowledgements.FINAL_CODES`)."""
 
     operation: int
     code: int
@@ -54,7 +54,7 @@ class BatchRefused(Fact, frozen=True):
 
 
 class SessionDenied(Fact, frozen=True):
-    """A producer ended, since it was told that its session is over."""
+    """A producer ended, since a replica answered that its session is over."""
 
     producer_id: int
     producer_epoch: int
@@ -75,11 +75,11 @@ class Subscribed(Fact, frozen=True):
 
 
 class Delivered(Fact, frozen=True):
-    """The consumer handed on a batch that `node` had served.
+    """The consumer gave its user a batch that `node` had served.
 
     `first_lsn` is of the whole batch, whose bytes `batch` is, header included, as they came;
-    `handed`: [first, last] LSN that were handed on, None: all of it; `is_whole` is what the
-    consumer was told, False: the limits it gave cut the batch.
+    `handed`: [first, last] LSN that the user got, None: all of it; `is_whole` is the flag that the
+    user got, False: the limits of the request cut the batch.
     """
 
     consumer: str
@@ -91,7 +91,7 @@ class Delivered(Fact, frozen=True):
 
 
 class EndTold(Fact, frozen=True):
-    """A client, which asked at `invoked_ns`, was told by `node` that `end_lsn` is the last LSN."""
+    """`node` answered a client, which asked at `invoked_ns`, that `end_lsn` is the last LSN."""
 
     invoked_ns: int
     end_lsn: int
@@ -106,53 +106,53 @@ class Question(Fact, frozen=True):
 
 
 class CursorAsked(Question, frozen=True):
-    """For a change of a cursor (LSN 0 deletes), None: for all cursors."""
+    """It asks for a change of a cursor (LSN 0 deletes), or, with None, for a list of all."""
 
     change: Cursor | None
     expected_lsn: int
 
 
 class SessionAsked(Question, frozen=True):
-    """For what the session of this name has committed."""
+    """It asks what the session of this name has committed."""
 
     name: bytes
 
 
 class SessionsAsked(Question, frozen=True):
-    """For a page of the sessions (after, limit), or None: for the end of `producer_id`."""
+    """It asks for a `page` (after, limit) of the sessions, or, with None, to end `producer_id`."""
 
     page: tuple[int, int] | None
     producer_id: int
 
 
 class CursorChanged(Fact, frozen=True):
-    """It was told: committed; where the cursor stood before."""
+    """The change is answered as committed; the cursor was at `previous_lsn` before."""
 
     number: int
     previous_lsn: int
 
 
 class SessionEnded(Fact, frozen=True):
-    """It was told: the session is ended, which is committed."""
+    """The request is answered: the session is ended, which is committed."""
 
     number: int
 
 
 class Told(Fact, frozen=True):
-    """It was told by `node` how something stands, which takes a quorum round."""
+    """`node` answers with the present state of something, for which it needs a quorum round."""
 
     number: int
     node: int
 
 
 class CursorMoved(Told, frozen=True):
-    """Not changed, since the cursor stands at `lsn`."""
+    """The cursor was not changed, since it is at `lsn`."""
 
     lsn: int
 
 
 class CursorsListed(Told, frozen=True):
-    """These are all."""
+    """These are all cursors."""
 
     cursors: Sequence[Cursor]
 
@@ -175,26 +175,27 @@ class SessionUnknown(Told, frozen=True):
 
 
 class SurveyAsked(Fact, frozen=True):
-    """Somebody asks a node for a time or for spans; one question at a time."""
+    """A client asks a node for a time or for spans; one question at a time."""
 
 
 class TimeTold(NodeFact, frozen=True):
-    """`node` answers: `lsn` is the first that is not older, or the one behind all it shows."""
+    """`node` answers: `lsn` is the first that is not older than `timestamp_ns`, or, if there is
+    none, the one after the last that it shows."""
 
     timestamp_ns: int
     lsn: int
 
 
 class SpansTold(NodeFact, frozen=True):
-    """`node` answers a question for spans that begin at or below what it shows, or right behind."""
+    """`node` answers a question for spans; they begin at most one LSN after the last it shows."""
 
     request: SpansRequest
     reply: SpansReply
 
 
 class LogVerified(NodeFact, frozen=True):
-    """A client had `node` verify the entries of `span`, [first, last]: `named` are damaged, and no
-    others; `chain` is the one at the last, 0 where damage hides it."""
+    """`node` verified the entries of `span`, [first, last], for a client: `named` are damaged, and
+    no others; `chain` is the last entry's, 0 if damage hides it."""
 
     span: tuple[int, int]
     chain: int
@@ -202,6 +203,6 @@ class LogVerified(NodeFact, frozen=True):
 
 
 class DamageNamed(NodeFact, frozen=True):
-    """`node` refused a client the LSNs [first, last] as damaged; (0, 0): it met some damage."""
+    """`node` refused a client the LSNs [first, last] as damaged; (0, 0): it found some damage."""
 
     lsns: tuple[int, int]

@@ -1,7 +1,7 @@
-"""How far each replica calls its log committed, and how far it shows it (I1, I3, I5, I8, I10).
+"""How far each replica commits its log, and how far it shows it to readers (I1, I3, I5, I8, I10).
 
-Keeps each replica's commit and visible indexes in step with its core. What is committed, and by
-whom, the committed log knows.
+Keeps each replica's commit and visible indexes in step with its core. `CommittedLog` has what is
+committed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logstore.raft.effects import Committed, Visible
 
 
 class Commits:
-    """All replicas'."""
+    """Checks the commit and visible indexes of all replicas."""
 
     def __init__(self, record: Record) -> None:
         self._committed = record.committed
@@ -49,7 +49,8 @@ class Commits:
         replica.commit = commit
 
     def _check_term(self, replica: Replica, index: int, leader_term: int) -> None:
-        """V1: counting commits entries of the leader's own term only, others with them."""
+        """V1: a leader counts replicas for entries of its own term only; older entries are
+        committed with them."""
         chain = replica.log.chain_at(index)
         header = None if chain is None else self._entries.headers.get(chain)
         if header is not None and header.term != leader_term:
@@ -73,8 +74,8 @@ class Commits:
             self._report(Invariant.I8, text)
 
     @reads_after(Committed)
-    def on_committed(self, replica: Replica, told: Committed, _step: Stepped) -> None:
-        """Ingress acknowledges by it (E4)."""
-        if told.index > min(replica.commit, self._committed.last_index):
-            text = f"node {replica.node} lets entry {told.index} be acknowledged, uncommitted"
+    def on_committed(self, replica: Replica, committed: Committed, _step: Stepped) -> None:
+        """Ingress acknowledges entries up to this index (E4)."""
+        if committed.index > min(replica.commit, self._committed.last_index):
+            text = f"node {replica.node} lets entry {committed.index} be acknowledged, uncommitted"
             self._report(Invariant.I10, text)

@@ -1,4 +1,4 @@
-"""The one committed log: written once, at the first moment a leader calls an entry committed.
+"""The one committed log: an entry is added once, when a leader first commits it.
 
 Owns its entries and, where bodies are known, its batches. Checks that it is gap-free (I2), the same
 everywhere (I3), made of whole batches (I4), with each sequence once and in order (I7), and that a
@@ -23,7 +23,7 @@ from logstore.model import FIRST_LSN, EntryKind
 
 
 class CommittedLog:
-    """Entries from `start_index` + 1 on."""
+    """The committed entries from `start_index` + 1 on."""
 
     __slots__ = (
         "_by_sequence", "_commit_terms", "_findings", "_holders", "_known", "_order", "_tell",
@@ -60,7 +60,7 @@ class CommittedLog:
 
     @property
     def has_batches(self) -> bool:
-        """The bodies of the entries are known to the ledger."""
+        """Whether the bodies of entries are known."""
         return bool(self.batches)
 
     def batches_of(self, producer_id: int, sequence: int) -> list[StoredBatch]:
@@ -115,7 +115,7 @@ class CommittedLog:
         return None
 
     def commit(self, node: int, index: int, chain: int, *, leader_term: int) -> None:
-        """`node` calls the entry committed; `leader_term` 0: it only heard so."""
+        """`node` commits the entry; `leader_term` 0: it follows its leader's commit index."""
         place = index - self.start_index - 1
         if place < len(self.chains):
             if place >= 0 and self.chains[place] != chain:
@@ -164,14 +164,14 @@ class CommittedLog:
             self.has_every_open = False
             return
         entry = decode_open(body)
-        self.expired.pop(entry.producer_id, None)  # whose name was kept
+        self.expired.pop(entry.producer_id, None)  # of a producer whose name was kept
         self.opened.add((entry.producer_id, entry.producer_epoch))
         self._tell(SessionCommitted(entry))
 
     def _add_expire(self, index: int, chain: int) -> None:
         body = self._known.bodies.get(chain)
         if body is None:
-            self.has_every_open = False  # nor who is left
+            self.has_every_open = False  # which sessions are left is not known either
             return
         entry = decode_expire(body)
         self.expired[entry.producer_id] = index

@@ -1,4 +1,4 @@
-"""What follows from facts, as data. Told by whoever keeps the record of those."""
+"""What follows from facts, as data. Told by the module that records those facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logstore.raft.log_view import RecoveredLog
 
 
 class Consequence(Fact, frozen=True):
-    """Something follows from what was told."""
+    """Something follows from facts."""
 
 
 class LogResumed(Consequence, frozen=True):
@@ -35,7 +35,7 @@ class LeaderBegan(Consequence, frozen=True):
 
 
 class CommitMoved(Consequence, frozen=True):
-    """The commit index of a core after a step; `leader_term` 0: it only heard so."""
+    """The commit index of a core after a step; `leader_term` 0: its leader reported it."""
 
     replica: Replica
     commit: int
@@ -43,7 +43,7 @@ class CommitMoved(Consequence, frozen=True):
 
 
 class SessionOrdered(Consequence, frozen=True):
-    """Some leader put this entry into its log, committed or not."""
+    """A leader put this entry into its log, committed or not."""
 
     entry: OpenEntry | ExpireEntry
 

@@ -1,8 +1,8 @@
-"""That a leader hears its majority (check-quorum, V6), and that nobody who hears a leader helps
-another one into office (stickiness, C1; FAULTS N1 to N3, N10).
+"""A leader hears its majority (check-quorum, V6), and no replica that hears a leader votes for
+another one (stickiness, C1; FAULTS N1 to N3, N10).
 
-Owns the judgement; whom a replica has heard, and when by its own clock, is with it. What a process
-slept through is no excuse and needs none: the first Tick behind it is judged like any other.
+Owns the rules; `Replica` has which peers a replica has heard, and when by its own clock. A process
+that was paused is not excused: its first Tick after the pause is checked like any other.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from logstore.raft.events import AppendReceived, ControlReceived, StreamAnswer, 
 
 
 class Contacts:
-    """All replicas'. What was heard counts for an election timeout.
+    """Checks all replicas. A message counts as contact for one election timeout.
 
-    A leader looks once a heartbeat, and one round for a read may put that off by one more; an
-    election timeout has five heartbeats at least.
+    A leader checks its quorum once per heartbeat interval, and a round for a read may put that off
+    by one more; an election timeout is at least five heartbeat intervals.
     """
 
     def __init__(self, record: Record) -> None:
@@ -38,7 +38,7 @@ class Contacts:
         self._timeout_ns = record.election_timeout_ns
         self._quorum_timeout_ns = self._timeout_ns + self._timeout_ns // 2
 
-    # --- who is heard ---
+    # --- which messages are heard ---
 
     @reads(AppendReceived)
     def on_append(self, replica: Replica, event: AppendReceived, step: Stepped) -> None:
@@ -49,7 +49,7 @@ class Contacts:
         self._on_leader_heard(replica, event.message.term, step)
 
     def _on_leader_heard(self, replica: Replica, term: int, step: Stepped) -> None:
-        """The leader of a term speaks. Hot."""
+        """The replica hears the leader of a term. Hot."""
         if term == step.core.term:
             replica.heard_term, replica.heard_ns = term, replica.clock_ns
 
@@ -57,7 +57,7 @@ class Contacts:
     def on_heard(
         self, replica: Replica, event: ControlReceived | StreamAnswer, step: Stepped
     ) -> None:
-        """A peer speaks. Hot."""
+        """A leader hears a peer. Hot."""
         if step.leads(event.message.term):
             replica.peers_heard_ns[event.sender] = replica.clock_ns
 
@@ -66,7 +66,7 @@ class Contacts:
         if save.term > replica.heard_term:
             replica.heard_term = 0
 
-    # --- who leads ---
+    # --- leaders ---
 
     @reads(LeaderBegan)
     def on_leader(self, began: LeaderBegan) -> None:
@@ -103,23 +103,23 @@ class Contacts:
             self._findings.report(Invariant.I13, text)
 
     def _quorum_ns(self, replica: Replica) -> int:
-        """Since when fewer than a majority, the leader included, have spoken."""
+        """Since when the leader has heard fewer than a majority, itself included."""
         needed = self._majority - 1
         if not needed:
             return replica.clock_ns  # one voter is its own majority
         heard = sorted(replica.peers_heard_ns.values(), reverse=True)
         return heard[needed - 1] if len(heard) >= needed else replica.leading_since_ns
 
-    # --- who is asked for a vote ---
+    # --- votes ---
 
     @reads((ControlReceived, VoteRequest), (ControlReceived, PreVoteRequest))
-    def on_asked(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
+    def on_vote_request(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
         """`replica` is as it was before the step."""
         request = event.message
         if not self._has_leader(replica):
             return
         if isinstance(request, VoteRequest):
-            # a leader that hands over lets its successor pass (C2)
+            # the successor of a leader that hands over may be voted for (C2)
             is_helped = (
                 step.core.term == request.term > replica.heard_term and not request.is_transfer
             )
@@ -133,7 +133,7 @@ class Contacts:
             self._findings.report(Invariant.I13, text)
 
     def _has_leader(self, replica: Replica) -> bool:
-        """It leads with a majority, or has heard the leader of its term a moment ago."""
+        """Whether it leads and hears a majority, or has heard its leader within the timeout."""
         if replica.quorum_deadline_ns != NEVER_NS:
             return replica.clock_ns - self._quorum_ns(replica) < self._timeout_ns
         return replica.heard_term != 0 and replica.clock_ns - replica.heard_ns < self._timeout_ns

@@ -1,4 +1,4 @@
-"""Named cursors: their committed history, and what clients were told of it (I6, I10, I11).
+"""Named cursors: their committed history, and the answers about it (I6, I10, I11).
 
 Owns the history as versions: version k has all cursors after the k-th committed change. Every
 answer must equal some version, and a request that begins after an answer came must not get an older
@@ -71,19 +71,19 @@ class Cursors:
         change, previous_lsn = question.change, answer.previous_lsn
         if change is None or self._cannot_judge:
             return
-        told = f"{change} is told as set, at LSN {previous_lsn} before"
+        claim = f"{change} is answered as set, at LSN {previous_lsn} before"
         if question.expected_lsn not in (previous_lsn, ANY_LSN):
-            text = f"{told}; {question.expected_lsn} was expected"
+            text = f"{claim}; {question.expected_lsn} was expected"
             self._findings.report(Invariant.I6, text)
         if change not in self._changes:
-            self._findings.report(Invariant.I10, f"{told}, it is not committed")
+            self._findings.report(Invariant.I10, f"{claim}, it is not committed")
             return
 
         def fits(version: int) -> bool:
             before = self._states[version - 1]
             return self._changes[version - 1] == change and _lsn(before, change) == previous_lsn
 
-        self._check_answer(question, fits, told, first=question.floor + 1)
+        self._check_answer(question, fits, claim, first=question.floor + 1)
 
     @reads(client_facts.CursorMoved)
     def on_moved(self, answer: client_facts.CursorMoved) -> None:
@@ -91,17 +91,17 @@ class Cursors:
         change, lsn = question.change, answer.lsn
         if change is None or not self._record.is_replica_known:
             return
-        told = f"a change from LSN {question.expected_lsn} is refused, the cursor being at {lsn}"
+        claim = f"a change from LSN {question.expected_lsn} is refused, the cursor being at {lsn}"
         if question.expected_lsn in (lsn, ANY_LSN):
-            self._findings.report(Invariant.I6, told)
-        self._check_answer(question, lambda at: _lsn(self._states[at], change) == lsn, told)
+            self._findings.report(Invariant.I6, claim)
+        self._check_answer(question, lambda at: _lsn(self._states[at], change) == lsn, claim)
 
     @reads(client_facts.CursorsListed)
     def on_listed(self, answer: client_facts.CursorsListed) -> None:
         found = {each.name: each for each in answer.cursors}
-        told = f"cursors {sorted((each.name, each.lsn) for each in found.values())} are listed"
+        claim = f"cursors {sorted((each.name, each.lsn) for each in found.values())} are listed"
         question = self._questions[answer.number]
-        self._check_answer(question, lambda at: self._states[at] == found, told)
+        self._check_answer(question, lambda at: self._states[at] == found, claim)
 
     @property
     def _cannot_judge(self) -> bool:
@@ -111,11 +111,12 @@ class Cursors:
         self,
         question: Question,
         fits: Callable[[int], bool],
-        told: str,
+        claim: str,
         *,
         first: int | None = None,
     ) -> None:
-        """The answer takes the lowest version that it can have, and nobody later a lower one."""
+        """Some version fits the answer; requests that begin later must not get a lower one than the
+        lowest that fits."""
         if self._cannot_judge:
             return
         floor = question.floor
@@ -124,7 +125,7 @@ class Cursors:
                 self._floor = max(self._floor, version)
                 return
         rows = sorted((each.name, each.lsn) for each in self._states[floor].values())
-        text = f"{told}: never so since they stood at {rows}, which was known before"
+        text = f"{claim}: never so since they stood at {rows}, which was known before"
         self._findings.report(Invariant.I6, text)
 
 

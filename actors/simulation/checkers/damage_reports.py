@@ -1,9 +1,9 @@
-"""What replicas say of their own damage, against their media (I11, I12; SAFETY section 4, Q1).
+"""The damage that replicas report, against their media (I11, I12; SAFETY section 4, Q1).
 
-Owns which entries each replica has to name. A start reads every record, and the frames of the
-newest segment: what of them does not read as it was written is an entry with its bytes back, or
-named; it is dropped only where nothing on the medium shows that it was ever durable. A header that
-one file of a pair lacks is there again. A replica whose medium is whole names nothing.
+Owns which entries each replica must report as damaged. A start reads every record, and the frames
+of the newest segment. An entry of which it reads something else than was written is repaired or
+reported; it is dropped only if nothing on the medium shows that it was ever durable. A header that
+one file of a pair lacks is restored. A replica whose medium is whole reports nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from logstore.raft.events import ControlReceived, EntryRotted
 
 
 class Damage:
-    """The damage of all replicas; without a `durability` port only what they tell is checked."""
+    """Checks the damage of all replicas; without a `durability` port only that their reports agree
+    with each other."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -34,7 +35,7 @@ class Damage:
 
     @reads(LogResumed)
     def on_resumed(self, log: LogResumed) -> None:
-        """The replica has its faulty entries as recovery found them."""
+        """`DiskClaims` has set the replica's faulty entries to those that recovery found."""
         replica = log.replica
         port, node, named = self._durability, replica.node, set(replica.faulty)
         if port is None:
@@ -85,8 +86,8 @@ class Damage:
 
     @reads((Answer, HeartbeatReply))
     def on_beat_answered(self, replica: Replica, answer: Answer, step: Stepped) -> None:
-        """The answer, given at once, names the lowest damaged range, and nothing that is whole; one
-        that had to wait for META tells of the damage that was known before."""
+        """An answer in the heartbeat's own step has the lowest damaged range, and nothing that is
+        whole; one that had to wait for META has the damage that was known before."""
         reply = answer.message
         if type(reply) is not HeartbeatReply or type(step.event) is not ControlReceived:
             return

@@ -1,6 +1,6 @@
-"""What consumers got: in order and whole, committed and never changing (I4, I5, I8, I11).
+"""Consumers get batches in order and whole, committed and never different (I4, I5, I8, I11).
 
-Owns each consumer's position. Must not know how it came there.
+Owns each consumer's position. Must not know how a consumer got there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Where = tuple[str, int, int]  # consumer, LSN, node
 
 
 class Deliveries:
-    """All consumers of a run."""
+    """Checks all consumers of a run."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -48,7 +48,7 @@ class Deliveries:
             self._check_committed(stored, where)
         known = self._record.delivered.setdefault(first_lsn, stored)
         if known != stored:
-            text = f"{_text(where)}: {stored}, somebody got {known} there"
+            text = f"{_text(where)}: {stored}, another consumer got {known} there"
             self._findings.report(Invariant.I8, text)
 
     def _check_position(self, consumer: str, first: int, last: int, where: Where) -> None:

@@ -1,14 +1,19 @@
-"""What replicas say of their own disks, against the disks (I10, I12).
+"""What replicas report of their own disks, against the disks (I10, I12).
 
-Owns the outstanding orders to each writer and what follows from its answers. A `Persisted` is
-believed only if the disk holds the entry; what it proves must be there after every crash, be
-listed as faulty, or have been truncated since. A truncation that is durable stays one (S7).
+Owns the outstanding orders to each writer and what follows from its answers. When a `Persisted`
+comes, the disk must hold the entry; after every crash the entry must be there, be listed as faulty,
+or have been truncated since. An entry whose truncation is durable does not come back (S7).
 """
 
 from __future__ import annotations
 
 from actors.simulation.checkers.consequences import LogResumed
-from actors.simulation.checkers.facts import LookedAhead, Misplaced, Stepped, WrittenShown
+from actors.simulation.checkers.facts import (
+    LookedAhead,
+    Misplaced,
+    Stepped,
+    WrittenShown,
+)
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
@@ -21,7 +26,8 @@ _FEW = 4  # entries: mostly one flush group
 
 
 class DiskClaims:
-    """The claims of all replicas; without a `durability` port nothing of them is checked."""
+    """Checks the reports of all replicas; without a `durability` port they are not compared with
+    the disks."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -29,7 +35,7 @@ class DiskClaims:
         self._durability = record.durability
 
     @reads(Misplaced)
-    def on_misplaced(self, write: Misplaced) -> None:
+    def on_forbidden_write(self, write: Misplaced) -> None:
         self._findings.report(Invariant.I12, f"node {write.node} {write.how}")
 
     # --- orders and answers ---
@@ -56,8 +62,9 @@ class DiskClaims:
 
     @reads(WrittenShown)
     def on_written(self, written: WrittenShown) -> None:
-        """It sends readers to the files for everything up to `seq` (W4). Looked at where more
-        waits than a group may hold, or something is truncated: else they are all one group."""
+        """The writer sends readers to the files for everything up to `seq` (W4). Checked only if
+        more entries wait than one group may hold, or something is truncated: otherwise all of them
+        are one group."""
         port, node, seq = self._durability, written.node, written.seq
         ordered = self._record.replicas[node].unanswered
         if port is None or port.is_excused(node):
@@ -73,14 +80,14 @@ class DiskClaims:
             self._findings.report(Invariant.I12, f"{text} (seq {seq})")
 
     @reads(LookedAhead)
-    def on_looked_ahead(self, look: LookedAhead) -> None:
-        """The files of whoever leads only grow, and its replicators know how far."""
-        port, node, term = self._durability, look.node, look.term
+    def on_read_ahead(self, read: LookedAhead) -> None:
+        """A leader's files only grow, and its replicators know how far they are written."""
+        port, node, term = self._durability, read.node, read.term
         replica = self._record.replicas[node]
         if term != replica.term or term != replica.led_term:
             return
         if port is not None and not port.is_excused(node):
-            text = f"a replicator of node {node}, which leads term {term}, reads {look.place}"
+            text = f"a replicator of node {node}, which leads term {term}, reads {read.place}"
             self._findings.report(Invariant.I12, f"{text}: nothing is written there")
 
     @reads(Persisted)
@@ -120,7 +127,7 @@ class DiskClaims:
         text = f"node {node} calls entry {index} truncated, its disk still has it"
         self._findings.report(Invariant.I10, f"{text} (seq {truncate.seq})")
 
-    # --- what others are told ---
+    # --- what is sent to the leader ---
 
     @reads((Answer, AppendPersisted))
     def on_match_told(self, replica: Replica, answer: Answer, step: Stepped) -> None:
@@ -167,8 +174,8 @@ class DiskClaims:
         return replica.log.chain_at(index) == chain and self._has(replica.node, index, chain)
 
     def _check_found(self, replica: Replica) -> None:
-        """Recovery may find more than was ever claimed, in the page cache: it makes that durable
-        before it speaks of it (SAFETY section 4)."""
+        """Recovery may find entries in the page cache that were never reported as flushed: it makes
+        them durable before it reports them (SAFETY section 4)."""
         log = replica.log
         for index in range(max(replica.flushed_index, log.start.index) + 1, log.last_index + 1):
             chain = log.chain_at(index)

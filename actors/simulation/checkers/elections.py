@@ -1,7 +1,7 @@
-"""Terms, votes and leaders (I9), what of them must be durable before it is told (I10), that starts
-are told apart (I15), and that a leader has all that was committed before its term (I1).
+"""Terms, votes and leaders (I9): terms and votes are durable before they are sent (I10), each start
+has a new boot number (I15), and a leader has all that was committed before its term (I1).
 
-Owns who led which term and who voted for whom. Must not know logs beyond the shadow of one.
+Owns which node led which term, and all votes. Must not know logs beyond the shadow logs.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ NOBODY = 0
 
 
 class Elections:
-    """Every leader and every vote of a run."""
+    """Checks every leader and every vote of a run."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
         self._findings = record.findings
         self._durability = record.durability
-        self._votes: dict[tuple[int, int], int] = {}  # (node, term) -> whom
+        self._votes: dict[tuple[int, int], int] = {}  # (node, term) -> candidate
 
     @reads(TermMoved)
     def on_term(self, moved: TermMoved) -> None:
@@ -45,7 +45,7 @@ class Elections:
 
     @reads(SaveMeta)
     def on_save(self, replica: Replica, save: SaveMeta, _step: Stepped) -> None:
-        """Every change of term or vote is ordered saved in the step that makes it."""
+        """The step that changes term or vote also orders the save."""
         if save.term < replica.term:
             self._follow_term(replica, save.term)
         elif save.term == replica.term and replica.vote not in (NOBODY, save.vote):
@@ -62,7 +62,8 @@ class Elections:
 
     @reads(LeaderBegan)
     def on_leader(self, began: LeaderBegan) -> None:
-        """Alone, by the votes of a majority, and with all that earlier terms have committed."""
+        """It is the term's only leader, a majority voted for it, and it has all that earlier terms
+        have committed."""
         replica, term = began.replica, began.term
         replica.led_term = term
         known = self._record.leaders.setdefault(term, replica.node)
@@ -79,7 +80,7 @@ class Elections:
             text = f"node {replica.node} leads term {term} without the committed entry {needed[0]}"
             self._findings.report(Invariant.I1, text)
 
-    # --- what is told ---
+    # --- what is sent ---
 
     @reads(Answer)
     def on_answer(self, replica: Replica, answer: Answer, _step: Stepped) -> None:
@@ -91,7 +92,7 @@ class Elections:
 
     @reads(Send)
     def on_send(self, replica: Replica, send: Send, _step: Stepped) -> None:
-        """A candidate votes for itself, and tells so by asking."""
+        """A candidate votes for itself; its request says so."""
         message, node = send.message, replica.node
         if type(message) is VoteRequest:
             if message.term > replica.promised_term or replica.promised_vote != node:
@@ -100,27 +101,27 @@ class Elections:
             self._on_term_sent(replica, message.term)
 
     def _on_term_sent(self, replica: Replica, term: int) -> None:
-        """By any message but those of a pre-vote, which moves no term (C1)."""
+        """Any message promises its term, except those of a pre-vote, which changes no term (C1)."""
         if term > replica.durable_term:
             self._promise(replica, term, NOBODY)
 
     def _votes_for(self, candidate: int, term: int) -> int:
-        """How many have told it so by now, itself included: it need not tell itself."""
+        """How many votes were sent to the candidate, and its own, which need not be sent."""
         others = [
-            node for (node, of), whom in self._votes.items() if (of, whom) == (term, candidate)
+            node for (node, of), vote in self._votes.items() if (of, vote) == (term, candidate)
         ]
         return len({candidate, *others})
 
-    def _vote(self, replica: Replica, term: int, whom: int) -> None:
-        known = self._votes.setdefault((replica.node, term), whom)
-        if known != whom:
-            text = f"node {replica.node} votes for {known} and for {whom} in term {term}"
+    def _vote(self, replica: Replica, term: int, candidate: int) -> None:
+        known = self._votes.setdefault((replica.node, term), candidate)
+        if known != candidate:
+            text = f"node {replica.node} votes for {known} and for {candidate} in term {term}"
             self._findings.report(Invariant.I9, text)
-        self._promise(replica, term, whom)
+        self._promise(replica, term, candidate)
 
     def _promise(self, replica: Replica, term: int, vote: int) -> None:
         """From now on a crash must not make the replica forget this. A later term on the disk is
-        as good: there is no vote in this one any more."""
+        enough: the replica cannot vote in this one any more."""
         if vote != NOBODY or term > replica.durable_term:
             if self._durability is not None:
                 durable = self._durability.meta(replica.node)
@@ -129,7 +130,7 @@ class Elections:
                     durable[0] == term and vote in (NOBODY, durable[1])
                 )
                 if not is_durable and not self._durability.is_excused(replica.node):
-                    text = f"node {replica.node} tells of term {term} and vote {vote}"
+                    text = f"node {replica.node} sends term {term} and vote {vote}"
                     self._findings.report(Invariant.I10, f"{text}, its disk has {durable}")
         if term > replica.promised_term:
             replica.promised_term, replica.promised_vote = term, vote
@@ -138,7 +139,7 @@ class Elections:
 
     @reads(MetaWritten)
     def on_meta_written(self, written: MetaWritten) -> None:
-        """The copy may be torn: the other one stands and holds what was told (S8)."""
+        """The copy may be torn, so the other one must be whole and hold what was promised (S8)."""
         port, node, copy = self._durability, written.node, written.copy
         replica = self._record.replicas[node]
         if port is None or port.is_excused(node) or not replica.promised_term:
@@ -147,10 +148,10 @@ class Elections:
         if other is None or not _holds(other, replica):
             after = port.meta_copy(node, copy)
             if after is not None and _holds(after, replica):
-                return  # this write has ended already, and the next one of the other is under way
+                return  # this write has ended already, the next write of the other copy has begun
             promised = (replica.promised_term, replica.promised_vote)
             text = f"node {node} writes one copy of META, the other has {other}"
-            self._findings.report(Invariant.I9, f"{text}, told was {promised}")
+            self._findings.report(Invariant.I9, f"{text}, promised was {promised}")
 
     # --- after a crash ---
 
@@ -162,7 +163,7 @@ class Elections:
         is_kept = _holds((term, vote), replica)
         is_excused = self._record.is_excused(replica.node)
         if not is_kept and not is_excused:
-            text = f"node {replica.node} told of (term, vote) {promised}, recovers {(term, vote)}"
+            text = f"node {replica.node} promised (term, vote) {promised}, recovers {(term, vote)}"
             self._findings.report(Invariant.I9, text)
         if self._durability is not None and not is_excused:
             durable = self._durability.meta(replica.node)
@@ -174,7 +175,8 @@ class Elections:
         replica.saved_term = term
 
     def _check_boot(self, replica: Replica, boot: int) -> None:
-        """Peers tell two starts apart by it, whatever the first one lost with its memory (W1)."""
+        """By its boot number peers recognise a new start, which has lost the memory of the one
+        before (W1)."""
         if boot <= replica.boot:
             text = f"node {replica.node} starts as boot {boot} after boot {replica.boot}"
             self._findings.report(Invariant.I15, text)
@@ -182,7 +184,7 @@ class Elections:
 
 
 def _holds(meta: tuple[int, int], replica: Replica) -> bool:
-    """Whether a META with this (term, vote) keeps what was told."""
+    """Whether a META with this (term, vote) keeps what was promised."""
     term, vote = meta
     if term != replica.promised_term:
         return term > replica.promised_term

@@ -1,8 +1,8 @@
 """What replicas did, as data: most of what checkers and must-reach marks read (FAULTS section 2).
 
-Whoever plays or observes a history tells each `Fact` once, at the moment it is true: the record has
-the clock. What clients did is in `client_facts`, what follows in `consequences`. Must not know who
-reads what.
+The simulator, or a test that plays a history, tells each `Fact` once, at the moment it happens: the
+record has the clock. What clients did is in `client_facts`, what follows in `consequences`. Must
+not know what reads them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NodeFact(Fact, frozen=True):
 
 
 class PromiseBroken(Fact, frozen=True):
-    """Whoever met it knows by itself that it is wrong."""
+    """An observer reports a violation that it can judge alone."""
 
     invariant: Invariant
     text: str
@@ -57,7 +57,7 @@ class CoreMade(NodeFact, frozen=True):
 
 
 class Stepped(NodeFact, frozen=True):
-    """`core.step(event)` gave `effects`; none of them is carried out yet. Hot."""
+    """`core.step(event)` returned `effects`; none of them is carried out yet. Hot."""
 
     incarnation: int
     core: Core
@@ -74,7 +74,7 @@ class DiskLost(NodeFact, frozen=True):
 
 
 class LieForgotten(NodeFact, frozen=True):
-    """The power of `node` goes while its device has lied about a flush."""
+    """A power cut hits `node` after its device lied about a flush."""
 
 
 class MetaWritten(NodeFact, frozen=True):
@@ -84,19 +84,19 @@ class MetaWritten(NodeFact, frozen=True):
 
 
 class SavesExcused(NodeFact, frozen=True):
-    """Until then saves of `node` may take as long as they like."""
+    """Saves of `node` may take any time until `until_ns`."""
 
     until_ns: int
 
 
 class WrittenShown(NodeFact, frozen=True):
-    """Others see now that the writer of `node` has written everything up to `seq` (W4)."""
+    """The writer of `node` publishes that everything up to `seq` is written (W4)."""
 
     seq: int
 
 
 class LookedAhead(NodeFact, frozen=True):
-    """A replicator of `node`, for `term`, read where no record is (W4)."""
+    """A replicator of `node`, for `term`, read where no record is written yet (W4)."""
 
     term: int
     place: str
@@ -111,14 +111,14 @@ class DiskWritten(NodeFact, frozen=True):
 
 
 class Misplaced(NodeFact, frozen=True):
-    """The replica wrote frames over others (S7), into the sector of flushed ones (S6), or a header
-    amid a flush (F6)."""
+    """The replica wrote frames over others (S7) or into the sector of flushed ones (S6), or a
+    header during a flush of the segment before (F6)."""
 
     how: str
 
 
 class RingOverwritten(Fact, frozen=True):
-    """A replicator copied out of the payload ring too late, and noticed."""
+    """A replicator copied a payload from the ring too late, and noticed that it was overwritten."""
 
 
 class EntrySent(NodeFact, frozen=True):
@@ -130,7 +130,7 @@ class EntrySent(NodeFact, frozen=True):
 
 
 class CommitTold(NodeFact, frozen=True):
-    """`node` says, whoever listens, that this batch is committed; `place`: first LSN, count."""
+    """`node` sends, received or not, that this batch is committed; `place`: first LSN, count."""
 
     producer_id: int
     sequence: int
@@ -138,7 +138,7 @@ class CommitTold(NodeFact, frozen=True):
 
 
 class ImportTold(NodeFact, frozen=True):
-    """The same of an import; whose batch it is, its importer knows."""
+    """`node` sends, received or not, that an imported batch is committed."""
 
     place: tuple[int, int]
 
@@ -146,8 +146,8 @@ class ImportTold(NodeFact, frozen=True):
 class TableRebuilt(NodeFact, frozen=True):
     """Ingress begins `gen` with this table of sessions, of cursors, and of names kept.
 
-    `snapshot_parts` of the snapshot that the rebuild began at; `passed_over`: newer ones without an
-    end.
+    `snapshot_parts`: how many parts the snapshot has that the rebuild began with; `passed_over`:
+    how many newer snapshots had no last part.
     """
 
     gen: int
@@ -181,26 +181,26 @@ class TipPublished(NodeFact, frozen=True):
 
 
 class ProcessFact(NodeFact, frozen=True):
-    """Of one process, or "" for all of them, in an incarnation."""
+    """At one process of one incarnation; the name "" stands for all of them."""
 
     process: str
     incarnation: int
 
 
 class ProcessDied(ProcessFact, frozen=True):
-    """It is gone."""
+    """The process has ended."""
 
 
 class ProcessRespawned(ProcessFact, frozen=True):
-    """It may restart alone, and is back in the same incarnation."""
+    """The process was restarted alone, in the same incarnation."""
 
 
 class ProcessActed(ProcessFact, frozen=True):
-    """It did something that others can see: sent, answered, wrote, flushed."""
+    """The process did something that others can see: sent, answered, wrote, flushed."""
 
 
 class BellsOwed(NodeFact, frozen=True):
-    """A do_work is over, and what it published last for `receivers` has rung no bell."""
+    """A do_work is over, and has not rung the bells of `receivers` after it published for them."""
 
     process: str
     receivers: Sequence[str]
@@ -223,7 +223,7 @@ class BatchLeft(NodeFact, frozen=True):
 
 
 class QueueSeen(Fact, frozen=True):
-    """A bounded thing holds `length` of at most `bound`."""
+    """A bounded queue holds `length` of at most `bound`."""
 
     name: str
     length: int
@@ -231,7 +231,8 @@ class QueueSeen(Fact, frozen=True):
 
 
 class OutForSpace(Fact, frozen=True):
-    """A process ended of a full disk, or cannot begin on one that has lost nothing."""
+    """A process ended because of a full disk, or does not start on a full disk that has lost
+    nothing."""
 
     process: str
     error: str
@@ -241,13 +242,13 @@ class OutForSpace(Fact, frozen=True):
 
 
 class Healed(Fact, frozen=True):
-    """No more faults, a majority is well: an append must be acknowledged in time."""
+    """The faults are over, and a majority is running: an append must be acknowledged in time."""
 
     append_within_ns: int
 
 
 class Returned(Fact, frozen=True):
-    """Everybody is back: all replicas must be equal in time."""
+    """All replicas are running again: they must become equal in time."""
 
     equal_within_ns: int
 
@@ -269,4 +270,4 @@ class LogRead(NodeFact, frozen=True):
 
 
 class Finished(Fact, frozen=True):
-    """The run is over: what only the whole history can show."""
+    """The run is over; what only the whole history can show is checked now."""

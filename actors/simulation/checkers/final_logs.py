@@ -1,7 +1,8 @@
-"""What every replica holds in the end, against all that anybody was told (I1 to I4, I6 to I8, I11).
+"""The log of every replica at the end, against every answer that was given (I1 to I4, I6 to I8,
+I11).
 
-Owns the final logs. Reads them from headers and bytes alone, so that it also serves histories in
-which nobody looked into a replica before.
+Owns the final logs. Reads them from headers and bytes alone, so that it also checks histories that
+have no other facts of replicas.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class FinalLog:
 
 
 class FinalLogs:
-    """All replicas' logs after convergence."""
+    """Checks the logs of all replicas after convergence."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -58,8 +59,8 @@ class FinalLogs:
 
     @reads(LogRead)
     def on_log(self, read: LogRead) -> None:
-        """Check one replica's log by itself, against the record's and against the others'. What
-        has the same bytes as the first one is what was checked there."""
+        """Check one replica's log by itself, against the committed log and against the first
+        replica's log. A log with the same bytes as the first one needs no check."""
         node = read.node
         log = FinalLog(node)
         log.entries = list(read.entries)
@@ -122,7 +123,7 @@ class FinalLogs:
                 return
 
     def _check_fold(self, log: FinalLog) -> None:
-        """The log is one that a session table follows from (I17); without sessions, any is."""
+        """A session table follows from the log (I17); a log without sessions is not checked."""
         if not any(header.kind == EntryKind.OPEN for header, _ in log.folded):
             return
         fold = PlainFold(self._record.session_expiry_ns)
@@ -134,7 +135,7 @@ class FinalLogs:
             self._findings.report(Invariant.I17, text)
         log.folded = []
 
-    # --- against what clients were told ---
+    # --- against the answers to clients ---
 
     def _check_clients(self, log: FinalLog) -> None:
         for operation in self._operations.all.values():
@@ -152,7 +153,7 @@ class FinalLogs:
             batch = log.batches.get(operation.first_lsn)
             if (
                 batch is None
-                or batch.count != operation.told_count
+                or batch.count != operation.acknowledged_count
                 or not self._operations.is_stored_as(operation, batch)
             ):
                 text = f"{operation} was acknowledged at LSN {operation.first_lsn}"
@@ -170,7 +171,7 @@ class FinalLogs:
 
     @reads(Finished)
     def on_finish(self, _finished: Finished) -> None:
-        """The order of all appends and linearizable reads (I6), by the first log that was given."""
+        """The order of all appends and linearizable reads (I6), by the first log."""
         if not self._logs:
             return
         log = self._logs[0]

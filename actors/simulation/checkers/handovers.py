@@ -1,7 +1,7 @@
-"""That a leader which keeps its term after a handover takes proposals again in time (C2).
+"""A leader that keeps its term after a failed handover takes proposals again in time (C2).
 
-Owns the judgement; since when a replica has been handing over, by its own clock, is with it. Who is
-full or damaged may stay closed for longer (S9, Q3).
+Owns the rule; `Replica.handover_began_ns` has the start of a handover, by the replica's own clock.
+A leader whose disk is full, or which has damaged entries, may stay closed for longer (S9, Q3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logstore.raft.events import DiskFullChanged, Tick
 
 
 class Handovers:
-    """All leaders. An election timeout is what a handover may take."""
+    """Checks all leaders. A handover may take one election timeout."""
 
     def __init__(self, record: Record) -> None:
         self._findings = record.findings

@@ -1,7 +1,7 @@
 """How many replicas have an entry on disk (I10).
 
-Must not know what is done with it. Who claimed the entry was looked up then, and a crash that loses
-it is found there; the others are looked up now.
+Must not know what the count is for. A replica that reported the entry as flushed is not looked up
+again: `disk_claims` compared that report with its disk, and finds a crash that loses the entry.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from actors.simulation.checkers.world_view import Durability
 
 
 class Holders:
-    """Of all replicas; without a `durability` port each counts."""
+    """Counts over all replicas; without a `durability` port every replica counts."""
 
     __slots__ = ("_durability", "_replicas", "majority")
 
@@ -23,7 +23,7 @@ class Holders:
         self.majority = len(replicas) // 2 + 1
 
     def count(self, index: int, chain: int) -> int:
-        """Replicas that have it flushed; more than a majority need not be counted."""
+        """How many replicas have flushed the entry; the count may stop at a majority."""
         count = 0
         others = []
         for replica in self._replicas:
@@ -36,7 +36,8 @@ class Holders:
         return count
 
     def _has_unreported(self, replica: Replica, index: int, chain: int) -> bool:
-        """The disk has it though nobody was told; one that was excused counts if it once had it."""
+        """Whether the disk has an entry that the replica has not reported; a replica with an
+        excused disk counts if it had flushed the entry once."""
         port = self._durability
         return port is None or (
             port.has_entry(replica.node, index, chain)

@@ -1,7 +1,6 @@
-"""The invariants by number (FAULTS section 2), and what it means that one was broken.
+"""The invariants by number (FAULTS section 2), and the violations of one run.
 
-Owns the numbers, which of them are a promise to users, and the list of violations of one run. Must
-not know how anything is checked.
+Owns the numbers, and which of them are a promise to users. Must not know how anything is checked.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ VIOLATIONS_MAX = 100  # the first one stops a run; more than these say nothing n
 
 
 class Invariant(StrEnum):
-    """What must hold, whatever goes wrong."""
+    """What must hold under all faults."""
 
     I1 = "I1"  # what was acknowledged is in the log, with these bytes at these LSNs
     I2 = "I2"  # LSNs are contiguous, each given once
@@ -24,15 +23,15 @@ class Invariant(StrEnum):
     I5 = "I5"  # what a replica shows and a consumer gets only moves forward, without a gap
     I6 = "I6"  # appends and linearizable tail reads have one order, which real time agrees with
     I7 = "I7"  # a batch is there once at most, in its producer's order, never after a fence
-    I8 = "I8"  # nobody is shown what is not committed
+    I8 = "I8"  # no reader is shown what is not committed
     I9 = "I9"  # one leader a term; term and vote never regress, crashes included
     I10 = "I10"  # nothing is answered before it is durable
     I11 = "I11"  # damaged bytes are never served or replicated
-    I12 = "I12"  # what a replica claims it has, also after a crash
+    I12 = "I12"  # a replica has what it reports to have, also after a crash
     I13 = "I13"  # after the faults: appends are acknowledged, replicas become equal
     I14 = "I14"  # every queue keeps its bound
-    I15 = "I15"  # the dead say nothing
-    I16 = "I16"  # nothing is done for who may not ask for it
+    I15 = "I15"  # a process that has ended does nothing more
+    I16 = "I16"  # no request is carried out for a client or peer that has no right to it
     I17 = "I17"  # the session table is the fold of the log
     I18 = "I18"  # quorums of successive configurations intersect
     I19 = "I19"  # nothing is removed above the low-water mark
@@ -79,6 +78,6 @@ class Findings:
         self.violations: list[Violation] = []
 
     def report(self, invariant: Invariant, text: str) -> None:
-        """One more promise is broken, now."""
+        """An invariant is broken now."""
         if len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(Violation(invariant.value, text, self._now()))

@@ -13,14 +13,14 @@ from actors.simulation.checkers.record import Record
 
 
 class ControlLanes:
-    """All processes'."""
+    """Checks the control lanes of all processes."""
 
     def __init__(self, record: Record) -> None:
         self._findings = record.findings
         self._left: dict[tuple[str, str], object] = {}  # the oldest message, kept for its identity
 
     @reads(LaneLeft)
-    def on_left(self, lane: LaneLeft) -> None:
+    def on_unread(self, lane: LaneLeft) -> None:
         """It was unread at the end of the do_work before, too."""
         key = (lane.process, lane.endpoint)
         if self._left.get(key) is lane.oldest:

@@ -1,11 +1,11 @@
 """Linearizable appends and tail reads, in O(n log n) and without a search (I6, FAULTS section 2.2).
 
-An append-only log shows the only order its appends can have taken effect in: that of their LSNs. A
-tail read that returned `end_lsn` stands between the append that ends there and the next one; reads
-in one place may stand in the order of their calls. So the history is linearizable if and only if
-nobody in that order returned before somebody ahead of it was called:
+The appends of a log can have taken effect in one order only: that of their LSNs. A tail read that
+returned `end_lsn` comes after the append that ends there and before the next one; reads that
+returned the same `end_lsn` are ordered by their calls. So the history is linearizable if and only
+if no operation in that order returned before an earlier one was called:
 
-    for an operation, `latest` = the latest call among those ahead; broken if returned < latest
+    for an operation, `latest` = the latest call of those before it; broken if returned < latest
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-NEVER_NS = 1 << 63  # when an unknown outcome returned
+NEVER_NS = 1 << 63  # when an operation with an unknown outcome returned
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
-    """A batch in the log. `returned_ns` NEVER_NS: nobody was told."""
+    """A batch in the log. `returned_ns` is NEVER_NS if no client got an answer."""
 
     first_lsn: int
     last_lsn: int
@@ -27,7 +27,7 @@ class Append(msgspec.Struct, frozen=True, gc=False):
 
 
 class TailRead(msgspec.Struct, frozen=True, gc=False):
-    """`end_lsn` is the last LSN there was, by the answer."""
+    """`end_lsn` is the last LSN of the log, by the answer."""
 
     end_lsn: int
     invoked_ns: int
@@ -37,7 +37,7 @@ class TailRead(msgspec.Struct, frozen=True, gc=False):
 def find_fault(
     appends: Iterable[Append], reads: Iterable[TailRead] = (), *, first_lsn: int = 1
 ) -> str | None:
-    """What keeps these from being linearizable; None: they are.
+    """Returns why this history is not linearizable, or None if it is.
 
     Args:
       appends: every batch that is in the log, in any order, each once.

@@ -1,8 +1,8 @@
-"""What each replica's log holds by the orders its own raft gives: without a gap, and none of it
-that is committed is ever truncated (I1, I2, I3, I9, I11, I15, I17).
+"""What each replica's log holds by the orders of its own raft: entries without a gap, none of which
+is truncated once committed (I1, I2, I3, I9, I11, I15, I17).
 
-Keeps the incarnations and the shadow logs of all replicas in step with what they do. What is
-flushed of a log, and committed, others know.
+Keeps the incarnations and the shadow logs of all replicas in step with what they do. `DiskClaims`
+has what is flushed of a log, `Commits` what is committed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logstore.raft.effects import Accepted, Admit, Persist, Truncate
 
 
 class Logs:
-    """All replicas'."""
+    """Checks the logs of all replicas."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -25,7 +25,7 @@ class Logs:
         self._entries = record.entries
         self._report = record.findings.report
 
-    # --- lives ---
+    # --- incarnations ---
 
     @reads(Started)
     def on_start(self, start: Started) -> None:
@@ -50,9 +50,9 @@ class Logs:
             self._report(Invariant.I9, text)
             return
         self._committed.begin(log.start.index, log.start.next_lsn)
-        stranger = replica.log.recover(log, self._entries)
-        if stranger is not None:
-            text = f"node {node} recovers an entry {stranger} that nobody ever wrote"
+        unknown_index = replica.log.recover(log, self._entries)
+        if unknown_index is not None:
+            text = f"node {node} recovers an entry {unknown_index} that nobody ever wrote"
             self._report(Invariant.I11, text)
             return
         self._record.tell(LogResumed(replica, log))
@@ -87,7 +87,7 @@ class Logs:
             self._report(Invariant.I1, text)
         replica.log.truncate(first)
 
-    # --- what ingress is told of them ---
+    # --- what raft reports to ingress ---
 
     @reads(Admit)
     def on_admit(self, replica: Replica, admit: Admit, _step: Stepped) -> None:

@@ -1,8 +1,8 @@
-"""What clients are told of a session that they look up by its name: everything that was committed
-when they asked, and nothing that is not (I6, I10).
+"""The answer to a client that looks up a session by its name has everything that was committed when
+the client asked, and nothing that is not committed (I6, I10).
 
-Owns the committed names, and the questions. That a row called committed is, `answers` hears; that
-the answer had a quorum round, `read_rounds`.
+Owns the committed names, and the questions. `answers` checks that a row of the answer is committed,
+`read_rounds` that the answer had a quorum round.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Question:
 
 
 class Lookups:
-    """Names and questions, by number."""
+    """Checks the answers to all lookups."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -42,13 +42,14 @@ class Lookups:
         self._opened: dict[bytes, tuple[int, int]] = {}  # (producer id, epoch), committed
         self._names: dict[tuple[int, int], bytes] = {}  # of all that were ever committed
         self._questions: dict[int, _Question] = {}
-        # By producer: its last batch as a session of it ended, whose window is gone.
+        # By producer: its last batch when a session of it ended, whose window is gone.
         self._ended: dict[int, tuple[int, int]] = {}
-        self._removed: set[int] = set()  # of whom nothing is kept
+        self._removed: set[int] = set()  # producers of which nothing is kept
 
     @reads(SessionCommitted)
     def on_session(self, committed: SessionCommitted) -> None:
-        """Of a monotone session that was idle for too long the numbers stay, of others nothing."""
+        """When a session ends, only the numbers of a monotone one that was idle for too long are
+        kept."""
         entry = committed.entry
         if isinstance(entry, OpenEntry):
             if entry.name:
@@ -71,35 +72,35 @@ class Lookups:
         self._questions[asked.number] = _Question(asked.name, self._record.now(), opened, last)
 
     @reads(SessionTold)
-    def on_told(self, answer: SessionTold) -> None:
+    def on_answer(self, answer: SessionTold) -> None:
         reply = answer.reply
         question, committed = self._questions[answer.number], self._committed
         if not committed.has_every_open or not self._record.is_replica_known:
             return
-        told = reply.producer_id, reply.producer_epoch
-        text = f"whoever asked for {question.name!r} at {question.asked_ns} is told of {told}"
-        if reply.producer_id and self._names.get(told) != question.name:
+        answered = reply.producer_id, reply.producer_epoch
+        text = f"the lookup of {question.name!r} at {question.asked_ns} is answered with {answered}"
+        if reply.producer_id and self._names.get(answered) != question.name:
             self._findings.report(Invariant.I10, f"{text}, not committed")
-        elif self._is_older(told, question.opened):
+        elif self._is_older(answered, question.opened):
             self._findings.report(Invariant.I6, f"{text}, after {question.opened}")
         elif reply.producer_id and committed.has_batches:
             if uncommitted := self._uncommitted_in(reply):
-                self._findings.report(Invariant.I10, f"{text} and of {uncommitted}")
-            elif told[0] != question.opened[0]:
-                pass  # nobody had the name, or the one who had it ended meanwhile
+                self._findings.report(Invariant.I10, f"{text} and with {uncommitted}")
+            elif answered[0] != question.opened[0]:
+                pass  # no session had the name, or the one that had it ended meanwhile
             elif missing := self._missing_in(question, reply):
-                self._findings.report(Invariant.I6, f"{text}, but not of {missing}")
+                self._findings.report(Invariant.I6, f"{text}, but not with {missing}")
 
-    def _is_older(self, told: tuple[int, int], opened: tuple[int, int]) -> bool:
-        """Whether this was over when the question came: an earlier epoch, or nobody, or somebody of
-        another producer id, though the session has not ended since."""
-        if told[0] == opened[0]:
-            return told[1] < opened[1]
+    def _is_older(self, answered: tuple[int, int], opened: tuple[int, int]) -> bool:
+        """Whether the answer was out of date when the question came: an earlier epoch; or no
+        producer, or another one, though the session has not ended since."""
+        if answered[0] == opened[0]:
+            return answered[1] < opened[1]
         return opened[0] != 0 and opened[0] not in self._removed
 
     def _uncommitted_in(self, reply: SessionStateReply) -> str:
-        """What is told, and is not known to be committed; "": nothing. Rows that are called
-        committed are `answers`' to judge."""
+        """What the reply has and is not known to be committed; "": nothing. `answers` checks the
+        rows with code OK."""
         for sequence, _, _, code, _ in ACK_ROW.iter_unpack(reply.rows):
             if code != ErrorCode.OK:
                 return f"batch {sequence} with code {code}"
@@ -111,17 +112,17 @@ class Lookups:
         return "" if is_committed or before < 0 else f"batch {before}, which is not committed"
 
     def _missing_in(self, question: _Question, reply: SessionStateReply) -> str:
-        """What was committed when the question was asked, and is not told; "": nothing."""
+        """What was committed when the question was asked, and the reply lacks; "": nothing."""
         epoch, sequence = question.last
         if epoch != reply.producer_epoch and not self._is_monotone(reply):
             return ""
         if question.last <= self._ended.get(reply.producer_id, (0, -1)):
             return "" if reply.next_sequence > sequence else f"batch {sequence}, committed"
-        told = [row[0] for row in ACK_ROW.iter_unpack(reply.rows)]
-        if reply.next_sequence <= sequence or min(told, default=0) <= sequence not in told:
+        rows = [row[0] for row in ACK_ROW.iter_unpack(reply.rows)]
+        if reply.next_sequence <= sequence or min(rows, default=0) <= sequence not in rows:
             return f"batch {sequence}, which was committed"
         return ""
 
     def _is_monotone(self, reply: SessionStateReply) -> bool:
-        """Its batches are one order through all epochs."""
+        """Its sequences rise through all epochs."""
         return self._sessions.modes.get(reply.producer_id) is SequenceMode.MONOTONE

@@ -1,9 +1,9 @@
-"""What producers asked for: every append operation of a run, and what came of it.
+"""Every append operation of a run, and its outcome.
 
-Owns the operations and, by (producer, sequence), which stored batch is whose. An operation ends
-acknowledged, refused for good, or unknown; an unknown one may be in the log or not. Several
-operations may share a batch: retries under the same numbers, and those of a monotone producer
-that opened its session again. Must not know what is right.
+Owns the operations and, by (producer, sequence), which operations a stored batch belongs to. An
+operation ends acknowledged, refused for good, or unknown; an unknown one may be in the log or not.
+Several operations may share a batch: retries under the same numbers, and those of a monotone
+producer that opened its session again. Must not know what is right.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Operation:
     returned_ns: int | None = None
     outcome: Outcome = Outcome.UNKNOWN
     first_lsn: int = 0
-    told_count: int = 0
+    acknowledged_count: int = 0
 
     @property
     def last_lsn(self) -> int:
-        return self.first_lsn + self.told_count - 1
+        return self.first_lsn + self.acknowledged_count - 1
 
     def __str__(self) -> str:
         numbers = f"{self.producer_epoch}/{self.sequence}"
@@ -62,7 +62,7 @@ class Operations:
         self.all: dict[int, Operation] = {}  # by number
 
     def add(self, call: AppendInvoked, at_ns: int) -> None:
-        """One more.
+        """A client begins an append.
 
         Raises:
           ValueError: its number was used before.
@@ -77,7 +77,7 @@ class Operations:
         self._by_sequence.setdefault((call.producer_id, call.sequence), []).append(operation)
 
     def operations_for(self, batch: StoredBatch) -> list[Operation]:
-        """Every operation that asked for these bytes under these numbers."""
+        """Every operation with these bytes under these numbers."""
         return [
             each
             for each in self._by_sequence.get((batch.producer_id, batch.sequence), ())

@@ -22,7 +22,7 @@ RESTART_HEARD_NS = 10_000_000
 
 
 class Orders:
-    """All replicas' replicators."""
+    """Checks the replicators of all replicas."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -43,7 +43,7 @@ class Orders:
         if not dead_replicators:
             return
         if core.role is not Role.LEADER:
-            dead_replicators.clear()  # the next leader begins with orders to all
+            dead_replicators.clear()  # the next leader orders all its replicators to lead
             return
         for peer, dead in list(dead_replicators.items()):
             if dead.ticks == 0:
@@ -53,5 +53,5 @@ class Orders:
                 del dead_replicators[peer]
             elif dead.ticks > TICKS_MAX and at_ns - dead.since_ns > RESTART_HEARD_NS:
                 del dead_replicators[peer]
-                text = f"node {replica.node} leads, and its new replicator-{peer} is not told so"
+                text = f"node {replica.node} leads, and does not order replicator-{peer} to lead"
                 self._record.findings.report(Invariant.I13, text)

@@ -1,8 +1,9 @@
-"""What leaders send to each peer, without a gap (W2, W5), and that they begin anew when a peer was
-started anew (W1).
+"""Leaders send entries to each peer without a gap (W2, W5), and begin a new stream when a peer has
+restarted (W1).
 
-Owns, for each term, how far each peer was sent entries and how far it said to have them. A leader
-knows nothing of a peer when its term begins: its first entry for it is its no-op or an older one.
+Owns, for each term, the last entry that was sent to each peer and the last one that it reported to
+have. A leader knows nothing of a peer when its term begins: the first entry it sends is its no-op
+or an older one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from logstore.raft.events import ControlReceived, StreamAnswer
 
 @dataclass(slots=True)
 class _Term:
-    """One leader's term: its no-op, and the highest index that each peer was sent or told of."""
+    """One leader's term: its no-op; by peer, the highest index that was sent to it or that it
+    reported, and its boot number."""
 
     noop_index: int
     reached: dict[int, int] = field(default_factory=dict)
@@ -30,7 +32,7 @@ class _Term:
 
 
 class PeerStreams:
-    """All terms that somebody led."""
+    """Checks the streams of all terms that had a leader."""
 
     def __init__(self, record: Record) -> None:
         self._findings = record.findings
@@ -50,23 +52,24 @@ class PeerStreams:
         reached = max(known.noop_index - 1, known.reached.get(peer, 0))
         if index > reached + 1:
             text = f"node {node} sends entry {index} of term {term} to node {peer}"
-            text = f"{text}, which has not been given those behind {reached}"
+            text = f"{text}, which was not sent those after {reached}"
             self._findings.report(Invariant.I12, text)
         known.reached[peer] = max(reached, index)
 
     @reads((Answer, AppendAccepted), (Answer, AppendPersisted))
-    def on_told(self, replica: Replica, answer: Answer, _step: Stepped) -> None:
-        """A peer says that it has everything up to an index."""
-        told, peer = answer.message, replica.node
-        known = self._terms.get(told.term)
-        if known is not None and isinstance(told, AppendAccepted | AppendPersisted):
-            known.reached[peer] = max(known.reached.get(peer, 0), told.index)
+    def on_answer(self, replica: Replica, answer: Answer, _step: Stepped) -> None:
+        """A peer reports that it has every entry up to an index."""
+        report, peer = answer.message, replica.node
+        known = self._terms.get(report.term)
+        if known is not None and isinstance(report, AppendAccepted | AppendPersisted):
+            known.reached[peer] = max(known.reached.get(peer, 0), report.index)
 
     @reads(StreamAnswer, (ControlReceived, HeartbeatReply))
     def on_heard(
         self, replica: Replica, heard: StreamAnswer | ControlReceived, step: Stepped
     ) -> None:
-        """A leader hears a peer in its term, and does what follows. Hot."""
+        """A leader hears a peer in its term; after a restart of the peer it must begin a new
+        stream. Hot."""
         known = self._terms.get(heard.message.term)
         if known is None or not step.leads(heard.message.term):
             return

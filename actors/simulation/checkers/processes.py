@@ -1,7 +1,7 @@
-"""The dead say nothing (I15), queues keep their bounds (I14), a full disk keeps nobody out, and in
-the end all is well (I13).
+"""Ended processes do nothing more (I15), queues keep their bounds (I14), a full disk ends no
+process, and after the faults the cluster works again in time (I13).
 
-Owns who is dead and the two deadlines of the liveness phase.
+Owns which processes have ended, and the two deadlines of the liveness phase.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EGRESS = "egress"
 
 
 class Processes:
-    """Every process of every incarnation that has ended."""
+    """Checks the processes of all replicas."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -48,9 +48,9 @@ class Processes:
             self._record.findings.report(Invariant.I15, text)
 
     @reads(facts.OutForSpace)
-    def on_no_space(self, out: facts.OutForSpace) -> None:
+    def on_full_disk(self, ended: facts.OutForSpace) -> None:
         """A full disk is a state (S9): it ends no process, and keeps no replica from voting."""
-        text = f"{out.process} takes no part while its disk is full: {out.error}"
+        text = f"{ended.process} takes no part while its disk is full: {ended.error}"
         self._record.findings.report(Invariant.I13, text)
 
     @reads(facts.QueueSeen)
@@ -61,7 +61,8 @@ class Processes:
 
 
 class Liveness:
-    """From `healed` on an append acknowledged in time, from `returned` on all replicas equal."""
+    """After `Healed` an append is acknowledged in time; after `Returned` all replicas
+    become equal in time."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -69,8 +70,8 @@ class Liveness:
         self._equal_by_ns: int | None = None
 
     @reads(facts.Healed)
-    def on_healed(self, healed: facts.Healed) -> None:
-        self._append_by_ns = self._record.now() + healed.append_within_ns
+    def on_faults_ended(self, ended: facts.Healed) -> None:
+        self._append_by_ns = self._record.now() + ended.append_within_ns
 
     @reads(facts.Returned)
     def on_returned(self, returned: facts.Returned) -> None:
@@ -88,7 +89,7 @@ class Liveness:
 
     @reads(facts.Finished)
     def on_finish(self, _finished: facts.Finished) -> None:
-        """Deadlines that nothing has met, however late."""
+        """Reports a deadline if what was awaited never happened."""
         for deadline_ns, what in (
             (self._append_by_ns, "no append was acknowledged"),
             (self._equal_by_ns, "the replicas did not become equal"),

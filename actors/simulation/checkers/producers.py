@@ -1,8 +1,8 @@
 """The order of one producer's batches in a log (I7).
 
-Owns the last place of each producer, the modes of their sessions and the fences. A dense producer
+Owns the last batch of each producer, the modes of their sessions and the fences. A dense producer
 epoch counts 0, 1, 2, …; a monotone producer's sequences rise across its epochs; epochs never go
-back, and none of an older one follows the answer that opened a newer one.
+back, and no batch of an older epoch is committed after the answer that opened a newer one.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ from logstore.model import SequenceMode
 
 
 class Sessions:
-    """Which producer epochs were opened, and what clients were told of them."""
+    """Which producer epochs clients have opened, and the fences that follow."""
 
     __slots__ = ("_fences", "modes")
 
     def __init__(self) -> None:
         self.modes: dict[int, SequenceMode] = {}  # by producer
-        # By producer: (epoch, first LSN it can have), rising; LSN 0: not known.
+        # By producer, in rising order: (epoch, first LSN that it can have); LSN 0: not known.
         self._fences: dict[int, list[tuple[int, int]]] = {}
 
     def open(
         self, producer_id: int, producer_epoch: int, mode: SequenceMode, next_lsn: int
     ) -> str | None:
-        """Everything below `next_lsn` is committed. What is wrong with it, if anything."""
+        """A client has this epoch; everything below `next_lsn` is committed.
+
+        Returns:
+          What is wrong with it; None: nothing.
+        """
         fences = self._fences.setdefault(producer_id, [])
         if any(epoch == producer_epoch for epoch, _ in fences):
             return f"epoch {producer_epoch} of producer {producer_id} was opened twice"
@@ -34,11 +38,11 @@ class Sessions:
         return None
 
     def order(self, entry: OpenEntry) -> None:
-        """Some leader put this OPEN into its log, committed or not."""
+        """A leader put this OPEN into its log, committed or not."""
         self.modes[entry.producer_id] = SequenceMode(entry.mode)
 
     def is_fenced(self, batch: StoredBatch) -> bool:
-        """It lies above all that was committed when a newer epoch had been opened."""
+        """Whether its LSNs are above all that was committed when a newer epoch was opened."""
         return any(
             batch.producer_epoch < epoch and 0 < lsn <= batch.first_lsn
             for epoch, lsn in self._fences.get(batch.producer_id, ())
@@ -55,11 +59,15 @@ class ProducerOrder:
         self._last: dict[int, tuple[int, int]] = {}  # producer -> (epoch, sequence)
 
     def last(self, producer_id: int) -> tuple[int, int]:
-        """(epoch, sequence) of its last batch, (0, -1) before it has one."""
+        """(epoch, sequence) of the producer's last batch; (0, -1): it has none."""
         return self._last.get(producer_id, (0, -1))
 
     def add(self, batch: StoredBatch) -> str | None:
-        """What is wrong with the place of this batch; None: nothing."""
+        """The next batch of the log.
+
+        Returns:
+          What is wrong with its place in the log; None: nothing.
+        """
         producer, epoch, sequence = batch.producer_id, batch.producer_epoch, batch.sequence
         last_epoch, last_sequence = self.last(producer)
         self._last[producer] = max((last_epoch, last_sequence), (epoch, sequence))

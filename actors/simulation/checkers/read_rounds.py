@@ -1,9 +1,9 @@
-"""That every linearizable read has a quorum round of its own, begun after it came (V5, FAULTS R11).
+"""Every linearizable read has a quorum round of its own, begun after it came (V5, FAULTS R11).
 
-Owns which rounds leaders began and who replied to them, and which client's read used which read
-index: tail reads those that egress asked raft for, answers about cursors and sessions those of
-ingress. I6 itself is judged from the whole history; here the first answer without a round is
-enough.
+Owns which rounds leaders began and which peers replied to them, and which client's read used which
+read index: tail reads use those that egress requested from raft, answers about cursors and sessions
+those of ingress. The whole history shows whether I6 itself is broken; here the first answer without
+a round is a violation.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from logstore.model import Role
 from logstore.raft.effects import ReadIndexAnswered, Send
 from logstore.raft.events import ControlReceived, ReadIndexRequested
 
-# No client waits this long for an answer, so older read indexes are nobody's any more.
+# No client waits this long for an answer, so no read uses an older read index.
 FORGET_NS = 60_000_000_000
 
 
 @dataclass(slots=True)
 class _Requested:
-    """A read index that raft was asked for."""
+    """A read index that was requested from raft."""
 
     at_ns: int
-    newest_round: int  # begun by then, so not after it
-    committed_lsn: int  # by then, by any leader
+    newest_round: int  # that had begun before
+    committed_lsn: int  # committed before, by any leader
 
 
 @dataclass(slots=True)
 class _Rounds:
-    """Of one leader in one term."""
+    """The rounds of one leader in one term."""
 
     incarnation: int
     term: int
@@ -46,14 +46,14 @@ class _Rounds:
 
 
 class ReadRounds:
-    """All leaders' rounds, and the read indexes that no client's read has used."""
+    """Checks the rounds of all leaders, and that every read uses a read index of its own."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
         self._report = record.findings.report
         self._rounds: dict[int, _Rounds] = {}
         self._asked_ns: dict[int, int] = {}  # by the number of a client's question
-        # node -> when raft was asked for what it answered, in that order
+        # by node: when the answered read indexes were requested, in the order of the answers
         self._unused_egress: dict[int, list[int]] = {}
         self._unused_ingress: dict[int, list[int]] = {}
 
@@ -61,35 +61,37 @@ class ReadRounds:
 
     @reads((Send, Heartbeat))
     def on_heartbeat(self, replica: Replica, send: Send, step: facts.Stepped) -> None:
-        """A heartbeat of a round leaves for each peer, once (W8): looked at by the first of it."""
+        """The heartbeat of a round goes to each peer, once (W8); checked at the first of them."""
         heartbeat = send.message
         if not isinstance(heartbeat, Heartbeat) or heartbeat.round == NO_ROUND:
             return
-        told = [
+        receivers = [
             int(each.peer)
             for each in step.effects
             if type(each) is Send and _is_of_round(each.message, heartbeat)
         ]
-        if told[0] != send.peer:
+        if receivers[0] != send.peer:
             return
         rounds = self._rounds_of(replica, heartbeat.term)
         rounds.newest = max(rounds.newest, heartbeat.round)
         peers = len(self._record.replicas) - 1
-        if len(told) != peers or len(set(told)) != peers:
+        if len(receivers) != peers or len(set(receivers)) != peers:
             text = f"node {replica.node} begins round {heartbeat.round} of term {heartbeat.term}"
-            self._report(Invariant.I13, f"{text} and tells {told}, not each of {peers}")
+            self._report(Invariant.I13, f"{text} and tells {receivers}, not each of {peers}")
 
     @reads((ControlReceived, HeartbeatReply))
     def on_replied(self, replica: Replica, event: ControlReceived, step: facts.Stepped) -> None:
-        """A peer's reply in the leader's term came in."""
+        """A leader receives a peer's reply in its term."""
         reply = event.message
         if isinstance(reply, HeartbeatReply) and step.leads(reply.term):
             replied = self._rounds_of(replica, reply.term).replied
             replied[event.sender] = max(replied.get(event.sender, 0), reply.round)
 
     @reads(ReadIndexRequested)
-    def on_asked(self, replica: Replica, event: ReadIndexRequested, step: facts.Stepped) -> None:
-        """Egress or ingress asks a leader for a read index."""
+    def on_requested(
+        self, replica: Replica, event: ReadIndexRequested, step: facts.Stepped
+    ) -> None:
+        """Egress or ingress requests a read index from a leader."""
         if step.core.role is Role.LEADER:
             rounds = self._rounds_of(replica, step.core.term)
             committed_lsn = self._record.committed.next_lsn - 1
@@ -98,7 +100,7 @@ class ReadRounds:
 
     @reads(ReadIndexAnswered)
     def on_answered(self, replica: Replica, answer: ReadIndexAnswered, step: facts.Stepped) -> None:
-        """The leader says from which LSN on a read is linearizable."""
+        """The leader answers with a read index: a read that shows it is linearizable."""
         term = step.core.term
         if not answer.is_leader:
             return
@@ -106,7 +108,7 @@ class ReadRounds:
         asked = rounds.asked.pop(answer.request_id, None)
         text = f"node {replica.node} answers a read in term {term}"
         if asked is None:
-            self._report(Invariant.I6, f"{text}, which nobody asked for then")
+            self._report(Invariant.I6, f"{text}, which was not requested then")
             return
         after = sum(each > asked.newest_round for each in rounds.replied.values())
         if after + 1 < self._record.majority:
@@ -122,10 +124,10 @@ class ReadRounds:
     # --- clients ---
 
     @reads(client_facts.EndTold)
-    def on_end_told(self, told: client_facts.EndTold) -> None:
-        """By a tail read."""
-        node, begun_ns, now_ns = told.node, told.invoked_ns, self._record.now()
-        if node is None or not told.is_linearizable or not self._record.is_replica_known:
+    def on_tail_read(self, answer: client_facts.EndTold) -> None:
+        """A tail read is answered."""
+        node, begun_ns, now_ns = answer.node, answer.invoked_ns, self._record.now()
+        if node is None or not answer.is_linearizable or not self._record.is_replica_known:
             return
         if not _use_earliest(self._unused_egress.get(node, []), begun_ns, now_ns):
             text = f"a read that began at {begun_ns} was answered by node {node} without its own"
@@ -136,13 +138,13 @@ class ReadRounds:
         self._asked_ns[question.number] = self._record.now()
 
     @reads(client_facts.Told)
-    def on_told(self, told: client_facts.Told) -> None:
-        """How cursors or sessions stand: a list, or why a change is refused."""
-        begun_ns = self._asked_ns[told.number]
+    def on_answer(self, answer: client_facts.Told) -> None:
+        """A question about cursors or sessions is answered: a list, or why a change is refused."""
+        node, begun_ns, now_ns = answer.node, self._asked_ns[answer.number], self._record.now()
         if not self._record.is_replica_known:
             return
-        if not _use_earliest(self._unused_ingress.get(told.node, []), begun_ns, self._record.now()):
-            text = f"a question that began at {begun_ns} was answered by node {told.node}"
+        if not _use_earliest(self._unused_ingress.get(node, []), begun_ns, now_ns):
+            text = f"a question that began at {begun_ns} was answered by node {node}"
             self._report(Invariant.I6, f"{text} without a quorum round")
 
     def _rounds_of(self, replica: Replica, term: int) -> _Rounds:
@@ -159,8 +161,8 @@ def _is_of_round(message: object, heartbeat: Heartbeat) -> bool:
 
 
 def _use_earliest(answered: list[int], invoked_ns: int, returned_ns: int) -> bool:
-    """Each read uses the earliest read index that was asked for after it began: later ones may
-    serve those that began later."""
+    """Each read uses the earliest read index that was requested after it began: reads that began
+    later may need the later ones."""
     while answered and answered[0] < returned_ns - FORGET_NS:
         answered.pop(0)
     for place, asked_ns in enumerate(answered):

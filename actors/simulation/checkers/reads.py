@@ -1,9 +1,10 @@
-"""How a checker says what it reads: whole facts, or the parts of a core's step.
+"""How a checker declares what it reads: whole facts, or the parts of a core's step.
 
-A step is read twice. Its event and its effects, in their order, are told as it goes, and whoever
-keeps the shadow logs brings them along; once it is done, and all follows the core, they are told
-again. A part is known by its class, and a message from or to a peer by both classes; `Send` alone
-is a `Send` of any message, and `Told` whatever is told.
+The parts of a step, its event and its effects in their order, are read twice: with `reads` before
+the step's changes are recorded (except those to the shadow logs, which follow effect by effect),
+and with `reads_after` once all are recorded. A part is named by its class; one that carries a peer
+message by both classes: `(Send, Heartbeat)`. `Send` alone is a `Send` of any message, and a base
+class stands for all facts that are derived from it.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ def _marker(when: str) -> Callable[..., Callable[[R], R]]:
     return reads
 
 
-# The method reads facts of these classes, or these parts of a step as it goes; or events and
-# effects of these classes once the step is done.
+# The method reads facts of these classes, or these parts of a step before its changes are
+# recorded; or events and effects of these classes afterwards.
 reads, reads_after = _marker("reads"), _marker("reads_after")
 
 
 class Table(dict[Kind, list[Reader]]):
-    """From the class of a fact, or the kind of a part, to those who read it, in their order."""
+    """From the class of a fact, or the kind of a part, to the methods that read it, in order."""
 
     def __init__(self, readers: Iterable[object], when: str) -> None:
         rows = [
@@ -53,10 +54,10 @@ class Table(dict[Kind, list[Reader]]):
         )
 
     def __missing__(self, kind: Kind) -> list[Reader]:
-        """A message that nobody reads by both classes, or a part that nobody reads.
+        """A part that no checker reads, or reads by the first of its two classes only.
 
         Raises:
-          KeyError: nobody reads this fact, so nobody need tell it.
+          KeyError: no checker reads this fact, so there is no reason to tell it.
         """
         if isinstance(kind, type) and issubclass(kind, Fact):
             raise KeyError(kind)
@@ -65,7 +66,7 @@ class Table(dict[Kind, list[Reader]]):
 
 
 def _has(read: Kind, kind: Kind) -> bool:
-    """Whoever reads the first reads the second: it is the same, or a case of it."""
+    """Whether a reader of `read` also reads `kind`: it is the same, or a case of it."""
     if isinstance(kind, tuple) or isinstance(read, tuple):
         return read == kind or (isinstance(kind, tuple) and read == kind[0])
     return issubclass(kind, read)

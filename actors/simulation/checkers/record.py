@@ -1,7 +1,7 @@
-"""The record of one run: what more than one checker needs to know, and what the world answers.
+"""The record of one run: what more than one checker needs, and ports to read the world.
 
-Owns the findings, the replicas, every entry, the committed log, the sessions, and what clients
-asked for and got. Must not know the checkers: what follows from a fact, it tells through `tell`.
+Owns the findings, the replicas, every entry, the committed log, the sessions, and the appends and
+deliveries of clients. Must not know the checkers: it passes consequences on through `tell`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from actors.simulation.checkers.world_view import Durability, ReadRing
 
 
 class Record:
-    """`voters` are the configured nodes, `election_timeout_ns` is their patience; `now` is the time
-    of the world, by which facts are told; `read_clocks`: the wall clocks of all replicas, dead
-    ones' included. Without the ports of the world what they would show is not checked."""
+    """`voters` are the configured nodes, `election_timeout_ns` is their shortest election timeout;
+    `now` reads the time of the world; `read_clocks` reads the wall clocks of all replicas, also of
+    those that are down. What only a missing port could show is not checked."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Record:
         self.findings = findings = Findings(now)
         self.replicas = {node: Replica(node) for node in voters}
         self.majority = len(self.replicas) // 2 + 1
-        self.is_replica_known = False  # some replica has been told of
+        self.is_replica_known = False  # facts of replicas are told, not of clients alone
         self.entries = KnownEntries(findings, Stamps(findings, now, read_clocks))
         self.sessions = Sessions()
         self.committed = CommittedLog(
@@ -65,11 +65,11 @@ class Record:
         self._tell: Callable[[Fact], None] = _nobody
 
     def open(self, tell: Callable[[Fact], None]) -> None:
-        """Whoever tells facts to the checkers is there."""
+        """Set the function that gives a fact to the checkers."""
         self._tell = tell
 
     def tell(self, fact: Fact) -> None:
-        """What follows from what was told."""
+        """Give a consequence to the checkers."""
         self._tell(fact)
 
     def is_excused(self, node: int) -> bool:
@@ -78,4 +78,4 @@ class Record:
 
 
 def _nobody(_fact: Fact) -> None:
-    """Nobody reads yet."""
+    """Before `open` no checker reads."""

@@ -46,7 +46,7 @@ class Replica:
     node: int
     log: ShadowLog = field(default_factory=lambda: ShadowLog(NOTHING))
     promised_term: int = 0  # sent to others, so it must survive every crash
-    promised_vote: int = 0  # in promised_term; 0: none was told
+    promised_vote: int = 0  # in promised_term; 0: none was sent
     boot: int = 0  # the number of its newest start, by its disk
     flushed_index: int = 0  # flushed, as its writer reported
     flushed_chain: int = 0
@@ -62,7 +62,7 @@ class Replica:
     visible_index: int = -1
     visible_lsn: int = -1
     led_term: int = 0
-    durable_term: int = 0  # the disk had it when something was told, or later
+    durable_term: int = 0  # on its disk when a message was sent, or later
     saves: deque[tuple[int, int]] = field(default_factory=deque)  # (seq, term), unanswered
     saved_term: int = 0  # flushed, as its writer reported
     gen: int = -1

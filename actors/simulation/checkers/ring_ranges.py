@@ -1,9 +1,10 @@
-"""Ranges of the payload rings: each settled once, none before its time, its bytes unharmed.
+"""Ranges of the payload rings are settled once each, not before they are written, their bytes
+unharmed.
 
-Owns the account of one range from the event that brings it to the Settle that gives it back
-(SAFETY M4; I14), and the bytes of entries, read from the ring when their write is ordered (I11).
-What is not written is given back in the step that brought it; only an append whose term is not
-durable yet may wait.
+Owns each range from the event that brings it to the Settle that gives it back (SAFETY M4; I14), and
+the bytes of entries, read from the ring when their write is ordered (I11). A range that is not
+written is given back in the step that brought it; only an append whose term is not durable yet may
+wait.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Brought = Proposed | AppendReceived
 
 
 class RingRanges:
-    """All replicas' rings."""
+    """Checks the rings of all replicas."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -48,7 +49,7 @@ class RingRanges:
 
     @reads_after(Proposed, AppendReceived)
     def on_brought(self, replica: Replica, event: Brought, _step: Stepped) -> None:
-        """The step that the range came with is over."""
+        """After the step that brought the range."""
         start = event.ring_start
         if start not in replica.ranges or start in replica.needed_ranges:
             return
@@ -95,8 +96,8 @@ class RingRanges:
 
     @reads(Converged)
     def on_converged(self, _converged: Converged) -> None:
-        """Nothing is under way any more but at replicas whose media rotted, which were not waited
-        for: no range is left."""
+        """No range is left, since nothing is under way any more, except at replicas whose media
+        rotted: the run does not wait for those."""
         for node, replica in self._record.replicas.items():
             if replica.is_running and replica.ranges and not self._record.is_excused(node):
                 text = f"node {node} never settled {len(replica.ranges)} ranges of its ring"
@@ -111,5 +112,5 @@ class RingRanges:
 
 
 def is_sound(header: EntryHeader, body: bytes) -> bool:
-    """The bytes are this entry's."""
+    """Whether these bytes are the body of this entry."""
     return len(body) == header.body_size and crc32c(body) == header.body_crc

@@ -1,9 +1,9 @@
-"""The session table, and the cursors in it, by a plain fold of the log, written apart from
+"""The session table, and the cursors in it, by a plain fold of the log that shares no code with
 logstore.session (I17).
 
-Owns the rules of SAFETY E1, E5, E6 and E8 once more, the slow way: lists and no shortcuts. A
-leader's table, rebuilt at any gen, must equal the fold of its log from the very beginning; so must
-every SESSION snapshot.
+Owns the rules of SAFETY E1, E5, E6 and E8 a second time, in slow and simple code. A leader's table,
+rebuilt at any gen, must equal the fold of its log from the beginning; so must every SESSION
+snapshot.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FOLDED = (
 
 
 class PlainSession(msgspec.Struct, frozen=True):
-    """One session, nothing but values."""
+    """One session, as plain values."""
 
     producer_id: int
     producer_epoch: int
@@ -50,12 +50,12 @@ class PlainSession(msgspec.Struct, frozen=True):
 
 
 class FoldFault(Exception):
-    """An entry that does not follow from the log before it."""
+    """An entry contradicts the log before it."""
 
 
 class PlainFold:
-    """Sessions by producer id and cursors by name, as the entries up to here leave them. `kept`:
-    what monotone sessions left behind that were idle for `expiry_ns`."""
+    """Sessions by producer id and cursors by name, after the entries so far. `kept`: the names and
+    numbers of monotone sessions that ended after they were idle for `expiry_ns`."""
 
     def __init__(self, expiry_ns: int) -> None:
         self.expiry_ns = expiry_ns
@@ -76,7 +76,7 @@ class PlainFold:
         """Fold one entry.
 
         Raises:
-          FoldFault: no leader that keeps the rules would have put it there.
+          FoldFault: a leader that keeps the rules writes no such entry there.
         """
         match header.kind:
             case EntryKind.OPEN:
@@ -93,8 +93,8 @@ class PlainFold:
                 pass
 
     def _expire(self, header: EntryHeader, body: bytes) -> None:
-        """A session with a name ends by its age, and of a monotone one the numbers are kept; or
-        because an operator ended it, and what was kept of it."""
+        """A session with a name ends by its age, and the numbers of a monotone one are kept; or an
+        operator ends it, with what was kept of it."""
         expired = decode_expire(body)
         kept = None if expired.is_kept else self.kept.pop(expired.producer_id, None)
         old = self.sessions.pop(expired.producer_id, None)
@@ -111,7 +111,7 @@ class PlainFold:
             )
 
     def _compare(self, header: EntryHeader, part: SessionPart) -> None:
-        """A snapshot is compared as a whole; one without an end says nothing."""
+        """A snapshot is compared once its last part is there; one without a last part is not."""
         head = part.head
         if head.part == 0:
             self.parts = []
@@ -134,7 +134,7 @@ class PlainFold:
         old = self.sessions.get(entry.producer_id)
         kept = self.kept.pop(entry.producer_id, None)
         if any(each.name == entry.name for each in self.kept.values()) and entry.name:
-            raise FoldFault(f"entry {header.index}: {entry} begins anew what it left behind")
+            raise FoldFault(f"entry {header.index}: {entry} takes another producer's name")
         last_epoch = 0
         if old is not None or kept is not None:
             last_epoch = (old or kept).producer_epoch  # type: ignore[union-attr]  # one of them is
@@ -186,7 +186,7 @@ class PlainFold:
 
 
 class SessionTables:
-    """Compares every rebuilt table with the fold of its log, as far as bodies are known."""
+    """Compares every rebuilt table with the fold of its log, if all bodies are known."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -231,7 +231,7 @@ class SessionTables:
 
     @reads(Persist)
     def on_persist(self, replica: Replica, effect: Persist, step: Stepped) -> None:
-        """A leader that gives a session up gives up one that may be, with nothing under way."""
+        """A leader ends only a session that may end, and that has no batch under way."""
         header = effect.header
         if header.kind != EntryKind.EXPIRE or type(step.event) is not Proposed:
             return
@@ -252,7 +252,7 @@ class SessionTables:
             self._findings.report(Invariant.I7, text)
 
     def _fold(self, last_index: int, chain: int) -> PlainFold | None:
-        """The fold of the log that ends with this chain; None: a body on the way is unknown."""
+        """The fold of the log that ends with this chain; None: some body of it is not known."""
         committed = self._committed
         if self._base is None or last_index < self._base_index:
             self._base = PlainFold(self._record.session_expiry_ns)
@@ -303,7 +303,7 @@ def plain_session(session: Session) -> PlainSession:
 
 
 def _sessions_of(parts: Iterable[SessionPart]) -> dict[int, PlainSession]:
-    """Sessions by producer; the window of one goes on where the next part begins."""
+    """Sessions by producer; the window of one session may be spread over several parts."""
     found: dict[int, PlainSession] = {}
     for part in parts:
         for row in part.sessions:

@@ -1,9 +1,8 @@
-"""Which sessions there are, as the committed log says, and what operators and producers were told
-(I6, I10).
+"""Answers about sessions, to operators and producers, agree with the committed log (I6, I10).
 
-Owns the history as versions: version k is which sessions there are after the k-th committed OPEN or
-EXPIRE. An answer is true of some version, none older than the newest one when it was asked for.
-Nobody opens a name that is somebody's, and what ended has not ended before. Must not know the
+Owns the history as versions: version k has the sessions that are there after the k-th committed
+OPEN or EXPIRE. An answer must equal some version, none older than the newest one when it was asked
+for. No session is opened under a name that another one has, and none ends twice. Must not know the
 session table, which has sessions of its own (I17).
 """
 
@@ -24,7 +23,7 @@ from logstore.model import SequenceMode
 
 
 class Known(NamedTuple):
-    """A session, as OPEN and EXPIRE entries say."""
+    """A session, by the OPEN and EXPIRE entries of the log."""
 
     producer_epoch: int
     name: bytes
@@ -38,8 +37,9 @@ Page = tuple[int, int]  # after, limit
 
 @dataclass(slots=True)
 class Question:
-    """`page` None: to end `producer_id`. `floor`: the newest version by then. `last`: epoch and
-    sequence of each producer's newest committed batch by then."""
+    """A request for a `page` of the sessions, or, with None, for the end of `producer_id`. When it
+    was asked, `floor` was the newest version, and `last` had epoch and sequence of each producer's
+    newest committed batch."""
 
     page: Page | None
     producer_id: int
@@ -48,15 +48,15 @@ class Question:
 
 
 class SessionLists:
-    """Committed sessions, and questions by number."""
+    """Checks all answers about sessions."""
 
     def __init__(self, record: Record) -> None:
         self._findings = record.findings
         self._committed = record.committed
         self._states: list[State] = [{}]
         self._questions: dict[int, Question] = {}
-        self._removed: set[int] = set()  # of whom nothing is kept
-        self._told_ended: set[int] = set()
+        self._removed: set[int] = set()  # producers of which nothing is kept
+        self._answered_as_ended: set[int] = set()
 
     @reads(consequences.SessionCommitted)
     def on_session(self, committed: consequences.SessionCommitted) -> None:
@@ -82,7 +82,8 @@ class SessionLists:
         )
 
     def _expire(self, state: State, entry: ExpireEntry) -> None:
-        """By its age; or, if it has a name of which nothing is kept, by an operator."""
+        """A session ends by its age; or an operator ended it, if it has a name of which nothing is
+        kept."""
         producer_id = entry.producer_id
         known = state.pop(producer_id, None)
         if known is None or known.producer_epoch != entry.producer_epoch:
@@ -97,13 +98,13 @@ class SessionLists:
             self._removed.add(producer_id)
 
     @reads(client_facts.SessionDenied)
-    def on_denied(self, told: client_facts.SessionDenied) -> None:
-        """An EXPIRE or OPEN that is committed has ended it."""
-        known = self._states[-1].get(told.producer_id)
+    def on_denied(self, denied: client_facts.SessionDenied) -> None:
+        """The session has ended by a committed EXPIRE or OPEN."""
+        known = self._states[-1].get(denied.producer_id)
         if self._lacks_entries or known is None or known.state != SessionState.OPEN:
             return
-        if known.producer_epoch == told.producer_epoch:
-            text = f"session {told.producer_id}/{told.producer_epoch} is told as over"
+        if known.producer_epoch == denied.producer_epoch:
+            text = f"session {denied.producer_id}/{denied.producer_epoch} is refused as over"
             self._findings.report(Invariant.I10, f"{text}, which is not committed")
 
     # --- operators ---
@@ -120,22 +121,22 @@ class SessionLists:
         producer_id = self._questions[number].producer_id
         if self._lacks_entries:
             return
-        told = f"the session of producer {producer_id} is told as ended"
+        claim = f"the session of producer {producer_id} is answered as ended"
         if producer_id not in self._removed:
-            self._findings.report(Invariant.I10, f"{told}, which is not committed")
+            self._findings.report(Invariant.I10, f"{claim}, which is not committed")
             return
-        if producer_id in self._told_ended:
-            self._findings.report(Invariant.I7, f"{told} a second time")
-        self._told_ended.add(producer_id)
-        self._check_answer(number, lambda state: producer_id not in state, told)
+        if producer_id in self._answered_as_ended:
+            self._findings.report(Invariant.I7, f"{claim} a second time")
+        self._answered_as_ended.add(producer_id)
+        self._check_answer(number, lambda state: producer_id not in state, claim)
 
     @reads(client_facts.SessionUnknown)
     def on_unknown(self, answer: client_facts.SessionUnknown) -> None:
         producer_id = self._questions[answer.number].producer_id
         if self._lacks_entries:
             return
-        told = f"there is no session of producer {producer_id}"
-        self._check_answer(answer.number, lambda state: producer_id not in state, told)
+        claim = f"there is no session of producer {producer_id}"
+        self._check_answer(answer.number, lambda state: producer_id not in state, claim)
 
     @reads(client_facts.SessionsListed)
     def on_listed(self, answer: client_facts.SessionsListed) -> None:
@@ -148,8 +149,8 @@ class SessionLists:
             (row.producer_id, Known(row.producer_epoch, row.name, row.mode, row.state))
             for row in rows
         ]
-        told = f"page {page} of the sessions is told as {found}, the next one after {next_after}"
-        self._check_answer(number, lambda state: page_of(state, page) == (found, next_after), told)
+        claim = f"page {page} of the sessions is answered as {found}, next after {next_after}"
+        self._check_answer(number, lambda state: page_of(state, page) == (found, next_after), claim)
         for row in rows:
             self._check_sequence(question, row)
 
@@ -157,11 +158,12 @@ class SessionLists:
 
     @property
     def _lacks_entries(self) -> bool:
-        """Nothing can be said of what only the replicas' entries show."""
+        """The entries are not known, so that their sessions are not either."""
         return not self._committed.has_every_open or not self._committed.last_index
 
     def _check_sequence(self, question: Question, row: ListedSession) -> None:
-        """All that was committed by then counts, and nothing that is not."""
+        """The next sequence of a row counts all that was committed when the page was asked for, and
+        nothing uncommitted."""
         if not self._committed.has_batches:
             return
         before, epoch = row.next_sequence - 1, row.producer_epoch
@@ -170,24 +172,24 @@ class SessionLists:
             is_monotone or each.producer_epoch == epoch
             for each in self._committed.batches_of(row.producer_id, before)
         )
-        told = f"session {row.producer_id}/{epoch} is listed with next sequence {row.next_sequence}"
+        claim = f"session {row.producer_id}/{epoch} has next sequence {row.next_sequence}"
         if before >= 0 and not is_committed:
-            self._findings.report(Invariant.I10, f"{told}, {before} is not committed")
+            self._findings.report(Invariant.I10, f"{claim}, {before} is not committed")
         last_epoch, last = question.last.get(row.producer_id, (0, -1))
         if (is_monotone or last_epoch == epoch) and before < last:
-            self._findings.report(Invariant.I6, f"{told}, after {last} was committed")
+            self._findings.report(Invariant.I6, f"{claim}, after {last} was committed")
 
-    def _check_answer(self, number: int, fits: Callable[[State], bool], told: str) -> None:
-        """Some version that it may have been told of."""
+    def _check_answer(self, number: int, fits: Callable[[State], bool], claim: str) -> None:
+        """Some version since the question fits the answer."""
         floor = self._questions[number].floor
         if not any(map(fits, self._states[floor:])):
             there = sorted(self._states[floor])
-            text = f"{told}: never so since there were {there}, which was before it was asked for"
+            text = f"{claim}: never so since there were {there}, which was before it was asked for"
             self._findings.report(Invariant.I6, text)
 
 
 def page_of(state: State, page: Page) -> tuple[list[tuple[int, Known]], int]:
-    """The sessions of a page, and what the next one is asked for with."""
+    """The sessions of a page, and the `after` of the next page; 0: there is none."""
     after, limit = page
     size = min(limit or SESSIONS_PAGE_MAX, SESSIONS_PAGE_MAX)
     ids = sorted(producer_id for producer_id in state if producer_id > after)

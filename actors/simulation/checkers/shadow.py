@@ -1,8 +1,8 @@
 """What each replica's log holds by the orders its own raft gave, and every entry ever ordered.
 
-Owns the shadow logs, as chains by index, and the headers and bodies behind the chains. Must not
-know what is durable or committed. Equal chains mean equal logs up to there (SAFETY S3), so a chain
-names an entry together with everything before it.
+Owns the shadow logs, as chains by index, and the header and body of each chain. Must not know what
+is durable or committed. Equal chains mean equal logs up to there (SAFETY S3), so a chain identifies
+an entry together with everything before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from logstore.raft.log_view import Position, RecoveredLog
 
 
 class KnownEntries:
-    """Every entry that some replica ordered written in this run."""
+    """Every entry that some replica's raft ordered to be written in this run."""
 
     __slots__ = ("_chain_by_place", "_findings", "_stamps", "bodies", "headers")
 
@@ -64,10 +64,10 @@ class ShadowLog:
         del self.chains[max(first_index - self.start.index - 1, 0) :]
 
     def recover(self, recovered: RecoveredLog, known: KnownEntries) -> int | None:
-        """Become what recovery found, by following the chain back from its last entry.
+        """Set the log to what recovery found, by following the chain back from its last entry.
 
         Returns:
-          The index of an entry that nobody ever ordered, if there is one.
+          The index of an entry that no replica ever ordered, if there is one.
         """
         if recovered.start != self.start:
             self.start = recovered.start

@@ -1,11 +1,11 @@
-"""That a leader whose entries reach no majority, though its heartbeats do, gives its place up (V6),
-and that it does not if only disks are full (S9).
+"""A leader whose entries reach no majority, though its heartbeats do, steps down (V6), but not if
+only disks are full (S9).
 
-Owns the judgement; what a replica was seen with at the last look is with it. Looks twice an
-election timeout, by the replica's own clock, so that a leader may have stood still for one timeout
-more than is found. Not judged: one whose own flush is late (another rule's), and one that gave up
-before and has seen nothing committed since, for it waits longer each time. Time in which too many
-followers are full, by their own word, does not count.
+Owns the rule; `Replica.stall_checked` has what the last check saw. Checks twice per election
+timeout, by the replica's own clock, so that a leader may have made no progress for one timeout more
+than is found. Not checked: a leader whose own flush is late, which is against another rule, and one
+that stepped down before and has seen nothing committed since, for it waits longer each time. Time
+in which too many followers report full disks does not count.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from logstore.model import Role
 from logstore.raft.effects import StopLeading
 from logstore.raft.events import ControlReceived, StreamAnswer, Tick
 
-# The rule's four, one for a handover, one for what lies between two looks.
+# Four by the rule, one for a handover, one for the time between two checks.
 TIMEOUTS_MAX = 6
 
 
 class Stalls:
-    """All leaders."""
+    """Checks all leaders."""
 
     def __init__(self, record: Record) -> None:
         self._findings = record.findings
@@ -64,13 +64,13 @@ class Stalls:
                 self._on_position(replica, peer, (0, answer.index))
 
     def _on_position(self, replica: Replica, peer: int, place: tuple[int, int]) -> None:
-        """A follower speaks of where it is: (0, its match) or (1, where its log ends)."""
+        """A follower reports its position: (0, its match index) or (1, its last index)."""
         if replica.positions.get((peer, place[0])) != place[1]:
             replica.positions[peer, place[0]] = place[1]
             replica.progressed_ns = replica.clock_ns
 
     def _update_full_peers(self, replica: Replica, peer: int, *, is_full: bool) -> None:
-        """A follower speaks; whom it has heard is as before that. Hot."""
+        """A leader hears a follower; `peers_heard_ns` is as before that. Hot."""
         if replica.full_peers and self._lacks_space(replica):
             replica.progressed_ns = replica.clock_ns
         if is_full:
@@ -85,8 +85,8 @@ class Stalls:
         self._end(replica, step.core.commit)
 
     def _check_reason_to_stop(self, replica: Replica) -> None:
-        """It stopped leading of its own accord: not because of full disks, while a majority
-        answers. Who has damage may have given up for that."""
+        """A leader stepped down by itself. Full disks are no reason to, while a majority answers;
+        damaged entries are one."""
         heard = len(self._peers_heard(replica))
         if replica.faulty or 1 + heard < self._majority or not self._lacks_space(replica):
             return

@@ -1,7 +1,8 @@
 """An entry's timestamp is never far ahead of a majority's clocks (SAFETY G2, I6).
 
-Owns how far those clocks were from the world's time lately: a leader knows its peers' clocks from
-answers that may have been delayed while a clock jumped. Without clocks nothing is checked.
+Owns how far those clocks were from the world's time in the last seconds: a leader knows its peers'
+clocks from answers that may have been delayed while a clock jumped. Without clocks nothing is
+checked.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from collections.abc import Callable, Sequence
 from actors.simulation.checkers.invariant import Findings, Invariant
 from logstore.format.entry import EntryHeader
 
-# The rule's second, and one for two election timeouts by a clock that jumps or drifts.
+# One second by the rule; the rest is two election timeouts by a clock that jumps or drifts.
 AHEAD_MAX_NS = 4_600_000_000
 OFFSETS_KEPT_NS = 20_000_000_000
 
 
 class Stamps:
-    """All entries. `read_clocks`: the wall clocks of all replicas, now, dead ones' included."""
+    """Checks every new entry. `read_clocks` reads the wall clocks of all replicas, also of those
+    that are down."""
 
     __slots__ = ("_findings", "_now", "_offsets", "_read_clocks")
 
@@ -31,13 +33,14 @@ class Stamps:
         self._offsets: deque[tuple[int, int]] = deque()  # (when, a majority's clock less that)
 
     def on_entry(self, header: EntryHeader, previous: EntryHeader | None) -> None:
-        """A leader orders a new entry; most have the time of the one before, or a little later."""
+        """A leader orders a new entry; most have the timestamp of the entry before, or a little
+        more."""
         clocks = sorted(self._read_clocks())
         if not clocks:
             return
         at_ns, offsets = self._now(), self._offsets
         offsets.append((at_ns, clocks[(len(clocks) - 1) // 2] - at_ns))
-        # The newest one that is older than that was true until the next one.
+        # Keep one offset that is older than the limit: it held until the next one was recorded.
         while len(offsets) > 1 and offsets[1][0] < at_ns - OFFSETS_KEPT_NS:
             offsets.popleft()
         previous_ns = 0 if previous is None else previous.timestamp_ns

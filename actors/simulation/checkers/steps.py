@@ -1,7 +1,7 @@
-"""Takes the steps of cores apart: who reads which event and effect, and what a step has changed.
+"""Splits the steps of cores for the checkers: event and effects, and the changes of the core.
 
-Owns which incarnation may step. A step's parts are told as it goes, then what the core itself shows
-to have changed, then its parts again (`reads`). Must not know any rule but I15.
+Owns which incarnation may step. Checkers first read the parts of a step, then the changes (term,
+leader, commit) that the core shows, then the parts again (`reads`). Must not know any rule but I15.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from logstore.raft.events import Tick
 
 
 class Steps:
-    """Of all replicas. `table` and `after` say who reads which part."""
+    """Splits the steps of all replicas. `table` and `after` say which methods read which part."""
 
     __slots__ = ("_after", "_record", "_replicas", "_table", "_tick_readers")
 
@@ -57,7 +57,7 @@ class Steps:
                 read(replica, each, step)
 
     def _follow(self, replica: Replica, step: Stepped) -> None:
-        """What the core shows to have changed."""
+        """Tells the checkers what has changed in the core: term, leader, commit."""
         core, tell = step.core, self._record.tell
         term, is_leader = core.term, core.role is Role.LEADER
         if term != replica.term:
@@ -72,7 +72,7 @@ class Steps:
 
 
 def dispatch_parts(table: Table, replica: Replica, step: Stepped) -> None:
-    """Event and effects, to whom they concern. Hot."""
+    """Calls the readers of the event and of each effect. Hot."""
     for each in (step.event, *step.effects):
         kind: Kind = type(each)
         if kind in WITH_MESSAGE:
@@ -82,7 +82,7 @@ def dispatch_parts(table: Table, replica: Replica, step: Stepped) -> None:
 
 
 def _is_idle(replica: Replica, core: Core) -> bool:
-    """Nothing that is read of a core after its step has moved."""
+    """Whether term, commit and leadership are as before the step."""
     if core.term != replica.term or core.commit != replica.commit:
         return False
     return core.role is not Role.LEADER or replica.term == replica.led_term

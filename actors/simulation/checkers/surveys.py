@@ -1,9 +1,9 @@
-"""What replicas say of their log without showing a batch of it: where a time is, and how the bytes
-of a range are spread (I5, I8).
+"""Answers about a log without its batches: which LSN a time has, and how the bytes of a range are
+spread (I5, I8).
 
-Owns ends, stamps and sizes of the committed entries. Must not know how a replica searches. An
-answer is right for what the replica showed at some moment between question and answer: what it was
-known to show before, and what is committed, are the bounds of that.
+Owns ends, timestamps and sizes of the committed entries. Must not know how a replica searches. An
+answer must be right for what the replica showed at some moment between question and answer: at
+least what it is known to have shown before, at most what is committed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from logstore.format.client_messages import SPAN, SpansRequest
 
 
 class _EntryEnd(msgspec.Struct, frozen=True, gc=False):
-    """Behind a committed entry: the next LSN, its own time, and the bytes of all bodies so far."""
+    """The end of a committed entry: the next LSN, the entry's timestamp, and the bytes of all
+    bodies so far."""
 
     next_lsn: int
     timestamp_ns: int
@@ -28,7 +29,7 @@ class _EntryEnd(msgspec.Struct, frozen=True, gc=False):
 
 
 class Surveys:
-    """All replicas'."""
+    """Checks the answers of all replicas."""
 
     def __init__(self, record: Record) -> None:
         self._findings = record.findings
@@ -36,7 +37,7 @@ class Surveys:
         self._committed = record.committed
         self._replicas = record.replicas
         self._ends: list[_EntryEnd] = []
-        self._asked: dict[int, int] = {}  # node -> incarnation, when somebody asked last
+        self._asked: dict[int, int] = {}  # node -> incarnation when a client asked last
         self._shown: dict[int, tuple[int, int]] = {}  # node -> incarnation, LSN that it showed
 
     @reads(SurveyAsked)
@@ -83,8 +84,8 @@ class Surveys:
         self._shown[node] = self._asked[node], shown
 
     def _spans(self, request: SpansRequest, shown_lsn: int) -> tuple[int, bytes]:
-        """Time of the first entry, and rows, of a log that ends with `shown_lsn`; (0, b""): nothing
-        is there."""
+        """The right answer for a log that ends with `shown_lsn`: timestamp of the first entry, and
+        rows; (0, b""): the range is empty."""
         ends, next_lsn = self._ends, int(request.first_lsn)
         last_lsn = min(request.last_lsn, shown_lsn)
         if next_lsn > last_lsn:
@@ -105,7 +106,7 @@ class Surveys:
         return timestamp_ns, b"".join(rows)
 
     def _up_to_date(self) -> list[_EntryEnd]:
-        """Of every committed entry."""
+        """The ends of every committed entry."""
         ends, chains = self._ends, self._committed.chains
         total = ends[-1].total if ends else 0
         for chain in chains[len(ends) :]:
@@ -115,13 +116,13 @@ class Surveys:
         return ends
 
     def _shown_by(self, node: int) -> int:
-        """What `node`, the same since it was asked, is known to have shown before; 0: nothing."""
+        """What `node` is known to have shown before, in the same incarnation; 0: nothing."""
         incarnation, lsn = self._shown.get(node, (0, 0))
         same = {incarnation, self._asked[node], self._replicas[node].incarnation}
         return lsn if len(same) == 1 else 0
 
     def _is_ahead(self, node: int, lsn: int) -> bool:
-        """The raft of `node`, the same since it was asked, has not made `lsn` visible."""
+        """Whether the raft of `node`, in the same incarnation, has not made `lsn` visible."""
         replica = self._replicas[node]
         return replica.incarnation == self._asked[node] and lsn > replica.visible_lsn
 
@@ -132,7 +133,7 @@ class Surveys:
         return bisect_right(self._ends, lsn, key=_next_lsn)
 
     def _is_boundary(self, lsn: int) -> bool:
-        """An entry ends in front of it, or the log begins there."""
+        """Whether an entry ends right before `lsn`, or the log begins there."""
         return self._lsn_before(self._place_of(lsn)) == lsn
 
     def _report(self, invariant: Invariant, text: str) -> None:

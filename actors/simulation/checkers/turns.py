@@ -16,13 +16,13 @@ from logstore.model import EntryKind
 from logstore.raft.events import Proposed
 
 _REQUESTS = frozenset((EntryKind.OPEN, EntryKind.EXPIRE, EntryKind.CURSOR))
-# Taken while one batch waits: those of a turn before it came and of one after it, with what expires
-# then, and the groups that were under way.
+# While one batch waits: the requests of the turn before it came and of the turn after it, with the
+# sessions that expire then, and the groups that were under way.
 TAKEN_MAX = 2 * (4 + 4) + 16
 
 
 class AppendTurns:
-    """All leaders'."""
+    """Checks all leaders."""
 
     def __init__(self, record: Record) -> None:
         self._findings = record.findings
@@ -36,7 +36,7 @@ class AppendTurns:
             self._taken[replica.node] = self._taken.get(replica.node, 0) + 1
 
     @reads(BatchLeft)
-    def on_left(self, batch: BatchLeft) -> None:
+    def on_unread(self, batch: BatchLeft) -> None:
         """Too many requests were taken while it waited."""
         node, oldest = batch.node, batch.oldest
         if oldest is None or self._oldest.get(node) is not oldest:

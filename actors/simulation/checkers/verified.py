@@ -1,9 +1,9 @@
-"""What a follower says it has, against what its leader has, and has shown it in this term (V2, F4,
+"""A follower reports entries only if its leader has them too, and named them in this term (V2, F4,
 W1).
 
 Owns, for each follower, the highest index that an append or a heartbeat of its term's leader named
-since the follower started or the term began. Whatever it says to have beyond that, and beyond what
-it knows committed, it only believes: another leader's entries may stand there.
+since the follower started or the term began. Above that, and above its commit index, the follower
+does not know whether its entries are the leader's: they may be another leader's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOBODY = 0
 
 @dataclass(slots=True)
 class _Shown:
-    """To one incarnation, in one term."""
+    """The highest index that the leader named to one incarnation in one term."""
 
     incarnation: int
     term: int
@@ -32,7 +32,7 @@ class _Shown:
 
 
 class Verified:
-    """All followers, by node."""
+    """Checks all followers."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -49,33 +49,33 @@ class Verified:
             self._on_shown(replica, heartbeat.term, heartbeat.prev_index, step)
 
     def _on_shown(self, replica: Replica, term: int, index: int, step: Stepped) -> None:
-        """The leader of `term` names an entry, if that is the follower's own term by now. Hot."""
+        """The leader of `term` names an entry; it counts if the follower is in that term. Hot."""
         if term == step.core.term:
             shown = self._shown_to(replica, term)
             shown.index = max(shown.index, index)
 
     @reads((Answer, AppendAccepted), (Answer, AppendPersisted))
-    def on_told(self, replica: Replica, answer: Answer, step: Stepped) -> None:
-        """What it says of an older term was withheld: it was true then."""
-        told, core = answer.message, step.core
-        if not isinstance(told, AppendAccepted | AppendPersisted):
+    def on_answer(self, replica: Replica, answer: Answer, step: Stepped) -> None:
+        """An answer for an older term had to wait, and was right in that term."""
+        report, core = answer.message, step.core
+        if not isinstance(report, AppendAccepted | AppendPersisted):
             return
-        self._check_same(replica, told)
-        if told.term != core.term:
+        self._check_same(replica, report)
+        if report.term != core.term:
             return
-        shown = self._shown_to(replica, told.term)
-        if told.index > max(shown.index, core.commit):
-            text = f"node {replica.node} says {told}, and was shown {shown.index} in this term"
+        shown = self._shown_to(replica, report.term)
+        if report.index > max(shown.index, core.commit):
+            text = f"node {replica.node} says {report}, and was shown {shown.index} in this term"
             self._record.findings.report(Invariant.I12, text)
 
-    def _check_same(self, replica: Replica, told: AppendPersisted | AppendAccepted) -> None:
-        """What a follower says it has is what the leader of that term has."""
-        leader = self._record.replicas.get(self._record.leaders.get(told.term, NOBODY))
-        if leader is None or leader.led_term != told.term or not leader.is_running:
+    def _check_same(self, replica: Replica, report: AppendPersisted | AppendAccepted) -> None:
+        """The entry that a follower reports is the one that the leader of that term has."""
+        leader = self._record.replicas.get(self._record.leaders.get(report.term, NOBODY))
+        if leader is None or leader.led_term != report.term or not leader.is_running:
             return
-        chain = leader.log.chain_at(told.index)
-        if told.index > leader.log.start.index and replica.log.chain_at(told.index) != chain:
-            text = f"node {replica.node} says {told}, and has another entry there than its leader"
+        chain = leader.log.chain_at(report.index)
+        if report.index > leader.log.start.index and replica.log.chain_at(report.index) != chain:
+            text = f"node {replica.node} says {report}, and has another entry there than its leader"
             self._record.findings.report(Invariant.I12, text)
 
     def _shown_to(self, replica: Replica, term: int) -> _Shown:

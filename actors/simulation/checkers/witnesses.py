@@ -1,5 +1,6 @@
-"""What its witness knows to be wrong: an answer that breaks the protocol, a ring that is misused, a
-process that slept through its news, an end that never comes (any of I1 to I17).
+"""Reports what its observer alone can judge: an answer that breaks the protocol, a ring that is
+misused, a process that sleeps although something was published for it, a run that does not end (any
+of I1 to I17).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from actors.simulation.checkers.record import Record
 
 
 class Witnesses:
-    """All there are."""
+    """Reports every `PromiseBroken` as a violation."""
 
     def __init__(self, record: Record) -> None:
         self._findings = record.findings

@@ -1,6 +1,6 @@
-"""What the checkers ask of the world: its disks, its rings, and five facts of a core.
+"""What checkers may read of the world: its disks, its rings, and five properties of a core.
 
-Protocols only. An answer must be the truth, not what some actor believes.
+Protocols only. An answer must be the true state of the world, not what some actor has read of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logstore.model import Index, Role
 
 class Held(msgspec.Struct, frozen=True, gc=False):
     """An entry that a replica had flushed, as its medium has it. `is_read_at_start`: its segment is
-    the newest, whose frames a start reads; those of older ones are read when somebody asks."""
+    the newest, whose frames a start reads; frames of older segments are read on request."""
 
     index: int
     chain: int
@@ -29,7 +29,8 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 
 
 class Durability(Protocol):
-    """What the disks of all replicas hold now, should the power fail: also of those that are down.
+    """What the disks of all replicas would hold after a power cut now, also of replicas that are
+    down.
 
     A device that lies about a flush counts as having done it.
     """
@@ -39,12 +40,12 @@ class Durability(Protocol):
         ...
 
     def is_written(self, node: int, index: int, chain: int) -> bool:
-        """Whoever reads `node`'s files now finds the entry, durable or not."""
+        """A reader of `node`'s files finds the entry now, durable or not."""
         ...
 
     def has_dropped(self, node: int, index: int, chain: int) -> bool:
-        """No recovery of `node` would find this entry now; what was found out before is not
-        believed."""
+        """No recovery of `node` would find this entry now. Reads the disk again: earlier results
+        are not kept."""
         ...
 
     def meta(self, node: int) -> tuple[int, int]:
@@ -52,20 +53,21 @@ class Durability(Protocol):
         ...
 
     def boot_of(self, node: int) -> int:
-        """The boot counter that goes with it: the number of this start, in everything it says."""
+        """The boot counter in its META: the number of this start, which its messages carry."""
         ...
 
     def meta_copy(self, node: int, copy: int) -> tuple[int, int] | None:
-        """(term, vote) of one of the two copies of META; None: damaged, or it may be afterwards."""
+        """(term, vote) of one of the two copies of META; None: it is damaged, or a power cut now
+        may damage it."""
         ...
 
     def is_excused(self, node: int) -> bool:
-        """Its medium lied or rotted: what it said in good faith may be gone."""
+        """Its medium lied or rotted, so that what it reported as flushed may be lost."""
         ...
 
     def held_at_start(self, node: int) -> Iterable[Held]:
-        """What an excused node had flushed and not truncated, rising, as its medium was when the
-        present incarnation began; nothing if it changed meanwhile, or lies."""
+        """What an excused node had flushed and not truncated, in rising order, as its medium was
+        when the present incarnation began; nothing if the medium changed meanwhile, or lies."""
         ...
 
     def held_now(self, node: int, indexes: Container[int]) -> Iterable[Held]:
@@ -83,7 +85,7 @@ ReadRing = Callable[[int, int, int], bytes | None]
 
 
 class Core(Protocol):
-    """What is looked at of a `RaftCore` after a step."""
+    """What checkers read of a `RaftCore` after a step."""
 
     @property
     def role(self) -> Role: ...

@@ -23,7 +23,7 @@ _LOGS = (".data", ".raft")
 
 
 class WrittenOnce:
-    """All replicas'."""
+    """Checks all writes of all replicas."""
 
     def __init__(self, record: Record) -> None:
         self._report = record.findings.report
@@ -33,7 +33,7 @@ class WrittenOnce:
 
     @reads(Started)
     def on_start(self, start: Started) -> None:
-        """What the last incarnation did not write, nobody writes."""
+        """What the incarnation before was ordered to write, this one must not write."""
         self._due.update({(start.node, log): 0 for log in _LOGS})
         self._recovering[start.node] = None
 
@@ -48,10 +48,10 @@ class WrittenOnce:
 
     @reads(DiskWritten)
     def on_written(self, write: DiskWritten) -> None:
-        """Of what follows a segment's header, no byte more than was ordered."""
+        """After a segment's header, no more bytes may be written than were ordered."""
         node, log, size = write.node, write.path[-5:], write.size_bytes
         if log in _LOGS and write.offset:
-            # A recovery writes records anew that were lost (S1), each by itself.
+            # Recovery writes lost records again (S1), one at a time.
             if log == ".raft" and node in self._recovering and size == RECORD_SIZE:
                 return
             room = self._due[node, log]
@@ -64,7 +64,7 @@ class WrittenOnce:
 
 
 def _room_for_metadata(path: str) -> int:
-    """In the file's first bytes, which may be written again."""
+    """How many bytes at the beginning of this file may be written again and again."""
     if path.endswith(_LOGS):
         return SEGMENT_IMAGE_SIZE
     return META_SIZE if path.endswith(META_NAMES) else 0

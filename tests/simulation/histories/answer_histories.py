@@ -77,7 +77,7 @@ def publish(stage: Stage, at_ns: int) -> None:
     stage.ledger.tell(facts.GroupPublished(1))
 
 
-@breaks("I13", says="has told no Tip since")
+@breaks("I13", says="has sent no Tip since")
 def a_tail_feed_tells_no_tip_after_a_burst(stage: Stage, is_broken: bool) -> None:
     """V8. The first group after the Tip's time may precede it in the same do_work."""
     stage.boot()
@@ -88,7 +88,7 @@ def a_tail_feed_tells_no_tip_after_a_burst(stage: Stage, is_broken: bool) -> Non
     publish(stage, 71 * MS_NS)
 
 
-@breaks("I13", says="has told no Tip since")
+@breaks("I13", says="has sent no Tip since")
 def the_tip_of_another_node_is_no_tip(stage: Stage, is_broken: bool) -> None:
     stage.boot()
     publish(stage, 1)
@@ -97,7 +97,7 @@ def the_tip_of_another_node_is_no_tip(stage: Stage, is_broken: bool) -> None:
     publish(stage, 62 * MS_NS)
 
 
-@breaks("I13", says="has told no Tip since")
+@breaks("I13", says="has sent no Tip since")
 def a_new_egress_owes_nothing_for_the_one_before_it(stage: Stage, is_broken: bool) -> None:
     stage.boot()
     publish(stage, 1)

@@ -128,7 +128,7 @@ def a_consumer_begins_behind_its_place(stage: Stage, is_broken: bool) -> None:
     stage.end(node1=log_of(ONE, TWO))
 
 
-@breaks("I8", says="somebody got")
+@breaks("I8", says="another consumer got")
 def two_consumers_get_different_batches_at_one_lsn(stage: Stage, is_broken: bool) -> None:
     stage.invoke(0)
     stage.invoke(0, producer=8)

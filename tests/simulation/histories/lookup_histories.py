@@ -49,13 +49,13 @@ def a_session_is_told_without_a_round(stage: Stage, is_broken: bool) -> None:
     stage.tell(client_facts.SessionTold(1, 1, NOBODY))
 
 
-@breaks("I6", says="is told of (0, 0), after (7, 1)")
+@breaks("I6", says="is answered with (0, 0), after (7, 1)")
 def a_session_is_told_as_not_there(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     look_up(stage, NOBODY if is_broken else SessionStateReply(PRODUCER, 1, 1, rows((0, 1))))
 
 
-@breaks("I6", says="is told of (7, 1), after (7, 2)")
+@breaks("I6", says="is answered with (7, 1), after (7, 2)")
 def an_epoch_is_told_that_was_over(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     open_session(stage, epoch=2, name=NAME)
@@ -63,7 +63,7 @@ def an_epoch_is_told_that_was_over(stage: Stage, is_broken: bool) -> None:
     look_up(stage, old if is_broken else SessionStateReply(PRODUCER, 2, 0, b""))
 
 
-@breaks("I10", says="is told of (7, 1), not committed")
+@breaks("I10", says="is answered with (7, 1), not committed")
 def a_session_is_told_before_its_open_is_committed(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     entry = OpenEntry(PRODUCER, 1, SequenceMode.DENSE, AckLevel.QUORUM, 16, 1 << 20, NAME)
@@ -88,7 +88,7 @@ def a_row_is_told_as_not_known(stage: Stage, is_broken: bool) -> None:
     look_up(stage, SessionStateReply(PRODUCER, 1, 1, rows((0, 1), code=code)))
 
 
-@breaks("I6", says="but not of batch 1, which was committed")
+@breaks("I6", says="but not with batch 1, which was committed")
 def a_session_is_told_as_it_was(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     stage.write(1, 1)
@@ -96,7 +96,7 @@ def a_session_is_told_as_it_was(stage: Stage, is_broken: bool) -> None:
     look_up(stage, old if is_broken else SessionStateReply(PRODUCER, 1, 2, rows((0, 1), (1, 2))))
 
 
-@breaks("I6", says="but not of batch 1, which was committed")
+@breaks("I6", says="but not with batch 1, which was committed")
 def a_window_has_lost_its_newest_row(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     stage.write(1, 1)
@@ -104,7 +104,7 @@ def a_window_has_lost_its_newest_row(stage: Stage, is_broken: bool) -> None:
     look_up(stage, SessionStateReply(PRODUCER, 1, 2, told))
 
 
-@breaks("I6", says="but not of batch 0, which was committed")
+@breaks("I6", says="but not with batch 0, which was committed")
 def a_monotone_session_is_told_as_empty_after_its_next_opening(
     stage: Stage, is_broken: bool
 ) -> None:

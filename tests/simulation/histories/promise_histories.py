@@ -138,14 +138,14 @@ def a_writer_answers_before_its_flush(stage: Stage, is_broken: bool) -> None:
         stage.flush(1)
 
 
-@breaks("I10", says="tells of term 2 and vote 1")
+@breaks("I10", says="sends term 2 and vote 1")
 def a_vote_is_told_before_it_is_durable(stage: Stage, is_broken: bool) -> None:
     stage.boot()
     stage.save_meta(2, 2, 1, is_durable=not is_broken)
     stage.tell_vote(2, 1, 2)
 
 
-@breaks("I10", says="tells of term 2 and vote 1")
+@breaks("I10", says="sends term 2 and vote 1")
 def a_candidate_asks_before_its_own_vote_is_durable(stage: Stage, is_broken: bool) -> None:
     stage.boot()
     if is_broken:
@@ -155,7 +155,7 @@ def a_candidate_asks_before_its_own_vote_is_durable(stage: Stage, is_broken: boo
     stage.campaign(1, 2, [])
 
 
-@breaks("I9", says="the other has (1, 0), told was (2, 1)")
+@breaks("I9", says="the other has (1, 0), promised was (2, 1)")
 def a_save_leaves_one_copy_of_meta_behind(stage: Stage, is_broken: bool) -> None:
     stage.boot()
     stage.save_meta(2, 2, 1)
@@ -189,7 +189,7 @@ def both_copies_of_meta_are_under_way_together(stage: Stage, is_broken: bool) ->
 # --- I13 ---
 
 
-@breaks("I13", says="its new replicator-2 is not told so")
+@breaks("I13", says="does not order replicator-2 to lead")
 def a_leader_does_not_tell_its_new_replicator_to_lead(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.tell(facts.ProcessDied(1, "replicator-2", 1))
@@ -203,7 +203,7 @@ def a_leader_does_not_tell_its_new_replicator_to_lead(stage: Stage, is_broken: b
         stage.idle(1)
 
 
-@breaks("I13", says="its new replicator-3 is not told so")
+@breaks("I13", says="does not order replicator-3 to lead")
 def a_new_replicator_is_told_of_another_peer(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.tell(facts.ProcessDied(1, "replicator-3", 1))
@@ -248,7 +248,7 @@ def an_incarnation_number_is_used_twice(stage: Stage, is_broken: bool) -> None:
     stage.boot(2)
 
 
-@breaks("I10", says="tells of term 5 and vote 0, its disk has")
+@breaks("I10", says="sends term 5 and vote 0, its disk has")
 def a_term_is_told_before_it_is_durable(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.save_meta(2, 5, 0, is_durable=not is_broken)

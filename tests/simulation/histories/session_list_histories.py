@@ -123,7 +123,7 @@ def an_end_is_told_before_its_commit(stage: Stage, is_broken: bool) -> None:
     stage.tell(client_facts.SessionEnded(1))
 
 
-@breaks("I10", says="7/1 is told as over, which is not committed")
+@breaks("I10", says="7/1 is refused as over, which is not committed")
 def a_producer_is_told_of_an_end_before_its_commit(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     body = session_entries.encode_expire(ExpireEntry(PRODUCER, 1))
@@ -133,7 +133,7 @@ def a_producer_is_told_of_an_end_before_its_commit(stage: Stage, is_broken: bool
     stage.tell(client_facts.SessionDenied(PRODUCER, 1))
 
 
-@breaks("I10", says="7/1 is told as over, which is not committed")
+@breaks("I10", says="7/1 is refused as over, which is not committed")
 def a_producer_is_fenced_before_the_commit_of_the_opening(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     entry = OpenEntry(PRODUCER, 2, SequenceMode.DENSE, AckLevel.QUORUM, 16, 1 << 20, b"a")

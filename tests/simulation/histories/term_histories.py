@@ -117,7 +117,7 @@ def a_read_is_answered_by_the_round_before_it(stage: Stage, is_broken: bool) -> 
     stage.idle(1, ReadIndexAnswered(1, True, Lsn(0)))
 
 
-@breaks("I6", says="which nobody asked for then")
+@breaks("I6", says="which was not requested then")
 def a_read_of_an_earlier_term_is_answered(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.step(1, ReadIndexRequested(1), *round_of(1))
@@ -168,7 +168,7 @@ def a_read_joins_the_round_of_another(stage: Stage, is_broken: bool) -> None:
 # --- streams ---
 
 
-@breaks("I12", says="sends entry 4 of term 1 to node 2, which has not been given those behind 1")
+@breaks("I12", says="sends entry 4 of term 1 to node 2, which was not sent those after 1")
 def a_stream_steps_over_entries(stage: Stage, is_broken: bool) -> None:
     """What the peer had in an older term is taken for matched."""
     stage.elect_first()
