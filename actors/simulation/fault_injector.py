@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from actors.simulation.checkers.facts import LieForgotten, SavesExcused
+from actors.simulation.checkers.facts import PowerCutAfterLie, SavesExcused
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.disk.media_faults import EVERYWHERE, RotKind
 from actors.simulation.faults.script import Fault, FaultKind, RotPlace
@@ -208,7 +208,7 @@ class FaultInjector:
             for replica in replicas:
                 replica.cancel_kills_and_stops()
                 if replica.disk.has_lies:
-                    self._cluster.ledger.tell(LieForgotten(replica.node))
+                    self._cluster.ledger.tell(PowerCutAfterLie(replica.node))
                     self._cluster.excuse_rest(replica.node)
                 replica.power_cut(random, garble=fault.mode == "garble")
                 self._excuse_rest_if_loss_is_unprovable(replica.node)

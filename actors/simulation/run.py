@@ -114,7 +114,7 @@ class _Run:
         elections = ELECTIONS_WITH_DAMAGED if are_all_alive else ELECTIONS_TO_APPEND
         within_ns = elections * self._election_ns + CLIENT_TIMEOUTS_NS
         self.workload.probe()
-        cluster.ledger.tell(facts.Healed(within_ns))
+        cluster.ledger.tell(facts.FaultsEnded(within_ns))
         if not self._run_for(within_ns, self.workload.is_probe_acknowledged):
             self._report_violation(
                 f"no append was acknowledged within {within_ns / 1e9:.1f} s of the heal"
@@ -130,7 +130,7 @@ class _Run:
         within_ns = ELECTIONS_TO_CONVERGE * self._election_ns + CLIENT_TIMEOUTS_NS
         # Equal twice with a pause between, then an audit and a pause.
         equal_within_ns = 3 * within_ns + 2 * SETTLE_NS + CHECK_NS
-        cluster.ledger.tell(facts.Returned(equal_within_ns))
+        cluster.ledger.tell(facts.ReplicasReturned(equal_within_ns))
         if self._run_for(within_ns, self._is_equal):
             self._run_for(SETTLE_NS)
         if not self._run_for(within_ns, self._is_equal):

@@ -13,7 +13,7 @@ from actors.simulation.checkers.client_facts import BatchRefused
 from actors.simulation.checkers.consequences import SessionOrdered
 from actors.simulation.checkers.facts import (
     CoreMade,
-    LieForgotten,
+    PowerCutAfterLie,
     RingOverwritten,
     SessionDenied,
     Stepped,
@@ -342,7 +342,7 @@ def test_damage_found_at_start_or_by_a_reader(stage: Stage) -> None:
 
 
 def test_a_start_after_a_lie_is_counted_once(stage: Stage) -> None:
-    stage.tell(LieForgotten(2))
+    stage.tell(PowerCutAfterLie(2))
     stage.recover(1, recovered([]))
     assert stage.met() == set()
     stage.recover(2, recovered([]))

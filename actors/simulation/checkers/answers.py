@@ -28,8 +28,8 @@ class Answers:
         self._burst_began_ns: dict[int, int] = {}  # node → first group since the last Tip
         self._overdue_ns: dict[int, int] = {}  # node → a group too long after that one
 
-    @reads(facts.CommitTold)
-    def on_committed(self, fact: facts.CommitTold) -> None:
+    @reads(facts.AckSent)
+    def on_committed(self, fact: facts.AckSent) -> None:
         committed, (first_lsn, count) = self._committed, fact.place
         producer_id, sequence = fact.producer_id, fact.sequence
         claim = f"node {fact.node} says that {sequence} of producer {producer_id} has {count} LSNs"
@@ -46,8 +46,8 @@ class Answers:
         text = f"{claim} from {first_lsn} on: there is {batch}"
         self._findings.report(Invariant.I1, text)
 
-    @reads(facts.ImportTold)
-    def on_imported(self, fact: facts.ImportTold) -> None:
+    @reads(facts.ImportAckSent)
+    def on_imported(self, fact: facts.ImportAckSent) -> None:
         committed, (first_lsn, count) = self._committed, fact.place
         claim = f"node {fact.node} says that an import has {count} LSNs from {first_lsn} on"
         if first_lsn + count > committed.next_lsn:
@@ -58,8 +58,8 @@ class Answers:
         if committed.has_batches and (batch is None or batch.count != count):
             self._findings.report(Invariant.I1, f"{claim}: there is {batch}")
 
-    @reads(facts.OpenTold)
-    def on_open(self, answer: facts.OpenTold) -> None:
+    @reads(facts.OpenReplySent)
+    def on_open(self, answer: facts.OpenReplySent) -> None:
         subject = f"node {answer.node} says"
         self._check_open(subject, answer.producer_id, answer.producer_epoch)
 

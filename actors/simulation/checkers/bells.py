@@ -6,7 +6,7 @@ process sleeps: the publisher does not know it either, so it always rings before
 
 from __future__ import annotations
 
-from actors.simulation.checkers.facts import BellsOwed
+from actors.simulation.checkers.facts import BellsNotRung
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
@@ -18,8 +18,8 @@ class Bells:
     def __init__(self, record: Record) -> None:
         self._findings = record.findings
 
-    @reads(BellsOwed)
-    def on_not_rung(self, bells: BellsOwed) -> None:
+    @reads(BellsNotRung)
+    def on_not_rung(self, bells: BellsNotRung) -> None:
         """The receiver may sleep until something else is published for it."""
         for receiver in bells.receivers:
             text = f"{bells.node}.{bells.process} publishes for {receiver} and does not ring"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from actors.simulation.checkers.consequences import LogResumed
 from actors.simulation.checkers.facts import (
-    LookedAhead,
-    Misplaced,
+    ForbiddenWrite,
+    ReadAheadOfWriter,
     Stepped,
-    WrittenShown,
+    WrittenPublished,
 )
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
@@ -34,8 +34,8 @@ class DiskClaims:
         self._findings = record.findings
         self._durability = record.durability
 
-    @reads(Misplaced)
-    def on_forbidden_write(self, write: Misplaced) -> None:
+    @reads(ForbiddenWrite)
+    def on_forbidden_write(self, write: ForbiddenWrite) -> None:
         self._findings.report(Invariant.I12, f"node {write.node} {write.how}")
 
     # --- orders and answers ---
@@ -60,8 +60,8 @@ class DiskClaims:
             replica.flushed_chain = replica.log.chain_at(first - 1) or 0
         replica.faulty = [index for index in replica.faulty if index < first]
 
-    @reads(WrittenShown)
-    def on_written(self, written: WrittenShown) -> None:
+    @reads(WrittenPublished)
+    def on_written(self, written: WrittenPublished) -> None:
         """The writer sends readers to the files for everything up to `seq` (W4). Checked only if
         more entries wait than one group may hold, or something is truncated: otherwise all of them
         are one group."""
@@ -79,8 +79,8 @@ class DiskClaims:
             text = f"node {node} sends readers to entry {newest.index}, which its files do not have"
             self._findings.report(Invariant.I12, f"{text} (seq {seq})")
 
-    @reads(LookedAhead)
-    def on_read_ahead(self, read: LookedAhead) -> None:
+    @reads(ReadAheadOfWriter)
+    def on_read_ahead(self, read: ReadAheadOfWriter) -> None:
         """A leader's files only grow, and its replicators know how far they are written."""
         port, node, term = self._durability, read.node, read.term
         replica = self._record.replicas[node]

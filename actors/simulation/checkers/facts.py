@@ -73,7 +73,7 @@ class DiskLost(NodeFact, frozen=True):
     """The replica, a voter, has an empty disk from now on."""
 
 
-class LieForgotten(NodeFact, frozen=True):
+class PowerCutAfterLie(NodeFact, frozen=True):
     """A power cut hits `node` after its device lied about a flush."""
 
 
@@ -89,13 +89,13 @@ class SavesExcused(NodeFact, frozen=True):
     until_ns: int
 
 
-class WrittenShown(NodeFact, frozen=True):
+class WrittenPublished(NodeFact, frozen=True):
     """The writer of `node` publishes that everything up to `seq` is written (W4)."""
 
     seq: int
 
 
-class LookedAhead(NodeFact, frozen=True):
+class ReadAheadOfWriter(NodeFact, frozen=True):
     """A replicator of `node`, for `term`, read where no record is written yet (W4)."""
 
     term: int
@@ -110,7 +110,7 @@ class DiskWritten(NodeFact, frozen=True):
     size_bytes: int
 
 
-class Misplaced(NodeFact, frozen=True):
+class ForbiddenWrite(NodeFact, frozen=True):
     """The replica wrote frames over others (S7) or into the sector of flushed ones (S6), or a
     header during a flush of the segment before (F6)."""
 
@@ -129,7 +129,7 @@ class EntrySent(NodeFact, frozen=True):
     body: bytes
 
 
-class CommitTold(NodeFact, frozen=True):
+class AckSent(NodeFact, frozen=True):
     """`node` sends, received or not, that this batch is committed; `place`: first LSN, count."""
 
     producer_id: int
@@ -137,7 +137,7 @@ class CommitTold(NodeFact, frozen=True):
     place: tuple[int, int]
 
 
-class ImportTold(NodeFact, frozen=True):
+class ImportAckSent(NodeFact, frozen=True):
     """`node` sends, received or not, that an imported batch is committed."""
 
     place: tuple[int, int]
@@ -162,7 +162,7 @@ class SessionDenied(Fact, frozen=True):
     producer_id: int
 
 
-class OpenTold(NodeFact, frozen=True):
+class OpenReplySent(NodeFact, frozen=True):
     """`node` answers an OpenSession request with this producer epoch."""
 
     producer_id: int
@@ -199,14 +199,14 @@ class ProcessActed(ProcessFact, frozen=True):
     """The process did something that others can see: sent, answered, wrote, flushed."""
 
 
-class BellsOwed(NodeFact, frozen=True):
+class BellsNotRung(NodeFact, frozen=True):
     """A do_work is over, and has not rung the bells of `receivers` after it published for them."""
 
     process: str
     receivers: Sequence[str]
 
 
-class LaneLeft(Fact, frozen=True):
+class ControlLaneUnread(Fact, frozen=True):
     """A do_work is over, and `oldest` is the first message that it left unread on a control lane,
     known by its identity."""
 
@@ -215,7 +215,7 @@ class LaneLeft(Fact, frozen=True):
     oldest: object
 
 
-class BatchLeft(NodeFact, frozen=True):
+class BatchUnread(NodeFact, frozen=True):
     """A do_work of ingress is over, and `oldest` is the first batch that its leader left unread,
     known by its identity; None: it does not lead, or has read all."""
 
@@ -230,7 +230,7 @@ class QueueSeen(Fact, frozen=True):
     bound: int
 
 
-class OutForSpace(Fact, frozen=True):
+class EndedByFullDisk(Fact, frozen=True):
     """A process ended because of a full disk, or does not start on a full disk that has lost
     nothing."""
 
@@ -241,13 +241,13 @@ class OutForSpace(Fact, frozen=True):
 # --- the end ---
 
 
-class Healed(Fact, frozen=True):
+class FaultsEnded(Fact, frozen=True):
     """The faults are over, and a majority is running: an append must be acknowledged in time."""
 
     append_within_ns: int
 
 
-class Returned(Fact, frozen=True):
+class ReplicasReturned(Fact, frozen=True):
     """All replicas are running again: they must become equal in time."""
 
     equal_within_ns: int

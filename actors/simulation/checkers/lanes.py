@@ -6,7 +6,7 @@ at least one message.
 
 from __future__ import annotations
 
-from actors.simulation.checkers.facts import LaneLeft
+from actors.simulation.checkers.facts import ControlLaneUnread
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
@@ -19,8 +19,8 @@ class ControlLanes:
         self._findings = record.findings
         self._left: dict[tuple[str, str], object] = {}  # the oldest message, kept for its identity
 
-    @reads(LaneLeft)
-    def on_unread(self, lane: LaneLeft) -> None:
+    @reads(ControlLaneUnread)
+    def on_unread(self, lane: ControlLaneUnread) -> None:
         """It was unread at the end of the do_work before, too."""
         key = (lane.process, lane.endpoint)
         if self._left.get(key) is lane.oldest:

@@ -47,8 +47,8 @@ class Processes:
             text = f"{act.process} of node {node}, incarnation {incarnation}, acts after its end"
             self._record.findings.report(Invariant.I15, text)
 
-    @reads(facts.OutForSpace)
-    def on_full_disk(self, ended: facts.OutForSpace) -> None:
+    @reads(facts.EndedByFullDisk)
+    def on_full_disk(self, ended: facts.EndedByFullDisk) -> None:
         """A full disk is a state (S9): it ends no process, and keeps no replica from voting."""
         text = f"{ended.process} takes no part while its disk is full: {ended.error}"
         self._record.findings.report(Invariant.I13, text)
@@ -61,7 +61,7 @@ class Processes:
 
 
 class Liveness:
-    """After `Healed` an append is acknowledged in time; after `Returned` all replicas
+    """After `FaultsEnded` an append is acknowledged in time; after `ReplicasReturned` all replicas
     become equal in time."""
 
     def __init__(self, record: Record) -> None:
@@ -69,12 +69,12 @@ class Liveness:
         self._append_by_ns: int | None = None
         self._equal_by_ns: int | None = None
 
-    @reads(facts.Healed)
-    def on_faults_ended(self, ended: facts.Healed) -> None:
+    @reads(facts.FaultsEnded)
+    def on_faults_ended(self, ended: facts.FaultsEnded) -> None:
         self._append_by_ns = self._record.now() + ended.append_within_ns
 
-    @reads(facts.Returned)
-    def on_returned(self, returned: facts.Returned) -> None:
+    @reads(facts.ReplicasReturned)
+    def on_returned(self, returned: facts.ReplicasReturned) -> None:
         self._equal_by_ns = self._record.now() + returned.equal_within_ns
 
     @reads(client_facts.AppendAcknowledged)

@@ -7,7 +7,7 @@ request after request and no batch.
 
 from __future__ import annotations
 
-from actors.simulation.checkers.facts import BatchLeft, Stepped
+from actors.simulation.checkers.facts import BatchUnread, Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads, reads_after
 from actors.simulation.checkers.record import Record
@@ -35,8 +35,8 @@ class AppendTurns:
         if event.kind in _REQUESTS and step.effects:
             self._taken[replica.node] = self._taken.get(replica.node, 0) + 1
 
-    @reads(BatchLeft)
-    def on_unread(self, batch: BatchLeft) -> None:
+    @reads(BatchUnread)
+    def on_unread(self, batch: BatchUnread) -> None:
         """Too many requests were taken while it waited."""
         node, oldest = batch.node, batch.oldest
         if oldest is None or self._oldest.get(node) is not oldest:

@@ -103,21 +103,21 @@ class ClusterObserver:
         """Hot. A do_work is over."""
         owed = station.owed
         if owed:
-            self.tell(facts.BellsOwed(process.node, station.process, tuple(owed)))
+            self.tell(facts.BellsNotRung(process.node, station.process, tuple(owed)))
             owed.clear()
         if type(process.actor) is IngressActor:
             self._report_batch_left(process.node, process.actor)
         if process.unread and process.actor is not None:
             for socket in process.actor.wait_on():
                 if socket.lane is Lane.CONTROL and socket.oldest is not None:
-                    self.tell(facts.LaneLeft(process.name, socket.endpoint, socket.oldest))
+                    self.tell(facts.ControlLaneUnread(process.name, socket.endpoint, socket.oldest))
 
     def _report_batch_left(self, node: int, ingress: IngressActor) -> None:
         """Hot. A leader that closed admission reads no batches, and takes no requests either."""
         oldest = None if ingress.admission.table is None else ingress._ports.append.oldest  # type: ignore[attr-defined]
         if oldest is not None or self._batch_left.get(node) is not None:
             self._batch_left[node] = oldest
-            self.tell(facts.BatchLeft(node, oldest))
+            self.tell(facts.BatchUnread(node, oldest))
 
     def on_readers_waiting(self, node: int, are_waiting: bool) -> None:
         """Egress has told raft whether readers wait for what becomes visible."""
@@ -156,14 +156,14 @@ class ClusterObserver:
             self._report_misplaced(process.node, how)
 
     def _report_misplaced(self, node: int, how: str) -> None:
-        self.tell(facts.Misplaced(node, how))
+        self.tell(facts.ForbiddenWrite(node, how))
 
     def on_replicator_read(self, process: Process, path: str, offset: int, data: bytes) -> None:
         """Hot. A replicator read a file; only a record that is not there matters."""
         if data == _NO_RECORD and path.endswith(".raft") and process.actor is not None:
             term = process.actor._stream.term  # type: ignore[attr-defined]
             place = f"{path} at byte {offset}"
-            self.tell(facts.LookedAhead(process.node, term, place))
+            self.tell(facts.ReadAheadOfWriter(process.node, term, place))
 
     def disk_changed(self, node: int) -> None:
         self._durability.disk_changed(node)
@@ -171,7 +171,7 @@ class ClusterObserver:
     def out_for_space(self, process: str, error: str) -> None:
         """A full disk ended it, or keeps it from starting."""
         self._world.note(f"{process}: {error}")
-        self.tell(facts.OutForSpace(process, error))
+        self.tell(facts.EndedByFullDisk(process, error))
 
     def unexpected_error(self, process: str, error: BaseException) -> None:
         where = traceback.extract_tb(error.__traceback__)[-1]
@@ -221,7 +221,7 @@ class ClusterObserver:
             seq = self._counters[node].seen(Counter.WRITTEN, self._world.now_ns)
             if seq != self._written[node]:
                 self._written[node] = seq
-                self.tell(facts.WrittenShown(node, seq))
+                self.tell(facts.WrittenPublished(node, seq))
 
     def report_counters(self, node: int) -> None:
         """Tell once, at the end of an incarnation, what its counters have."""

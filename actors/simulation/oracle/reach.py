@@ -60,7 +60,7 @@ class Reach(StrEnum):
     TORN_TAIL = "a torn tail discarded at start"  # FolderRecovered
     META_COPY_BAD = "one of the two META copies damaged at start"  # FolderRecovered
     SPARE_ROLLED = "a roll into a segment pair prepared beforehand"  # SpareUsed
-    LYING_FLUSH_RECOVERED = "a start after a power cut of a device that lied"  # LieForgotten
+    LYING_FLUSH_RECOVERED = "a start after a power cut of a device that lied"  # PowerCutAfterLie
     SNAPSHOT_USED = "a session table rebuilt from a SESSION entry"  # TableRebuilt
     SNAPSHOT_IN_PARTS = "a session table rebuilt from several SESSION entries"  # TableRebuilt
     SNAPSHOT_WITHOUT_END = "a snapshot whose leader ended amid its parts"  # TableRebuilt
@@ -161,8 +161,8 @@ class ReachObserver:
             replica.has_lied = False
             self._add(Reach.LYING_FLUSH_RECOVERED)
 
-    @reads(facts.LieForgotten)
-    def on_lie(self, lie: facts.LieForgotten) -> None:
+    @reads(facts.PowerCutAfterLie)
+    def on_lie(self, lie: facts.PowerCutAfterLie) -> None:
         self._replicas[lie.node].has_lied = True
 
     @reads(facts.RingOverwritten)

@@ -74,15 +74,15 @@ class WireObserver:
         _, message = decode_message(frame)
         producer_id, epoch = message.producer_id, message.producer_epoch
         if isinstance(message, OpenSessionReply):
-            self._tell(facts.OpenTold(node, producer_id, epoch))
+            self._tell(facts.OpenReplySent(node, producer_id, epoch))
             return
         for sequence, first_lsn, count, code, _ in ACK_ROW.iter_unpack(message.rows):
             if code == ErrorCode.UNKNOWN_PRODUCER:
                 self._tell(facts.SessionDenied(producer_id))
             elif code == ErrorCode.OK and epoch == NO_EPOCH:
-                self._tell(facts.ImportTold(node, (first_lsn, count)))
+                self._tell(facts.ImportAckSent(node, (first_lsn, count)))
             elif code == ErrorCode.OK:
-                self._tell(facts.CommitTold(node, producer_id, sequence, (first_lsn, count)))
+                self._tell(facts.AckSent(node, producer_id, sequence, (first_lsn, count)))
 
     def _published(self, node: int, number: bytes) -> None:
         if number in _GROUPS:

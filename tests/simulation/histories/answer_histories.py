@@ -21,7 +21,7 @@ def a_leader_acknowledges_before_its_commit(stage: Stage, is_broken: bool) -> No
     row = stage.data(1, batch_of(0))
     if not is_broken:
         stage.spread(1, row)
-    stage.tell(facts.CommitTold(1, PRODUCER, 0, (1, 1)))
+    stage.tell(facts.AckSent(1, PRODUCER, 0, (1, 1)))
 
 
 @breaks("I1", says="says that 1 of producer 7 has 1 LSNs from 1 on: there is")
@@ -30,14 +30,14 @@ def a_leader_acknowledges_what_another_one_replaced(stage: Stage, is_broken: boo
     stage.elect_first()
     stage.write(1, 0)
     sequence = 1 if is_broken else 0
-    stage.tell(facts.CommitTold(1, PRODUCER, sequence, (1, 1)))
+    stage.tell(facts.AckSent(1, PRODUCER, sequence, (1, 1)))
 
 
 @breaks("I1", says="says that 0 of producer 7 has 2 LSNs from 1 on")
 def a_leader_acknowledges_more_than_there_is(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.write(1, 0, 1)
-    stage.tell(facts.CommitTold(1, PRODUCER, 0, (1, 2 if is_broken else 1)))
+    stage.tell(facts.AckSent(1, PRODUCER, 0, (1, 2 if is_broken else 1)))
 
 
 @breaks("I10", says="an import has 1 LSNs from 1 on, committed is up to 0")
@@ -47,7 +47,7 @@ def a_leader_acknowledges_an_import_before_its_commit(stage: Stage, is_broken: b
     row = stage.propose(1, EntryKind.IMPORT, batch_of(0), count=1)
     if not is_broken:
         stage.spread(1, row)
-    stage.tell(facts.ImportTold(1, (1, 1)))
+    stage.tell(facts.ImportAckSent(1, (1, 1)))
 
 
 @breaks("I1", says="an import has 2 LSNs from 1 on: there is")
@@ -58,7 +58,7 @@ def an_import_is_acknowledged_at_another_place(stage: Stage, is_broken: bool) ->
     for sequence in (0, 1):
         row = stage.propose(1, EntryKind.IMPORT, batch_of(sequence), count=1)
         stage.spread(1, row)
-    stage.tell(facts.ImportTold(1, (1, 2 if is_broken else 1)))
+    stage.tell(facts.ImportAckSent(1, (1, 2 if is_broken else 1)))
 
 
 @breaks("I10", says="its OPEN is not committed")
@@ -68,7 +68,7 @@ def a_session_is_told_as_open_and_its_entry_was_dropped(stage: Stage, is_broken:
     row = stage.propose(1, EntryKind.OPEN, encode_open(entry))
     if not is_broken:
         stage.spread(1, row)
-    stage.tell(facts.OpenTold(1, PRODUCER, 1))
+    stage.tell(facts.OpenReplySent(1, PRODUCER, 1))
 
 
 def publish(stage: Stage, at_ns: int) -> None:

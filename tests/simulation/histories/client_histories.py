@@ -315,7 +315,7 @@ def nothing_is_acknowledged_after_the_faults(stage: Stage, is_broken: bool) -> N
     append = stage.invoke(0)
     if is_broken:
         stage.acknowledge(append, 1)
-    stage.tell(facts.Healed(10_000))
+    stage.tell(facts.FaultsEnded(10_000))
     if not is_broken:
         stage.acknowledge(append, 1)
     stage.end(node1=log_of(ONE))
@@ -325,16 +325,16 @@ def nothing_is_acknowledged_after_the_faults(stage: Stage, is_broken: bool) -> N
 def the_first_append_after_the_faults_takes_too_long(stage: Stage, is_broken: bool) -> None:
     append = stage.invoke(0)
     patience_ns = 500 if is_broken else 10_000
-    stage.tell(facts.Healed(patience_ns))
+    stage.tell(facts.FaultsEnded(patience_ns))
     stage.acknowledge(append, 1)
     stage.end(node1=log_of(ONE))
 
 
 @breaks("I13", says="did not become equal")
 def the_replicas_never_become_equal(stage: Stage, is_broken: bool) -> None:
-    stage.tell(facts.Healed(10_000))
+    stage.tell(facts.FaultsEnded(10_000))
     stage.acknowledge(stage.invoke(0), 1)
-    stage.tell(facts.Returned(10_000))
+    stage.tell(facts.ReplicasReturned(10_000))
     if not is_broken:
         stage.tell(facts.Converged())
     stage.tell(facts.Finished())

@@ -125,7 +125,7 @@ def a_group_shares_a_sector_with_the_one_before(stage: Stage, is_broken: bool) -
     stage.elect_first()
     if is_broken:
         how = "writes /node-2/1.data at byte 8200, in a sector with flushed frames"
-        stage.tell(facts.Misplaced(2, how))
+        stage.tell(facts.ForbiddenWrite(2, how))
 
 
 @breaks("I12", says="node 2 writes /node-2/1.data at byte 8192, over other bytes")
@@ -134,7 +134,7 @@ def frames_are_written_over_frames(stage: Stage, is_broken: bool) -> None:
     stage.write(1, 0)
     if is_broken:
         how = "writes /node-2/1.data at byte 8192, over other bytes"
-        stage.tell(facts.Misplaced(2, how))
+        stage.tell(facts.ForbiddenWrite(2, how))
 
 
 @breaks("I12", says="node 2 writes the header of /node-2/2.raft while /node-2/1.raft is being fl")
@@ -143,7 +143,7 @@ def a_segment_is_opened_amid_a_flush(stage: Stage, is_broken: bool) -> None:
     stage.write(1, 0)
     if is_broken:
         how = "writes the header of /node-2/2.raft while /node-2/1.raft is being flushed"
-        stage.tell(facts.Misplaced(2, how))
+        stage.tell(facts.ForbiddenWrite(2, how))
 
 
 # --- readers ---

@@ -58,7 +58,7 @@ def readers_are_sent_to_what_only_waits(stage: Stage, is_broken: bool) -> None:
     rows = [stage.data(1, batch_of(number)) for number in range(6)]
     node = stage.nodes[1]
     node.unwritten = {row.chain for row in rows[4:]}
-    stage.tell(facts.WrittenShown(1, node.seq if is_broken else node.seq - 2))
+    stage.tell(facts.WrittenPublished(1, node.seq if is_broken else node.seq - 2))
 
 
 @breaks("I12", says="sends readers to entry 2, which its files do not have")
@@ -70,7 +70,7 @@ def readers_are_sent_past_a_truncation_that_waits(stage: Stage, is_broken: bool)
     stage.idle(2, stage.truncate(node, 2))
     stage.replicate(row, 1, 2)
     node.unwritten = {row.chain}
-    stage.tell(facts.WrittenShown(2, node.seq if is_broken else node.seq - 2))
+    stage.tell(facts.WrittenPublished(2, node.seq if is_broken else node.seq - 2))
 
 
 @breaks("I12", says="which leads term 1, reads 1.raft at byte 4096: nothing is written there")
@@ -78,7 +78,7 @@ def a_replicator_reads_before_the_writer_has_written(stage: Stage, is_broken: bo
     stage.elect_first()
     if not is_broken:  # it was deposed, and its log is cut below what it still sends
         stage.elect(2, 2)
-    stage.tell(facts.LookedAhead(1, 1, "1.raft at byte 4096"))
+    stage.tell(facts.ReadAheadOfWriter(1, 1, "1.raft at byte 4096"))
 
 
 @breaks("I12", says="its log ends at 1")
@@ -161,7 +161,7 @@ def a_follower_says_it_has_what_its_leader_has_not(stage: Stage, is_broken: bool
 def a_full_disk_keeps_a_replica_out(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     if is_broken:
-        stage.tell(facts.OutForSpace("2.writer", "no space for the next segment"))
+        stage.tell(facts.EndedByFullDisk("2.writer", "no space for the next segment"))
     stage.boot(2)
 
 

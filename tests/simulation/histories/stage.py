@@ -216,7 +216,7 @@ class Stage:
     def end_work(self, giver: Giver) -> None:
         """A do_work of it is over."""
         if owed := self.owed.pop(giver, None):
-            self.tell(facts.BellsOwed(*giver, tuple(owed)))
+            self.tell(facts.BellsNotRung(*giver, tuple(owed)))
 
     # --- elections ---
 

@@ -18,7 +18,7 @@ TOO_MANY = f"node 1 took {TAKEN_MAX + 1} requests while a batch waited to be rea
 
 
 def leave_batch(stage: Stage, node: int, oldest: object) -> None:
-    stage.tell(facts.BatchLeft(node, oldest))
+    stage.tell(facts.BatchUnread(node, oldest))
 
 
 def take_requests(stage: Stage, node: int, count: int) -> None:
@@ -27,7 +27,7 @@ def take_requests(stage: Stage, node: int, count: int) -> None:
 
 
 def leave_message(stage: Stage, process: str, endpoint: str, oldest: object) -> None:
-    stage.tell(facts.LaneLeft(process, endpoint, oldest))
+    stage.tell(facts.ControlLaneUnread(process, endpoint, oldest))
 
 
 @breaks("I13", says=TOO_MANY)
