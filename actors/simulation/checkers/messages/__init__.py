@@ -1,1 +1,1 @@
-"""Whether what a replica says to a client is right by itself, message by message."""
+"""Checks each message that a replica sends to a client, by itself."""

@@ -1,7 +1,7 @@
-"""Checks what replicas say of the appends of one producer epoch, before the core reads it (E7, E9).
+"""Checks the answers to the appends of one producer epoch, before the core reads them (E7, E9).
 
-Owns what was sent and what was said of each batch, and tells the ledger. SessionState is the
-authority, the ack feed only makes it quick: both must report the same, of batches that were sent,
+Owns which batches were sent, and the answers to each, and tells the ledger. SessionState decides
+the outcome, the ack feed shows it earlier: both must report the same, of batches that were sent,
 and never two outcomes of one sequence. Batches that must be refused are pushed under rounds of
 their own, whose refusals the core ignores.
 """
@@ -26,9 +26,9 @@ from logstore.errors import ErrorCode, LogStoreError
 from logstore.format.batch import read_batch_header
 from logstore.format.client_messages import ACK_ROW, APPEND_PREFIX, Acks, SessionStateReply
 
-# Rounds that no session reaches: they are numbered up from zero.
+# Rounds that no session reaches, since sessions number theirs up from zero.
 MISCHIEF_ROUND_FIRST = 1 << 31
-# After these refusals the core sends the batch again, or knows what became of it.
+# After these refusals the core sends the batch again, or knows its outcome.
 _OF_A_BATCH = frozenset(
     {
         ErrorCode.NOT_LEADER,
@@ -59,10 +59,10 @@ class Append(Pack, Protocol):
 
 
 class AppendChecker:
-    """Of one session; `messages` observes its links. `begin` once the session is open.
+    """Checks one session; `messages` checks its links. `begin` is called once the session is open.
 
-    `round`: of the core's last SessionState. By sequence, of appends that have one: `waiting` for
-    the log's answer, `settled` for good; `unsent` are those that were not sent yet.
+    `round`: of the core's last SessionState. By sequence: `waiting` are appends whose outcome is
+    open, `settled` those whose outcome is final, `unsent` those that were not sent yet.
     """
 
     def __init__(self, witness: Witness) -> None:
@@ -85,7 +85,7 @@ class AppendChecker:
     # --- what the core does ---
 
     def on_numbered(self, append: Append) -> None:
-        """It has its sequence and its bytes."""
+        """The core gave this append its sequence and its bytes."""
         append.operation = self._invoked(append.sequence, append.payloads)
         self.waiting[append.sequence] = append
         self.unsent[append.sequence] = None
@@ -103,7 +103,7 @@ class AppendChecker:
         self.witness.tell(AppendAcknowledged(append.operation, first_lsn, count))
 
     def on_failed(self, append: Append, error: LogStoreError) -> None:
-        """What a user is told for good must be true."""
+        """A user got this error; if it is final, it must be true."""
         if not append.batch:
             append.is_over = True
             self.give_up(append.sequence)
@@ -122,11 +122,11 @@ class AppendChecker:
             self._given_up = sequence
 
     def expect_refusal(self, sequence: int, payloads: Iterable[bytes]) -> None:
-        """A batch that no replica may store is about to be pushed. The core does not know of it."""
+        """A batch that no replica may store is about to be pushed, not by the core."""
         self._bad[sequence] = self._invoked(sequence, payloads)
 
     def _invoked(self, sequence: int, payloads: Iterable[bytes]) -> int:
-        """Tell the ledger of a new append; its number."""
+        """Tell the ledger of a new append; returns its number."""
         operation = self.witness.next_operation()
         numbers = self._producer_id, self._producer_epoch, sequence
         self.witness.tell(AppendInvoked(operation, *numbers, list(payloads)))
@@ -189,7 +189,7 @@ class AppendChecker:
 
     def _is_refused_for_good(self, sequence: int, code: int) -> bool:
         """Whether this refuses a batch that must be refused."""
-        operation = self._bad.get(sequence)  # it stays: a message may come twice
+        operation = self._bad.get(sequence)  # kept, since a message may come twice
         if code == ErrorCode.OK or operation is None:
             return False
         self.witness.count("refused-for-good")
@@ -218,7 +218,7 @@ class AppendChecker:
     # --- one append ---
 
     def _acknowledged(self, append: Append, first_lsn: int, count: int) -> None:
-        """The log reports it committed, with these LSNs."""
+        """An answer reports the append as committed, with these LSNs."""
         witness = self.witness
         if append.acknowledged_as is not None and append.acknowledged_as != (first_lsn, count):
             text = (

@@ -6,7 +6,7 @@
 | SHORT, LONG, DELIMITER | INVALID_REQUEST |
 | NEWER | UNSUPPORTED_VERSION |
 | FOREIGN | WRONG_CLUSTER, of a replica that has a cluster |
-| DAMAGED, ANSWER | none: the honest request after it, of the same number, is answered |
+| DAMAGED, ANSWER | none: the right request after it, of the same number, is answered |
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INVALID = frozenset({ErrorCode.INVALID_REQUEST})
 
 
 def judge_blunder(witness: Witness, blunder: Blunder, place: str, message: Any) -> None:
-    """Is `message`, from `place`, a right answer to it?"""
+    """Report `message`, from `place`, unless it is a right answer to this blunder."""
     if isinstance(message, MetadataReply) and blunder in SILENT:
         witness.count(f"silence-{blunder}")
     elif (

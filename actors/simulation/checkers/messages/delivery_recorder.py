@@ -1,6 +1,6 @@
 """Tells as facts what the core gives to a user, with the whole batches as they came.
 
-Owns the batches that were decoded and not given to the user yet. Must not know how they were read.
+Owns the batches that are decoded and not given to the user yet. Must not know how they were read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logstore.format.client_messages import Piece
 
 
 class DeliveryRecorder:
-    """Of one client; it is a `Decode` of the core."""
+    """The `Decode` function of one client's core, which keeps the whole batches."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -30,11 +30,11 @@ class DeliveryRecorder:
         return batches_of(frame, piece, first_lsn=first_lsn, last_lsn=last_lsn)
 
     def begin_at(self, lsn: int) -> None:
-        """What the user gets next begins there."""
+        """The next batch that the user gets begins at `lsn`."""
         self._client.tell(Subscribed(self._client.name, lsn))
 
     def record(self, node: int, batches: Sequence[RecordBatch]) -> None:
-        """A user has got these, which `node` served."""
+        """The user got these batches, which `node` had served."""
         client = self._client
         for each in batches:
             first_lsn = each.batch_first_lsn

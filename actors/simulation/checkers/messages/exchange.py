@@ -1,4 +1,4 @@
-"""One request of a client, and how its answer is judged. Knows no links."""
+"""One request of a client, and how its answer is checked. Must not know links."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 class Judge(msgspec.Struct, frozen=True):
-    """What may come back for one type of request.
+    """Which answers to one type of request are right.
 
     Attributes:
       reply: the type of a reply that is no error.
-      answered: looks at such a reply, and at the frame after it.
-      refusals: codes that say that another replica, or this one later, may answer.
-      refused: looks at any other error; whether that is a right answer, too.
-      asked: the fact that it was asked, if there is one.
+      answered: checks such a reply, and the frame after it.
+      refusals: codes after which another replica, or this one later, may answer.
+      refused: returns whether any other error is a right answer.
+      asked: makes the fact that this was asked; None: there is no such fact.
     """
 
     reply: type[Any]

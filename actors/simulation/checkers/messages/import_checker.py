@@ -1,7 +1,7 @@
-"""Checks what replicas say of an import, before the core reads it (P1).
+"""Checks the answers to an import, before the core reads them (P1).
 
-Owns the batches and how many are known to be committed. The linearizable end of the log is the
-authority, the ack feed only makes it quick.
+Owns the batches and how many are known to be committed. A linearizable read of the log's end
+decides how many are; the ack feed shows it earlier.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from actors.simulation.checkers.messages.witness import Witness
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import ACK_ROW, Acks, WatermarksReply
 
-# After which the core looks again how far the log is.
+# After these codes the core reads the end of the log again.
 REFUSALS = frozenset(
     {
         ErrorCode.GAP,
@@ -71,7 +71,8 @@ class ImportChecker:
     # --- what is committed ---
 
     def _on_end(self, received: Received) -> None:
-        """The log ends there, confirmed by a quorum: nobody else writes yet, so it is all ours."""
+        """The log ends there, confirmed by a quorum: no other client writes yet, so all of it was
+        imported."""
         end_lsn = received.message.visible_lsn
         if not received.request.is_linearizable:
             return

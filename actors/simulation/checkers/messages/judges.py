@@ -1,6 +1,6 @@
-"""Which judge looks at the answers to each type of request: a new request is a row.
+"""Which judge checks the answers to each type of request: a new request is a row.
 
-Must not know why something is asked. Answers to operators are judged here, those to reads in
+Must not know why something is asked. Answers to operators are checked here, those to reads in
 `log_answers`, those about cursors and sessions in `table_answers`.
 """
 
@@ -33,7 +33,7 @@ def _on_document(exchange: Exchange, reply: Any, _body: bytes) -> None:
 
 
 def _on_done(_exchange: Exchange, _reply: DoneReply, _body: bytes) -> None:
-    """It only says that it is done."""
+    """The reply has nothing to check."""
 
 
 _NOT_FORMED = frozenset({ErrorCode.NOT_READY, ErrorCode.OVERLOADED, ErrorCode.TIMED_OUT})

@@ -1,5 +1,5 @@
-"""Whether what a replica answers to reads of its log is right by itself. What only the history can
-show is told as a fact.
+"""Checks the answers to reads of a log, each by itself. What only the history can show is told as a
+fact.
 
 | asked for | what must come |
 |---|---|

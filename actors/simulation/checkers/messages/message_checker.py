@@ -1,9 +1,9 @@
 """Checks every message that a client gets, before its core reads it.
 
-Owns which request each answer belongs to. An answer is judged by the type of its request
-(`judges`), what comes on a feed by its own type. The simulated network loses, repeats and delays
-messages, but never changes a byte: what answers another question, or is on another feed, is a
-replica's fault.
+Owns which request each answer belongs to. An answer is checked by the type of its request
+(`judges`), a message on a feed by its own type. The simulated network loses, repeats and delays
+messages, but never changes a byte: if a message answers another question, or is on another feed,
+the replica is wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ASKED_MAX = 64  # requests of one link that are remembered: answers may come la
 
 
 class Link(Protocol):
-    """A link of the client's core: where it leads, and what it subscribes to."""
+    """A link of the client's core: its address, and the topic it subscribes to."""
 
     address: str
     topic: bytes
@@ -51,12 +51,12 @@ Listener: TypeAlias = Callable[[Received], None]
 
 
 def _pass_over(_link: Any, _frame: bytes) -> None:
-    """Appends are of no interest."""
+    """Ignore appends."""
 
 
 class MessageChecker:
-    """The observer of one client's links. `listeners`: by the type of a message, who reads it after
-    its judge. `on_append` sees each frame that is sent to an append port."""
+    """Checks the links of one client. `listeners`: by the type of a message, the function that
+    reads it after its judge. `on_append` gets each frame that is sent to an append port."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class MessageChecker:
         else:
             exchange = self._asked.get(link, {}).pop(envelope.correlation, None)
             if exchange is None:
-                return  # it comes again: it was judged when it came first
+                return  # a duplicate: it was checked when it came first
             request = exchange.request
             is_due = self._judge(exchange, message, more)
         listener = self._listeners.get(type(message))
@@ -118,7 +118,7 @@ class MessageChecker:
         self._asked.pop(link, None)
 
     def _check_feed(self, link: Link, message: Any, *, topic: bytes, body: bytes) -> bool:
-        """Whether it belongs on that feed."""
+        """Whether the message belongs on that feed."""
         node, port = self._places[link.address]
         if not isinstance(message, _OF_FEED[port]):
             self.witness.violated(Invariant.I11, f"{message} on the {port.name} feed of {node}")
@@ -131,7 +131,7 @@ class MessageChecker:
         return True
 
     def _judge(self, exchange: Exchange, message: Any, more: bytes) -> bool:
-        """Whether it answers the request at all, rightly or not. Hot."""
+        """Whether the message answers the request, rightly or not. Hot."""
         judge, witness, request = JUDGES[type(exchange.request)], self.witness, exchange.request
         if isinstance(message, judge.reply):
             witness.count(f"answered-{type(request).__name__}")

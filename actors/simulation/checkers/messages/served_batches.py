@@ -1,7 +1,7 @@
 """Batches as a replica serves them: the second frame of a fetch reply or of a tail group.
 
-Every batch is checked as the client library does: its CRC, its place, and that LSNs follow each
-other. A fault is a violation, since nothing damages bytes on their way here. Knows no cursor.
+Every batch is checked as the client library does: its CRC, its LSNs, and that LSNs follow each
+other. A fault is a violation, since nothing damages bytes on their way here. Must not know cursors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def served_batches(
     """The batches of `frame` in order, of as many pieces as were announced. Hot.
 
     Returns:
-      None, and a violation is told, if anything about them is wrong.
+      None, after it has reported a violation, if anything about them is wrong.
     """
     batches: list[Served] = []
     found, due_lsn = 0, 0
@@ -85,7 +85,7 @@ def check_fetched(
     reply: FetchReply,
     batches: list[Served],
 ) -> None:
-    """What a reply that is no error must be."""
+    """Checks a reply that is no error against its request."""
     shown_lsn, next_lsn = reply.visible_lsn, reply.next_lsn
     first_lsn, last_lsn = request.first_lsn, request.last_lsn
     if last_lsn < first_lsn or not reply.log_start_lsn <= first_lsn <= shown_lsn + 1:
@@ -99,7 +99,7 @@ def check_fetched(
             violated(Invariant.I4, text)
         return
     if batches[-1].next_lsn != next_lsn:
-        text = f"node {node}: next LSN {next_lsn} behind LSN {batches[-1].next_lsn - 1}"
+        text = f"node {node}: next LSN {next_lsn} after LSN {batches[-1].next_lsn - 1}"
         violated(Invariant.I4, text)
     if not batches[0].first_lsn <= first_lsn < batches[0].next_lsn:
         text = f"node {node} was asked for LSN {first_lsn}, served {batches[0].first_lsn} first"

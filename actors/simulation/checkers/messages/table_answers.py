@@ -1,6 +1,6 @@
-"""Tells as facts what clients ask of cursors and sessions, and what they are answered.
+"""Tells as facts what clients ask about cursors and sessions, and the answers.
 
-An answer that does not decode, or that is about something else, is wrong by itself.
+An answer that does not decode, or that is about something else, is a violation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What one client has seen: which cluster it talks to, how often something happened, what was
-wrong.
+"""What one client has seen: its cluster, how often something happened, and violations.
 
 Must not know what a message means. The simulated network loses, repeats and delays messages, but
-never changes a byte: one that does not decode, or is of another cluster, is a replica's fault.
+never changes a byte: if a message does not decode, or is of another cluster, the replica is wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ _ZERO_ID = bytes(UUID_SIZE)
 
 
 class Client(Protocol):
-    """What is known of a client. `number` and `name` are unique; the log begins at `first_lsn`."""
+    """What a checker may read of a client. `number` and `name` are unique; the log begins at
+    `first_lsn`."""
 
     @property
     def number(self) -> int: ...
@@ -43,7 +43,7 @@ class Client(Protocol):
 
 
 class Witness:
-    """Of one client. `counts` says what happened to it, by name."""
+    """Belongs to one client. `counts`: by name, how often something happened to it."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -63,11 +63,11 @@ class Witness:
         self.client.tell(fact)
 
     def violated(self, invariant: Invariant, text: str) -> None:
-        """A replica broke a promise."""
+        """A replica broke an invariant."""
         self.tell(PromiseBroken(invariant, f"{self.client.name}: {text}"))
 
     def call_failed(self, error: LogStoreError) -> None:
-        """A call of the core raised this. A user must expect it, or it is a violation."""
+        """A call of the core raised this. It is a violation unless a user must expect it."""
         kind = type(error)
         if isinstance(error, FormatError | WrongCluster) or kind in (InvalidRequest, LogStoreError):
             self.violated(Invariant.I11, f"a call failed with {kind.__name__}: {error}")
@@ -75,7 +75,7 @@ class Witness:
             self.count(f"failed-{error.code.name.lower()}")
 
     def decode(self, frame: bytes) -> tuple[Envelope, Any] | None:
-        """The message in a frame; None, and a violation: it is none of this cluster."""
+        """The message in a frame; None, after a violation, if it is none of this cluster."""
         try:
             envelope, message = decode_message(frame)
         except FormatError as error:
