@@ -1,4 +1,4 @@
-"""Is there any order in which a log object gives these answers? By trying (Wing and Gong).
+"""Searches all orders for one in which a log object gives these answers (Wing and Gong).
 
 Owns a log as a sequential object and the search over the orders that real time allows. Knows
 nothing of the trick the fast checker uses: here an append is asked what it returned, and a last

@@ -1,4 +1,4 @@
-"""The small virtual cluster of the paper tests with a ledger looking on: real cores, fake disks."""
+"""The small virtual cluster of the paper tests, observed by a ledger: real cores, fake disks."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Clocked:
         """Time passes when the test says so."""
 
     def check_woken_in_time(self, since_ns: int) -> None:
-        """Nothing of it matters here."""
+        """Does nothing here."""
 
     def wake_at(self, at_ns: int) -> None:
         self.woken_at.append(at_ns)

@@ -47,7 +47,7 @@ F = TypeVar("F", bound=Fact)
 
 
 class FakeLinks:
-    """A client's door to the fake network."""
+    """A client's port to the fake network."""
 
     def __init__(self, network: FakeNetwork) -> None:
         self._network = network
@@ -70,7 +70,7 @@ class FakeLinks:
 
 
 class Asked(msgspec.Struct):
-    """A request of a client: who asked on which port, its number, and what."""
+    """A request of a client: the sender, the port, the correlation number, the message."""
 
     offset: PortOffset
     client: bytes
@@ -79,7 +79,7 @@ class Asked(msgspec.Struct):
 
 
 class Pushed(msgspec.Struct):
-    """A frame on the append port, taken apart."""
+    """A decoded frame on the append port."""
 
     round: int
     header: BatchHeader
@@ -102,10 +102,10 @@ class ScriptedReplica:
         self._feeds[PortOffset.TAIL] = bind(zmq.XPUB, PortOffset.TAIL)
         self._appends = bind(zmq.PULL, PortOffset.APPEND)
 
-    # --- hearing ---
+    # --- receiving ---
 
     def asked(self) -> list[Asked]:
-        """Every request since the last look."""
+        """Every request since the last call."""
         found = []
         for offset, router in self._routers.items():
             while (frames := link.try_receive(router)) is not None:
@@ -114,7 +114,7 @@ class ScriptedReplica:
         return found
 
     def subscriptions(self, offset: PortOffset) -> list[bytes]:
-        """Topics subscribed to since the last look."""
+        """Topics subscribed to since the last call."""
         found = []
         while (frames := link.try_receive(self._feeds[offset])) is not None:
             if frames[0][:1] == b"\1":
@@ -122,14 +122,14 @@ class ScriptedReplica:
         return found
 
     def frames(self) -> list[bytes]:
-        """Everything pushed since the last look, as it came."""
+        """Every frame pushed since the last call, as it came."""
         found = []
         while (frames := link.try_receive(self._appends)) is not None:
             found.append(frames[0])
         return found
 
     def pushed(self) -> list[Pushed]:
-        """Every batch pushed since the last look."""
+        """Every batch pushed since the last call."""
         return [
             Pushed(
                 read_append_prefix(frame),
@@ -221,11 +221,11 @@ class Stage:
 
     @property
     def complaints(self) -> list[tuple[str, str]]:
-        """What the client told to be broken: number and text."""
+        """The violations that the client reported: invariant and text."""
         return [(each.invariant, each.text) for each in self.told(PromiseBroken)]
 
     def told(self, kind: type[F]) -> list[F]:
-        """What the client told so far of this kind."""
+        """The client's facts of this kind so far."""
         return [each for each in self.facts if type(each) is kind]
 
     def work(self) -> None:

@@ -36,12 +36,12 @@ class OneRing:
             self.outbox.send_encoded(bytes(64))
 
     def work(self) -> list[str]:
-        """The end of a do_work; whose bells are owed then."""
+        """End a do_work; returns the processes whose bells are still to be rung."""
         self.outbox.flush()
         return list(self.owed)
 
 
-def test_an_outbox_rings_behind_what_finds_room_late() -> None:
+def test_an_outbox_rings_after_a_message_that_waited_for_room() -> None:
     stage = OneRing()
     assert stage.work() == []
     assert len(stage.receiver.drain(1)) == 1
@@ -49,7 +49,7 @@ def test_an_outbox_rings_behind_what_finds_room_late() -> None:
     assert not stage.outbox.is_congested
 
 
-def test_a_bell_in_front_of_what_finds_room_late_is_noticed() -> None:
+def test_a_bell_before_a_message_that_waited_for_room_is_noticed() -> None:
     stage = OneRing()
     with applied(mutant_named("bell-rung-before-the-news")):
         assert stage.work() == []
@@ -57,7 +57,7 @@ def test_a_bell_in_front_of_what_finds_room_late_is_noticed() -> None:
         assert stage.work() == ["writer"]
 
 
-def test_what_finds_no_room_is_owed_no_bell() -> None:
+def test_a_message_without_room_needs_no_bell() -> None:
     stage = OneRing()
     assert stage.work() == []
     assert stage.outbox.is_congested
@@ -72,7 +72,7 @@ def test_each_process_of_a_cluster_is_watched() -> None:
     assert givers >= {"raft", "writer", "ingress", "replicator-2"}
 
 
-def test_the_dead_owe_no_bell() -> None:
+def test_an_ended_process_owes_no_bell() -> None:
     quiet = QuietCluster()
     replica = quiet.replica(quiet.follower)
     process = replica.processes["replicator-1" if replica.node != 1 else "replicator-2"]

@@ -1,4 +1,5 @@
-"""The ledger beside real consensus cores: silent while they keep the rules, not when one is off."""
+"""The ledger with real consensus cores reports nothing while they keep the rules, and a violation
+when one rule is off."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ SEEDS_MAX = 150
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5])
-def test_no_checker_speaks_while_the_rules_are_kept(nodes: int) -> None:
+def test_no_checker_reports_while_the_rules_are_kept(nodes: int) -> None:
     committed = 0
     for seed in range(8):
         cluster = ObservedCluster(nodes, seed)

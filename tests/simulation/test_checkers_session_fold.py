@@ -46,6 +46,6 @@ def test_the_plain_fold_is_the_table_of_the_product(script: list[Any]) -> None:
         (EntryKind.EXPIRE, encode_expire(ExpireEntry(7, 1))),
     ],
 )
-def test_an_entry_of_a_session_that_nobody_opened_does_not_fold(kind: int, body: bytes) -> None:
+def test_an_entry_of_a_session_that_was_never_opened_does_not_fold(kind: int, body: bytes) -> None:
     with pytest.raises(FoldFault):
         PlainFold(1).apply(header_of(kind, 1, 1), body)

@@ -1,5 +1,5 @@
-"""Simulated producers against scripted replicas: E9 step by step, what they tell the ledger, what
-they complain of, and what they do wrong on purpose."""
+"""Simulated producers against scripted replicas: E9 step by step, their facts, the violations they
+report, and what they do wrong on purpose."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ FENCED = ErrorReply(ErrorCode.FENCED, 0, 2, 0, b"epoch 2 is open")
 
 
 def confirm_and_tell(stage: Stage, denial: ErrorReply) -> None:
-    """A majority confirms node 1, and it says again that the session is over."""
+    """A majority confirms node 1, which answers again that the session is over."""
     marks = WatermarksReply(Lsn(1), Lsn(0))
     stage.replicas[1].reply(stage.wait_asked(1, WatermarksRequest), marks)
     stage.replicas[1].reply(stage.wait_asked(1, SessionStateRequest), denial)
 
 
 def acknowledged(stage: Stage) -> list[tuple[int, int]]:
-    """First LSN and count of what the ledger was told."""
+    """First LSN and count of each acknowledgement in the ledger."""
     return [(each.first_lsn, each.count) for each in stage.told(AppendAcknowledged)]
 
 
@@ -87,7 +87,7 @@ def test_no_state_is_asked_for_before_the_welcome() -> None:
     stage.wait_asked(1, SessionStateRequest)
 
 
-def test_an_append_is_told_before_it_is_sent_and_acknowledged_with_its_lsns() -> None:
+def test_an_append_is_in_the_ledger_before_it_is_sent_and_acknowledged_with_its_lsns() -> None:
     stage = serving_stage()
     pushed = wait_pushed(stage, 1)[0]
     call = stage.told(AppendInvoked)[0]
@@ -123,7 +123,7 @@ def test_after_a_change_of_leader_the_state_decides_what_is_sent_again_and_in_wh
     assert stage.complaints == []
 
 
-def test_silence_makes_it_ask_for_the_state_again() -> None:
+def test_without_answers_it_asks_for_the_state_again() -> None:
     stage = serving_stage()
     pushed = wait_pushed(stage, 1)[0]
     request = tell_state(stage, 1, 0)
@@ -250,7 +250,7 @@ def test_a_session_that_was_taken_over_appends_until_it_is_fenced() -> None:
     assert stage.workload.witness.counts["ended-fenced"] == 1
 
 
-def test_a_probe_is_acknowledged_also_when_it_has_to_be_made_anew() -> None:
+def test_a_probe_is_acknowledged_also_when_another_session_has_to_send_it() -> None:
     stage = serving_stage()
     stage.workload.stop_appending()
     stage.pass_ms(10)

@@ -1,4 +1,4 @@
-"""A simulated auditor against scripted replicas: what it asks, goes around and complains of."""
+"""A simulated auditor against scripted replicas: what it asks, and the violations it reports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def audit_stage() -> AuditStage:
 
 
 def answer(stage: AuditStage, request: type[Any], reply: Any, *more: bytes) -> Any:
-    """Answer what it asks next; what that was."""
+    """Answer the next request, and return it."""
     asked = stage.wait_asked(NODE, request, milliseconds=400)
     stage.replicas[NODE].reply(asked, reply, *more)
     stage.pass_ms(1)
@@ -75,7 +75,7 @@ def test_it_has_everything_verified_and_then_fetches_everything() -> None:
     assert stage.complaints == []
 
 
-def test_damage_that_is_named_is_gone_around() -> None:
+def test_it_fetches_what_lies_around_damage_that_is_named() -> None:
     stage = audit_stage()
     verify(stage, 8, 8, 3)
     refusal = ErrorReply(ErrorCode.CORRUPT_DATA, 0, Lsn(1), Lsn(2), b"rot")
@@ -88,7 +88,7 @@ def test_damage_that_is_named_is_gone_around() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_READY, ErrorCode.OVERLOADED])
-def test_who_is_not_ready_is_asked_again(code: ErrorCode) -> None:
+def test_a_replica_that_is_not_ready_is_asked_again(code: ErrorCode) -> None:
     stage = audit_stage()
     for _ in range(3):
         answer(stage, VerifyRequest, ErrorReply(code, 0, Lsn(0), Lsn(0), b""))
@@ -98,7 +98,7 @@ def test_who_is_not_ready_is_asked_again(code: ErrorCode) -> None:
     assert stage.complaints == []
 
 
-def test_who_does_not_answer_is_asked_again() -> None:
+def test_a_replica_that_does_not_answer_is_asked_again() -> None:
     stage = audit_stage()
     first = stage.wait_asked(NODE, VerifyRequest, milliseconds=400)
     stage.pass_ms(4_000)

@@ -1,4 +1,5 @@
-"""A simulated bungler: what it sends wrong, what it must be told, and what must not be answered."""
+"""A simulated bungler: the wrong requests it sends, the right refusals, and what must not be
+answered."""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ def rightly(frames: list[bytes], offset: PortOffset) -> Any:
 def bungle(
     reply: Callable[[list[bytes], PortOffset], Any], *, seconds: int = 200
 ) -> tuple[Inquirer, Stage]:
-    """A bungler among routers that reply like this, for so long."""
+    """A bungler among routers that reply like this, after it ran for so long."""
     stage = Stage()
     network = FakeNetwork()
     stage.links._network = network
@@ -102,14 +103,14 @@ def bungle(
     return bungler, stage
 
 
-def test_every_blunder_is_told_or_passed_over_in_silence() -> None:
+def test_every_blunder_is_refused_or_ignored() -> None:
     bungler, stage = bungle(rightly)
     assert stage.complaints == []
     wanted = {f"silence-{each}" if each in SILENT else f"told-{each}" for each in Blunder}
     assert set(bungler.witness.counts) == wanted
 
 
-def test_silence_leaves_it_asking_after_it_was_stopped() -> None:
+def test_without_an_answer_it_goes_on_asking_after_it_was_stopped() -> None:
     bungler, stage = bungle(lambda frames, offset: None, seconds=20)
     bungler.stop()
     bungler.client.do_work(30_000 * MS_NS)

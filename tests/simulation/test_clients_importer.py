@@ -1,4 +1,4 @@
-"""The simulated importer and founder against scripted replicas: what they send and tell."""
+"""The simulated importer and founder against scripted replicas: their messages and facts."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class ImportStage(Stage):
         assert self.over == 1
 
 
-def test_every_batch_is_told_as_an_append_and_acknowledged_at_its_lsn() -> None:
-    """Mischief among them is refused and told to nobody."""
+def test_every_batch_is_an_append_in_the_ledger_and_acknowledged_at_its_lsn() -> None:
+    """Batches that are wrong on purpose are refused, and are no facts."""
     stage = ImportStage()
     stage.pass_until_over()
     assert stage.importer.witness.counts["imported"] == 1
@@ -174,7 +174,8 @@ def test_a_log_that_lost_what_it_acknowledged_is_a_violation() -> None:
 
 
 def test_mischief_never_names_an_lsn_where_its_batch_could_be_taken() -> None:
-    """But its own: a late copy of it would be stored twice, and nobody would be to blame."""
+    """Except the batch's own LSN. A late copy of it would be stored twice, without a fault of the
+    product."""
     stage = ImportStage()
     requests: list[ImportRequest] = []
     taken = stage.take
@@ -223,7 +224,7 @@ def test_mischief_sends_nothing_again_that_this_connection_did_not_send_yet() ->
 
 
 class FoundingStage(Stage):
-    """Every node keeps what it is asked, whoever leads."""
+    """Every node records its requests, leader or not."""
 
     def __init__(self) -> None:
         super().__init__()

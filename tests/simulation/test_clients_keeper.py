@@ -1,4 +1,4 @@
-"""Simulated keepers of cursors against scripted replicas: what they ask, believe and tell."""
+"""Simulated keepers of cursors against scripted replicas: their requests and facts."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def refusal(code: ErrorCode, first: int = 0) -> ErrorReply:
 
 
 def next_change(stage: KeeperStage) -> Asked:
-    """The next change at the leader; lists before it stay without an answer."""
+    """The next change at the leader; lists before it get no answer."""
     return stage.wait_asked(1, SetCursorRequest, milliseconds=LONG_MS)
 
 
-def test_each_change_has_an_lsn_of_its_own_and_is_told_as_asked(stage: KeeperStage) -> None:
+def test_each_change_has_an_lsn_of_its_own_and_is_a_fact(stage: KeeperStage) -> None:
     lsns = []
     for _ in range(12):
         asked = next_change(stage)
@@ -66,7 +66,7 @@ def test_each_change_has_an_lsn_of_its_own_and_is_told_as_asked(stage: KeeperSta
     assert stage.complaints == []
 
 
-def test_a_list_is_told_and_believed(stage: KeeperStage) -> None:
+def test_a_list_is_a_fact_and_later_changes_expect_it(stage: KeeperStage) -> None:
     cursors = (Cursor(b"a", Lsn(70), True), Cursor(b"cursor-3", Lsn(71), False))
     expected = set()
     for _ in range(30):
@@ -80,7 +80,7 @@ def test_a_list_is_told_and_believed(stage: KeeperStage) -> None:
     assert stage.complaints == []
 
 
-def test_a_moved_cursor_is_told_and_every_other_refusal_is_not(stage: KeeperStage) -> None:
+def test_a_moved_cursor_is_a_fact_and_no_other_refusal_is(stage: KeeperStage) -> None:
     asked = next_change(stage)
     stage.replicas[1].reply(asked, refusal(ErrorCode.CURSOR_MOVED, 70))
     stage.pass_ms(5)
@@ -108,7 +108,7 @@ def test_a_list_that_does_not_decode_is_a_violation(stage: KeeperStage) -> None:
     assert {number for number, _ in stage.complaints} == {"I11"}
 
 
-def test_one_that_is_stopped_gives_its_question_up_and_asks_no_other(stage: KeeperStage) -> None:
+def test_one_that_is_stopped_drops_its_question_and_asks_no_other(stage: KeeperStage) -> None:
     next_change(stage)
     keeper = stage.keeper
     keeper.stop()

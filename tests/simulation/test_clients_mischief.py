@@ -49,7 +49,7 @@ def test_damaged_and_garbage_frames_are_such_that_a_replica_drops_them() -> None
         (Mischief.NEWER, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_what_must_be_refused_for_good_is_told_as_such(kind: Mischief, code: ErrorCode) -> None:
+def test_what_is_refused_for_good_is_a_fact(kind: Mischief, code: ErrorCode) -> None:
     stage, frames = frames_of(kind)
     push = read_push(frames[0], 4_096)
     assert isinstance(push, BadPush)
@@ -89,7 +89,7 @@ def test_other_bytes_under_a_used_sequence_are_not_committed() -> None:
     assert "are said to be committed" in stage.complaints[0][1]
 
 
-def test_who_no_more_leads_may_say_so_of_other_bytes() -> None:
+def test_a_deposed_leader_may_refuse_other_bytes_as_such() -> None:
     stage, push = reused()
     stage.replicas[1].tell(push.round, row(push.header.sequence, code=ErrorCode.NOT_LEADER))
     stage.pass_ms(1)
@@ -132,7 +132,7 @@ def test_an_acknowledged_batch_is_sent_again_with_the_same_bytes() -> None:
     assert frames[0][8:] == session_of(stage).checker.settled[push.header.sequence].batch
 
 
-def test_a_monotone_producer_leaves_no_gap_on_purpose_that_nobody_would_tell_it_of() -> None:
+def test_a_monotone_producer_leaves_no_gap_on_purpose() -> None:
     _, frames = frames_of(
         Mischief.SKIP, opening=open_request(SequenceMode.MONOTONE, b"name", window=16)
     )

@@ -1,4 +1,4 @@
-"""A simulated opener: one name, an epoch after the other, and what it complains of."""
+"""A simulated opener: one name, an epoch after the other, and the violations it reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def opener_stage(name: bytes = b"its own") -> tuple[Stage, Inquirer]:
 
 
 def answer(stage: Stage, *, epoch: int) -> OpenSessionRequest:
-    """To the next request that reaches the leader."""
+    """Answer the next request that reaches the leader."""
     asked = stage.wait_asked(1, OpenSessionRequest)
     stage.replicas[1].reply_open(asked, epoch=epoch)
     stage.pass_ms(2)
@@ -39,7 +39,7 @@ def test_it_opens_the_same_name_again_and_again() -> None:
     assert (stage.complaints, opener.witness.counts["answered-OpenSessionRequest"]) == ([], 3)
 
 
-def test_without_a_name_it_is_somebody_new_each_time() -> None:
+def test_without_a_name_it_is_a_new_producer_each_time() -> None:
     stage, opener = opener_stage(b"")
     assert [answer(stage, epoch=1).name for _ in range(3)] == [b""] * 3
     assert (stage.complaints, opener.witness.counts["answered-OpenSessionRequest"]) == ([], 3)

@@ -1,5 +1,5 @@
-"""Simulated consumers, readers and operators against scripted replicas: what they hand on, and what
-a wrong answer makes them say."""
+"""Simulated consumers, readers and operators against scripted replicas: what they give their users,
+and the violations they report after a wrong answer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ConsumerStage(Stage):
 
 
 def publish(stage: ConsumerStage, message: Any, *more: bytes) -> None:
-    """On the tail of the node that is read."""
+    """Publish on the tail feed of the node that is read."""
     stage.replicas[stage.consumer.node].publish(TAIL, message, *more)
     stage.pass_ms(1)
 
@@ -64,7 +64,7 @@ def tail_group(stage: ConsumerStage, first_lsn: int, *, visible_lsn: int = 99) -
 
 
 def answer_fetch(stage: ConsumerStage, *lsns: int, visible_lsn: int, next_lsn: int) -> FetchRequest:
-    """Answer the next fetch with batches; what was asked."""
+    """Answer the next fetch with batches; returns the fetch."""
     asked = stage.wait_asked(stage.consumer.node, FetchRequest, milliseconds=400)
     frame = piece_of(lsns[0], *[BATCHES[lsn] for lsn in lsns]) if lsns else b""
     reply = FetchReply(Lsn(1), Lsn(visible_lsn), Lsn(next_lsn), int(bool(lsns)))
@@ -225,7 +225,7 @@ def test_a_group_above_what_is_shown_is_a_violation() -> None:
 
 
 def reader_stage(question: Question) -> tuple[Stage, Reader]:
-    """A reader that asks this only."""
+    """A reader that asks this question only."""
     stage = Stage()
     options = ReaderOptions(ask_every_ns=50 * MS_NS, questions=(question,))
     made: list[Reader] = []
@@ -239,26 +239,26 @@ def reader_stage(question: Question) -> tuple[Stage, Reader]:
 
 
 def next_asked(stage: Stage) -> tuple[Asked, int]:
-    """The next request, and the node it went to."""
+    """The next request, and the node that got it."""
     stage.pass_ms(500, until=lambda: any(stage.inbox.values()))
     return next((inbox.pop(0), node) for node, inbox in stage.inbox.items() if inbox)
 
 
 def ask(question: Question) -> tuple[Stage, Asked, int]:
-    """A reader that has asked this question; the request and the node it went to."""
+    """A reader that has asked this question; the request and the node that got it."""
     stage, _ = reader_stage(question)
     return stage, *next_asked(stage)
 
 
 def give(stage: Stage, node: int, asked: Asked, reply: Any, *more: bytes) -> list[str]:
-    """Answer; the numbers of the violations that the reader told of."""
+    """Answer; returns the invariants that the reader reported as broken."""
     stage.now_ns += 7 * MS_NS
     stage.replicas[node].reply(asked, reply, *more)
     stage.client.do_work(stage.now_ns)
     return [number for number, _ in stage.complaints]
 
 
-def test_a_linearizable_read_is_told_with_the_times_of_question_and_answer() -> None:
+def test_a_linearizable_read_is_a_fact_with_the_times_of_question_and_answer() -> None:
     stage, asked, node = ask(Question.LINEAR)
     assert asked.message.is_linearizable
     invoked_ns = stage.now_ns
@@ -325,7 +325,7 @@ def operator_stage() -> tuple[Stage, Operator, Inquirer]:
     return stage, made[0], inquirer
 
 
-def test_a_transfer_goes_to_whoever_leads() -> None:
+def test_a_transfer_goes_to_the_leader() -> None:
     stage, operator, inquirer = operator_stage()
     stage.leader = 3
     operator.transfer(2)

@@ -1,4 +1,4 @@
-"""A simulated operator against scripted replicas: the pages it asks for, and whose end."""
+"""A simulated operator against scripted replicas: the pages it asks for, the sessions it ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def next_question(stage: ListerStage) -> Asked:
 
 
 def pass_over(stage: ListerStage, asked: Asked) -> None:
-    """Answer what is not looked for."""
+    """Answer requests that the test does not look at."""
     reply: Any = ErrorReply(ErrorCode.OVERLOADED, 0, 0, 0, b"")
     if isinstance(asked.message, SessionsRequest):
         reply = SessionsReply(0, encode_sessions((ROW,)))
@@ -64,7 +64,7 @@ def pass_over(stage: ListerStage, asked: Asked) -> None:
 
 
 def list_once(stage: ListerStage, *, next_after: int = 0) -> SessionsRequest:
-    """Answers the next page, refusing ends until it is asked for; the request."""
+    """Answer the next request for a page, and refuse ends before it; returns the request."""
     while not isinstance((asked := next_question(stage)).message, SessionsRequest):
         pass_over(stage, asked)
     stage.replicas[1].reply(asked, SessionsReply(next_after, encode_sessions((ROW,))))
@@ -78,7 +78,7 @@ def next_end(stage: ListerStage) -> Asked:
     return asked
 
 
-def test_pages_are_asked_for_one_after_another_and_told(stage: ListerStage) -> None:
+def test_pages_are_asked_for_one_after_another_and_are_facts(stage: ListerStage) -> None:
     assert list_once(stage, next_after=PRODUCER).after == 0
     assert list_once(stage).after == PRODUCER
     assert list_once(stage).after == 0
@@ -87,7 +87,7 @@ def test_pages_are_asked_for_one_after_another_and_told(stage: ListerStage) -> N
     assert stage.complaints == []
 
 
-def test_a_session_that_was_listed_is_ended_and_told(stage: ListerStage) -> None:
+def test_a_session_that_was_listed_is_ended_which_is_a_fact(stage: ListerStage) -> None:
     asked = next_end(stage)
     assert asked.message == EndSessionRequest(PRODUCER)
     question = stage.told(SessionsAsked)[-1]
@@ -101,7 +101,7 @@ def test_a_session_that_was_listed_is_ended_and_told(stage: ListerStage) -> None
     assert stage.complaints == []
 
 
-def test_the_end_of_somebody_else_is_wrong(stage: ListerStage) -> None:
+def test_the_end_of_another_session_is_wrong(stage: ListerStage) -> None:
     stage.replicas[1].reply(next_end(stage), DoneReply(PRODUCER + 1))
     stage.pass_ms(5)
     assert [number for number, _ in stage.complaints] == ["I11"]
@@ -123,9 +123,9 @@ def test_it_asks_again_after_a_refusal(stage: ListerStage, code: ErrorCode, is_w
     assert next_question(stage)
 
 
-def test_in_haste_it_ends_the_session_that_it_heard_of_last_at_once() -> None:
-    """Where it was answered last, without a look who leads; not before it has heard of one. Every
-    time that it is told to."""
+def test_in_haste_it_ends_the_session_of_the_last_opening_at_once() -> None:
+    """At the node that answered last, without a search for the leader; not before a session was
+    opened. Every time that it is asked to."""
     stage = ListerStage((ROW.name.decode(),))
     stage.lister.hurry()
     assert isinstance(next_question(stage).message, SessionsRequest)
@@ -137,7 +137,7 @@ def test_in_haste_it_ends_the_session_that_it_heard_of_last_at_once() -> None:
         assert asked.message == EndSessionRequest(PRODUCER)
 
 
-def test_in_haste_it_ends_several_that_nobody_appends_to() -> None:
+def test_in_haste_it_ends_several_sessions_without_appends() -> None:
     stage = ListerStage(("name",))
     rows = [
         ROW,

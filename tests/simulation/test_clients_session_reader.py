@@ -1,4 +1,4 @@
-"""A simulated reader of sessions against scripted replicas: whom it asks for, and what it tells."""
+"""A simulated reader of sessions against scripted replicas: its requests and facts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def next_lookup(stage: ReaderStage) -> Asked:
     return stage.wait_asked(1, SessionLookupRequest, milliseconds=60_000)
 
 
-def test_each_name_is_asked_for_and_every_answer_told(stage: ReaderStage) -> None:
+def test_each_name_is_asked_for_and_every_answer_is_a_fact(stage: ReaderStage) -> None:
     found = []
     for answer in 5 * (SessionStateReply(PRODUCER, 1, 2, row(1)), SessionStateReply(0, 0, 0, b"")):
         asked = next_lookup(stage)

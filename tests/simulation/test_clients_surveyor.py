@@ -1,4 +1,4 @@
-"""A simulated surveyor against scripted replicas: what it asks for, and what it tells."""
+"""A simulated surveyor against scripted replicas: its requests and facts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def stage() -> Stage:
 
 
 def next_question(stage: Stage) -> tuple[int, Asked]:
-    """Of any replica, but for those about its status: whose, and what."""
+    """The next request at any replica, except for its status: the node, and the request."""
     while True:
         node, asked = next_request(stage)
         if not isinstance(asked.message, StatusRequest):
@@ -66,7 +66,7 @@ def answer(stage: Stage, node: int, asked: Asked, message: Any) -> None:
     stage.pass_ms(5)
 
 
-def test_every_replica_is_asked_for_both_and_each_answer_told(stage: Stage) -> None:
+def test_every_replica_is_asked_for_both_and_each_answer_is_a_fact(stage: Stage) -> None:
     nodes, kinds = set(), set()
     for _ in range(40):
         node, asked = next_question(stage)
@@ -87,7 +87,9 @@ def test_every_replica_is_asked_for_both_and_each_answer_told(stage: Stage) -> N
     assert stage.complaints == []
 
 
-def test_ranges_begin_within_what_was_shown_and_times_are_about_those_told(stage: Stage) -> None:
+def test_ranges_begin_within_what_was_shown_and_times_are_close_to_those_of_answers(
+    stage: Stage,
+) -> None:
     firsts, times = set(), set()
     for _ in range(400):
         node, asked = next_question(stage)
@@ -154,7 +156,7 @@ def test_it_asks_again_after_a_refusal(stage: Stage, code: ErrorCode, complaint:
     assert next_question(stage)
 
 
-def test_who_shows_less_may_refuse(stage: Stage) -> None:
+def test_a_replica_that_shows_less_may_refuse(stage: Stage) -> None:
     node, asked = next_question(stage)
     assert isinstance(asked.message, SpansRequest)
     answer(stage, node, asked, spans(asked.message))

@@ -35,7 +35,7 @@ def test_a_socket_shows_its_oldest_message_and_its_lane() -> None:
     assert router.oldest is None
 
 
-def test_an_ingress_that_does_not_read_what_peers_say_is_noticed() -> None:
+def test_an_ingress_that_does_not_read_messages_of_peers_is_noticed() -> None:
     cluster = QuietCluster()
     cluster.run_for(SECOND_NS)
     assert cluster.cluster.violations == []

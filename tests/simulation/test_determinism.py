@@ -32,7 +32,7 @@ def full_script(seed: int) -> Script:
 
 
 def history(seed: int = SEED) -> bytes:
-    """All that a run came to, but for how long it took."""
+    """The whole result of a run, except how long it took."""
     result = run_seed(seed, script=full_script(seed))
     return msgspec.json.encode(msgspec.structs.replace(result, wall_s=0.0))
 

@@ -1,4 +1,5 @@
-"""A flush of the simulated disk takes effect when it ends, by the clock of who flushes."""
+"""A flush of the simulated disk takes effect when it ends, by the clock of the process that
+flushes."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class WorldClock:
         self.busy_ns += cost_ns
 
     def pass_to(self, at_ns: int) -> None:
-        """Whatever ran is done; the world goes on."""
+        """The process has run; the world goes on."""
         self.now_ns, self.busy_ns = at_ns, 0
 
 
@@ -96,7 +97,7 @@ def test_what_a_flush_was_given_is_durable_when_it_ends() -> None:
     assert bench.disk.durable_bytes(PATH, 0, SECTOR_BYTES) == NEW
 
 
-def test_whoever_runs_asks_as_of_its_own_time() -> None:
+def test_a_running_process_reads_the_disk_at_its_own_time() -> None:
     bench = Bench()
     bench.write(NEW)
     bench.flush()
@@ -248,7 +249,7 @@ def test_a_device_that_begins_to_lie_in_a_flush_has_it_in_its_cache() -> None:
     assert not bench.is_durable
 
 
-def test_another_process_reads_as_of_its_own_time() -> None:
+def test_another_process_reads_the_disk_at_its_own_time() -> None:
     bench = Bench()
     reader = bench.disk.view(bench.clock.charge, bench.clock)
     handle = reader.open_read(PATH)

@@ -80,7 +80,7 @@ def test_only_unflushed_sectors_are_garbled_and_only_where_asked() -> None:
     assert {(c or b"")[SECTOR_BYTES : 2 * SECTOR_BYTES] for c in after_cuts(disk, "/f/a")} == plain
 
 
-def test_a_power_cut_tells_what_it_garbled() -> None:
+def test_a_power_cut_returns_what_it_garbled() -> None:
     disk = SimulatedDisk()
     handle = durable_file(disk, "/f/a", b"." * SECTOR_BYTES)
     disk.write(handle, 0, [b"B" * SECTOR_BYTES])

@@ -1,4 +1,4 @@
-"""What the disks really hold, asked as if the power failed now."""
+"""What the disks would hold after a power cut now."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_a_vote_that_is_not_persisted_is_found(monkeypatch: pytest.MonkeyPatch) 
     assert text.startswith("PromiseBroken: told of a vote (1, ")
 
 
-def test_a_vote_told_before_it_is_durable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vote_sent_before_it_is_durable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """SAFETY C1."""
 
     def emit_at_once(state: State, effect: Effect) -> None:

@@ -1,4 +1,4 @@
-"""What replicas may say to the client's core: a checker sees every message first."""
+"""Messages of replicas to the client's core: a checker sees every message first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOPIC = PRODUCER.to_bytes(8, "little")
 
 
 class Wired:
-    """Links of one client on the stage, and what its judge was given."""
+    """Links of one client on the stage, and what its judge got."""
 
     def __init__(self, judged: type[Any]) -> None:
         self.stage = Stage()
@@ -52,7 +52,7 @@ def encoded(message: Any, correlation: int, *, cluster_id: bytes = CLUSTER) -> b
     )  # fmt: skip
 
 
-def test_a_judge_is_told_the_request_and_both_frames() -> None:
+def test_a_judge_gets_the_request_and_both_frames() -> None:
     wired = Wired(TimeLookupReply)
     requester = wired.ask(PortOffset.FETCH, TimeLookupRequest(7))
     wired.answer(TimeLookupReply(Lsn(3)), b"more")
@@ -82,7 +82,7 @@ def test_an_answer_to_another_question_is_a_violation() -> None:
     assert not wired.received
 
 
-def test_an_answer_after_the_link_was_closed_is_nobodys() -> None:
+def test_an_answer_after_the_link_was_closed_is_ignored() -> None:
     wired = Wired(StatusReply)
     requester = wired.ask(PortOffset.CONTROL, StatusRequest())
     requester.close()

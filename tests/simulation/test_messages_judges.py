@@ -1,4 +1,4 @@
-"""Which answers to a client are wrong by themselves, and what is told of the others."""
+"""Which answers to a client are wrong by themselves, and the facts of the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FIRST = pack_first_lsn(Lsn(1))
 
 
 class _Link:
-    """All that is looked at."""
+    """The part of a link that a checker reads."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -59,7 +59,7 @@ class AnswerStage:
         self.observer.sent(self.link, self._frame(message, bytes(16)))
 
     def tell(self, message: Any, *more: bytes, cluster_id: bytes = CLUSTER) -> list[str]:
-        """The node answers the last request; the numbers of all violations so far."""
+        """The node answers the last request; returns the invariants of all violations so far."""
         self.observer.received(self.link, [self._frame(message, cluster_id), *more])
         return [number for number, _ in self.stage.complaints]
 
@@ -70,7 +70,7 @@ class AnswerStage:
         )  # fmt: skip
 
 
-def test_an_answer_that_comes_twice_is_told_once() -> None:
+def test_an_answer_that_comes_twice_is_one_fact() -> None:
     stage = AnswerStage(PortOffset.FETCH)
     stage.ask(MARKS)
     for _ in range(2):
@@ -79,7 +79,7 @@ def test_an_answer_that_comes_twice_is_told_once() -> None:
     assert (told.node, told.end_lsn, told.is_linearizable) == (2, 7, False)
 
 
-def test_answers_over_a_link_that_was_closed_are_nobodys() -> None:
+def test_answers_over_a_link_that_was_closed_are_ignored() -> None:
     stage = AnswerStage(PortOffset.FETCH)
     stage.ask(MARKS)
     stage.observer.closed(stage.link)
@@ -136,7 +136,7 @@ def test_a_session_is_opened_as_asked_for(request_: Any, reply: Any, number: str
     assert stage.tell(reply) == ([number] if number else [])
 
 
-def test_what_is_none_of_the_tail_is_a_violation() -> None:
+def test_a_message_that_does_not_belong_on_the_tail_is_a_violation() -> None:
     stage = AnswerStage(PortOffset.TAIL)
     assert stage.tell(Tip(Lsn(3))) == []
     assert stage.tell(TailNotice(Lsn(1), Lsn(2))) == []

@@ -111,7 +111,7 @@ def test_a_closed_socket_is_an_error_not_a_refusal(stage: NetworkStage) -> None:
         push.recv(zmq.DONTWAIT)
 
 
-def test_who_only_receives_cannot_send(stage: NetworkStage) -> None:
+def test_a_socket_that_only_receives_cannot_send(stage: NetworkStage) -> None:
     _, pull = stage.push_and_pull()
     subscriber = stage.connect("sub", topics=[b""])
     for socket in (pull, subscriber):
@@ -204,7 +204,9 @@ def test_each_direction_of_each_pair_has_its_own_delay(stage: NetworkStage) -> N
     assert received_numbers(router) == [1]
 
 
-def test_at_twice_the_mark_sends_are_refused_until_somebody_receives(stage: NetworkStage) -> None:
+def test_at_twice_the_mark_sends_are_refused_until_messages_are_received(
+    stage: NetworkStage,
+) -> None:
     push, pull = stage.push_and_pull(high_water_mark=MARK)
     assert send_numbers(push, range(5)) == [True] * 5
     stage.run(5)  # arrived and unread counts, too
@@ -265,7 +267,7 @@ def test_names_are_made_one_a_connection_and_never_twice(stage: NetworkStage) ->
     assert names == [b"\0\0\0\0\1", b"\0\0\0\0\2", b"\0\0\0\0\3"]
 
 
-def test_who_comes_with_a_name_takes_it_over(stage: NetworkStage) -> None:
+def test_a_new_connection_takes_its_name_over_from_an_older_one(stage: NetworkStage) -> None:
     """ROUTER_HANDOVER; the older one notices, connects again and takes it back."""
     old, router = stage.dealer_and_router()
     new = stage.connect("dealer", "2.second", routing_id=b"n2")
@@ -304,7 +306,7 @@ def test_a_subscription_reaches_the_publisher_a_delay_after_the_connection(
 def test_a_welcome_and_subscriptions_come_with_every_connection_however_lossy(
     stage: NetworkStage,
 ) -> None:
-    """Else a living connection would be deaf for ever, which TCP's are not."""
+    """Otherwise a connection might never carry a message, which cannot happen with TCP."""
     stage.network.set_quality([(1, 2), (2, 1)], None, 1_000, 0, 0)
     publisher = stage.bind("xpub", welcome=b"t:welcome")
     subscriber = stage.connect("sub", topics=[b"t"])
@@ -337,7 +339,7 @@ def test_a_publisher_drops_silently_at_the_mark_and_for_that_subscriber_only(
     assert stage.counters.messages == 20
 
 
-def test_only_the_end_of_a_topics_last_subscription_is_told(stage: NetworkStage) -> None:
+def test_only_the_end_of_a_topics_last_subscription_is_reported(stage: NetworkStage) -> None:
     publisher = stage.bind("xpub")
     first, second = (stage.connect("sub", topics=[b"t"]) for _ in range(2))
     stage.run(20)

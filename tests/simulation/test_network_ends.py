@@ -16,7 +16,7 @@ from tests.simulation.network_stage import (
 )
 from transport.link import try_receive, try_send
 
-THERE, BACK = (2, 1), (1, 2)  # from who connects to who is bound, and back
+THERE, BACK = (2, 1), (1, 2)  # from the node that connects to the one that is bound, and back
 NOTICED_MS = 4_001
 
 
@@ -61,7 +61,7 @@ def test_a_disconnection_loses_a_queue_that_was_held_back(stage: NetworkStage) -
     assert send_numbers(push, [100]) == [True]
 
 
-def test_a_disconnection_ends_what_a_cut_has_broken_and_nobody_noticed(
+def test_a_disconnection_ends_a_broken_connection_before_an_end_notices_the_cut(
     stage: NetworkStage,
 ) -> None:
     push, _ = stage.push_and_pull()
@@ -79,7 +79,7 @@ def test_a_listener_that_dies_is_noticed_after_a_delay_and_found_when_it_is_back
     send_numbers(router, [1], b"n2")
     send_numbers(dealer, [1])
     stage.network.close_owner(stage.process("1"))
-    assert send_numbers(dealer, [2]) == [True]  # into the void
+    assert send_numbers(dealer, [2]) == [True]  # accepted and lost
     stage.queue.run_for(DELAY_NS[1])
     assert send_numbers(dealer, [3]) == [False]
     assert received(dealer) == []
@@ -91,7 +91,7 @@ def test_a_listener_that_dies_is_noticed_after_a_delay_and_found_when_it_is_back
     assert not router.is_readable
 
 
-def test_who_connected_and_dies_is_forgotten_after_a_delay_but_not_what_had_arrived(
+def test_a_peer_that_dies_is_forgotten_after_a_delay_but_not_what_had_arrived(
     stage: NetworkStage,
 ) -> None:
     dealer, router = stage.dealer_and_router()
@@ -109,7 +109,7 @@ def test_who_connected_and_dies_is_forgotten_after_a_delay_but_not_what_had_arri
         try_send(dealer, [b"dead"])
 
 
-def test_a_death_behind_a_cut_is_noticed_late(stage: NetworkStage) -> None:
+def test_a_death_during_a_cut_is_noticed_late(stage: NetworkStage) -> None:
     push, _ = stage.push_and_pull()
     stage.network.cut([BACK], "hold")
     stage.network.close_owner(stage.process("1"))

@@ -19,7 +19,7 @@ from tests.simulation.network_stage import (
 from transport.link import Lane, try_send
 
 MARK = 4
-THERE, BACK = (2, 1), (1, 2)  # from who connects to who is bound, and back
+THERE, BACK = (2, 1), (1, 2)  # from the node that connects to the one that is bound, and back
 NOTICED_MS = 4_001
 
 
@@ -91,7 +91,7 @@ def test_a_late_duplicate_is_lost_with_its_connection(stage: NetworkStage) -> No
     assert stage.counters.lost > 0
 
 
-def test_a_message_out_of_order_is_overtaken_and_holds_nobody_up(stage: NetworkStage) -> None:
+def test_a_message_out_of_order_is_overtaken_and_delays_no_other(stage: NetworkStage) -> None:
     push, pull = stage.push_and_pull()
     stage.network.set_quality([THERE], None, 0, 0, 1_000)
     send_numbers(push, [0])
@@ -104,7 +104,7 @@ def test_a_message_out_of_order_is_overtaken_and_holds_nobody_up(stage: NetworkS
     assert stage.counters.reordered == 1
 
 
-def test_faults_meet_answers_only_where_they_are_said(stage: NetworkStage) -> None:
+def test_faults_of_one_direction_spare_the_answers(stage: NetworkStage) -> None:
     dealer, router = stage.dealer_and_router()
     stage.network.set_quality([THERE], None, 1_000, 0, 0)
     send_numbers(dealer, range(50))
@@ -232,7 +232,7 @@ def test_an_end_that_has_noticed_a_cut_receives_no_more(stage: NetworkStage) -> 
     assert cases > 0
 
 
-def test_a_cut_of_what_is_cut_already_hurries_nobody(stage: NetworkStage) -> None:
+def test_a_second_cut_of_a_pair_is_not_noticed_earlier(stage: NetworkStage) -> None:
     noticed = []
     for cuts in (1, 50):
         stage = NetworkStage()
@@ -258,7 +258,7 @@ def test_a_cut_touches_no_other_pair(stage: NetworkStage) -> None:
     assert stage.counters.disconnected == 1
 
 
-def test_nobody_connects_over_a_cut_pair(stage: NetworkStage) -> None:
+def test_no_connection_is_made_over_a_cut_pair(stage: NetworkStage) -> None:
     for mode in ("drop", "hold"):
         for pair in (THERE, BACK):
             stage = NetworkStage()

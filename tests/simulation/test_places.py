@@ -113,7 +113,7 @@ def test_zeros_that_the_device_refuses_may_be_called_damaged_or_not() -> None:
     assert stage.held()[-1] == (10, True, False, True)
 
 
-def test_bytes_behind_a_frame_may_rot() -> None:
+def test_bytes_after_a_frame_may_rot() -> None:
     stage = Stage()
     whole = stage.disk.durable_bytes(f"{FOLDER}/{OLD}.data", 4096, SECTOR_BYTES)
     stage.rot(f"{OLD}.data", 0, whole[:-1] + b"x")
@@ -136,7 +136,7 @@ def test_what_was_rotten_when_it_was_looked_at_is_not_taken_for_what_was_written
     assert [each[0] for each in stage.held()] == list(range(1, 10))
 
 
-def test_what_is_truncated_is_held_no_more() -> None:
+def test_what_is_truncated_is_no_longer_held() -> None:
     stage = Stage()
     stage.is_excused = True
     stage.trial.truncate(9)
@@ -193,7 +193,7 @@ def test_the_loss_of_both_halves_of_the_last_entries_is_unprovable() -> None:
     assert stage.trial.recovered.last.header.index == 8
 
 
-def test_a_record_behind_proves_what_has_lost_both_halves() -> None:
+def test_a_later_record_proves_an_entry_that_has_lost_both_halves() -> None:
     stage = Stage()
     for _ in range(4):
         stage.trial.commit(1, [8])

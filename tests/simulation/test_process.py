@@ -152,7 +152,7 @@ def test_it_loses_the_processor_once_in_a_run() -> None:
     assert ended_ns == [WORK_NS + MILLISECOND_NS] * 2
 
 
-def test_the_end_of_a_work_is_told_and_that_of_a_life_is_not() -> None:
+def test_the_end_of_a_do_work_is_reported_and_that_of_a_process_is_not() -> None:
     ended: list[int] = []
 
     def work(process: Process) -> int:
@@ -203,10 +203,10 @@ def test_resume_ends_a_pause_at_once() -> None:
     assert stage.runs == [WAKE_NS]
 
 
-# --- news ---
+# --- messages without a bell ---
 
 
-def told_of(stage: OneProcess, since_ns: int) -> list[int]:
+def lateness_of_first_run(stage: OneProcess, since_ns: int) -> list[int]:
     """How late the first run after `since_ns` was, if that is reported."""
     late: list[int] = []
     stage.process.on_overslept = late.append
@@ -220,27 +220,27 @@ def told_of(stage: OneProcess, since_ns: int) -> list[int]:
     return late
 
 
-def test_news_that_nobody_rang_for_is_told_when_it_is_found() -> None:
+def test_a_message_without_a_bell_is_reported_when_it_is_found() -> None:
     stage = OneProcess()
-    (late_ns,) = told_of(stage, WAKE_NS)
+    (late_ns,) = lateness_of_first_run(stage, WAKE_NS)
     assert WAKE_NS + late_ns == stage.runs[0]
 
 
-def test_a_bell_behind_the_news_is_in_time() -> None:
+def test_a_bell_after_the_message_is_in_time() -> None:
     stage = OneProcess()
     stage.process.wake_at(WAKE_NS)
-    assert told_of(stage, WAKE_NS) == []
+    assert lateness_of_first_run(stage, WAKE_NS) == []
 
 
-def test_who_is_paused_does_not_oversleep() -> None:
+def test_a_paused_process_does_not_oversleep() -> None:
     stage = OneProcess()
     stage.process.pause(5 * WAKE_NS)
     stage.process.wake_at(WAKE_NS)
-    assert told_of(stage, WAKE_NS) == []
+    assert lateness_of_first_run(stage, WAKE_NS) == []
     assert stage.runs[0] > 5 * WAKE_NS
 
 
-def test_who_works_does_not_oversleep() -> None:
+def test_a_working_process_does_not_oversleep() -> None:
     stage = OneProcess()
     late: list[int] = []
     stage.process.on_overslept = late.append
@@ -257,7 +257,7 @@ def test_who_works_does_not_oversleep() -> None:
 
 
 @pytest.mark.parametrize("is_rung", [True, False])
-def test_expected_news_is_found_by_the_next_run(is_rung: bool) -> None:
+def test_an_expected_message_is_found_by_the_next_run(is_rung: bool) -> None:
     stage = OneProcess()
     late: list[int] = []
     stage.process.on_overslept = late.append
@@ -318,7 +318,7 @@ def test_any_other_error_is_no_death_that_a_condition_explains(error: Exception)
     assert (stage.supervisor.deaths, stage.supervisor.errors) == ([], [error])
 
 
-def test_the_dead_are_not_woken() -> None:
+def test_an_ended_process_is_not_woken() -> None:
     stage = OneProcess()
     stage.process.wake_at(WAKE_NS)
     stage.process.kill()

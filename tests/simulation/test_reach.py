@@ -350,7 +350,7 @@ def test_a_start_after_a_lie_is_counted_once(stage: Stage) -> None:
     assert stage.observer.counts() == {Reach.LYING_FLUSH_RECOVERED.name: 1}
 
 
-def test_what_storage_and_rings_tell(stage: Stage) -> None:
+def test_facts_of_storage_and_rings_count(stage: Stage) -> None:
     for fact in (
         FolderRecovered(2, 0, has_torn_tail=False),
         FolderRecovered(0, 0, has_torn_tail=False),
@@ -375,7 +375,7 @@ def test_what_storage_and_rings_tell(stage: Stage) -> None:
     }  # fmt: skip
 
 
-def test_what_sessions_and_clients_tell(stage: Stage) -> None:
+def test_facts_of_sessions_and_clients_count(stage: Stage) -> None:
     stage.tell(RetryKnown(is_committed=False))
     assert stage.met() == {Reach.DEDUP_UNCOMMITTED}
     stage.tell(RetryKnown(is_committed=True))
@@ -390,7 +390,9 @@ def test_what_sessions_and_clients_tell(stage: Stage) -> None:
     }  # fmt: skip
 
 
-def test_a_session_given_up_counts_once_and_so_does_whoever_comes_back_to_it(stage: Stage) -> None:
+def test_a_session_given_up_counts_once_and_so_does_a_producer_that_comes_back_to_it(
+    stage: Stage,
+) -> None:
     stage.tell(SessionOrdered(OpenEntry(7, 1, SequenceMode.DENSE, AckLevel.QUORUM, 16, 9, b"")))
     stage.tell(SessionDenied(7))  # by a replica that does not know it
     assert stage.met() == set()

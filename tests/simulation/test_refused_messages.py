@@ -1,4 +1,5 @@
-"""What found no room in a command ring: orders go first, the newest descriptor is offered again."""
+"""Messages without room in a command ring: orders go first, the newest descriptor is offered
+again."""
 
 from __future__ import annotations
 
@@ -56,14 +57,14 @@ def stage() -> Stage:
     return stage
 
 
-def test_an_order_that_waits_is_passed_by_nobody(stage: Stage) -> None:
+def test_no_message_passes_an_order_that_waits(stage: Stage) -> None:
     assert not stage.sender.offer(order(2))
     stage.drain()
     assert stage.sender.offer(order(3))
     assert "StopLeading(term=3) passes StopLeading(term=2)" in stage.complaints[0]
 
 
-def test_what_waits_goes_first_and_others_behind_it(stage: Stage) -> None:
+def test_what_waits_goes_first_and_others_after_it(stage: Stage) -> None:
     assert not stage.sender.offer(order(2))
     assert not stage.sender.offer(order(2))
     stage.drain()
@@ -71,7 +72,7 @@ def test_what_waits_goes_first_and_others_behind_it(stage: Stage) -> None:
     assert stage.complaints == []
 
 
-def test_what_timers_say_again_may_be_lost(stage: Stage) -> None:
+def test_what_timers_send_again_may_be_lost(stage: Stage) -> None:
     assert not stage.sender.offer(beat())
     stage.drain()
     assert stage.sender.offer(order(2))
@@ -111,7 +112,7 @@ def test_an_order_that_waits_keeps_a_descriptor_waiting(stage: Stage) -> None:
     assert stage.complaints == []
 
 
-def test_nothing_waits_for_the_dead(stage: Stage) -> None:
+def test_nothing_waits_for_an_ended_process(stage: Stage) -> None:
     assert not stage.sender.offer(order(2))
     assert not stage.sender.offer(describe(4))
     stage.sender.drop_refused()

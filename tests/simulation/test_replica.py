@@ -1,4 +1,5 @@
-"""A simulated replica: who dies with whom, which incarnation comes back (SAFETY M1, M3)."""
+"""A simulated replica: which processes end together, and in which incarnation they restart (SAFETY
+M1, M3)."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def test_death_of_a_vital_process_restarts_all_under_a_new_incarnation(
 
 
 @pytest.mark.parametrize("name", [topology.EGRESS, "replicator"])
-def test_a_replicator_or_egress_restarts_alone_and_raft_is_told(
+def test_a_replicator_or_egress_restarts_alone_and_raft_gets_a_report(
     stage: QuietCluster, gone: list[str], name: str
 ) -> None:
     leader = stage.leaders[0]
@@ -137,7 +138,7 @@ def test_doom_strikes_inside_the_disk_call_that_it_counts_to() -> None:
     assert stage.problems == []
 
 
-def test_doom_of_a_whole_replica_is_carried_out_by_whoever_makes_the_call() -> None:
+def test_doom_of_a_whole_replica_is_carried_out_by_the_process_that_makes_the_call() -> None:
     stage = QuietCluster(has_clients=True)
     replica = stage.replica(stage.leaders[0])
     replica.kill_at_call("", 3, replica.kill)
@@ -206,7 +207,7 @@ def test_a_pair_that_was_half_opened_is_known_and_completed() -> None:
     assert stage.problems == []
 
 
-def test_a_write_over_bytes_that_are_there_is_told() -> None:
+def test_a_write_over_bytes_that_are_there_is_reported() -> None:
     stage = QuietCluster(has_clients=True)
     replica = stage.replica(stage.follower)
     path = next(each for each in replica.disk.paths() if each.endswith(".data"))
@@ -218,7 +219,7 @@ def test_a_write_over_bytes_that_are_there_is_told() -> None:
     assert f"node {replica.node} writes {where}" in told
 
 
-def test_who_is_spared_dies_in_no_call() -> None:
+def test_a_process_that_is_spared_dies_in_no_call() -> None:
     stage = QuietCluster(has_clients=True)
     replica = stage.replica(stage.leaders[0])
     replica.kill_at_call(topology.WRITER, 5, lambda: pytest.fail("it was spared"))
@@ -274,7 +275,9 @@ def test_a_process_that_stands_still_too_long_is_killed(stage: QuietCluster) -> 
     assert replica.incarnation == 2
 
 
-def test_more_than_five_restarts_in_a_minute_need_somebody_to_start_it(stage: QuietCluster) -> None:
+def test_after_more_than_five_restarts_in_a_minute_an_operator_starts_it(
+    stage: QuietCluster,
+) -> None:
     """The restart policy of the product: it gives up, and an operator comes after a while."""
     replica = stage.replica(stage.follower)
     waited_ns = []

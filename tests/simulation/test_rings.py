@@ -84,7 +84,7 @@ def test_without_a_delay_a_store_is_seen_at_once() -> None:
 
 
 def test_a_bell_is_a_barrier() -> None:
-    """Whoever it wakes sees everything that was stored before it (SAFETY M7)."""
+    """The process that it wakes sees everything that was stored before it (SAFETY M7)."""
     for seed in range(50):
         stage = OneRing(delay_ns=DELAY_NS, seed=seed)
         for message in numbered(5):
@@ -94,7 +94,7 @@ def test_a_bell_is_a_barrier() -> None:
         assert stage.drained_at(woken_ns) == numbered(5)
 
 
-def test_what_a_dead_sender_would_have_stored_later_was_never_stored() -> None:
+def test_what_an_ended_sender_would_have_stored_later_was_never_stored() -> None:
     """FAULTS S1."""
     stage = OneRing(delay_ns=0)
     for at_ns in (10, 20, 30):
@@ -385,7 +385,7 @@ def test_slots_of_a_slow_process_are_seen_when_it_has_come_so_far() -> None:
     assert values == [2, 7, 9]
 
 
-def test_slots_that_a_dead_process_would_have_stored_are_never_seen() -> None:
+def test_slots_that_an_ended_process_would_have_stored_are_never_seen() -> None:
     stage = OneProcess()
     values = [0]
     slots = OwnTimeSlots(values, stage.process, frozenset((0,)))

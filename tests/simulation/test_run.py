@@ -114,7 +114,7 @@ def test_a_broken_rule_is_found_within_a_few_seeds(
 def test_an_append_that_needs_all_replicas_fails_the_liveness_phase(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Faults are healed for a majority only; who waits for the others makes no progress."""
+    """Faults end for a majority only; a leader that waits for the others makes no progress."""
     all_replicas_commit(monkeypatch)
     result = run_seed(1, script=quiet_script(safety_ns=2 * SECOND_NS))
     assert [each.invariant for each in result.violations] == ["I13"]
@@ -190,8 +190,8 @@ def test_a_failing_seed_prints_one_line_that_replays_it(
 def test_a_failing_seed_shrinks_to_the_faults_that_it_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two leaders of one term, or a leader without committed entries: that takes somebody to miss
-    the first leader."""
+    """Two leaders of one term, or a leader without committed entries: that takes a replica that
+    does not hear the first leader."""
     one_vote_is_a_majority(monkeypatch)
     script = first_failing(FEW_SEEDS)
     runs = 0

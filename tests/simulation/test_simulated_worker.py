@@ -74,7 +74,7 @@ def test_a_job_that_is_started_after_a_wait_does_not_run_in_the_place_of_the_fir
     assert stage.began == [("a", start_ns + WORKER_START_NS), ("b", ended_ns + WORKER_START_NS)]
 
 
-def test_a_job_that_fails_says_so_to_whoever_waits_and_ends_those_behind_it() -> None:
+def test_a_job_that_fails_raises_where_it_is_waited_for_and_ends_later_jobs() -> None:
     stage = LaneStage()
 
     def fail() -> None:

@@ -1,4 +1,4 @@
-"""A cluster that did not come to be under faults comes to be once they are over."""
+"""A cluster that could not bootstrap under faults does so once they are over."""
 
 from __future__ import annotations
 

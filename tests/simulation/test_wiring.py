@@ -48,7 +48,7 @@ def sources(*folders: Path, but: Path | None = None) -> str:
     return "".join(path.read_text("utf-8") for path in paths if but not in path.parents)
 
 
-# Checkers of messages tell facts of them, as the world does.
+# Checkers of messages tell facts, as the world does.
 WORLD = sources(SIMULATOR, but=CHECKERS_FOLDER) + sources(CHECKERS_FOLDER / "messages")
 PRODUCT = sources(FOLDER, but=SIMULATOR)
 
@@ -57,18 +57,18 @@ READERS = [*CHECKERS, ReachObserver]
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_whatever_can_be_told_is_told(fact: type) -> None:
-    """By the world; a consequence, by the checkers that keep the record."""
+def test_every_kind_of_fact_is_told(fact: type) -> None:
+    """The world tells it; a checker that keeps the record tells a consequence."""
     teller = sources(CHECKERS_FOLDER) if issubclass(fact, consequences.Consequence) else WORLD
     assert re.search(rf"\b{fact.__name__}\(", teller)
 
 
 @pytest.mark.parametrize("seen", SEEN)
-def test_whatever_an_observer_can_see_is_shown_by_the_product(seen: type) -> None:
+def test_everything_an_observer_can_see_is_shown_by_the_product(seen: type) -> None:
     assert re.search(rf"\b{seen.__name__}\(", PRODUCT)
 
 
-def test_whatever_is_told_is_read_and_nothing_else() -> None:
+def test_every_fact_that_is_told_is_read_and_nothing_else() -> None:
     """`ProcessObserver` turns `AdmissionOpened` into `TableRebuilt`."""
     table = Ledger(Record((1,), int, election_timeout_ns=1), ReachObserver((1,))).table
     known = {*FACTS, *SEEN} - {AdmissionOpened}
@@ -94,7 +94,7 @@ def test_every_checker_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
-def test_each_method_takes_what_it_is_said_to_read(reader: type) -> None:
+def test_each_method_takes_what_it_declares_to_read(reader: type) -> None:
     for method, kind in kinds_of(reader):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         is_part = PARTS.issuperset(kinds)
@@ -104,7 +104,7 @@ def test_each_method_takes_what_it_is_said_to_read(reader: type) -> None:
 
 
 def kinds_of(reader: type) -> list[tuple[Callable[..., None], Kind]]:
-    """What its methods are said to read."""
+    """What its methods declare to read."""
     return [
         (method, kind)
         for method in vars(reader).values()

@@ -1,4 +1,4 @@
-"""Histories of what replicas say to clients, whether anybody hears it or not."""
+"""Histories of what replicas send to clients, received or not."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def an_import_is_acknowledged_at_another_place(stage: Stage, is_broken: bool) ->
 
 
 @breaks("I10", says="its OPEN is not committed")
-def a_session_is_told_as_open_and_its_entry_was_dropped(stage: Stage, is_broken: bool) -> None:
+def a_session_is_answered_as_open_and_its_entry_was_dropped(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     entry = OpenEntry(PRODUCER, 1, SequenceMode.DENSE, AckLevel.QUORUM, 16, 1 << 20, b"")
     row = stage.propose(1, EntryKind.OPEN, encode_open(entry))
@@ -78,7 +78,7 @@ def publish(stage: Stage, at_ns: int) -> None:
 
 
 @breaks("I13", says="has sent no Tip since")
-def a_tail_feed_tells_no_tip_after_a_burst(stage: Stage, is_broken: bool) -> None:
+def a_tail_feed_sends_no_tip_after_a_burst(stage: Stage, is_broken: bool) -> None:
     """V8. The first group after the Tip's time may precede it in the same do_work."""
     stage.boot()
     for at_ns in (1, 59 * MS_NS, 70 * MS_NS, 70 * MS_NS):

@@ -12,7 +12,9 @@ RAFT = (1, "raft")
 
 
 @breaks("I13", says="1.raft publishes for writer and does not ring afterwards")
-def what_finds_room_late_is_published_behind_the_bell(stage: Stage, is_broken: bool) -> None:
+def a_message_that_waited_for_room_is_published_after_the_bell(
+    stage: Stage, is_broken: bool
+) -> None:
     stage.boot()
     stage.offer(RAFT, "writer")
     if is_broken:

@@ -119,7 +119,7 @@ def a_consumer_gets_a_batch_twice(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I5", says="1 was next")
-def a_consumer_begins_behind_its_place(stage: Stage, is_broken: bool) -> None:
+def a_consumer_begins_after_its_position(stage: Stage, is_broken: bool) -> None:
     two_appends(stage)
     stage.tell(client_facts.Subscribed("reader", 1))
     if not is_broken:
@@ -156,7 +156,7 @@ def a_consumer_gets_damaged_bytes(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I11", says="nobody appended these bytes")
-def the_log_holds_bytes_that_nobody_appended(stage: Stage, is_broken: bool) -> None:
+def the_log_holds_bytes_that_no_client_appended(stage: Stage, is_broken: bool) -> None:
     stage.invoke(0)
     stage.end(node1=log_of((1, batch_of(0, b"?"))) if is_broken else log_of(ONE))
 
@@ -207,9 +207,9 @@ def a_tail_read_knows_an_append_that_has_not_begun(stage: Stage, is_broken: bool
 
 
 @breaks("I6", says="returned before")
-def a_second_tail_read_goes_back_behind_the_first(stage: Stage, is_broken: bool) -> None:
+def a_second_tail_read_shows_less_than_the_first(stage: Stage, is_broken: bool) -> None:
     two_appends(stage)
-    stage.invoke(2)  # nobody ever answers
+    stage.invoke(2)  # never answered
     for end_lsn in (3, 2 if is_broken else 3):
         begun_ns = stage.tick()
         stage.tell(client_facts.EndTold(begun_ns, end_lsn, node=None, is_linearizable=True))

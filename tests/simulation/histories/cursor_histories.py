@@ -1,4 +1,4 @@
-"""Histories of named cursors: answers are true, and not older than what the client knows."""
+"""Histories of named cursors: answers are right, and not older than earlier answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ask(stage: Stage, number: int, cursor: Cursor | None, expected_lsn: int = AN
 
 
 def confirm(stage: Stage, number: int, *, request: int = READS_OF_INGRESS) -> None:
-    """Node 1 finds by a round that it leads."""
+    """Node 1 completes a quorum round."""
     stage.step(1, ReadIndexRequested(request + number), *round_of(number))
     reply(stage, 1, 2, number)
     lsn = Lsn(stage.record.committed.next_lsn - 1)
@@ -47,7 +47,7 @@ def change(stage: Stage, number: int, lsn: int, previous_lsn: int) -> None:
 
 
 def refuse(stage: Stage, number: int, lsn: int) -> None:
-    """The change is not made: the cursor stands at `lsn`."""
+    """The change is not made: the cursor is at `lsn`."""
     confirm(stage, number)
     stage.tell(client_facts.CursorMoved(number, 1, lsn))
 
@@ -59,7 +59,7 @@ def listed(stage: Stage, number: int, *cursors: Cursor) -> None:
 
 
 @breaks("I10", says="it is not committed")
-def a_change_is_told_as_done_before_its_commit(stage: Stage, is_broken: bool) -> None:
+def a_change_is_answered_as_done_before_its_commit(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     ask(stage, 1, at(7))
     if not is_broken:
@@ -68,14 +68,14 @@ def a_change_is_told_as_done_before_its_commit(stage: Stage, is_broken: bool) ->
 
 
 @breaks("I11", says="nobody asked")
-def a_cursor_is_committed_as_nobody_wished_it(stage: Stage, is_broken: bool) -> None:
+def a_cursor_is_committed_that_no_client_asked_for(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     ask(stage, 1, at(7))
     commit(stage, at(7, is_held=is_broken))
 
 
 @breaks("I6", says="9 was expected")
-def a_change_is_made_though_another_place_was_expected(stage: Stage, is_broken: bool) -> None:
+def a_change_is_made_though_another_lsn_was_expected(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     change(stage, 1, 7, 0)
     ask(stage, 2, at(8), 9 if is_broken else 7)
@@ -84,14 +84,14 @@ def a_change_is_made_though_another_place_was_expected(stage: Stage, is_broken: 
 
 
 @breaks("I6", says="at LSN 0 before: never so")
-def a_change_is_told_with_another_place_before_it(stage: Stage, is_broken: bool) -> None:
+def a_change_is_answered_with_another_lsn_before_it(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     change(stage, 1, 7, 0)
     change(stage, 2, 8, 0 if is_broken else 7)
 
 
 @breaks("I6", says="the cursor being at 7: never so")
-def a_change_is_refused_by_what_is_over(stage: Stage, is_broken: bool) -> None:
+def a_change_is_refused_with_an_old_lsn(stage: Stage, is_broken: bool) -> None:
     """A deposed leader does not know that the cursor has moved on."""
     stage.elect_first()
     change(stage, 1, 7, 0)
@@ -109,7 +109,7 @@ def a_change_is_refused_where_it_was_expected(stage: Stage, is_broken: bool) -> 
 
 
 @breaks("I6", says="was answered by node 1 without a quorum round")
-def a_list_is_told_without_a_round(stage: Stage, is_broken: bool) -> None:
+def a_list_is_answered_without_a_round(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     ask(stage, 1, None)
     if not is_broken:
@@ -118,7 +118,9 @@ def a_list_is_told_without_a_round(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I6", says="without a quorum round")
-def a_list_is_told_by_a_round_from_before_it_was_asked_for(stage: Stage, is_broken: bool) -> None:
+def a_list_is_answered_by_a_round_from_before_it_was_asked_for(
+    stage: Stage, is_broken: bool
+) -> None:
     stage.elect_first()
     if is_broken:
         confirm(stage, 1)
@@ -129,7 +131,7 @@ def a_list_is_told_by_a_round_from_before_it_was_asked_for(stage: Stage, is_brok
 
 
 @breaks("I6", says="without a quorum round")
-def a_list_is_told_by_the_round_of_a_tail_read(stage: Stage, is_broken: bool) -> None:
+def a_list_is_answered_by_the_round_of_a_tail_read(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     ask(stage, 1, None)
     confirm(stage, 1, request=0 if is_broken else READS_OF_INGRESS)
@@ -148,7 +150,7 @@ def a_change_is_refused_by_the_round_of_a_list(stage: Stage, is_broken: bool) ->
 
 
 @breaks("I6", says="known before")
-def a_list_lacks_what_was_told_as_done(stage: Stage, is_broken: bool) -> None:
+def a_list_lacks_a_change_that_was_answered_as_done(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     change(stage, 1, 7, 0)
     listed(stage, 2, *([] if is_broken else [at(7)]))

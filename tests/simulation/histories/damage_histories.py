@@ -1,4 +1,4 @@
-"""Histories of media that rot: what a replica names, and what it must not drop."""
+"""Histories of media that rot: what a replica reports, and what it must not drop."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def an_entry_without_either_half_is_called_whole(stage: Stage, is_broken: bool) 
 
 
 @breaks("I12", says="recovers only 2, its record of entry 4 is whole")
-def a_log_is_cut_at_damage_with_good_records_behind_it(stage: Stage, is_broken: bool) -> None:
+def a_log_is_cut_at_damage_with_good_records_after_it(stage: Stage, is_broken: bool) -> None:
     four_entries(stage)
     stage.rot(2, "both", "nothing")
     node = stage.nodes[2]
@@ -93,7 +93,7 @@ def a_reader_finds_damage_on_a_whole_disk(stage: Stage, is_broken: bool) -> None
 
 
 @breaks("I12", says="tells of damage 0-0, it is 2-3")
-def a_follower_keeps_its_damage_to_itself(stage: Stage, is_broken: bool) -> None:
+def a_follower_does_not_report_its_damage(stage: Stage, is_broken: bool) -> None:
     four_entries(stage)
     stage.rot(2, "frame", "frame", "nothing")
     for index in (3, 2):
@@ -138,7 +138,7 @@ def frames_are_written_over_frames(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I12", says="node 2 writes the header of /node-2/2.raft while /node-2/1.raft is being fl")
-def a_segment_is_opened_amid_a_flush(stage: Stage, is_broken: bool) -> None:
+def a_segment_is_opened_during_a_flush(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.write(1, 0)
     if is_broken:
@@ -182,7 +182,7 @@ def a_fetch_is_refused_for_more_than_is_damaged(stage: Stage, is_broken: bool) -
 
 
 @breaks("I12", says="calls [2] damaged, it was told of [3]")
-def a_core_forgets_what_readers_told_it(stage: Stage, is_broken: bool) -> None:
+def a_core_forgets_damage_that_readers_reported(stage: Stage, is_broken: bool) -> None:
     four_entries(stage)
     stage.rot(2, "frame", "nothing")
     stage.step(2, EntryRotted(Index(3)))

@@ -1,4 +1,4 @@
-"""Histories of disks and crashes: what was claimed, and what recovery finds."""
+"""Histories of disks and crashes: what was reported as flushed, and what recovery finds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def a_truncated_entry_comes_back(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I12", says="sends readers to entry 7, which its files do not have")
-def readers_are_sent_to_what_only_waits(stage: Stage, is_broken: bool) -> None:
+def readers_are_sent_to_entries_that_are_not_written(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     rows = [stage.data(1, batch_of(number)) for number in range(6)]
     node = stage.nodes[1]
@@ -115,7 +115,7 @@ def a_restarted_follower_claims_past_what_recovery_called_faulty(
 
 
 @breaks("I11", says="that nobody ever wrote")
-def recovery_adopts_an_entry_that_nobody_wrote(stage: Stage, is_broken: bool) -> None:
+def recovery_adopts_an_entry_that_was_never_ordered(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     row = stage.data(1, batch_of(0))
     other = Stage()
@@ -137,7 +137,7 @@ def a_truncation_is_answered_before_it_is_durable(stage: Stage, is_broken: bool)
 
 
 @breaks("I10", says="recovers entry 2, a power cut would lose it")
-def recovery_believes_the_page_cache(stage: Stage, is_broken: bool) -> None:
+def recovery_counts_the_page_cache_as_durable(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     row = stage.data(1, batch_of(0))
     stage.replicate(row, 1, 2)
@@ -148,7 +148,7 @@ def recovery_believes_the_page_cache(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I12", says="has another entry there than its leader")
-def a_follower_says_it_has_what_its_leader_has_not(stage: Stage, is_broken: bool) -> None:
+def a_follower_reports_an_entry_that_its_leader_lacks(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.replicate(stage.data(1, batch_of(0)), 1, 2)
     stage.flush(2)
@@ -166,7 +166,7 @@ def a_full_disk_keeps_a_replica_out(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I13", says="its META takes")
-def a_vote_waits_behind_a_flush_of_the_log(stage: Stage, is_broken: bool) -> None:
+def a_vote_waits_for_a_flush_of_the_log(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.save_meta(2, 2, 3)
     if not is_broken:

@@ -1,5 +1,5 @@
-"""Histories of sessions that are looked up by their name: all that was committed is told, and
-nothing else."""
+"""Histories of sessions that are looked up by their name: the answer has all that was committed,
+and nothing else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def look_up(stage: Stage, reply: SessionStateReply, *, number: int = 1) -> None:
 
 
 @breaks("I6", says="without a quorum round")
-def a_session_is_told_without_a_round(stage: Stage, is_broken: bool) -> None:
+def a_lookup_is_answered_without_a_round(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.tell(client_facts.SessionAsked(1, NAME))
     if not is_broken:
@@ -50,13 +50,13 @@ def a_session_is_told_without_a_round(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I6", says="is answered with (0, 0), after (7, 1)")
-def a_session_is_told_as_not_there(stage: Stage, is_broken: bool) -> None:
+def a_lookup_finds_no_session_although_one_is_there(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     look_up(stage, NOBODY if is_broken else SessionStateReply(PRODUCER, 1, 1, rows((0, 1))))
 
 
 @breaks("I6", says="is answered with (7, 1), after (7, 2)")
-def an_epoch_is_told_that_was_over(stage: Stage, is_broken: bool) -> None:
+def a_lookup_is_answered_with_an_epoch_that_was_over(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     open_session(stage, epoch=2, name=NAME)
     old = SessionStateReply(PRODUCER, 1, 1, rows((0, 1)))
@@ -64,7 +64,7 @@ def an_epoch_is_told_that_was_over(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I10", says="is answered with (7, 1), not committed")
-def a_session_is_told_before_its_open_is_committed(stage: Stage, is_broken: bool) -> None:
+def a_lookup_finds_a_session_before_its_open_is_committed(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     entry = OpenEntry(PRODUCER, 1, SequenceMode.DENSE, AckLevel.QUORUM, 16, 1 << 20, NAME)
     row = stage.propose(1, EntryKind.OPEN, session_entries.encode_open(entry))
@@ -74,7 +74,7 @@ def a_session_is_told_before_its_open_is_committed(stage: Stage, is_broken: bool
 
 
 @breaks("I10", says="batch 1, which is not committed")
-def a_session_is_told_with_what_is_under_way(stage: Stage, is_broken: bool) -> None:
+def a_lookup_is_answered_with_a_batch_that_is_under_way(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     stage.invoke(1)
     stage.data(1, batch_of(1))
@@ -82,14 +82,14 @@ def a_session_is_told_with_what_is_under_way(stage: Stage, is_broken: bool) -> N
 
 
 @breaks("I10", says="batch 0 with code")
-def a_row_is_told_as_not_known(stage: Stage, is_broken: bool) -> None:
+def a_lookup_is_answered_with_a_row_of_unknown_outcome(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     code = ErrorCode.OUTCOME_UNKNOWN if is_broken else ErrorCode.OK
     look_up(stage, SessionStateReply(PRODUCER, 1, 1, rows((0, 1), code=code)))
 
 
 @breaks("I6", says="but not with batch 1, which was committed")
-def a_session_is_told_as_it_was(stage: Stage, is_broken: bool) -> None:
+def a_lookup_is_answered_with_an_older_state(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     stage.write(1, 1)
     old = SessionStateReply(PRODUCER, 1, 1, rows((0, 1)))
@@ -105,7 +105,7 @@ def a_window_has_lost_its_newest_row(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I6", says="but not with batch 0, which was committed")
-def a_monotone_session_is_told_as_empty_after_its_next_opening(
+def a_monotone_session_is_answered_as_empty_after_its_next_opening(
     stage: Stage, is_broken: bool
 ) -> None:
     begin(stage, mode=SequenceMode.MONOTONE)
@@ -115,7 +115,7 @@ def a_monotone_session_is_told_as_empty_after_its_next_opening(
 
 
 @breaks("I10", says="batch 0, which is not committed")
-def an_epoch_is_told_with_what_only_the_one_before_has_committed(
+def an_epoch_is_answered_with_what_only_the_one_before_has_committed(
     stage: Stage, is_broken: bool
 ) -> None:
     begin(stage)

@@ -62,7 +62,7 @@ def a_crash_makes_a_voter_forget_its_vote(stage: Stage, is_broken: bool) -> None
 
 
 @breaks("I9", says="recovers (1, 1)")
-def a_crash_makes_a_follower_forget_a_term_it_told_of(stage: Stage, is_broken: bool) -> None:
+def a_crash_makes_a_follower_forget_a_term_it_sent(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     noop = stage.elect(1, 2, [3])
     stage.save_meta(2, 2, 0)
@@ -87,7 +87,7 @@ def an_append_is_acknowledged_before_it_is_committed(stage: Stage, is_broken: bo
 
 
 @breaks("I10", says="lets entry 2 be acknowledged")
-def ingress_is_told_of_a_commit_that_is_none(stage: Stage, is_broken: bool) -> None:
+def ingress_gets_a_commit_index_that_is_too_high(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.data(1, batch_of(0))
     stage.idle(1, Committed(Term(1), Index(2 if is_broken else 1)))
@@ -139,7 +139,7 @@ def a_writer_answers_before_its_flush(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I10", says="sends term 2 and vote 1")
-def a_vote_is_told_before_it_is_durable(stage: Stage, is_broken: bool) -> None:
+def a_vote_is_sent_before_it_is_durable(stage: Stage, is_broken: bool) -> None:
     stage.boot()
     stage.save_meta(2, 2, 1, is_durable=not is_broken)
     stage.tell_vote(2, 1, 2)
@@ -190,7 +190,7 @@ def both_copies_of_meta_are_under_way_together(stage: Stage, is_broken: bool) ->
 
 
 @breaks("I13", says="does not order replicator-2 to lead")
-def a_leader_does_not_tell_its_new_replicator_to_lead(stage: Stage, is_broken: bool) -> None:
+def a_leader_does_not_order_its_new_replicator_to_lead(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.tell(facts.ProcessDied(1, "replicator-2", 1))
     stage.idle(1)
@@ -204,7 +204,7 @@ def a_leader_does_not_tell_its_new_replicator_to_lead(stage: Stage, is_broken: b
 
 
 @breaks("I13", says="does not order replicator-3 to lead")
-def a_new_replicator_is_told_of_another_peer(stage: Stage, is_broken: bool) -> None:
+def a_leader_orders_the_replicator_of_another_peer_to_lead(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.tell(facts.ProcessDied(1, "replicator-3", 1))
     for peer in (2, 2, 2) if is_broken else (3, 2, 2):
@@ -227,7 +227,7 @@ def an_ended_incarnation_goes_on(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I15", says="lives on after its end")
-def a_vote_comes_from_a_dead_raft(stage: Stage, is_broken: bool) -> None:
+def a_vote_comes_from_a_raft_that_has_ended(stage: Stage, is_broken: bool) -> None:
     stage.boot()
     stage.save_meta(2, 2, 1)
     stage.tell(facts.ProcessDied(2, "raft" if is_broken else "egress", 1))
@@ -235,7 +235,7 @@ def a_vote_comes_from_a_dead_raft(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I15", says="acts after its end")
-def a_dead_writer_writes(stage: Stage, is_broken: bool) -> None:
+def a_writer_that_has_ended_writes(stage: Stage, is_broken: bool) -> None:
     stage.boot()
     stage.tell(facts.ProcessDied(2, "writer" if is_broken else "replicator-1", 1))
     stage.tell(facts.ProcessActed(2, "writer", 1))
@@ -249,7 +249,7 @@ def an_incarnation_number_is_used_twice(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I10", says="sends term 5 and vote 0, its disk has")
-def a_term_is_told_before_it_is_durable(stage: Stage, is_broken: bool) -> None:
+def a_term_is_sent_before_it_is_durable(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.save_meta(2, 5, 0, is_durable=not is_broken)
     stage.idle(2, Answer(NodeId(1), VoteReply(Term(5), False)))

@@ -1,4 +1,4 @@
-"""Histories of replicas: logs, commits, what is shown, and the rings the bytes lie in."""
+"""Histories of replicas: logs, commits, and what is shown."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def a_no_op_takes_an_lsn(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I2", says="tells")
-def ingress_is_told_of_another_lsn_than_was_given(stage: Stage, is_broken: bool) -> None:
+def ingress_gets_another_lsn_than_was_given(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.data(1, batch_of(0))
     stage.idle(1, Accepted(Term(1), 1, 0, Index(2), Lsn(2 if is_broken else 1)))
@@ -233,7 +233,7 @@ def a_consumer_gets_another_batch_than_the_committed_one(stage: Stage, is_broken
 
 
 @breaks("I8", says="told of LSN 2")
-def a_follower_read_tells_of_an_uncommitted_end(stage: Stage, is_broken: bool) -> None:
+def a_follower_read_shows_an_uncommitted_end(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.write(1, 0)
     stage.invoke(1)

@@ -26,14 +26,14 @@ def right(story: Callable[[Stage], None]) -> Callable[[Stage], None]:
 
 
 @right
-def an_append_that_nobody_answered_is_in_the_log(stage: Stage) -> None:
+def an_append_without_an_answer_is_in_the_log(stage: Stage) -> None:
     stage.invoke(0)
     stage.acknowledge(stage.invoke(1), 2)
     stage.end(node1=log_of((1, batch_of(0)), (1, batch_of(1))))
 
 
 @right
-def an_append_that_nobody_answered_is_not_in_the_log(stage: Stage) -> None:
+def an_append_without_an_answer_is_not_in_the_log(stage: Stage) -> None:
     stage.acknowledge(stage.invoke(0), 1)
     stage.invoke(1)
     stage.tell(client_facts.AppendRefused(stage.invoke(2), ErrorCode.OUTCOME_UNKNOWN))
@@ -104,7 +104,7 @@ def monotone_sequences_leave_numbers_out(stage: Stage) -> None:
 
 
 @right
-def a_consumer_goes_back_when_it_is_told_to(stage: Stage) -> None:
+def a_consumer_goes_back_when_it_seeks(stage: Stage) -> None:
     stage.invoke(0)
     stage.tell(client_facts.Subscribed("reader", 1))
     stage.deliver("reader", 1, batch_of(0))
@@ -140,7 +140,7 @@ def the_log_is_empty_and_a_read_says_so(stage: Stage) -> None:
 
 
 @right
-def a_follower_reads_behind_what_is_acknowledged(stage: Stage) -> None:
+def a_follower_read_shows_less_than_is_acknowledged(stage: Stage) -> None:
     stage.elect_first()
     number = stage.invoke(0)
     row = stage.data(1, batch_of(0))
@@ -227,7 +227,7 @@ def an_entry_is_truncated_and_comes_again(stage: Stage) -> None:
 
 
 @right
-def a_vote_is_told_when_a_newer_term_is_durable_with_it(stage: Stage) -> None:
+def a_vote_is_sent_when_a_newer_term_is_durable_with_it(stage: Stage) -> None:
     """Two saves became durable at once, and both answers leave."""
     stage.boot()
     stage.save_meta(2, 2, 1, is_durable=False)
@@ -283,7 +283,7 @@ def a_committed_entry_is_faulty_and_caps_nothing(stage: Stage) -> None:
 
 
 @right
-def an_answer_that_waited_for_meta_does_not_tell_of_damage_found_meanwhile(stage: Stage) -> None:
+def an_answer_that_waited_for_meta_does_not_report_damage_found_meanwhile(stage: Stage) -> None:
     stage.elect_first()
     stage.write(1, 0)
     stage.rot(2, "frame")

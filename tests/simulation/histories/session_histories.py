@@ -179,7 +179,7 @@ def a_refused_batch_is_committed_later(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I17", says="in the end: snapshot 4 is not the fold")
-def a_snapshot_that_nobody_has_read_lacks_a_session(stage: Stage, is_broken: bool) -> None:
+def a_snapshot_that_was_never_read_lacks_a_session(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     table = SessionTable(SessionLimits()) if is_broken else table_of(stage)
     stage.spread(1, stage.propose(1, EntryKind.SESSION, encode_snapshot(table)))

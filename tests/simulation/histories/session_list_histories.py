@@ -74,7 +74,7 @@ def a_page_ends_too_early(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I6", says="never so since there were [8]")
-def a_session_is_listed_after_its_end_was_told(stage: Stage, is_broken: bool) -> None:
+def a_session_is_listed_after_its_end_was_answered(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     ask_end(stage, 1)
     end(stage)
@@ -113,7 +113,7 @@ def a_session_is_listed_as_it_was(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I10", says="which is not committed")
-def an_end_is_told_before_its_commit(stage: Stage, is_broken: bool) -> None:
+def an_end_is_answered_before_its_commit(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     ask_end(stage, 1)
     body = session_entries.encode_expire(ExpireEntry(PRODUCER, 1))
@@ -124,7 +124,9 @@ def an_end_is_told_before_its_commit(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I10", says="7/1 is refused as over, which is not committed")
-def a_producer_is_told_of_an_end_before_its_commit(stage: Stage, is_broken: bool) -> None:
+def a_producer_is_refused_before_the_end_of_its_session_is_committed(
+    stage: Stage, is_broken: bool
+) -> None:
     begin(stage)
     body = session_entries.encode_expire(ExpireEntry(PRODUCER, 1))
     proposed = stage.propose(1, EntryKind.EXPIRE, body)
@@ -144,7 +146,7 @@ def a_producer_is_fenced_before_the_commit_of_the_opening(stage: Stage, is_broke
 
 
 @breaks("I7", says="a second time")
-def an_end_is_told_twice(stage: Stage, is_broken: bool) -> None:
+def an_end_is_answered_twice(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     ask_end(stage, 1)
     end(stage)
@@ -165,7 +167,7 @@ def a_session_ends_twice(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I6", says="there is no session of producer 7: never so")
-def a_session_that_is_there_is_told_as_unknown(stage: Stage, is_broken: bool) -> None:
+def a_session_that_is_there_is_answered_as_unknown(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     ask_end(stage, 1)
     confirm(stage, 1)
@@ -175,7 +177,7 @@ def a_session_that_is_there_is_told_as_unknown(stage: Stage, is_broken: bool) ->
 
 
 @breaks("I7", says="opens the name of producer 7")
-def a_name_is_opened_as_somebody_else(stage: Stage, is_broken: bool) -> None:
+def a_name_is_opened_by_another_producer(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     open_session(stage, name=b"a")
     if not is_broken:
@@ -184,7 +186,7 @@ def a_name_is_opened_as_somebody_else(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I6", says="never so")
-def what_is_kept_of_a_session_is_told_as_open(stage: Stage, is_broken: bool) -> None:
+def a_session_that_is_only_kept_is_listed_as_open(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     open_session(stage, mode=SequenceMode.MONOTONE, name=b"a")
     for _ in range(100):  # 1,000 ns, the age at which sessions end here
@@ -195,7 +197,7 @@ def what_is_kept_of_a_session_is_told_as_open(stage: Stage, is_broken: bool) -> 
 
 
 @breaks("I11", says="is committed, nobody asked")
-def a_session_ends_for_good_though_nobody_asked(stage: Stage, is_broken: bool) -> None:
+def a_session_ends_for_good_without_a_request(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     ask_end(stage, 1, OTHER if is_broken else PRODUCER)
     end(stage)

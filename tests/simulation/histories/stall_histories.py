@@ -1,4 +1,5 @@
-"""Histories of leaders whose entries get nowhere: who gives up, and who does not."""
+"""Histories of leaders whose entries reach no majority: which must step down, and which must
+not."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def lead_in_vain(
 
 
 @breaks("I13", says="leads term 1, and entry 2 has reached no majority for")
-def a_leader_whose_entries_get_nowhere_leads_on(stage: Stage, is_broken: bool) -> None:
+def a_leader_whose_entries_reach_no_majority_leads_on(stage: Stage, is_broken: bool) -> None:
     lead_in_vain(stage, 8 if is_broken else 6)
 
 
@@ -43,8 +44,8 @@ def a_follower_that_took_something_once_is_no_excuse_for_ever(
 
 
 @breaks("I13", says="gives term 1 up, and full are the disks of 2, 3")
-def a_leader_gives_up_because_of_full_disks(stage: Stage, is_broken: bool) -> None:
-    """Or because of what else its entries may be lost by."""
+def a_leader_steps_down_because_of_full_disks(stage: Stage, is_broken: bool) -> None:
+    """Or because of something else that loses its entries."""
     stage.elect_first()
     for half in range(1, 16):
         stage.step(1, Tick(stage.now_ns + half * (ELECTION_NS // 2)))
@@ -55,12 +56,14 @@ def a_leader_gives_up_because_of_full_disks(stage: Stage, is_broken: bool) -> No
 
 
 @breaks("I13", says="leads term 1, and entry 2 has reached no majority for")
-def full_disks_excuse_a_leader_whose_entries_get_nowhere(stage: Stage, is_broken: bool) -> None:
+def full_disks_excuse_a_leader_whose_entries_reach_no_majority(
+    stage: Stage, is_broken: bool
+) -> None:
     lead_in_vain(stage, 10, full=() if is_broken else (2, 3))
 
 
 @breaks("I13", says="leads term 3, and entry 3 has reached no majority for")
-def a_leader_waits_longer_once_it_gave_up_in_vain(stage: Stage, is_broken: bool) -> None:
+def a_leader_waits_longer_after_it_stepped_down_in_vain(stage: Stage, is_broken: bool) -> None:
     """Something was committed since, or not."""
     stage.elect_first()
     stage.idle(1, StopLeading(FIRST))

@@ -46,30 +46,30 @@ def tell_time(stage: Stage, timestamp_ns: int, lsn: int) -> None:
 
 
 @breaks("I8", says="finds time 20 at LSN 3, it is at 1")
-def a_time_is_told_with_older_entries_left_out(stage: Stage, is_broken: bool) -> None:
+def a_time_is_answered_with_older_entries_left_out(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     tell_time(stage, 1 + STAMP_NS, 1)
     tell_time(stage, ENTRY_2_NS, 3 if is_broken else 1)
 
 
 @breaks("I5", says="finds time 30 at LSN 2, where no entry begins")
-def a_time_is_told_within_an_entry(stage: Stage, is_broken: bool) -> None:
+def a_time_is_answered_within_an_entry(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     tell_time(stage, ENTRY_3_NS, 2 if is_broken else 3)
 
 
 @breaks("I5", says="finds time 31 at LSN 3: older, and 3 is shown there")
-def a_time_is_told_as_if_an_entry_that_is_shown_were_not_there(
+def a_time_is_answered_as_if_an_entry_that_is_shown_were_not_there(
     stage: Stage, is_broken: bool
 ) -> None:
     begin(stage)
-    tell_time(stage, ENTRY_3_NS + 1, 3)  # who does not show entry 3 yet says so
+    tell_time(stage, ENTRY_3_NS + 1, 3)  # right for a replica that does not show entry 3 yet
     tell_spans(stage, whole(stage))
     tell_time(stage, ENTRY_3_NS + 1, 3 if is_broken else 4)
 
 
 @breaks("I5", says="finds time 31 at LSN 0, where no entry begins")
-def a_time_is_told_below_the_log(stage: Stage, is_broken: bool) -> None:
+def a_time_is_answered_below_the_log(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     tell_time(stage, ENTRY_3_NS + 1, 0 if is_broken else 1)
 
@@ -103,7 +103,7 @@ def commit_entry_4(stage: Stage, *followers: int) -> None:
 
 
 @breaks("I8", says="and does not show that yet")
-def spans_are_told_before_they_are_shown(stage: Stage, is_broken: bool) -> None:
+def spans_are_answered_before_they_are_shown(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     commit_entry_4(stage, *([] if is_broken else [2]))
     reply = SpansReply(Lsn(1), Lsn(4), ENTRY_2_NS, rows_of(stage, 2, 3, 4))
@@ -111,7 +111,7 @@ def spans_are_told_before_they_are_shown(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I8", says="finds time 41 at LSN 5, and does not show it yet")
-def a_time_is_told_behind_what_is_shown(stage: Stage, is_broken: bool) -> None:
+def a_time_is_answered_beyond_what_is_shown(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     commit_entry_4(stage, *([] if is_broken else [2]))
     tell_time(stage, ENTRY_3_NS + STAMP_NS + 1, 5)
@@ -123,7 +123,7 @@ def less_is_shown_than_before(stage: Stage, is_broken: bool) -> None:
     tell_spans(stage, whole(stage))
     if not is_broken:
         stage.boot(2)
-        stage.follow(2, 2)  # it begins again, with what it hears is committed
+        stage.follow(2, 2)  # it restarts, with what its leader reports as committed
     tell_spans(stage, SpansReply(Lsn(1), Lsn(2), ENTRY_2_NS, rows_of(stage, 2)))
 
 
@@ -142,7 +142,7 @@ def a_range_ends_before_its_end(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I5", says="it is 0, []")
-def something_is_told_of_what_is_not_there(stage: Stage, is_broken: bool) -> None:
+def spans_are_answered_for_an_empty_range(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     request = SpansRequest(Lsn(4), Lsn(LSN_MAX), 1, 9)
     reply = SpansReply(Lsn(1), Lsn(3), ENTRY_3_NS, rows_of(stage, 3))
@@ -150,7 +150,7 @@ def something_is_told_of_what_is_not_there(stage: Stage, is_broken: bool) -> Non
 
 
 @breaks("I12", says="calls LSNs [0, 0] damaged, its disk is whole")
-def a_search_meets_damage_that_is_not_there(stage: Stage, is_broken: bool) -> None:
+def a_search_reports_damage_that_is_not_there(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     if not is_broken:
         stage.rot(2, "frame")

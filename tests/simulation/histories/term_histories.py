@@ -1,5 +1,5 @@
-"""Histories of what is said within a term: votes, rounds of reads, streams, handovers, starts, who
-is heard."""
+"""Histories of messages within a term: votes, rounds of reads, streams, handovers, restarts,
+contacts."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def a_voter_comes_back_with_an_empty_disk(stage: Stage, is_broken: bool) -> None
     stage.boot(2 if is_broken else 3)
 
 
-# --- what a follower says it has ---
+# --- what a follower reports ---
 
 
 @breaks("I12", says="was shown 0 in this term")
-def what_an_older_leader_verified_is_told_to_the_next(stage: Stage, is_broken: bool) -> None:
+def what_an_older_leader_verified_is_reported_to_the_next(stage: Stage, is_broken: bool) -> None:
     """Entry 2 may be another one there."""
     stage.elect_first()
     row = stage.data(1, batch_of(0))
@@ -144,7 +144,7 @@ def a_follower_is_left_out_of_a_round(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I13", says="begins round 1 of term 1 and tells [2, 3, 2], not each of 2")
-def a_follower_is_told_twice_in_a_round(stage: Stage, is_broken: bool) -> None:
+def a_follower_gets_two_heartbeats_of_a_round(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.idle(1, *round_of(1, peers=[2, 3, 2] if is_broken else [2, 3]))
 
@@ -178,7 +178,7 @@ def a_stream_steps_over_entries(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I12", says="hears node 2 from a new start, boot 2")
-def a_peer_starts_anew_and_its_stream_goes_on(stage: Stage, is_broken: bool) -> None:
+def a_peer_restarts_and_its_stream_goes_on(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     stage.step(1, StreamAnswer(NodeId(2), 1, AppendPersisted(FIRST, Index(1))))
     stage.boot(2)
@@ -188,7 +188,7 @@ def a_peer_starts_anew_and_its_stream_goes_on(stage: Stage, is_broken: bool) -> 
 
 
 @breaks("I12", says="hears node 3 from a new start, boot 2")
-def a_heartbeat_reply_tells_of_a_new_start_in_vain(stage: Stage, is_broken: bool) -> None:
+def a_heartbeat_reply_shows_a_restart_and_its_stream_goes_on(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     reply(stage, 1, 3, 1)
     stage.boot(3)
@@ -197,7 +197,7 @@ def a_heartbeat_reply_tells_of_a_new_start_in_vain(stage: Stage, is_broken: bool
 
 
 @breaks("I15", says="node 2 starts as boot 1 after boot 1")
-def two_starts_look_alike(stage: Stage, is_broken: bool) -> None:
+def two_starts_have_the_same_boot_number(stage: Stage, is_broken: bool) -> None:
     stage.boot()
     stage.nodes[2].boots -= is_broken
     stage.boot(2)
@@ -241,11 +241,11 @@ def the_second_handover_of_a_full_leader_ends_closed(stage: Stage, is_broken: bo
     stage.step(1, Tick(5 + 2 * ELECTION_NS - (0 if is_broken else 1)))
 
 
-# --- who is heard ---
+# --- contacts ---
 
 
 @breaks("I13", says="leads term 1 and has heard no majority for 0.100 s")
-def a_leader_hears_nobody_and_leads_on(stage: Stage, is_broken: bool) -> None:
+def a_leader_hears_no_peer_and_leads_on(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     in_office_ns = stage.now_ns
     stage.step(1, Tick(in_office_ns + ELECTION_NS))
@@ -256,7 +256,7 @@ def a_leader_hears_nobody_and_leads_on(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I13", says="leads term 1 and has heard no majority for 0.100 s")
-def a_leader_is_told_of_a_newer_term_by_nobody_it_leads(stage: Stage, is_broken: bool) -> None:
+def a_leader_hears_only_a_newer_term_and_leads_on(stage: Stage, is_broken: bool) -> None:
     """A message of another term is not from a follower."""
     stage.elect_first()
     in_office_ns = stage.now_ns
@@ -269,7 +269,9 @@ def a_leader_is_told_of_a_newer_term_by_nobody_it_leads(stage: Stage, is_broken:
 
 
 @breaks("I13", says="node 2 enters a candidate's term, 2, and hears the leader of term 1")
-def a_vote_request_moves_who_hears_a_leader(stage: Stage, is_broken: bool) -> None:
+def a_vote_request_changes_the_term_of_a_follower_that_hears_a_leader(
+    stage: Stage, is_broken: bool
+) -> None:
     stage.elect_first()
     asked = VoteRequest(Term(2), Index(1), FIRST, not is_broken)  # a successor may
     stage.step(2, Tick(stage.now_ns))
@@ -279,7 +281,9 @@ def a_vote_request_moves_who_hears_a_leader(stage: Stage, is_broken: bool) -> No
 
 
 @breaks("I13", says="node 1 enters a candidate's term, 2, and hears the leader of term 1")
-def a_vote_request_moves_a_leader_with_a_majority(stage: Stage, is_broken: bool) -> None:
+def a_vote_request_changes_the_term_of_a_leader_with_a_majority(
+    stage: Stage, is_broken: bool
+) -> None:
     stage.elect_first()
     asked = VoteRequest(Term(2), Index(1), FIRST, False)
     stage.step(1, Tick(stage.now_ns))
@@ -315,7 +319,7 @@ def an_entry_has_the_time_of_one_clock_that_is_ahead(stage: Stage, is_broken: bo
 
 
 @breaks("I6", says="entry 4 of term 1 has a time")
-def what_a_majority_said_long_ago_is_no_excuse(stage: Stage, is_broken: bool) -> None:
+def old_clocks_of_a_majority_are_no_excuse(stage: Stage, is_broken: bool) -> None:
     """Its clock went back, which the leader may learn late, or never."""
     stage.elect_first()
     clocks = [0, 0, 0]

@@ -1,5 +1,5 @@
-"""Histories of what is left unread, batches behind requests and control lanes (I13, SAFETY E6, W7),
-and of what its witness knows to be wrong."""
+"""Histories of messages left unread: batches that wait while requests are taken, and control lanes
+(I13, SAFETY E6, W7); and of violations that an observer reports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def one_batch_waits_while_too_many_requests_are_taken(stage: Stage, is_broken: b
 
 
 @breaks("I13", says=TOO_MANY)
-def a_batch_that_is_read_begins_anew(stage: Stage, is_broken: bool) -> None:
+def a_batch_that_is_read_resets_the_count(stage: Stage, is_broken: bool) -> None:
     stage.elect_first()
     leave_batch(stage, 1, FIRST)
     for unread in (SECOND, None, None):
@@ -65,7 +65,7 @@ def a_message_is_left_by_two_loops(stage: Stage, is_broken: bool) -> None:
 
 
 @breaks("I13", says="1.ingress does not read control, a control lane")
-def lanes_and_processes_are_told_apart(stage: Stage, is_broken: bool) -> None:
+def lanes_and_processes_are_distinguished(stage: Stage, is_broken: bool) -> None:
     leave_message(stage, "1.ingress", "control", FIRST)
     leave_message(stage, "2.ingress", "control", FIRST)
     leave_message(stage, "1.ingress", "control" if is_broken else "peer control", FIRST)
