@@ -89,7 +89,7 @@ def test_other_bytes_under_a_used_sequence_are_not_committed() -> None:
     assert "are said to be committed" in stage.complaints[0][1]
 
 
-def test_a_deposed_leader_may_refuse_other_bytes_as_such() -> None:
+def test_a_deposed_leader_may_answer_other_bytes_with_not_leader() -> None:
     stage, push = reused()
     stage.replicas[1].tell(push.round, row(push.header.sequence, code=ErrorCode.NOT_LEADER))
     stage.pass_ms(1)
