@@ -21,7 +21,8 @@ from tests.mutants.report import Report, Row, markdown, report_of, row_of
 from tests.tidy import promises
 
 SIDE_BY_SIDE = 2
-SECONDS_MAX = 60.0
+# At 1.4 CPU s a seed: as many seeds as 60 s bought before the real client was in the simulator.
+SECONDS_MAX = 110.0
 MINUTES_MAX = 600.0
 RESULT = "benchmarks/results/mutants.json"
 _PRODUCT = Mutant(PRODUCT_ITSELF, "", "the product as it is", ())
