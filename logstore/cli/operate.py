@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import (
@@ -20,6 +20,7 @@ from logstore.cli.output import Terminal, committed_words, say, write_json
 from logstore.cli.trouble import trouble_of
 from logstore.client.client import LogClient, connect
 from logstore.client.core.verification import Verification
+from logstore.client.status import UNREACHABLE
 from logstore.errors import LogStoreError
 from logstore.model import FIRST_LSN
 
@@ -116,8 +117,9 @@ def _why_not_lead(client: LogClient, node: int) -> str:
 
 
 def _print_status(found: dict[str, Any]) -> None:
+    role = Column("role", min_width=len(UNREACHABLE))
     table = Table(
-        "node", "role", "pid", "visible LSN", "payloads behind", "CPU %", "memory MB", "faulty"
+        "node", role, "pid", "visible LSN", "payloads behind", "CPU %", "memory MB", "faulty"
     )
     for row in found["nodes"]:
         processes = row["processes"].values()

@@ -119,8 +119,11 @@ def test_lag_without_a_leader_says_who_answers_and_that_it_is_no_majority(
         cluster.replicas[2].stop()
         cluster.replicas[3].stop()
         assert run("lag") == 3
+        assert run("status") == 3
+    said = capfd.readouterr()
+    assert said.out.count(" unreachable ") == 2, "whole, in 80 columns"
     words = "nodes without an answer: 2, 3 (a leader needs 2 of 3)\n"
-    assert capfd.readouterr().err.endswith(words)
+    assert said.err.endswith(words)
 
 
 def test_an_empty_log_has_nothing_committed(
