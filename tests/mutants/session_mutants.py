@@ -189,6 +189,11 @@ MUTANTS: tuple[Mutant, ...] = (
             "if next_lsn != accepted.first_lsn + group.count:",
             "if next_lsn < accepted.first_lsn + group.count:",
         ),
+        Edit(
+            f"{PROPOSALS}.accept",
+            "if accepted.first_lsn != self._next_lsn:",
+            "if accepted.first_lsn > self._next_lsn:",
+        ),
     ),
     # --- acknowledgements ---
     mutant(
