@@ -297,6 +297,11 @@ class FolderInUse(FolderRefused):
     times makes sense; then stop it, or take another folder (M2)."""
 
 
+class UnsupportedLevel(FolderRefused):
+    """The log is at a format level that this version does not read: start a newer version. It is
+    whole as far as this version can know (SAFETY S11)."""
+
+
 class MetaLost(LogStoreError):
     """META is damaged or gone but the log is not: the replica may have voted, so it must not come
     back in place (SAFETY L1). Move the folder away and add a replica with a new uuid.

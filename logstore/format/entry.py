@@ -4,7 +4,7 @@ Every process uses `EntryHeader`: raft creates it, the writer frames it, replica
 followers verify it, readers check records and frames against it. It never holds anything local to
 one replica.
 
-    0 kind u16 │ reserved u16 = 0 │ count u32
+    0 kind u16 (an EntryKind, or 64 + N: level.py) │ reserved u16 = 0 │ count u32
     8 term u64
    16 index u64
    24 prev_term u64
@@ -25,6 +25,7 @@ import msgspec
 
 from logstore.errors import FormatError, InvariantViolated
 from logstore.format.fields import ALIGNMENT, Buffer, check_room
+from logstore.format.level import LEVEL_KINDS, level_of
 from logstore.limits import POSITION_MAX
 from logstore.model import EntryKind, Index, Lsn, Term
 
@@ -32,9 +33,9 @@ ENTRY_HEADER_SIZE = 72
 ENTRY_HEADER_STRUCT = struct.Struct("<HHIQQQQQQQII")
 # A batch is at most this large by its i32 offsets; a group above GROUP_MAX_BYTES is one batch.
 BODY_SIZE_MAX = (1 << 31) - ALIGNMENT
-_KINDS = frozenset(EntryKind) - {EntryKind.INSTALL, EntryKind.REPAIR}
+_KINDS = (frozenset(EntryKind) - {EntryKind.INSTALL, EntryKind.REPAIR}) | frozenset(LEVEL_KINDS)
 _CHAIN_STRUCT = struct.Struct("<QHHIQQQQI")
-_NOOP = int(EntryKind.NOOP)  # plain integers: looked up often
+_WITHOUT_BODY = frozenset((int(EntryKind.NOOP), *LEVEL_KINDS))  # plain integers: looked up often
 _WITH_LSNS = frozenset((int(EntryKind.DATA), int(EntryKind.IMPORT)))
 
 
@@ -124,8 +125,8 @@ def _body_fault(header: EntryHeader, kind: int, size: int) -> str | None:
         return f"cumulative bytes {header.cumulative_bytes} with a body of {size}"
     if size == 0 and (header.body_crc != 0 or kind in _WITH_LSNS):
         return f"an empty body with CRC {header.body_crc} and {header.count} LSNs"
-    if kind == _NOOP and size != 0:
-        return f"a NOOP with a body of {size} bytes"
+    if size != 0 and kind in _WITHOUT_BODY:
+        return f"a {kind_name(kind)} with a body of {size} bytes"
     return None
 
 
@@ -143,6 +144,12 @@ class Row(msgspec.Struct, frozen=True, gc=False, array_like=True):
     @classmethod
     def of(cls, header: EntryHeader) -> Row:
         return cls(header, header.chain())
+
+
+def kind_name(kind: int) -> str:
+    """The kind as people read it: "DATA", or "LEVEL 2" for an entry that raises the log to it."""
+    level = level_of(kind)
+    return f"LEVEL {level}" if level else EntryKind(kind).name
 
 
 def takes_lsns(kind: int) -> bool:

@@ -42,8 +42,11 @@ def seal(block: bytes, seed: bytes) -> bytes:
     return block + U32.pack(crc32c(block, crc32c(seed)))
 
 
-def check_sealed(block: memoryview, seed: bytes, *, magic: int, version: int, what: str) -> None:
+def check_sealed(
+    block: memoryview, seed: bytes, *, magic: int, version: int, what: str, oldest: int = 0
+) -> int:
     """Check a sealed block: u32 magic and u16 version first, the CRC of `seal` in its last 4 bytes.
+    Returns its version: `version`, or an older one from `oldest` on, where that is given.
 
     Raises:
       UnsupportedVersion: an undamaged block of another version.
@@ -56,8 +59,9 @@ def check_sealed(block: memoryview, seed: bytes, *, magic: int, version: int, wh
     computed = crc32c(block[:-4], crc32c(seed))
     if stored != computed:
         raise FormatError(f"{what}: CRC {stored:#010x}, its bytes give {computed:#010x}")
-    if got_version != version:
+    if not (oldest or version) <= got_version <= version:
         raise UnsupportedVersion(f"{what}: version {got_version}, this side reads {version}")
+    return int(got_version)
 
 
 def check_positions(what: str, **positions: int) -> None:

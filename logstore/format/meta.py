@@ -3,7 +3,8 @@
 Owns one 512-byte image; two files hold one each, written in turn, and the valid one of the higher
 generation counts. `storage` decides which file is written when.
 
-      0 magic u32 'LMET' │ version u16 │ state u16 (1 EMPTY, 2 STARTING, 3 VOTER)
+      0 magic u32 'LMET' │ version u16 (2: the log was raised above format level 1, else 1)
+      6 state u16 (1 EMPTY, 2 STARTING, 3 VOTER)
       8 cluster id, 16 bytes (zero while EMPTY)
      24 replica uuid, 16 bytes
      40 node id u32 │ vote u32 (node id, 0: none)
@@ -13,7 +14,8 @@ generation counts. `storage` decides which file is written when.
      72 generation u64
      80 log start: index u64     88 term u64
      96 log start: chain u64    104 next_lsn u64
-    112 reserved = 0
+    112 format level u32 (version 1: reserved = 0)
+    116 reserved = 0
     508 crc u32: CRC32C of [0, 508), seeded with CRC32C(nothing) = 0
 """
 
@@ -33,14 +35,16 @@ from logstore.format.fields import (
     magic_number,
     seal,
 )
+from logstore.format.level import FIRST_LEVEL, LEVEL_MAX
 from logstore.format.message import NODE_ID_MAX
 from logstore.limits import SECTOR_BYTES
 from logstore.model import Index, Lsn, NodeId, ReplicaState, Term
 
 META_MAGIC = magic_number("LMET")
-META_VERSION = 1
+META_VERSION = 1  # of a log at the first level, which versions before levels read, too
+META_LEVEL_VERSION = 2
 META_SIZE = SECTOR_BYTES
-_FIELDS = struct.Struct("<IHH16s16sIIQQQQQQQQ")
+_FIELDS = struct.Struct("<IHH16s16sIIQQQQQQQQI")
 _ZEROS = bytes(META_SIZE - 4 - _FIELDS.size)
 _STATES = frozenset(ReplicaState)
 
@@ -55,7 +59,8 @@ class LogStart(msgspec.Struct, frozen=True, gc=False):
 
 
 class Meta(msgspec.Struct, frozen=True, gc=False):
-    """One generation of META. `vote` 0: none in `term`."""
+    """One generation of META. `vote` 0: none in `term`. `level`: the highest format level that this
+    replica knows the log to have; never below the one at the log start."""
 
     state: ReplicaState
     cluster_id: bytes
@@ -67,15 +72,18 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
     boot_counter: int
     generation: int
     log_start: LogStart
+    level: int = FIRST_LEVEL
 
     def pack(self) -> bytes:
         """The 512-byte image."""
         check_ids("META", self.cluster_id, self.replica_uuid)
         start = self.log_start
+        is_raised = self.level > FIRST_LEVEL
+        version = META_LEVEL_VERSION if is_raised else META_VERSION
         fields = _FIELDS.pack(
-            META_MAGIC, META_VERSION, self.state, self.cluster_id, self.replica_uuid, self.node,
+            META_MAGIC, version, self.state, self.cluster_id, self.replica_uuid, self.node,
             self.vote, self.nonce, self.term, self.boot_counter, self.generation, start.index,
-            start.term, start.chain, start.next_lsn,
+            start.term, start.chain, start.next_lsn, self.level if is_raised else 0,
         )  # fmt: skip
         return seal(fields + _ZEROS, b"")
 
@@ -89,12 +97,16 @@ def unpack_meta(buffer: Buffer, offset: int = 0) -> Meta:
     """
     check_room(buffer, offset, META_SIZE, "META")
     block = memoryview(buffer)[offset : offset + META_SIZE]
-    check_sealed(block, b"", magic=META_MAGIC, version=META_VERSION, what="META")
-    _, _, state, cluster_id, uuid, node, vote, nonce, term, boot, generation, *start = (
+    version = check_sealed(
+        block, b"", magic=META_MAGIC, version=META_LEVEL_VERSION, what="META", oldest=META_VERSION
+    )
+    _, _, state, cluster_id, uuid, node, vote, nonce, term, boot, generation, *start, level = (
         _FIELDS.unpack_from(block)
     )
-    if block[_FIELDS.size : -4] != _ZEROS:
+    if block[_FIELDS.size : -4] != _ZEROS or (version == META_VERSION and level):
         raise FormatError("META: reserved bytes are not zero")
+    if version == META_LEVEL_VERSION and not FIRST_LEVEL < level <= LEVEL_MAX:
+        raise FormatError(f"META: format level {level}")
     if state not in _STATES:
         raise FormatError(f"META: state {state}")
     if not 1 <= node <= NODE_ID_MAX or vote > NODE_ID_MAX:
@@ -113,5 +125,5 @@ def unpack_meta(buffer: Buffer, offset: int = 0) -> Meta:
         raise FormatError("META: the log starts at LSN 0")
     return Meta(
         ReplicaState(state), cluster_id, uuid, NodeId(node), NodeId(vote), nonce, term, boot,
-        generation, log_start,
+        generation, log_start, level or FIRST_LEVEL,
     )  # fmt: skip

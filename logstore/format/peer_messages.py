@@ -65,7 +65,8 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
 class HeartbeatReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
     """`last_index`: the replier's last entry; faulty_*: its first faulty range (Q1), 0 if none;
     `clock_ns`: its wall clock (G2), 0 if not reported; `limits_digest`: equal for equal limits, 0
-    if not reported; `is_disk_full`: it takes no entries (S9)."""
+    if not reported; `is_disk_full`: it takes no entries (S9); `newest_level`: the newest format
+    level that it reads (S11), 0 if not reported: then it reads level 1."""
 
     term: Term
     round: int
@@ -75,6 +76,7 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
     clock_ns: int = 0
     limits_digest: int = 0
     is_disk_full: bool = False
+    newest_level: int = 0
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
@@ -189,7 +191,7 @@ register(2, PreVoteReply, "Q?")
 register(3, VoteRequest, "QQQ?")
 register(4, VoteReply, "Q?")
 register(5, Heartbeat, "QQQQQQQ")
-register(6, HeartbeatReply, "QQQQQ", later="QQ?")
+register(6, HeartbeatReply, "QQQQQ", later="QQ?I")
 register(7, TimeoutNow, "Q")
 register(8, InitStatusRequest, "Q")
 register(9, InitStatus, "QQ16s", has_tail=True, tail_unit=FIRST_LSN_SIZE)

@@ -28,6 +28,7 @@ from logstore.format.cursor_entries import (
 from logstore.format.entry import EntryHeader, chain_start, unpack_entry_header
 from logstore.format.first_lsn import pack_first_lsn
 from logstore.format.group import FrameHeader, unpack_frame_header
+from logstore.format.level import level_kind
 from logstore.format.message import decode_message, encode_message, message_types
 from logstore.format.meta import LogStart, Meta, unpack_meta
 from logstore.format.raft_record import record_from_frame, unpack_raft_record
@@ -70,6 +71,7 @@ HEADER = EntryHeader(
     timestamp_ns=10**18 + 5, cumulative_bytes=4096, prev_chain=0xFEDCBA9876543210,
     body_size=len(BATCH), body_crc=crc32c(BATCH),
 )  # fmt: skip
+LEVEL_HEADER = msgspec.structs.replace(HEADER, kind=level_kind(3), count=0, body_size=0, body_crc=0)
 FRAME = FrameHeader(HEADER, segment=2, segment_uuid=SEGMENT, log_epoch=1, commit_known=8)
 RECORD = record_from_frame(FRAME, 4608)
 SEGMENT_HEADER = SegmentHeader(
@@ -83,6 +85,7 @@ META = Meta(
     term=5, boot_counter=4, generation=11,
     log_start=LogStart(index=0, term=0, chain=chain_start(CLUSTER), next_lsn=1),
 )  # fmt: skip
+META_2 = msgspec.structs.replace(META, level=3)
 OPEN = OpenEntry(
     producer_id=0x1122, producer_epoch=3, mode=2, ack_level=1, window=64, window_bytes=1 << 25,
     name="Prüfung".encode(),
@@ -126,6 +129,7 @@ def check_batch(data: bytes) -> bytes:
 BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
     "client batch": (BATCH, BATCH, check_batch),
     "entry header": (HEADER, HEADER.pack(), unpack_entry_header),
+    "entry header of a level": (LEVEL_HEADER, LEVEL_HEADER.pack(), unpack_entry_header),
     "group frame header": (
         FRAME, FRAME.pack(), lambda data: unpack_frame_header(data, segment_uuid=SEGMENT)
     ),
@@ -134,6 +138,7 @@ BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
     ),
     "segment header": (SEGMENT_HEADER, SEGMENT_HEADER.pack(), unpack_segment_header),
     "meta": (META, META.pack(), unpack_meta),
+    "meta 2": (META_2, META_2.pack(), unpack_meta),
     "open body": (OPEN, encode_open(OPEN), decode_open),
     "expire body": (EXPIRE, encode_expire(EXPIRE), decode_expire),
     "expire body 2": (EXPIRE_KEPT, encode_expire(EXPIRE_KEPT), decode_expire),
@@ -154,16 +159,16 @@ ROW_ENDS = {
 # where the CRC of each sealed block lies, and what seeds it
 SEALS: dict[str, tuple[int, bytes]] = {
     "client batch": (28, b""), "group frame header": (124, SEGMENT), "raft record": (124, SEGMENT),
-    "segment header": (508, b""), "meta": (508, b""), "open body": (28, b""),
+    "segment header": (508, b""), "meta": (508, b""), "meta 2": (508, b""), "open body": (28, b""),
     "expire body": (20, b""), "session body": (20, b""), "session body with cursors": (20, b""),
     "cursor body": (16, b""), "expire body 2": (20, b""), "session body 2": (20, b""),
 }  # fmt: skip
-NEWEST = {"expire body": 2, "session body": 2, "session body with cursors": 2} | {
-    "expire body 2": 2, "session body 2": 2,
+NEWEST = {"expire body": 2, "session body": 2, "session body with cursors": 2, "meta": 2} | {
+    "expire body 2": 2, "session body 2": 2, "meta 2": 2,
 }  # fmt: skip
 
 
-LATER_FIELDS = {"clock_ns": 0, "limits_digest": 0, "is_disk_full": False}
+LATER_FIELDS = {"clock_ns": 0, "limits_digest": 0, "is_disk_full": False, "newest_level": 0}
 
 
 def message_of(cls: type[Any]) -> Any:
@@ -208,6 +213,9 @@ MESSAGES = {
     ),
     "message 6 HeartbeatReply of a full disk": peer_messages.HeartbeatReply(
         1, 2, 3, 4, 5, 6, 7, True
+    ),
+    "message 6 HeartbeatReply with a level": peer_messages.HeartbeatReply(
+        1, 2, 3, 4, 5, 6, 7, True, 9
     ),
     "message 9 InitStatus of a log that begins later": peer_messages.InitStatus(
         1, 2, CLUSTER, LATER
