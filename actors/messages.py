@@ -10,6 +10,7 @@ import msgspec
 
 from logstore.errors import ErrorCode
 from logstore.format.entry import Row
+from logstore.format.level import FIRST_LEVEL
 from logstore.format.peer_messages import InitMessage
 from logstore.model import Index, Lsn, NodeId, Term
 from logstore.raft import effects, events
@@ -78,7 +79,8 @@ class FaultyRange(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=186):
-    """writer to raft: what recovery found, or CreateLog created. `last_row` None: an empty log."""
+    """writer to raft: what recovery found, or CreateLog created. `last_row` None: an empty log.
+    `level` is META's format level, `levels` are the entries that raise it (S11)."""
 
     cluster_id: bytes
     replica_uuid: bytes
@@ -97,6 +99,8 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     persisted: Index
     faulty: tuple[FaultyRange, ...]
     damage: str
+    level: int = FIRST_LEVEL
+    levels: tuple[tuple[Index, int], ...] = ()
 
 
 class ProcessGone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=187):
@@ -159,7 +163,7 @@ class RecoveryDelayed(msgspec.Struct, frozen=True, gc=False, array_like=True, ta
 ToRaft = (
     events.Proposed | events.AppendReceived | events.ControlReceived | events.StreamAnswer
     | events.Persisted | events.MetaPersisted | events.TransferRequested
-    | events.ReadIndexRequested | events.DiskFullChanged | RotReported
+    | events.ReadIndexRequested | events.DiskFullChanged | events.LevelRequested | RotReported
     | InitReceived | InitRequested | InitSaved | LogRecovered | ProcessGone | StopRequested
     | StatusRequested | ReadersWaiting | RecoveryDelayed
 )  # fmt: skip

@@ -16,6 +16,7 @@ from actors import messages, topology
 from actors.host import Host, RealHost
 from logstore.config import Config
 from logstore.errors import InvariantViolated
+from logstore.format.level import NEWEST_LEVEL
 from logstore.limits import ReplicaLimits
 from logstore.model import NodeId
 from transport.command_ring import CommandRingReader, CommandRingWriter
@@ -154,6 +155,7 @@ class Station:
         self.folder = folder
         self.host: Host = RealHost() if host is None else host
         self.limits = ReplicaLimits() if limits is None else limits
+        self.newest_level = NEWEST_LEVEL  # the newest format level that this version reads (S11)
         self.nodes = tuple(NodeId(each.node) for each in config.nodes)
         self.peers = tuple(each for each in self.nodes if each != node)
         self.counters = regions.counters

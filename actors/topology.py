@@ -116,6 +116,7 @@ class Counter(IntEnum):
     INGRESS_CONNECTIONS_ENDED = 40, "connections that ingress ended for their cost"
     EGRESS_CONNECTIONS_ENDED = 41, "connections that egress ended for their cost"
     RING_TOO_SMALL = 42, "bytes of a peer's largest entry that the payload ring cannot take"
+    FORMAT_LEVEL = 43, "format level of the log, as far as this replica knows"  # metrics only (S11)
 
 
 def counter_of(why: FormatError | Silence) -> Counter:

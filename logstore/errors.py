@@ -37,6 +37,7 @@ class ErrorCode(IntEnum):
     CURSOR_MOVED = 22
     TOO_MANY_CURSORS = 23
     IMPORT_REFUSED = 24
+    LEVEL_REFUSED = 25
 
 
 class LogStoreError(Exception):
@@ -118,6 +119,13 @@ class ImportRefused(InvalidRequest):
     into a cluster formed for it."""
 
     code = ErrorCode.IMPORT_REFUSED
+
+
+class LevelRefused(InvalidRequest):
+    """The format level cannot be raised now; the message says which replicas do not read the level,
+    or were not heard: start a newer version there, then ask again."""
+
+    code = ErrorCode.LEVEL_REFUSED
 
 
 class WrongCluster(InvalidRequest):

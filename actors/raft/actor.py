@@ -41,6 +41,7 @@ from logstore.model import NO_NODE, Lsn, NodeId, ReplicaState, Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
     Effect,
+    LevelAnswered,
     Log,
     ReadIndexAnswered,
     Settle,
@@ -53,6 +54,7 @@ from logstore.raft.events import (
     EntryRotted,
     Event,
     IngressStalled,
+    LevelRequested,
     Proposed,
     ReadIndexRequested,
     ReplicatorGone,
@@ -210,6 +212,9 @@ class RaftActor:
             case TransferRequested():
                 reason = "this replica is not ready"
                 self._send(TransferAnswered(message.request_id, False, reason))
+            case LevelRequested():
+                reason = "this replica is not ready"
+                self._send(LevelAnswered(message.request_id, ErrorCode.NOT_READY, 0, reason))
 
     def _tick(self, core: RaftCore) -> None:
         self._step(core, Tick(self._now_ns, self._station.host.clock.wall_ns()))
@@ -269,6 +274,7 @@ class RaftActor:
                 limits_digest=limits_digest(station.config),
                 rows_kept=station.limits.rows_kept,
                 rows_dropped_at_once=station.limits.rows_dropped_at_once,
+                newest_level=station.newest_level,
             ),
             RecoveredLog(
                 start=Position(
@@ -284,6 +290,8 @@ class RaftActor:
                 faulty=tuple((each.first_index, each.last_index) for each in recovered.faulty),
                 term=recovered.term,
                 vote=recovered.vote,
+                level=recovered.level,
+                levels=recovered.levels,
             ),
             self._rows,
             Random(station.host.random_bytes(16)),
@@ -374,6 +382,7 @@ class RaftActor:
         slots[Counter.TERM] = core.term
         slots[Counter.COMMIT_INDEX] = core.commit
         slots[Counter.LAST_INDEX] = core.last_index
+        slots[Counter.FORMAT_LEVEL] = core.level
         if core.lost is not None:
             slots[Counter.FLUSHED_LOST] = core.lost.acknowledged - core.lost.last_index
         skews_ns = core.clock_skews_ns

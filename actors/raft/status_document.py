@@ -74,6 +74,7 @@ def status_document(
         "visible_lsn": max(0, visible - 1),
         "log_start_lsn": slots[Counter.LOG_START_LSN],
         "is_disk_full": bool(slots[Counter.DISK_FULL]),
+        "newest_level": station.newest_level,
     }
     if core is None:
         document |= {"role": "none", "term": 0, "leader": 0, "faulty": [], "faulty_count": 0}
@@ -96,6 +97,9 @@ def status_document(
                 str(node): skew_ns // NS_PER_MS for node, skew_ns in core.clock_skews_ns.items()
             },
             "other_limits": core.other_limits,
+            "level": core.level,
+            "newest_levels": {str(node): level for node, level in core.newest_levels.items()},
+            "refused_level": core.refused_level,
             "faulty": [faulty_lsns.row(*each) for each in core.faulty[:STATUS_FAULTY_MAX]],
             "faulty_count": len(core.faulty),
         }

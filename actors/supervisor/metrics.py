@@ -28,6 +28,7 @@ GAUGES = frozenset(
         Counter.LAST_INDEX,
         Counter.DISK_FULL,
         Counter.FLUSHED_LOST,
+        Counter.FORMAT_LEVEL,
         Counter.RING_TOO_SMALL,
         Counter.SESSIONS,
         Counter.SESSION_NAMES_KEPT,

@@ -23,7 +23,7 @@ from actors.writer.log_work import LogWork
 from logstore.errors import DiskFull, FolderInUse
 from logstore.limits import LOG_AGAIN_NS
 from logstore.raft.bootstrap import SaveInit
-from logstore.raft.effects import Persist, SaveMeta, Truncate
+from logstore.raft.effects import Persist, SaveLevel, SaveMeta, Truncate
 from logstore.raft.events import MetaPersisted
 
 # How soon a message that found no room in the ring to raft is offered again, such as a
@@ -129,6 +129,8 @@ class WriterActor:
                     self._work.add(command)
                 case SaveMeta():
                     self._meta_worker.start(partial(self._save_meta, command))
+                case SaveLevel():
+                    self._meta_worker.start(partial(self._save_level, command.level))
                 case SaveInit():
                     self._inits.append(command)
                     self._meta_worker.start(self._save_inits)
@@ -141,6 +143,10 @@ class WriterActor:
         self._folder.save_vote(term=command.term, vote=command.vote)
         yield
         self._answer(MetaPersisted(command.seq))
+
+    def _save_level(self, level: int) -> Iterator[None]:
+        self._folder.save_level(level)
+        yield
 
     def _save_inits(self) -> Iterator[None]:
         """Save steps of the bootstrap, in order; without space for the first

@@ -63,6 +63,7 @@ class Folder:
                 self._station.folder,
                 self._options,
                 node=self._station.node,
+                newest_level=self._station.newest_level,
                 new_uuid=self._new_uuid,
                 tick=self._tick,
             )
@@ -100,6 +101,12 @@ class Folder:
     def save_vote(self, *, term: Term, vote: NodeId) -> None:
         meta = self._opened_meta()
         meta.save(msgspec.structs.replace(meta.meta, term=term, vote=vote))
+
+    def save_level(self, level: int) -> None:
+        """Save the log's format level, which never falls (S11)."""
+        meta = self._opened_meta()
+        if level > meta.meta.level:
+            meta.save(msgspec.structs.replace(meta.meta, level=level))
 
     def save_init(self, command: SaveInit) -> None:
         """Save a step of the bootstrap. VOTER: create the first segment, then save META (S10)."""
@@ -147,6 +154,7 @@ class Folder:
             persisted=meta.log_start.index,
             faulty=(),
             damage="",
+            level=meta.level,
         )
 
     def count_bytes(self) -> None:
@@ -204,6 +212,8 @@ def _report(recovered: Recovered, faulty: tuple[FaultyRange, ...]) -> LogRecover
         persisted=recovered.persisted,
         faulty=faulty,
         damage="",
+        level=recovered.meta.meta.level,
+        levels=recovered.levels,
     )
 
 

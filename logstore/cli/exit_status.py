@@ -30,6 +30,7 @@ _REFUSED = (
     errors.InvalidBatch,
     errors.OutOfRange,
     errors.ImportRefused,
+    errors.LevelRefused,
     errors.WrongCluster,
     errors.Fenced,
     errors.Gap,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from logstore.client.status import UNREACHABLE
+from logstore.format.level import refusal_of
 from logstore.limits import CLOCK_AHEAD_MAX_NS
 
 
@@ -25,6 +26,7 @@ def trouble_of(row: dict[str, Any]) -> str:
         row.get("damage"),
         row.get("refusal"),
         _lost_words(row),
+        _level_words(row),
         full,
         empty,
         _clock_words(row),
@@ -63,6 +65,14 @@ def _lost_words(row: dict[str, Any]) -> str:
         f"has LOST entries {lost['first_index']} to {lost['last_index']}, which it had flushed and "
         "acknowledged: its data folder is an older copy, or its device forgot what it had flushed"
     )
+
+
+def _level_words(row: dict[str, Any]) -> str:
+    """Whether the leader's log is too new for a replica's version."""
+    level = row.get("refused_level")
+    if not level:
+        return ""
+    return "takes no entries: " + refusal_of("the leader's log", level, newest=row["newest_level"])
 
 
 def _clock_words(row: dict[str, Any]) -> str:

@@ -8,9 +8,10 @@ current leader was heard (V4).
 
 from __future__ import annotations
 
+from logstore.errors import ErrorCode
 from logstore.format.peer_messages import AppendPersisted
 from logstore.model import NO_NODE, Index, Lsn, Role
-from logstore.raft.effects import Visible
+from logstore.raft.effects import LevelAnswered, Log, SaveLevel, Visible
 from logstore.raft.state import State
 
 
@@ -26,6 +27,9 @@ def raise_commit(state: State, index: Index) -> None:
     if index > state.commit:
         state.commit = index
         state.stalls = 0
+        level = state.log.level_at(index)
+        if level > state.level:
+            _raise_level(state, level)
     advance_visible(state)
     config = state.config
     state.log.drop_rows(
@@ -33,6 +37,18 @@ def raise_commit(state: State, index: Index) -> None:
         kept=config.rows_kept,
         at_once=config.rows_dropped_at_once,
     )
+
+
+def _raise_level(state: State, level: int) -> None:
+    """The entry that raises the log to `level` is committed: forms of it may be written and sent
+    from now on (S11)."""
+    state.level = level
+    state.emit(SaveLevel(level))
+    state.emit(Log(f"node {state.config.node}: the log is at format level {level}"))
+    leading = state.leading
+    if leading is not None and leading.raising is not None and leading.raising.level <= level:
+        state.emit(LevelAnswered(leading.raising.request_id, ErrorCode.OK, level, ""))
+        leading.raising = None
 
 
 def advance_visible(state: State) -> None:

@@ -33,6 +33,7 @@ from logstore.raft import (
     election,
     following,
     gens,
+    levels,
     read_index,
     replication,
     role,
@@ -47,6 +48,7 @@ from logstore.raft.events import (
     EntryRotted,
     Event,
     IngressStalled,
+    LevelRequested,
     MetaPersisted,
     Persisted,
     Proposed,
@@ -204,6 +206,21 @@ class RaftCore:
         return replication.other_limits(self._state)
 
     @property
+    def level(self) -> int:
+        """The log's format level: forms up to it may be written and sent (S11)."""
+        return self._state.level
+
+    @property
+    def newest_levels(self) -> dict[NodeId, int | None]:
+        """The newest level that each voter reads, on a leader; None: not reported."""
+        return levels.newest_levels(self._state)
+
+    @property
+    def refused_level(self) -> int:
+        """The level of the leader's log, if it is too new for this version; 0: it is not."""
+        return self._state.following.refused_level
+
+    @property
     def open_gen(self) -> int | None:
         """The number of the open gen, if one is open."""
         gen = self._state.gen
@@ -253,6 +270,8 @@ def _dispatch(state: State, event: Event) -> None:
             replication.on_replicator_gone(state, event.peer)
         case EntryRotted():
             _on_rotted(state, event.index)
+        case LevelRequested():
+            levels.on_requested(state, event)
         case _:
             assert_never(event)
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from logstore.format.entry import EntryHeader
+from logstore.format.entry import EntryHeader, kind_name
 from logstore.format.peer_messages import BulkAnswer, ControlMessage, InitMessage
-from logstore.model import EntryKind
 from logstore.raft.bootstrap import InitEffect
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import Answer, Effect, Log, Send
@@ -62,7 +61,7 @@ def _field(name: str, value: Any) -> str:
 def _value(value: Any) -> str:
     match value:
         case EntryHeader():
-            kind = EntryKind(value.kind).name
+            kind = kind_name(value.kind)
             lsns = f" lsn {value.first_lsn}+{value.count}" if value.count else ""
             return f"[{value.index} of term {value.term} {kind}{lsns} {value.body_size}B]"
         case msgspec.Struct():

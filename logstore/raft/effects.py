@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from logstore.errors import ErrorCode
 from logstore.format.entry import EntryHeader
 from logstore.format.peer_messages import BulkAnswer, ControlMessage
 from logstore.model import Index, Lsn, NodeId, Term
@@ -42,6 +43,12 @@ class SaveMeta(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=132):
     seq: int
     term: Term
     vote: NodeId
+
+
+class SaveLevel(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=151):
+    """The log is at format level `level`: make it durable in META (S11). Nothing waits for it."""
+
+    level: int
 
 
 # --- to one replicator ---
@@ -168,6 +175,15 @@ class TransferAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, t
     reason: str
 
 
+class LevelAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=152):
+    """How a LevelRequested ended: OK, or an error's code and the reason. `level`: the log's now."""
+
+    request_id: int
+    code: ErrorCode
+    level: int
+    reason: str
+
+
 # --- to egress ---
 
 
@@ -204,11 +220,11 @@ class Log(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=150):
     text: str
 
 
-WriterEffect = Persist | Truncate | SaveMeta
+WriterEffect = Persist | Truncate | SaveMeta | SaveLevel
 ReplicatorEffect = Send | Lead | Rewind | Describe | StopLeading
 IngressEffect = (
     Answer | Admit | AdmissionClosed | Accepted | Committed | TermEnded | LeaderChanged
-    | StreamAccepted | TransferAnswered
+    | StreamAccepted | TransferAnswered | LevelAnswered
 )  # fmt: skip
 EgressEffect = ReadIndexAnswered
 OwnEffect = Settle | Visible | Log

@@ -108,8 +108,15 @@ class EntryRotted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=11
     index: Index
 
 
+class LevelRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=113):
+    """An operator asks to raise the log to format level `level` (S11)."""
+
+    request_id: int
+    level: int
+
+
 Event = (
     Tick | Proposed | AppendReceived | ControlReceived | StreamAnswer | Persisted | MetaPersisted
     | TransferRequested | ReadIndexRequested | DiskFullChanged | IngressStalled | ReplicatorGone
-    | EntryRotted
+    | EntryRotted | LevelRequested
 )  # fmt: skip

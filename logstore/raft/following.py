@@ -19,7 +19,7 @@ from logstore.format.peer_messages import (
 )
 from logstore.limits import DEFERRED_EVENTS_MAX
 from logstore.model import NO_INDEX, Index, NodeId, Role, Term
-from logstore.raft import amnesia, commit
+from logstore.raft import amnesia, commit, levels
 from logstore.raft.effects import Persist, StreamAccepted, Truncate
 from logstore.raft.events import AppendReceived
 from logstore.raft.log_view import Position
@@ -53,10 +53,13 @@ def on_heartbeat(state: State, sender: NodeId, beat: Heartbeat) -> None:
 
 
 def answer_heartbeat(state: State, sender: NodeId, round_: int) -> None:
-    """Report this node's term, log, clock, limits and whether its disk is full."""
+    """Report this node's term, log, clock, limits, whether its disk is full, and its version's
+    newest format level."""
     first, last = state.faulty.first_range
-    fields = (state.log.last_index, first, last, state.wall_ns, state.config.limits_digest)
-    state.answer(sender, HeartbeatReply(state.term, round_, *fields, state.is_disk_full))
+    config = state.config
+    fields = (state.log.last_index, first, last, state.wall_ns, config.limits_digest)
+    reply = HeartbeatReply(state.term, round_, *fields, state.is_disk_full, config.newest_level)
+    state.answer(sender, reply)
 
 
 def answer_stale(state: State, sender: NodeId, term: Term, stream: int) -> None:
@@ -86,6 +89,8 @@ def on_append(state: State, event: AppendReceived) -> None:
     if append.stream > following.stream:
         following.stream, following.is_dead = append.stream, False
         following.match_reported = NO_INDEX  # its replicator may be new: report the match again
+    if levels.refuse_if_too_new(state, event):
+        return
     if state.is_disk_full and not _is_held(state, append.header):
         state.settle(event.ring_start, event.ring_end)  # S9: no appends until there is space
         return

@@ -1,6 +1,7 @@
 """What the core knows of its log: term runs of all of it, full rows of its newest part (SAFETY M9).
 
-Owns: which (index, term) the log holds, and the rows in memory. Must not know: files, commit rules.
+Owns: which (index, term) the log holds, its format level by index, and the rows in memory. Must not
+know: files, commit rules.
 
 Invariants: term runs rise strictly in index and term; rows in memory are contiguous up to
 the last index; `position(start.index)` is always known. Older rows come through `LogView`,
@@ -16,6 +17,7 @@ import msgspec
 
 from logstore.errors import CorruptData, InvariantViolated
 from logstore.format.entry import EntryHeader, Row
+from logstore.format.level import FIRST_LEVEL, LEVEL_KINDS, level_of
 from logstore.model import Index, Lsn, NodeId, Term
 
 
@@ -52,6 +54,7 @@ class RecoveredLog(msgspec.Struct, frozen=True):
     for a log that was never trimmed. `term_runs` are (first index, term), `faulty` ranges are
     [first, last]. `commit_floor` is S2's commit index as known when the last record was written;
     `persisted` is section 4's, before the cap of a faulty entry is lifted by a later commit.
+    `level` is META's format level, `levels` are the entries that raise it: (index, level) (S11).
     """
 
     start: Position
@@ -62,18 +65,27 @@ class RecoveredLog(msgspec.Struct, frozen=True):
     faulty: tuple[tuple[Index, Index], ...]
     term: Term
     vote: NodeId
+    level: int = FIRST_LEVEL
+    levels: tuple[tuple[Index, int], ...] = ()
 
 
 class EntryLog:
     """The log as consensus sees it."""
 
-    __slots__ = ("_rows", "_rows_first", "_run_firsts", "_run_terms", "_view", "last", "start")
+    __slots__ = (
+        "_level", "_raised", "_rows", "_rows_first", "_run_firsts", "_run_terms", "_view", "last",
+        "start",
+    )  # fmt: skip
 
     def __init__(self, recovered: RecoveredLog, view: LogView) -> None:
         self.start = recovered.start
         self._view = view
         self._run_firsts = [first for first, _ in recovered.term_runs]
         self._run_terms = [term for _, term in recovered.term_runs]
+        self._level = recovered.level
+        self._raised: list[tuple[Index, int]] = []  # above that level, both rise
+        for index, level in recovered.levels:
+            self._raise(index, level)
         self._rows: list[Row] = []
         self._rows_first = Index(self.start.index + 1)
         self.last = self.start
@@ -110,6 +122,17 @@ class EntryLog:
         if above < len(self._run_firsts):
             index = min(index, Index(self._run_firsts[above] - 1))
         return max(index, self.start.index)
+
+    def level_at(self, index: Index) -> int:
+        """The format level of the log up to and with `index` (S11)."""
+        for raised_at, level in reversed(self._raised):
+            if raised_at <= index:
+                return level
+        return self._level
+
+    def raised_at(self, level: int) -> Index | None:
+        """The entry that raises the log to `level`; None: there is none above META's level."""
+        return next((index for index, raised in self._raised if raised == level), None)
 
     def row(self, index: Index) -> Row | None:
         """The entry at `index`, in (start.index, last_index]; None when
@@ -152,6 +175,8 @@ class EntryLog:
         if header.term > last.term or not self._run_terms:
             self._run_firsts.append(header.index)
             self._run_terms.append(header.term)
+        if header.kind in LEVEL_KINDS:
+            self._raise(header.index, level_of(header.kind))
         self._rows.append(row)
         self.last = Position.after(row)
 
@@ -161,12 +186,19 @@ class EntryLog:
         while self._run_firsts and self._run_firsts[-1] >= first_index:
             self._run_firsts.pop()
             self._run_terms.pop()
+        while self._raised and self._raised[-1][0] >= first_index:
+            self._raised.pop()
         if first_index <= self._rows_first:
             self._rows.clear()
             self._rows_first = first_index
         else:
             del self._rows[first_index - self._rows_first :]
         self.last = kept
+
+    def _raise(self, index: Index, level: int) -> None:
+        """The entry at `index` raises the log to `level`, unless it is there already."""
+        if level > (self._raised[-1][1] if self._raised else self._level):
+            self._raised.append((index, level))
 
     def drop_rows(self, durable_commit: Index, *, kept: int, at_once: int) -> None:
         """Remove rows below min(`durable_commit`, last - `kept`), which the files hold (M9), once

@@ -29,6 +29,7 @@ class Progress:
     faulty_first: Index = NO_INDEX
     faulty_last: Index = NO_INDEX
     limits_digest: int = 0  # 0: not reported
+    newest_level: int | None = None  # that it reads (S11); None: not reported since it started
     is_disk_full: bool = False  # as last reported: it takes no entries (S9)
     clock_ahead_ns: int = 0  # its wall clock less our monotonic clock, when it was reported
     clock_recorded_ns: int | None = None  # when its clock was reported

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from logstore.errors import ConfigError
+from logstore.format.level import NEWEST_LEVEL
 from logstore.limits import NODES_MAX, ROWS_DROPPED_AT_ONCE, ROWS_KEPT
 from logstore.model import NodeId
 
@@ -28,6 +29,7 @@ class RaftConfig(msgspec.Struct, frozen=True):
     limits_digest: int = 0  # of the limits that all replicas should have in common; 0: not reported
     rows_kept: int = ROWS_KEPT
     rows_dropped_at_once: int = ROWS_DROPPED_AT_ONCE
+    newest_level: int = NEWEST_LEVEL  # the newest format level that this version reads (S11)
 
     def __post_init__(self) -> None:
         if self.node not in self.voters:

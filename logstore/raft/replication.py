@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from logstore.errors import InvariantViolated
 from logstore.format.entry import EntryHeader, Row, takes_lsns
+from logstore.format.level import FIRST_LEVEL
 from logstore.format.peer_messages import (
     NO_ROUND,
     AppendPersisted,
@@ -48,9 +49,7 @@ def begin_leading(state: State) -> None:
     )
     for peer in config.peers:
         _begin_stream(state, peer, noop_index)
-    append_entry(
-        state, kind=EntryKind.NOOP, count=0, body_crc=0, ring_start=0, ring_end=0, wall_ns=0
-    )
+    append_empty_entry(state, EntryKind.NOOP)
     send_heartbeats(state, leading)
     gens.open_if_allowed(state)
 
@@ -81,6 +80,11 @@ def on_proposed(state: State, event: Proposed) -> None:
             header.timestamp_ns,
         )
     )
+
+
+def append_empty_entry(state: State, kind: int) -> EntryHeader:
+    """Append an entry without a body to the leader's log."""
+    return append_entry(state, kind=kind, count=0, body_crc=0, ring_start=0, ring_end=0, wall_ns=0)
 
 
 def append_entry(
@@ -183,6 +187,8 @@ def on_heartbeat_reply(state: State, sender: NodeId, boot: int, reply: Heartbeat
     progress.faulty_first, progress.faulty_last = reply.faulty_first, reply.faulty_last
     _compare_limits(state, progress, reply.limits_digest)
     progress.is_disk_full = reply.is_disk_full
+    if boot == progress.boot:  # a late reply is of the version that ran before
+        progress.newest_level = reply.newest_level or FIRST_LEVEL
     read_index.on_round_answered(state, leading)
     begin_round_if_wanted(state, leading)
 
@@ -257,6 +263,7 @@ def _on_peer_alive(state: State, progress: Progress, boot: int) -> None:
     again: begin a new stream."""
     progress.heard_ns = state.now_ns
     if progress.has_restarted(boot):
+        progress.newest_level = None
         _begin_stream(state, progress.peer, Index(progress.match + 1))
 
 

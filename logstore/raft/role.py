@@ -5,10 +5,11 @@ Owns the order in which a leadership ends (E3, E4, V5). Must not know how one is
 
 from __future__ import annotations
 
+from logstore.errors import ErrorCode
 from logstore.limits import QUIET_ELECTION_TIMEOUTS
 from logstore.model import NO_NODE, Role, Term
 from logstore.raft import gens, read_index
-from logstore.raft.effects import Log, StopLeading, TermEnded, TransferAnswered
+from logstore.raft.effects import LevelAnswered, Log, StopLeading, TermEnded, TransferAnswered
 from logstore.raft.state import Leading, State
 
 
@@ -57,4 +58,7 @@ def _end_leadership(state: State, leading: Leading, why: str) -> None:
             answer_transfer(state, transfer.request_id, is_done=False, reason=why)
         else:
             state.handed_over = transfer  # the next leader decides whether it worked
+    if leading.raising is not None:
+        answer = (leading.raising.request_id, ErrorCode.OUTCOME_UNKNOWN, state.level, why)
+        state.emit(LevelAnswered(*answer))
     state.leading = None

@@ -13,7 +13,7 @@ from random import Random
 from logstore.format.peer_messages import BulkAnswer, ControlMessage
 from logstore.limits import LOG_AGAIN_NS
 from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId, Role, Term
-from logstore.raft.effects import Answer, Effect, LeaderChanged, Log, Send, Settle
+from logstore.raft.effects import Answer, Effect, LeaderChanged, Log, SaveLevel, Send, Settle
 from logstore.raft.events import AppendReceived
 from logstore.raft.faulty import FaultyEntries
 from logstore.raft.log_view import EntryLog, LogView, RecoveredLog
@@ -46,6 +46,15 @@ class Transfer:
 
 
 @dataclass(slots=True)
+class Raise:
+    """A request to raise the log to `level`; the entry at `index` does it once it is committed."""
+
+    request_id: int
+    level: int
+    index: Index
+
+
+@dataclass(slots=True)
 class Read:
     """One ReadIndex request; `needed_round` None: no quorum round has begun for it."""
 
@@ -69,6 +78,7 @@ class Leading:
     skew_logged_ns: dict[NodeId, int] = field(default_factory=dict)
     reads: deque[Read] = field(default_factory=deque)
     transfer: Transfer | None = None
+    raising: Raise | None = None
 
 
 @dataclass(slots=True)
@@ -91,6 +101,7 @@ class Following:
     is_dead: bool = False
     match_reported: Index = NO_INDEX
     stale_rejected: tuple[NodeId, Term, int] | None = None
+    refused_level: int = 0  # of the leader's log, too new for this version; 0: none was refused
 
 
 @dataclass(slots=True)
@@ -119,8 +130,8 @@ class State:
     __slots__ = (
         "alarmed_ns", "alarmed_text", "campaign", "commit", "config", "deferred", "dropped",
         "faulty", "following", "gen", "handed_over", "is_disk_full", "lead_count", "leader",
-        "leading", "log", "lost", "meta", "now_ns", "out", "persists", "random", "role", "shown",
-        "stalls", "started", "verified", "wall_ns",
+        "leading", "level", "log", "lost", "meta", "now_ns", "out", "persists", "random", "role",
+        "shown", "stalls", "started", "verified", "wall_ns",
     )  # fmt: skip
 
     def __init__(
@@ -137,6 +148,7 @@ class State:
         self.meta = TermAndVote(recovered.term, recovered.vote)
         self.commit = max(min(recovered.commit_floor, self.log.last_index), self.log.start.index)
         self.verified = self.commit
+        self.level = self.log.level_at(self.commit)
         self.role = Role.FOLLOWER
         self.leader = NO_NODE
         self.campaign = Campaign()
@@ -157,6 +169,8 @@ class State:
         self.dropped = 0
         self.stalls = 0  # leaderships given up since the last commit
         self.out: list[Effect] = []
+        if self.level > recovered.level:  # a crash came before META was saved
+            self.out.append(SaveLevel(self.level))
 
     @property
     def term(self) -> Term:

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from crc32c import crc32c
 
 from logstore.errors import CorruptData, FormatError, InvalidRequest
-from logstore.format.entry import EntryHeader
+from logstore.format.entry import EntryHeader, kind_name
 from logstore.format.group import FRAME_HEADER_SIZE, FRAME_MAGIC, frame_size, unpack_frame_header
+from logstore.format.level import NEWEST_LEVEL, check_level, level_of
 from logstore.format.meta import META_MAGIC, META_SIZE, unpack_meta
 from logstore.format.raft_record import RECORD_SIZE, unpack_raft_record
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, SegmentHeader
 from logstore.limits import MIB, SECTOR_BYTES
-from logstore.model import EntryKind
 from logstore.storage.disk import Disk
 from logstore.storage.folder_scan import read_salvaged
 from logstore.storage.meta_store import META_NAMES
@@ -36,6 +36,7 @@ def inspect_meta(disk: Disk, path: str) -> InspectRow:
     Raises:
       FileNotFoundError: no such file.
       InvalidRequest: neither its name nor its first bytes are those of a META file.
+      UnsupportedLevel: the log is above the newest format level that this version reads (S11).
     """
     handle = disk.open_read(path)
     try:
@@ -49,6 +50,7 @@ def inspect_meta(disk: Disk, path: str) -> InspectRow:
         return {"file": path, "fault": str(error)}
     finally:
         disk.close(handle)
+    check_level(path, meta.level, newest=NEWEST_LEVEL)
     return {
         "file": path,
         "state": meta.state.name,
@@ -59,6 +61,7 @@ def inspect_meta(disk: Disk, path: str) -> InspectRow:
         "vote": meta.vote,
         "boot_counter": meta.boot_counter,
         "generation": meta.generation,
+        "level": meta.level,
         "log_start_index": meta.log_start.index,
         "log_start_term": meta.log_start.term,
         "log_start_chain": f"{meta.log_start.chain:016x}",
@@ -111,10 +114,12 @@ def inspect_records(disk: Disk, path: str) -> Iterator[InspectRow]:
     """A row for each record of a `.raft` file, or for each frame of a `.data` file, in file order.
 
     Unwritten space gives no rows. Whether a row is live depends on the other
-    segments and is not shown.
+    segments and is not shown. An entry that raises the format level above what this version reads
+    is the last row.
 
     Raises:
       InvalidRequest: the name is not that of a segment file, or it has no header to check against.
+      UnsupportedLevel: what follows is too new for this version (S11).
     """
     _check_name(path)
     header, fault = _header(disk, path)
@@ -124,10 +129,10 @@ def inspect_records(disk: Disk, path: str) -> Iterator[InspectRow]:
         raise InvalidRequest(f"{path}: {fault}; inspect the other file of the pair")
     handle = disk.open_read(path)
     try:
-        if path.endswith(".raft"):
-            yield from _record_rows(disk, handle, header)
-        else:
-            yield from _frame_rows(disk, handle, header)
+        is_raft = path.endswith(".raft")
+        for kind, row in (_record_rows if is_raft else _frame_rows)(disk, handle, header):
+            yield row
+            check_level(path, level_of(kind), newest=NEWEST_LEVEL)
     finally:
         disk.close(handle)
 
@@ -155,7 +160,10 @@ def _is_spare(disk: Disk, path: str) -> bool:
         disk.close(handle)
 
 
-def _record_rows(disk: Disk, handle: int, header: SegmentHeader) -> Iterator[InspectRow]:
+def _record_rows(
+    disk: Disk, handle: int, header: SegmentHeader
+) -> Iterator[tuple[int, InspectRow]]:
+    """Rows with their entries' kinds; kind 0: damaged."""
     position, end = SEGMENT_HEADER_SIZE, disk.size(handle)
     while position < end:
         chunk = read_salvaged(disk, handle, position, min(MIB, end - position))
@@ -166,15 +174,15 @@ def _record_rows(disk: Disk, handle: int, header: SegmentHeader) -> Iterator[Ins
         position += len(chunk)
 
 
-def _record_row(raw: bytes, position: int, header: SegmentHeader) -> InspectRow:
+def _record_row(raw: bytes, position: int, header: SegmentHeader) -> tuple[int, InspectRow]:
     expected = header.first_index + (position - SEGMENT_HEADER_SIZE) // RECORD_SIZE
     try:
         record = unpack_raft_record(raw, segment_uuid=header.segment_uuid)
     except FormatError as error:
-        return {"position": position, "index": expected, "fault": str(error)}
+        return 0, {"position": position, "index": expected, "fault": str(error)}
     entry = record.header
     fault = "" if entry.index == expected else f"index {entry.index} in the place of {expected}"
-    return {
+    return entry.kind, {
         "position": position,
         **_entry_fields(entry),
         "next_lsn": entry.next_lsn,
@@ -186,9 +194,9 @@ def _record_row(raw: bytes, position: int, header: SegmentHeader) -> InspectRow:
     }
 
 
-def _frame_rows(disk: Disk, handle: int, header: SegmentHeader) -> Iterator[InspectRow]:
-    """Each frame begins where the one before ends, or at the next sector boundary; after damage, at
-    the next boundary where a frame begins."""
+def _frame_rows(disk: Disk, handle: int, header: SegmentHeader) -> Iterator[tuple[int, InspectRow]]:
+    """As `_record_rows`. Each frame begins where the one before ends, or at the next sector
+    boundary; after damage, at the next boundary where a frame begins."""
     position, end = SEGMENT_HEADER_SIZE, disk.size(handle)
     while position < end:
         raw = read_salvaged(disk, handle, position, FRAME_HEADER_SIZE)
@@ -196,14 +204,14 @@ def _frame_rows(disk: Disk, handle: int, header: SegmentHeader) -> Iterator[Insp
             frame = unpack_frame_header(raw, segment_uuid=header.segment_uuid)
         except FormatError as error:
             if raw.startswith(_MAGIC):
-                yield {"position": position, "fault": str(error)}
+                yield 0, {"position": position, "fault": str(error)}
             position = _next_sector(disk, handle, position, end)
             continue
         entry = frame.header
         body = read_salvaged(disk, handle, position + FRAME_HEADER_SIZE, entry.body_size)
         computed = crc32c(body) if body else 0
         is_whole = len(body) == entry.body_size and computed == entry.body_crc
-        yield {
+        row: InspectRow = {
             "position": position,
             **_entry_fields(entry),
             "chain": f"{entry.chain():016x}",
@@ -211,6 +219,7 @@ def _frame_rows(disk: Disk, handle: int, header: SegmentHeader) -> Iterator[Insp
             "log_epoch": frame.log_epoch,
             "fault": "" if is_whole else f"body CRC {computed:#010x} over {len(body)} bytes",
         }
+        yield entry.kind, row
         position += frame_size(entry)
 
 
@@ -229,7 +238,7 @@ def _next_sector(disk: Disk, handle: int, position: int, end: int) -> int:
 
 def _entry_fields(entry: EntryHeader) -> InspectRow:
     return {
-        "kind": EntryKind(entry.kind).name,
+        "kind": kind_name(entry.kind),
         "term": entry.term,
         "index": entry.index,
         "prev_term": entry.prev_term,

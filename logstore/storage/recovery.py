@@ -17,6 +17,7 @@ import msgspec
 
 from logstore.errors import CorruptData, DiskFull, FolderRefused
 from logstore.format.entry import Row, chain_start
+from logstore.format.level import check_level
 from logstore.format.meta import LogStart, Meta
 from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import FileRole, SegmentHeader
@@ -55,7 +56,7 @@ class Recovered(msgspec.Struct, frozen=True):
     `last` is the last entry, or the position before the first one as a NOOP row. `commit_floor` is
     the highest index known to be committed, `persisted` the last index that this replica may claim
     (Q1). `records_rebuilt` counts records written for frames that had none. `has_torn_tail`: bytes
-    after the last entry were no entry.
+    after the last entry were no entry. `levels`: (index, level) of the entries that raise it (S11).
     """
 
     meta: MetaStore
@@ -75,6 +76,7 @@ class Recovered(msgspec.Struct, frozen=True):
     faulty: tuple[FaultyRange, ...]
     records_rebuilt: int
     has_torn_tail: bool
+    levels: tuple[tuple[Index, int], ...]
 
     @property
     def first_index(self) -> Index:
@@ -87,6 +89,7 @@ def recover(
     options: SegmentOptions,
     *,
     node: NodeId,
+    newest_level: int,
     new_uuid: Callable[[], bytes],
     tick: Callable[[], None],
 ) -> Recovered:
@@ -94,6 +97,7 @@ def recover(
 
     Raises:
       FolderRefused: in use, of another node, cluster or newer version (M2, L3).
+      UnsupportedLevel: the log is above `newest_level` (S11).
       MetaLost: there is a log without META (L1).
       CorruptData: damage that no rule covers; replace the replica.
       DiskFull: no space for META or for a file that was lost; the folder is unlocked, try again.
@@ -108,7 +112,10 @@ def recover(
         disk.unlock_folder(folder)
         raise
     try:
-        return _recover_under(disk, folder, options, store, node=node, new_uuid=new_uuid, tick=tick)
+        return _recover_under(
+            disk, folder, options, store,
+            node=node, newest_level=newest_level, new_uuid=new_uuid, tick=tick,
+        )  # fmt: skip
     except DiskFull:
         store.close()
         disk.unlock_folder(folder)
@@ -122,6 +129,7 @@ def _recover_under(
     store: MetaStore,
     *,
     node: NodeId,
+    newest_level: int,
     new_uuid: Callable[[], bytes],
     tick: Callable[[], None],
 ) -> Recovered:
@@ -131,13 +139,16 @@ def _recover_under(
         raise FolderRefused(
             f"{folder} is node {meta.node}'s, this is node {node}: check the folder"
         )
+    check_level(f"the log in {folder}", meta.level, newest=newest_level)
     store.save(msgspec.structs.replace(meta, boot_counter=meta.boot_counter + 1))
     tick()
     if meta.state != ReplicaState.VOTER:
         # EMPTY or STARTING (L2): a cluster id may be proposed, but nothing was promised yet
         _remove_unfinished_log(disk, folder)
         return _recovered(store, None, Verdicts(row_at_start(meta.log_start)))
-    return _recover_log(disk, folder, options, store, new_uuid=new_uuid, tick=tick)
+    return _recover_log(
+        disk, folder, options, store, newest_level=newest_level, new_uuid=new_uuid, tick=tick
+    )
 
 
 def create_log(
@@ -215,6 +226,7 @@ def _recover_log(
     options: SegmentOptions,
     store: MetaStore,
     *,
+    newest_level: int,
     new_uuid: Callable[[], bytes],
     tick: Callable[[], None],
 ) -> Recovered:
@@ -228,6 +240,8 @@ def _recover_log(
     found = judge(
         disk, folder, scan.map, row_at_start(start), sector_bytes=options.sector_bytes, tick=tick
     )
+    for _, level in found.levels:  # before anything is written, for what follows may be newer, too
+        check_level(f"the log in {folder}", level, newest=newest_level)
     _write_records_durable(disk, folder, found.rebuilt)
     if found.last.header.term > store.meta.term:
         store.save(msgspec.structs.replace(store.meta, term=found.last.header.term, vote=NO_NODE))
@@ -312,6 +326,7 @@ def _recovered(store: MetaStore, writer: LogWriter | None, found: Verdicts) -> R
         faulty=tuple(found.faulty),
         records_rebuilt=len(found.rebuilt),
         has_torn_tail=found.has_torn_tail,
+        levels=tuple(found.levels),
     )
 
 

@@ -18,6 +18,7 @@ from crc32c import crc32c
 from logstore.errors import CorruptData, FormatError, InvalidRequest
 from logstore.format.entry import EntryHeader
 from logstore.format.group import FRAME_HEADER_SIZE, unpack_frame_header
+from logstore.format.level import NEWEST_LEVEL, check_level, level_of
 from logstore.format.raft_record import RECORD_SIZE, RaftRecord, unpack_raft_record
 from logstore.format.segment_header import FileRole, SegmentHeader
 from logstore.model import Index
@@ -78,9 +79,12 @@ class SalvagedEntry(msgspec.Struct, frozen=True):
 def salvage_folder(disk: Disk, folder: str) -> SalvagedFolder:
     """Raises:
     FolderRefused: written by a newer version.
+    UnsupportedLevel: the log is above the newest format level that this version reads (S11).
     """
     faults = [fault for name in META_NAMES if (fault := _meta_fault(disk, folder, name))]
     meta = newest_meta(disk, folder)
+    if meta is not None:
+        check_level(folder, meta.level, newest=NEWEST_LEVEL)
     headers = []
     for number in segment_numbers(disk.list_folder(folder)):
         header = read_either_header(disk, folder, number)
@@ -116,7 +120,8 @@ def committed_lsn(disk: Disk, folder: str, found: SalvagedFolder) -> int:
 
 
 def salvage_segment(disk: Disk, folder: str, segment: LiveSegment) -> Iterator[SalvagedEntry]:
-    """The entries of one live segment that have LSNs or are unknown, by index."""
+    """The entries of one live segment that have LSNs or are unknown, by index. Errors as
+    `salvage_folder`."""
     header = segment.header
     if header is None:
         return
@@ -208,7 +213,11 @@ def _record(raw: bytes, slot: int, header: SegmentHeader) -> RaftRecord | None:
     except FormatError:
         return None
     is_ours = record.header.index == header.first_index + slot
-    return record if is_ours and record.log_epoch == header.log_epoch else None
+    if not is_ours or record.log_epoch != header.log_epoch:
+        return None
+    name = segment_name(header.number, FileRole.RAFT)
+    check_level(name, level_of(record.header.kind), newest=NEWEST_LEVEL)
+    return record
 
 
 def _from_record(disk: Disk, data: int, record: RaftRecord, header: SegmentHeader) -> SalvagedEntry:

@@ -13,6 +13,7 @@ import msgspec
 from crc32c import crc32c
 
 from logstore.format.group import FRAME_HEADER_SIZE
+from logstore.format.level import LEVEL_KINDS, level_of
 from logstore.format.raft_record import (
     RECORD_MAGIC,
     RECORD_SIZE,
@@ -26,11 +27,12 @@ from logstore.model import Index, Term
 
 class WholeRecords(msgspec.Struct, frozen=True):
     """What the walk would have found. `term_starts`: (index, term) wherever the term changes, and
-    of the first record."""
+    of the first record. `levels`: (index, level) of the entries that raise the format level."""
 
     last: RaftRecord
     term_starts: list[tuple[Index, Term]]
     commit_known: Index
+    levels: list[tuple[Index, int]]
 
 
 def whole_records(
@@ -70,9 +72,12 @@ def whole_records(
         return None
     terms = records["term"]
     starts = [0, *(np.flatnonzero(terms[1:] != terms[:-1]) + 1).tolist()]
+    kinds = records["kind"]
+    raising = np.flatnonzero((kinds >= LEVEL_KINDS.start) & (kinds < LEVEL_KINDS.stop)).tolist()
     last = unpack_raft_record(raw, len(raw) - RECORD_SIZE, segment_uuid=header.segment_uuid)
     return WholeRecords(
         last,
         [(Index(first + place), Term(int(terms[place]))) for place in starts],
         Index(int(records["commit_known"].max())),
+        [(Index(first + place), level_of(int(kinds[place]))) for place in raising],
     )

@@ -30,6 +30,7 @@ from logstore.format.group import (
     frame_size,
     unpack_frame_header,
 )
+from logstore.format.level import LEVEL_KINDS, level_of
 from logstore.format.raft_record import (
     RECORD_SIZE,
     RaftRecord,
@@ -80,6 +81,7 @@ class Verdicts:
         self.is_last_known = True  # False: the last index is faulty and its record is bad too
         self.term_runs: list[tuple[Index, Term]] = []
         self.commit_known = Index(0)
+        self.levels: list[tuple[Index, int]] = []  # entries that raise the format level (S11)
         self.faulty: list[FaultyRange] = []
         self.rebuilt: list[Rebuilt] = []
         self.data_end = SEGMENT_HEADER_SIZE  # of the newest segment walked
@@ -96,6 +98,8 @@ class Verdicts:
             # this record proves what the entry before it is
             self._run(self.last.header.index, header.prev_term)
         self._run(header.index, header.term)
+        if header.kind in LEVEL_KINDS:
+            self.levels.append((header.index, level_of(header.kind)))
         self.last = record.row
         self.is_last_known = True
         self.commit_known = max(self.commit_known, record.commit_known)
@@ -105,6 +109,7 @@ class Verdicts:
         """Many whole entries at once."""
         for index, term in records.term_starts:
             self._run(index, term)
+        self.levels.extend(records.levels)
         self.last = records.last.row
         self.commit_known = max(self.commit_known, records.commit_known)
 

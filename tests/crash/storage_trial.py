@@ -16,6 +16,7 @@ from crc32c import crc32c
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import CorruptData
 from logstore.format.entry import EntryHeader, Row
+from logstore.format.level import NEWEST_LEVEL
 from logstore.limits import SECTOR_BYTES
 from logstore.model import FIRST_LSN, EntryKind, Index, Lsn, NodeId, Term
 from logstore.storage.log_reader import LogReader
@@ -63,6 +64,7 @@ class StorageTrial:
         on_call: Callable[[StorageTrial], None] | None = None,
     ) -> None:
         self.disk = disk
+        self.newest_level = NEWEST_LEVEL  # that the writer's version reads
         self._uuids = itertools.count(life * 1_000_000)
         self._bodies = itertools.count(life * 1_000_000)
         self.acknowledged: dict[Index, int] = {}
@@ -88,7 +90,13 @@ class StorageTrial:
 
     def recover(self) -> Recovered:
         return recover(
-            self.disk, FOLDER, OPTIONS, node=NODE, new_uuid=self._new_uuid, tick=lambda: None
+            self.disk,
+            FOLDER,
+            OPTIONS,
+            node=NODE,
+            newest_level=self.newest_level,
+            new_uuid=self._new_uuid,
+            tick=lambda: None,
         )
 
     def restart(self) -> None:
@@ -192,7 +200,7 @@ def next_header(last: Row, term: Term, body: bytes, count: int = 1) -> EntryHead
     )
 
 
-def look(disk: SimulatedDisk) -> Found:
+def look(disk: SimulatedDisk, *, newest_level: int = NEWEST_LEVEL) -> Found:
     """Recover `disk` with the shipped code and read every entry back."""
     uuids = itertools.count(1 << 60)
     recovered = recover(
@@ -200,6 +208,7 @@ def look(disk: SimulatedDisk) -> Found:
         FOLDER,
         OPTIONS,
         node=NODE,
+        newest_level=newest_level,
         new_uuid=lambda: next(uuids).to_bytes(16, "little"),
         tick=lambda: None,
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
 from logstore.format.entry import EntryHeader, Row
+from logstore.format.level import NEWEST_LEVEL, level_kind
 from logstore.format.peer_messages import (
     Append,
     AppendPersisted,
@@ -44,16 +45,26 @@ BODY = 10
 _E = TypeVar("_E")
 
 
-def rows_of(terms: Sequence[int], *, noops: Sequence[int] = (), size: int = BODY) -> list[Row]:
-    """A log whose entry i has `terms[i - 1]` and one payload; the indexes in `noops` are no-ops."""
+def rows_of(
+    terms: Sequence[int],
+    *,
+    noops: Sequence[int] = (),
+    raises: Mapping[Index, int] | None = None,
+    size: int = BODY,
+) -> list[Row]:
+    """A log whose entry i has `terms[i - 1]` and one payload; the indexes in `noops` are no-ops,
+    those in `raises` raise the log to a level."""
+    levels = raises or {}
     rows: list[Row] = []
     last, total = START, 0
     for at, term in enumerate(terms, 1):
-        is_noop = at in noops
-        total += 0 if is_noop else size
+        level = levels.get(Index(at), 0)
+        kind = EntryKind.NOOP if at in noops else EntryKind.DATA
+        is_empty = level > 0 or at in noops
+        total += 0 if is_empty else size
         header = EntryHeader(
-            kind=EntryKind.NOOP if is_noop else EntryKind.DATA,
-            count=0 if is_noop else 1,
+            kind=level_kind(level) if level else kind,
+            count=0 if is_empty else 1,
             term=Term(term),
             index=Index(at),
             prev_term=last.term,
@@ -61,8 +72,8 @@ def rows_of(terms: Sequence[int], *, noops: Sequence[int] = (), size: int = BODY
             timestamp_ns=at,
             cumulative_bytes=total,
             prev_chain=last.chain,
-            body_size=0 if is_noop else size,
-            body_crc=0 if is_noop else at,
+            body_size=0 if is_empty else size,
+            body_crc=0 if is_empty else at,
         )
         rows.append(Row.of(header))
         last = Position.after(rows[-1])
@@ -84,6 +95,7 @@ class OneNode:
         rows: Sequence[Row] = (),
         seed: int = 0,
         limits_digest: int = 0,
+        newest_level: int = NEWEST_LEVEL,
         **state: Any,
     ) -> None:
         self.node = NodeId(node)
@@ -93,6 +105,7 @@ class OneNode:
             node=self.node,
             voters=tuple(NodeId(each) for each in voters),
             limits_digest=limits_digest,
+            newest_level=newest_level,
         )
         self.core = RaftCore(self.config, recovered(list(rows), **state), self.files, Random(seed))
         self.now_ns = 0
@@ -100,7 +113,7 @@ class OneNode:
         self.meta_seq = 0
         self.ring = 0
         self.unsettled: dict[int, int] = {}
-        self.tick(1_000)
+        self.started = self.tick(1_000)
 
     def step(self, event: Any) -> list[Effect]:
         """One event; the disk's backlog and the ring account follow the effects."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from logstore.errors import CorruptData
 from logstore.format.entry import EntryHeader, Row, chain_start
+from logstore.format.level import level_of
 from logstore.model import NO_INDEX, NO_NODE, NO_TERM, Index, Lsn, NodeId, Role, Term
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
@@ -61,6 +62,9 @@ def recovered(
         "faulty": (),
         "term": Term(term),
         "vote": NodeId(vote),
+        "levels": tuple(
+            (row.header.index, level) for row in rows if (level := level_of(row.header.kind))
+        ),
     }
     return RecoveredLog(**(values | changes))
 

@@ -4,15 +4,17 @@ A file is a list of blocks: command lines, `----`, the effects of the last comma
 Lines that begin with `#` are comments. Commands:
 
     new node=1 voters=1,2,3 log=1,1,2 noops=1 term=2 vote=0 floor=0 faulty=2
+        raises=3:2 newest=2               the entry at 3 raises the log to level 2, the newest read
     tick MS · time-out                    time passes · until the next deadline
     persisted SEQ · meta SEQ              the disk answers
     propose GEN PROP [count=1] [size=10]
-    append PEER term= stream= commit= index= log=… [noops=…]
+    append PEER term= stream= commit= index= log=… [noops=…] [raises=…]
     heartbeat PEER term= commit= round= prev= log=… [noops=…]
     hear PEER MESSAGE field=value …       any other control message
     answer PEER MESSAGE field=value …     a bulk answer, by way of the replicator
-    transfer ID TARGET · read ID · disk-full yes|no · ingress-stalled · replicator-gone PEER ·
-    rotted INDEX state                                 prints the core's state instead of effects
+    level ID LEVEL · transfer ID TARGET · read ID · disk-full yes|no · ingress-stalled ·
+    replicator-gone PEER · rotted INDEX
+    state                                 prints the core's state instead of effects
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from logstore.format import peer_messages
+from logstore.format.level import NEWEST_LEVEL
 from logstore.model import Index, NodeId
 from logstore.raft import events
 from logstore.raft.describe import describe, describe_core
@@ -93,6 +96,8 @@ def _effects(node: OneNode, verb: str, arguments: list[str]) -> list[Any]:
 
 def _operation(verb: str, arguments: list[str], numbers: list[int]) -> Any:
     match verb:
+        case "level":
+            return events.LevelRequested(*numbers)
         case "transfer":
             return events.TransferRequested(numbers[0], NodeId(numbers[1]))
         case "read":
@@ -118,13 +123,21 @@ def _new(arguments: list[str]) -> OneNode:
         "term": int(named.get("term", 0)),
         "vote": int(named.get("vote", 0)),
         "commit_floor": int(named.get("floor", 0)),
+        "newest_level": int(named.get("newest", NEWEST_LEVEL)),
         "faulty": tuple((at, at) for at in _numbers(named.get("faulty", ""))),
     }
     return OneNode(**values)
 
 
 def _log(named: dict[str, str]) -> list[Any]:
-    return rows_of(_numbers(named.get("log", "")), noops=_numbers(named.get("noops", "")))
+    noops = _numbers(named.get("noops", ""))
+    return rows_of(_numbers(named.get("log", "")), noops=noops, raises=_raises(named))
+
+
+def _raises(named: dict[str, str]) -> dict[Index, int]:
+    """Levels by the entries that raise the log to them."""
+    pairs = (each.split(":") for each in named.get("raises", "").split(",") if each)
+    return {Index(int(index)): int(level) for index, level in pairs}
 
 
 def _numbers(text: str) -> list[int]:

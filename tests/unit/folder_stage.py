@@ -15,6 +15,7 @@ from crc32c import crc32c
 from logstore.format.batch import encode_batch
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.group import FRAME_HEADER_SIZE, FrameHeader
+from logstore.format.level import NEWEST_LEVEL
 from logstore.format.raft_record import RECORD_SIZE, RaftRecord
 from logstore.format.segment_header import FileRole, SegmentHeader
 from logstore.limits import KIB
@@ -51,20 +52,22 @@ class FolderStage:
             return next(uuids).to_bytes(16, "little")
 
         found = recover(
-            self._disk, str(folder), OPTIONS, node=NodeId(1), new_uuid=new_uuid, tick=lambda: None
-        )
+            self._disk, str(folder), OPTIONS,
+            node=NodeId(1), newest_level=NEWEST_LEVEL, new_uuid=new_uuid, tick=lambda: None,
+        )  # fmt: skip
         self._writer = create_log(
             self._disk, str(folder), OPTIONS, found.meta, cluster_id=CLUSTER,
             first_lsn=Lsn(first_lsn), new_uuid=new_uuid,
         )  # fmt: skip
 
-    def append(self, *batches: bytes, commit: int | None = None) -> int:
-        """An entry of these batches, a NOOP of none; its first LSN. All before it is committed."""
+    def append(self, *batches: bytes, commit: int | None = None, kind: int = EntryKind.NOOP) -> int:
+        """An entry of these batches, or of `kind` without any; its first LSN. All before it is
+        committed."""
         last = self._writer.last
         body = b"".join(batches)
         counts = [int.from_bytes(each[12:16], "little") for each in batches]
         header = EntryHeader(
-            kind=EntryKind.DATA if body else EntryKind.NOOP, count=sum(counts), term=Term(1),
+            kind=EntryKind.DATA if body else kind, count=sum(counts), term=Term(1),
             index=Index(last.header.index + 1), prev_term=last.header.term,
             first_lsn=last.header.next_lsn, timestamp_ns=last.header.timestamp_ns + 1,
             cumulative_bytes=last.header.cumulative_bytes + len(body), prev_chain=last.chain,

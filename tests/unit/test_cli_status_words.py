@@ -29,3 +29,12 @@ def test_limits_that_differ_and_what_comes_of_it_are_named() -> None:
     )
     words = trouble_of(ROW | {"other_limits": [], "counters": {"ring_too_small": 5_000_000}})
     assert words.startswith("its payload ring takes no entry of 5000000 bytes")
+
+
+def test_a_log_that_is_too_new_for_a_replica_is_named() -> None:
+    row = ROW | {"refused_level": 0, "newest_level": 2}
+    assert trouble_of(row) == ""
+    assert trouble_of(row | {"refused_level": 3}) == (
+        "takes no entries: the leader's log is at format level 3, this version reads levels up to "
+        "2: start a newer version"
+    )

@@ -13,6 +13,7 @@ import pytest
 
 from logstore.errors import CorruptData, DiskFull, FolderInUse, FolderRefused, WriteFailed
 from logstore.format.entry import Row
+from logstore.format.level import NEWEST_LEVEL
 from logstore.model import FIRST_LSN, Index, NodeId, Term
 from logstore.storage.disk import RealDisk
 from logstore.storage.log_reader import LogReader
@@ -146,7 +147,10 @@ def test_a_log_on_real_files_comes_back_after_a_restart(tmp_path: Path) -> None:
         return next(uuids).to_bytes(16, "little")
 
     def start(disk: RealDisk) -> Any:
-        return recover(disk, folder, OPTIONS, node=NodeId(1), new_uuid=new_uuid, tick=lambda: None)
+        return recover(
+            disk, folder, OPTIONS,
+            node=NodeId(1), newest_level=NEWEST_LEVEL, new_uuid=new_uuid, tick=lambda: None,
+        )  # fmt: skip
 
     disk = RealDisk()
     found = start(disk)

@@ -10,6 +10,7 @@ import pytest
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import CorruptData, FolderRefused, InvariantViolated, MetaLost
 from logstore.format.fields import seal
+from logstore.format.level import NEWEST_LEVEL
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.model import Index, Lsn, NodeId, ReplicaState
@@ -272,6 +273,7 @@ def test_another_node_s_folder_is_refused() -> None:
             FOLDER,
             OPTIONS,
             node=NodeId(2),
+            newest_level=NEWEST_LEVEL,
             new_uuid=lambda: bytes(16),
             tick=lambda: None,
         )
@@ -291,10 +293,11 @@ def test_segments_of_another_cluster_or_replica_are_refused() -> None:
 def test_files_of_a_newer_version_are_refused() -> None:
     """FAULTS D39."""
     trial = started([8])
-    for path, size in ((f"{FOLDER}/meta.b", 512), (DATA, 512), (RAFT, 512)):
+    for path, size, newer_version in ((f"{FOLDER}/meta.b", 512, 3), (DATA, 512, 2), (RAFT, 512, 2)):
         disk = trial.disk.copy()
         image = disk.content(path)[0]
-        newer = seal(image[:4] + b"\x02\x00" + image[6 : size - 4], b"")
+        version = newer_version.to_bytes(2, "little")
+        newer = seal(image[:4] + version + image[6 : size - 4], b"")
         disk.damage(path, 0, newer)
         with pytest.raises(FolderRefused, match="upgrade"):
             look(disk)
@@ -360,6 +363,7 @@ def test_recovery_ticks_while_it_works() -> None:
         FOLDER,
         OPTIONS,
         node=NODE,
+        newest_level=NEWEST_LEVEL,
         new_uuid=lambda: bytes(16),
         tick=lambda: ticks.append(1),
     )

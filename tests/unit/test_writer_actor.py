@@ -13,9 +13,10 @@ from logstore.errors import DiskFull, WriteFailed
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, FileRole
 from logstore.limits import SECTOR_BYTES
 from logstore.model import ReplicaState
-from logstore.raft.effects import SaveMeta
+from logstore.raft.effects import SaveLevel, SaveMeta
 from logstore.raft.events import DiskFullChanged, MetaPersisted, Persisted
 from logstore.storage.log_reader import LogReader
+from logstore.storage.meta_store import newest_meta
 from logstore.storage.segment import segment_name
 from tests.unit.writer_stage import WriterStage
 
@@ -231,6 +232,14 @@ def save_to_the_end(stage):
     stage.writer.do_work(stage.stage.now_ns)
     meta_worker.close()
     meta_worker.check()
+
+
+def test_s11_the_level_is_saved_in_meta_and_neither_falls_nor_is_lost_with_a_vote(born):
+    born.tell(SaveLevel(3), SaveMeta(1, 2, 1), SaveLevel(2))
+    save_to_the_end(born)
+    assert born.heard() == [MetaPersisted(1)]
+    meta = newest_meta(born.disk, born.writer._folder._station.folder)
+    assert (meta.level, meta.term, meta.vote) == (3, 2, 1)
 
 
 def test_f5_a_failed_flush_in_a_worker_ends_the_process_and_answers_nothing(born):

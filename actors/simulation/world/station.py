@@ -28,6 +28,7 @@ from actors.simulation.world.rings import (
 )
 from actors.station import DRAIN_MAX, Inbox, Outbox, Station
 from logstore.config import Config
+from logstore.format.level import NEWEST_LEVEL
 from logstore.limits import ReplicaLimits
 from logstore.model import NodeId
 from transport.layout import LINES, SLOTS_PER_LINE, RingKind, control_slots
@@ -126,6 +127,7 @@ class SimulatedStation(Station):
         self.folder = folder
         self.host = host
         self.limits = limits
+        self.newest_level = NEWEST_LEVEL
         self.nodes = tuple(NodeId(each.node) for each in config.nodes)
         self.peers = tuple(each for each in self.nodes if each != self.node)
         self.incarnation = regions.incarnation
