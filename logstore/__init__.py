@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from logstore.client.core.operating import Watermarks
     from logstore.client.core.session_admin import SessionInfo
     from logstore.client.core.start import AtTime
+    from logstore.client.core.upgrade import FormatLevels
     from logstore.client.core.verification import Verification
     from logstore.client.digest import BatchDigest
     from logstore.client.endpoint import Endpoint
@@ -47,6 +48,7 @@ _HOME = {
     "Admin": "logstore.client.admin",
     "Watermarks": "logstore.client.core.operating",
     "SessionInfo": "logstore.client.core.session_admin",
+    "FormatLevels": "logstore.client.core.upgrade",
     "Verification": "logstore.client.core.verification",
     "Endpoint": "logstore.client.endpoint",
     "LogStoreError": "logstore.errors",
@@ -71,6 +73,7 @@ __all__ = [
     "Admin",
     "Watermarks",
     "SessionInfo",
+    "FormatLevels",
     "Verification",
     "Endpoint",
     "LogStoreError",

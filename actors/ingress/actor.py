@@ -197,6 +197,8 @@ class IngressActor:
                 self._replica.on_leader_changed(message)
             case effects.ReadIndexAnswered():
                 self._reads.on_read_index(message)
+            case effects.LevelAnswered():
+                self._control.on_level(message)
             case effects.TransferAnswered():
                 self._control.on_transfer(message)
             case Identity():

@@ -1,4 +1,5 @@
-"""The control port: sessions, cursors, metadata, status, transfer, bootstrap (SAFETY E8, E9).
+"""The control port: sessions, cursors, metadata, status, transfer, format level, bootstrap
+(SAFETY E8, E9).
 
 Owns what is done for each request. Answers at once where it can; the other requests wait in
 `pending_requests` for raft's answer or for the commit of their entry.
@@ -32,6 +33,7 @@ from logstore.format.client_messages import (
     MetadataRequest,
     OpenSessionReply,
     OpenSessionRequest,
+    RaiseLevelRequest,
     SessionLookupRequest,
     SessionsRequest,
     SessionStateRequest,
@@ -45,8 +47,8 @@ from logstore.format.first_lsn import unpack_first_lsn
 from logstore.format.message import Envelope
 from logstore.limits import HELD_ANSWERS_MAX
 from logstore.model import EntryKind, NodeId
-from logstore.raft.effects import TransferAnswered
-from logstore.raft.events import TransferRequested
+from logstore.raft.effects import LevelAnswered, TransferAnswered
+from logstore.raft.events import LevelRequested, TransferRequested
 from logstore.session.session import Refused
 from logstore.session.table import OpenRequest
 from transport import link
@@ -148,6 +150,8 @@ class ControlPort:
                     self._to_raft.send(StatusRequested(request_id))
             case TransferRequest():
                 self._transfer(caller, message, now_ns)
+            case RaiseLevelRequest():
+                self._raise_level(caller, message, now_ns)
             case InitializeRequest():
                 self._initialize(caller, message, now_ns)
 
@@ -218,6 +222,12 @@ class ControlPort:
         elif request_id := self._requests.add(caller, now_ns):
             self._to_raft.send(TransferRequested(request_id, NodeId(request.target)))
 
+    def _raise_level(self, caller: Caller, request: RaiseLevelRequest, now_ns: int) -> None:
+        if not self._replica.is_leading:
+            self._requests.refuse_as_not_leading(caller)
+        elif request_id := self._requests.add(caller, now_ns):
+            self._to_raft.send(LevelRequested(request_id, request.level))
+
     def _initialize(self, caller: Caller, request: InitializeRequest, now_ns: int) -> None:
         """The raft process runs the bootstrap and answers how it ended (L2)."""
         try:
@@ -232,15 +242,18 @@ class ControlPort:
         code = ErrorCode.OK if answered.is_done else ErrorCode.TRANSFER_FAILED
         self._answer(answered.request_id, code, answered.reason)
 
+    def on_level(self, answered: LevelAnswered) -> None:
+        self._answer(answered.request_id, answered.code, answered.reason, value=answered.level)
+
     def on_init(self, answered: InitAnswered) -> None:
         self._answer(answered.request_id, answered.code, answered.reason)
 
-    def _answer(self, request_id: int, code: ErrorCode, reason: str) -> None:
+    def _answer(self, request_id: int, code: ErrorCode, reason: str, *, value: int = 0) -> None:
         caller = self._requests.take(request_id)
         if caller is None:
             return
         if code is ErrorCode.OK:
-            self._requests.reply(caller, DoneReply(0))
+            self._requests.reply(caller, DoneReply(value))
         else:
             self._requests.refuse(caller, code, reason)
 

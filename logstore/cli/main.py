@@ -28,6 +28,7 @@ COMMANDS: CommandTable = {
     "status": ("logstore.cli.operate", "status", "Who leads, and how each replica is doing."),
     "lag": ("logstore.cli.lag", "lag", "How far followers and cursors are behind."),
     "transfer": ("logstore.cli.operate", "transfer", "Hand leadership to another replica."),
+    "upgrade": ("logstore.cli.upgrade", "upgrade", "Raise the log's format level."),
     "cursor": ("logstore.cli.cursor", "cursor", "Named cursors: set, list, delete."),
     "session": ("logstore.cli.session", "session", "Producer sessions: list, end."),
     "verify": ("logstore.cli.operate", "verify", "Compare the replicas, byte for byte."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from logstore.client.core import operating
+from logstore.client.core import operating, upgrade
 from logstore.client.core.commits import SessionCommits, look_up
 from logstore.client.core.cursor_admin import Cursor, Cursors, deletion_of
 from logstore.client.core.importing import Window, import_batches
@@ -18,6 +18,7 @@ from logstore.client.core.session_admin import SessionAdmin, SessionInfo
 from logstore.client.core.spans import Spans, read_spans
 from logstore.client.core.start import AtTime
 from logstore.client.core.steps import Host
+from logstore.client.core.upgrade import FormatLevels
 from logstore.client.core.verification import Verification, verify_replicas
 from logstore.client.threads import run
 from logstore.errors import InvalidRequest
@@ -204,6 +205,26 @@ class Admin:
           InvalidRequest: there is no such node.
         """
         return run(operating.transfer(self._cluster(), target))
+
+    def format_levels(self) -> FormatLevels:
+        """The log's format level, and the newest one that each node's version reads.
+
+        Raises:
+          Unreachable: no replica answered in time.
+        """
+        return run(upgrade.format_levels(self._cluster()))
+
+    def raise_level(self, level: int) -> int:
+        """Raise the log's format level by one, to `level`; the log's level then. It returns once a
+        majority has it on disk, at once if the log has it. Asking again is safe. Versions that do
+        not read the level refuse the log from then on, and it never falls.
+
+        Raises:
+          LevelRefused: a replica does not read it, or was not heard; the message says which.
+          OutcomeUnknown: it may be raised or not; ask again.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
+        """
+        return run(upgrade.raise_level(self._cluster(), level))
 
     def initialize(self, *, first_lsn: int = FIRST_LSN, timeout_s: float | None = None) -> None:
         """Form the cluster; needed once, where `auto_init` is off. Asking again changes nothing.

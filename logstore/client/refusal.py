@@ -29,6 +29,7 @@ _BY_CODE: dict[int, type[LogStoreError]] = {
     ErrorCode.TIMED_OUT: errors.Unreachable,
     ErrorCode.IMPORT_REFUSED: errors.ImportRefused,
     ErrorCode.TOO_MANY_CURSORS: errors.TooManyCursors,
+    ErrorCode.LEVEL_REFUSED: errors.LevelRefused,
 }
 
 _DEFAULT_TEXT: dict[int, str] = {

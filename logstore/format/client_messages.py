@@ -159,7 +159,7 @@ class StatusReply(msgspec.Struct, frozen=True, gc=False):
 
 class DoneReply(msgspec.Struct, frozen=True, gc=False):
     """`value`: the LSN of a cursor before it was set, 0: it did not exist; the producer id of a
-    session that was ended; else 0."""
+    session that was ended; the log's format level after it was raised; else 0."""
 
     value: int
 
@@ -228,6 +228,13 @@ class EndSessionRequest(msgspec.Struct, frozen=True, gc=False):
     the EXPIRE entry is committed, or ErrorReply."""
 
     producer_id: int
+
+
+class RaiseLevelRequest(msgspec.Struct, frozen=True, gc=False):
+    """Raise the log to format level `level`, which is the next one (S11). DoneReply with the log's
+    level once the entry is committed, or ErrorReply."""
+
+    level: int
 
 
 class ImportRequest(msgspec.Struct, frozen=True, gc=False):
@@ -386,6 +393,7 @@ register(79, SessionLookupRequest, "", has_tail=True)
 register(80, SessionsRequest, "QI")
 register(81, SessionsReply, "Q", has_tail=True)
 register(82, EndSessionRequest, "Q")
+register(83, RaiseLevelRequest, "I")
 register(96, ImportRequest, "QQ", has_tail=True)
 register(128, Acks, "QII", has_tail=True, tail_unit=ACK_ROW.size)
 register(129, Welcome, "Q")

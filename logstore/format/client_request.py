@@ -21,6 +21,7 @@ from logstore.format.client_messages import (
     InitializeRequest,
     MetadataRequest,
     OpenSessionRequest,
+    RaiseLevelRequest,
     SessionLookupRequest,
     SessionsRequest,
     SessionStateRequest,
@@ -57,6 +58,7 @@ class RequestPort(Enum):
             CursorsRequest,
             SessionsRequest,
             EndSessionRequest,
+            RaiseLevelRequest,
         }
     )
     FETCH = frozenset(

@@ -20,6 +20,7 @@ from logstore.format.client_messages import (
     ErrorReply,
     InitializeRequest,
     MetadataRequest,
+    RaiseLevelRequest,
     StatusRequest,
     TransferRequest,
 )
@@ -27,8 +28,8 @@ from logstore.format.first_lsn import pack_first_lsn
 from logstore.format.message import encode_message
 from logstore.format.peer_messages import TimeoutNow
 from logstore.limits import FIRST_LSN_MAX
-from logstore.raft.effects import TransferAnswered
-from logstore.raft.events import TransferRequested
+from logstore.raft.effects import LevelAnswered, TransferAnswered
+from logstore.raft.events import LevelRequested, TransferRequested
 from tests.unit.ingress_stage import CLUSTER, Stage
 from transport import link
 
@@ -101,6 +102,35 @@ def test_a_transfer_to_nobody_or_from_a_follower_is_refused(stage):
     follower.identify()
     client = follower.client()
     client.ask(TransferRequest(2))
+    assert client.answer().code == ErrorCode.NOT_LEADER
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (ErrorCode.OK, ""),
+        (ErrorCode.LEVEL_REFUSED, "node 2 reads levels up to 1"),
+        (ErrorCode.OUTCOME_UNKNOWN, "term 2 was seen"),
+    ],
+)
+def test_a_raise_of_the_level_is_answered_with_rafts_word(stage, code, reason):
+    client = stage.client()
+    client.ask(RaiseLevelRequest(2))
+    (asked,) = stage.heard()
+    assert asked == LevelRequested(asked.request_id, 2)
+    stage.tell(LevelAnswered(asked.request_id, code, 2, reason))
+    reply = client.answer()
+    if code is ErrorCode.OK:
+        assert reply == DoneReply(2)
+    else:
+        assert (reply.code, reply.text) == (code, reason.encode())
+
+
+def test_a_follower_raises_no_level():
+    follower = Stage()
+    follower.identify()
+    client = follower.client()
+    client.ask(RaiseLevelRequest(2))
     assert client.answer().code == ErrorCode.NOT_LEADER
 
 

@@ -19,6 +19,7 @@ from logstore.format.client_messages import (
     InitializeRequest,
     MetadataReply,
     MetadataRequest,
+    RaiseLevelRequest,
     StatusReply,
     StatusRequest,
     TransferRequest,
@@ -38,10 +39,12 @@ def _on_done(_exchange: Exchange, _reply: DoneReply, _body: bytes) -> None:
 
 _NOT_FORMED = frozenset({ErrorCode.NOT_READY, ErrorCode.OVERLOADED, ErrorCode.TIMED_OUT})
 _LATER = _NOT_FORMED | {ErrorCode.NOT_LEADER, ErrorCode.DISK_FULL}
+_NOT_RAISED = _LATER | {ErrorCode.LEVEL_REFUSED, ErrorCode.OUTCOME_UNKNOWN}
 JUDGES: dict[type[Any], Judge] = {
     MetadataRequest: Judge(MetadataReply, _on_document, frozenset(ErrorCode)),
     StatusRequest: Judge(StatusReply, _on_document, _LATER),
     TransferRequest: Judge(DoneReply, _on_done, _LATER | {ErrorCode.TRANSFER_FAILED}),
+    RaiseLevelRequest: Judge(DoneReply, _on_done, _NOT_RAISED),
     InitializeRequest: Judge(DoneReply, _on_done, _NOT_FORMED),
     **log_answers.JUDGES,
     **table_answers.JUDGES,

@@ -1,0 +1,63 @@
+"""`logstore upgrade`: raises the log's format level once every replica runs a version that reads
+it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+
+from logstore.cli.exit_status import ExitStatus
+from logstore.cli.options import endpoint_option, json_option, timeout_option
+from logstore.cli.output import say, write_json
+from logstore.client.client import connect
+from logstore.client.core.upgrade import FormatLevels
+
+
+@click.command()
+@click.option("--check", "is_check", is_flag=True, help="show the levels, and raise none")
+@endpoint_option
+@timeout_option
+@json_option
+def upgrade(is_check: bool, endpoints: str, timeout_s: float, json_path: str | None) -> None:
+    """Raise the log to the newest format level that every replica reads.
+
+    Start the new version on one replica after the other first. From then on an older version
+    refuses the log. Exit status 4 if a replica is in the way of a newer level; nothing changes if
+    the log has the level already.
+    """
+    with connect(endpoints, timeout=timeout_s) as client:
+        found = client.admin.format_levels()
+        if not is_check:
+            for level in range(found.level + 1, found.common + 1):
+                raised = client.admin.raise_level(level)
+                found = msgspec.structs.replace(found, level=raised)
+    if json_path is not None:
+        write_json(_document(found), json_path)
+    else:
+        _say_levels(found)
+    if found.in_the_way:
+        sys.exit(ExitStatus.REFUSED)
+
+
+def _document(found: FormatLevels) -> dict[str, object]:
+    return {
+        "level": found.level,
+        "newest_levels": {str(node): level or None for node, level in found.newest_levels.items()},
+        "common_level": found.common,
+        "in_the_way": found.in_the_way,
+    }
+
+
+def _say_levels(found: FormatLevels) -> None:
+    newest = max(found.newest_levels.values())
+    say(f"the log is at format level {found.level}")
+    for node in found.in_the_way:
+        level = found.newest_levels[node]
+        reads = f"reads levels up to {level}: start a newer version" if level else "does not answer"
+        say(f"node {node} is in the way of level {newest}: it {reads}")
+    if found.level < found.common:
+        say(f"every replica reads level {found.common}: `logstore upgrade` raises the log to it")
+    elif not found.in_the_way:
+        say("this is the newest level that its replicas read")

@@ -1,0 +1,59 @@
+"""The log's format level, and raising it (SAFETY S11).
+
+Owns no state. The leader decides whether a level can be raised; what replicas say of themselves
+shows an operator who is in the way.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from logstore.client.core.leader import LeaderRequest
+from logstore.client.core.operating import Cluster, status
+from logstore.client.core.steps import Steps
+from logstore.client.status import UNREACHABLE
+from logstore.format.client_messages import DoneReply, RaiseLevelRequest
+from logstore.format.level import FIRST_LEVEL
+
+
+class FormatLevels(msgspec.Struct, frozen=True):
+    """The log's format level, and the newest one that each node's version reads; 0: the node does
+    not answer."""
+
+    level: int
+    newest_levels: dict[int, int]
+
+    @property
+    def common(self) -> int:
+        """The highest level that every node is known to read, and the log's at least."""
+        return max(self.level, min(self.newest_levels.values()))
+
+    @property
+    def in_the_way(self) -> list[int]:
+        """The nodes that keep the log below the newest level that any of them reads."""
+        newest = max(self.newest_levels.values())
+        if newest <= self.level:
+            return []
+        return [node for node, level in self.newest_levels.items() if level < newest]
+
+
+def format_levels(cluster: Cluster) -> Steps[FormatLevels]:
+    """As `Admin.format_levels`."""
+    found = yield from status(cluster)
+    rows = found["nodes"]
+    return FormatLevels(
+        max(int(row.get("level", FIRST_LEVEL)) for row in rows),
+        {
+            int(row["node"]): 0
+            if row["role"] == UNREACHABLE
+            else int(row.get("newest_level", FIRST_LEVEL))
+            for row in rows
+        },
+    )
+
+
+def raise_level(cluster: Cluster, level: int) -> Steps[int]:
+    """As `Admin.raise_level`."""
+    request = LeaderRequest(cluster.host, cluster.routing, timeout_s=cluster.timeout_s)
+    reply = yield from request.ask(RaiseLevelRequest(level), DoneReply)
+    return reply.value
