@@ -175,7 +175,7 @@ class TransferAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, t
     reason: str
 
 
-class LevelAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=152):
+class LevelAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=154):
     """How a LevelRequested ended: OK, or an error's code and the reason. `level`: the log's now."""
 
     request_id: int

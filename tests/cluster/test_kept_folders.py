@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import logstore
-from logstore.cli.embedded import EmbeddedCluster
+from logstore.cli.embedded import EmbeddedCluster, poll_until
 from logstore.client.producer import ProducerOptions
+from logstore.errors import Unreachable
 from logstore.model import SequenceMode
+from tests.faults.made_up_level import NEW, reading_levels
 from tests.kept.kept import BOUND, CLUSTER, kept_cluster, what_was_kept
 
 QUERY_7 = ProducerOptions(name="query-7", mode=SequenceMode.MONOTONE)
@@ -39,6 +43,40 @@ def test_a_kept_cluster_opens_with_all_it_held_and_goes_on(tmp_path: Path) -> No
             found = log.digest(1, kept.last_lsn, replica=node)
             assert (found.hexdigest(), found.batches) == (kept.digest, kept.batches)
         assert log.admin.verify().is_good
+
+
+def test_a_kept_cluster_is_raised_to_a_newer_level_and_refused_by_this_version_then(
+    tmp_path: Path,
+) -> None:
+    """SAFETY S11: what was written before logs had levels is at level 1."""
+    kept = what_was_kept()
+    with (
+        kept_cluster(CLUSTER, tmp_path / "kept") as cluster,
+        logstore.connect(cluster.endpoints, timeout=TIMEOUT_S) as log,
+    ):
+        for _ in range(2):  # as it was, and raised
+            with reading_levels(NEW, tmp_path):
+                cluster.start_all()
+            cluster.wait_for_leader()
+            levels = log.admin.format_levels()
+            assert levels.newest_levels == dict.fromkeys(cluster.nodes, NEW)
+            for node in cluster.nodes:
+                cluster.wait_until_visible(node, kept.last_lsn)
+                found = log.digest(1, kept.last_lsn, replica=node)
+                assert (found.hexdigest(), found.batches) == (kept.digest, kept.batches)
+            assert log.admin.verify().is_good
+            assert {each.name: each.lsn for each in log.admin.cursors()} == kept.cursors
+            while levels.level < NEW:
+                assert log.admin.raise_level(levels.level + 1) == levels.level + 1
+                levels = log.admin.format_levels()
+            assert poll_until(
+                lambda: all(cluster.counters(n)["format_level"] == NEW for n in cluster.nodes),
+                TIMEOUT_S,
+            )
+            assert cluster.stop_all()
+        cluster.start(1)
+        with pytest.raises(Unreachable, match=f"format level {NEW}, this version reads"):
+            cluster.wait_for_leader()
 
 
 def test_a_log_with_a_sequence_that_no_snapshot_holds_opens(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ ELECTION_TIMEOUT_S = 0.4
 # Python processes on two shared cores: a restarted replica is back within seconds, not at once.
 RECOVERY_TIMEOUT_S = 30.0
 GONE_TIMEOUT_S = 10.0
+LAG_MAX = 500  # payloads: a few groups
 
 
 def quick_config(
@@ -66,6 +67,15 @@ class QuickCluster(EmbeddedCluster):
     def said(self) -> str:
         """The last words of each replica, for messages about a failure."""
         return self._logs()
+
+    def wait_until_caught_up(self, node: int) -> None:
+        """As an operator does before the next one: the replica shows almost all of a moving log."""
+
+        def has_caught_up() -> bool:
+            newest = max(self.visible_lsn(other) for other in self.nodes)
+            return self.visible_lsn(node) >= newest - LAG_MAX
+
+        assert poll_until(has_caught_up, RECOVERY_TIMEOUT_S), self.said()
 
     def visible_everywhere(self, nodes: list[int] | None = None) -> int:
         """Wait until every replica runs and those of `nodes` (None: all) show all that is

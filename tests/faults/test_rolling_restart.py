@@ -16,7 +16,6 @@ from tests.faults.quick_cluster import (
     quick_config,
 )
 
-LAG_MAX = 500  # payloads: a few groups
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 
@@ -48,19 +47,9 @@ def test_a_rolling_restart_of_all_replicas_fails_no_append(cluster: QuickCluster
             assert cluster.stop(node), "the stop needed SIGKILL"
             load.wait_for_progress(5)
             cluster.start(node)
-            _wait_until_level(cluster, node)
+            cluster.wait_until_caught_up(node)
         load.wait_for_progress(5)
     load.assert_kept()
-
-
-def _wait_until_level(cluster: QuickCluster, node: int) -> None:
-    """As an operator does before the next one: the replica has caught up with a moving log."""
-
-    def is_level() -> bool:
-        newest = max(cluster.visible_lsn(other) for other in cluster.nodes)
-        return cluster.visible_lsn(node) >= newest - LAG_MAX
-
-    assert poll_until(is_level, RECOVERY_TIMEOUT_S), cluster.said()
 
 
 def test_a_follower_that_stops_is_not_missed(cluster: QuickCluster) -> None:

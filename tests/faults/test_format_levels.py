@@ -1,0 +1,148 @@
+"""A cluster is brought to a newer version node by node, under load, and then to its format level
+(SAFETY S11). The newer version is this one with a made-up level.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logstore
+from logstore.cli.embedded import CONFIG_NAME, poll_until
+from logstore.storage.disk import RealDisk
+from logstore.storage.meta_store import newest_meta
+from tests.cluster.one_cluster import run_cli
+from tests.faults.ledger import Load, log_of
+from tests.faults.made_up_level import NEW, OLD, reading_levels
+from tests.faults.quick_cluster import (
+    RECOVERY_TIMEOUT_S,
+    QuickCluster,
+    quick_cluster,
+    quick_config,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+REFUSED = 4
+NO_USE_IN_TRYING_AGAIN = 78
+TOO_NEW = f"at format level {NEW}, this version reads levels up to {OLD}: start a newer version"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[QuickCluster]:
+    with quick_cluster(tmp_path, quick_config()) as started:
+        yield started
+
+
+def start(cluster: QuickCluster, node: int, *, newest: int) -> None:
+    with reading_levels(newest, cluster.folder):
+        cluster.start(node)
+
+
+def upgrade(cluster: QuickCluster, *options: str) -> tuple[int, dict[str, Any]]:
+    """`logstore upgrade`: its exit status, and what it found."""
+    done = run_cli(cluster, "upgrade", "--json", "-", *options)
+    return done.returncode, json.loads(done.stdout) if done.stdout else {"said": done.stderr}
+
+
+def status_of(cluster: QuickCluster, node: int) -> dict[str, Any]:
+    with logstore.connect(cluster.endpoints, timeout=RECOVERY_TIMEOUT_S) as log:
+        rows = log.admin.status()["nodes"]
+    return next(row for row in rows if row["node"] == node)
+
+
+def has_level(cluster: QuickCluster, node: int, level: int) -> bool:
+    return cluster.counters(node).get("format_level") == level
+
+
+def test_a_cluster_is_upgraded_node_by_node_under_load_and_then_raised(
+    cluster: QuickCluster,
+) -> None:
+    """No append fails. Nothing is raised until all are newer; afterwards no older one starts."""
+    with Load(cluster) as load:
+        assert upgrade(cluster) == (0, {
+            "level": OLD, "newest_levels": dict.fromkeys("123", OLD), "common_level": OLD,
+            "in_the_way": [],
+        })  # fmt: skip
+        for node in cluster.nodes:
+            status, found = upgrade(cluster, "--check")
+            assert (status, found["level"]) == (REFUSED if node > 1 else 0, OLD)
+            assert found["in_the_way"] == (list(range(node, 4)) if node > 1 else [])
+            assert cluster.stop(node), "the stop needed SIGKILL"
+            load.wait_for_progress(5)
+            start(cluster, node, newest=NEW)
+            cluster.wait_until_caught_up(node)
+        assert all(has_level(cluster, node, OLD) for node in cluster.nodes)
+        # The leader may not have heard the last one yet.
+        assert poll_until(lambda: upgrade(cluster)[0] == 0, RECOVERY_TIMEOUT_S), cluster.said()
+        load.wait_for_progress(5)
+        for node in cluster.nodes:
+            assert poll_until(lambda node=node: has_level(cluster, node, NEW), RECOVERY_TIMEOUT_S)
+        status, found = upgrade(cluster)
+        assert (status, found["level"], found["in_the_way"]) == (0, NEW, [])
+
+        stopped = cluster.followers()[0]
+        assert cluster.stop(stopped)
+        folder = cluster.node_folder(stopped)
+        meta = newest_meta(RealDisk(), str(folder))
+        assert meta is not None
+        assert meta.level == NEW
+        files = {path.name: path.read_bytes() for path in folder.glob("*.raft")}
+        done = run_cli(
+            None, "serve", "--config", str(cluster.folder / CONFIG_NAME), "--node", str(stopped),
+            "--dir", str(folder),
+        )  # fmt: skip
+        said = (done.stdout + done.stderr).decode()
+        assert done.returncode == NO_USE_IN_TRYING_AGAIN, said
+        assert TOO_NEW in said
+        assert "Traceback" not in said
+        assert {path.name: path.read_bytes() for path in folder.glob("*.raft")} == files
+        assert newest_meta(RealDisk(), str(folder)) == meta
+        inspected = run_cli(None, "inspect", "meta", str(folder / "meta.a"))
+        assert (inspected.returncode, inspected.stdout) == (REFUSED, b"")
+        assert TOO_NEW in inspected.stderr.decode()
+
+        load.wait_for_progress(5)
+        start(cluster, stopped, newest=NEW)
+        cluster.wait_until_caught_up(stopped)
+    load.assert_kept()
+
+
+def test_an_older_version_takes_no_entries_of_a_raised_log_and_says_so(
+    cluster: QuickCluster,
+) -> None:
+    """Its own log ends before the entry that raised the level: it read the level when it was asked,
+    and is killed before it has written the entry."""
+    for node in cluster.nodes:
+        assert cluster.stop(node)
+        start(cluster, node, newest=NEW)
+        cluster.wait_for_leader()
+    with Load(cluster) as load:
+        node = cluster.followers()[0]
+        writer = cluster.processes(node)["writer"]
+        os.kill(writer, signal.SIGSTOP)
+        try:
+            assert poll_until(lambda: upgrade(cluster)[0] == 0, RECOVERY_TIMEOUT_S), cluster.said()
+        finally:
+            cluster.kill(node)
+        start(cluster, node, newest=OLD)
+        assert poll_until(
+            lambda: status_of(cluster, node).get("refused_level") == NEW, RECOVERY_TIMEOUT_S
+        ), cluster.said()
+        load.wait_for_progress(5)
+        status = status_of(cluster, node)
+        assert (status["newest_level"], status["level"]) == (OLD, OLD)
+        assert (status["faulty"], status["damage"]) == ([], "")
+        assert TOO_NEW in log_of(cluster, node)
+        shown = run_cli(cluster, "status").stderr.decode()
+        assert f"node {node}: takes no entries: the leader's log is {TOO_NEW}" in shown
+        assert cluster.stop(node)
+        start(cluster, node, newest=NEW)
+        cluster.wait_until_caught_up(node)
+        assert has_level(cluster, node, NEW)
+    load.assert_kept()
