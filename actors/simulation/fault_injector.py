@@ -69,6 +69,7 @@ class FaultInjector:
             FaultKind.TRANSFER: self._transfer,
             FaultKind.FLOOD: self._flood,
             FaultKind.RESTART: self._restart,
+            FaultKind.VERSION: self._version,
         }
 
     def schedule(self) -> None:
@@ -88,6 +89,17 @@ class FaultInjector:
             replica.disk.end_lying()
             replica.disk.failing.clear()
             replica.resume()
+        self._mend_versions()
+
+    def _mend_versions(self) -> None:
+        """Whoever does not read the newest level that is in some log gets a version that does."""
+        level = self._cluster.ledger.record.entries.newest_level
+        for replica in self._cluster.replicas.values():
+            if replica.newest_level < level:
+                replica.newest_level = level
+                if replica.is_running:
+                    replica.kill()
+                    replica.start()
 
     def _strike(self, fault: Fault) -> None:
         if self._is_over:
@@ -238,6 +250,9 @@ class FaultInjector:
     def _restart(self, fault: Fault) -> None:
         replica = self._replica(fault)
         replica.stop_orderly(partial(self._later, fault, replica.start))
+
+    def _version(self, fault: Fault) -> None:
+        self._replica(fault).change_version(fault.amount)
 
     def _transfer(self, fault: Fault) -> None:
         self._ask_transfer(fault.node)

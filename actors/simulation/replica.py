@@ -15,8 +15,15 @@ from actors import topology
 from actors.child_main import make_actor
 from actors.messages import ProcessGone, StopReady, StopRequested
 from actors.replicator.actor import SENDS_MAX
-from actors.simulation.checkers.facts import MetaWritten, ProcessActed, ProcessRespawned
+from actors.simulation.checkers.facts import (
+    LevelRefused,
+    MetaWritten,
+    ProcessActed,
+    ProcessRespawned,
+    VersionStarted,
+)
 from actors.simulation.disk.disk import SimulatedDisk
+from actors.simulation.faults.draw_ground import LEVEL_MAX
 from actors.simulation.faults.script import FIRST_GROUP, ROLL, Ground
 from actors.simulation.oracle.observers import ClusterObserver, ProcessObserver
 from actors.simulation.world.machine import NodeClock, SimulatedHost
@@ -28,7 +35,8 @@ from actors.simulation.world.world import World
 from actors.station import DRAIN_MAX
 from actors.supervisor.restarts import VITAL, RestartPolicy
 from logstore.config import Config
-from logstore.errors import DiskFull, ReplicaLost
+from logstore.errors import DiskFull, ReplicaLost, UnsupportedLevel
+from logstore.format.level import NEWEST_LEVEL
 from logstore.limits import ReplicaLimits
 from logstore.model import NodeId
 from logstore.storage.meta_store import META_NAMES
@@ -68,6 +76,8 @@ class Replica:
         is_lagging: bool,
     ) -> None:
         self.node = node
+        # the newest format level that its version reads
+        self.newest_level = ground.newest_levels[node - 1] if ground.newest_levels else NEWEST_LEVEL
         self.folder = f"/node-{node}"
         self.disk = disk
         self.clock = NodeClock(
@@ -125,6 +135,7 @@ class Replica:
             is_lagging=self._is_lagging,
         )
         self._observer.started(self.node, self.incarnation, self._regions)
+        self._observer.tell(VersionStarted(self.node, self.newest_level))
         supervisor = Process(
             self._world, self, node=self.node, name=f"{self.node}.supervisor", make=_nobody
         )
@@ -207,6 +218,18 @@ class Replica:
         self._stops += 1
         self._await_stop(self._stops, self._world.now_ns + 2 * election_ns, then)
 
+    def change_version(self, newest_level: int) -> None:
+        """It is stopped in order, and started as a version that reads levels up to this one."""
+
+        def start() -> None:
+            self.newest_level = newest_level
+            self.start()
+
+        if self.is_running:
+            self.stop_orderly(start)
+        else:
+            self.newest_level = newest_level
+
     def _await_stop(self, number: int, deadline_ns: int, then: Callable[[], None]) -> None:
         if not self.is_running or number != self._stops:
             return
@@ -248,11 +271,27 @@ class Replica:
         self._world.at(self._world.now_ns + wait_ns, self._respawn, name, self.incarnation)
 
     def on_unexpected_error(self, process: Process, error: BaseException) -> None:
+        if isinstance(error, UnsupportedLevel):
+            self._give_up(str(error))
+            return
         if isinstance(error, DiskFull) or isinstance(error.__cause__, DiskFull):
             self._observer.out_for_space(process.name, str(error))
         elif not (isinstance(error, ReplicaLost) and self.disk.rotten()):
             self._observer.unexpected_error(process.name, error)
         self.on_death(process, f"{type(error).__name__}: {error}")
+
+    def _give_up(self, reason: str) -> None:
+        """Starting it again cannot help (status 78). Somebody starts the newest version."""
+        self._world.note(f"{self.node} refuses its folder: {reason}")
+        self._observer.tell(LevelRefused(self.node))
+        self.kill()
+        wait_ns = OPERATOR_NS + SPAWN_NS
+        self._world.at(self._world.now_ns + wait_ns, self._start_newest, self._plan)
+
+    def _start_newest(self, plan: int) -> None:
+        if plan == self._plan:
+            self.newest_level = LEVEL_MAX
+            self.start()
 
     def _restart(self, plan: int) -> None:
         if plan == self._plan:
@@ -319,6 +358,7 @@ class Replica:
             regions=self._regions,
             host=host,
             limits=self._limits,
+            newest_level=self.newest_level,
             process_of=self.processes.get,
             random=self._ring_random,
             ring_delay_ns=self._ground.ring_delay_ns,

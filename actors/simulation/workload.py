@@ -26,6 +26,7 @@ from actors.simulation.clients.reader import Reader, ReaderOptions
 from actors.simulation.clients.session_lister import SessionLister
 from actors.simulation.clients.session_reader import SessionReader
 from actors.simulation.clients.surveyor import Surveyor
+from actors.simulation.clients.upgrader import Upgrader
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.world.client_host import ClientHost
@@ -37,6 +38,7 @@ from logstore.model import FIRST_LSN, Lsn
 _KINDS = (
     "producer", "consumer", "reader", "operator", "keeper", "auditor", "founder", "importer",
     "opener", "session-reader", "surveyor", "bungler", "brink", "flooder", "session-lister",
+    "upgrader",
 )  # fmt: skip
 # An import may take this share of the time in which faults strike: appends come after it.
 _IMPORT_SHARE = 3
@@ -70,6 +72,8 @@ class Workload:
         self._add_inquirer("surveyor-1", Surveyor)
         self._add("operator-1", self._make_operator)
         self._add_inquirer("bungler-1", Bungler)
+        if self._ground.newest_levels:
+            self._add_inquirer("upgrader-1", Upgrader)
         for number in (1, 2):  # two that share cursors, so that each is compared with the other
             self._add_inquirer(f"keeper-{number}", Keeper)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import (
     cursor_mutants,
     election_mutants,
+    level_mutants,
     log_mutants,
     read_mutants,
     recovery_mutants,
@@ -29,6 +30,7 @@ CATALOGUE: tuple[Mutant, ...] = (
     *table_mutants.MUTANTS,
     *session_list_mutants.MUTANTS,
     *cursor_mutants.MUTANTS,
+    *level_mutants.MUTANTS,
     *request_mutants.MUTANTS,
     *ring_mutants.MUTANTS,
 )

@@ -15,6 +15,7 @@ from tests.simulation.histories.client_histories import CLIENTS
 from tests.simulation.histories.cursor_histories import CURSORS
 from tests.simulation.histories.damage_histories import DAMAGE
 from tests.simulation.histories.disk_histories import DISKS
+from tests.simulation.histories.level_histories import LEVELS
 from tests.simulation.histories.lookup_histories import LOOKUPS
 from tests.simulation.histories.promise_histories import PROMISES
 from tests.simulation.histories.replica_histories import REPLICAS
@@ -42,6 +43,7 @@ HISTORIES = [
         DAMAGE,
         SESSIONS,
         CURSORS,
+        LEVELS,
         LOOKUPS,
         SESSION_LISTS,
         SURVEYS,

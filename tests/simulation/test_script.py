@@ -20,7 +20,7 @@ from actors.simulation.faults.draw import (
 )
 from actors.simulation.faults.draw_bootstrap import BOOTSTRAP_CLASSES
 from actors.simulation.faults.draw_episodes import CALLS_MAX
-from actors.simulation.faults.draw_ground import SAFETY_MAX_NS, SAFETY_MIN_NS
+from actors.simulation.faults.draw_ground import LEVEL_MAX, SAFETY_MAX_NS, SAFETY_MIN_NS
 from actors.simulation.faults.draw_rot import ROT_KINDS
 from actors.simulation.faults.script import Fault, FaultClass, FaultKind, Ground, RotPlace, Script
 from logstore.format.batch import batch_size
@@ -138,7 +138,7 @@ def test_most_clusters_have_three_replicas_and_some_have_five(scripts: list[Scri
         assert draw_script(9, replicas=replicas, classes=None).ground.replicas == replicas
 
 
-def test_clocks_and_rings_are_ideal_unless_their_class_is_on() -> None:
+def test_clocks_rings_and_versions_are_ideal_unless_their_class_is_on() -> None:
     calm, wild = alone(5, FaultClass.LOSS).ground, alone(5, *FaultClass).ground
     assert set(calm.clock_offset_ns + calm.clock_drift_ppm) == {0}
     assert (calm.ring_delay_ns, calm.counters_lag) == (0, False)
@@ -146,8 +146,11 @@ def test_clocks_and_rings_are_ideal_unless_their_class_is_on() -> None:
     assert wild.ring_delay_ns > 0
     ideal: dict[str, object] = {
         name: getattr(calm, name)
-        for name in ("clock_offset_ns", "clock_drift_ppm", "ring_delay_ns", "counters_lag")
-    }
+        for name in (
+            "clock_offset_ns", "clock_drift_ppm", "ring_delay_ns", "counters_lag", "newest_levels",
+        )
+    }  # fmt: skip
+    assert (calm.newest_levels, len(wild.newest_levels)) == ((), wild.replicas)
     assert msgspec.structs.replace(wild, **ideal) == calm
 
 
@@ -197,6 +200,7 @@ def _complaint(fault: Fault, ground: Ground) -> str:
         FaultKind.TRANSFER: 0 <= fault.node <= ground.replicas,
         FaultKind.FLOOD: fault.mode in ("", "again"),
         FaultKind.RESTART: True,
+        FaultKind.VERSION: 1 <= fault.amount <= LEVEL_MAX,
     }
     of_links = {FaultKind.LINK_QUALITY, FaultKind.PARTITION, FaultKind.DISCONNECT}
     of_nobody = of_links | {FaultKind.POWER_CUT, FaultKind.TRANSFER, FaultKind.FLOOD}

@@ -78,8 +78,8 @@ def test_every_rule_row_and_promise_has_one_anchor() -> None:
         if ids.count(each) > 1
     ]
     assert len(numbered(RULES, RULE_LETTERS)) == 100
-    assert len(numbered(ROWS, ROW_LETTERS)) == 157
-    assert len(numbered(ROWS, "I")) == 20
+    assert len(numbered(ROWS, ROW_LETTERS)) == 159
+    assert len(numbered(ROWS, "I")) == 21
     assert len(numbered(PROMISES, "P")) == 9
 
 

@@ -20,6 +20,7 @@ from actors.simulation.checkers.deliveries import Deliveries
 from actors.simulation.checkers.disk_claims import DiskClaims
 from actors.simulation.checkers.elections import Elections
 from actors.simulation.checkers.final_logs import FinalLogs
+from actors.simulation.checkers.format_levels import FormatLevels
 from actors.simulation.checkers.handovers import Handovers
 from actors.simulation.checkers.lanes import ControlLanes
 from actors.simulation.checkers.logs import Logs
@@ -54,6 +55,7 @@ CHECKERS: tuple[Callable[[Record], object], ...] = (
     RingRanges,
     SessionTables,
     Commits,
+    FormatLevels,
     Orders,
     PeerStreams,
     ReadRounds,

@@ -138,6 +138,19 @@ class SessionEnded(Fact, frozen=True):
     number: int
 
 
+class LevelAsked(Fact, frozen=True):
+    """It asks for this format level."""
+
+    level: int
+
+
+class LevelTold(Fact, frozen=True):
+    """It asked for `asked`, and was told: the log is at `level`."""
+
+    asked: int
+    level: int
+
+
 class Told(Fact, frozen=True):
     """`node` answers with the present state of something, for which it needs a quorum round."""
 

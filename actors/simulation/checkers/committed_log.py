@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.simulation.checkers.batches import StoredBatch, parse_body
-from actors.simulation.checkers.consequences import BatchFound, CursorCommitted, SessionCommitted
+from actors.simulation.checkers.consequences import (
+    BatchFound,
+    CursorCommitted,
+    LevelCommitted,
+    SessionCommitted,
+)
 from actors.simulation.checkers.facts import Fact
 from actors.simulation.checkers.holders import Holders
 from actors.simulation.checkers.invariant import Findings, Invariant
@@ -18,6 +23,7 @@ from actors.simulation.checkers.producers import ProducerOrder
 from actors.simulation.checkers.shadow import KnownEntries
 from logstore.errors import FormatError
 from logstore.format.entry import EntryHeader, takes_lsns
+from logstore.format.level import level_of
 from logstore.format.session_entries import decode_expire, decode_open
 from logstore.model import FIRST_LSN, EntryKind
 
@@ -157,6 +163,8 @@ class CommittedLog:
             self._add_expire(index, chain)
         elif header.kind == EntryKind.CURSOR:
             self._tell(CursorCommitted(self._known.bodies.get(chain)))
+        elif level := level_of(header.kind):
+            self._tell(LevelCommitted(level))
 
     def _add_open(self, chain: int) -> None:
         body = self._known.bodies.get(chain)

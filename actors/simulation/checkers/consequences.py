@@ -60,6 +60,12 @@ class CursorCommitted(Consequence, frozen=True):
     body: bytes | None
 
 
+class LevelCommitted(Consequence, frozen=True):
+    """An entry is committed that raises the log to this format level."""
+
+    level: int
+
+
 class BatchFound(Consequence, frozen=True):
     """A batch is committed, or in a log in the end."""
 

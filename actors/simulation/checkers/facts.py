@@ -50,6 +50,16 @@ class Started(NodeFact, frozen=True):
     incarnation: int
 
 
+class VersionStarted(NodeFact, frozen=True):
+    """The present incarnation is of a version that reads format levels up to `newest_level`."""
+
+    newest_level: int
+
+
+class LevelRefused(NodeFact, frozen=True):
+    """The replica gives up: its log is above what its version reads."""
+
+
 class CoreMade(NodeFact, frozen=True):
     """Recovery of the present incarnation ended; `log` is what its core is made of."""
 

@@ -36,6 +36,7 @@ class Invariant(StrEnum):
     I18 = "I18"  # quorums of successive configurations intersect
     I19 = "I19"  # nothing is removed above the low-water mark
     I20 = "I20"  # payload bytes are written to a replica's disk once
+    I21 = "I21"  # nothing is written or read of a format level that the log, or a version, lacks
 
 
 # Invariants that nothing can break yet, and the feature they wait for.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from actors.simulation.checkers.invariant import Findings, Invariant
 from actors.simulation.checkers.stamps import Stamps
 from logstore.format.entry import EntryHeader
+from logstore.format.level import FIRST_LEVEL, level_of
 from logstore.raft.log_view import Position, RecoveredLog
 
 
@@ -24,6 +25,11 @@ class KnownEntries:
         self.headers: dict[int, EntryHeader] = {}  # by chain
         self.bodies: dict[int, bytes] = {}  # by chain; those whose bytes the harness could read
         self._chain_by_place: dict[tuple[int, int], int] = {}  # by (term, index)
+
+    @property
+    def newest_level(self) -> int:
+        """The highest format level to which some entry, committed or not, raises a log."""
+        return max([FIRST_LEVEL, *(level_of(each.kind) for each in self.headers.values())])
 
     def add(self, header: EntryHeader, chain: int) -> None:
         """An entry is ordered. One (term, index) is one entry, with one history (I3)."""

@@ -12,7 +12,7 @@ from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
-from logstore.raft.effects import SaveMeta
+from logstore.raft.effects import SaveLevel, SaveMeta
 from logstore.raft.events import MetaPersisted
 
 
@@ -36,6 +36,12 @@ class VoteDelays:
         """Another save is ordered; those before it go first."""
         if not replica.saves:
             self._since_ns[replica.node] = self._now()
+
+    @reads(SaveLevel)
+    def on_level(self, replica: Replica, _save: SaveLevel, _step: Stepped) -> None:
+        """A save of META that is not answered: what comes after it waits for it, too."""
+        node = replica.node
+        self._excused_ns[node] = max(self._now() + self._within_ns, self._excused_ns.get(node, 0))
 
     @reads(MetaPersisted)
     def on_saved(self, replica: Replica, _saved: MetaPersisted, _step: Stepped) -> None:

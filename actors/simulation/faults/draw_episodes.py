@@ -13,7 +13,14 @@ from random import Random
 import msgspec
 from msgspec.structs import replace
 
-from actors.simulation.faults.draw_ground import MICROSECOND, MILLISECOND, SECOND, percent, spread
+from actors.simulation.faults.draw_ground import (
+    LEVEL_MAX,
+    MICROSECOND,
+    MILLISECOND,
+    SECOND,
+    percent,
+    spread,
+)
 from actors.simulation.faults.script import FIRST_GROUP, ROLL, Fault, FaultClass, FaultKind
 
 CLIENTS = 0
@@ -382,6 +389,20 @@ def on_one_lane(random: Random, faults: list[Fault]) -> list[Fault]:
     return [replace(fault, lane=lane) for fault in faults]
 
 
+def _version(random: Random, scene: Scene) -> list[Fault]:
+    """A rolling upgrade, sooner or later; now and then one replica is set back."""
+    at_ns, level = scene.moment(random), random.randint(2, LEVEL_MAX)
+    if percent(random, 40):
+        back = random.randint(1, LEVEL_MAX)
+        return [Fault(at_ns, FaultKind.VERSION, node=scene.node(random), amount=back)]
+    step_ns = spread(random, SECOND // 10, 2 * SECOND)
+    order = random.sample(scene.nodes, scene.replicas)
+    return [
+        Fault(at_ns // 2 + number * step_ns, FaultKind.VERSION, node=node, amount=level)
+        for number, node in enumerate(order)
+    ]
+
+
 # RINGS is in the ground only, ROT in `draw_rot`.
 EPISODES: dict[FaultClass, Episode] = {
     FaultClass.DELAY: _delay,
@@ -401,4 +422,5 @@ EPISODES: dict[FaultClass, Episode] = {
     FaultClass.DISK_FULL: _disk_full,
     FaultClass.LYING_FLUSH: _lying_flush,
     FaultClass.OPERATOR: _operator,
+    FaultClass.VERSION: _version,
 }

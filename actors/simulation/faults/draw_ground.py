@@ -30,6 +30,8 @@ CROWDED_PERCENT = 20
 EXPIRING_PERCENT = 30
 STRUCK_AT_BIRTH_PERCENT = 12
 RING_STEP_BYTES = 4 * KIB
+# Format levels of made-up versions are up to this one.
+LEVEL_MAX = 3
 
 
 def spread(random: Random, low: int, high: int) -> int:
@@ -78,6 +80,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         clock_drift_ppm=drifts,
         **sizes,
         **workload,
+        newest_levels=_versions(seed, nodes) if FaultClass.VERSION in classes else (),
         **_import(seed),
         **_sessions(seed, workload["producers"], sizes["batch_max_bytes"]),
     )
@@ -170,6 +173,14 @@ def _clocks(seed: int, nodes: int, *, is_on: bool) -> tuple[tuple[int, ...], tup
     drifts = tuple(random.randint(-drift_max, drift_max) for _ in range(nodes))
     ideal = (0,) * nodes
     return (offsets, drifts) if is_on else (ideal, ideal)
+
+
+def _versions(seed: int, nodes: int) -> tuple[int, ...]:
+    """The newest format level that each node reads at first: the same, or mostly the first one."""
+    random = stream(seed, "ground.versions")
+    if percent(random, 50):
+        return (random.randint(1, LEVEL_MAX),) * nodes
+    return tuple(random.choice((1, 1, 1, 2, LEVEL_MAX)) for _ in range(nodes))
 
 
 def _weak_rings(seed: int, *, is_on: bool) -> tuple[int, bool]:

@@ -34,6 +34,7 @@ class FaultClass(StrEnum):
     LYING_FLUSH = "lying-flush"
     ROT = "rot"  # flipped bits, zeroed, garbled, misdirected, stale and unreadable sectors
     OPERATOR = "operator"  # transfers of leadership, orderly restarts
+    VERSION = "version"  # replicas of other versions; somebody raises the log's format level
 
 
 class FaultKind(StrEnum):
@@ -61,6 +62,8 @@ class FaultKind(StrEnum):
     # Every producer sends (mode: "" as much as may be in flight | "again" what is in flight)
     FLOOD = "flood"
     RESTART = "restart"  # (node): an orderly stop and a start
+    # (node, amount: the newest format level that the next version reads): a restart as that one
+    VERSION = "version"
 
 
 # The write from which `calls` counts, itself the first: a segment's first header, or its first
@@ -176,6 +179,8 @@ class Ground(msgspec.Struct, frozen=True):
     snapshot_part_bytes: int = 4_096
     has_brink: bool = False  # a producer whose sequence numbers run out
     has_flooder: bool = False  # a client that opens a named session in bursts
+    # the first version of each node; (): this version's, and nobody raises a level
+    newest_levels: tuple[int, ...] = ()
 
     @property
     def faults(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.replica_promises import Replica
 from logstore.errors import ErrorCode
 from logstore.format.entry import takes_lsns
+from logstore.format.level import FIRST_LEVEL, level_of
 from logstore.format.peer_messages import AppendPersisted, PreVoteReply, PreVoteRequest, VoteReply
 from logstore.format.session_entries import ExpireEntry
 from logstore.model import Role
@@ -31,7 +32,14 @@ from logstore.raft.effects import (
     TransferAnswered,
     Truncate,
 )
-from logstore.raft.events import ControlReceived, DiskFullChanged, EntryRotted, Persisted, Tick
+from logstore.raft.events import (
+    AppendReceived,
+    ControlReceived,
+    DiskFullChanged,
+    EntryRotted,
+    Persisted,
+    Tick,
+)
 from logstore.raft.quorum import majority
 
 
@@ -73,6 +81,9 @@ class Reach(StrEnum):
     SESSION_EXPIRED = "a session given up for a new one"  # SessionOrdered
     EXPIRED_CAME_BACK = "a batch refused, because its session had been given up"  # SessionDenied
     IMPORT_MOVED = "an import that went on at another leader"  # ImportMoved
+    LEVEL_RAISED = "the log's format level raised"  # LevelCommitted
+    LEVEL_NOT_TAKEN = "an entry of a format level that this follower's version does not read"
+    LEVEL_REFUSED = "a start of a version that does not read the log's format level"  # LevelRefused
     # Their features are not built.
     INSTALL_INTERRUPTED = "a snapshot install interrupted"
     CONFIG_ROLLED_BACK = "a configuration change during a partition, and its rollback"
@@ -120,6 +131,7 @@ class _ReplicaLog:
         self.dropped: set[tuple[int, int]] = set()  # (index, term) truncated since the start
         self.is_full = False
         self.has_lied = False
+        self.newest_level = FIRST_LEVEL  # that its version reads
 
 
 class ReachObserver:
@@ -229,6 +241,26 @@ class ReachObserver:
     @reads(client_facts.ImportMoved)
     def on_import_moved(self, _moved: client_facts.ImportMoved) -> None:
         self._add(Reach.IMPORT_MOVED)
+
+    # --- format levels ---
+
+    @reads(facts.VersionStarted)
+    def on_version(self, started: facts.VersionStarted) -> None:
+        self._replicas[started.node].newest_level = started.newest_level
+
+    @reads(consequences.LevelCommitted)
+    def on_level(self, _committed: consequences.LevelCommitted) -> None:
+        self._add(Reach.LEVEL_RAISED)
+
+    @reads(AppendReceived)
+    def on_append(self, node: Replica, received: AppendReceived, _step: facts.Stepped) -> None:
+        """Hot."""
+        if level_of(received.append.header.kind) > self._replicas[node.node].newest_level:
+            self._add(Reach.LEVEL_NOT_TAKEN)
+
+    @reads(facts.LevelRefused)
+    def on_level_refused(self, _refused: facts.LevelRefused) -> None:
+        self._add(Reach.LEVEL_REFUSED)
 
     # --- what cores do ---
 

@@ -28,7 +28,6 @@ from actors.simulation.world.rings import (
 )
 from actors.station import DRAIN_MAX, Inbox, Outbox, Station
 from logstore.config import Config
-from logstore.format.level import NEWEST_LEVEL
 from logstore.limits import ReplicaLimits
 from logstore.model import NodeId
 from transport.layout import LINES, SLOTS_PER_LINE, RingKind, control_slots
@@ -113,6 +112,7 @@ class SimulatedStation(Station):
         regions: SimulatedRegions,
         host: Any,
         limits: ReplicaLimits,
+        newest_level: int,
         process_of: Callable[[str], Process | None],
         random: Random,
         ring_delay_ns: int,
@@ -127,7 +127,7 @@ class SimulatedStation(Station):
         self.folder = folder
         self.host = host
         self.limits = limits
-        self.newest_level = NEWEST_LEVEL
+        self.newest_level = newest_level
         self.nodes = tuple(NodeId(each.node) for each in config.nodes)
         self.peers = tuple(each for each in self.nodes if each != self.node)
         self.incarnation = regions.incarnation

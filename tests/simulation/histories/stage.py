@@ -19,6 +19,7 @@ from actors.simulation.oracle.ledger import Ledger
 from actors.simulation.world.rings import OwedBells
 from logstore.format.batch import encode_batch
 from logstore.format.entry import EntryHeader, Row, chain_start
+from logstore.format.level import level_of
 from logstore.format.peer_messages import Append, AppendPersisted, Heartbeat, VoteReply, VoteRequest
 from logstore.model import NO_INDEX, NO_TERM, EntryKind, Index, Lsn, NodeId, Role, Term
 from logstore.raft.effects import (
@@ -194,6 +195,11 @@ class Stage:
             faulty=each.faulty,
             term=Term(each.meta[0]),
             vote=NodeId(each.meta[1]),
+            levels=tuple(
+                (row.header.index, level)
+                for row in each.disk
+                if (level := level_of(row.header.kind))
+            ),
         )
 
     def step(self, node: int, event: Any, *effects: Any) -> None:

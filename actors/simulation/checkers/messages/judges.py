@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from actors.simulation.checkers import client_facts
+from actors.simulation.checkers.facts import Fact
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.messages import log_answers, table_answers
 from actors.simulation.checkers.messages.exchange import Exchange, Judge
@@ -37,6 +39,14 @@ def _on_done(_exchange: Exchange, _reply: DoneReply, _body: bytes) -> None:
     """The reply has nothing to check."""
 
 
+def _level_asked(exchange: Exchange) -> Fact:
+    return client_facts.LevelAsked(exchange.request.level)
+
+
+def _on_level(exchange: Exchange, reply: DoneReply, _body: bytes) -> None:
+    exchange.tell(client_facts.LevelTold(exchange.request.level, reply.value))
+
+
 _NOT_FORMED = frozenset({ErrorCode.NOT_READY, ErrorCode.OVERLOADED, ErrorCode.TIMED_OUT})
 _LATER = _NOT_FORMED | {ErrorCode.NOT_LEADER, ErrorCode.DISK_FULL}
 _NOT_RAISED = _LATER | {ErrorCode.LEVEL_REFUSED, ErrorCode.OUTCOME_UNKNOWN}
@@ -44,7 +54,7 @@ JUDGES: dict[type[Any], Judge] = {
     MetadataRequest: Judge(MetadataReply, _on_document, frozenset(ErrorCode)),
     StatusRequest: Judge(StatusReply, _on_document, _LATER),
     TransferRequest: Judge(DoneReply, _on_done, _LATER | {ErrorCode.TRANSFER_FAILED}),
-    RaiseLevelRequest: Judge(DoneReply, _on_done, _NOT_RAISED),
+    RaiseLevelRequest: Judge(DoneReply, _on_level, _NOT_RAISED, None, _level_asked),
     InitializeRequest: Judge(DoneReply, _on_done, _NOT_FORMED),
     **log_answers.JUDGES,
     **table_answers.JUDGES,

@@ -1,0 +1,168 @@
+"""Format levels: who raises the log's, who follows it, who refuses it, what is told of it (SAFETY
+S11; I10, I21).
+
+Owns the version of each replica, what each leader has heard of the others' versions, the level of
+the committed log. An answer of a follower is of the incarnation that its boot counter says: one
+that is older than another one heard proves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from actors.simulation.checkers import client_facts, facts
+from actors.simulation.checkers.consequences import LevelCommitted, TermMoved
+from actors.simulation.checkers.facts import Stepped
+from actors.simulation.checkers.invariant import Invariant
+from actors.simulation.checkers.reads import reads, reads_after
+from actors.simulation.checkers.record import Record
+from actors.simulation.checkers.replica_promises import Replica
+from logstore.format.level import FIRST_LEVEL, level_of
+from logstore.format.peer_messages import HeartbeatReply
+from logstore.raft.effects import Persist, SaveLevel
+from logstore.raft.events import ControlReceived, LevelRequested, StreamAnswer
+
+
+@dataclass(slots=True)
+class Version:
+    """Of one replica: the newest level that it reads; the level that it believes the log to have;
+    what it has heard of its peers in this term: boot, and the level that this boot reads, 0: not
+    known."""
+
+    newest: int = FIRST_LEVEL
+    level: int = FIRST_LEVEL
+    heard: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class FormatLevels:
+    """Of all replicas and of the committed log."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._findings = record.findings
+        self._versions = {node: Version() for node in record.replicas}
+        self._level = FIRST_LEVEL  # of the committed log
+        self._asked: set[int] = set()
+
+    # --- versions ---
+
+    @reads(facts.VersionStarted)
+    def on_version(self, started: facts.VersionStarted) -> None:
+        self._versions[started.node] = Version(started.newest_level)
+
+    @reads(facts.CoreMade)
+    def on_core(self, made: facts.CoreMade) -> None:
+        """A version runs on what recovery found."""
+        log, version = made.log, self._versions[made.node]
+        found = max([log.level, *(level for _, level in log.levels)])
+        if found > version.newest:
+            text = f"node {made.node} reads levels up to {version.newest}"
+            self._report(f"{text}, and runs on a log at level {found}")
+        if log.level > self._level:
+            text = f"META of node {made.node} has level {log.level}"
+            self._report(f"{text}, the committed log {self._level}")
+        floor = [level for index, level in log.levels if index <= log.commit_floor]
+        version.level = max([log.level, *floor])
+
+    @reads(facts.LevelRefused)
+    def on_refused(self, refused: facts.LevelRefused) -> None:
+        newest, known = self._versions[refused.node].newest, self._record.entries.newest_level
+        if known <= newest:
+            text = f"node {refused.node} refuses its log and reads levels up to {newest}"
+            self._report(f"{text}; no entry is above {known}")
+
+    # --- what a leader hears ---
+
+    @reads(TermMoved)
+    def on_term(self, moved: TermMoved) -> None:
+        self._versions[moved.replica.node].heard.clear()
+
+    @reads((ControlReceived, HeartbeatReply))
+    def on_reply(self, replica: Replica, received: ControlReceived, step: Stepped) -> None:
+        message = received.message
+        if isinstance(message, HeartbeatReply) and step.leads(message.term):
+            self._hear(replica, received.sender, received.boot, max(1, message.newest_level))
+
+    @reads(StreamAnswer)
+    def on_answer(self, replica: Replica, answer: StreamAnswer, step: Stepped) -> None:
+        if step.leads(answer.message.term):
+            self._hear(replica, answer.sender, answer.boot, 0)
+
+    def _hear(self, replica: Replica, peer: int, boot: int, newest: int) -> None:
+        heard = self._versions[replica.node].heard
+        known_boot, known = heard.get(peer, (0, 0))
+        if boot > known_boot:
+            heard[peer] = (boot, newest)
+        elif boot == known_boot:
+            heard[peer] = (boot, newest or known)
+
+    # --- entries ---
+
+    @reads(Persist)
+    def on_entry(self, replica: Replica, persist: Persist, step: Stepped) -> None:
+        """Hot: nearly all raise nothing."""
+        level = level_of(persist.header.kind)
+        if not level:
+            return
+        version, node = self._versions[replica.node], replica.node
+        if level > version.newest:
+            text = f"node {node} reads levels up to {version.newest}"
+            self._report(f"{text}, and takes entry {persist.header.index}, which raises to {level}")
+        if isinstance(step.event, LevelRequested):
+            self._check_raise(node, version, level)
+        elif step.core.term == persist.header.term and step.leads(step.core.term):
+            self._report(f"node {node} raises the log to level {level}, nobody asked it")
+
+    def _check_raise(self, node: int, version: Version, level: int) -> None:
+        if level not in self._asked:
+            self._report(f"node {node} raises the log to level {level}, no client asked")
+        if level > self._level + 1:
+            self._report(f"node {node} raises the log from level {self._level} to {level}")
+        for peer in self._record.replicas:
+            boot, newest = version.heard.get(peer, (0, 0))
+            if peer != node and newest < level:
+                text = f"node {node} raises the log to level {level}; all it heard of node {peer} "
+                self._report(f"{text}in this term is that its boot {boot} reads {newest}")
+
+    @reads(LevelCommitted)
+    def on_committed(self, committed: LevelCommitted) -> None:
+        if committed.level < self._level:
+            self._report(f"the log falls from level {self._level} to {committed.level}")
+        self._level = max(self._level, committed.level)
+
+    @reads_after(SaveLevel)
+    def on_level(self, replica: Replica, save: SaveLevel, _step: Stepped) -> None:
+        """A replica believes so from now on, and may write and send forms of this level."""
+        version = self._versions[replica.node]
+        if save.level > self._level:
+            text = f"node {replica.node} goes to level {save.level}"
+            self._report(f"{text}, the committed log is at {self._level}")
+        if save.level < version.level:
+            text = f"node {replica.node} goes from level {version.level} back to {save.level}"
+            self._report(text)
+        version.level = save.level
+
+    @reads(facts.Converged)
+    def on_converged(self, _converged: facts.Converged) -> None:
+        for node, version in self._versions.items():
+            is_sound = self._record.replicas[node].is_running and not self._record.is_excused(node)
+            if is_sound and version.level != self._level:
+                text = f"node {node} believes in level {version.level} in the end"
+                self._report(f"{text}, the committed log is at {self._level}")
+
+    # --- clients ---
+
+    @reads(client_facts.LevelAsked)
+    def on_asked(self, asked: client_facts.LevelAsked) -> None:
+        self._asked.add(asked.level)
+
+    @reads(client_facts.LevelTold)
+    def on_told(self, told: client_facts.LevelTold) -> None:
+        if told.level > self._level and self._record.is_replica_known:
+            text = f"level {told.level} is told as raised, the committed log is at {self._level}"
+            self._findings.report(Invariant.I10, text)
+        if told.level < told.asked:
+            self._report(f"level {told.asked} is answered as raised, with level {told.level}")
+
+    def _report(self, text: str) -> None:
+        self._findings.report(Invariant.I21, text)

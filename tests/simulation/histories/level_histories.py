@@ -1,0 +1,177 @@
+"""Histories of the log's format level: who raises it, takes it, refuses it, and is told of it."""
+
+from __future__ import annotations
+
+from actors.simulation.checkers import client_facts, facts
+from logstore.format.entry import Row
+from logstore.format.level import level_kind
+from logstore.format.peer_messages import AppendAccepted, HeartbeatReply
+from logstore.model import Index, NodeId, Term
+from logstore.raft.effects import Lead, SaveLevel
+from logstore.raft.events import ControlReceived, LevelRequested, Proposed, StreamAnswer
+from tests.simulation.histories.case import Collection
+from tests.simulation.histories.stage import Stage, header_after
+
+LEVELS = Collection()
+breaks = LEVELS.breaks
+
+TERM = Term(1)
+
+
+def begin(stage: Stage, *, newest: int = 3) -> None:
+    """Node 1 leads replicas that read levels up to `newest`, and has heard so; somebody asks for
+    each level."""
+    stage.elect_first()
+    for node in stage.nodes:
+        stage.tell(facts.VersionStarted(node, newest))
+    for level in (2, 3):
+        stage.tell(client_facts.LevelAsked(level))
+    for peer in (2, 3):
+        hear(stage, peer, newest)
+
+
+def hear(stage: Stage, peer: int, newest: int, *, boot: int = 1) -> None:
+    none = Index(0)
+    reply = HeartbeatReply(TERM, 1, Index(1), none, none, newest_level=newest)
+    stage.step(1, ControlReceived(NodeId(peer), boot, reply))
+
+
+def appended(stage: Stage, level: int, *, is_asked: bool = True) -> Row:
+    """The leader appends the entry that raises the log to `level`."""
+    each = stage.nodes[1]
+    kind = level_kind(level)
+    row = Row.of(header_after(each.rows, term=1, kind=kind, count=0, body=b""))
+    stage.bodies[row.chain] = b""
+    asked = LevelRequested(7, level)
+    event = asked if is_asked else Proposed(TERM, 1, 0, kind, 0, 0, 0, 0, 0)
+    stage.step(1, event, stage.persist(each, row, 0, 0))
+    return row
+
+
+def raised(stage: Stage, level: int) -> None:
+    """Everybody has the entry, and knows that it is committed."""
+    stage.spread(1, appended(stage, level))
+    for node in stage.nodes:
+        stage.idle(node, SaveLevel(level))
+
+
+@breaks("I21", says="all it heard of node 3 in this term is that its boot 1 reads 1")
+def a_level_is_raised_that_a_peer_does_not_read(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    if is_broken:
+        hear(stage, 3, 1)
+    raised(stage, 2)
+
+
+@breaks("I21", says="its boot 2 reads 0")
+def a_level_is_raised_by_what_was_said_before_a_restart(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    lead = Lead(NodeId(2), TERM, 1 << 33, Index(2), Index(1), 0, Index(1))
+    stage.step(1, StreamAnswer(NodeId(2), 2, AppendAccepted(TERM, 1, Index(1))), lead)
+    hear(stage, 2, 3, boot=1 if is_broken else 2)
+    raised(stage, 2)
+
+
+@breaks("I21", says="raises the log from level 1 to 3")
+def a_level_is_left_out(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    if not is_broken:
+        raised(stage, 2)
+    raised(stage, 3)
+
+
+@breaks("I21", says="nobody asked it")
+def a_level_is_raised_by_a_leader_alone(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    appended(stage, 2, is_asked=not is_broken)
+
+
+@breaks("I21", says="no client asked")
+def a_level_is_raised_that_no_client_wants(stage: Stage, is_broken: bool) -> None:
+    begin(stage, newest=4)
+    raised(stage, 2)
+    raised(stage, 3)
+    if not is_broken:
+        stage.tell(client_facts.LevelAsked(4))
+    raised(stage, 4)
+
+
+@breaks("I21", says="node 3 reads levels up to 1, and takes entry 2, which raises to 2")
+def a_level_is_taken_by_a_version_that_does_not_read_it(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    row = appended(stage, 2)
+    if is_broken:
+        stage.tell(facts.VersionStarted(3, 1))
+    stage.replicate(row, 1, 2, 3)
+
+
+@breaks("I21", says="node 2 goes to level 2, the committed log is at 1")
+def a_level_counts_before_its_commit(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    row = appended(stage, 2)
+    if is_broken:
+        stage.replicate(row, 1, 2)
+        stage.idle(2, SaveLevel(2))
+    else:
+        stage.spread(1, row)
+        stage.idle(2, SaveLevel(2))
+
+
+@breaks("I21", says="goes from level 3 back to 2")
+def a_replica_s_level_falls(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    raised(stage, 2)
+    raised(stage, 3)
+    stage.idle(2, SaveLevel(2 if is_broken else 3))
+
+
+@breaks("I21", says="the log falls from level 3 to 2")
+def the_log_s_level_falls(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    raised(stage, 2)
+    raised(stage, 3)
+    stage.spread(1, appended(stage, 2 if is_broken else 3))
+
+
+@breaks("I21", says="and runs on a log at level 2")
+def a_version_runs_on_a_log_that_is_too_new_for_it(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    raised(stage, 2)
+    stage.tell(facts.VersionStarted(3, 1 if is_broken else 2))
+    stage.nodes[3].boots += 1
+    stage.tell(facts.CoreMade(3, stage.recovered(stage.nodes[3])))
+
+
+@breaks("I21", says="no entry is above 1")
+def a_log_is_refused_without_a_reason(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    if not is_broken:
+        raised(stage, 2)
+    stage.tell(facts.VersionStarted(3, 1))
+    stage.tell(facts.LevelRefused(3))
+
+
+@breaks("I21", says="node 3 believes in level 1 in the end")
+def a_replica_never_learns_the_level(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    stage.spread(1, appended(stage, 2))
+    for node in (1, 2) if is_broken else (1, 2, 3):
+        stage.idle(node, SaveLevel(2))
+    stage.end()
+
+
+@breaks("I10", says="level 2 is told as raised, the committed log is at 1")
+def a_level_is_told_as_raised_before_its_commit(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    row = appended(stage, 2)
+    if not is_broken:
+        stage.spread(1, row)
+        for node in stage.nodes:
+            stage.idle(node, SaveLevel(2))
+    stage.tell(client_facts.LevelTold(2, 2))
+
+
+@breaks("I21", says="level 2 is answered as raised, with level 1")
+def a_level_is_told_as_raised_that_is_not(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    stage.tell(client_facts.LevelTold(2 if is_broken else 1, 1))
