@@ -16,7 +16,7 @@ from crc32c import crc32c
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import CorruptData
 from logstore.format.entry import EntryHeader, Row
-from logstore.format.level import NEWEST_LEVEL
+from logstore.format.level import NEWEST_LEVEL, level_kind
 from logstore.limits import SECTOR_BYTES
 from logstore.model import FIRST_LSN, EntryKind, Index, Lsn, NodeId, Term
 from logstore.storage.log_reader import LogReader
@@ -150,6 +150,17 @@ class StorageTrial:
 
     def commit(self, term: int, sizes: Sequence[int], *, commit: int = 0) -> None:
         self.finish(self.append(term, sizes, commit=commit))
+
+    def raise_level(self, level: int) -> int:
+        """An entry that raises the format level, flushed and acknowledged; its index."""
+        last = self.writer.last
+        plain = next_header(last, last.header.term, b"")
+        header = msgspec.structs.replace(plain, kind=level_kind(level))
+        entries: list[EntryToWrite] = [(header, header.chain(), 0, [memoryview(b"")])]
+        if self.writer.needs_roll(entries):
+            self.writer.roll()
+        self.finish(self.writer.append(entries))
+        return header.index
 
     def truncate(self, first_index: int) -> None:
         """What is truncated was never committed, so it is no promise any more; that it is gone is

@@ -43,6 +43,42 @@ def test_terms_runs_and_truncation_agree_with_a_plain_list(
             assert log.last_at_or_below_term(Index(index), Term(term)) == expected
 
 
+COUNT = st.integers(0, 14)
+LEVELS = st.dictionaries(st.integers(1, 28).map(Index), st.integers(2, 6), max_size=8)
+
+
+@given(COUNT, COUNT, COUNT, LEVELS, LEVELS, st.integers(1, 4))
+def test_levels_and_truncation_agree_with_a_plain_list(
+    before: int,
+    kept: int,
+    after: int,
+    raises: dict[Index, int],
+    raises_after: dict[Index, int],
+    meta: int,
+) -> None:
+    """SAFETY S11: the level never falls within a log, whatever its entries and META say."""
+    rows = rows_of([1] * before, raises=raises)
+    log = EntryLog(recovered(rows, level=meta), Files())
+    kept = min(kept, before)
+    position = log.position_in_memory(Index(kept)) or Position.after(rows[kept - 1])
+    log.truncate(position)
+    raises = {index: level for index, level in raises.items() if index <= kept}
+    raises |= {index: level for index, level in raises_after.items() if index > kept}
+    for row in rows_of([1] * (kept + after), raises=raises)[kept:]:
+        log.append(row)
+    level = meta
+    raised_at: dict[int, Index] = {}
+    for number in range(kept + after + 1):
+        index = Index(number)
+        if raises.get(index, 0) > level:
+            level = raises[index]
+            raised_at[level] = index
+        assert log.level_at(index) == level
+    assert {each: log.raised_at(each) for each in range(1, 7)} == {
+        each: raised_at.get(each) for each in range(1, 7)
+    }
+
+
 @given(st.lists(st.integers(1, 5), max_size=14), st.lists(st.integers(1, 5), max_size=14), TERMS)
 def test_rejects_lead_to_agreement_in_a_round_a_term_at_most(
     shared: list[int], theirs: list[int], ours: list[int]

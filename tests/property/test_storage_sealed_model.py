@@ -22,6 +22,8 @@ def log_of_some_segments(seed: int) -> SimulatedDisk:
     trial.create_log()
     for step in range(5):
         trial.commit(1 + step // 2, [(0, 8, 376, 800)[(seed + i * step) % 4] for i in range(3)])
+        if step == seed % 7:
+            trial.raise_level(2)
         if (seed >> step) & 1:
             trial.writer.roll()
     if seed & 32:
@@ -32,13 +34,14 @@ def log_of_some_segments(seed: int) -> SimulatedDisk:
 
 def found_in(disk: SimulatedDisk) -> object:
     try:
-        found = look(disk)
+        found = look(disk, newest_level=2)
     except (CorruptData, MetaLost) as error:
         return str(error)
     recovered = found.recovered
     return (
         found.kept, found.faulty, recovered.last, recovered.term_runs, recovered.commit_floor,
-        recovered.persisted, [(each.first, each.last) for each in recovered.faulty],
+        recovered.persisted, recovered.levels,
+        [(each.first, each.last) for each in recovered.faulty],
     )  # fmt: skip
 
 

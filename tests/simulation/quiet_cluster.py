@@ -30,6 +30,7 @@ def quiet_script(*faults: Fault, **ground: Any) -> Script:
         write_ns=5_000,
         has_brink=False,
         has_flooder=False,
+        newest_levels=(),
         segment_records=256,  # a flush group, which is not made smaller here, fits
     )
     return Script(1, (), msgspec.structs.replace(plain, **ground), faults)

@@ -9,45 +9,27 @@ import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import UnsupportedLevel
-from logstore.format.entry import EntryHeader, Row
 from logstore.format.level import level_kind
 from logstore.format.segment_header import FileRole
 from logstore.storage import inspect, salvage
 from logstore.storage.disk import RealDisk
 from logstore.storage.inspect import inspect_meta, inspect_records
-from logstore.storage.log_writer import EntryToWrite
 from logstore.storage.salvage import salvage_folder, salvage_segment
 from logstore.storage.segment import segment_path
-from tests.crash.storage_trial import FOLDER, StorageTrial, look, next_header
+from tests.crash.storage_trial import FOLDER, StorageTrial, look
 from tests.unit.folder_stage import FolderStage
 from tests.unit.test_storage_recovery import DATA, FIRST, RAFT, faulty, started
 
 NEWEST = 2
 
 
-def raise_level(trial: StorageTrial, level: int) -> int:
-    """The index of the entry that raises the log to `level`; it is flushed."""
-    last = trial.writer.last
-    header = level_header(last, level)
-    entries: list[EntryToWrite] = [(header, header.chain(), 0, [memoryview(b"")])]
-    if trial.writer.needs_roll(entries):
-        trial.writer.roll()
-    trial.finish(trial.writer.append(entries))
-    return header.index
-
-
-def level_header(last: Row, level: int) -> EntryHeader:
-    plain = next_header(last, last.header.term, b"")
-    return msgspec.structs.replace(plain, kind=level_kind(level))
-
-
 def raised() -> StorageTrial:
     """Entry 3 raises the log to level 2, entry 5 to level 3."""
     trial = started([8, 8])
     trial.newest_level = 3
-    assert raise_level(trial, 2) == 3
+    assert trial.raise_level(2) == 3
     trial.commit(1, [8])
-    assert raise_level(trial, 3) == 5
+    assert trial.raise_level(3) == 5
     trial.commit(1, [8])
     return trial
 
@@ -77,7 +59,7 @@ def test_recovery_finds_every_entry_that_raises_the_level(in_sealed: bool) -> No
 def test_a_level_whose_record_or_frame_is_damaged_is_found_by_the_other(lost: str) -> None:
     trial = started([8])
     trial.newest_level = 2
-    index = raise_level(trial, 2)
+    index = trial.raise_level(2)
     if lost == RAFT:
         trial.disk.damage(RAFT, FIRST, b"")  # the sector with both records
     else:
@@ -90,7 +72,7 @@ def test_a_level_whose_record_or_frame_is_damaged_is_found_by_the_other(lost: st
 def test_a_truncated_level_is_not_found() -> None:
     trial = started([8])
     trial.newest_level = 2
-    trial.truncate(raise_level(trial, 2))
+    trial.truncate(trial.raise_level(2))
     trial.commit(2, [0, 8])
     trial.restart()
     assert trial.recovered.levels == ()

@@ -80,7 +80,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         clock_drift_ppm=drifts,
         **sizes,
         **workload,
-        newest_levels=_versions(seed, nodes) if FaultClass.VERSION in classes else (),
+        newest_levels=_versions(seed, nodes),
         **_import(seed),
         **_sessions(seed, workload["producers"], sizes["batch_max_bytes"]),
     )
@@ -176,10 +176,13 @@ def _clocks(seed: int, nodes: int, *, is_on: bool) -> tuple[tuple[int, ...], tup
 
 
 def _versions(seed: int, nodes: int) -> tuple[int, ...]:
-    """The newest format level that each node reads at first: the same, or mostly the first one."""
+    """The newest format level that each node reads at first: mostly the same, then the log is
+    raised at once, else mostly the first one. None: nobody asks for another level."""
     random = stream(seed, "ground.versions")
-    if percent(random, 50):
-        return (random.randint(1, LEVEL_MAX),) * nodes
+    if percent(random, 10):
+        return ()
+    if percent(random, 60):
+        return (random.randint(2, LEVEL_MAX),) * nodes
     return tuple(random.choice((1, 1, 1, 2, LEVEL_MAX)) for _ in range(nodes))
 
 

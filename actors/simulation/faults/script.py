@@ -34,7 +34,7 @@ class FaultClass(StrEnum):
     LYING_FLUSH = "lying-flush"
     ROT = "rot"  # flipped bits, zeroed, garbled, misdirected, stale and unreadable sectors
     OPERATOR = "operator"  # transfers of leadership, orderly restarts
-    VERSION = "version"  # replicas of other versions; somebody raises the log's format level
+    VERSION = "version"  # replicas are started as newer or older versions
 
 
 class FaultKind(StrEnum):
