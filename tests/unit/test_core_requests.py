@@ -131,6 +131,20 @@ def test_a_late_answer_is_not_taken_for_the_next_one() -> None:
     assert found == WatermarksReply(1, 5)
 
 
+def test_a_late_answer_does_not_keep_a_request_without_a_connection_busy() -> None:
+    """It would end every wait for the connection at once, for a second of processor time."""
+    world = World()
+    world.on[WatermarksRequest] = lambda *_: None
+    port = Port(world.host, world.nodes[1].fetch)
+    with pytest.raises(Unreachable, match="no answer"):
+        world.finish(port.request(MARKS, WatermarksReply, deadline_ns=world.now_ns + 10))
+    (link,) = world.links
+    world.stop(1)
+    link.inbox.append([world._encode(WatermarksReply(9, 9), 1)])
+    with pytest.raises(Unreachable, match="no connection"):
+        world.finish(port.request(MARKS, WatermarksReply, deadline_ns=world.now_ns + SECOND_NS))
+
+
 def test_a_survey_asks_who_says_nothing_again_after_a_second_and_who_comes_later_at_once() -> None:
     world = World()
     world.stop(3)

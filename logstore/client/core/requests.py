@@ -117,6 +117,8 @@ class Port:
             while not (number := self.try_send(message)):
                 if clock.monotonic_ns() >= connect_ns:
                     raise Unreachable(f"no connection to {self.address} within the time given")
+                while self.try_receive() is not None:
+                    pass  # a late answer that stayed unread would end each of these waits at once
                 yield Wait(connect_ns, (link,), (link,))
         while True:
             received = self.try_receive()
