@@ -122,8 +122,8 @@ class ImportRefused(InvalidRequest):
 
 
 class LevelRefused(InvalidRequest):
-    """The format level cannot be raised now; the message says which replicas do not read the level,
-    or were not heard: start a newer version there, then ask again."""
+    """The format level cannot be raised; the message says which replicas do not read the level:
+    start a newer version there, then ask again."""
 
     code = ErrorCode.LEVEL_REFUSED
 

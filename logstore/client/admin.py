@@ -220,7 +220,9 @@ class Admin:
         not read the level refuse the log from then on, and it never falls.
 
         Raises:
-          LevelRefused: a replica does not read it, or was not heard; the message says which.
+          LevelRefused: a replica does not read it, which the message names, or a level before it
+            comes first.
+          NotReady: it cannot be raised yet; the message says why, such as which replica is silent.
           OutcomeUnknown: it may be raised or not; ask again.
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """

@@ -19,26 +19,21 @@ from logstore.raft.state import Leading, Raise, State
 
 
 def on_requested(state: State, event: LevelRequested) -> None:
-    """Begin to raise the level, or answer: it is raised already, or why it cannot be now."""
+    """Begin to raise the level, or answer: it is raised already, or why it cannot be."""
     leading, level = state.leading, event.level
     if leading is None:
         _answer(state, event, ErrorCode.NOT_LEADER, "this replica does not lead")
-        return
-    if level <= state.level:
+    elif level <= state.level:
         _answer(state, event, ErrorCode.OK, "")
-        return
-    index = state.log.raised_at(
-        level
-    )  # not committed yet: an earlier request, maybe of another leader
-    reason = _why_wait(state, leading, level)
-    if index is None and not reason:
-        reason = _why_not_append(state, leading, level)
-    if reason:
+    elif reason := _why_busy(state, leading):
+        _answer(state, event, ErrorCode.NOT_READY, reason)
+    elif reason := _why_never(state, leading, level):
         _answer(state, event, ErrorCode.LEVEL_REFUSED, reason)
-        return
-    if index is None:
-        index = replication.append_empty_entry(state, level_kind(level)).index
-    leading.raising = Raise(event.request_id, level, index)
+    elif reason := _who_is_silent(state, leading):
+        _answer(state, event, ErrorCode.NOT_READY, reason)
+    else:
+        replication.append_empty_entry(state, level_kind(level))
+        leading.raising = Raise(event.request_id, level)
 
 
 def refuse_if_too_new(state: State, event: AppendReceived) -> bool:
@@ -67,36 +62,46 @@ def newest_levels(state: State) -> dict[NodeId, int | None]:
     return levels | {state.config.node: state.config.newest_level} if is_leader else levels
 
 
-def _why_wait(state: State, leading: Leading, level: int) -> str:
-    """Why this request cannot be taken now; empty: it can."""
-    if level > state.level + 1:
-        return f"the log is at format level {state.level}: raise it to {state.level + 1} first"
+def _why_busy(state: State, leading: Leading) -> str:
+    """Why no level can be raised at this moment; empty: one can. Before the term's no-op is
+    committed, `state.level` may be behind the log's (V1)."""
+    if state.commit < leading.noop_index:
+        return "this leader is not ready yet"
     if leading.raising is not None:
-        return "another request raises the level: ask again"
-    return ""
-
-
-def _why_not_append(state: State, leading: Leading, level: int) -> str:
-    """Why the entry may not be appended now; empty: it may."""
-    if level > state.config.newest_level:
-        return f"node {state.config.node} reads levels up to {state.config.newest_level}"
-    lacking = [_what_it_lacks(state, each, level) for each in leading.progress.values()]
-    if any(lacking):
-        return "; ".join(filter(None, lacking))
+        return "another request raises the level"
     if not gens.may_open(state):
         return "the leader takes no entries now: its disk is full or damaged, or it hands over"
     return ""
 
 
-def _what_it_lacks(state: State, progress: Progress, level: int) -> str:
-    """Why this peer is in the way; empty: it reads the level, as far as this leader can know."""
-    newest = progress.newest_level
+def _why_never(state: State, leading: Leading, level: int) -> str:
+    """Why this level cannot be raised by the versions that run, as they have reported; empty: it
+    can, as far as that is known."""
+    if level > state.level + 1:
+        return f"the log is at format level {state.level}: raise it to {state.level + 1} first"
+    newest = {state.config.node: state.config.newest_level} | {
+        peer: each.newest_level
+        for peer, each in leading.progress.items()
+        if each.newest_level and not _is_silent(state, each)
+    }
+    return "; ".join(
+        f"node {node} reads levels up to {reads}" for node, reads in newest.items() if reads < level
+    )
+
+
+def _who_is_silent(state: State, leading: Leading) -> str:
+    """Which voters have not said lately what they read; empty: all have."""
+    return "; ".join(
+        f"node {peer} has not answered lately"
+        for peer, each in leading.progress.items()
+        if _is_silent(state, each)
+    )
+
+
+def _is_silent(state: State, peer: Progress) -> bool:
+    """It may be starting, perhaps as a newer version."""
     since_ns = state.now_ns - state.config.election_timeout_ns
-    if newest is None or not progress.was_heard_since(since_ns):
-        return f"node {progress.peer} has not answered lately"
-    if newest < level:
-        return f"node {progress.peer} reads levels up to {newest}"
-    return ""
+    return peer.newest_level is None or not peer.was_heard_since(since_ns)
 
 
 def _answer(state: State, event: LevelRequested, code: ErrorCode, reason: str) -> None:

@@ -130,10 +130,6 @@ class EntryLog:
                 return level
         return self._level
 
-    def raised_at(self, level: int) -> Index | None:
-        """The entry that raises the log to `level`; None: there is none above META's level."""
-        return next((index for index, raised in self._raised if raised == level), None)
-
     def row(self, index: Index) -> Row | None:
         """The entry at `index`, in (start.index, last_index]; None when
         damage made it unreadable."""

@@ -47,11 +47,10 @@ class Transfer:
 
 @dataclass(slots=True)
 class Raise:
-    """A request to raise the log to `level`; the entry at `index` does it once it is committed."""
+    """A request to raise the log to `level`: its entry is appended, and not committed yet."""
 
     request_id: int
     level: int
-    index: Index
 
 
 @dataclass(slots=True)

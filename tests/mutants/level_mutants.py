@@ -12,9 +12,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "level-raised-without-asking-one-peer",
         S11,
-        f"{LEVELS}:_why_not_append",
-        "for each in leading.progress.values()]",
-        "for each in list(leading.progress.values())[1:]]",
+        f"{LEVELS}:_why_never",
+        "for peer, each in leading.progress.items()",
+        "for peer, each in list(leading.progress.items())[1:]",
         "the first peer's version is not looked at",
     ),
     mutant(
@@ -33,7 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "levels-raised-out-of-order",
         S11,
-        f"{LEVELS}:_why_wait",
+        f"{LEVELS}:_why_never",
         "if level > state.level + 1:",
         "if level > state.level + 9:",
         "the log goes from level 1 to 3 at once",
@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "level-answered-before-its-commit",
         S11,
         f"{LEVELS}:on_requested",
-        "leading.raising = Raise(event.request_id, level, index)",
+        "leading.raising = Raise(event.request_id, level)",
         'state.emit(LevelAnswered(event.request_id, ErrorCode.OK, level, ""))',
         "an operator is told so as soon as the entry is appended",
     ),

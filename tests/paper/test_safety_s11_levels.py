@@ -43,14 +43,19 @@ def ask(node: OneNode, level: int = 2) -> LevelAnswered | None:
     return answers[0] if answers else None
 
 
-def refused(node: OneNode, level: int = 2) -> str:
+def refused(node: OneNode, level: int = 2, code: ErrorCode = ErrorCode.LEVEL_REFUSED) -> str:
     """Why the request is refused; nothing is appended."""
     last = node.core.last_index
     answer = ask(node, level)
     assert answer is not None
-    assert answer.code == ErrorCode.LEVEL_REFUSED
+    assert answer.code == code
     assert node.core.last_index == last
     return answer.reason
+
+
+def put_off(node: OneNode, level: int = 2) -> str:
+    """Why the requester is to ask again."""
+    return refused(node, level, ErrorCode.NOT_READY)
 
 
 def test_the_level_is_raised_once_its_entry_is_committed_and_no_sooner() -> None:
@@ -89,36 +94,41 @@ def test_what_a_voter_said_in_an_earlier_term_is_not_believed() -> None:
     node.flush_meta()
     assert ask(node) == LevelAnswered(7, ErrorCode.NOT_LEADER, 1, "this replica does not lead")
     node.lead_and_commit()
-    assert refused(node) == "node 2 has not answered lately; node 3 has not answered lately"
+    assert put_off(node) == "node 2 has not answered lately; node 3 has not answered lately"
 
 
 def test_what_a_voter_said_before_it_was_restarted_is_not_believed() -> None:
     """Whichever message shows the new incarnation, and however late the old one's comes."""
     node = leading()
     node.hear_answer(3, AppendAccepted(node.core.term, 0, Index(1)), boot=2)
-    assert refused(node) == "node 3 has not answered lately"
+    assert put_off(node) == "node 3 has not answered lately"
     says(node, 3, 2, boot=1)
-    assert refused(node) == "node 3 has not answered lately"
+    assert put_off(node) == "node 3 has not answered lately"
     says(node, 3, 1, boot=2)
     assert refused(node) == "node 3 reads levels up to 1"
     says(node, 3, 2, boot=3)
     assert ask(node) is None
 
 
-def test_a_voter_that_is_silent_is_in_the_way() -> None:
+@pytest.mark.parametrize("newest", [1, 2])
+def test_a_voter_that_is_silent_is_waited_for(newest: int) -> None:
+    """It may be starting as a newer version."""
     node = leading()
+    says(node, 3, newest)
     for _ in range(6):
         node.tick(100)
         says(node, 2, 2)
-    assert refused(node) == "node 3 has not answered lately"
+    assert put_off(node) == "node 3 has not answered lately"
+    says(node, 2, 1)
+    assert refused(node) == "node 2 reads levels up to 1"
 
 
 def test_one_level_at_a_time() -> None:
     node = leading(newest=4, peers=4)
     assert refused(node, 3) == "the log is at format level 1: raise it to 2 first"
     assert ask(node, 2) is None
-    assert refused(node, 2) == "another request raises the level: ask again"
-    assert refused(node, 3) == "the log is at format level 1: raise it to 2 first"
+    assert put_off(node, 2) == "another request raises the level"  # maybe its first attempt
+    assert put_off(node, 3) == "another request raises the level"
     node.flush()
     node.hear_match(2, node.core.last_index)
     assert ask(node, 3) is None
@@ -136,7 +146,7 @@ def test_a_leader_that_takes_no_entries_raises_no_level(event: Any) -> None:
     node = leading()
     node.propose(0)  # the target of a transfer lacks it, so the transfer waits
     node.step(event)
-    assert "the leader takes no entries now" in refused(node)
+    assert "the leader takes no entries now" in put_off(node)
 
 
 def test_a_leader_that_stops_leading_does_not_know_whether_the_level_is_raised() -> None:
@@ -147,16 +157,19 @@ def test_a_leader_that_stops_leading_does_not_know_whether_the_level_is_raised()
     assert (answer.code, answer.level) == (ErrorCode.OUTCOME_UNKNOWN, 1)
 
 
-def test_an_entry_of_an_earlier_leader_is_waited_for_and_not_repeated() -> None:
+@pytest.mark.parametrize("level", [2, 3])
+def test_an_entry_of_an_earlier_leader_is_waited_for_and_not_repeated(level: int) -> None:
+    """A new leader knows the log's level once its no-op is committed."""
     rows = rows_of([1, 1], raises={Index(2): 2})
-    node = OneNode(rows=rows, term=1, newest_level=2)
+    node = OneNode(rows=rows, term=1, newest_level=3)
     node.lead()
-    last = node.core.last_index
-    assert ask(node) is None
-    assert node.core.last_index == last
+    for peer in (2, 3):
+        says(node, peer, 3)
+    assert put_off(node, level) == "this leader is not ready yet"
     node.flush()
-    (answer,) = of_type(node.hear_match(2, last), LevelAnswered)
-    assert (answer.code, answer.level) == (ErrorCode.OK, 2)
+    node.hear_match(2, node.core.last_index)
+    answer = ask(node, level)
+    assert (answer and answer.level) == (2 if level == 2 else None)
 
 
 def test_a_truncated_entry_raises_nothing() -> None:

@@ -42,7 +42,7 @@ def test_a_leader_raises_the_level_and_its_status_says_who_reads_which(raft: Raf
     raft.hear(2, HeartbeatReply(term, 1, 1, 0, 0, newest_level=NEWEST))
     assert raft.status()["newest_levels"] == {"1": NEWEST, "2": NEWEST, "3": None}
     (refused,) = ask(raft, NEWEST)
-    assert (refused.code, refused.level) == (ErrorCode.LEVEL_REFUSED, 1)
+    assert (refused.code, refused.level) == (ErrorCode.NOT_READY, 1)
     raft.hear(3, HeartbeatReply(term, 1, 1, 0, 0, newest_level=NEWEST))
     assert ask(raft, NEWEST) == []
     told = raft.flush()
