@@ -24,8 +24,8 @@ def upgrade(is_check: bool, endpoints: str, timeout_s: float, json_path: str | N
     """Raise the log to the newest format level that every replica reads.
 
     Start the new version on one replica after the other first. From then on an older version
-    refuses the log. Exit status 4 if a replica is in the way of a newer level; nothing changes if
-    the log has the level already.
+    refuses the log. Exit status 4 if a replica needs a newer version, or does not answer and is in
+    the way; nothing changes if the log has the level already.
     """
     with connect(endpoints, timeout=timeout_s) as client:
         found = client.admin.format_levels()
@@ -51,12 +51,15 @@ def _document(found: FormatLevels) -> dict[str, object]:
 
 
 def _say_levels(found: FormatLevels) -> None:
-    newest = max(found.newest_levels.values())
     say(f"the log is at format level {found.level}")
-    for node in found.in_the_way:
-        level = found.newest_levels[node]
+    for node, level in found.newest_levels.items():
         reads = f"reads levels up to {level}: start a newer version" if level else "does not answer"
-        say(f"node {node} is in the way of level {newest}: it {reads}")
+        if 0 < level < found.level:
+            say(f"node {node} takes no entries of the log: it {reads}")
+        elif node in found.in_the_way:
+            say(f"node {node} is in the way of level {found.newest}: it {reads}")
+        elif not level:
+            say(f"node {node} {reads}")
     if found.level < found.common:
         say(f"every replica reads level {found.common}: `logstore upgrade` raises the log to it")
     elif not found.in_the_way:

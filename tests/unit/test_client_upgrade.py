@@ -98,6 +98,21 @@ def test_a_node_that_does_not_answer_is_in_the_way_of_a_newer_level_only(
     assert "node 3 is in the way of level 3: it does not answer" in capfd.readouterr().err
     levels.level = 3
     assert upgrade() == 0
+    assert "format level 3\nnode 3 does not answer\n" in capfd.readouterr().err
+    assert not levels.asked
+
+
+def test_a_node_that_does_not_read_the_log_s_level_is_named(
+    levels: Levels, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It was set back to an older version. Nobody reads a newer level, so nobody is in its way."""
+    levels.level, levels.newest[2] = 3, 1
+    for arguments in (("--check",), ()):
+        assert upgrade(*arguments) == 4
+        assert capfd.readouterr().err == (
+            "the log is at format level 3\n"
+            "node 2 takes no entries of the log: it reads levels up to 1: start a newer version\n"
+        )
     assert not levels.asked
 
 
@@ -112,18 +127,19 @@ def test_the_levels_are_given_as_json(levels: Levels, capfd: pytest.CaptureFixtu
     }
 
 
-def test_a_refusal_of_the_leader_is_said_and_an_unknown_outcome_asked_again(
+def test_a_refusal_of_the_leader_is_said_and_what_is_not_final_is_asked_again(
     levels: Levels, capfd: pytest.CaptureFixture[str]
 ) -> None:
     replica = levels.cluster.replicas[levels.cluster.leader]
-    text = b"node 3 has not answered lately"
+    text = b"node 3 reads levels up to 1"
     replies = [
         ErrorReply(ErrorCode.OUTCOME_UNKNOWN, 0, 0, 0, b"term 2 was seen"),
+        ErrorReply(ErrorCode.NOT_READY, 0, 0, 0, b"another request raises the level"),
         ErrorReply(ErrorCode.LEVEL_REFUSED, 0, 0, 0, text),
     ]
     asked = replica.answer_in_turn(RaiseLevelRequest, *replies)
     assert upgrade() == 4
-    assert asked == [RaiseLevelRequest(2)] * 2
+    assert asked == [RaiseLevelRequest(2)] * 3
     assert capfd.readouterr().err == f"error: {text.decode()}\n"
     with (
         logstore.connect(levels.cluster.endpoint, timeout=5) as client,

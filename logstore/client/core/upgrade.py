@@ -29,12 +29,19 @@ class FormatLevels(msgspec.Struct, frozen=True):
         return max(self.level, min(self.newest_levels.values()))
 
     @property
+    def newest(self) -> int:
+        """The newest level that any node reads, and the log's at least."""
+        return max(self.level, *self.newest_levels.values())
+
+    @property
     def in_the_way(self) -> list[int]:
-        """The nodes that keep the log below the newest level that any of them reads."""
-        newest = max(self.newest_levels.values())
-        if newest <= self.level:
-            return []
-        return [node for node, level in self.newest_levels.items() if level < newest]
+        """The nodes that need a newer version, and, if the log could be raised, those that do not
+        answer."""
+        return [
+            node
+            for node, level in self.newest_levels.items()
+            if level < self.newest and (level or self.level < self.newest)
+        ]
 
 
 def format_levels(cluster: Cluster) -> Steps[FormatLevels]:
