@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from crc32c import crc32c
 
+from logstore.errors import FormatError
 from logstore.format.group import FRAME_HEADER_SIZE
 from logstore.format.level import LEVEL_KINDS, level_of
 from logstore.format.raft_record import (
@@ -74,7 +75,10 @@ def whole_records(
     starts = [0, *(np.flatnonzero(terms[1:] != terms[:-1]) + 1).tolist()]
     kinds = records["kind"]
     raising = np.flatnonzero((kinds >= LEVEL_KINDS.start) & (kinds < LEVEL_KINDS.stop)).tolist()
-    last = unpack_raft_record(raw, len(raw) - RECORD_SIZE, segment_uuid=header.segment_uuid)
+    try:
+        last = unpack_raft_record(raw, len(raw) - RECORD_SIZE, segment_uuid=header.segment_uuid)
+    except FormatError:
+        return None  # such as a kind of a format level that this version does not read
     return WholeRecords(
         last,
         [(Index(first + place), Term(int(terms[place]))) for place in starts],

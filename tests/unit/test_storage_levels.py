@@ -9,6 +9,7 @@ import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import UnsupportedLevel
+from logstore.format import entry
 from logstore.format.level import level_kind
 from logstore.format.segment_header import FileRole
 from logstore.storage import inspect, salvage
@@ -16,11 +17,13 @@ from logstore.storage.disk import RealDisk
 from logstore.storage.inspect import inspect_meta, inspect_records
 from logstore.storage.salvage import salvage_folder, salvage_segment
 from logstore.storage.segment import segment_path
+from tests.crash import storage_trial
 from tests.crash.storage_trial import FOLDER, StorageTrial, look
 from tests.unit.folder_stage import FolderStage
 from tests.unit.test_storage_recovery import DATA, FIRST, RAFT, faulty, started
 
 NEWEST = 2
+NEW_KIND = 40
 
 
 def raised() -> StorageTrial:
@@ -99,6 +102,25 @@ def test_a_log_above_the_newest_level_is_refused_and_left_as_it_is(newest: int) 
     trial.restart()
     assert trial.recovered.levels == ((3, 2), (5, 3))
     assert set(look_newest(trial)) >= set(trial.acknowledged)
+
+
+@pytest.mark.parametrize("in_sealed", [False, True])
+def test_a_kind_of_entry_that_came_with_the_level_hides_it_from_nobody(
+    in_sealed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The short cut for sealed segments reads all fields of the last record only."""
+    trial = started([8])
+    trial.newest_level = 2
+    trial.raise_level(2)
+    with monkeypatch.context() as newer:
+        newer.setattr(entry, "_KINDS", entry._KINDS | {NEW_KIND})
+        newer.setattr(storage_trial, "level_kind", lambda _level: NEW_KIND)
+        trial.raise_level(2)
+        if in_sealed:
+            trial.writer.roll()
+    trial.newest_level = 1
+    with pytest.raises(UnsupportedLevel, match="format level 2"):
+        trial.restart()
 
 
 def look_newest(trial: StorageTrial) -> dict[int, int]:
