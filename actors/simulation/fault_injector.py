@@ -18,6 +18,7 @@ from actors.simulation.faults.script import Fault, FaultKind, RotPlace
 from actors.simulation.replica import Replica
 from actors.simulation.world.random_streams import stream
 from actors.topology import RAFT, WRITER
+from logstore.format.level import FIRST_LEVEL
 from transport.link import Lane
 
 _ROT_KINDS = {
@@ -252,7 +253,18 @@ class FaultInjector:
         replica.stop_orderly(partial(self._later, fault, replica.start))
 
     def _version(self, fault: Fault) -> None:
-        self._replica(fault).change_version(fault.amount)
+        core = self._cluster.observer.cores.get(fault.node)
+        newest = fault.amount or (core.level if core else FIRST_LEVEL)
+        replica = self._replica(fault)
+
+        def start() -> None:
+            replica.newest_level = newest
+            replica.start()
+
+        if replica.is_running:
+            replica.stop_orderly(partial(self._later, fault, start))
+        else:
+            replica.newest_level = newest
 
     def _transfer(self, fault: Fault) -> None:
         self._ask_transfer(fault.node)

@@ -218,18 +218,6 @@ class Replica:
         self._stops += 1
         self._await_stop(self._stops, self._world.now_ns + 2 * election_ns, then)
 
-    def change_version(self, newest_level: int) -> None:
-        """It is stopped in order, and started as a version that reads levels up to this one."""
-
-        def start() -> None:
-            self.newest_level = newest_level
-            self.start()
-
-        if self.is_running:
-            self.stop_orderly(start)
-        else:
-            self.newest_level = newest_level
-
     def _await_stop(self, number: int, deadline_ns: int, then: Callable[[], None]) -> None:
         if not self.is_running or number != self._stops:
             return

@@ -197,7 +197,7 @@ def _complaint(fault: Fault, ground: Ground) -> str:
         FaultKind.TRANSFER: 0 <= fault.node <= ground.replicas,
         FaultKind.FLOOD: fault.mode in ("", "again"),
         FaultKind.RESTART: True,
-        FaultKind.VERSION: 1 <= fault.amount <= LEVEL_MAX,
+        FaultKind.VERSION: 0 <= fault.amount <= LEVEL_MAX,
     }
     of_links = {FaultKind.LINK_QUALITY, FaultKind.PARTITION, FaultKind.DISCONNECT}
     of_nobody = of_links | {FaultKind.POWER_CUT, FaultKind.TRANSFER, FaultKind.FLOOD}

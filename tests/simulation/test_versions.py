@@ -57,13 +57,24 @@ def test_a_replica_that_is_set_back_refuses_its_folder_until_the_newest_version_
     assert quiet.problems == []
 
 
+def test_a_replica_is_set_back_to_the_level_that_it_knows() -> None:
+    quiet = started(3, 3, 3)
+    quiet.run_for(UNTIL_RAISED_NS)
+    node = quiet.follower
+    known = quiet.cluster.observer.cores[node].level
+    assert known > 1
+    strike(quiet, Fault(0, FaultKind.VERSION, node=node, for_ns=SECOND_NS // 10))
+    quiet.run_for(SECOND_NS // 2)
+    assert quiet.replica(node).newest_level == known
+    assert quiet.problems == []
+
+
 def test_an_older_version_takes_no_entries_of_a_raised_log_until_it_is_mended() -> None:
     """It says that it reads the level, and is set back before it is given the entry."""
     quiet = started(1, 1, 1)
     late = quiet.replica(quiet.follower)
     others = [each for each in quiet.cluster.nodes if each != late.node]
-    for node in others:
-        quiet.replica(node).change_version(2)
+    strike(quiet, *(Fault(0, FaultKind.VERSION, node=node, amount=2) for node in others))
     quiet.run_for(3 * SECOND_NS)
     strike(quiet, Fault(0, FaultKind.TRANSFER, node=others[0]))
     quiet.run_for(3 * SECOND_NS)
@@ -73,7 +84,7 @@ def test_an_older_version_takes_no_entries_of_a_raised_log_until_it_is_mended() 
     injector = strike(
         quiet, Fault(0, FaultKind.PARTITION, links=cut, for_ns=for_ns, mode="drop", lane="bulk")
     )
-    late.change_version(2)
+    strike(quiet, Fault(0, FaultKind.VERSION, node=late.node, amount=2))
     while max(levels(quiet)) == 1:
         quiet.run_for(SECOND_NS // 50)
     late.kill()

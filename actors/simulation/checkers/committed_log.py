@@ -164,7 +164,7 @@ class CommittedLog:
         elif header.kind == EntryKind.CURSOR:
             self._tell(CursorCommitted(self._known.bodies.get(chain)))
         elif level := level_of(header.kind):
-            self._tell(LevelCommitted(level))
+            self._tell(LevelCommitted(index, level))
 
     def _add_open(self, chain: int) -> None:
         body = self._known.bodies.get(chain)

@@ -61,8 +61,9 @@ class CursorCommitted(Consequence, frozen=True):
 
 
 class LevelCommitted(Consequence, frozen=True):
-    """An entry is committed that raises the log to this format level."""
+    """The entry at `index` is committed, which raises the log to this format level."""
 
+    index: int
     level: int
 
 

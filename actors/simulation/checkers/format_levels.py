@@ -19,7 +19,7 @@ from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.level import FIRST_LEVEL, level_of
 from logstore.format.peer_messages import HeartbeatReply
-from logstore.raft.effects import Persist, SaveLevel
+from logstore.raft.effects import Persist, SaveLevel, Visible
 from logstore.raft.events import ControlReceived, LevelRequested, StreamAnswer
 
 
@@ -42,6 +42,7 @@ class FormatLevels:
         self._findings = record.findings
         self._versions = {node: Version() for node in record.replicas}
         self._level = FIRST_LEVEL  # of the committed log
+        self._raised: list[tuple[int, int]] = []  # (index, level) of its entries, both rise
         self._asked: set[int] = set()
 
     # --- versions ---
@@ -63,6 +64,7 @@ class FormatLevels:
             self._report(f"{text}, the committed log {self._level}")
         floor = [level for index, level in log.levels if index <= log.commit_floor]
         version.level = max([log.level, *floor])
+        self._check_known(made.node, version.level, commit=log.commit_floor)
 
     @reads(facts.LevelRefused)
     def on_refused(self, refused: facts.LevelRefused) -> None:
@@ -128,7 +130,23 @@ class FormatLevels:
     def on_committed(self, committed: LevelCommitted) -> None:
         if committed.level < self._level:
             self._report(f"the log falls from level {self._level} to {committed.level}")
-        self._level = max(self._level, committed.level)
+        elif committed.level > self._level:
+            self._level = committed.level
+            self._raised.append((committed.index, committed.level))
+
+    @reads_after(Visible)
+    def on_visible(self, replica: Replica, visible: Visible, _step: Stepped) -> None:
+        """Hot: it is committed up to here."""
+        self._check_known(replica.node, self._versions[replica.node].level, commit=visible.index)
+
+    def _check_known(self, node: int, level: int, *, commit: int) -> None:
+        """Whoever knows that an entry is committed knows which level it raised the log to."""
+        for index, raised in reversed(self._raised):
+            if index <= commit:
+                if level < raised:
+                    text = f"node {node} believes in level {level} at commit index {commit}"
+                    self._report(f"{text}, entry {index} raised the log to {raised}")
+                return
 
     @reads_after(SaveLevel)
     def on_level(self, replica: Replica, save: SaveLevel, _step: Stepped) -> None:

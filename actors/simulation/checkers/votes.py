@@ -41,7 +41,8 @@ class VoteDelays:
     def on_level(self, replica: Replica, _save: SaveLevel, _step: Stepped) -> None:
         """A save of META that is not answered: what comes after it waits for it, too."""
         node = replica.node
-        self._excused_ns[node] = max(self._now() + self._within_ns, self._excused_ns.get(node, 0))
+        before_ns = max(self._now(), self._excused_ns.get(node, 0))
+        self._excused_ns[node] = before_ns + self._within_ns
 
     @reads(MetaPersisted)
     def on_saved(self, replica: Replica, _saved: MetaPersisted, _step: Stepped) -> None:

@@ -13,7 +13,7 @@ from logstore.client.core.steps import Steps
 from logstore.client.core.upgrade import format_levels, raise_level
 from logstore.format.level import FIRST_LEVEL
 
-_ASK_EVERY_NS = (200 * MS_NS, 2_000 * MS_NS)  # the mean, drawn once
+_ASK_EVERY_NS = (50 * MS_NS, 1_000 * MS_NS)  # the mean, drawn once
 
 
 class Upgrader:

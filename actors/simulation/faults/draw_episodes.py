@@ -24,6 +24,7 @@ from actors.simulation.faults.draw_ground import (
 from actors.simulation.faults.script import FIRST_GROUP, ROLL, Fault, FaultClass, FaultKind
 
 CLIENTS = 0
+SET_BACKS = 3  # of one episode
 # A power cut or kill "at the n-th disk call": 40 calls are a start, or a roll and some groups.
 CALLS_MAX = 40
 # The only process that changes the disk.
@@ -390,16 +391,28 @@ def on_one_lane(random: Random, faults: list[Fault]) -> list[Fault]:
 
 
 def _version(random: Random, scene: Scene) -> list[Fault]:
-    """A rolling upgrade, sooner or later; now and then one replica is set back."""
+    """A rolling upgrade, sooner or later; or one replica after the other is set back, and mended a
+    little later."""
     at_ns, level = scene.moment(random), random.randint(2, LEVEL_MAX)
     if percent(random, 40):
-        back = random.randint(1, LEVEL_MAX)
-        return [Fault(at_ns, FaultKind.VERSION, node=scene.node(random), amount=back)]
+        return [fault for _ in range(SET_BACKS) for fault in _set_back(random, scene)]
     step_ns = spread(random, SECOND // 10, 2 * SECOND)
     order = random.sample(scene.nodes, scene.replicas)
     return [
         Fault(at_ns // 2 + number * step_ns, FaultKind.VERSION, node=node, amount=level)
         for number, node in enumerate(order)
+    ]
+
+
+def _set_back(random: Random, scene: Scene) -> list[Fault]:
+    """For an election timeout after its stop a leader still raises the level."""
+    at_ns, node = scene.moment(random), scene.node(random)
+    newest = 0 if percent(random, 70) else random.randint(1, LEVEL_MAX)
+    away_ns = spread(random, MILLISECOND, SECOND)
+    mended_ns = at_ns + away_ns + spread(random, SECOND, 5 * SECOND)
+    return [
+        Fault(at_ns, FaultKind.VERSION, node=node, amount=newest, for_ns=away_ns),
+        Fault(mended_ns, FaultKind.VERSION, node=node, amount=LEVEL_MAX),
     ]
 
 

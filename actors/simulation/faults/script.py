@@ -62,7 +62,8 @@ class FaultKind(StrEnum):
     # Every producer sends (mode: "" as much as may be in flight | "again" what is in flight)
     FLOOD = "flood"
     RESTART = "restart"  # (node): an orderly stop and a start
-    # (node, amount: the newest format level that the next version reads): a restart as that one
+    # (node, amount: the newest format level that the next version reads, 0: the one that the node
+    # knows the log to have): an orderly stop, and a start as that one
     VERSION = "version"
 
 

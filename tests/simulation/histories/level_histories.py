@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from actors.simulation.checkers import client_facts, facts
 from logstore.format.entry import Row
 from logstore.format.level import level_kind
@@ -51,8 +53,6 @@ def appended(stage: Stage, level: int, *, is_asked: bool = True) -> Row:
 def raised(stage: Stage, level: int) -> None:
     """Everybody has the entry, and knows that it is committed."""
     stage.spread(1, appended(stage, level))
-    for node in stage.nodes:
-        stage.idle(node, SaveLevel(level))
 
 
 @breaks("I21", says="all it heard of node 3 in this term is that its boot 1 reads 1")
@@ -114,7 +114,6 @@ def a_level_counts_before_its_commit(stage: Stage, is_broken: bool) -> None:
         stage.idle(2, SaveLevel(2))
     else:
         stage.spread(1, row)
-        stage.idle(2, SaveLevel(2))
 
 
 @breaks("I21", says="goes from level 3 back to 2")
@@ -151,12 +150,32 @@ def a_log_is_refused_without_a_reason(stage: Stage, is_broken: bool) -> None:
     stage.tell(facts.LevelRefused(3))
 
 
+@breaks("I21", says="node 3 believes in level 1 at commit index 2, entry 2 raised the log to 2")
+def a_replica_passes_over_an_entry_that_raises_the_level(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    stage.unaware = {3} if is_broken else set()
+    raised(stage, 2)
+
+
+@breaks("I21", says="node 3 believes in level 1 at commit index 2")
+def a_start_forgets_the_level(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    raised(stage, 2)
+    stage.tell(facts.VersionStarted(3, 2))
+    stage.nodes[3].boots += 1
+    found = msgspec.structs.replace(stage.recovered(stage.nodes[3]), commit_floor=Index(2))
+    stage.tell(facts.CoreMade(3, msgspec.structs.replace(found, levels=()) if is_broken else found))
+
+
 @breaks("I21", says="node 3 believes in level 1 in the end")
 def a_replica_never_learns_the_level(stage: Stage, is_broken: bool) -> None:
     begin(stage)
-    stage.spread(1, appended(stage, 2))
-    for node in (1, 2) if is_broken else (1, 2, 3):
-        stage.idle(node, SaveLevel(2))
+    row = appended(stage, 2)
+    stage.replicate(row, 1, 2, 3)
+    stage.flush()
+    stage.claim(2, 1, 2)
+    stage.commit(1, 2)
+    stage.follow(2, *((2,) if is_broken else (2, 3)))
     stage.end()
 
 
@@ -166,8 +185,6 @@ def a_level_is_told_as_raised_before_its_commit(stage: Stage, is_broken: bool) -
     row = appended(stage, 2)
     if not is_broken:
         stage.spread(1, row)
-        for node in stage.nodes:
-            stage.idle(node, SaveLevel(2))
     stage.tell(client_facts.LevelTold(2, 2))
 
 

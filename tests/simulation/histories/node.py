@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from actors.simulation.checkers.world_view import Held
 from logstore.format.entry import Row
+from logstore.format.level import FIRST_LEVEL
 from logstore.model import Index, Role
 
 
@@ -26,6 +27,7 @@ class Node:
 
     node: int
     incarnation: int = 0
+    level: int = FIRST_LEVEL
     disk: list[Row] = field(default_factory=list)
     meta: tuple[int, int] = (0, 0)
     boots: int = 0  # what its META counts

@@ -28,6 +28,7 @@ from logstore.raft.effects import (
     Answer,
     Committed,
     Persist,
+    SaveLevel,
     SaveMeta,
     Send,
     Settle,
@@ -104,6 +105,7 @@ class Stage:
         self.ledger = Ledger(self.record)
         self.clocks: list[int] = []  # of the nodes, against the time that it is
         self.operations = 0
+        self.unaware: set[int] = set()  # nodes that pass over entries that raise the level
         self.owed: dict[Giver, OwedBells] = {}
 
     def tell(self, fact: facts.Fact) -> None:
@@ -343,13 +345,23 @@ class Stage:
         """A leader commits by counting, tells ingress and advances visibility."""
         core = self.nodes[node].core
         core.commit = index
-        self.idle(node, Committed(Term(core.term), Index(index)), self.shown(node, index))
+        committed = Committed(Term(core.term), Index(index))
+        self.idle(node, committed, *self.learned(node, index), self.shown(node, index))
 
     def follow(self, index: int, *nodes: int) -> None:
         """Followers hear of the commit index, and show."""
         for node in nodes:
             self.nodes[node].core.commit = index
-            self.idle(node, self.shown(node, index))
+            self.idle(node, *self.learned(node, index), self.shown(node, index))
+
+    def learned(self, node: int, index: int) -> list[SaveLevel]:
+        """It knows of the commit index, and so of the log's format level."""
+        each = self.nodes[node]
+        level = max(level_of(row.header.kind) for row in each.rows[:index])
+        if level <= each.level or node in self.unaware:
+            return []
+        each.level = level
+        return [SaveLevel(level)]
 
     def shown(self, node: int, index: int) -> Visible:
         row = self.nodes[node].rows[index - 1]
