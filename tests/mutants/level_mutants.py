@@ -63,6 +63,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "a start forgets which of its entries raise the level",
     ),
     mutant(
+        "level-not-saved",
+        S11,
+        "actors.writer.folder:Folder.save_level",
+        "if level > meta.meta.level:",
+        "if level > meta.meta.level + 99:",
+        "only the log says its level, which is not enough once its beginning is trimmed away",
+    ),
+    mutant(
         "level-too-new-taken",
         S11,
         f"{LEVELS}:refuse_if_too_new",

@@ -8,6 +8,7 @@ that is older than another one heard proves nothing.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from actors.simulation.checkers import client_facts, facts
@@ -19,19 +20,20 @@ from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.level import FIRST_LEVEL, level_of
 from logstore.format.peer_messages import HeartbeatReply
-from logstore.raft.effects import Persist, SaveLevel, Visible
-from logstore.raft.events import ControlReceived, LevelRequested, StreamAnswer
+from logstore.raft.effects import Persist, SaveLevel, SaveMeta, Visible
+from logstore.raft.events import ControlReceived, LevelRequested, MetaPersisted, StreamAnswer
 
 
 @dataclass(slots=True)
 class Version:
     """Of one replica: the newest level that it reads; the level that it believes the log to have;
     what it has heard of its peers in this term: boot, and the level that this boot reads, 0: not
-    known."""
+    known; saves of META that are not answered: number, and the level that was ordered before."""
 
     newest: int = FIRST_LEVEL
     level: int = FIRST_LEVEL
     heard: dict[int, tuple[int, int]] = field(default_factory=dict)
+    saving: deque[tuple[int, int]] = field(default_factory=deque)
 
 
 class FormatLevels:
@@ -44,6 +46,7 @@ class FormatLevels:
         self._level = FIRST_LEVEL  # of the committed log
         self._raised: list[tuple[int, int]] = []  # (index, level) of its entries, both rise
         self._asked: set[int] = set()
+        self._durable = dict.fromkeys(record.replicas, FIRST_LEVEL)  # in META, as far as is known
 
     # --- versions ---
 
@@ -62,6 +65,10 @@ class FormatLevels:
         if log.level > self._level:
             text = f"META of node {made.node} has level {log.level}"
             self._report(f"{text}, the committed log {self._level}")
+        durable = self._durable[made.node]
+        if log.level < durable and not self._record.is_excused(made.node):
+            text = f"META of node {made.node} has level {log.level}"
+            self._report(f"{text}, a save after level {durable} was answered")
         floor = [level for index, level in log.levels if index <= log.commit_floor]
         version.level = max([log.level, *floor])
         self._check_known(made.node, version.level, commit=log.commit_floor)
@@ -72,6 +79,20 @@ class FormatLevels:
         if known <= newest:
             text = f"node {refused.node} refuses its log and reads levels up to {newest}"
             self._report(f"{text}; no entry is above {known}")
+
+    # --- META ---
+
+    @reads_after(SaveMeta)
+    def on_save(self, replica: Replica, save: SaveMeta, _step: Stepped) -> None:
+        version = self._versions[replica.node]
+        version.saving.append((save.seq, version.level))
+
+    @reads(MetaPersisted)
+    def on_saved(self, replica: Replica, saved: MetaPersisted, _step: Stepped) -> None:
+        """META is written in the order of the orders."""
+        saving = self._versions[replica.node].saving
+        while saving and saving[0][0] <= saved.seq:
+            self._durable[replica.node] = saving.popleft()[1]
 
     # --- what a leader hears ---
 

@@ -10,7 +10,13 @@ from logstore.format.level import level_kind
 from logstore.format.peer_messages import AppendAccepted, HeartbeatReply
 from logstore.model import Index, NodeId, Term
 from logstore.raft.effects import Lead, SaveLevel
-from logstore.raft.events import ControlReceived, LevelRequested, Proposed, StreamAnswer
+from logstore.raft.events import (
+    ControlReceived,
+    LevelRequested,
+    MetaPersisted,
+    Proposed,
+    StreamAnswer,
+)
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.stage import Stage, header_after
 
@@ -165,6 +171,18 @@ def a_start_forgets_the_level(stage: Stage, is_broken: bool) -> None:
     stage.nodes[3].boots += 1
     found = msgspec.structs.replace(stage.recovered(stage.nodes[3]), commit_floor=Index(2))
     stage.tell(facts.CoreMade(3, msgspec.structs.replace(found, levels=()) if is_broken else found))
+
+
+@breaks("I21", says="META of node 3 has level 1, a save after level 2 was answered")
+def a_level_is_not_saved(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    raised(stage, 2)
+    stage.save_meta(3, 2, 0)
+    stage.step(3, MetaPersisted(1))
+    stage.tell(facts.VersionStarted(3, 2))
+    stage.nodes[3].boots += 1
+    found = stage.recovered(stage.nodes[3])
+    stage.tell(facts.CoreMade(3, msgspec.structs.replace(found, level=1 if is_broken else 2)))
 
 
 @breaks("I21", says="node 3 believes in level 1 in the end")
