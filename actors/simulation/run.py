@@ -128,14 +128,19 @@ class _Run:
             cluster.replicas[node].start()
         self.workload.stop_appending()
         within_ns = ELECTIONS_TO_CONVERGE * self._election_ns + CLIENT_TIMEOUTS_NS
-        # Equal twice with a pause between, then an audit and a pause.
-        equal_within_ns = 3 * within_ns + 2 * SETTLE_NS + CHECK_NS
+        # Equal twice with a pause between, then an audit and a pause, and equal again.
+        equal_within_ns = 4 * within_ns + 2 * SETTLE_NS + CHECK_NS
         cluster.ledger.tell(facts.ReplicasReturned(equal_within_ns))
         if self._run_for(within_ns, self._is_equal):
             self._run_for(SETTLE_NS)
+        self._wait_until_equal(within_ns)
+        self._audit(within_ns)
+        if not self._is_equal():  # an operator's late transfer may take leadership elsewhere
+            self._wait_until_equal(within_ns)
+
+    def _wait_until_equal(self, within_ns: int) -> None:
         if not self._run_for(within_ns, self._is_equal):
             self._report_violation(f"{self._state()} {within_ns / 1e9:.1f} s after the heal")
-        self._audit(within_ns)
 
     def _audit(self, within_ns: int) -> None:
         """Read the whole log of each damaged replica that runs."""

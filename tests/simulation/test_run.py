@@ -121,6 +121,26 @@ def test_an_append_that_needs_all_replicas_fails_the_liveness_phase(
     assert "no append was acknowledged" in result.first_complaint
 
 
+@pytest.mark.slow
+def test_logs_are_read_only_while_all_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator whose first request had no answer asks again, seconds later. A no-op of the new
+    leader that one replica lacks yet is nothing that it lost."""
+
+    def audit(this: Any, within_ns: int) -> None:
+        world = this.cluster.world
+        this.workload.transfer(0)
+        end_ns = world.now_ns + within_ns
+        cores = this.cluster.observer.cores
+        while len({each.commit for each in cores.values()}) == 1 and world.now_ns < end_ns:
+            world.run_until(world.now_ns + SECOND_NS // 10_000)
+        were_equal.append(this._is_equal())
+
+    were_equal: list[bool] = []
+    monkeypatch.setattr(run._Run, "_audit", audit)
+    assert run_seed(1, script=quiet_script(safety_ns=2 * SECOND_NS)).first_complaint == ""
+    assert were_equal == [False]
+
+
 def with_a_changed_byte_on_node_2(monkeypatch: pytest.MonkeyPatch) -> None:
     def changed(replica: Replica, commit: int) -> Iterator[tuple[Any, bytes]]:
         for header, body in read_committed(replica, commit):
