@@ -27,7 +27,7 @@ demo: .venv/.complete ## a log of three replicas whose leader is killed half way
 	@$(VENV)/logstore demo
 
 test: .venv/.complete ## every test (PYTEST_ARGS=… passes options on)
-	@$(VENV)/python -m pytest -n 2 $(PYTEST_ARGS)
+	@$(VENV)/python -m pytest -n 3 $(PYTEST_ARGS)
 
 test-spark: .venv-spark ## the tests of logstore.spark, with a real Spark (PYTEST_ARGS=… as above)
 	@.venv-spark/bin/python -m pytest tests/spark $(PYTEST_ARGS)

@@ -80,7 +80,9 @@ class FaultyRange(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=186):
     """writer to raft: what recovery found, or CreateLog created. `last_row` None: an empty log.
-    `level` is META's format level, `levels` are the entries that raise it (S11)."""
+    `trims`: the TRIM entries in the log, whether they have acted or not. `level` is META's format
+    level, `levels` are the entries that raise it (S11). `start_bytes` and `start_timestamp_ns` are
+    of the entry at log start; 0 where damage hides them."""
 
     cluster_id: bytes
     replica_uuid: bytes
@@ -99,8 +101,11 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     persisted: Index
     faulty: tuple[FaultyRange, ...]
     damage: str
+    trims: tuple[Index, ...] = ()
     level: int = FIRST_LEVEL
     levels: tuple[tuple[Index, int], ...] = ()
+    start_bytes: int = 0
+    start_timestamp_ns: int = 0
 
 
 class ProcessGone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=187):
@@ -163,9 +168,10 @@ class RecoveryDelayed(msgspec.Struct, frozen=True, gc=False, array_like=True, ta
 ToRaft = (
     events.Proposed | events.AppendReceived | events.ControlReceived | events.StreamAnswer
     | events.Persisted | events.MetaPersisted | events.TransferRequested
-    | events.ReadIndexRequested | events.DiskFullChanged | events.LevelRequested | RotReported
-    | InitReceived | InitRequested | InitSaved | LogRecovered | ProcessGone | StopRequested
-    | StatusRequested | ReadersWaiting | RecoveryDelayed
+    | events.ReadIndexRequested | events.DiskFullChanged | events.LevelRequested
+    | events.LogStartMoved | events.InstallReceived | RotReported | InitReceived | InitRequested
+    | InitSaved | LogRecovered | ProcessGone | StopRequested | StatusRequested | ReadersWaiting
+    | RecoveryDelayed
 )  # fmt: skip
 ToWriter = effects.WriterEffect | SaveInit | CreateLog
 ToReplicator = effects.ReplicatorEffect | SendInit | Identity

@@ -35,6 +35,12 @@ class SpareUsed(msgspec.Struct, frozen=True):
     """The writer has opened a segment in files that were prepared ahead."""
 
 
+class PairsRemoved(msgspec.Struct, frozen=True):
+    """The writer has carried out a TRIM; so many segment pairs lay wholly below the log start."""
+
+    pairs: int
+
+
 class AdmissionOpened(msgspec.Struct, frozen=True):
     """Ingress begins `gen` with this table, before a batch has changed it.
 
@@ -54,7 +60,7 @@ class RetryKnown(msgspec.Struct, frozen=True):
     is_committed: bool
 
 
-Seen = FolderRecovered | SpareUsed | AdmissionOpened | RetryKnown
+Seen = FolderRecovered | SpareUsed | PairsRemoved | AdmissionOpened | RetryKnown
 
 
 class Observer(Protocol):

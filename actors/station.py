@@ -156,6 +156,7 @@ class Station:
         self.host: Host = RealHost() if host is None else host
         self.limits = ReplicaLimits() if limits is None else limits
         self.newest_level = NEWEST_LEVEL  # the newest format level that this version reads (S11)
+        self.new_log_level = NEWEST_LEVEL  # a new log is raised to it, if all voters read it (S11)
         self.nodes = tuple(NodeId(each.node) for each in config.nodes)
         self.peers = tuple(each for each in self.nodes if each != node)
         self.counters = regions.counters

@@ -117,6 +117,11 @@ class Counter(IntEnum):
     EGRESS_CONNECTIONS_ENDED = 41, "connections that egress ended for their cost"
     RING_TOO_SMALL = 42, "bytes of a peer's largest entry that the payload ring cannot take"
     FORMAT_LEVEL = 43, "format level of the log, as far as this replica knows"  # metrics only (S11)
+    # Its wall clock was set, or stamps lie ahead of it (G2)
+    AGE_TRIMS_OFF = 44, "1 while this leader gives up nothing for its age: clocks are or were wrong"
+    RETENTION_OFF = 45, "1 while this leader's log is below the format level that trims need"
+    # While disks are full (S9)
+    ROOM_FOR_CHANGES = 46, "bytes that this leader may append on full disks; 2^63 - 1: none is full"
 
 
 def counter_of(why: FormatError | Silence) -> Counter:

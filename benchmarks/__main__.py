@@ -1,5 +1,5 @@
-"""`python -m benchmarks saturate|compare|clients|idle|sessions|spark`: arguments in, a result file
-out. `figures` makes a table and plots of what they leave."""
+"""`python -m benchmarks NAME`: arguments in, a result file out. `figures` makes a table and plots
+of what they leave."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from benchmarks.clients import compare_clients
 from benchmarks.compare import compare as compare_all
 from benchmarks.environment import Document, describe_environment, require_real_file_system
 from benchmarks.figures import gather_runs, percents, table_of
+from benchmarks.forgetting import measure_forgetting, summarise
 from benchmarks.idle import measure_idle
+from benchmarks.restart import measure_restarts
 from benchmarks.results import Result, write_result
 from benchmarks.saturate import Settings
 from benchmarks.saturate import saturate as saturate_once
 from benchmarks.session_rebuild import measure_sessions
+from benchmarks.soak import SoakSettings, soak
 from logstore.cli.output import write_json
 from logstore.errors import InvalidRequest, LogStoreError
 from logstore.limits import BATCH_MAX_BYTES, BATCH_MAX_PAYLOADS, KIB
+from logstore.units import parse_size
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -152,6 +156,80 @@ def spark(size_mb: int, rounds: int, folder: Path, json_path: str) -> None:
     rows = [*found.rounds, *found.loads]
     write_result(json_path, Result("spark", environment, rows, found.summary), found.samples)
     click.echo(table(found.summary))
+
+
+@benchmarks.command("soak")
+@click.option("--minutes", type=click.FloatRange(0.5, 10_000.0), default=45.0, show_default=True)
+@click.option("--rate", type=click.FloatRange(1.0), default=5_000.0, show_default=True)
+@click.option("--retention", default="2GiB", show_default=True, metavar="SIZE")
+@click.option("--segment", default="256MiB", show_default=True, metavar="SIZE")
+@click.option("--kill-every", type=click.FloatRange(1.0), default=60.0, show_default=True)
+@click.option("--lake/--no-lake", default=True, help="an archive beside it (needs Spark)")
+@_folder
+@click.option("--json", "json_path", default="benchmarks/results/soak.json", show_default=True)
+def soak_command(
+    minutes: float,
+    rate: float,
+    retention: str,
+    segment: str,
+    kill_every: float,
+    lake: bool,
+    folder: Path,
+    json_path: str,
+) -> None:
+    """Load, consumers, an archive and kills on a log that forgets; samples and plots beside."""
+    require_real_file_system(folder)
+    settings = SoakSettings(
+        seconds=minutes * 60,
+        rate=rate,
+        retention_bytes=parse_size(retention, key="--retention"),
+        segment_bytes=parse_size(segment, key="--segment"),
+        kill_every_s=kill_every,
+        has_lake=lake,
+    )
+    found, samples = soak(settings, folder, say=_say)
+    environment: Document = {**describe_environment(folder), "commit": code_name()}
+    summary = msgspec.to_builtins(found)
+    write_result(json_path, Result("soak", environment, [], summary), samples)
+    if json_path != "-":
+        from benchmarks.plots import write_soak_plots
+
+        write_soak_plots(samples, Path(json_path).parent)
+    _say(msgspec.json.format(msgspec.json.encode(summary), indent=2).decode())
+
+
+@benchmarks.command("forgetting")
+@click.option("--rounds", type=click.IntRange(1, 99), default=5, show_default=True)
+@click.option("--seconds", type=click.FloatRange(0.5, 600.0), default=5.0, show_default=True)
+@_folder
+@click.option(
+    "--json", "json_path", default="benchmarks/results/forgetting.json", show_default=True
+)
+def forgetting(rounds: int, seconds: float, folder: Path, json_path: str) -> None:
+    """What removing segments and bringing back a follower cost producers."""
+    require_real_file_system(folder)
+    turns = measure_forgetting(folder, rounds=rounds, seconds=seconds, say=_say)
+    environment: Document = {**describe_environment(folder), "commit": code_name()}
+    summary = summarise(turns)
+    write_result(json_path, Result("forgetting", environment, list(turns), summary), turns)
+    _say(msgspec.json.format(msgspec.json.encode(summary), indent=2).decode())
+
+
+@benchmarks.command("restart")
+@click.option("--entries", type=click.IntRange(1_000), default=5_000_000, show_default=True)
+@click.option("--segments", type=click.IntRange(2), default=200, show_default=True)
+@click.option("--rounds", type=click.IntRange(1, 99), default=5, show_default=True)
+@_folder
+@click.option("--json", "json_path", default="benchmarks/results/restart.json", show_default=True)
+def restart(entries: int, segments: int, rounds: int, folder: Path, json_path: str) -> None:
+    """How much longer a replica takes to start with a long log than with none."""
+    require_real_file_system(folder)
+    starts, summary = measure_restarts(
+        folder, entries=entries, segments=segments, rounds=rounds, say=_say
+    )
+    environment: Document = {**describe_environment(folder), "commit": code_name()}
+    write_result(json_path, Result("restart", environment, list(starts), summary), starts)
+    _say(msgspec.json.format(msgspec.json.encode(summary), indent=2).decode())
 
 
 @benchmarks.command("figures")

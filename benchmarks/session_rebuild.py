@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from logstore import limits
 from logstore.errors import InvalidRequest
 from logstore.format.batch import encode_batch
 from logstore.format.entry import EntryHeader, Row
+from logstore.format.segment_header import SegmentHeader
 from logstore.limits import SESSION_WINDOW_MIN, SNAPSHOT_EVERY_BATCHES, SNAPSHOT_PART_MAX_BYTES
 from logstore.model import EntryKind, Index, Lsn, SequenceMode, Term
 from logstore.raft.effects import Admit
@@ -50,6 +52,7 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.start: Any = SimpleNamespace(index=0)
+        self.level = 1
         self._rows: list[Row] = []
         self._bodies: list[bytes] = []
         self._next_lsn = 1 << 30
@@ -65,6 +68,15 @@ class MemoryLog:
         self._next_lsn += count
         self._rows.append(Row.of(header))
         self._bodies.append(body)
+
+    def index_of_lsn(self, _lsn: Lsn, _last_index: Index) -> Index:
+        raise AssertionError("a rebuild searches for no LSN")
+
+    def pairs(self) -> Sequence[SegmentHeader]:
+        raise AssertionError("a rebuild asks for no segments")
+
+    def refresh(self) -> bool:
+        return False
 
     def __len__(self) -> int:
         return len(self._rows)

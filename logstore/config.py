@@ -25,6 +25,7 @@ from logstore.settings import (
     PortOffset,
     ProcessSettings,
     RaftSettings,
+    RetentionSettings,
     StorageSettings,
 )
 from logstore.units import DURATION_UNITS, SIZE_UNITS
@@ -123,11 +124,12 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "raft": RaftSettings,
     "storage": StorageSettings,
     "limits": LimitSettings,
+    "retention": RetentionSettings,
     "process": ProcessSettings,
 }
 
 
-_WHOLLY_DEFAULTED = ("raft", "storage", "limits", "process")
+_WHOLLY_DEFAULTED = ("raft", "storage", "limits", "retention", "process")
 
 
 def _explain(message: str) -> str:

@@ -19,6 +19,7 @@ from logstore.settings import (
     NodeSettings,
     ProcessSettings,
     RaftSettings,
+    RetentionSettings,
     StorageSettings,
 )
 from logstore.units import DURATION_UNITS, SIZE_UNITS
@@ -29,6 +30,7 @@ TABLES: tuple[tuple[str, type[msgspec.Struct]], ...] = (
     ("[raft]", RaftSettings),
     ("[storage]", StorageSettings),
     ("[limits]", LimitSettings),
+    ("[retention]", RetentionSettings),
     ("[process]", ProcessSettings),
 )
 _INTRODUCTION = """\
@@ -41,7 +43,7 @@ bad units and impossible relations are refused at start, with the key and the re
 |---|---|
 | `cluster-3.toml` | three replicas on this machine; the default of the command line |
 | `single.toml` | one replica, all its actors in one process |
-| `placement-example.toml` | three machines, processes pinned to cores |
+| `placement-example.toml` | three machines, processes pinned to cores; the log is kept for a week |
 
 A size is a number and one of {sizes}; a duration a number and one of
 {durations}. The unit is never left out.

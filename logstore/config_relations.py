@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from logstore import limits
 from logstore.errors import ConfigError
 from logstore.settings import PORTS_PER_NODE, PROCESS_NAMES, Config, NodeSettings
-from logstore.units import size_words
+from logstore.units import DURATION_UNITS, SIZE_UNITS, size_words
 
 RING_ALIGNMENT_BYTES = 64 << 10
 # Below, heartbeats cost more than an earlier election saves; above, a dead leader is noticed too
@@ -27,6 +27,14 @@ SEGMENT_RECORDS_MIN = 256
 SESSION_EXPIRY_MIN_NS = 60_000_000_000
 SESSION_EXPIRY_MAX_NS = 36_500 * 86_400_000_000_000
 BATCHES_PER_SEGMENT_MIN = 4
+# Stamps may be a second ahead of a majority's clocks (G2): a shorter age says nothing.
+RETENTION_AGE_MIN_NS = limits.CLOCK_AHEAD_MAX_NS
+# What still fits into an LSN, a stamp or a number of bytes: 292 years.
+RETENTION_AGE_MAX = f"{limits.POSITION_MAX // DURATION_UNITS['d']}d"
+RETENTION_BYTES_MAX = f"{limits.POSITION_MAX // SIZE_UNITS['TiB']}TiB"
+# The newest segment is never given up, and the one before only once it is not needed: a log that
+# holds less cannot be had.
+RETENTION_SEGMENTS_MIN = 2
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
@@ -38,6 +46,7 @@ def check_relations(config: Config) -> None:
     _check_raft(config)
     _check_limits(config)
     _check_storage(config)
+    _check_retention(config)
     for position, node in enumerate(config.nodes):
         _check_cpus(config, node, key=f"nodes[{position}].cpus")
     _check_spin(config)
@@ -199,6 +208,38 @@ def _check_storage(config: Config) -> None:
     )
     _require_between(
         config.storage.segment_records, SEGMENT_RECORDS_MIN, 1 << 24, "storage.segment_records"
+    )
+
+
+def _check_retention(config: Config) -> None:
+    retention = config.retention
+    _require(
+        retention.age_ns <= limits.POSITION_MAX,
+        "retention.age",
+        f"is {retention.age}; write {RETENTION_AGE_MAX} or less, or 0s to keep payloads of any age",
+    )
+    _require(
+        not retention.age_ns or retention.age_ns >= RETENTION_AGE_MIN_NS,
+        "retention.age",
+        f"is {retention.age}; write 1s or more, or 0s to keep payloads of any age",
+    )
+    smallest = RETENTION_SEGMENTS_MIN * config.storage.segment_bytes
+    _require(
+        retention.size_bytes <= limits.POSITION_MAX,
+        "retention.bytes",
+        f"is {retention.bytes}; write {RETENTION_BYTES_MAX} or less, or 0B for no bound",
+    )
+    _require(
+        not retention.size_bytes or smallest <= retention.size_bytes,
+        "retention.bytes",
+        f"is {retention.bytes}; whole segments of {config.storage.segment} are given up and the "
+        f"newest never is: write at least {size_words(smallest)}, two of them, or 0B for no bound",
+    )
+    _require(
+        0 <= retention.payloads <= limits.POSITION_MAX,
+        "retention.payloads",
+        f"is {retention.payloads}; write how many payloads to keep at least, up to "
+        f"{limits.POSITION_MAX}, or 0 for no bound",
     )
 
 

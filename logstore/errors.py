@@ -122,8 +122,9 @@ class ImportRefused(InvalidRequest):
 
 
 class LevelRefused(InvalidRequest):
-    """The format level cannot be raised; the message says which replicas do not read the level:
-    start a newer version there, then ask again."""
+    """The log's format level is too low for the request: run `logstore upgrade`. Or it cannot be
+    raised; the message says which replicas do not read the level: start a newer version there, then
+    ask again."""
 
     code = ErrorCode.LEVEL_REFUSED
 

@@ -62,7 +62,7 @@ SESSIONS_PAGE_MAX = 256
 CURSORS_MAX = 256
 CURSOR_NAME_MAX_BYTES = 255
 # Names of monotone sessions that were idle for too long: 16,384 x at most 280 B in each snapshot.
-# With so many, none expires any more: forgetting one would let its name begin anew.
+# With so many, none expires any more: forgetting one would let its name start over.
 KEPT_NAMES_MAX = 16_384
 # Unacknowledged bytes of one session at most, and of all that a leader has read (W6).
 SESSION_WINDOW_BYTES = 32 * MIB
@@ -123,13 +123,25 @@ QUIET_ELECTION_TIMEOUTS = 6
 # How far a leader's wall clock counts beyond a majority's (G2): far above what NTP leaves, and what
 # a heartbeat answer takes to arrive. A clock that is wrong by more is logged.
 CLOCK_AHEAD_MAX_NS = 1_000_000_000
+# By how much a leader's wall and monotonic clocks may drift apart while it gives up payloads for
+# their age (G2): a crystal that is off by 100 ppm takes a week, so somebody set the wall clock.
+CLOCK_DRIFT_MAX_NS = 60_000_000_000
 # Descriptors a replicator keeps per stream: 4,096 x about 300 B; older entries are read from the
 # files.
 DESCRIPTORS_KEPT = 4_096
+# What full disks keep for TRIMs and no-ops (S9): 46 of at most 704 B, whatever an election a second
+# for half a minute takes. It is 1/32 of the smallest segment, and no restart makes it smaller.
+FULL_DISK_KEPT_BYTES = 32 * KIB
 # A session without a name may be expired for a new one after this long without a batch.
 SESSION_IDLE_MIN_NS = 60_000_000_000
 # Requests of clients that wait for raft or for a commit: 1,024 x about 200 B.
 REQUESTS_PENDING_MAX = 1_024
+# How far log start is held back at most for a follower that catches up after an Install (G7): what
+# it gets in a minute at 70 MiB/s, and no more disk than that beyond what retention keeps.
+INSTALL_HOLD_MAX_BYTES = 4096 * MIB
+# For how long log start waits for such a follower that is silent: a replica that is killed starts
+# again within some seconds. One that is gone for longer gets another Install, should it need that.
+INSTALL_HOLD_ELECTION_TIMEOUTS = 10
 # Damaged ranges that a status lists, besides their number: 64 x about 90 B. Ranges whose LSNs are
 # kept in memory: 4,096 x about 100 B.
 STATUS_FAULTY_MAX = 64
@@ -170,6 +182,7 @@ class ReplicaLimits(msgspec.Struct, frozen=True):
     answers_bytes_max: int = ANSWERS_BYTES_MAX
     answers_per_client_bytes: int = ANSWERS_PER_CLIENT_BYTES
     flush_entries_max: int = FLUSH_ENTRIES_MAX
+    full_disk_kept_bytes: int = FULL_DISK_KEPT_BYTES
     kept_names_max: int = KEPT_NAMES_MAX
     requests_before_appends_max: int = REQUESTS_BEFORE_APPENDS_MAX
     rows_dropped_at_once: int = ROWS_DROPPED_AT_ONCE

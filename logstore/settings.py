@@ -97,7 +97,8 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     Attributes:
       segment: Space of one segment's data log. Two segments are prepared at any time, so a node
-        takes at least twice this plus their Raft logs. A size, at least four times `batch_max`.
+        takes at least twice this plus their Raft logs. A size, at least four times the larger of
+        `batch_max` and `group_max`.
       segment_records: Raft records of one segment, 128 bytes each; a segment ends when either its
         data or its records are full.
     """
@@ -122,7 +123,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         four of the larger of `batch_max` and `group_max`, a `bulk_window` a peer and a message.
       bulk_window: What a leader has in flight to one follower. A size.
       groups_in_flight: Groups a leader has between acceptance and commit; small, so that groups
-        grow under load instead of queues.
+        grow under load instead of queues. With a small `segment` fewer: the largest ones fit into
+        three quarters of it, so that a trim is taken however full the disks are.
       client_memory: What a leader has read of all producers together and not committed yet; what
         they send beyond waits in their sockets. A size.
       session_window: Unacknowledged bytes of one session at most; new sessions get less where
@@ -181,6 +183,33 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return parse_size(self.fetch_max, key="limits.fetch_max")
 
 
+class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much of the log is kept. What exceeds any of these bounds is given up, whole segments at
+    a time and the newest never, so a node keeps up to two segments more. With none, the default,
+    the log grows until somebody trims it. The leader's configuration decides.
+
+    Attributes:
+      age: Payloads older than this are given up; `0s` keeps them. Age is the time between stamps,
+        up to the newest one: a log that takes no appends does not age. If the clocks of a majority
+        are or were wrong, take `age` out before another node leads. A duration, 1s to 106751d.
+      bytes: What the log holds at least, in bytes of whole batches; `0B` is no bound. A size, at
+        least two segments.
+      payloads: How many payloads the log holds at least; `0` is no bound.
+    """
+
+    age: str = "0s"
+    bytes: str = "0B"
+    payloads: int = 0
+
+    @property
+    def age_ns(self) -> int:
+        return parse_duration(self.age, key="retention.age")
+
+    @property
+    def size_bytes(self) -> int:
+        return parse_size(self.bytes, key="retention.bytes")
+
+
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a replica runs.
 
@@ -205,6 +234,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     raft: RaftSettings = msgspec.field(default_factory=RaftSettings)
     storage: StorageSettings = msgspec.field(default_factory=StorageSettings)
     limits: LimitSettings = msgspec.field(default_factory=LimitSettings)
+    retention: RetentionSettings = msgspec.field(default_factory=RetentionSettings)
     process: ProcessSettings = msgspec.field(default_factory=ProcessSettings)
 
     def node(self, node: int) -> NodeSettings:

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
-# Each starts processes by the dozen, and mostly waits: one at a time, beside all the others.
+# Each starts processes by the dozen, and mostly waits.
 ON_REAL_PROCESSES = frozenset({"cluster", "contracts", "faults", "stress"})
+CLUSTERS_BESIDE_OTHERS = 2
 SAID = "said"
 
 # Derandomised in CI, so that a red run there is red everywhere; a developer's runs explore.
@@ -28,16 +30,38 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 collect_ignore = [] if find_spec("pyspark") else ["spark"]
 
 
-class OneClusterAtATime(LoadScopeScheduling):
-    """Tests on real processes are one piece of work; every other test is one by itself."""
+class FewClustersAtATime(LoadScopeScheduling):
+    """A file of tests on real processes is one piece of work, every other test is one by itself.
+    While there are both, one process does the others, so that the files, which mostly wait, end
+    with them."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "processes" if nodeid.split("/")[1] in ON_REAL_PROCESSES else nodeid
+        return nodeid.partition("::")[0] if _is_on_real_processes(nodeid) else nodeid
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        clusters = sum(
+            any(
+                _is_on_real_processes(scope) and self._pending_of({scope: unit})
+                for scope, unit in units.items()
+            )
+            for other, units in self.assigned_work.items()
+            if other is not node
+        )
+        is_turn_of_clusters = clusters < CLUSTERS_BESIDE_OTHERS
+        for scope in self.workqueue:
+            if _is_on_real_processes(scope) == is_turn_of_clusters:
+                self.workqueue.move_to_end(scope, last=False)
+                break
+        super()._assign_work_unit(node)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneClusterAtATime:
-    """`pytest -n 2`, which is what `make test` is."""
-    return OneClusterAtATime(config, log)
+def _is_on_real_processes(scope: str) -> bool:
+    return scope.split("/")[1] in ON_REAL_PROCESSES
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FewClustersAtATime:
+    """`pytest -n 3`, which is what `make test` is."""
+    return FewClustersAtATime(config, log)
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ class EgressActor:
         elif generation != self._generation:
             self._log.refresh()
             self._generation = generation
-        bounds = Bounds(Lsn(slots[Counter.LOG_START_LSN]), Lsn(visible - 1), Index(visible_index))
+        bounds = Bounds(self._log.start.next_lsn, Lsn(visible - 1), Index(visible_index))
         return self._log, bounds
 
     def _close_log(self) -> None:

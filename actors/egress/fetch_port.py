@@ -36,7 +36,7 @@ from logstore.limits import FETCH_WAIT_MAX_MS, KIB, ReplicaLimits
 from logstore.model import NO_NODE, Index, Lsn, NodeId
 from logstore.raft.effects import ReadIndexAnswered
 from logstore.raft.events import ReadIndexRequested
-from logstore.storage.log_reader import LogReader
+from logstore.storage.log_reader import BelowLogStart, LogReader
 from transport import link
 from transport.ports import AnsweringSocket
 
@@ -228,6 +228,18 @@ class Requests:
         return any(ours) and envelope.cluster_id not in (bytes(16), ours)
 
     def _serve(self, waiting: Waiting, log: LogReader, bounds: Bounds) -> None:
+        """Answer it. The log start may move while files are read; then the reader knows it, and
+        the request is decided again."""
+        for _ in range(2):
+            try:
+                self._answer(waiting, log, bounds)
+                return
+            except BelowLogStart:
+                bounds = msgspec.structs.replace(bounds, log_start_lsn=log.start.next_lsn)
+        # What is asked for may be there: OUT_OF_RANGE would be final.
+        self._refuse(waiting, ErrorCode.NOT_READY, "the log start moves: ask again")
+
+    def _answer(self, waiting: Waiting, log: LogReader, bounds: Bounds) -> None:
         request = waiting.request
         try:
             if bounds.visible_lsn < waiting.min_lsn:

@@ -23,7 +23,7 @@ from logstore.format.message import encode_message
 from logstore.format.raft_record import RaftRecord
 from logstore.limits import TAIL_GROUP_MAX_BYTES
 from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId
-from logstore.storage.log_reader import LogReader
+from logstore.storage.log_reader import BelowLogStart, LogReader
 from transport import link
 
 TIP_AFTER_BURST_NS = 20_000_000
@@ -112,8 +112,10 @@ class Tail:
                 if takes_lsns(header.kind):
                     self._publish_group(log, bounds, record)
             except CorruptData:
-                # Subscribers see the jump and fetch; the fetch names the damage.
-                pass
+                pass  # subscribers see the jump and fetch; the fetch names the damage
+            except BelowLogStart:
+                # The fetch names the log start. It may lie 100 million entries on (G5).
+                index = log.start.index
             self._published_index = index
             work += 1
         return work

@@ -15,22 +15,29 @@ from actors.ingress.admission import Admission, Outcome
 from actors.ingress.appends import Appends
 from actors.ingress.bulk import PeerBulk
 from actors.ingress.control import ControlPort
+from actors.ingress.full_disks import FullDisks
 from actors.ingress.lags import Lags
 from actors.ingress.linearizable_reads import LinearizableReads
 from actors.ingress.peers import PeerControl, Peers
 from actors.ingress.pending_requests import Requests
 from actors.ingress.proposals import Proposals
 from actors.ingress.replica_info import ReplicaInfo
+from actors.ingress.retention import Retention
 from actors.ingress.sockets_and_rings import Ports, guard_of, open_ports
+from actors.ingress.trim_bounds import TrimBounds
 from actors.messages import Identity, InitAnswered, StatusReported
 from actors.station import DRAIN_MAX, Station
+from logstore.config import Config
 from logstore.raft import effects
 from logstore.raft.bootstrap import SendInit
+from logstore.raft.space import BATCHES_LEAVE, most_bytes
 from logstore.session.grants import SessionLimits
 
 # While a part waits for room in a ring, or for the writer's counter, do_work runs this often: no
 # bell rings for either.
 _RETRY_NS = 1_000_000
+# Its leader begins a stream again that got no answer for one election timeout.
+_PATIENCE_TIMEOUTS = 2
 
 
 class IngressActor:
@@ -56,7 +63,7 @@ class IngressActor:
             ports.to_raft_bulk,
             ports.clock,
             group_max_bytes=limits.group_max_bytes,
-            in_flight_max=limits.groups_in_flight,
+            in_flight_max=groups_in_flight(station.config),
             batch_max_bytes=limits.batch_max_bytes,
             lend_max_bytes=limits.client_memory_bytes,
         )
@@ -81,10 +88,13 @@ class IngressActor:
             observer=station.host.observer,
         )
         self._reads = LinearizableReads(self.admission, self._requests, ports.to_raft)
+        full_disks = FullDisks(self.admission, slots, station.limits)
+        self._bounds = TrimBounds(self.admission, ports.open_log, slots, full_disks)
         self._control = ControlPort(
             ports.control,
             self._requests,
             self.admission,
+            self._bounds,
             self._reads,
             replica,
             config=station.config,
@@ -92,6 +102,7 @@ class IngressActor:
             to_raft=ports.to_raft,
             random_u64=ports.random_u64,
         )
+        self._retention = Retention(station, self.admission, self._bounds, ports.clock)
         status = self._control.on_status, self._requests.is_pending
         self._lags = Lags(station, self.admission, replica, ports.clock, ports.to_raft, *status)
         self._appends = Appends(
@@ -106,13 +117,9 @@ class IngressActor:
             ports.peer_control, ports.peer_bulk, replica, peers=station.peers, slots=slots
         )
         self._peer_control = PeerControl(ports.peer_control, self._peers, ports.to_raft, slots)
-        self._peer_bulk = PeerBulk(
-            ports.peer_bulk,
-            self._peers,
-            ports.ring,
-            ports.to_raft_bulk,
-            slots,
-        )
+        patience_ns = _PATIENCE_TIMEOUTS * station.config.raft.election_timeout_ns
+        bulk = ports.peer_bulk, self._peers, ports.ring, ports.to_raft_bulk, slots
+        self._peer_bulk = PeerBulk(*bulk, patience_ns=patience_ns)
 
     def do_work(self, now_ns: int) -> int:
         self._now_ns = now_ns
@@ -128,13 +135,14 @@ class IngressActor:
         is_up_to_date = work < DRAIN_MAX
         if self._replica.is_identified:
             work += self._peer_control.do_work()
-            work += self._peer_bulk.do_work()
+            work += self._peer_bulk.do_work(now_ns)
             ports.to_raft.flush()
             ports.to_raft_bulk.flush()
         work += self._control.do_work(now_ns)
         work += self._lags.do_work(now_ns)
         work += self._acks.take_subscriptions(now_ns)
         work += self.admission.rebuild(now_ns, is_up_to_date=is_up_to_date)
+        work += self._retention.do_work(now_ns)
         work += self._appends.do_work(now_ns)
         work += self.admission.propose()
         self.admission.update_counters()
@@ -170,6 +178,7 @@ class IngressActor:
             self._requests.next_timer_ns,
             self._guard.next_timer_ns,
             self._lags.next_timer_ns,
+            self._retention.next_timer_ns,
         )
 
     def on_close(self) -> None:
@@ -193,6 +202,8 @@ class IngressActor:
                 self._answer_clients(self.admission.close(message))
             case effects.TermEnded():
                 self._answer_clients(self.admission.end_term(message))
+            case effects.HoldLogStart():
+                self._bounds.hold_log_start(message)
             case effects.LeaderChanged():
                 self._replica.on_leader_changed(message)
             case effects.ReadIndexAnswered():
@@ -216,3 +227,13 @@ class IngressActor:
         for group in outcome.forgotten:
             self._requests.answer_forgotten(group)
         self._reads.release()
+
+
+def groups_in_flight(config: Config) -> int:
+    """How many groups a leader has between acceptance and commit: what the configuration says, but
+    only as many of the largest as fit into what a full disk has for batches. A TRIM comes after
+    them in the log (S9)."""
+    limits, segment_bytes = config.limits, config.storage.segment_bytes
+    largest_bytes = max(limits.group_max_bytes, limits.batch_max_bytes)
+    room_bytes = segment_bytes - segment_bytes // BATCHES_LEAVE
+    return max(1, min(limits.groups_in_flight, room_bytes // most_bytes(largest_bytes)))

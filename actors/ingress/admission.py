@@ -29,13 +29,16 @@ from actors.observer import AdmissionOpened, Observer, RetryKnown
 from actors.topology import Counter
 from logstore.errors import CorruptData, ErrorCode, InvariantViolated
 from logstore.format.cursor_entries import Cursor, encode_cursor
+from logstore.format.meta import NO_START
 from logstore.format.session_entries import ExpireEntry, OpenEntry, encode_expire, encode_open
+from logstore.format.trim_entry import TrimEntry, encode_trim
 from logstore.limits import POSITION_MAX, ReplicaLimits
-from logstore.model import NO_INDEX, NO_TERM, EntryKind
+from logstore.model import NO_INDEX, NO_TERM, EntryKind, Index, Lsn, Term
 from logstore.raft.effects import Accepted, AdmissionClosed, Admit, Committed, TermEnded
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Refused, Session, WindowRow
 from logstore.session.table import OpenRequest, SessionTable
+from logstore.storage.log_reader import BelowLogStart
 
 _log = logging.getLogger(__name__)
 
@@ -88,9 +91,11 @@ class Admission:
         self._rebuild: Rebuild | None = None
         self._is_damage_seen = False
         self._term = NO_TERM
+        self._office_offset_ns = 0  # wall clock less monotonic clock when the term was admitted
         self._commit = NO_INDEX  # by Committed of self._term
         self._heard = Committed(NO_TERM, NO_INDEX)
         self._ready_index = NO_INDEX
+        self.takes_batches = True
         self._snapshots = Snapshots(
             every_batches=replica_limits.snapshot_every_batches,
             part_max_bytes=snapshot_part_max_bytes,
@@ -102,6 +107,7 @@ class Admission:
         self._awaited: dict[tuple[int, int], Origin] = {}  # for `retries`: by producer and sequence
         self._gapped: dict[int, tuple[int, int]] = {}  # E9: producer → (epoch, round) of its Gap
         self.table: SessionTable | None = None
+        self.trimmed = NO_START  # all up to it is given up, here or soon
 
     @property
     def is_rebuilding(self) -> bool:
@@ -120,10 +126,15 @@ class Admission:
         self._drop_table()
         if admit.term != self._term:
             self._term = admit.term
+            self._office_offset_ns = self._clock_offset_ns()
             heard = self._heard
             self._commit = heard.index if heard.term == admit.term else NO_INDEX
+        self.takes_batches = self._snapshots.takes_batches = admit.takes_batches
         self.proposals.open(admit.term, admit.gen)
         self._is_damage_seen = False
+        self._begin_rebuild(admit)
+
+    def _begin_rebuild(self, admit: Admit) -> None:
         self._rebuild = Rebuild(
             admit,
             SessionTable(self._session_limits),
@@ -162,6 +173,7 @@ class Admission:
         if self.table is None:
             return Outcome(committed=groups)
         self.table.commit = self._commit
+        self._snapshots.committed(self._kept_index)
         return Outcome(committed=groups, retries=self._take_retries())
 
     def _take_retries(self) -> list[Origin]:
@@ -213,6 +225,12 @@ class Admission:
         before = rebuild.progress
         try:
             is_done = rebuild.step()
+        except BelowLogStart:
+            # A TRIM reaches above the snapshot that the walk began at: a newer one is damaged here.
+            # The walk from log start on meets it.
+            rebuild.close()
+            self._begin_rebuild(rebuild.admit)
+            return 1
         except CorruptData as damage:
             if not (is_up_to_date and self._is_damage_seen):
                 self._is_damage_seen = True
@@ -234,9 +252,12 @@ class Admission:
             _log.error("admission stays closed: the log ends at LSN %d", rebuild.next_lsn - 1)
             return
         self._ready_index = rebuild.admit.last_index
-        self._snapshots.begin_at(batches=rebuild.batches, size_bytes=rebuild.body_bytes)
+        self._snapshots.begin_at(
+            batches=rebuild.batches, size_bytes=rebuild.body_bytes, snapshot=rebuild.snapshot_index
+        )
         self._committed_ns = rebuild.timestamp_ns  # committed once `is_ready`, not read before
         self._requests_taken = 0
+        self.trimmed = rebuild.trimmed
         self.proposals.begin_at(rebuild.next_lsn)
         self.table = rebuild.table
         self.table.commit = self._commit
@@ -264,23 +285,25 @@ class Admission:
                 part = snapshots.next_part(self.table, self._term)
                 if part is None:
                     return 1  # postponed: batches are read again
-                proposals.add_entry(EntryKind.SESSION, part)
-        elif self.is_ready and self.may_take_request:
+                snapshots.proposed(proposals.add_entry(EntryKind.SESSION, part))
+        elif self.takes_batches and self.is_ready and self.may_take_request:
             self._expire(self.table)
         return proposals.propose()
 
     @property
     def room_bytes(self) -> int:
-        """Bytes of batches that may be read now. It is 0 while a snapshot is due: nothing may
-        change the table until the snapshot is in the stream (E6)."""
-        return 0 if self._snapshots.is_due else self.proposals.room_bytes
+        """Bytes of batches that may be read now. It is 0 while disks are full (S9), and while a
+        snapshot is due: nothing may change the table until it is in the stream (E6)."""
+        is_closed = self._snapshots.is_due or not self.takes_batches
+        return 0 if is_closed else self.proposals.room_bytes
 
     @property
     def may_take_request(self) -> bool:
         """Whether a request may change the table now: no snapshot is due, and few requests were
         taken since a batch could be read. So requests, however many come, do not hold up
         appends."""
-        return not self._snapshots.is_due and self._requests_taken < self._requests_max
+        is_their_turn = self._requests_taken < self._requests_max or not self.takes_batches
+        return is_their_turn and not self._snapshots.is_due
 
     def appends_had_their_turn(self) -> None:
         """A batch could be read now, whether or not there was one. Hot."""
@@ -362,7 +385,7 @@ class Admission:
         """The OPEN entry for a request (E8), or why there is none. To make room for it, the session
         without a name that was idle longest ends."""
         table = self.table
-        if table is None:
+        if table is None or not self.takes_batches:
             return NOT_OPEN
         if not self.may_take_request:
             return APPENDS_COME_FIRST
@@ -382,10 +405,68 @@ class Admission:
         self._expiry.used_ns[entry.producer_id] = now_ns
         return session, self._add_entry(EntryKind.OPEN, encode_open(entry), entry.producer_id)
 
-    def take(self, entry: ExpireEntry | Cursor) -> Group:
+    # --- the log start ---
+
+    @property
+    def trimmed_lsn(self) -> Lsn:
+        """The first LSN that is not given up, here or soon."""
+        return self.trimmed.next_lsn
+
+    @property
+    def gen(self) -> tuple[Term, int] | None:
+        """Which gen may propose a TRIM now; None: none may."""
+        return self.proposals.gen if self.is_ready else None
+
+    @property
+    def snapshot_index(self) -> Index:
+        """The first part of the newest SESSION snapshot that is committed and in this replica's
+        files; NO_INDEX: there is none."""
+        self._snapshots.committed(self._kept_index)
+        return self._snapshots.committed_index
+
+    @property
+    def _kept_index(self) -> Index:
+        """Up to here everything is committed, in this term, and in this replica's files."""
+        return Index(min(self._commit, self._slots[Counter.VISIBLE_INDEX]))
+
+    def want_snapshot(self) -> bool:
+        """Have a snapshot taken now, because the newest one is in the way of a TRIM. False: another
+        one is on its way to be committed, or would say the same."""
+        return self._snapshots.want()
+
+    @property
+    def snapshot_most_bytes(self) -> int:
+        """What a snapshot takes of segments at most if it is wanted now; 0: one is on its way."""
+        return 0 if self.table is None else self._snapshots.most_bytes(self.table)
+
+    @property
+    def clock_drift_ns(self) -> int:
+        """By how much the wall clock has moved against the monotonic one since this replica began
+        to lead (G2)."""
+        return self._clock_offset_ns() - self._office_offset_ns
+
+    def _clock_offset_ns(self) -> int:
+        return self._clock.wall_ns() - self._clock.monotonic_ns()
+
+    @property
+    def term(self) -> Term:
+        """That this replica leads, or led last; NO_TERM: none."""
+        return self._term
+
+    @property
+    def level(self) -> int:
+        """The committed log's format level; while `is_ready`, for only a Committed of this term
+        says it (S11)."""
+        return self._heard.level
+
+    def take(self, entry: ExpireEntry | Cursor | TrimEntry) -> Group:
         """Apply the end of a session, or the change of a cursor, to the table and add it to the
-        stream."""
+        stream; so with a TRIM, which changes no table."""
         table = self._open_table
+        if isinstance(entry, TrimEntry):
+            self._requests_taken += 1
+            self.trimmed = max(self.trimmed, entry.start, key=lambda start: start.index)
+            return self.proposals.add_entry(EntryKind.TRIM, encode_trim(entry))
         if isinstance(entry, Cursor):
             table.cursors.apply(entry)
             return self._add_entry(EntryKind.CURSOR, encode_cursor(entry))

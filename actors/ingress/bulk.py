@@ -1,8 +1,13 @@
-"""The bulk lane: the leader's appends, from the socket into the payload ring (SAFETY W1, W7, U2).
+"""The bulk lane: the leader's appends, from the socket into the payload ring (SAFETY W1, W7, U2),
+and its log start, for a log that ends below it (G5).
 
 Owns the bulk socket's reading side and one message for which there was no room. When the ring is
-full nothing is dropped: the lane is left unread, and the leader stops when its window is full.
-Messages of a dead stream, and entries that raft has accepted already, are dropped before the copy.
+full the lane is left unread, and the leader stops when its window is full. Messages of a dead
+stream, and entries that raft has accepted already, are dropped before the copy.
+
+Where there is no room for long, on a full disk say, the leader begins its stream again and again,
+each time on a new connection, whose messages lie in this process's memory. So after `patience_ns`
+the lane is read again, and what finds no room is dropped: the leader sends it again.
 """
 
 from __future__ import annotations
@@ -18,10 +23,10 @@ from actors.ingress.sockets_and_rings import ToRaft
 from actors.topology import Counter
 from logstore.errors import FormatError
 from logstore.format.message import Envelope
-from logstore.format.peer_messages import Append, AppendFrame
-from logstore.model import NO_INDEX, NO_TERM
+from logstore.format.peer_messages import Append, AppendFrame, Install
+from logstore.model import NO_INDEX, NO_TERM, Term
 from logstore.raft.effects import StreamAccepted
-from logstore.raft.events import AppendReceived
+from logstore.raft.events import AppendReceived, InstallReceived
 from transport import link
 from transport.payload_ring import PayloadRingWriter
 from transport.ports import Socket
@@ -48,13 +53,17 @@ class PeerBulk:
         ring: PayloadRingWriter,
         to_raft_bulk: ToRaft,
         slots: memoryview,
+        *,
+        patience_ns: int,
     ) -> None:
         self._socket = socket
         self._peers = peers
         self._ring = ring
         self._to_raft_bulk = to_raft_bulk
         self._slots = slots
-        self._held: _Held | None = None
+        self._patience_ns = patience_ns
+        self._held: _Held | InstallReceived | None = None
+        self._full_since_ns: int | None = None  # the rings; None: the last message found room
         self._accepted = StreamAccepted(NO_TERM, 0, NO_INDEX, False)
 
     @property
@@ -66,25 +75,39 @@ class PeerBulk:
         """Raft has these entries: further copies of them are dropped."""
         self._accepted = accepted
 
-    def do_work(self) -> int:
+    def do_work(self, now_ns: int) -> int:
         """Pass on the message that waited for room, then read while there is room."""
         work = 0
         while work < _MESSAGES_PER_WORK:
-            if self._held is not None:
-                if not self._offer_to_raft(self._held):
-                    return work
-                self._held = None
+            if not self._pass_on(now_ns):
+                return work
             frames = link.try_receive_views(self._socket)
             if frames is None:
                 return work
             work += 1
             self._held = self._check(frames)
-        if self._held is not None and self._offer_to_raft(self._held):
-            self._held = None
+        self._pass_on(now_ns)
         return work
 
-    def _check(self, frames: list[memoryview]) -> _Held | None:
-        """The append in a message, if it is whole, comes from a peer, and is not stale."""
+    def _pass_on(self, now_ns: int) -> bool:
+        """Whether no message waits for room any more."""
+        if self._held is None:
+            return True
+        if self._offer_to_raft(self._held):
+            self._full_since_ns = None
+        elif self._full_since_ns is None:
+            self._full_since_ns = now_ns
+            return False
+        elif now_ns < self._full_since_ns + self._patience_ns:
+            return False
+        else:
+            self._slots[Counter.BULK_STALE] += 1
+        self._held = None
+        return True
+
+    def _check(self, frames: list[memoryview]) -> _Held | InstallReceived | None:
+        """The append or log start in a message, if it is whole, comes from a peer, and is not
+        stale."""
         if not 2 <= len(frames) <= 3:
             self._slots[Counter.FRAMES_DROPPED] += 1
             return None
@@ -92,6 +115,8 @@ class PeerBulk:
         if found is None:
             return None
         envelope, message = found
+        if isinstance(message, Install) and len(frames) == 2:
+            return self._check_install(envelope, message)
         append = self._append_of(message)
         body = frames[2] if len(frames) == 3 else None
         size_bytes = len(body) if body is not None else 0
@@ -117,6 +142,12 @@ class PeerBulk:
             )
             return None
         return _Held(envelope, append, body)
+
+    def _check_install(self, envelope: Envelope, install: Install) -> InstallReceived | None:
+        if self._is_of_dead_stream(install.term, install.stream):
+            self._slots[Counter.BULK_STALE] += 1
+            return None
+        return InstallReceived(envelope.sender, envelope.correlation, install)
 
     def _refuse(self, envelope: Envelope, append: Append) -> None:
         """Its leader admits larger entries, or once did. Only a larger ring helps: report that to
@@ -144,16 +175,24 @@ class PeerBulk:
     def _is_stale(self, append: Append) -> bool:
         """W1: of an older term or stream, of a dead stream, or accepted already."""
         accepted = self._accepted
-        if append.term != accepted.term:
-            return append.term < accepted.term
-        if append.stream != accepted.stream:
-            return append.stream < accepted.stream
-        return accepted.is_dead or append.header.index <= accepted.index
+        if self._is_of_dead_stream(append.term, append.stream):
+            return True
+        is_same = (append.term, append.stream) == (accepted.term, accepted.stream)
+        return is_same and append.header.index <= accepted.index
 
-    def _offer_to_raft(self, held: _Held) -> bool:
+    def _is_of_dead_stream(self, term: Term, stream: int) -> bool:
+        accepted = self._accepted
+        if term != accepted.term:
+            return term < accepted.term
+        return stream < accepted.stream or (stream == accepted.stream and accepted.is_dead)
+
+    def _offer_to_raft(self, held: _Held | InstallReceived) -> bool:
         """Copy the body into the ring and pass the append on; False: no room now."""
         if self._to_raft_bulk.is_congested:
             return False
+        if isinstance(held, InstallReceived):
+            self._to_raft_bulk.send(held)
+            return True
         written = self._ring.try_write([held.body] if held.body is not None else [])
         if written is None:
             return False

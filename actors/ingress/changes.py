@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from actors.ingress.admission import APPENDS_COME_FIRST, Admission
+from actors.ingress.full_disks import FullDisks
 from actors.ingress.groups import HeldAnswer
 from actors.ingress.linearizable_reads import LinearizableReads, ReadKind, Reply
 from actors.ingress.pending_requests import Caller, Requests
@@ -25,7 +26,7 @@ from logstore.model import NO_NODE, EntryKind
 from logstore.session.session import Refused
 from logstore.session.table import SessionTable
 
-_REFUSED_AT_ONCE = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.OVERLOADED))
+_REFUSED_AT_ONCE = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.NOT_READY, ErrorCode.OVERLOADED))
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -48,10 +49,17 @@ class ChangeKind(msgspec.Struct, frozen=True):
 class Changes:
     """Proposes what the table allows."""
 
-    def __init__(self, admission: Admission, requests: Requests, reads: LinearizableReads) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        requests: Requests,
+        reads: LinearizableReads,
+        full_disks: FullDisks,
+    ) -> None:
         self._admission = admission
         self._requests = requests
         self._reads = reads
+        self._full_disks = full_disks
 
     def ask(self, caller: Caller, kind: ChangeKind, request: Any, now_ns: int) -> None:
         """Propose the change, or have raft confirm its refusal."""
@@ -62,9 +70,8 @@ class Changes:
         decision = kind.decide(table, request)
         if isinstance(decision, Refused) and decision.code in _REFUSED_AT_ONCE:
             self._requests.refuse_request(caller, decision)
-        elif not self._admission.may_take_request:
-            # A client that asks again and again would hold up every append (E6).
-            self._requests.refuse_request(caller, APPENDS_COME_FIRST)
+        elif refused := self._why_not_now(decision):
+            self._requests.refuse_request(caller, refused)
         elif request_id := self._requests.add(caller, now_ns):
             if isinstance(decision, Change):
                 self._propose(request_id, decision)
@@ -80,11 +87,19 @@ class Changes:
         if isinstance(decision, Refused):
             reply = refusal(decision)
             return lambda: reply
-        if self._admission.may_take_request:
-            self._propose(request_id, decision)
+        if refused := self._why_not_now(decision):
+            self._requests.answer(request_id, refusal(refused))
         else:
-            self._requests.answer(request_id, refusal(APPENDS_COME_FIRST))
+            self._propose(request_id, decision)
         return None
+
+    def _why_not_now(self, decision: Change | Refused) -> Refused | None:
+        if not self._admission.may_take_request:
+            # A client that asks again and again would hold up every append (E6).
+            return APPENDS_COME_FIRST
+        if isinstance(decision, Refused):
+            return None
+        return self._full_disks.why_refused(decision.entry)
 
     def _propose(self, request_id: int, change: Change) -> None:
         group = self._admission.take(change.entry)

@@ -11,15 +11,17 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.ingress.admission import Admission
-from actors.ingress.changes import ChangeKind, Changes, refusal
+from actors.ingress.changes import Change, ChangeKind, Changes, refusal
 from actors.ingress.cursor_requests import decide_cursor, list_cursors
 from actors.ingress.documents import metadata_document, status_document
 from actors.ingress.groups import HeldAnswer
 from actors.ingress.linearizable_reads import LinearizableReads, ReadKind
 from actors.ingress.pending_requests import Caller, Requests
+from actors.ingress.pending_trims import PendingTrims
 from actors.ingress.replica_info import ZERO_ID, ReplicaInfo
 from actors.ingress.session_requests import decide_end, list_sessions, look_up, state_reply
 from actors.ingress.sockets_and_rings import ToRaft
+from actors.ingress.trim_bounds import TrimBounds
 from actors.messages import InitAnswered, InitRequested, StatusReported, StatusRequested
 from actors.topology import Counter, counter_of
 from logstore.config import Config
@@ -28,6 +30,7 @@ from logstore.format.client_messages import (
     CursorsRequest,
     DoneReply,
     EndSessionRequest,
+    ErrorReply,
     InitializeRequest,
     MetadataReply,
     MetadataRequest,
@@ -41,16 +44,18 @@ from logstore.format.client_messages import (
     StatusReply,
     StatusRequest,
     TransferRequest,
+    TrimRequest,
 )
 from logstore.format.client_request import BadRequest, RequestPort, Silence, read_request
+from logstore.format.cursor_entries import NO_LSN
 from logstore.format.first_lsn import unpack_first_lsn
 from logstore.format.message import Envelope
-from logstore.limits import HELD_ANSWERS_MAX
-from logstore.model import EntryKind, NodeId
+from logstore.limits import HELD_ANSWERS_MAX, POSITION_MAX
+from logstore.model import NO_NODE, EntryKind, Lsn, NodeId
 from logstore.raft.effects import LevelAnswered, TransferAnswered
 from logstore.raft.events import LevelRequested, TransferRequested
 from logstore.session.session import Refused
-from logstore.session.table import OpenRequest
+from logstore.session.table import OpenRequest, SessionTable
 from transport import link
 from transport.ports import Socket
 
@@ -60,10 +65,6 @@ _READS: dict[type, ReadKind] = {
     CursorsRequest: ReadKind(list_cursors, sees=EntryKind.CURSOR),
     SessionsRequest: ReadKind(list_sessions, sees=None),
     SessionLookupRequest: ReadKind(look_up, sees=None),
-}
-_CHANGES: dict[type, ChangeKind] = {
-    SetCursorRequest: ChangeKind(decide_cursor, sees=EntryKind.CURSOR),
-    EndSessionRequest: ChangeKind(decide_end, sees=None),
 }
 # The entries that end a session, by what its producer is told.
 _ENDED_BY = {ErrorCode.UNKNOWN_PRODUCER: EntryKind.EXPIRE, ErrorCode.FENCED: EntryKind.OPEN}
@@ -77,6 +78,7 @@ class ControlPort:
         socket: Socket,
         requests: Requests,
         admission: Admission,
+        bounds: TrimBounds,
         reads: LinearizableReads,
         replica: ReplicaInfo,
         *,
@@ -89,7 +91,12 @@ class ControlPort:
         self._requests = requests
         self._admission = admission
         self._reads = reads
-        self._changes = Changes(admission, requests, reads)
+        self._changes = Changes(admission, requests, reads, bounds.full_disks)
+        self._trims = PendingTrims(admission, bounds, requests, reads)
+        self._change_kinds: dict[type, ChangeKind] = {
+            SetCursorRequest: ChangeKind(self._decide_cursor, sees=EntryKind.CURSOR),
+            EndSessionRequest: ChangeKind(decide_end, sees=None),
+        }
         self._replica = replica
         self._config = config
         self._nodes = tuple(NodeId(each.node) for each in config.nodes)
@@ -104,7 +111,7 @@ class ControlPort:
         while work < _REQUESTS_PER_WORK and (frames := link.try_receive(self._socket)) is not None:
             work += 1
             self._receive(frames, now_ns)
-        return work + expired
+        return work + expired + self._trims.do_work()
 
     def _receive(self, frames: list[bytes], now_ns: int) -> None:
         request = read_request(frames[1:], RequestPort.CONTROL)
@@ -123,6 +130,24 @@ class ControlPort:
         else:
             self._serve(caller, request[1], now_ns)
 
+    def _why_nothing_holds(self, lsn: Lsn) -> ErrorReply | None:
+        """The answer for a cursor that is to hold what is gone."""
+        start_lsn = Lsn(self._slots[Counter.LOG_START_LSN])
+        if not NO_LSN < lsn < start_lsn:
+            return None
+        text = f"LSN {lsn} is gone, the log begins at {start_lsn}: nothing can hold it"
+        bounds = start_lsn, Lsn(POSITION_MAX)
+        return ErrorReply(ErrorCode.OUT_OF_RANGE, NO_NODE, *bounds, text.encode())
+
+    def _decide_cursor(self, table: SessionTable, request: SetCursorRequest) -> Change | Refused:
+        """As `decide_cursor`. In the log the change comes after a TRIM that is under way, which may
+        have been proposed while raft confirmed that the change was refused (G1)."""
+        lsn = request.lsn
+        if request.is_held and NO_LSN < lsn < self._admission.trimmed_lsn:
+            text = f"LSN {lsn} goes with a trim that is under way: ask again"
+            return Refused(ErrorCode.NOT_READY, 0, text)
+        return decide_cursor(table, request)
+
     def _is_foreign(self, envelope: Envelope) -> bool:
         """Whether the request is for another cluster. A replica that belongs to none (it lost its
         disk or META, for example) still answers: an operator may ask for its state.
@@ -131,10 +156,14 @@ class ControlPort:
         return ours != ZERO_ID and envelope.cluster_id not in (ZERO_ID, ours)
 
     def _serve(self, caller: Caller, message: Any, now_ns: int) -> None:
+        if isinstance(message, SetCursorRequest) and message.is_held:
+            if refusal := self._why_nothing_holds(message.lsn):
+                self._requests.reply(caller, refusal)
+                return
         if (read := _READS.get(type(message))) is not None:
             self._reads.ask(caller, read, message, now_ns)
             return
-        if (change := _CHANGES.get(type(message))) is not None:
+        if (change := self._change_kinds.get(type(message))) is not None:
             self._changes.ask(caller, change, message, now_ns)
             return
         match message:
@@ -152,6 +181,8 @@ class ControlPort:
                 self._transfer(caller, message, now_ns)
             case RaiseLevelRequest():
                 self._raise_level(caller, message, now_ns)
+            case TrimRequest():
+                self._trims.ask(caller, message, now_ns)
             case InitializeRequest():
                 self._initialize(caller, message, now_ns)
 
@@ -183,7 +214,7 @@ class ControlPort:
         acknowledged under the request's round."""
         admission = self._admission
         table = admission.table
-        if table is None or not admission.is_ready:
+        if table is None or not admission.is_ready or not admission.takes_batches:
             self._requests.refuse_as_not_leading(caller)
             return
         session = table.state_of(request.producer_id, request.producer_epoch)

@@ -1,13 +1,14 @@
 """How far each follower and each cursor is behind what this leader shows: payloads, bytes, time.
+And how much the log holds: the lag of a reader at its start.
 
 Adds that to every status that raft reports while this replica leads, and publishes it for /metrics
 once a second. Owns a log reader. It reads Raft records only, for SLICE_NS in a `do_work`, and keeps
-what it found as long as somebody stands there: 256 cursors that stand still cost nothing. Must not
-know who asks for a status.
+what it found until the position moves: 256 cursors that do not move cost nothing. The log start may
+move meanwhile (G6). Must not know who asks for a status.
 
-A lag is exact for the position in its row. A follower stands after what raft knows it has flushed
-(and was silent for as long as raft has not heard it, at most since it leads),
-a cursor where the session table has it: a change that is not committed yet may be in it already.
+A lag is exact for the position in its row. A follower stands at the end of what raft knows it has
+flushed; it is silent since raft last heard from it, or since this replica leads if that is later. A
+cursor stands where the session table has it, which may hold a change that is not committed yet.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from actors.host import Clock
 from actors.ingress.admission import Admission
 from actors.ingress.replica_info import ReplicaInfo
 from actors.ingress.sockets_and_rings import ToRaft
+from actors.ingress.trim_requests import lowest_held
 from actors.messages import StatusReported, StatusRequested
 from actors.station import Station
 from actors.topology import Counter
 from logstore.errors import CorruptData
 from logstore.model import Index, Lsn
-from logstore.storage.log_reader import LogReader
+from logstore.storage.log_reader import BelowLogStart, LogReader
 
 # A position is a binary search of about 15 records: 0.2 ms, or some ten reads of the disk where an
 # old segment is not in memory. Ingress does its other work after each slice.
@@ -109,6 +111,7 @@ class Lags:
             self._due_ns = now_ns + PUBLISH_EVERY_NS
             self._to_raft.send(StatusRequested(OWN_REQUEST))
         if self._steps is None:
+            self._close_if_stale()
             self._drop_late_reports()
         if not self._reports:
             return 0
@@ -130,6 +133,14 @@ class Lags:
             self._log = None
         self._entries.clear()
 
+    def _close_if_stale(self) -> None:
+        """Some files may have been removed, and an open file keeps its space."""
+        if (
+            self._log is not None
+            and self._station.slots[Counter.MAP_GENERATION] != self._generation
+        ):
+            self._log.close()
+
     def _drop_late_reports(self) -> None:
         """Measure nothing for requests that have timed out. Where a status takes long, more are
         asked for than can be answered."""
@@ -150,7 +161,21 @@ class Lags:
     # --- one status ---
 
     def _measure(self, document: dict[str, Any]) -> Iterator[dict[str, Any] | None]:
-        """The status, with the lags if this replica leads; before it None, after each slice."""
+        """The status, with the lags if this replica leads; before it None, after each slice. If
+        the log start moves past a position meanwhile, all are measured again."""
+        while True:
+            try:
+                yield from self._measure_from_start(document)
+                return
+            except BelowLogStart:
+                yield None
+
+    def _measure_from_start(self, document: dict[str, Any]) -> Iterator[dict[str, Any] | None]:
+        """As `_measure`.
+
+        Raises:
+          BelowLogStart: the log start moved, and the reader knows it now.
+        """
         slots = self._station.slots
         # the LSN first and the map generation after it (V7)
         visible, visible_index = slots[Counter.VISIBLE], Index(slots[Counter.VISIBLE_INDEX])
@@ -158,7 +183,7 @@ class Lags:
             yield document
             return
         log = self._readable(slots[Counter.MAP_GENERATION])
-        start_lsn, visible_lsn = Lsn(slots[Counter.LOG_START_LSN]), Lsn(visible - 1)
+        start_lsn, visible_lsn = log.start.next_lsn, Lsn(visible - 1)
         newest = _entry_of(log, visible_lsn, visible_index) if visible_lsn >= start_lsn else None
         shown = _Shown(start_lsn, visible_lsn, visible_index, newest)
         followers = {
@@ -167,7 +192,10 @@ class Lags:
         }
         table = self._admission.table if self._admission.is_ready else None
         cursors = None if table is None else {each.name: each.lsn for each in table.cursors.rows()}
-        positions = (*followers.values(), *(cursors or {}).values())
+        held = None if table is None else lowest_held(table)
+        if held is not None and held.lsn > visible_lsn:
+            held = None  # at the end or beyond: it holds nothing yet
+        positions = (start_lsn, *followers.values(), *(cursors or {}).values())
         yield from self._find_entries(log, shown, (each for each in positions if each is not None))
         now_ns = self._clock.wall_ns()
         lag: dict[str, Any] = {
@@ -181,13 +209,15 @@ class Lags:
                 for node, lsn in followers.items()
             ],
             "cursors": None,
+            "log": self._row(start_lsn, shown, now_ns)
+            | {"held_by": None if held is None else {"name": held.name.decode(), "lsn": held.lsn}},
         }
         if cursors is not None:
             lag["cursors"] = [
                 {"name": name.decode()} | self._row(lsn, shown, now_ns)
                 for name, lsn in cursors.items()
             ]
-        self._publish(lag["followers"], lag["cursors"], now_ns)
+        self._publish(lag["followers"], lag["cursors"], lag["log"], now_ns)
         yield document | {"lag": lag}
 
     def _readable(self, generation: int) -> LogReader:
@@ -203,7 +233,9 @@ class Lags:
     ) -> Iterator[None]:
         """Find the entries in which these positions lie, and forget all others. Entries that are
         shown never change; damaged ones are looked at again from time to time."""
-        first = {max(lsn, shown.log_start_lsn) for lsn in positions if lsn <= shown.visible_lsn}
+        # A cursor below a log start after which nothing is shown lacks what is not there yet.
+        lacking = (max(lsn, shown.log_start_lsn) for lsn in positions)
+        first = {lsn for lsn in lacking if lsn <= shown.visible_lsn}
         now_ns = self._clock.monotonic_ns()
         is_damage_due = now_ns >= self._damage_due_ns
         if is_damage_due:
@@ -237,23 +269,29 @@ class Lags:
     # --- /metrics ---
 
     def _publish(
-        self, followers: list[dict[str, Any]], cursors: list[dict[str, Any]] | None, now_ns: int
+        self,
+        followers: list[dict[str, Any]],
+        cursors: list[dict[str, Any]] | None,
+        log: dict[str, Any],
+        now_ns: int,
     ) -> None:
         """Show these to the supervisor: the first cursors by name, and what is known of them. Times
-        are stamps: how long ago they are grows between two publications."""
+        are stamps: how long ago they are grows between two publications. The log's have the name of
+        the lowest cursor that holds some of it, if one does."""
         if not (self._serves_metrics and self._replica.is_leading):
             return
         values = {
             f"follower_silent_since_ns.{row['node']}": now_ns - int(row["silent_seconds"] * 1e9)
             for row in followers
         }
-        named = [("follower", str(row["node"]), row) for row in followers]
+        named = [("follower_lag", str(row["node"]), row) for row in followers]
+        named.append(("log", (log["held_by"] or {"name": ""})["name"], log))
         if cursors is not None:
             shown = cursors[:CURSORS_PUBLISHED_MAX]
-            named += [("cursor", row["name"], row) for row in shown]
+            named += [("cursor_lag", row["name"], row) for row in shown]
             values |= {"cursors": len(cursors), "cursors_left_out": len(cursors) - len(shown)}
         values |= {
-            f"{kind}_lag_{measure}.{name}": row[measure]
+            f"{kind}_{measure}.{name}": row[measure]
             for kind, name, row in named
             for measure in ("payloads", "bytes", "since_ns")
             if row[measure] is not None
@@ -264,7 +302,7 @@ class Lags:
 
 def _lsn_after(log: LogReader, match: Index, shown: _Shown) -> Lsn | None:
     """The LSN before which a follower stands that has flushed everything up to `match`. None: the
-    leader has not heard yet what it has, or the entry is damaged here."""
+    leader has not heard yet what it has, or the entry is damaged here or below log start."""
     if match <= log.start.index:
         return None
     if match >= shown.visible_index:

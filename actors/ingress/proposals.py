@@ -63,6 +63,11 @@ class Proposals:
         self._proposed: deque[Group] = deque()
         self._accepted: deque[Group] = deque()
 
+    @property
+    def gen(self) -> tuple[Term, int]:
+        """The term and the number of the newest gen."""
+        return self._term, self._gen
+
     # --- forming ---
 
     @property
@@ -91,6 +96,11 @@ class Proposals:
     def has_all_lsns(self) -> bool:
         """Every batch in the table has its LSNs, so a snapshot may be taken (E6)."""
         return not self._formed and not self._proposed
+
+    @property
+    def unaccepted_sizes(self) -> list[int]:
+        """The body sizes of the groups that raft has not accepted."""
+        return [group.size_bytes for group in chain(self._proposed, self._formed)]
 
     def newest_pending(self, kind: EntryKind | None) -> Group | None:
         """The newest group, of this kind or (None) of any, that is not committed."""

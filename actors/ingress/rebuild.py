@@ -18,15 +18,18 @@ from collections.abc import Callable
 from actors.host import Clock
 from actors.ingress.sockets_and_rings import Log
 from actors.topology import Counter
-from logstore.errors import CorruptData, InvariantViolated
+from logstore.errors import CorruptData, FormatError, InvariantViolated
 from logstore.format.entry import EntryHeader
+from logstore.format.meta import NO_START, LogStart
 from logstore.format.session_snapshot import PartHead, read_part_head
+from logstore.format.trim_entry import decode_trim
 from logstore.limits import REBUILD_SLICE_NS
 from logstore.model import NO_INDEX, EntryKind, Index, Lsn
 from logstore.raft.effects import Admit
 from logstore.session.fold import FOLDED_KINDS, Fold
 from logstore.session.table import SessionTable
 from logstore.storage.damaged_lsns import UNKNOWN_LSNS, damaged_lsns
+from logstore.storage.log_reader import BelowLogStart
 
 
 class Rebuild:
@@ -47,6 +50,8 @@ class Rebuild:
         self.next_lsn = Lsn(0)  # after the entries walked over
         self.timestamp_ns = 0  # of the newest of them
         self.snapshot_parts = 0  # of the one that the walk began at
+        self.snapshot_index = NO_INDEX  # of its first part
+        self.trimmed = NO_START  # all up to it is given up, here or soon
         self.passed_over = 0  # snapshots without an end, newer than that one
         self.batches = 0
         self.body_bytes = 0
@@ -55,6 +60,7 @@ class Rebuild:
         self._slots = slots
         self._fold = Fold(table)
         self._log: Log | None = None
+        self._generation = 0
         self._search_last = admit.last_index
         self._sought: PartHead | None = None  # the last part of the snapshot whose first is sought
         self._is_searching = True
@@ -69,9 +75,7 @@ class Rebuild:
         """
         if self._slots[Counter.WRITTEN] < self.admit.persist_seq:
             return False
-        log = self._log
-        if log is None:
-            log = self._log = self._open_log()
+        log = self._opened_log()
         deadline_ns = self._clock.monotonic_ns() + REBUILD_SLICE_NS
         while self._is_searching:
             self._search(log)
@@ -86,7 +90,31 @@ class Rebuild:
             return False
         if self.snapshot_parts and not self._fold.snapshots:
             raise InvariantViolated(f"the parts of snapshot {self._sought} do not make one")
+        if log.start.index and not self.snapshot_parts:  # a TRIM never reaches above one (G1)
+            raise InvariantViolated(f"the log starts after {log.start} and has no snapshot")
+        self.trimmed = self._newest_trim(log)
         return True
+
+    def _newest_trim(self, log: Log) -> LogStart:
+        """The log start by the newest TRIM of the log, which may not have acted here yet."""
+        try:
+            if self.admit.trim > log.start.index:
+                trim = decode_trim(log.read_body(self.admit.trim))
+                return max(log.start, trim.start, key=lambda start: start.index)
+        except (CorruptData, FormatError, BelowLogStart):
+            pass  # the next one says it, or it acts just now
+        return log.start
+
+    def _opened_log(self) -> Log:
+        """The log's files, without those that were removed: an open file keeps its space."""
+        generation = self._slots[Counter.MAP_GENERATION]
+        log = self._log
+        if log is None:
+            log = self._log = self._open_log()
+        elif generation != self._generation:
+            log.refresh()
+        self._generation = generation
+        return log
 
     @property
     def progress(self) -> tuple[Index, Index]:
@@ -123,6 +151,10 @@ class Rebuild:
         """Look whether the entry at `_search_last` is the first part. Raft may have put entries of
         its own between the parts; then it is further back. A damaged entry is not skipped."""
         index = self.next_index = self._search_last
+        if index <= log.start.index:
+            # A TRIM took the first part, so a newer snapshot is damaged here: the walk meets it.
+            self._begin_at(Index(log.start.index + 1))
+            return
         if log.row(index).header.kind != EntryKind.SESSION:
             self._search_last = Index(index - 1)
             return
@@ -131,7 +163,7 @@ class Rebuild:
             raise InvariantViolated(f"snapshot {sought} has no first part, entry {index} is {head}")
         self._search_last = Index(index - head.part)
         if not head.part:
-            self.snapshot_parts = sought.part + 1
+            self.snapshot_parts, self.snapshot_index = sought.part + 1, index
             self._begin_at(index)
 
     def _begin_at(self, index: Index) -> None:
@@ -168,7 +200,7 @@ class Rebuild:
         self.next_lsn = header.next_lsn
         self.timestamp_ns = header.timestamp_ns
         self.body_bytes += header.body_size
-        if header.kind not in FOLDED_KINDS:
+        if header.kind not in FOLDED_KINDS or not self._has_beginning(log):
             return
         index, fold = header.index, self._fold
         snapshots = fold.snapshots
@@ -181,3 +213,9 @@ class Rebuild:
         )
         if fold.snapshots > snapshots:
             self.batches = self.body_bytes = 0
+
+    def _has_beginning(self, log: Log) -> bool:
+        """Whether the walk began where a table can. A log that was trimmed has a snapshot (G1):
+        where the search finds none, its record is damaged, and what comes before it follows from no
+        table. The walk then only reads on, up to the damage."""
+        return self.snapshot_parts > 0 or log.start.index == NO_INDEX

@@ -6,7 +6,7 @@ actor calls once, closes all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -19,13 +19,14 @@ from actors.station import Station
 from actors.topology import Counter
 from logstore.format.entry import Row
 from logstore.format.meta import LogStart
+from logstore.format.segment_header import SegmentHeader
 from logstore.limits import (
     CONNECTION_MEMORY_BYTES,
     CONTROL_MESSAGE_MAX_BYTES,
     MESSAGE_MAX_BYTES,
     SUBSCRIPTION_MAX_BYTES,
 )
-from logstore.model import Index
+from logstore.model import Index, Lsn
 from logstore.settings import PortOffset
 from logstore.storage.log_reader import LogReader
 from transport import link
@@ -57,15 +58,21 @@ class FromRaft(Protocol):
 
 
 class Log(Protocol):
-    """What a rebuild reads (E5). Raises CorruptData where the disk is damaged."""
+    """What a rebuild (E5) and a trim read. Raises CorruptData where the disk is damaged."""
 
     start: LogStart
+
+    def refresh(self) -> bool: ...
+
+    def pairs(self) -> Sequence[SegmentHeader]: ...
 
     def row(self, index: Index) -> Row: ...
 
     def read_body(self, index: Index) -> bytes: ...
 
     def newest_of_kind(self, kind: int, last_index: Index) -> Index | None: ...
+
+    def index_of_lsn(self, lsn: Lsn, last_index: Index) -> Index: ...
 
     def close(self) -> None: ...
 

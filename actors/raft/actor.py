@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import msgspec
+
 from actors import topology
 from actors.messages import (
     Identity,
@@ -40,6 +42,8 @@ from logstore.errors import ErrorCode
 from logstore.model import NO_NODE, Lsn, NodeId, ReplicaState, Role
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
+    Accepted,
+    Admit,
     Effect,
     LevelAnswered,
     Log,
@@ -55,6 +59,7 @@ from logstore.raft.events import (
     Event,
     IngressStalled,
     LevelRequested,
+    LogStartMoved,
     Proposed,
     ReadIndexRequested,
     ReplicatorGone,
@@ -91,10 +96,7 @@ class RaftActor:
             station.inbox(topology.EGRESS),
             station.inbox(topology.INGRESS, topology.BULK),
         ]
-        self._rows = FileLogView(
-            LogReader(station.host.disk, station.folder),
-            lambda: self._slots[Counter.MAP_GENERATION],
-        )
+        self._rows: FileLogView | None = None
         self._core: RaftCore | None = None
         self._bootstrap: BootstrapDriver | None = None
         self._recovered: LogRecovered | None = None
@@ -105,7 +107,7 @@ class RaftActor:
             (node, station.slot(topology.clock_slot(node))) for node in station.nodes
         ]
         self._ingress_timeout_ns = 2 * station.config.raft.election_timeout_ns
-        self._is_disk_full = False  # as the writer reported before the core existed
+        self._disk: DiskFullChanged | None = None  # as reported before the core existed
         self._delay = ""  # why recovery or the bootstrap is not done yet
         self._now_ns = 0
         self._housekeeping_due_ns = 0
@@ -172,6 +174,11 @@ class RaftActor:
                 self._on_rot(message)
             case ReadersWaiting():
                 self._routes.set_readers_waiting(are_waiting=message.are_waiting)
+            case LogStartMoved():
+                if self._core is not None:
+                    self._step(self._core, message)
+                    self._faulty_lsns.move_start(self._core.log_start.index)
+                    self._publish_log_start(self._core)
             case ProcessGone():
                 self._on_process_gone(message.process)
             case StopRequested():
@@ -206,7 +213,7 @@ class RaftActor:
         processes get an answer."""
         match message:
             case DiskFullChanged():
-                self._is_disk_full = message.is_full
+                self._disk = message
             case ReadIndexRequested():
                 self._send(ReadIndexAnswered(message.request_id, False, Lsn(0)))
             case TransferRequested():
@@ -225,6 +232,7 @@ class RaftActor:
                 case Settle():
                     self._unsettled.settled(effect.ring_start, effect.ring_end)
                 case Visible():
+                    self._publish_log_start(core)  # an installed one becomes visible itself
                     self._slots[Counter.VISIBLE_INDEX] = effect.index
                     self._slots[Counter.VISIBLE] = effect.lsn + 1
                     self._routes.on_visible_moved()
@@ -232,8 +240,15 @@ class RaftActor:
                     log.warning("%s", effect.text)
                 case TransferAnswered():
                     self._on_transfer_answered(effect)
+                case Admit() | Accepted() if not core.is_admitting:
+                    self._slots[Counter.ROOM_FOR_CHANGES] = core.room_for_changes
+                    self._send(effect)
                 case _:
                     self._send(effect)
+
+    def _publish_log_start(self, core: RaftCore) -> None:
+        if not core.is_installing:  # META may not have it yet
+            self._slots[Counter.LOG_START_LSN] = core.log_start.next_lsn
 
     def _send(self, effect: Effect) -> None:
         self._routes.send(effect)
@@ -242,7 +257,10 @@ class RaftActor:
 
     def _on_recovered(self, recovered: LogRecovered) -> None:
         """Recovery is done: run the core, or the bootstrap if there is no log yet."""
-        self._recovered = recovered
+        # the core has the lists, and lets go of what the log start passes
+        self._recovered = msgspec.structs.replace(
+            recovered, term_runs=(), faulty=(), trims=(), levels=()
+        )
         self._faulty_lsns.take_recovered(recovered)
         self._delay = ""
         self._send_identity(recovered)
@@ -256,14 +274,20 @@ class RaftActor:
         self._slots[Counter.LOG_START_LSN] = recovered.start_next_lsn
         self._core = core = self._make_core(recovered)
         self._tick(core)
-        if self._is_disk_full:
-            self._step(core, DiskFullChanged(True))
+        if self._disk is not None:
+            self._step(core, self._disk)
 
     def _send_identity(self, recovered: LogRecovered) -> None:
         self._routes.to_all(_identity(recovered))
 
     def _make_core(self, recovered: LogRecovered) -> RaftCore:
         station, settings = self._station, self._station.config.raft
+        # Not before there is a log: a reader remembers headers by number, and a bootstrap that was
+        # broken off may have left one whose number is used again.
+        self._rows = rows = FileLogView(
+            LogReader(station.host.disk, station.folder),
+            lambda: self._slots[Counter.MAP_GENERATION],
+        )
         return station.host.observer.core_type(RaftCore)(
             RaftConfig(
                 node=station.node,
@@ -274,7 +298,9 @@ class RaftActor:
                 limits_digest=limits_digest(station.config),
                 rows_kept=station.limits.rows_kept,
                 rows_dropped_at_once=station.limits.rows_dropped_at_once,
+                full_disk_kept_bytes=station.limits.full_disk_kept_bytes,
                 newest_level=station.newest_level,
+                new_log_level=station.new_log_level,
             ),
             RecoveredLog(
                 start=Position(
@@ -290,10 +316,13 @@ class RaftActor:
                 faulty=tuple((each.first_index, each.last_index) for each in recovered.faulty),
                 term=recovered.term,
                 vote=recovered.vote,
+                trims=recovered.trims,
                 level=recovered.level,
                 levels=recovered.levels,
+                start_bytes=recovered.start_bytes,
+                start_timestamp_ns=recovered.start_timestamp_ns,
             ),
-            self._rows,
+            rows,
             Random(station.host.random_bytes(16)),
         )
 
@@ -360,7 +389,8 @@ class RaftActor:
         self._housekeeping_due_ns = now_ns + HOUSEKEEPING_INTERVAL_NS
         self._reported_role = role
         self._free_ring()
-        self._rows.close_if_stale()
+        if self._rows is not None:
+            self._rows.close_if_stale()
         if core is not None:
             self._check_ingress(core)
             self._update_metrics(core)
@@ -383,6 +413,7 @@ class RaftActor:
         slots[Counter.COMMIT_INDEX] = core.commit
         slots[Counter.LAST_INDEX] = core.last_index
         slots[Counter.FORMAT_LEVEL] = core.level
+        slots[Counter.ROOM_FOR_CHANGES] = core.room_for_changes
         if core.lost is not None:
             slots[Counter.FLUSHED_LOST] = core.lost.acknowledged - core.lost.last_index
         skews_ns = core.clock_skews_ns

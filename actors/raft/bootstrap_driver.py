@@ -25,7 +25,7 @@ from actors.station import Station
 from logstore.errors import ErrorCode
 from logstore.format.peer_messages import InitPrepared, InitStatus
 from logstore.limits import REQUESTS_PENDING_MAX
-from logstore.model import ReplicaState
+from logstore.model import NO_INDEX, ReplicaState
 from logstore.raft.bootstrap import Bootstrap, InitDone, InitEffect, SaveInit, SendInit
 from logstore.raft.effects import Log
 
@@ -64,6 +64,7 @@ class BootstrapDriver:
             first_lsn=recovered.start_next_lsn,
             random=Random(station.host.random_bytes(32)),
         )
+        self._is_trimmed = recovered.start_index > NO_INDEX
         # ingress waits for at most so many answers
         self._pending: deque[InitRequested] = deque(maxlen=REQUESTS_PENDING_MAX)
 
@@ -113,11 +114,12 @@ class BootstrapDriver:
             self._routes.ingress.send(refused)
 
     def _answer_requester(self, request: InitRequested) -> None:
-        """The cluster is formed, by whichever node's attempt: has its log
-        the requested first LSN?"""
+        """The cluster is formed, by whichever node's attempt: has its log the requested first LSN?
+        META forgets it when the log is trimmed: then all that is known is that it was no higher."""
         first_lsn = self._bootstrap.first_lsn
         answer = InitAnswered(request.request_id, ErrorCode.OK, "")
-        if request.first_lsn != first_lsn:
+        is_other = request.first_lsn != first_lsn
+        if is_other and not (self._is_trimmed and request.first_lsn < first_lsn):
             reason = (
                 f"the log of this cluster begins at LSN {first_lsn}, not at {request.first_lsn}: "
                 "form another one, of empty folders and with auto_init = false"

@@ -181,13 +181,17 @@ class Routes:
             effects.StreamAccepted: self.ingress.coalesce,
         }
         kind: type[Any]
-        for kind in (effects.Persist, effects.Truncate, effects.SaveMeta, effects.SaveLevel):
+        for kind in (
+            effects.Persist, effects.Truncate, effects.InstallLog, effects.ApplyTrim,
+            effects.MoveLogStart, effects.SaveMeta, effects.SaveLevel,
+        ):  # fmt: skip
             self._send[kind] = self._writer.send
         self._send[effects.Lead] = self._lead
         self._send[effects.Rewind] = self._rewind
         for kind in (
             effects.Admit, effects.AdmissionClosed, effects.Committed, effects.TermEnded,
-            effects.LeaderChanged, effects.TransferAnswered, effects.LevelAnswered,
+            effects.LeaderChanged, effects.HoldLogStart, effects.TransferAnswered,
+            effects.LevelAnswered,
         ):  # fmt: skip
             self._send[kind] = self.ingress.send
 

@@ -38,6 +38,10 @@ class FaultyLsns:
             del self._lsns[next(iter(self._lsns))]
         self._lsns[index] = (first_lsn, last_lsn)
 
+    def move_start(self, start: Index) -> None:
+        """Entries at or below `start` are no longer in the log."""
+        self._lsns = {index: lsns for index, lsns in self._lsns.items() if index > start}
+
     def row(self, first: Index, last: Index) -> dict[str, int | None]:
         """A faulty range as indexes and, where known, LSNs."""
         unknown = (NO_LSN, NO_LSN)
@@ -87,7 +91,7 @@ def status_document(
             "commit_lsn": core.commit_lsn,
             "last_index": core.last_index,
             "persisted_index": core.persisted,
-            "is_admitting": core.open_gen is not None,
+            "is_admitting": core.is_admitting,
             "match": {str(peer): match for peer, match in core.match.items()},
             "silent_ms": {
                 str(peer): silent_ns // NS_PER_MS for peer, silent_ns in core.silences_ns.items()
@@ -100,6 +104,9 @@ def status_document(
             "level": core.level,
             "newest_levels": {str(node): level for node, level in core.newest_levels.items()},
             "refused_level": core.refused_level,
+            "last_bytes": core.last_bytes,
+            "is_installing": core.is_installing,
+            "catching_up": core.catching_up,
             "faulty": [faulty_lsns.row(*each) for each in core.faulty[:STATUS_FAULTY_MAX]],
             "faulty_count": len(core.faulty),
         }

@@ -33,7 +33,7 @@ from logstore.model import Index, Lsn, NodeId
 from logstore.raft.bootstrap import SendInit
 from logstore.raft.effects import Describe, Lead, Rewind, Send, StopLeading
 from logstore.raft.events import ControlReceived, StreamAnswer
-from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing
+from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing, SendInstall
 from logstore.settings import PortOffset
 from transport import link
 
@@ -95,6 +95,7 @@ class ReplicatorActor:
         self._reconnect_if_silent(now_ns)
         work += self._send_appends()
         self._bodies.publish_hold(self._stream)
+        self._bodies.close_if_stale()
         self._to_raft.flush()
         return work
 
@@ -227,7 +228,8 @@ class ReplicatorActor:
             self._unsent = None
 
     def _send_appends(self) -> int:
-        """Send what the window allows, from the ring or the files, in index order."""
+        """Send what the window allows, from the ring or the files, in index order; first of all
+        the log start, if the peer must get that."""
         self._retry_ns = NEVER_NS
         if self._identity is None:
             return 0  # these orders were for a predecessor; raft sends our identity next
@@ -243,11 +245,11 @@ class ReplicatorActor:
             step = self._stream.next_send(self._slots[Counter.WRITTEN], self._now_ns)
             if step is None:
                 return sent
-            append = self._append(step)
-            if append is None:
-                self._retry_ns = self._now_ns + RETRY_NS
+            message = self._frames(step)
+            if message is None:
+                self._retry_later()
                 return sent
-            self._unsent = (self._stream.stream, append)
+            self._unsent = (self._stream.stream, message)
         return SENDS_MAX
 
     def _retry_later(self) -> None:
@@ -257,8 +259,10 @@ class ReplicatorActor:
     def _report_rot(self, index: Index, first_lsn: Lsn, last_lsn: Lsn) -> None:
         self._to_raft.send(RotReported(index, first_lsn, last_lsn))
 
-    def _append(self, step: SendFromRing | SendFromFile) -> list[bytes] | None:
-        """The frames of one append; None when the entry cannot be read now."""
+    def _frames(self, step: SendFromRing | SendFromFile | SendInstall) -> list[bytes] | None:
+        """The frames of one message; None when its entry cannot be read now."""
+        if isinstance(step, SendInstall):
+            return [self._encode(step.install)]
         found = self._bodies.of(step)
         if found is None:
             self._stream.unsend(step)

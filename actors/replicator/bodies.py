@@ -52,6 +52,12 @@ class Bodies:
             self._log.close()
         self._log = None
 
+    def close_if_stale(self) -> None:
+        """Close the files if some may have been removed, since an open file keeps its space. Reads
+        nothing; the next entry from the files opens what it needs."""
+        if self._log is not None and self._slots[Counter.MAP_GENERATION] != self._generation:
+            self._log.close()
+
     def publish_hold(self, stream: FollowerStream) -> None:
         """Publish which ring bytes this stream still needs: none if it does not
         lead, or reads only files."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from actors.simulation.checkers.facts import DiskLost
 from actors.simulation.checkers.invariant import Violation
 from actors.simulation.checkers.record import Record
+from actors.simulation.checkers.world_view import Kept
 from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.disk.medium import DiskLatency
 from actors.simulation.faults.script import FaultClass, Ground, Script
@@ -37,12 +38,14 @@ from logstore.settings import (
     NodeSettings,
     PortOffset,
     RaftSettings,
+    RetentionSettings,
     StorageSettings,
 )
 
 _FIRST_PORT = 7_000
 _PORT_STEP = 100
 _REQUESTS_BEFORE_APPENDS = 4
+_FULL_DISK_KEPT_BYTES = 2_048  # three TRIMs or no-ops: a segment may have 16 records
 CLIENTS = 0  # the node number of every client's machine
 
 
@@ -74,6 +77,13 @@ class SimulatedCluster:
             durability=self.durability,
             read_ring=self._read_ring,
             read_clocks=lambda: [each.clock.wall_ns() for each in self.replicas.values()],
+            read_clock_gaps=lambda: {
+                node: each.clock.wall_ns() - each.clock.monotonic_ns()
+                for node, each in self.replicas.items()
+            },
+            kept=Kept(
+                ground.retention_age_ms * MS_NS, ground.retention_bytes, ground.retention_payloads
+            ),
             ring_bytes=ground.ring_bytes,
             election_timeout_ns=self.config.raft.election_timeout_ns,
             session_expiry_ns=self.config.limits.session_expiry_ns,
@@ -181,6 +191,11 @@ def make_config(ground: Ground) -> Config:
         storage=StorageSettings(
             segment=f"{ground.segment_bytes}B", segment_records=ground.segment_records
         ),
+        retention=RetentionSettings(
+            age=f"{ground.retention_age_ms}ms",
+            bytes=f"{ground.retention_bytes}B",
+            payloads=ground.retention_payloads,
+        ),
         limits=LimitSettings(
             batch_max=f"{ground.batch_max_bytes}B",
             group_max=f"{ground.group_max_bytes}B",
@@ -203,6 +218,7 @@ def make_limits(ground: Ground) -> ReplicaLimits:
         rows_kept=ground.rows_kept,
         rows_dropped_at_once=max(1, ground.rows_kept // 4),
         flush_entries_max=ground.flush_entries_max,
+        full_disk_kept_bytes=_FULL_DISK_KEPT_BYTES,
         requests_before_appends_max=_REQUESTS_BEFORE_APPENDS,
         sessions_max=ground.sessions_max,
         kept_names_max=ground.kept_names_max,

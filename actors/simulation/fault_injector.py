@@ -90,10 +90,10 @@ class FaultInjector:
             replica.disk.end_lying()
             replica.disk.failing.clear()
             replica.resume()
-        self._mend_versions()
+        self.mend_versions()
 
-    def _mend_versions(self) -> None:
-        """Whoever does not read the newest level that is in some log gets a version that does."""
+    def mend_versions(self) -> None:
+        """Give each replica that cannot read the newest level in any log a version that can."""
         level = self._cluster.ledger.record.entries.newest_level
         for replica in self._cluster.replicas.values():
             if replica.newest_level < level:

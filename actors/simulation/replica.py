@@ -6,6 +6,7 @@ Must not know when faults strike, nor the other replicas.
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -18,13 +19,15 @@ from actors.replicator.actor import SENDS_MAX
 from actors.simulation.checkers.facts import (
     LevelRefused,
     MetaWritten,
+    PairRemoved,
     ProcessActed,
     ProcessRespawned,
+    QueueSeen,
     VersionStarted,
 )
 from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.faults.draw_ground import LEVEL_MAX
-from actors.simulation.faults.script import FIRST_GROUP, ROLL, Ground
+from actors.simulation.faults.script import Ground, Moment
 from actors.simulation.oracle.observers import ClusterObserver, ProcessObserver
 from actors.simulation.world.machine import NodeClock, SimulatedHost
 from actors.simulation.world.process import PARK_MAX_NS, Process, ProcessKilled, Runnable
@@ -40,6 +43,7 @@ from logstore.format.level import NEWEST_LEVEL
 from logstore.limits import ReplicaLimits
 from logstore.model import NodeId
 from logstore.storage.meta_store import META_NAMES
+from logstore.storage.segment import segment_numbers
 
 MS_NS = 1_000_000
 SPAWN_NS = 5_000_000  # from the decision to start a process to its first do_work
@@ -55,6 +59,8 @@ _RERUN_WORK_MIN = {
     topology.REPLICATOR: SENDS_MAX,
     topology.EGRESS: 16,
 }
+# A process that is not paused closes a removed file within this time; a product's has 30 s.
+REMOVED_OPEN_NS = 5_000_000_000
 LIVENESS_NS = 5_000_000_000  # a process that hangs this long is killed (M3)
 
 
@@ -90,6 +96,7 @@ class Replica:
         self.incarnation = 0
         self._plan = 0  # number of the last decision; a start planned before it is dropped
         self.is_running = False
+        self.is_lost = False  # damaged so that only a new replica helps
         self._world = world
         self._config = config
         self._limits = limits
@@ -105,13 +112,14 @@ class Replica:
         self._stops = 0  # number of the last orderly stop, or of what ended it
         self._regions: SimulatedRegions | None = None
         self._views: dict[str, Any] = {}
+        self._removed_open: dict[str, dict[str, int]] = {}  # process -> path -> since when
         self._to_raft: Any = None
         self._from_raft: Any = None
         self._to_replicators: dict[str, CommandRingSender] = {}  # raft's ends, by the receiver
         self._calls_left = -1
         self._victim = ""  # the process whose disk calls are counted; "": all
         self._on_kill: Callable[[], None] | None = None
-        self._counted_from = ""  # ROLL or FIRST_GROUP: calls count from the next one on
+        self._counted_from = ""  # a `Moment`: calls count from the next one on
         self._raft_path = ""  # the newest Raft file
         self._data_writes = 0  # into its data file
 
@@ -152,8 +160,15 @@ class Replica:
             process.expect_bell()
 
     def report_holdings(self) -> None:
-        for process in self.processes.values():
+        """Report what its processes hold, and how many removed files each keeps open too long."""
+        now_ns = self._world.now_ns
+        for name, process in self.processes.items():
             self._observer.report_holdings(process.name, process.actor)
+            view, since = self._views.get(name), self._removed_open.get(name, {})
+            removed = [] if view is None or process.is_paused else view.removed_open
+            self._removed_open[name] = {path: since.get(path, now_ns) for path in removed}
+            late = [path for path in removed if now_ns - since.get(path, now_ns) > REMOVED_OPEN_NS]
+            self._observer.tell(QueueSeen(f"{process.name}/removed files", len(late), 0))
 
     def kill(self, *, for_good: bool = False) -> None:
         """SIGKILL to every process; the page cache stays. `for_good`: no planned start follows."""
@@ -187,7 +202,7 @@ class Replica:
         self._counted_from = ""
 
     def kill_at_call_from(self, moment: str, calls: int, act: Callable[[], None]) -> None:
-        """As `kill_at_call`, counting the writer's calls from the next ROLL or FIRST_GROUP."""
+        """As `kill_at_call`, counting the writer's calls from the next such `Moment`."""
         self.kill_at_call(topology.WRITER, calls, act)
         self._counted_from = moment
 
@@ -264,7 +279,9 @@ class Replica:
             return
         if isinstance(error, DiskFull) or isinstance(error.__cause__, DiskFull):
             self._observer.out_for_space(process.name, str(error))
-        elif not (isinstance(error, ReplicaLost) and self.disk.rotten()):
+        elif isinstance(error, ReplicaLost) and self.disk.rotten():
+            self.is_lost = True
+        else:
             self._observer.unexpected_error(process.name, error)
         self.on_death(process, f"{type(error).__name__}: {error}")
 
@@ -347,6 +364,7 @@ class Replica:
             host=host,
             limits=self._limits,
             newest_level=self.newest_level,
+            new_log_level=self._ground.new_log_level,
             process_of=self.processes.get,
             random=self._ring_random,
             ring_delay_ns=self._ground.ring_delay_ns,
@@ -384,6 +402,9 @@ class Replica:
         def tell(what: str, path: str) -> None:
             self._count_call(name, what, path)
             self._observer.tell(acted)
+            if what == "unlink":
+                for segment in segment_numbers([os.path.basename(path)]):
+                    self._world.at(process.local_now_ns, self._report_removed, incarnation, segment)
             if what == "write" and path.endswith(META_NAMES):
                 copy = int(path.endswith(META_NAMES[1]))
                 at_ns = process.local_now_ns
@@ -392,7 +413,7 @@ class Replica:
         return tell
 
     def _count_call(self, name: str, what: str, path: str) -> None:
-        moment = self._moment_of(path) if what == "write" else ""
+        moment = self._moment_of(what, path)
         if self._counted_from and moment != self._counted_from:
             return
         self._counted_from = ""
@@ -402,16 +423,28 @@ class Replica:
         if self._calls_left == 0:
             raise ProcessKilled(f"before {what} {path}")
 
-    def _moment_of(self, path: str) -> str:
-        """What this write begins. A new segment gets both headers, the Raft file's first, then
-        frames (SAFETY S7)."""
+    def _moment_of(self, what: str, path: str) -> str:
+        """What this call begins. A new segment gets both headers, the Raft file's first, then
+        frames (SAFETY S7); one that goes loses its data file first."""
+        if what == "unlink":
+            return Moment.REMOVAL if path.endswith(".data") else ""
+        if what != "write":
+            return ""
+        if path.endswith(META_NAMES[0]):
+            core = self._observer.cores.get(self.node)
+            return Moment.INSTALL if core is not None and core.is_installing else ""
         if path.endswith(".raft") and path != self._raft_path:
             self._raft_path, self._data_writes = path, 0
-            return ROLL
+            return Moment.ROLL
         if path.endswith(".data"):
             self._data_writes += 1
-            return FIRST_GROUP if self._data_writes == 2 else ""
+            return Moment.FIRST_GROUP if self._data_writes == 2 else ""
         return ""
+
+    def _report_removed(self, incarnation: int, segment: int) -> None:
+        """A dead one's calls are done; the next one may use the segment's number meanwhile."""
+        if self.is_running and incarnation == self.incarnation:
+            self._observer.tell(PairRemoved(self.node, segment))
 
     def _report_meta_written(self, incarnation: int, copy: int) -> None:
         if self.is_running and incarnation == self.incarnation:

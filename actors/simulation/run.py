@@ -131,7 +131,7 @@ class _Run:
         # Equal twice with a pause between, then an audit and a pause, and equal again.
         equal_within_ns = 4 * within_ns + 2 * SETTLE_NS + CHECK_NS
         cluster.ledger.tell(facts.ReplicasReturned(equal_within_ns))
-        if self._run_for(within_ns, self._is_equal):
+        if self._run_for(within_ns, self._is_equal_after_mending):
             self._run_for(SETTLE_NS)
         self._wait_until_equal(within_ns)
         self._audit(within_ns)
@@ -139,7 +139,7 @@ class _Run:
             self._wait_until_equal(within_ns)
 
     def _wait_until_equal(self, within_ns: int) -> None:
-        if not self._run_for(within_ns, self._is_equal):
+        if not self._run_for(within_ns, self._is_equal_after_mending):
             self._report_violation(f"{self._state()} {within_ns / 1e9:.1f} s after the heal")
 
     def _audit(self, within_ns: int) -> None:
@@ -181,19 +181,28 @@ class _Run:
     def _sound_nodes(self) -> list[int]:
         return [node for node in self.cluster.nodes if node not in self.cluster.excused]
 
+    def _is_equal_after_mending(self) -> bool:
+        """A replica that was set back after its last answer may not read a level that is raised
+        meanwhile (FAULTS O8): an operator then starts a newer version there."""
+        self.injector.mend_versions()
+        return self._is_equal()
+
     def _is_equal(self) -> bool:
-        """Undamaged replicas show the same, their whole logs are committed, and no client waits."""
+        """Undamaged replicas show the same, their whole logs are committed, begin where the newest
+        TRIM says, and no client waits."""
         cores = [self.cluster.observer.cores.get(node) for node in self._sound_nodes()]
         if self.workload.unresolved:
             return False
         states = {
-            (core.commit, core.last_index, core.persisted, core.visible_lsn)
+            (core.commit, core.last_index, core.persisted, core.visible_lsn, core.log_start.index)
             for core in cores
             if core is not None
         }
         if None in cores or len(states) != 1:
             return False
-        commit, last_index, persisted, visible_lsn = states.pop()
+        commit, last_index, persisted, visible_lsn, start = states.pop()
+        if start != self.cluster.ledger.record.highest_start:
+            return False
         return commit == last_index == persisted and self.workload.has_read(visible_lsn or 0)
 
     def _state(self) -> str:
@@ -205,7 +214,8 @@ class _Run:
             else:
                 parts.append(
                     f"node {node}: {core.role.name} term {core.term} last {core.last_index} "
-                    f"persisted {core.persisted} commit {core.commit} visible {core.visible_lsn}"
+                    f"persisted {core.persisted} commit {core.commit} visible {core.visible_lsn} "
+                    f"start {core.log_start.index}"
                 )
         return "replicas are not equal: " + "; ".join(parts)
 

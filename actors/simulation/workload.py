@@ -26,10 +26,11 @@ from actors.simulation.clients.reader import Reader, ReaderOptions
 from actors.simulation.clients.session_lister import SessionLister
 from actors.simulation.clients.session_reader import SessionReader
 from actors.simulation.clients.surveyor import Surveyor
+from actors.simulation.clients.trimmer import Trimmer
 from actors.simulation.clients.upgrader import Upgrader
 from actors.simulation.cluster import SimulatedCluster
 from actors.simulation.network.core_client import CoreClient
-from actors.simulation.world.client_host import ClientHost
+from actors.simulation.world.client_host import MS_NS, ClientHost
 from actors.simulation.world.process import Process
 from actors.simulation.world.random_streams import stream
 from logstore.model import FIRST_LSN, Lsn
@@ -38,7 +39,7 @@ from logstore.model import FIRST_LSN, Lsn
 _KINDS = (
     "producer", "consumer", "reader", "operator", "keeper", "auditor", "founder", "importer",
     "opener", "session-reader", "surveyor", "bungler", "brink", "flooder", "session-lister",
-    "upgrader",
+    "upgrader", "trimmer",
 )  # fmt: skip
 # An import may take this share of the time in which faults strike: appends come after it.
 _IMPORT_SHARE = 3
@@ -74,6 +75,12 @@ class Workload:
         self._add_inquirer("bungler-1", Bungler)
         if self._ground.newest_levels:
             self._add_inquirer("upgrader-1", Upgrader)
+        if self._ground.trim_every_ms:
+            every_ns = self._ground.trim_every_ms * MS_NS
+            for number in (1, 2):  # two, so that one trims while the other trims or holds
+                self._add_inquirer(
+                    f"trimmer-{number}", lambda inquirer: Trimmer(inquirer, every_ns)
+                )
         for number in (1, 2):  # two that share cursors, so that each is compared with the other
             self._add_inquirer(f"keeper-{number}", Keeper)
 
@@ -144,7 +151,9 @@ class Workload:
 
     @property
     def has_audited(self) -> bool:
-        return all(each.is_done for each in self._auditors)
+        """A lost replica need not show its log."""
+        replicas = self._cluster.replicas
+        return all(each.is_done or replicas[each.node].is_lost for each in self._auditors)
 
     def read_without_a_pause(self) -> None:
         """One more reader, which asks the leader several times per heartbeat."""

@@ -29,6 +29,8 @@ GAUGES = frozenset(
         Counter.DISK_FULL,
         Counter.FLUSHED_LOST,
         Counter.FORMAT_LEVEL,
+        Counter.AGE_TRIMS_OFF,
+        Counter.RETENTION_OFF,
         Counter.RING_TOO_SMALL,
         Counter.SESSIONS,
         Counter.SESSION_NAMES_KEPT,
@@ -44,8 +46,12 @@ _CLOCK = RealClock()
 # Values that the leader's ingress publishes (`actors.ingress.lags`): what, and after a dot of whom.
 # The metric's name, the label for whom, if any, and its help. A wait is published as a stamp.
 _LAGS = {
-    f"{kind}_lag_{value}": (f"logstore_{kind}_lag_{measure}", label, f"{text} {whom} lacks")
-    for kind, label, whom in (("follower", "of", "follower `of`"), ("cursor", "cursor", "`cursor`"))
+    f"{kind}_{value}": (f"logstore_{kind}_{measure}", label, f"{text} {whom}")
+    for kind, label, whom in (
+        ("follower_lag", "of", "follower `of` lacks"),
+        ("cursor_lag", "cursor", "`cursor` lacks"),
+        ("log", "held_by", "the log holds; `held_by`: the lowest cursor that holds some of it"),
+    )
     for value, measure, text in (
         ("payloads", "payloads", "payloads that the leader shows and"),
         ("bytes", "bytes", "bytes of the entries from the oldest payload on that"),

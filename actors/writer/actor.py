@@ -19,11 +19,21 @@ from actors import topology
 from actors.messages import CreateLog, InitSaved, RecoveryDelayed, RingMessage
 from actors.station import Station
 from actors.writer.folder import Folder
+from actors.writer.installs import Installs
 from actors.writer.log_work import LogWork
+from actors.writer.trims import Trims
 from logstore.errors import DiskFull, FolderInUse
 from logstore.limits import LOG_AGAIN_NS
 from logstore.raft.bootstrap import SaveInit
-from logstore.raft.effects import Persist, SaveLevel, SaveMeta, Truncate
+from logstore.raft.effects import (
+    ApplyTrim,
+    InstallLog,
+    MoveLogStart,
+    Persist,
+    SaveLevel,
+    SaveMeta,
+    Truncate,
+)
 from logstore.raft.events import MetaPersisted
 
 # How soon a message that found no room in the ring to raft is offered again, such as a
@@ -43,10 +53,17 @@ class WriterActor:
         self._to_raft = station.outbox(topology.RAFT)
         self._answers = Lock()  # flush threads use the outbox, too
         self._folder = Folder(station)
-        self._work = LogWork(
-            station, self._folder, answer=self._answer, on_bell=self._take_commands
-        )
         self._meta_worker = station.host.flush_worker("meta", station.bell.ring)
+        self._trims = Trims(
+            station, self._folder, meta_worker=self._meta_worker, answer=self._answer
+        )
+        self._work = LogWork(
+            station,
+            self._folder,
+            Installs(self._folder, self._trims, meta_worker=self._meta_worker),
+            answer=self._answer,
+            on_bell=self._take_commands,
+        )
         self._now_ns = 0
         self._is_recovered = False
         self._inits: deque[SaveInit] = deque()  # steps of the bootstrap that are not saved yet
@@ -66,6 +83,7 @@ class WriterActor:
         work = self._take_commands()
         self._meta_worker.check()
         work += self._work.do_work(now_ns)
+        work += self._trims.do_work(is_opening=self._work.is_opening)
         with self._answers:
             self._to_raft.flush()
         return work
@@ -82,6 +100,7 @@ class WriterActor:
         return timer_ns
 
     def on_close(self) -> None:
+        self._trims.close()
         self._meta_worker.close()
         self._work.close()
         self._folder.close()
@@ -127,6 +146,13 @@ class WriterActor:
             match command:
                 case Persist() | Truncate():
                     self._work.add(command)
+                case InstallLog():
+                    self._trims.forget()
+                    self._work.add(command)
+                case ApplyTrim():
+                    self._trims.add(command.index)
+                case MoveLogStart():
+                    self._trims.add(command.start)
                 case SaveMeta():
                     self._meta_worker.start(partial(self._save_meta, command))
                 case SaveLevel():

@@ -6,6 +6,8 @@ Owns what raft learns of recovery. Only the META worker saves META.
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -14,17 +16,21 @@ from actors.messages import FaultyRange, LogRecovered
 from actors.observer import FolderRecovered
 from actors.station import Station
 from actors.topology import Counter
-from logstore.errors import CorruptData, InvariantViolated, MetaLost
+from logstore.errors import CorruptData, FormatError, InvariantViolated, MetaLost
+from logstore.format.entry import Row
+from logstore.format.meta import InstallMark, LogStart
+from logstore.format.trim_entry import TrimEntry, decode_trim
 from logstore.limits import STATUS_FAULTY_MAX
-from logstore.model import NO_INDEX, NO_NODE, NO_TERM, Lsn, NodeId, ReplicaState, Term
+from logstore.model import NO_INDEX, NO_NODE, NO_TERM, Index, Lsn, NodeId, ReplicaState, Term
 from logstore.raft.bootstrap import SaveInit
+from logstore.raft.log_view import Position, WholeLogStart
 from logstore.storage import verdict as faults
 from logstore.storage.damaged_lsns import damaged_lsns
-from logstore.storage.log_reader import LogReader
+from logstore.storage.log_reader import BelowLogStart, LogReader
 from logstore.storage.log_writer import LogWriter
 from logstore.storage.meta_store import MetaStore
 from logstore.storage.recovery import Recovered, create_log, initial_log_start, recover
-from logstore.storage.segment import SegmentOptions
+from logstore.storage.segment import SegmentOptions, row_at_start
 
 UUID_BYTES = 16
 LOGGED_MAX = 8  # damaged ranges that one line of the log lists
@@ -108,6 +114,66 @@ class Folder:
         if level > meta.meta.level:
             meta.save(msgspec.structs.replace(meta.meta, level=level))
 
+    def next_log_start(
+        self, orders: deque[Index | WholeLogStart], report_rot: Callable[[Index], None]
+    ) -> WholeLogStart | None:
+        """Of these orders, which are taken off, the highest log start, if that is above the present
+        one: it does what all of them ask for. An index is of a TRIM. Those of a start are all that
+        the log holds, and a follower that catches up gets all that its leader has: one reader
+        serves them. What is damaged moves nothing: the next TRIM has a whole log start, too. The
+        writer's thread adds to them meanwhile, and may remove all of them."""
+        reader = LogReader(self._disk, self._station.folder)
+        highest: WholeLogStart | None = None
+        try:
+            while (order := _taken_first(orders)) is not None:
+                try:
+                    whole = order if isinstance(order, WholeLogStart) else _trim_at(reader, order)
+                except (CorruptData, FormatError) as error:
+                    text = "the log start stays: entry %d, a TRIM, is damaged here: %s"
+                    _log.error(text, order, error)
+                    if isinstance(error, CorruptData) and not isinstance(order, WholeLogStart):
+                        report_rot(order)
+                    continue
+                reached = reader.start.index if highest is None else highest.position.index
+                if whole is not None and whole.position.index > reached:
+                    highest = whole
+        finally:
+            reader.close()
+        return highest
+
+    def save_log_start(self, whole: WholeLogStart) -> None:
+        """Save it with the log's format level, which entries below may have raised (S11)."""
+        meta = self._opened_meta()
+        level = max(meta.meta.level, whole.level)
+        meta.save(msgspec.structs.replace(meta.meta, log_start=log_start_of(whole), level=level))
+
+    def save_install(self, whole: WholeLogStart) -> None:
+        """Save a log start and the mark INSTALL: from now on the log is to be dropped (G5a)."""
+        meta = self._opened_meta()
+        meta.save(
+            msgspec.structs.replace(
+                meta.meta,
+                log_start=log_start_of(whole),
+                level=max(meta.meta.level, whole.level),
+                installing=InstallMark(whole.cumulative_bytes, whole.timestamp_ns),
+            )
+        )
+
+    def drop_log(self, whole: WholeLogStart) -> None:
+        """Remove every pair; the log starts over after this log start. May be called again."""
+        self.log.drop(
+            row_at_start(
+                log_start_of(whole),
+                timestamp_ns=whole.timestamp_ns,
+                cumulative_bytes=whole.cumulative_bytes,
+            )
+        )
+
+    def save_installed(self) -> None:
+        """Take the mark INSTALL off."""
+        meta = self._opened_meta()
+        meta.save(msgspec.structs.replace(meta.meta, installing=None))
+
     def save_init(self, command: SaveInit) -> None:
         """Save a step of the bootstrap. VOTER: create the first segment, then save META (S10)."""
         meta = self._opened_meta()
@@ -185,6 +251,53 @@ class Folder:
         self._slots[self._loops] += 1
 
 
+def _taken_first(orders: deque[Index | WholeLogStart]) -> Index | WholeLogStart | None:
+    try:
+        return orders.popleft()
+    except IndexError:  # to ask first is no good: another thread may remove it in between
+        return None
+
+
+def _trim_at(reader: LogReader, index: Index) -> WholeLogStart | None:
+    """The log start of the TRIM at `index`; None if it is not above the present one.
+
+    Raises:
+      CorruptData, FormatError: the TRIM is damaged, or this log has another entry there.
+    """
+    try:
+        trim = decode_trim(reader.read_body(index))
+        start = trim.start
+        if start.index <= reader.start.index:
+            return None
+        if start.index >= index:
+            raise FormatError(f"the TRIM at {index} makes entry {start.index} the log start")
+        row = _row(reader, start.index)
+        if row is not None and (row.header.term, row.chain) != (start.term, start.chain):
+            raise FormatError(f"the TRIM at {index} names {start}, this log has {row}")
+        return _whole(trim)
+    except BelowLogStart:
+        return None  # a later one has acted
+
+
+def _row(reader: LogReader, index: Index) -> Row | None:
+    try:
+        return reader.row(index)
+    except CorruptData:
+        return None
+
+
+def _whole(trim: TrimEntry) -> WholeLogStart:
+    start = trim.start
+    position = Position(start.index, start.term, start.next_lsn, start.chain)
+    return WholeLogStart(position, trim.cumulative_bytes, trim.timestamp_ns, trim.level)
+
+
+def log_start_of(whole: WholeLogStart) -> LogStart:
+    """What META keeps of it."""
+    at = whole.position
+    return LogStart(at.index, at.term, at.chain, at.next_lsn)
+
+
 def _summary(found: tuple[faults.FaultyRange, ...]) -> str:
     """The first ranges, as text for the log."""
     shown = [f"entries {each.first} to {each.last}: {each.reason}" for each in found[:LOGGED_MAX]]
@@ -194,6 +307,7 @@ def _summary(found: tuple[faults.FaultyRange, ...]) -> str:
 def _report(recovered: Recovered, faulty: tuple[FaultyRange, ...]) -> LogRecovered:
     start = recovered.start
     has_entries = recovered.last.header.index > start.index
+    at_start = row_at_start(start) if recovered.writer is None else recovered.writer.row_at_start()
     return LogRecovered(
         cluster_id=recovered.cluster_id,
         replica_uuid=recovered.replica_uuid,
@@ -212,8 +326,11 @@ def _report(recovered: Recovered, faulty: tuple[FaultyRange, ...]) -> LogRecover
         persisted=recovered.persisted,
         faulty=faulty,
         damage="",
+        trims=recovered.trims,
         level=recovered.meta.meta.level,
         levels=recovered.levels,
+        start_bytes=at_start.header.cumulative_bytes,
+        start_timestamp_ns=at_start.header.timestamp_ns,
     )
 
 

@@ -29,12 +29,14 @@ from actors.observer import SpareUsed
 from actors.station import Station
 from actors.topology import Counter
 from actors.writer.folder import Folder
+from actors.writer.installs import Installs
 from logstore.errors import DiskFull
 from logstore.format.group import frame_size
 from logstore.limits import FLUSH_MAX_BYTES
 from logstore.model import NO_INDEX, Index
-from logstore.raft.effects import Persist, Truncate
+from logstore.raft.effects import InstallLog, Persist, Truncate
 from logstore.raft.events import DiskFullChanged, Persisted
+from logstore.raft.log_view import WholeLogStart
 from logstore.storage.log_writer import AppendedGroup, EntryToWrite
 
 SPARE_RETRY_NS = 1_000_000_000
@@ -59,19 +61,23 @@ class LogWork:
         self,
         station: Station,
         folder: Folder,
+        installs: Installs,
         *,
         answer: Callable[[RingMessage], None],
         on_bell: Callable[[], int],
     ) -> None:
         self._slots = station.slots
         self._folder = folder
+        self._installs = installs
         self._answer = answer
         self._ring = station.payload_reader()
         self._group_max_bytes = min(
             FLUSH_MAX_BYTES, station.config.storage.segment_bytes // GROUP_SEGMENT_SHARE
         )
         self._group_entries_max = station.limits.flush_entries_max
-        self._queue: deque[Persist | Truncate] = deque()
+        self._queue: deque[Persist | Truncate | InstallLog] = deque()
+        self._installs_queued = 0
+        self._taken_seq = 0  # the newest order
         self._commit = NO_INDEX  # highest commit index that raft has sent (F8)
         host, wake = station.host, station.bell.ring
         self._observer = host.observer
@@ -86,14 +92,22 @@ class LogWork:
         self._spare_retry_ns = NEVER_NS
         self._spare_due_ns = 0
         self._is_full = False
+        self._is_room_new = False  # a truncation or an install left another segment
         self._now_ns = 0
+
+    @property
+    def is_opening(self) -> bool:
+        """A job that opens a segment is under way, or has just ended."""
+        return self._is_opening
 
     @property
     def workers(self) -> tuple[FlushWorker, ...]:
         return self._data_worker, self._records_worker, self._spare_worker
 
-    def add(self, command: Persist | Truncate) -> None:
+    def add(self, command: Persist | Truncate | InstallLog) -> None:
         self._queue.append(command)
+        self._taken_seq = command.seq
+        self._installs_queued += isinstance(command, InstallLog)
 
     def do_work(self, now_ns: int) -> int:
         """Begin what can begin. Not 0 after a job: orders may have come during it,
@@ -128,8 +142,13 @@ class LogWork:
     # --- groups ---
 
     def _begin(self) -> int:
-        """Begin the next truncation, roll or group, if the workers are free for it."""
+        """Begin the next install, truncation, roll or group, if the workers are free for it."""
         command = self._queue[0]
+        while self._installs_queued and not isinstance(command, InstallLog):
+            self._queue.popleft()  # its entries go with the log; one answer covers all
+            command = self._queue[0]
+        if isinstance(command, InstallLog):
+            return self._install(command)
         if isinstance(command, Truncate):
             return self._open_segment(partial(self._truncate, command, self._commit))
         if self._groups_passed_on - self._groups_recorded > 1:
@@ -211,9 +230,33 @@ class LogWork:
             return
         yield
         self._queue.popleft()
+        self._is_room_new = True
         self._slots[Counter.MAP_GENERATION] += 1
         self._slots[Counter.WRITTEN] = command.seq
         self._answer(Persisted(command.seq))
+
+    def _install(self, command: InstallLog) -> int:
+        """Take the next step towards an empty log; answer after the last one."""
+        if not self._installs.take_end():
+            start_over = partial(self._open_segment, partial(self._start_over, command.start))
+            return self._installs.advance(command.start, start_over)
+        self._queue.popleft()
+        self._installs_queued -= 1
+        self._is_room_new = True
+        self._slots[Counter.MAP_GENERATION] += 1
+        self._slots[Counter.WRITTEN] = command.seq
+        self._answer(Persisted(command.seq))
+        return 1
+
+    def _start_over(self, whole: WholeLogStart) -> Iterator[None]:
+        """In the data worker. Without space it is begun again. Readers close what was removed, for
+        an open file keeps its space, and this disk may have no other."""
+        self._folder.drop_log(whole)
+        yield
+        self._slots[Counter.MAP_GENERATION] += 1
+        if self._try_open(self._folder.log.open_first):
+            yield
+            self._installs.on_begun_anew()
 
     def _try_open(self, open_segment: Callable[[], None]) -> bool:
         """Open a segment; False if there is no space."""
@@ -239,19 +282,39 @@ class LogWork:
         if log.is_disk_full != self._is_full:
             self._is_full = log.is_disk_full
             self._slots[Counter.DISK_FULL] = int(self._is_full)
-            self._answer(DiskFullChanged(self._is_full))
+            self._answer(self._disk_report())
             _log.warning("%s", FULL if self._is_full else NO_LONGER_FULL)
+        elif self._is_full and self._is_room_new:
+            self._answer(self._disk_report())
+        self._is_room_new = False
         if not log.needs_spare and not log.is_disk_full:
             self._full_until_ns = 0
             if log.has_torn_tail and not self._data_worker.is_busy:
                 # recovery had no space to discard the torn tail
                 return self._open_segment(partial(self._roll, ()))
-        elif now_ns < self._spare_due_ns:
+        elif log.is_disk_full and now_ns < self._spare_due_ns:
             self._spare_retry_ns = self._spare_due_ns
         else:
             self._spare_due_ns = self._spare_retry_ns = now_ns + SPARE_RETRY_NS
             self._spare_worker.start(self._prepare_spare)
         return 0
+
+    def _disk_report(self) -> DiskFullChanged:
+        """Whether the disk is full, and then what the open segment takes besides what is queued. A
+        truncation would need another segment; amid an install there is none."""
+        if not self._is_full:
+            return DiskFullChanged(False)
+        queued = [command for command in self._queue if isinstance(command, Persist)]
+        if len(queued) < len(self._queue):
+            return DiskFullChanged(True)
+        room_bytes, room_entries = self._folder.log.room()
+        queued_bytes = sum(frame_size(command.header) for command in queued)
+        return DiskFullChanged(
+            True,
+            max(0, room_bytes - queued_bytes),
+            max(0, room_entries - len(queued)),
+            self._taken_seq,
+        )
 
     def _prepare_spare(self) -> Iterator[None]:
         """In the spare worker."""

@@ -24,6 +24,7 @@ from logstore.client.client import LogClient, connect
 from logstore.client.core.operating import Watermarks
 from logstore.client.core.start import TIMESTAMP_MAX_NS, AtTime
 from logstore.client.records import RecordBatch
+from logstore.client.refusal import explain_bounds
 from logstore.errors import NoQuorum, OutOfRange, Unreachable
 
 Write = Callable[[IO[bytes], RecordBatch], None]
@@ -151,6 +152,9 @@ def _consume_bounded(
             first=marks.log_start_lsn,
             last=marks.visible_lsn,
         ) from error
+    if to_lsn is not None and to_lsn < marks.log_start_lsn:
+        bounds = OutOfRange("", first=marks.log_start_lsn, last=marks.visible_lsn)
+        raise explain_bounds(to_lsn, bounds)
     first_lsn = _first_lsn(client, start, marks, end_lsn)
     if first_lsn == end_lsn + 1:
         _copy(iter(()), path, write, is_live=False)
@@ -161,9 +165,26 @@ def _consume_bounded(
             first=marks.log_start_lsn,
             last=end_lsn,
         )
-    batches = client.read(first_lsn, end_lsn, replica=replica, min_lsn=end_lsn)
+    batches = _read(client, first_lsn, end_lsn, replica, is_earliest=start == "earliest")
     with Bar("reading", None) as bar:
         _copy(batches, path, write, is_live=False, bar=bar)
+
+
+def _read(
+    client: LogClient, first_lsn: int, end_lsn: int, replica: int | None, *, is_earliest: bool
+) -> Iterator[RecordBatch]:
+    """[first_lsn, end_lsn]. The log start may rise before anything is read: then that is the
+    earliest."""
+    while first_lsn <= end_lsn:
+        try:
+            for batch in client.read(first_lsn, end_lsn, replica=replica, min_lsn=end_lsn):
+                is_earliest = False
+                yield batch
+            return
+        except OutOfRange as bounds:
+            if not is_earliest or bounds.first <= first_lsn:
+                raise
+            first_lsn = bounds.first
 
 
 def _end_of_log(client: LogClient) -> int:

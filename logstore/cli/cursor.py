@@ -58,23 +58,30 @@ def set_(
     """
     with connect(endpoints, timeout=timeout_s) as client:
         before = client.admin.set_cursor(name, lsn, hold=hold, expected_lsn=expected_lsn)
-        end_lsn = _end_of_log(client)
+        remark = _remark(client, lsn)
     if json_path is not None:
         document = {"name": name, "lsn": lsn, "hold": hold, "previous_lsn": before}
         write_json(document, json_path)
     else:
         where = f"before at {before}" if before else "a new cursor"
         say(f"{printable(name)} stands at LSN {lsn}, {where}")
-    if end_lsn is not None and lsn > end_lsn + 1:
-        say(f"LSN {lsn} is not in the log yet, which ends at {end_lsn}")
+    if remark:
+        say(remark)
 
 
-def _end_of_log(client: LogClient) -> int | None:
-    """The newest LSN; None: no leader says so in time."""
+def _remark(client: LogClient, lsn: int) -> str:
+    """What the cursor stands before, if not a payload or the next one; "": nothing to say, or
+    nobody says so in time."""
     try:
-        return client.admin.commit_lsn(timeout=END_TIMEOUT_S)
+        end_lsn = client.admin.commit_lsn(timeout=END_TIMEOUT_S)
+        start_lsn = client.admin.watermarks().log_start_lsn
     except LogStoreError:
-        return None
+        return ""
+    if lsn > end_lsn + 1:
+        return f"LSN {lsn} is not in the log yet, which ends at {end_lsn}"
+    if lsn < start_lsn:
+        return f"LSN {lsn} is not in the log any more, which begins at {start_lsn}"
+    return ""
 
 
 @cursor.command("list")

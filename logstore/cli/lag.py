@@ -70,11 +70,14 @@ def lag(every_s: float | None, endpoints: str, timeout_s: float, json_path: str 
               most since it leads; above some seconds it is down or cut off
 
     What an unreachable follower lacks is what the leader knows of it. A cursor beyond the end lags
-    by 0, one below the log's start by what is left. "-" is not known: this leader has not heard the
-    follower yet, or an entry is damaged. More than 20 cursors have the worst first.
+    by 0, one below the log's start by what is left; what is trimmed is said beside it. "-" is not
+    known: this leader has not heard the follower yet, or it ends below the log's start, or an entry
+    is damaged. More than 20 cursors have the worst first.
 
     In JSON null is not known, newest_ns is when the leader accepted the newest payload and since_ns
-    the oldest lacking one, 0: none. The leader's /metrics, at its eighth port (7107), has the same.
+    the oldest lacking one, 0: none; held_by of the log is the lowest held cursor, from which on
+    nothing is given up, null: none holds any of it. The leader's /metrics, at its eighth port
+    (7107), has the same.
 
     Exit status 3 without a leader; with --watch it goes on.
     """
@@ -124,7 +127,11 @@ def _measure(client: LogClient) -> dict[str, Any]:
         for each in measured["followers"]
     ]
     cursors = measured["cursors"] and [
-        each | {"beyond_end": max(0, each["next_lsn"] - measured["visible_lsn"] - 1)}
+        each
+        | {
+            "beyond_end": max(0, each["next_lsn"] - measured["visible_lsn"] - 1),
+            "trimmed": max(0, measured["log_start_lsn"] - each["next_lsn"]),
+        }
         for each in measured["cursors"]
     ]
     return found | measured | {"followers": followers, "cursors": cursors}
@@ -138,7 +145,7 @@ def _print(found: dict[str, Any], prefix: str = "") -> None:
     console = Terminal()
     committed = committed_words(found["log_start_lsn"], found["visible_lsn"])
     words = f"{prefix}node {found['leader']} leads in term {found['term']}, {committed}"
-    console.print(words, soft_wrap=True)
+    console.print(words + held_words(found), soft_wrap=True)
     table = Table("follower", "role", "next LSN", "payloads", "bytes", "seconds", "silent")
     for row in found["followers"]:
         silent = f"{row['silent_seconds']:.1f}"
@@ -172,12 +179,28 @@ def _unknown_words(found: dict[str, Any]) -> str:
     return f"{words}; an election may be under way: ask again"
 
 
+def held_words(lag: dict[str, Any]) -> str:
+    """What the log holds, and the lowest cursor that holds some of it, in words that follow its
+    LSNs."""
+    log = lag.get("log")
+    if log is None:  # an older leader's
+        return ""
+    size = "an unknown number of" if log["bytes"] is None else log["bytes"]
+    holder = log["held_by"]
+    by = ""
+    if holder:
+        by = f"; cursor {printable(holder['name'])} holds from LSN {holder['lsn']} on"
+    return f", {log['payloads']} payloads, {size} bytes{by}"
+
+
 def _cells(row: dict[str, Any]) -> list[str]:
     seconds = UNKNOWN if row["seconds"] is None else f"{row['seconds']:.1f}"
     exact = (row[each] for each in ("next_lsn", "payloads", "bytes"))
     lsn, payloads, size_bytes = (UNKNOWN if each is None else str(each) for each in exact)
     if beyond := row.get("beyond_end"):
         payloads += f", {beyond} beyond the end"
+    if trimmed := row.get("trimmed"):
+        payloads += f", {trimmed} trimmed"
     return [lsn, payloads, size_bytes, seconds]
 
 

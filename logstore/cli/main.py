@@ -29,6 +29,7 @@ COMMANDS: CommandTable = {
     "lag": ("logstore.cli.lag", "lag", "How far followers and cursors are behind."),
     "transfer": ("logstore.cli.operate", "transfer", "Hand leadership to another replica."),
     "upgrade": ("logstore.cli.upgrade", "upgrade", "Raise the log's format level."),
+    "trim": ("logstore.cli.trim", "trim", "Give up the beginning of the log."),
     "cursor": ("logstore.cli.cursor", "cursor", "Named cursors: set, list, delete."),
     "session": ("logstore.cli.session", "session", "Producer sessions: list, end."),
     "verify": ("logstore.cli.operate", "verify", "Compare the replicas, byte for byte."),

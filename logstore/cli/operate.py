@@ -10,6 +10,7 @@ import msgspec
 from rich.table import Column, Table
 
 from logstore.cli.exit_status import ExitStatus
+from logstore.cli.lag import held_words
 from logstore.cli.options import (
     endpoint_option,
     first_lsn_option,
@@ -17,7 +18,7 @@ from logstore.cli.options import (
     timeout_option,
 )
 from logstore.cli.output import Terminal, committed_words, say, write_json
-from logstore.cli.trouble import trouble_of
+from logstore.cli.trouble import install_words, trouble_of
 from logstore.client.client import LogClient, connect
 from logstore.client.core.verification import Verification
 from logstore.client.status import UNREACHABLE
@@ -136,11 +137,12 @@ def _print_status(found: dict[str, Any]) -> None:
     leader = f"node {found['leader']} leads" if found["leader"] else "nobody leads"
     console = Terminal()
     committed = committed_words(found["log_start_lsn"], found["commit_lsn"])
-    console.print(f"{leader} in term {found['term']}, {committed}")
+    lag: dict[str, Any] = next((row["lag"] for row in found["nodes"] if row.get("lag")), {})
+    console.print(f"{leader} in term {found['term']}, {committed}{held_words(lag)}")
     console.print(table)
     for row in found["nodes"]:
-        if trouble := trouble_of(row):
-            say(f"node {row['node']}: {trouble}")
+        for words in filter(None, (install_words(row), trouble_of(row))):
+            say(f"node {row['node']}: {words}")
 
 
 def _print_verification(found: Verification) -> None:

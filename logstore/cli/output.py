@@ -78,9 +78,15 @@ def printable(name: str) -> str:
 
 
 def committed_words(first_lsn: int, last_lsn: int) -> str:
-    if last_lsn < max(first_lsn, 1):
+    """Of a log of [first_lsn, last_lsn]. One that is empty and begins above LSN 1 was trimmed to
+    its end, or goes on from an archive."""
+    if last_lsn >= max(first_lsn, 1):
+        return f"LSN {first_lsn} to {last_lsn} committed"
+    if first_lsn <= 1:
         return "nothing committed yet"
-    return f"LSN {first_lsn} to {last_lsn} committed"
+    if last_lsn < first_lsn - 1:
+        return f"nothing shown yet: the log begins at LSN {first_lsn}"
+    return f"LSN {last_lsn} committed, none of it kept: the log begins at LSN {first_lsn}"
 
 
 class Terminal(Console):

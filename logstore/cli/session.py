@@ -67,8 +67,9 @@ def end(
 ) -> None:
     """End the session NAME, or that of a producer id. Exit status 1 if there is none.
 
-    Its producer is refused from then on. Whoever opens NAME again begins anew: the log forgets
-    which sequences it has had, so end a session only once its producer is gone for good.
+    The log refuses its producer from then on. Whether a batch of the session was appended before
+    can no longer be told: end a session only when its producer will not come back. Opening NAME
+    again starts a new session.
     """
     if (name is None) == (producer_id is None):
         raise click.UsageError("give a NAME or --id N, and not both")

@@ -9,7 +9,7 @@ from typing import Any
 
 from logstore.client.status import UNREACHABLE
 from logstore.format.level import refusal_of
-from logstore.limits import CLOCK_AHEAD_MAX_NS
+from logstore.limits import CLOCK_AHEAD_MAX_NS, MIB
 
 
 def trouble_of(row: dict[str, Any]) -> str:
@@ -30,10 +30,25 @@ def trouble_of(row: dict[str, Any]) -> str:
         full,
         empty,
         _clock_words(row),
+        _retention_words(row),
         _crowd(row),
         _limits_words(row),
     )
     return "; ".join(filter(None, parts))
+
+
+def install_words(row: dict[str, Any]) -> str:
+    """How far a replica is that got the leader's log start; empty if it did not, or caught up."""
+    install = row.get("install")
+    if not install:
+        return ""
+    left, lsn = install["bytes_left"], install["next_lsn"]
+    what = "an unknown number of bytes" if left is None else f"{left / MIB:.1f} MiB"
+    begun = "drops its log to start" if row.get("is_installing") else "started"
+    return (
+        f"{begun} over at the leader's log start, because it had fallen behind it: LSN "
+        f"{lsn or '?'} comes next, {what} to go"
+    )
 
 
 def troubles_of(status: dict[str, Any]) -> str:
@@ -84,6 +99,19 @@ def _clock_words(row: dict[str, Any]) -> str:
         if abs(skew_ms) > CLOCK_AHEAD_MAX_NS // 1_000_000
     ]
     return f"clocks are off (set them right): {', '.join(off)}" if off else ""
+
+
+def _retention_words(row: dict[str, Any]) -> str:
+    """Whether the leader does not give up what its [retention] says (S11, G2)."""
+    counters = row.get("counters", {})
+    if counters.get("retention_off"):
+        return "nothing is given up, its log's format level is too low: run `logstore upgrade`"
+    if not counters.get("age_trims_off"):
+        return ""
+    return (
+        "nothing is given up for its age: its wall clock was set by more than a minute since it "
+        "leads, or the newest entry's time is ahead of it: set the clocks right, its log says more"
+    )
 
 
 def _limits_words(row: dict[str, Any]) -> str:

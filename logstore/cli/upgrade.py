@@ -13,6 +13,7 @@ from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import say, write_json
 from logstore.client.client import connect
 from logstore.client.core.upgrade import FormatLevels
+from logstore.raft.quorum import majority
 
 
 @click.command()
@@ -25,7 +26,8 @@ def upgrade(is_check: bool, endpoints: str, timeout_s: float, json_path: str | N
 
     Start the new version on one replica after the other first. From then on an older version
     refuses the log. Exit status 4 if a replica needs a newer version, or does not answer and is in
-    the way; nothing changes if the log has the level already.
+    the way; nothing changes if the log has the level already. With --check, exit status 3 if
+    nobody is known to be in the way and a replica does not answer: it cannot tell.
     """
     with connect(endpoints, timeout=timeout_s) as client:
         found = client.admin.format_levels()
@@ -39,6 +41,8 @@ def upgrade(is_check: bool, endpoints: str, timeout_s: float, json_path: str | N
         _say_levels(found)
     if found.in_the_way:
         sys.exit(ExitStatus.REFUSED)
+    if is_check and found.silent:
+        sys.exit(ExitStatus.UNREACHABLE)
 
 
 def _document(found: FormatLevels) -> dict[str, object]:
@@ -51,7 +55,9 @@ def _document(found: FormatLevels) -> dict[str, object]:
 
 
 def _say_levels(found: FormatLevels) -> None:
-    say(f"the log is at format level {found.level}")
+    nodes, silent = len(found.newest_levels), found.silent
+    at_least = " at least" if nodes - len(silent) < majority(nodes) else ""
+    say(f"the log is at format level {found.level}{at_least}")
     for node, level in found.newest_levels.items():
         reads = f"reads levels up to {level}: start a newer version" if level else "does not answer"
         if 0 < level < found.level:
@@ -62,5 +68,9 @@ def _say_levels(found: FormatLevels) -> None:
             say(f"node {node} {reads}")
     if found.level < found.common:
         say(f"every replica reads level {found.common}: `logstore upgrade` raises the log to it")
-    elif not found.in_the_way:
+    elif found.in_the_way:
+        pass
+    elif silent:
+        say("whether all its replicas read this level, or a newer one, is not known")
+    else:
         say("this is the newest level that its replicas read")

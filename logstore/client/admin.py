@@ -18,6 +18,7 @@ from logstore.client.core.session_admin import SessionAdmin, SessionInfo
 from logstore.client.core.spans import Spans, read_spans
 from logstore.client.core.start import AtTime
 from logstore.client.core.steps import Host
+from logstore.client.core.trimming import TrimPlan, plan_trim
 from logstore.client.core.upgrade import FormatLevels
 from logstore.client.core.verification import Verification, verify_replicas
 from logstore.client.threads import run
@@ -132,6 +133,7 @@ class Admin:
 
         Raises:
           CursorMoved: it does not stand at `expected_lsn`; `.lsn` says where it does.
+          OutOfRange: it is to hold what lies below the log start, which is `.first`.
           TooManyCursors: delete one first.
           OutcomeUnknown: the cursor may be set or not; list the cursors, or ask again.
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
@@ -227,6 +229,36 @@ class Admin:
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """
         return run(upgrade.raise_level(self._cluster(), level))
+
+    def plan_trim(self, to: int | AtTime) -> TrimPlan:
+        """What a trim to this LSN, or to the first one that is not older than a time, would give
+        up, as the leader shows it now, and which cursors hold some of it. It changes nothing;
+        `trim(plan.lsn)` does it, unless the log's format level or a follower that catches up is in
+        the way, which a plan does not know.
+
+        Raises:
+          OutOfRange: every payload is older than the time: no time gives up the whole log.
+          CorruptData: the leader cannot read its log there.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
+        """
+        return run(plan_trim(self._cluster(), self._cursors, to))
+
+    def trim(self, lsn: int) -> int:
+        """Give up what lies below `lsn`; the first LSN kept, once a majority has it on disk.
+
+        Batches that were committed together are kept or given up together, so the log may begin
+        somewhat below `lsn`. Replicas remove files within moments, each by itself. To trim below
+        the log start changes nothing.
+
+        Raises:
+          LevelRefused: the log is at format level 1, run `logstore upgrade`.
+          OutOfRange: `.last` is how far the log may be trimmed now; the message says what keeps the
+            rest: a held cursor, a follower that catches up, or that no more is committed.
+          CorruptData: the leader cannot read its log there.
+          NotReady: a trim beyond it is under way for longer than the client's timeout; ask again.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time; ask again.
+        """
+        return run(operating.trim(self._cluster(), lsn))
 
     def initialize(self, *, first_lsn: int = FIRST_LSN, timeout_s: float | None = None) -> None:
         """Form the cluster; needed once, where `auto_init` is off. Asking again changes nothing.

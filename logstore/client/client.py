@@ -111,7 +111,12 @@ class LogClient:
         return producer
 
     def consumer(
-        self, start: Start = "earliest", *, end_lsn: int | None = None, replica: int | None = None
+        self,
+        start: Start = "earliest",
+        *,
+        end_lsn: int | None = None,
+        replica: int | None = None,
+        on_out_of_range: str = "error",
     ) -> Consumer:
         """A consumer of every committed payload from `start` on.
 
@@ -120,6 +125,10 @@ class LogClient:
             or AtTime(ns).
           end_lsn: the last LSN to hand on; None: follow for ever.
           replica: read this node only, and wait for it while it is down. None: any, moving on.
+          on_out_of_range: what happens when the position lies below the log start, because what
+            was there is trimmed: "error" raises `OutOfRange`; "earliest" goes on at the log start,
+            "latest" after the end, and `skipped_payloads` counts what was left out. (Kafka:
+            auto.offset.reset.)
 
         Raises:
           Unreachable: no replica answered in time.
@@ -131,6 +140,7 @@ class LogClient:
             start,
             end_lsn=end_lsn,
             replica=replica,
+            on_out_of_range=on_out_of_range,
             timeout_s=self._timeout_s,
         )
         self._remember(consumer)

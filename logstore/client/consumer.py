@@ -5,6 +5,7 @@ Owns the guard of its calls. `core.consumer_machine` decides what is read from w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 from logstore.client.call_guard import CallGuard
@@ -14,6 +15,8 @@ from logstore.client.core.start import Start
 from logstore.client.core.steps import Host
 from logstore.client.records import Record, RecordBatch, batches_of
 from logstore.client.threads import run
+
+_LOG = logging.getLogger(__name__)
 
 
 class Consumer:
@@ -28,11 +31,18 @@ class Consumer:
         *,
         end_lsn: int | None,
         replica: int | None,
+        on_out_of_range: str,
         timeout_s: float,
     ) -> None:
         self._timeout_s = timeout_s
         self._machine = ConsumerMachine(
-            host, routing, batches_of, end_lsn=end_lsn, replica=replica, timeout_s=timeout_s
+            host,
+            routing,
+            batches_of,
+            end_lsn=end_lsn,
+            replica=replica,
+            timeout_s=timeout_s,
+            on_out_of_range=on_out_of_range,
         )
         self._guard = CallGuard("consumer", self._machine.close)
         try:
@@ -45,6 +55,12 @@ class Consumer:
     def next_lsn(self) -> int:
         """The position: the LSN of the payload that comes next."""
         return self._machine.next_lsn
+
+    @property
+    def skipped_payloads(self) -> int:
+        """How many were left out: trimmed before they were read, or with `on_out_of_range` "latest"
+        passed over to go on at the end. 0 unless `on_out_of_range` allows it."""
+        return self._machine.skipped_payloads
 
     @property
     def node(self) -> int:
@@ -88,12 +104,29 @@ class Consumer:
         reached.
 
         Raises:
-          OutOfRange: the position lies below the log's start: what was there is gone.
+          OutOfRange: the position lies below the log start: what was there is gone. `first` and
+            `last` say what the log has; open another consumer there. Not raised if
+            `on_out_of_range` says to go on.
           Unreachable: no replica sent anything for longer than the client's timeout.
           CorruptData: every replica asked is damaged there.
           WrongCluster: the replica belongs to another cluster.
           Closed: the consumer or its client was closed, maybe while this call waited. This is an
             error, so that it is not taken for the end of the range.
         """
+        machine = self._machine
+        skipped, trimmed = machine.skipped_payloads, machine.trimmed_payloads
         with self._guard:
-            return run(self._machine.poll(timeout_s), check=self._guard.check)
+            batches = run(machine.poll(timeout_s), check=self._guard.check)
+        skipped, trimmed = machine.skipped_payloads - skipped, machine.trimmed_payloads - trimmed
+        if skipped > trimmed:
+            _LOG.warning(
+                "%d payloads were trimmed before this consumer read them, and %d more passed over "
+                "to go on at the end: left out",
+                trimmed,
+                skipped - trimmed,
+            )
+        elif skipped:
+            _LOG.warning(
+                "%d payloads were trimmed before this consumer read them: left out", trimmed
+            )
+        return batches

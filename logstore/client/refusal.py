@@ -6,7 +6,7 @@ Knows no sockets and no state.
 from __future__ import annotations
 
 from logstore import errors
-from logstore.errors import ErrorCode, LogStoreError
+from logstore.errors import ErrorCode, LogStoreError, OutOfRange
 from logstore.format.client_messages import ErrorReply
 
 _BY_CODE: dict[int, type[LogStoreError]] = {
@@ -90,6 +90,20 @@ def error_of(code: int, text: str = "", *, detail: int = 0, last: int = 0) -> Lo
     if known is None:
         return LogStoreError(f"error {code} of a newer version: {message or 'no text'}")
     return known(message or ErrorCode(code).name.lower().replace("_", " "))
+
+
+def explain_bounds(lsn: int, bounds: OutOfRange) -> OutOfRange:
+    """A replica's refusal to read `lsn`; where that lies below its bounds, with what to do."""
+    first, last = bounds.first, bounds.last
+    if lsn >= first:
+        return bounds
+    has = f"the log holds LSN {first} to {last}" if first <= last else "it is empty now"
+    return OutOfRange(
+        f"LSN {lsn} lies below the log start, LSN {first}; {has}. What is below was trimmed, or "
+        "never was in this log: begin at the log start, or read the rest from an archive",
+        first=first,
+        last=last,
+    )
 
 
 def error_of_reply(reply: ErrorReply) -> LogStoreError:

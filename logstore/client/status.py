@@ -70,6 +70,7 @@ def merge_status(documents: Mapping[int, Document | None]) -> Document:
     commit_lsn = shown[leader] if leader else max(shown.values(), default=0)
     measured = (answers[leader].get("lag") or {}).get("followers", ()) if leader else ()
     lags = {row["node"]: row["payloads"] for row in measured} | {leader: 0}
+    leading = answers.get(leader, {})
     starts = [int(document.get("log_start_lsn", 0)) for document in answers.values()]
     return {
         "commit_lsn": commit_lsn,
@@ -78,6 +79,7 @@ def merge_status(documents: Mapping[int, Document | None]) -> Document:
         "term": term,
         "nodes": [
             _node_row(node, documents[node], commit_lsn, lags.get(node))
+            | {"install": _install(node, documents[node] or {}, leading)}
             for node in sorted(documents)
         ],
     }
@@ -94,3 +96,15 @@ def _node_row(node: int, document: Document | None, commit_lsn: int, lag: int | 
     if lag is None:
         lag = max(0, commit_lsn - int(document.get("visible_lsn", 0)))
     return base | document | {"node": node, "lag_payloads": lag}
+
+
+def _install(node: int, document: Document, leading: Document) -> Document | None:
+    """How far a replica is that starts over at the leader's log start; None: it does not, or has
+    what the leader had then. `bytes_left` None: the leader or the replica did not answer."""
+    if not document.get("is_installing") and node not in leading.get("catching_up", ()):
+        return None
+    has, end = document.get("last_bytes"), leading.get("last_bytes")
+    return {
+        "next_lsn": int(document["visible_lsn"]) + 1 if "visible_lsn" in document else None,
+        "bytes_left": None if has is None or end is None else max(0, int(end) - int(has)),
+    }

@@ -159,7 +159,8 @@ class StatusReply(msgspec.Struct, frozen=True, gc=False):
 
 class DoneReply(msgspec.Struct, frozen=True, gc=False):
     """`value`: the LSN of a cursor before it was set, 0: it did not exist; the producer id of a
-    session that was ended; the log's format level after it was raised; else 0."""
+    session that was ended; the log's format level after it was raised; the first LSN that a trim
+    keeps; else 0."""
 
     value: int
 
@@ -235,6 +236,14 @@ class RaiseLevelRequest(msgspec.Struct, frozen=True, gc=False):
     level once the entry is committed, or ErrorReply."""
 
     level: int
+
+
+class TrimRequest(msgspec.Struct, frozen=True, gc=False):
+    """Move the log start, so that `lsn` is kept and every entry below the one that holds it is not.
+    DoneReply with the first LSN kept once the TRIM is committed, or ErrorReply: the bounds of
+    OUT_OF_RANGE are those that may be asked for."""
+
+    lsn: Lsn
 
 
 class ImportRequest(msgspec.Struct, frozen=True, gc=False):
@@ -394,6 +403,7 @@ register(80, SessionsRequest, "QI")
 register(81, SessionsReply, "Q", has_tail=True)
 register(82, EndSessionRequest, "Q")
 register(83, RaiseLevelRequest, "I")
+register(84, TrimRequest, "Q")
 register(96, ImportRequest, "QQ", has_tail=True)
 register(128, Acks, "QII", has_tail=True, tail_unit=ACK_ROW.size)
 register(129, Welcome, "Q")

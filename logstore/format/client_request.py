@@ -30,6 +30,7 @@ from logstore.format.client_messages import (
     StatusRequest,
     TimeLookupRequest,
     TransferRequest,
+    TrimRequest,
     VerifyRequest,
     WatermarksRequest,
 )
@@ -59,6 +60,7 @@ class RequestPort(Enum):
             SessionsRequest,
             EndSessionRequest,
             RaiseLevelRequest,
+            TrimRequest,
         }
     )
     FETCH = frozenset(

@@ -1,4 +1,4 @@
-"""Common to the bodies of session and cursor entries: sealing, checking and padded names.
+"""Common to the bodies of session, cursor and TRIM entries: sealing, checking and padded names.
 
 Knows no entry. A body begins with magic and version, and its size is a multiple of 8. Its CRC is
 over everything but itself; each kind has its own place for it. Names are UTF-8, padded with zeros.

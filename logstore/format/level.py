@@ -15,8 +15,12 @@ from __future__ import annotations
 from logstore.errors import UnsupportedLevel
 
 # What each level brought. To add a form: CONTRIBUTING.md, "A format level".
-LEVELS = {1: "all that was written and sent before logs had levels"}
+LEVELS = {
+    1: "all that was written and sent before logs had levels",
+    2: "TRIM entries, which move the log start; the level in heartbeats",
+}
 FIRST_LEVEL = 1
+TRIM_LEVEL = 2
 NEWEST_LEVEL = max(LEVELS)
 LEVEL_MAX = 63
 _KIND_BASE = 64

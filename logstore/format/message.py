@@ -43,7 +43,7 @@ _AFTER_CRC = 16
 NODE_ID_MAX = 0xFFFF
 CONTROL_TYPES_END = 32  # types below travel on the peers' control lane
 PEER_TYPES_END = 64  # types below are between replicas: their positions are bounded
-_ANY_U64 = frozenset({"nonce", "prev_chain"})
+_ANY_U64 = frozenset({"nonce", "prev_chain", "start_chain"})
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):

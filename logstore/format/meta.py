@@ -3,7 +3,7 @@
 Owns one 512-byte image; two files hold one each, written in turn, and the valid one of the higher
 generation counts. `storage` decides which file is written when.
 
-      0 magic u32 'LMET' │ version u16 (2: the log was raised above format level 1, else 1)
+      0 magic u32 'LMET' │ version u16 (3: the mark INSTALL, 2: above format level 1, else 1)
       6 state u16 (1 EMPTY, 2 STARTING, 3 VOTER)
       8 cluster id, 16 bytes (zero while EMPTY)
      24 replica uuid, 16 bytes
@@ -15,7 +15,10 @@ generation counts. `storage` decides which file is written when.
      80 log start: index u64     88 term u64
      96 log start: chain u64    104 next_lsn u64
     112 format level u32 (version 1: reserved = 0)
-    116 reserved = 0
+    116 reserved u32 = 0
+    120 of the entry at log start: cumulative_bytes u64   128 timestamp_ns u64
+        (versions 1 and 2: reserved = 0)
+    136 reserved = 0
     508 crc u32: CRC32C of [0, 508), seeded with CRC32C(nothing) = 0
 """
 
@@ -38,13 +41,14 @@ from logstore.format.fields import (
 from logstore.format.level import FIRST_LEVEL, LEVEL_MAX
 from logstore.format.message import NODE_ID_MAX
 from logstore.limits import SECTOR_BYTES
-from logstore.model import Index, Lsn, NodeId, ReplicaState, Term
+from logstore.model import FIRST_LSN, NO_INDEX, NO_TERM, Index, Lsn, NodeId, ReplicaState, Term
 
 META_MAGIC = magic_number("LMET")
 META_VERSION = 1  # of a log at the first level, which versions before levels read, too
 META_LEVEL_VERSION = 2
+META_INSTALL_VERSION = 3  # only while a log start is being installed
 META_SIZE = SECTOR_BYTES
-_FIELDS = struct.Struct("<IHH16s16sIIQQQQQQQQI")
+_FIELDS = struct.Struct("<IHH16s16sIIQQQQQQQQIIQQ")
 _ZEROS = bytes(META_SIZE - 4 - _FIELDS.size)
 _STATES = frozenset(ReplicaState)
 
@@ -58,9 +62,22 @@ class LogStart(msgspec.Struct, frozen=True, gc=False):
     next_lsn: Lsn
 
 
+# Of a folder without META.
+NO_START = LogStart(NO_INDEX, NO_TERM, 0, FIRST_LSN)
+
+
+class InstallMark(msgspec.Struct, frozen=True, gc=False):
+    """A log start is being installed: whatever segments there are hold nothing of this log (SAFETY
+    G5a). What the first segment must say of the entry at log start, besides what META says."""
+
+    cumulative_bytes: int
+    timestamp_ns: int
+
+
 class Meta(msgspec.Struct, frozen=True, gc=False):
     """One generation of META. `vote` 0: none in `term`. `level`: the highest format level that this
-    replica knows the log to have; never below the one at the log start."""
+    replica knows the log to have; never below the one at the log start. `installing`: the mark
+    INSTALL."""
 
     state: ReplicaState
     cluster_id: bytes
@@ -73,17 +90,21 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
     generation: int
     log_start: LogStart
     level: int = FIRST_LEVEL
+    installing: InstallMark | None = None
 
     def pack(self) -> bytes:
         """The 512-byte image."""
         check_ids("META", self.cluster_id, self.replica_uuid)
-        start = self.log_start
+        start, mark = self.log_start, self.installing
         is_raised = self.level > FIRST_LEVEL
         version = META_LEVEL_VERSION if is_raised else META_VERSION
+        if mark is not None:
+            version = META_INSTALL_VERSION
         fields = _FIELDS.pack(
             META_MAGIC, version, self.state, self.cluster_id, self.replica_uuid, self.node,
             self.vote, self.nonce, self.term, self.boot_counter, self.generation, start.index,
-            start.term, start.chain, start.next_lsn, self.level if is_raised else 0,
+            start.term, start.chain, start.next_lsn, self.level if is_raised else 0, 0,
+            0 if mark is None else mark.cumulative_bytes, 0 if mark is None else mark.timestamp_ns,
         )  # fmt: skip
         return seal(fields + _ZEROS, b"")
 
@@ -98,14 +119,21 @@ def unpack_meta(buffer: Buffer, offset: int = 0) -> Meta:
     check_room(buffer, offset, META_SIZE, "META")
     block = memoryview(buffer)[offset : offset + META_SIZE]
     version = check_sealed(
-        block, b"", magic=META_MAGIC, version=META_LEVEL_VERSION, what="META", oldest=META_VERSION
+        block, b"", magic=META_MAGIC, version=META_INSTALL_VERSION, what="META", oldest=META_VERSION
     )
-    _, _, state, cluster_id, uuid, node, vote, nonce, term, boot, generation, *start, level = (
+    _, _, state, cluster_id, uuid, node, vote, nonce, term, boot, generation, *rest = (
         _FIELDS.unpack_from(block)
     )
-    if block[_FIELDS.size : -4] != _ZEROS or (version == META_VERSION and level):
+    *start, level, reserved, cumulative_bytes, timestamp_ns = rest
+    is_marked = version == META_INSTALL_VERSION
+    if (
+        block[_FIELDS.size : -4] != _ZEROS
+        or reserved
+        or (version == META_VERSION and level)
+        or (not is_marked and (cumulative_bytes or timestamp_ns))
+    ):
         raise FormatError("META: reserved bytes are not zero")
-    if version == META_LEVEL_VERSION and not FIRST_LEVEL < level <= LEVEL_MAX:
+    if level > LEVEL_MAX or level == FIRST_LEVEL or (version == META_LEVEL_VERSION and not level):
         raise FormatError(f"META: format level {level}")
     if state not in _STATES:
         raise FormatError(f"META: state {state}")
@@ -120,10 +148,13 @@ def unpack_meta(buffer: Buffer, offset: int = 0) -> Meta:
         log_start_index=log_start.index,
         log_start_term=log_start.term,
         log_start_next_lsn=log_start.next_lsn,
+        log_start_cumulative_bytes=cumulative_bytes,
+        log_start_timestamp_ns=timestamp_ns,
     )
     if log_start.next_lsn < 1:
         raise FormatError("META: the log starts at LSN 0")
     return Meta(
         ReplicaState(state), cluster_id, uuid, NodeId(node), NodeId(vote), nonce, term, boot,
         generation, log_start, level or FIRST_LEVEL,
+        InstallMark(cumulative_bytes, timestamp_ns) if is_marked else None,
     )  # fmt: skip

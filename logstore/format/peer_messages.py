@@ -1,7 +1,7 @@
 """Messages between replicas: the control lane (at most 4 KiB) and the bulk lane (appends).
 
-Numbers 1-31 are the control lane, 32-63 the bulk lane; 13-31 and 36-63 are reserved for learners,
-joint consensus, segment install and repair. Raft uses these structs as they are. Fields mean what
+Numbers 1-31 are the control lane, 32-63 the bulk lane; 13-31 and 37-63 are reserved for learners,
+joint consensus and repair. Raft uses these structs as they are. Fields mean what
 they mean in the Raft thesis unless it is said otherwise.
 """
 
@@ -50,7 +50,8 @@ class VoteReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
 class Heartbeat(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
     """Leadership, the commit index and a quorum round. It verifies only its prev tuple (V2).
 
-    `round` NO_ROUND (0) is commit news between heartbeats: it is not answered.
+    `round` NO_ROUND (0) is commit news between heartbeats: it is not answered. `level`: the log's
+    format level at `commit` (S11); 0: not reported, as at the first level.
     """
 
     term: Term
@@ -60,13 +61,16 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
     prev_term: Term
     prev_next_lsn: Lsn
     prev_chain: int
+    level: int = 0
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
     """`last_index`: the replier's last entry; faulty_*: its first faulty range (Q1), 0 if none;
     `clock_ns`: its wall clock (G2), 0 if not reported; `limits_digest`: equal for equal limits, 0
     if not reported; `is_disk_full`: it takes no entries (S9); `newest_level`: the newest format
-    level that it reads (S11), 0 if not reported: then it reads level 1."""
+    level that it reads (S11), 0 if not reported: then it reads level 1; `level`: as in a Heartbeat,
+    at its own commit index; `room_bytes`: what a full disk still takes, each entry counted with
+    what it needs at most besides its body, 0 from level 1 (S9)."""
 
     term: Term
     round: int
@@ -77,6 +81,8 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
     limits_digest: int = 0
     is_disk_full: bool = False
     newest_level: int = 0
+    level: int = 0
+    room_bytes: int = 0
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
@@ -151,6 +157,22 @@ class AppendFrame(msgspec.Struct, frozen=True, gc=False):
         return Append(self.term, self.stream, self.commit, header)
 
 
+class Install(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=36):
+    """The first message of a stream to a follower whose log ends below the leader's log start, or
+    has another entry there (SAFETY G5). `start_*` are the entry at log start; `level` is the log's
+    format level there (S11). Answered as an append of that entry would be."""
+
+    term: Term
+    stream: int
+    start_index: Index
+    start_term: Term
+    start_next_lsn: Lsn
+    start_chain: int
+    start_cumulative_bytes: int
+    start_timestamp_ns: int
+    level: int
+
+
 class AppendAccepted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=33):
     """Raft has verified the log up to `index` against this stream; nothing is durable yet."""
 
@@ -184,14 +206,14 @@ ControlMessage = (
 )  # fmt: skip
 InitMessage = InitStatusRequest | InitStatus | InitPrepare | InitPrepared | InitCommit
 BulkAnswer = AppendAccepted | AppendPersisted | AppendReject
-PeerMessage = ControlMessage | InitMessage | BulkAnswer | Append
+PeerMessage = ControlMessage | InitMessage | BulkAnswer | Append | Install
 
 register(1, PreVoteRequest, "QQQ")
 register(2, PreVoteReply, "Q?")
 register(3, VoteRequest, "QQQ?")
 register(4, VoteReply, "Q?")
-register(5, Heartbeat, "QQQQQQQ")
-register(6, HeartbeatReply, "QQQQQ", later="QQ?I")
+register(5, Heartbeat, "QQQQQQQ", later="I")
+register(6, HeartbeatReply, "QQQQQ", later="QQ?IIQ")
 register(7, TimeoutNow, "Q")
 register(8, InitStatusRequest, "Q")
 register(9, InitStatus, "QQ16s", has_tail=True, tail_unit=FIRST_LSN_SIZE)
@@ -202,3 +224,4 @@ register(32, AppendFrame, f"QQQ{ENTRY_HEADER_SIZE}s")
 register(33, AppendAccepted, "QQQ")
 register(34, AppendPersisted, "QQ")
 register(35, AppendReject, "QQQQQQ")
+register(36, Install, "QQQQQQQQI")

@@ -1,8 +1,9 @@
 """The segment header: the same fields at the start of `N.data` and of `N.raft` (SAFETY S6, S7).
 
-Owns one 512-byte sector; the rest of the first 4,096 bytes of either file is reserved and zero. A
-roll or a truncation is a new pair of durable headers and nothing else. A header says where the
-segment begins, where the log was just before (base), and which live segment came before it.
+Owns one 512-byte sector. The rest of the first 4,096 bytes of either file is reserved and zero, but
+for the summary of the pair before (pair_summary.py) in the second sector of the Raft file. A roll
+or a truncation is a new pair of durable headers and nothing else. A header says where the segment
+begins, where the log was just before (base), and which live segment came before it.
 
       0 magic u32 'LSEG' │ version u16 │ role u16 (1 data, 2 raft)
       8 number u32 (>= 1) │ log_epoch u32

@@ -48,7 +48,7 @@ from logstore.format.cursor_entries import (
 )
 from logstore.format.entry_body import check_body, padded_name, read_name, refuse, refuse_read
 from logstore.format.entry_body import seal_body as seal
-from logstore.format.fields import Buffer, check_room, magic_number
+from logstore.format.fields import Buffer, check_room, magic_number, padding_size
 from logstore.format.session_entries import name_fault, session_fault
 from logstore.limits import POSITION_MAX
 from logstore.model import Lsn
@@ -151,6 +151,28 @@ def encode_session_parts(
         part.kept.append(row)
         part.size += len(row)
     yield part.take(is_last=True)
+
+
+def parts_bound(row_sizes: Iterable[int], *, largest: int, part_max_bytes: int) -> tuple[int, int]:
+    """How many parts rows of these sizes are encoded in at most, and of how many bytes in all.
+
+    Args:
+      largest: the largest row, where a session is one with a single window row. A part that is
+        closed lacks less than that, and the next one begins with less than that again.
+    """
+    total = sum(row_sizes)
+    parts = 1 + total // max(1, part_max_bytes - _PART_HEAD_SIZE - 2 * largest)
+    return parts, total + parts * (_PART_HEAD_SIZE + largest)
+
+
+def session_size(name: bytes, *, rows: int) -> int:
+    """What a session takes in a part, with so many window rows."""
+    return _SESSION.size + len(name) + padding_size(len(name)) + rows * _WINDOW_ROW.size
+
+
+def kept_size(name: bytes) -> int:
+    """What a kept name takes."""
+    return _KEPT.size + len(name) + padding_size(len(name))
 
 
 class _Part:

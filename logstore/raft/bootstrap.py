@@ -298,6 +298,9 @@ class Bootstrap:
                 self._refuse("foreign", f"node {sender} belongs to another cluster")
         elif self._saving is None or self._saving.state != ReplicaState.VOTER:
             self._attempt = None
+            if voter.cluster_id == self._durable.cluster_id:
+                # a voter whose log was trimmed does not know any more where it began
+                voter = msgspec.structs.replace(voter, first_lsn=self._durable.first_lsn)
             self._save(voter)
 
     def _on_prepare(self, sender: NodeId, wanted: _InitState) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from logstore.errors import ErrorCode
 from logstore.format.peer_messages import AppendPersisted
 from logstore.model import NO_NODE, Index, Lsn, Role
-from logstore.raft.effects import LevelAnswered, Log, SaveLevel, Visible
-from logstore.raft.state import State
+from logstore.raft.effects import ApplyTrim, LevelAnswered, Log, SaveLevel, Visible
+from logstore.raft.state import Leading, State
 
 
 def follow_commit(state: State, leader_commit: Index) -> None:
@@ -27,9 +27,7 @@ def raise_commit(state: State, index: Index) -> None:
     if index > state.commit:
         state.commit = index
         state.stalls = 0
-        level = state.log.level_at(index)
-        if level > state.level:
-            _raise_level(state, level)
+        follow_level(state, index)
     advance_visible(state)
     config = state.config
     state.log.drop_rows(
@@ -37,6 +35,13 @@ def raise_commit(state: State, index: Index) -> None:
         kept=config.rows_kept,
         at_once=config.rows_dropped_at_once,
     )
+
+
+def follow_level(state: State, index: Index) -> None:
+    """Know the level of the log up to `index`, which is committed (S11)."""
+    level = state.log.level_at(index)
+    if level > state.level:
+        _raise_level(state, level)
 
 
 def _raise_level(state: State, level: int) -> None:
@@ -47,8 +52,22 @@ def _raise_level(state: State, level: int) -> None:
     state.emit(Log(f"node {state.config.node}: the log is at format level {level}"))
     leading = state.leading
     if leading is not None and leading.raising is not None and leading.raising.level <= level:
-        state.emit(LevelAnswered(leading.raising.request_id, ErrorCode.OK, level, ""))
-        leading.raising = None
+        answer_raise(state, leading, ErrorCode.OK, "")
+
+
+def answer_raise(state: State, leading: Leading, code: ErrorCode, reason: str) -> None:
+    """What this leader began to raise the log to is committed, or somebody else's matter. Answer
+    who asked for it; nobody asks for a new log's level."""
+    raising, leading.raising = leading.raising, None
+    if raising is not None and raising.request_id is not None:
+        state.emit(LevelAnswered(raising.request_id, code, state.level, reason))
+
+
+def know_level(state: State, level: int) -> None:
+    """A peer knows that the log was raised to `level`. Damage may hide the entry here (S11)."""
+    if state.level < level <= state.config.newest_level:
+        state.log.know_level(level)
+        _raise_level(state, level)
 
 
 def advance_visible(state: State) -> None:
@@ -63,10 +82,15 @@ def advance_visible(state: State) -> None:
     shown.index = index
     shown.lsn = Lsn(position.next_lsn - 1)
     state.emit(Visible(shown.lsn, index))
+    for trim in state.log.take_trims(index):
+        state.emit(ApplyTrim(trim))  # it acts once committed, and is read from this disk (G1)
 
 
 def report_match(state: State) -> None:
-    """A follower reports to its leader how far it is verified and flushed, when that has risen."""
+    """A follower reports to its leader how far it is verified and flushed, when that has risen; not
+    while its log is being dropped (G5a)."""
+    if state.installing is not None:
+        return
     match = state.claimed_match
     if state.role == Role.FOLLOWER and state.leader != NO_NODE:
         if match > state.following.match_reported:

@@ -37,6 +37,7 @@ from logstore.raft import (
     read_index,
     replication,
     role,
+    space,
     stall,
     transfer,
 )
@@ -48,7 +49,9 @@ from logstore.raft.events import (
     EntryRotted,
     Event,
     IngressStalled,
+    InstallReceived,
     LevelRequested,
+    LogStartMoved,
     MetaPersisted,
     Persisted,
     Proposed,
@@ -58,7 +61,7 @@ from logstore.raft.events import (
     Tick,
     TransferRequested,
 )
-from logstore.raft.log_view import LogView, RecoveredLog
+from logstore.raft.log_view import LogView, Position, RecoveredLog, WholeLogStart
 from logstore.raft.raft_config import RaftConfig
 from logstore.raft.state import Lost, State
 
@@ -190,6 +193,27 @@ class RaftCore:
         }
 
     @property
+    def catching_up(self) -> list[NodeId]:
+        """Peers that got this log's start and do not have yet what followed then, on a leader."""
+        return [peer for peer, each in self._state.peers.items() if each.catches_up_to]
+
+    @property
+    def is_installing(self) -> bool:
+        """This replica is dropping its log, to start over at its leader's log start."""
+        return self._state.installing is not None
+
+    @property
+    def last_bytes(self) -> int:
+        """The bytes of all entries up to the last one, trimmed ones included."""
+        log = self._state.log
+        return log.start_bytes if log.last_header is None else log.last_header.cumulative_bytes
+
+    @property
+    def log_start(self) -> Position:
+        """The position before the first entry that is left."""
+        return self._state.log.start
+
+    @property
     def lost(self) -> Lost | None:
         """What this replica had acknowledged and does not have, if a leader reported it."""
         return self._state.lost
@@ -227,6 +251,17 @@ class RaftCore:
         return gen.number if gen.is_open else None
 
     @property
+    def is_admitting(self) -> bool:
+        """Whether a gen is open that takes batches."""
+        gen = self._state.gen
+        return gen.is_open and gen.takes_batches
+
+    @property
+    def room_for_changes(self) -> int:
+        """Bytes that a leader may append where disks are full, besides TRIMs and no-ops (S9)."""
+        return space.room_for_changes(self._state)
+
+    @property
     def dropped(self) -> int:
         """Messages dropped because no sound peer would send them, or a bound was reached."""
         return self._state.dropped
@@ -262,7 +297,7 @@ def _dispatch(state: State, event: Event) -> None:
             if state.leading is not None:
                 replication.begin_round_if_wanted(state, state.leading)
         case DiskFullChanged():
-            _on_disk_full(state, is_full=event.is_full)
+            _on_disk_full(state, event)
         case IngressStalled():
             if state.leading is not None:
                 role.step_down(state, state.leading, "its ingress stands still")
@@ -272,6 +307,10 @@ def _dispatch(state: State, event: Event) -> None:
             _on_rotted(state, event.index)
         case LevelRequested():
             levels.on_requested(state, event)
+        case LogStartMoved():
+            _on_log_start_moved(state, event.start)
+        case InstallReceived():
+            _on_install(state, event)
         case _:
             assert_never(event)
 
@@ -302,6 +341,8 @@ def _on_tick(state: State, now_ns: int) -> None:
         ):
             return
         transfer.begin_if_disk_is_unfit(state, leading)
+        gens.open_if_allowed(state)  # also because a full replica is silent now, or heard again
+        levels.raise_new_log(state, leading)
     if was_paused or now_ns >= leading.heartbeat_deadline_ns:
         replication.send_heartbeats(state, leading)
     transfer.advance(state, leading)
@@ -360,6 +401,23 @@ def _on_append(state: State, event: AppendReceived) -> None:
     following.on_append(state, event)
 
 
+def _on_install(state: State, event: InstallReceived) -> None:
+    install = event.install
+    is_sound = (
+        0 < install.start_term <= install.term
+        and install.start_index > 0
+        and install.start_next_lsn > 0  # META could not be read again
+    )
+    if not is_sound or not _is_credible(state, event.sender, install.term):
+        state.dropped += not is_sound
+        return
+    _follow_newer(state, install.term)
+    if install.term < state.term:
+        following.answer_stale(state, event.sender, install.term, install.stream)
+        return
+    following.on_install(state, event)
+
+
 def _on_stream_answer(state: State, event: StreamAnswer) -> None:
     message = event.message
     if not _is_credible(state, event.sender, message.term):
@@ -374,6 +432,7 @@ def _on_stream_answer(state: State, event: StreamAnswer) -> None:
 def _on_persisted(state: State, seq: int) -> None:
     for ring_start, ring_end in state.persists.on_persisted(seq):
         state.settle(ring_start, ring_end)
+    following.finish_install(state)
     commit.advance_visible(state)
     commit.report_match(state)
     replication.commit_by_counting(state)
@@ -386,17 +445,14 @@ def _on_meta_persisted(state: State, seq: int) -> None:
         _on_append(state, event)
 
 
-def _on_disk_full(state: State, *, is_full: bool) -> None:
-    """A leader with a full disk closes its gen and hands over; a full follower takes no appends.
-    Both vote, send or answer heartbeats and serve reads (S9)."""
-    state.is_disk_full = is_full
+def _on_disk_full(state: State, changed: DiskFullChanged) -> None:
+    """With a full disk a replica appends what it has room for, votes, sends or answers heartbeats
+    and serves reads (S9)."""
+    space.record(state, changed)
     if state.leading is None:
-        return
-    if is_full:
-        gens.close(state, "disk_full")
-        transfer.begin_if_disk_is_unfit(state, state.leading)
+        following.report_disk(state)
     else:
-        gens.open_if_allowed(state)
+        transfer.on_own_disk(state, state.leading)
 
 
 def _on_rotted(state: State, index: Index) -> None:
@@ -411,6 +467,20 @@ def _on_rotted(state: State, index: Index) -> None:
         if state.has_uncommitted_fault:
             gens.close(state, "transfer")
         transfer.begin_if_disk_is_unfit(state, state.leading)
+
+
+def _on_log_start_moved(state: State, whole: WholeLogStart) -> None:
+    """Everything that begins at log start follows, unless the log is being dropped."""
+    start = whole.position
+    if state.installing is not None:
+        return
+    if start.index > state.commit:
+        raise InvariantViolated(f"log start {start} above the commit index {state.commit}")
+    state.log.move_start(whole)
+    commit.follow_level(state, start.index)
+    state.faulty.move_start(start.index)
+    if state.leading is not None:
+        replication.begin_streams_at_start(state, state.leading)
 
 
 def _is_credible(state: State, sender: NodeId, term: Term) -> bool:

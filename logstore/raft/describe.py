@@ -18,6 +18,11 @@ from logstore.raft.effects import Answer, Effect, Log, Send
 from logstore.raft.events import Event
 
 NS_PER_MS = 1_000_000
+_LEFT_OUT = (
+    ("install", None),
+    ("level", 0),
+    ("room_bytes", 0),
+)  # of messages that mostly have none
 
 
 def describe(item: Event | Effect | InitEffect | ControlMessage | BulkAnswer | InitMessage) -> str:
@@ -29,7 +34,8 @@ def describe(item: Event | Effect | InitEffect | ControlMessage | BulkAnswer | I
             return f"Log {item.text}"
         case _:
             fields = msgspec.structs.asdict(item)
-            return " ".join([type(item).__name__, *(_field(*each) for each in fields.items())])
+            named = [_field(*each) for each in fields.items() if each not in _LEFT_OUT]
+            return " ".join([type(item).__name__, *named])
 
 
 def describe_core(core: RaftCore) -> str:
@@ -53,7 +59,7 @@ def describe_core(core: RaftCore) -> str:
 def _field(name: str, value: Any) -> str:
     if name.endswith("_ns"):
         return f"{name[:-3]}={value / NS_PER_MS:g}ms"
-    if name in ("chain", "prev_chain"):
+    if name in ("chain", "prev_chain", "start_chain"):
         return f"{name}={value:016x}"[: len(name) + 9]
     return f"{name}={_value(value)}"
 

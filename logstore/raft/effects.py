@@ -10,15 +10,17 @@ import msgspec
 
 from logstore.errors import ErrorCode
 from logstore.format.entry import EntryHeader
+from logstore.format.level import FIRST_LEVEL
 from logstore.format.peer_messages import BulkAnswer, ControlMessage
-from logstore.model import Index, Lsn, NodeId, Term
+from logstore.model import NO_INDEX, Index, Lsn, NodeId, Term
+from logstore.raft.log_view import WholeLogStart
 
 # --- to the writer, in order ---
 
 
 class Persist(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=130):
-    """Write and flush one entry. `seq` rises by one with every Persist and
-    Truncate of an incarnation."""
+    """Write and flush one entry. `seq` rises by one with every Persist, Truncate and InstallLog of
+    an incarnation."""
 
     seq: int
     header: EntryHeader
@@ -34,6 +36,28 @@ class Truncate(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=131):
 
     seq: int
     first_index: Index
+
+
+class InstallLog(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=155):
+    """Drop the log, and begin an empty one after `start` (G5a). The term of the leader that sent it
+    is durable already."""
+
+    seq: int
+    start: WholeLogStart
+
+
+class ApplyTrim(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=152):
+    """The TRIM at `index` is committed and flushed here: make what it says the log start, if that
+    is above the present one (G4)."""
+
+    index: Index
+
+
+class MoveLogStart(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=157):
+    """The leader's log start is committed, and this log has the entry there, flushed: make it the
+    log start, if it is above the present one, and keep what follows (G5)."""
+
+    start: WholeLogStart
 
 
 class SaveMeta(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=132):
@@ -63,7 +87,8 @@ class Send(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=133):
 
 class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=134):
     """This node leads `term`: begin stream `stream` to `peer` at `next_index`. Everything up to
-    `last_index` can be read from files once WRITTEN has reached `persist_seq`."""
+    `last_index` can be read from files once WRITTEN has reached `persist_seq`. `install`: the log
+    start, which ends before `next_index`; the peer needs it first (G5)."""
 
     peer: NodeId
     term: Term
@@ -72,6 +97,7 @@ class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=134):
     last_index: Index
     persist_seq: int
     commit: Index
+    install: WholeLogStart | None = None
 
 
 class Rewind(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=135):
@@ -113,17 +139,21 @@ class Answer(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=138):
 
 class Admit(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=139):
     """A gen opens (E3): rebuild the session table up to `last_index` once WRITTEN has reached
-    `persist_seq`, then offer props 0, 1, … of this gen."""
+    `persist_seq`, then offer props 0, 1, … of this gen. `trim`: the newest TRIM entry of the log,
+    which may not have acted yet; NO_INDEX: there is none. Without `takes_batches` disks are full,
+    and the gen is for TRIMs and what they need (S9)."""
 
     term: Term
     gen: int
     last_index: Index
     persist_seq: int
+    trim: Index = NO_INDEX
+    takes_batches: bool = True
 
 
 class AdmissionClosed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=140):
     """The gen is closed. Its first `accepted` props got an index, every other was dropped.
-    `reason`: step_down, transfer, disk_full."""
+    `reason`: step_down, transfer, disk_full, disk_has_space."""
 
     gen: int
     accepted: int
@@ -140,10 +170,12 @@ class Accepted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=141):
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=142):
-    """Cumulative. Acknowledge what was accepted in `term` at or below `index` (E4)."""
+    """Cumulative. Acknowledge what was accepted in `term` at or below `index` (E4). `level`: the
+    log's format level there (S11)."""
 
     term: Term
     index: Index
+    level: int = FIRST_LEVEL
 
 
 class TermEnded(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=143):
@@ -157,6 +189,14 @@ class LeaderChanged(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=
 
     term: Term
     leader: NodeId
+
+
+class HoldLogStart(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=156):
+    """While this node leads `term`, a TRIM should not pass `index`: a follower that catches up
+    after an Install has no more (G7). None: nothing is held."""
+
+    term: Term
+    index: Index | None
 
 
 class StreamAccepted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=145):
@@ -220,11 +260,11 @@ class Log(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=150):
     text: str
 
 
-WriterEffect = Persist | Truncate | SaveMeta | SaveLevel
+WriterEffect = Persist | Truncate | InstallLog | ApplyTrim | MoveLogStart | SaveMeta | SaveLevel
 ReplicatorEffect = Send | Lead | Rewind | Describe | StopLeading
 IngressEffect = (
     Answer | Admit | AdmissionClosed | Accepted | Committed | TermEnded | LeaderChanged
-    | StreamAccepted | TransferAnswered | LevelAnswered
+    | StreamAccepted | HoldLogStart | TransferAnswered | LevelAnswered
 )  # fmt: skip
 EgressEffect = ReadIndexAnswered
 OwnEffect = Settle | Visible | Log

@@ -21,7 +21,11 @@ from logstore.raft.state import State
 
 
 def on_election_timeout(state: State) -> None:
-    """No leader was heard: run a pre-vote, which changes no term."""
+    """No leader was heard: run a pre-vote, which changes no term. A replica whose log is being
+    dropped does not: its log ends below what a majority has."""
+    if state.installing is not None:
+        state.reset_election_timer()
+        return
     state.role = Role.PRE_CANDIDATE
     state.set_leader(NO_NODE)
     state.campaign.awaited_meta_seq = None
@@ -77,9 +81,10 @@ def on_vote_reply(state: State, sender: NodeId, reply: VoteReply) -> None:
 
 
 def on_timeout_now(state: State, sender: NodeId, message: TimeoutNow) -> None:
-    """The leader hands over: campaign without a pre-vote, and ask for votes in
-    spite of stickiness (C2)."""
-    if message.term == state.term and state.leader == sender and state.role == Role.FOLLOWER:
+    """The leader hands over: campaign without a pre-vote, and ask for votes in spite of stickiness
+    (C2). A late message may find a log that is being dropped (G5a)."""
+    is_meant = message.term == state.term and state.leader == sender
+    if is_meant and state.role == Role.FOLLOWER and state.installing is None:
         _campaign(state, is_transfer=True)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
-from logstore.format.peer_messages import Append, BulkAnswer, ControlMessage
+from logstore.format.peer_messages import Append, BulkAnswer, ControlMessage, Install
 from logstore.model import Index, NodeId, Term
+from logstore.raft.log_view import WholeLogStart
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=100):
@@ -88,7 +89,13 @@ class ReadIndexRequested(msgspec.Struct, frozen=True, gc=False, array_like=True,
 
 
 class DiskFullChanged(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=109):
+    """`room_bytes` and `room_entries`: what the open segment of a full disk still takes, besides
+    all that was ordered up to `seq`."""
+
     is_full: bool
+    room_bytes: int = 0
+    room_entries: int = 0
+    seq: int = 0
 
 
 class IngressStalled(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=110):
@@ -115,8 +122,23 @@ class LevelRequested(msgspec.Struct, frozen=True, gc=False, array_like=True, tag
     level: int
 
 
+class LogStartMoved(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=114):
+    """META says durably that the log starts after `start`, and has its format level at least; what
+    lies wholly below is removed."""
+
+    start: WholeLogStart
+
+
+class InstallReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=115):
+    """A peer's log start, for a log that ends below it."""
+
+    sender: NodeId
+    boot: int
+    install: Install
+
+
 Event = (
     Tick | Proposed | AppendReceived | ControlReceived | StreamAnswer | Persisted | MetaPersisted
     | TransferRequested | ReadIndexRequested | DiskFullChanged | IngressStalled | ReplicatorGone
-    | EntryRotted | LevelRequested
+    | EntryRotted | LevelRequested | LogStartMoved | InstallReceived
 )  # fmt: skip

@@ -66,6 +66,13 @@ class FaultyEntries:
             first, last = self.ranges[place]
             self.ranges[place] = (first, min(last, kept))
 
+    def move_start(self, start: Index) -> None:
+        """Entries at or below `start` are no longer in the log."""
+        place = self._place(start)
+        if place >= 0:
+            _, last = self.ranges[place]
+            self.ranges[: place + 1] = [(Index(start + 1), last)] if last > start else []
+
     def first_above(self, commit: Index) -> Index | None:
         """The first faulty entry that is not known to be committed: only
         such an entry caps (Q1)."""

@@ -7,23 +7,26 @@ range that is settled exactly once, here or when its Persist is answered (M4).
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from logstore.errors import InvariantViolated, ReplicaLost
 from logstore.format.entry import EntryHeader, Row
+from logstore.format.level import TRIM_LEVEL, level_of
 from logstore.format.peer_messages import (
     NO_ROUND,
-    Append,
     AppendAccepted,
     AppendReject,
     Heartbeat,
     HeartbeatReply,
 )
 from logstore.limits import DEFERRED_EVENTS_MAX
-from logstore.model import NO_INDEX, Index, NodeId, Role, Term
-from logstore.raft import amnesia, commit, levels
-from logstore.raft.effects import Persist, StreamAccepted, Truncate
-from logstore.raft.events import AppendReceived
-from logstore.raft.log_view import Position
-from logstore.raft.state import State
+from logstore.model import NO_INDEX, NO_NODE, Index, NodeId, Role, Term
+from logstore.raft import amnesia, commit, levels, space
+from logstore.raft.effects import InstallLog, MoveLogStart, Persist, StreamAccepted, Truncate
+from logstore.raft.events import AppendReceived, InstallReceived
+from logstore.raft.faulty import FaultyEntries
+from logstore.raft.log_view import Position, WholeLogStart
+from logstore.raft.state import Installing, State
 
 
 def follow_leader(state: State, sender: NodeId) -> None:
@@ -42,9 +45,12 @@ def on_heartbeat(state: State, sender: NodeId, beat: Heartbeat) -> None:
     follow_leader(state, sender)
     amnesia.check(state, sender, beat.prev_index)
     prev = Position(beat.prev_index, beat.prev_term, beat.prev_next_lsn, beat.prev_chain)
-    if prev.index > state.verified and _matches(state, prev):
+    is_settled = state.installing is None
+    if is_settled and prev.index > state.verified and _matches(state, prev):
         state.verified = prev.index
     commit.follow_commit(state, beat.commit)
+    if beat.level > state.level and beat.commit <= state.commit:
+        levels.learn(state, sender, beat.level)
     if beat.round == NO_ROUND:
         return
     answer_heartbeat(state, sender, beat.round)
@@ -53,13 +59,23 @@ def on_heartbeat(state: State, sender: NodeId, beat: Heartbeat) -> None:
 
 
 def answer_heartbeat(state: State, sender: NodeId, round_: int) -> None:
-    """Report this node's term, log, clock, limits, whether its disk is full, and its version's
-    newest format level."""
+    """Report this node's term, log, clock, limits, whether its disk is full, its version's newest
+    format level and the log's, and the room of a full disk."""
     first, last = state.faulty.first_range
     config = state.config
     fields = (state.log.last_index, first, last, state.wall_ns, config.limits_digest)
-    reply = HeartbeatReply(state.term, round_, *fields, state.is_disk_full, config.newest_level)
+    levels_told = config.newest_level, state.level_told
+    disk = state.is_disk_full, *levels_told, space.room_told(state)
+    reply = HeartbeatReply(state.term, round_, *fields, *disk)
     state.answer(sender, reply)
+
+
+def report_disk(state: State) -> None:
+    """Tell the leader at once, not with the next heartbeat's answer, that this disk is full or has
+    space again: what the leader accepts until it hears of a full disk takes the room that a TRIM
+    needs (S9)."""
+    if state.role == Role.FOLLOWER and state.leader != NO_NODE:
+        answer_heartbeat(state, state.leader, NO_ROUND)
 
 
 def answer_stale(state: State, sender: NodeId, term: Term, stream: int) -> None:
@@ -80,21 +96,14 @@ def on_append(state: State, event: AppendReceived) -> None:
     if append.term > state.meta.durable_term:
         _defer(state, event)
         return
-    following = state.following
-    if append.stream < following.stream or (
-        append.stream == following.stream and following.is_dead
-    ):
+    header = append.header
+    if not _takes_stream(state, event.sender, append.stream, level_of(header.kind)):
         state.settle(event.ring_start, event.ring_end)
         return
-    if append.stream > following.stream:
-        following.stream, following.is_dead = append.stream, False
-        following.match_reported = NO_INDEX  # its replicator may be new: report the match again
-    if levels.refuse_if_too_new(state, event):
+    if state.is_disk_full and not _is_held(state, header) and not _fits(state, header):
+        state.settle(event.ring_start, event.ring_end)  # S9: until there is space
+        state.following.lacks_space = True
         return
-    if state.is_disk_full and not _is_held(state, append.header):
-        state.settle(event.ring_start, event.ring_end)  # S9: no appends until there is space
-        return
-    header = append.header
     prev = Position(Index(header.index - 1), header.prev_term, header.first_lsn, header.prev_chain)
     if not _matches(state, prev):
         _reject(state, event)
@@ -102,7 +111,46 @@ def on_append(state: State, event: AppendReceived) -> None:
     _take_entry(state, event, prev)
     state.verified = max(state.verified, header.index)
     commit.follow_commit(state, append.commit)
-    _answer_accepted(state, event.sender, append)
+    _answer_accepted(state, event.sender, append.stream)
+
+
+def on_install(state: State, event: InstallReceived) -> None:
+    """The leader's log start, in the current term (G5): go on from there if the log has that entry,
+    else drop it. While the term is not durable, another one is being installed or the entry is not
+    flushed, it is not answered: the stream sends it again."""
+    follow_leader(state, event.sender)
+    install = event.install
+    if install.term > state.meta.durable_term:
+        return
+    if not _takes_stream(state, event.sender, install.stream, install.level):
+        return
+    start = Position(
+        install.start_index, install.start_term, install.start_next_lsn, install.start_chain
+    )
+    whole = WholeLogStart(
+        start, install.start_cumulative_bytes, install.start_timestamp_ns, install.level
+    )
+    if not _has_entry_at(state, start):
+        _start_over(state, event.sender, whole)
+        return
+    state.verified = max(state.verified, start.index)
+    commit.follow_commit(state, start.index)
+    if start.index > state.persisted:
+        return  # META must not name an entry that a crash takes
+    _keep_above(state, whole)
+    commit.report_match(state)  # before: an AppendAccepted that waits would be left out for it
+    _answer_accepted(state, event.sender, install.stream)
+
+
+def finish_install(state: State) -> None:
+    """The writer may have answered that the log starts over. Log start is committed, in any term;
+    only now may anything claim it (G5a)."""
+    installing = state.installing
+    if installing is None or state.persists.persisted < installing.start:
+        return
+    state.installing = None
+    state.verified = max(state.verified, installing.start)
+    commit.raise_commit(state, installing.start)
 
 
 def redeliver_deferred(state: State) -> list[AppendReceived]:
@@ -117,6 +165,67 @@ def _defer(state: State, event: AppendReceived) -> None:
     else:
         state.dropped += 1
         state.settle(event.ring_start, event.ring_end)
+
+
+def _takes_stream(state: State, sender: NodeId, stream: int, level: int) -> bool:
+    """Whether to read on in this stream of the leader's. `level`: what its message raises the log
+    to."""
+    following = state.following
+    if stream < following.stream or (stream == following.stream and following.is_dead):
+        return False
+    if stream > following.stream:
+        following.stream, following.is_dead = stream, False
+        following.lacks_space = False
+        following.match_reported = NO_INDEX  # its replicator may be new: report the match again
+    if levels.refuse_if_too_new(state, sender, stream, max(level, following.refused_level)):
+        return False
+    return state.installing is None
+
+
+def _has_entry_at(state: State, start: Position) -> bool:
+    """Whether this log has the entry at the leader's log start (G5). What lies at or below the
+    commit index is that entry. Above it the record here says, or the entry after it; where damage
+    hides both, what is known of its term.
+
+    Raises:
+      ReplicaLost: nothing says which entry it is.
+    """
+    log = state.log
+    if start.index < log.start.index:
+        return True
+    if start.index > log.last_index:
+        return False
+    ours = log.position(start.index) or log.position_by_next(start.index)
+    if ours is None:
+        return start.index <= state.commit or _has_term(state, start.index, start.term)
+    if ours != start and (ours.term == start.term or start.index <= state.commit):
+        raise InvariantViolated(
+            f"the leader of term {state.term} begins its log after {start}, ours has {ours} there"
+        )
+    return ours == start
+
+
+def _start_over(state: State, sender: NodeId, whole: WholeLogStart) -> None:
+    """Drop the log: it ends below the leader's log start, or has another entry there (G5a)."""
+    start = whole.position
+    state.alarm(
+        f"node {state.config.node} drops its log, which ends at entry {state.log.last_index}: the "
+        f"log of the leader, node {sender}, begins at LSN {start.next_lsn}, after entry "
+        f"{start.index}"
+    )
+    seq = state.persists.start_over(start.index, now_ns=state.now_ns)
+    state.installing = Installing(seq, start.index)
+    state.faulty = FaultyEntries(())
+    state.log.start_over(whole)
+    state.emit(InstallLog(seq, whole))
+
+
+def _keep_above(state: State, whole: WholeLogStart) -> None:
+    """Move the log start here, too, and keep what follows: the TRIM may lie beyond what a full disk
+    takes (S9). Not before the level of TRIMs is known: an older version would open the folder, and
+    take a log that begins inside a pair for damaged (S11)."""
+    if whole.position.index > state.log.start.index and state.level >= TRIM_LEVEL:
+        state.emit(MoveLogStart(replace(whole, level=max(whole.level, state.level))))
 
 
 def _matches(state: State, prev: Position) -> bool:
@@ -159,6 +268,8 @@ def _has_term(state: State, index: Index, term: Term) -> bool:
     if state.faulty and index in state.faulty and log.position(index) is None:
         highest = log.term_at(state.faulty.range_of(index)[1])
         if ours < highest and ours <= term <= highest:
+            if index <= state.commit:
+                return True  # what is committed here is the leader's
             raise ReplicaLost(
                 f"nothing is left of entry {index}, which is of a term in {ours} to {highest}, and "
                 f"of term {term} in the log of the leader; replace this replica"
@@ -202,10 +313,20 @@ def _take_entry(state: State, event: AppendReceived, prev: Position) -> None:
         raise InvariantViolated(f"{header} came with {event.ring_end - event.ring_start} bytes")
     row = Row.of(header)
     log.append(row)
+    space.take(state, header.body_size)
     seq = state.persists.append(
         header.index, ring_start=event.ring_start, ring_end=event.ring_end, now_ns=state.now_ns
     )
     state.emit(Persist(seq, header, row.chain, event.ring_start, event.ring_end, state.commit))
+
+
+def _fits(state: State, header: EntryHeader) -> bool:
+    """Whether the open segment takes an entry that the log lacks. A truncation needs another
+    segment. What comes after an entry of this stream that it did not take would be rejected, and
+    the leader send both again at once, and so on: its resend timer is soon enough."""
+    beyond = header.index - state.log.last_index
+    is_next = beyond == 1 or (beyond > 1 and not state.following.lacks_space)
+    return is_next and space.follower_takes(state, header.kind, header.body_size)
 
 
 def _is_held(state: State, header: EntryHeader) -> bool:
@@ -240,8 +361,8 @@ def _truncate(state: State, kept: Position) -> None:
     state.emit(Truncate(seq, first_index))
 
 
-def _answer_accepted(state: State, sender: NodeId, append: Append) -> None:
+def _answer_accepted(state: State, sender: NodeId, stream: int) -> None:
     """Answer Accepted, and Persisted where the entry is flushed (FAULTS R6: the verified index)."""
-    state.emit(StreamAccepted(append.term, append.stream, state.verified, False))
-    state.answer(sender, AppendAccepted(append.term, append.stream, state.verified))
+    state.emit(StreamAccepted(state.term, stream, state.verified, False))
+    state.answer(sender, AppendAccepted(state.term, stream, state.verified))
     commit.report_match(state)

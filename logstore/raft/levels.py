@@ -1,5 +1,5 @@
-"""Raising the log's format level because an operator asks for it, and refusing a level that this
-version does not read (SAFETY S11).
+"""Raising the log's format level because an operator asks for it, or because the log is new, and
+refusing a level that this version does not read (SAFETY S11).
 
 Owns when a leader appends the entry that raises the level, and what a follower does with one that
 is too new for it. `commit` says when the level is raised. Invariant: a leader appends such an entry
@@ -9,11 +9,11 @@ only for the next level, which every voter has reported to read.
 from __future__ import annotations
 
 from logstore.errors import ErrorCode
-from logstore.format.level import level_kind, level_of, refusal_of
+from logstore.format.level import level_kind, refusal_of
 from logstore.model import NodeId
-from logstore.raft import gens, replication
-from logstore.raft.effects import LevelAnswered, StreamAccepted
-from logstore.raft.events import AppendReceived, LevelRequested
+from logstore.raft import commit, gens, replication
+from logstore.raft.effects import LevelAnswered, Log, StreamAccepted
+from logstore.raft.events import LevelRequested
 from logstore.raft.progress import Progress
 from logstore.raft.state import Leading, Raise, State
 
@@ -32,34 +32,62 @@ def on_requested(state: State, event: LevelRequested) -> None:
     elif reason := _who_is_silent(state, leading):
         _answer(state, event, ErrorCode.NOT_READY, reason)
     else:
-        replication.append_empty_entry(state, level_kind(level))
-        leading.raising = Raise(event.request_id, level)
+        _begin(state, leading, level, event.request_id)
 
 
-def refuse_if_too_new(state: State, event: AppendReceived) -> bool:
+def raise_new_log(state: State, leading: Leading) -> None:
+    """A new log begins at `new_log_level` without anybody asking, as soon as every voter has said
+    that it reads it. One that does not leaves the level to operators: it is an older version, amid
+    an upgrade or a way back. Nothing else waits for this."""
+    level = state.level + 1
+    if not leading.is_log_new or _why_busy(state, leading):
+        return
+    if level > state.config.new_log_level:
+        leading.is_log_new = False
+    elif reason := _why_never(state, leading, level):
+        leading.is_log_new = False
+        state.emit(Log(f"the new log stays at format level {state.level}: {reason}"))
+    elif not _who_is_silent(state, leading):
+        _begin(state, leading, level, None)
+
+
+def _begin(state: State, leading: Leading, level: int, request_id: int | None) -> None:
+    replication.append_empty_entry(state, level_kind(level))
+    leading.raising = Raise(request_id, level)
+
+
+def refuse_if_too_new(state: State, sender: NodeId, stream: int, level: int) -> bool:
     """Take nothing of a log above the newest level that this version reads. The stream is not
     answered, for it is right: what else it brings is dropped, and its leader sends it again until a
     newer version runs here."""
-    append, following = event.append, state.following
-    level = level_of(append.header.kind)
+    following = state.following
     if level <= state.config.newest_level:
         return False
-    state.settle(event.ring_start, event.ring_end)
     following.is_dead = True
     following.refused_level = level
-    state.emit(StreamAccepted(append.term, append.stream, state.verified, True))
-    what = f"node {state.config.node} takes no entries: the log of its leader, node {event.sender},"
+    state.emit(StreamAccepted(state.term, stream, state.verified, True))
+    what = f"node {state.config.node} takes no entries: the log of its leader, node {sender},"
     state.alarm(refusal_of(what, level, newest=state.config.newest_level))
     return True
 
 
+def learn(state: State, sender: NodeId, level: int) -> None:
+    """The leader knows of a level at an index up to which this replica has committed, too: damage
+    hides the entry here. A replica that did not learn it would let a version that does not read it
+    have the log."""
+    if not refuse_if_too_new(state, sender, state.following.stream, level):
+        commit.know_level(state, level)
+
+
 def newest_levels(state: State) -> dict[NodeId, int | None]:
-    """The newest level that each voter reads, on a leader; None: not reported."""
+    """The newest level that each voter reads, None for one that has not reported it; nothing where
+    this replica does not lead."""
+    if state.leading is None:
+        return {}
     levels: dict[NodeId, int | None] = {
         peer: progress.newest_level for peer, progress in state.peers.items()
     }
-    is_leader = state.leading is not None
-    return levels | {state.config.node: state.config.newest_level} if is_leader else levels
+    return levels | {state.config.node: state.config.newest_level}
 
 
 def _why_busy(state: State, leading: Leading) -> str:

@@ -64,6 +64,17 @@ class PersistQueue:
             request.last_index = min(request.last_index, kept)
         return self.append(kept, ring_start=0, ring_end=0, now_ns=now_ns)
 
+    def start_over(self, start_index: Index, *, now_ns: int) -> int:
+        """Add the InstallLog of a log start at `start_index`, which nothing claims before its
+        answer; returns its sequence number (G5a)."""
+        self.truncate(start_index, now_ns=now_ns)
+        self._outstanding[-1].last_index = start_index
+        return self.last_seq
+
+    def sizes_above(self, seq: int) -> list[int]:
+        """The body sizes of the entries that were ordered after `seq`; a truncation's is 0."""
+        return [each.ring_end - each.ring_start for each in self._outstanding if each.seq > seq]
+
     def on_persisted(self, seq: int) -> list[tuple[int, int]]:
         """Everything up to `seq` is flushed: raise `persisted`, return the ring
         ranges no longer needed."""

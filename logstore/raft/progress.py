@@ -19,18 +19,21 @@ class Progress:
     peer: NodeId
     match: Index
     known: Position  # the newest position at or below match that was in memory: for heartbeats
+    # (index 0 while nothing is known, which no follower verifies)
     heard_ns: int
     advanced_ns: int
     boot: int | None = None
     round_answered: int = 0
     commit_sent: Index = NO_INDEX
+    catches_up_to: Index = NO_INDEX  # it got log start, and needs what follows up to here (G7)
     has_replied: bool = False
     last_index: Index = NO_INDEX
     faulty_first: Index = NO_INDEX
     faulty_last: Index = NO_INDEX
     limits_digest: int = 0  # 0: not reported
     newest_level: int | None = None  # that it reads (S11); None: not reported since it started
-    is_disk_full: bool = False  # as last reported: it takes no entries (S9)
+    is_disk_full: bool = False  # as last reported (S9)
+    room_end: int = 0  # of a full disk, by `space.end_of`: how far this leader's log fits
     clock_ahead_ns: int = 0  # its wall clock less our monotonic clock, when it was reported
     clock_recorded_ns: int | None = None  # when its clock was reported
 
@@ -56,3 +59,5 @@ class Progress:
         """The peer has everything up to `index`, which is above its match, verified and flushed."""
         self.match = index
         self.advanced_ns = now_ns
+        if index >= self.catches_up_to:
+            self.catches_up_to = NO_INDEX

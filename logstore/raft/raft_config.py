@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 
 from logstore.errors import ConfigError
-from logstore.format.level import NEWEST_LEVEL
-from logstore.limits import NODES_MAX, ROWS_DROPPED_AT_ONCE, ROWS_KEPT
+from logstore.format.level import FIRST_LEVEL, NEWEST_LEVEL
+from logstore.limits import FULL_DISK_KEPT_BYTES, NODES_MAX, ROWS_DROPPED_AT_ONCE, ROWS_KEPT
 from logstore.model import NodeId
 
 StreamMode = Literal["paper", "streaming"]
@@ -29,7 +29,11 @@ class RaftConfig(msgspec.Struct, frozen=True):
     limits_digest: int = 0  # of the limits that all replicas should have in common; 0: not reported
     rows_kept: int = ROWS_KEPT
     rows_dropped_at_once: int = ROWS_DROPPED_AT_ONCE
+    full_disk_kept_bytes: int = FULL_DISK_KEPT_BYTES
     newest_level: int = NEWEST_LEVEL  # the newest format level that this version reads (S11)
+    new_log_level: int = (
+        FIRST_LEVEL  # a new log is raised to it, as soon as all voters read it (S11)
+    )
 
     def __post_init__(self) -> None:
         if self.node not in self.voters:

@@ -18,10 +18,21 @@ from logstore.format.peer_messages import (
     Heartbeat,
     HeartbeatReply,
 )
-from logstore.model import EntryKind, Index, NodeId, Role
-from logstore.raft import clocks, commit, gens, read_index, role, stall
-from logstore.raft.effects import Accepted, Committed, Describe, Lead, Log, Persist, Rewind
+from logstore.limits import INSTALL_HOLD_ELECTION_TIMEOUTS
+from logstore.model import NO_INDEX, EntryKind, Index, NodeId, Role
+from logstore.raft import clocks, commit, gens, read_index, role, space, stall
+from logstore.raft.effects import (
+    Accepted,
+    Committed,
+    Describe,
+    HoldLogStart,
+    Lead,
+    Log,
+    Persist,
+    Rewind,
+)
 from logstore.raft.events import Proposed
+from logstore.raft.log_view import WholeLogStart
 from logstore.raft.progress import Progress
 from logstore.raft.quorum import commit_candidate, majority
 from logstore.raft.state import Leading, State
@@ -35,7 +46,7 @@ def begin_leading(state: State) -> None:
     state.emit(Log(f"node {config.node} leads term {state.term} after entry {log.last_index}"))
     state.set_leader(config.node)
     progress = {
-        peer: Progress(peer, log.start.index, log.start, heard_ns=now_ns, advanced_ns=now_ns)
+        peer: Progress(peer, NO_INDEX, log.origin, heard_ns=now_ns, advanced_ns=now_ns)
         for peer in config.peers
     }
     noop_index = Index(log.last_index + 1)
@@ -47,18 +58,25 @@ def begin_leading(state: State) -> None:
         leadership_check_ns=now_ns + config.heartbeat_ns,
         progressed_ns=now_ns,
     )
-    for peer in config.peers:
-        _begin_stream(state, peer, noop_index)
-    append_empty_entry(state, EntryKind.NOOP)
+    for each in progress.values():
+        _begin_stream(state, each, noop_index)
+    noop = append_empty_entry(state, EntryKind.NOOP)
+    leading.is_log_new = _is_log_new(state, noop)
     send_heartbeats(state, leading)
     gens.open_if_allowed(state)
+
+
+def _is_log_new(state: State, noop: EntryHeader) -> bool:
+    """The log begins with its first entry, and no entry before `noop` has a body."""
+    is_whole = state.log.start.index == NO_INDEX and not state.faulty
+    return is_whole and noop.cumulative_bytes == 0
 
 
 def on_proposed(state: State, event: Proposed) -> None:
     """Accept the next prop of the open gen. Only here does it get its index and LSNs (S4)."""
     if event.ring_end <= event.ring_start or (event.count > 0) != takes_lsns(event.kind):
         raise InvariantViolated(f"ingress offered a group that cannot be: {event}")
-    if event.term != state.term or not gens.try_accept(state, event.gen, event.prop):
+    if event.term != state.term or not gens.try_accept(state, event):
         state.settle(event.ring_start, event.ring_end)
         return
     header = append_entry(
@@ -98,8 +116,9 @@ def append_entry(
     wall_ns: int,
 ) -> EntryHeader:
     """Append one entry to the leader's log."""
-    last, before = state.log.last, state.log.last_header
-    previous_ns = 0 if before is None else before.timestamp_ns
+    log = state.log
+    last, before = log.last, log.last_header
+    previous_ns = log.start_timestamp_ns if before is None else before.timestamp_ns
     body_size = ring_end - ring_start
     header = EntryHeader(
         kind=int(kind),
@@ -109,13 +128,15 @@ def append_entry(
         prev_term=last.term,
         first_lsn=last.next_lsn,
         timestamp_ns=clocks.stamp_ns(state, previous_ns=previous_ns, wall_ns=wall_ns),
-        cumulative_bytes=body_size + (0 if before is None else before.cumulative_bytes),
+        cumulative_bytes=body_size
+        + (log.start_bytes if before is None else before.cumulative_bytes),
         prev_chain=last.chain,
         body_size=body_size,
         body_crc=body_crc,
     )
     row = Row.of(header)
-    state.log.append(row)
+    log.append(row)
+    space.take(state, body_size)
     seq = state.persists.append(
         header.index, ring_start=ring_start, ring_end=ring_end, now_ns=state.now_ns
     )
@@ -186,7 +207,13 @@ def on_heartbeat_reply(state: State, sender: NodeId, boot: int, reply: Heartbeat
         progress.last_index = reply.last_index
     progress.faulty_first, progress.faulty_last = reply.faulty_first, reply.faulty_last
     _compare_limits(state, progress, reply.limits_digest)
-    progress.is_disk_full = reply.is_disk_full
+    space.record_peer(state, progress, reply)
+    if reply.is_disk_full != progress.is_disk_full:
+        progress.is_disk_full = reply.is_disk_full
+        gens.open_if_allowed(state)  # with batches or without, as disks are full now
+        if _needs_log_start(state, progress):
+            _begin_stream(state, progress, Index(progress.match + 1))
+    commit.know_level(state, reply.level)
     if boot == progress.boot:  # a late reply is of the version that ran before
         progress.newest_level = reply.newest_level or FIRST_LEVEL
     read_index.on_round_answered(state, leading)
@@ -198,7 +225,17 @@ def on_replicator_gone(state: State, peer: NodeId) -> None:
     that the old one used."""
     leading = state.leading
     if leading is not None and peer in leading.progress:
-        _begin_stream(state, peer, Index(leading.progress[peer].match + 1))
+        progress = leading.progress[peer]
+        _begin_stream(state, progress, Index(progress.match + 1))
+
+
+def begin_streams_at_start(state: State, leading: Leading) -> None:
+    """The log start has moved. A peer whose match lies below it may have been sent entries that are
+    gone now: its stream goes on after log start, if it has the entry there. One whose disk is full
+    is sent log start."""
+    for progress in leading.progress.values():
+        if progress.match < state.log.start.index or progress.is_disk_full:
+            _begin_stream(state, progress, Index(progress.match + 1))
 
 
 def commit_by_counting(state: State) -> None:
@@ -217,7 +254,7 @@ def commit_by_counting(state: State) -> None:
     state.shown.is_ready = True
     leading.progressed_ns = state.now_ns
     commit.raise_commit(state, candidate)
-    state.emit(Committed(state.term, candidate))
+    state.emit(Committed(state.term, candidate, state.level))
     for progress in peers:
         _send_commit(state, progress)
     begin_round_if_wanted(state, leading)
@@ -236,6 +273,7 @@ def send_heartbeats(state: State, leading: Leading) -> None:
     leading.heartbeat_deadline_ns = state.now_ns + state.config.heartbeat_ns
     leading.round += 1
     clocks.log_skews(state, leading)
+    _hold_log_start(state, leading)
     read_index.on_round_begun(state, leading)
     for progress in leading.progress.values():
         _send_heartbeat(state, progress, round_=leading.round)
@@ -264,14 +302,26 @@ def _on_peer_alive(state: State, progress: Progress, boot: int) -> None:
     progress.heard_ns = state.now_ns
     if progress.has_restarted(boot):
         progress.newest_level = None
-        _begin_stream(state, progress.peer, Index(progress.match + 1))
+        _begin_stream(state, progress, Index(progress.match + 1))
 
 
-def _begin_stream(state: State, peer: NodeId, next_index: Index) -> None:
+def _begin_stream(
+    state: State, progress: Progress, next_index: Index, install: WholeLogStart | None = None
+) -> None:
+    """Begin at `next_index`, or at the first entry that is left; with the log start, if the peer
+    must get that first."""
     state.lead_count += 1
     stream = state.lead_count << 32
-    last_index, seq = state.log.last_index, state.persists.last_seq
-    state.emit(Lead(peer, state.term, stream, next_index, last_index, seq, state.commit))
+    log, seq = state.log, state.persists.last_seq
+    if install is None and _needs_log_start(state, progress):
+        install = log.whole_start()
+        if install is not None and progress.last_index < log.start.index:
+            progress.catches_up_to = log.last_index  # it will drop its log
+    first = Index(max(next_index, log.start.index + 1))
+    lead = Lead(
+        progress.peer, state.term, stream, first, log.last_index, seq, state.commit, install
+    )
+    state.emit(lead)
 
 
 def _send_heartbeat(state: State, progress: Progress, *, round_: int) -> None:
@@ -283,7 +333,17 @@ def _send_heartbeat(state: State, progress: Progress, *, round_: int) -> None:
     known = progress.known
     progress.commit_sent = state.commit
     prev = (known.index, known.term, known.next_lsn, known.chain)
-    state.send(progress.peer, Heartbeat(state.term, state.commit, round_, *prev))
+    level = _level_at_commit(state, progress)
+    state.send(progress.peer, Heartbeat(state.term, state.commit, round_, *prev, level))
+
+
+def _level_at_commit(state: State, progress: Progress) -> int:
+    """The level as the peer is told, if its version knows that field. Before the term's no-op is
+    committed, META may know a level that was raised above the commit index."""
+    leading = state.leading
+    is_known = leading is not None and state.commit >= leading.noop_index
+    reads_it = (progress.newest_level or FIRST_LEVEL) > FIRST_LEVEL
+    return state.level_told if is_known and reads_it else 0
 
 
 def _send_commit(state: State, progress: Progress) -> None:
@@ -308,10 +368,57 @@ def _on_reject(state: State, progress: Progress, reject: AppendReject) -> None:
                 f"{progress.match}: it has lost data it had flushed"
             )
             return  # the replicator's resend timer sends again; at once would be a busy loop
-        next_index = Index(progress.match + 1)
+        next_index = Index(max(progress.match, state.log.start.index) + 1)
+    elif reject.prev_index <= state.log.start.index:
+        _install_log_start(state, progress, reject)
+        return
     else:
         next_index = Index(max(_agreeing_index(state, reject), progress.match) + 1)
     state.emit(Rewind(progress.peer, state.term, reject.stream, next_index))
+
+
+def _install_log_start(state: State, progress: Progress, reject: AppendReject) -> None:
+    """The peer does not have the entry at log start, and no entry before it is left to send (G5).
+    Its stream begins with the log start, unless damage hides what follows that here: then this log
+    has nothing to send either, and the replicator's resend timer asks again."""
+    log = state.log
+    install = log.whole_start()
+    state.alarm(
+        f"node {progress.peer} ends at entry {reject.last_index} and lacks entry "
+        f"{log.start.index}, after which this log begins: it begins there, too"
+    )
+    if install is not None:
+        progress.catches_up_to = log.last_index
+        _begin_stream(state, progress, Index(log.start.index + 1), install)
+        if state.leading is not None:
+            _hold_log_start(state, state.leading)
+
+
+def _needs_log_start(state: State, progress: Progress) -> bool:
+    """A peer whose disk is full gets log start first, and gives back what lies below: it may have
+    no room for the TRIM, nor for an append that it would reject (G5, S9)."""
+    return progress.is_disk_full and state.log.start.index > NO_INDEX
+
+
+def _hold_log_start(state: State, leading: Leading) -> None:
+    """Log start waits for followers that catch up and were heard lately, but never where a disk is
+    full (G7)."""
+    peers = leading.progress.values()
+    held: Index | None = None
+    if not (state.is_disk_full or any(each.is_disk_full for each in peers)):
+        start = state.log.start.index
+        silent_ns = INSTALL_HOLD_ELECTION_TIMEOUTS * state.config.election_timeout_ns
+        held = min(
+            (
+                max(each.match, start)
+                for each in peers
+                if each.catches_up_to and each.was_heard_since(state.now_ns - silent_ns)
+            ),
+            default=None,
+        )
+    if held != leading.held:
+        leading.held = held
+        state.emit(HoldLogStart(state.term, held))
 
 
 def _agreeing_index(state: State, reject: AppendReject) -> Index:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from logstore.errors import ErrorCode
 from logstore.limits import QUIET_ELECTION_TIMEOUTS
 from logstore.model import NO_NODE, Role, Term
-from logstore.raft import gens, read_index
-from logstore.raft.effects import LevelAnswered, Log, StopLeading, TermEnded, TransferAnswered
+from logstore.raft import commit, gens, read_index
+from logstore.raft.effects import Log, StopLeading, TermEnded, TransferAnswered
 from logstore.raft.state import Leading, State
 
 
@@ -58,7 +58,5 @@ def _end_leadership(state: State, leading: Leading, why: str) -> None:
             answer_transfer(state, transfer.request_id, is_done=False, reason=why)
         else:
             state.handed_over = transfer  # the next leader decides whether it worked
-    if leading.raising is not None:
-        answer = (leading.raising.request_id, ErrorCode.OUTCOME_UNKNOWN, state.level, why)
-        state.emit(LevelAnswered(*answer))
+    commit.answer_raise(state, leading, ErrorCode.OUTCOME_UNKNOWN, why)
     state.leading = None

@@ -14,9 +14,8 @@ commit under any leader has few elections.
 from __future__ import annotations
 
 from logstore.limits import STALL_DOUBLINGS_MAX, STALL_ELECTION_TIMEOUTS
-from logstore.raft import role, transfer
+from logstore.raft import role, space, transfer
 from logstore.raft.progress import Progress
-from logstore.raft.quorum import majority
 from logstore.raft.state import Leading, State
 
 
@@ -43,7 +42,7 @@ def give_up_if_stalled(state: State, leading: Leading) -> bool:
     to end, since it does; requested ones may follow each other for ever. Time in which too many
     disks are full does not count.
     """
-    if _lacks_space(state, leading):
+    if space.lacks_space(state, leading):
         leading.progressed_ns = state.now_ns
         return False
     is_handing_over = leading.transfer is not None
@@ -63,14 +62,3 @@ def give_up_if_stalled(state: State, leading: Leading) -> bool:
             return False
     role.step_down_quietly(state, leading, f"entry {state.commit + 1} reaches no majority")
     return True
-
-
-def _lacks_space(state: State, leading: Leading) -> bool:
-    """Fewer than a majority, this node included, could take an entry: the other disks are full, or
-    do not answer. If no disk is full, check-quorum makes sure that enough answer."""
-    since_ns = state.now_ns - state.config.election_timeout_ns
-    able = 1 + sum(
-        progress.was_heard_since(since_ns) and not progress.is_disk_full
-        for progress in leading.progress.values()
-    )
-    return able < majority(len(state.config.voters))

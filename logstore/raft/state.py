@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
+from logstore.format.level import FIRST_LEVEL
 from logstore.format.peer_messages import BulkAnswer, ControlMessage
 from logstore.limits import LOG_AGAIN_NS
 from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId, Role, Term
@@ -27,11 +28,23 @@ NO_LSN = Lsn(0)
 
 @dataclass(slots=True)
 class Gen:
-    """The newest gen: its number, how many of its props were accepted, whether it is open."""
+    """The newest gen: its number, how many of its props were accepted, whether it is open, and for
+    batches, too."""
 
     number: int = 0
     accepted: int = 0
     is_open: bool = False
+    takes_batches: bool = True
+
+
+@dataclass(slots=True)
+class Room:
+    """What is left of the open segment of a full disk, and what batches leave of it."""
+
+    size_bytes: int = 0
+    entries: int = 0
+    kept_bytes: int = 0
+    kept_entries: int = 0
 
 
 @dataclass(slots=True)
@@ -47,9 +60,10 @@ class Transfer:
 
 @dataclass(slots=True)
 class Raise:
-    """A request to raise the log to `level`: its entry is appended, and not committed yet."""
+    """The log is to be raised to `level`: its entry is appended, and not committed yet.
+    `request_id` None: nobody asked, it is a new log."""
 
-    request_id: int
+    request_id: int | None
     level: int
 
 
@@ -78,6 +92,8 @@ class Leading:
     reads: deque[Read] = field(default_factory=deque)
     transfer: Transfer | None = None
     raising: Raise | None = None
+    is_log_new: bool = False  # it had no payloads or sessions, and is still to be raised (S11)
+    held: Index | None = None  # what ingress was last told not to trim beyond (G7)
 
 
 @dataclass(slots=True)
@@ -98,9 +114,18 @@ class Following:
 
     stream: int = -1
     is_dead: bool = False
+    lacks_space: bool = False  # an entry of the stream was not taken: the disk is full (S9)
     match_reported: Index = NO_INDEX
     stale_rejected: tuple[NodeId, Term, int] | None = None
     refused_level: int = 0  # of the leader's log, too new for this version; 0: none was refused
+
+
+@dataclass(slots=True)
+class Installing:
+    """The log is dropped; it begins after the entry `start`, once the writer has answered `seq`."""
+
+    seq: int
+    start: Index
 
 
 @dataclass(slots=True)
@@ -128,9 +153,9 @@ class State:
 
     __slots__ = (
         "alarmed_ns", "alarmed_text", "campaign", "commit", "config", "deferred", "dropped",
-        "faulty", "following", "gen", "handed_over", "is_disk_full", "lead_count", "leader",
-        "leading", "level", "log", "lost", "meta", "now_ns", "out", "persists", "random", "role",
-        "shown", "stalls", "started", "verified", "wall_ns",
+        "faulty", "following", "gen", "handed_over", "installing", "is_disk_full", "lead_count",
+        "leader", "leading", "level", "log", "lost", "meta", "now_ns", "out", "persists",
+        "random", "role", "room", "shown", "stalls", "started", "verified", "wall_ns",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +177,7 @@ class State:
         self.leader = NO_NODE
         self.campaign = Campaign()
         self.following = Following()
+        self.installing: Installing | None = None
         self.leading: Leading | None = None
         self.handed_over: Transfer | None = None
         self.gen = Gen()
@@ -160,6 +186,7 @@ class State:
         self.lost: Lost | None = None
         self.lead_count = 0
         self.is_disk_full = False
+        self.room = Room()  # while the disk is full
         self.started = False
         self.now_ns = 0
         self.wall_ns = 0
@@ -184,6 +211,11 @@ class State:
     def claimed_match(self) -> Index:
         """match = min(persisted, verified by this leader in this term) (F4)."""
         return min(self.persisted, self.verified)
+
+    @property
+    def level_told(self) -> int:
+        """The level as peers are told; 0 at the first one, of which older versions say nothing."""
+        return self.level if self.level > FIRST_LEVEL else 0
 
     @property
     def has_uncommitted_fault(self) -> bool:

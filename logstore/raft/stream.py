@@ -26,10 +26,12 @@ from logstore.format.peer_messages import (
     AppendPersisted,
     AppendReject,
     BulkAnswer,
+    Install,
 )
 from logstore.limits import DESCRIPTORS_KEPT, GROUP_MAX_BYTES
 from logstore.model import NO_INDEX, NO_TERM, Index, NodeId, Term
 from logstore.raft.effects import Describe, Lead, Rewind, StopLeading
+from logstore.raft.log_view import WholeLogStart
 from logstore.raft.raft_config import StreamMode
 
 NEVER_NS = 1 << 62
@@ -53,6 +55,12 @@ class SendFromFile(msgspec.Struct, frozen=True, gc=False):
     stream: int
     commit: Index
     term: Term
+
+
+class SendInstall(msgspec.Struct, frozen=True, gc=False):
+    """Send the log start, and nothing else until it is answered."""
+
+    install: Install
 
 
 class FollowerStream:
@@ -95,6 +103,8 @@ class FollowerStream:
         self._start = Index(1)  # where raft last ordered this stream to begin
         self._next = self._start
         self._accepted = NO_INDEX
+        self._install: WholeLogStart | None = None  # what the peer must answer before anything else
+        self._is_install_sent = False
         self._is_rejected = False
         self._heard_ns = 0
         self._in_flight: deque[tuple[Index, int]] = deque()
@@ -115,6 +125,7 @@ class FollowerStream:
         self._files_last, self._files_seq = lead.last_index, lead.persist_seq
         self._ring_position = None
         self._described.clear()
+        self._install = lead.install
         self._start = Index(max(lead.next_index, self.match + 1))
         self._reset(self._start)
 
@@ -166,6 +177,7 @@ class FollowerStream:
         match answer:
             case AppendAccepted():
                 if answer.stream == self.stream:
+                    self._on_install_answered(answer.index)
                     self._on_accepted(answer.index, now_ns)
                 return []
             case AppendPersisted():
@@ -185,21 +197,26 @@ class FollowerStream:
     @property
     def deadline_ns(self) -> int:
         """When to begin again; far in the future while nothing waits for an answer."""
-        is_waiting = self._is_rejected or self._accepted + 1 < self._next
+        is_waiting = self._is_rejected or self._is_install_sent or self._accepted + 1 < self._next
         if not self._is_leading or not is_waiting:
             return NEVER_NS
         return self._heard_ns + self._resend_timeout_ns
 
     # --- what to send ---
 
-    def next_send(self, written_seq: int, now_ns: int) -> SendFromRing | SendFromFile | None:
-        """The next append, counted as sent from now on (`unsend` takes it back); None: no append.
+    def next_send(
+        self, written_seq: int, now_ns: int
+    ) -> SendFromRing | SendFromFile | SendInstall | None:
+        """The next append, counted as sent from now on (`unsend` takes it back), or the log start;
+        None: nothing.
 
         Args:
           written_seq: the writer's WRITTEN cursor, a persist sequence.
         """
         if not self._is_leading or self._is_rejected:
             return None
+        if self._install is not None:
+            return self._send_install(self._install, now_ns)
         step = self._next_step(written_seq)
         if step is None:
             return None
@@ -281,6 +298,20 @@ class FollowerStream:
             and self._in_flight_bytes + size_bytes <= self._window_bytes
         )
 
+    def _send_install(self, start: WholeLogStart, now_ns: int) -> SendInstall | None:
+        if self._is_install_sent:
+            return None
+        self._is_install_sent = True
+        self._heard_ns = now_ns
+        at = start.position
+        fields = (at.index, at.term, at.next_lsn, at.chain)
+        amounts = (start.cumulative_bytes, start.timestamp_ns, start.level)
+        return SendInstall(Install(self.term, self.stream, *fields, *amounts))
+
+    def _on_install_answered(self, index: Index) -> None:
+        if self._install is not None and index >= self._install.position.index:
+            self._install, self._is_install_sent = None, False
+
     def _on_accepted(self, index: Index, now_ns: int) -> None:
         if index <= self._accepted:
             return
@@ -294,6 +325,9 @@ class FollowerStream:
     def _on_persisted(self, index: Index, now_ns: int) -> None:
         if index <= self.match:
             return
+        if self._install is not None and self.match < self._install.position.index:
+            # A peer that had the entry before says this of entries that it was sent before.
+            self._on_install_answered(index)
         self._on_accepted(index, now_ns)
         self.match = index
         while self._in_flight and self._in_flight[0][0] <= index:
@@ -316,7 +350,7 @@ class FollowerStream:
         """The stream begins at `next_index`, with nothing in flight."""
         self._next = next_index
         self._accepted = Index(next_index - 1)
-        self._is_rejected = False
+        self._is_rejected = self._is_install_sent = False
         self._heard_ns = 0
         self._in_flight.clear()
         self._in_flight_bytes = 0

@@ -45,6 +45,15 @@ def on_requested(state: State, event: TransferRequested) -> None:
             _refuse(state, event, "; ".join(unfit) or "there is no other voter")
 
 
+def on_own_disk(state: State, leading: Leading) -> None:
+    """A leader with a full disk closes its gen and hands over; if nobody takes over, it opens one
+    without batches (S9)."""
+    if state.is_disk_full:
+        gens.close(state, "disk_full")
+        begin_if_disk_is_unfit(state, leading)
+    gens.open_if_allowed(state)
+
+
 def begin_if_disk_is_unfit(state: State, leading: Leading) -> None:
     """Hand over if this disk is stuck, full or damaged and another replica's is not. A leader needs
     a working disk."""
@@ -93,9 +102,9 @@ def advance(state: State, leading: Leading) -> None:
             f"{_what_it_lacks(state, leading.progress[transfer.target])}"
         )
         role.answer_transfer(state, transfer.request_id, is_done=False, reason=reason)
-        if _cannot_succeed(state, transfer):
-            why = "a damaged entry of its log may be uncommitted, and nobody got level"
-            role.step_down_quietly(state, leading, why)
+        why = _why_it_cannot_succeed(state, transfer, leading.progress[transfer.target])
+        if why:
+            role.step_down_quietly(state, leading, f"{why}, and nobody got level")
             return
         gens.open_if_allowed(state)
     elif leading.progress[transfer.target].match == state.log.last_index:
@@ -176,11 +185,18 @@ def _best(fit: list[Progress]) -> Progress:
     )
 
 
-def _cannot_succeed(state: State, transfer: Transfer) -> bool:
-    """The transfer can never end: its target lacks the damaged entry, which this node cannot send,
-    and so never catches up. It stays a follower as long as heartbeats arrive (Q3)."""
-    is_own_idea = transfer.request_id is None
-    return is_own_idea and state.has_uncommitted_fault and transfer.timeout_sent_ns is None
+def _why_it_cannot_succeed(state: State, transfer: Transfer, target: Progress) -> str:
+    """Why a transfer of its own idea can never end; empty: it may. The target never catches up: it
+    lacks the damaged entry, which this node cannot send and without which it stays a follower as
+    long as heartbeats arrive (Q3); or both disks are full, and the target takes no more of the
+    entries that wait for this one. Others may have room for the TRIM that ends this (S9)."""
+    if transfer.request_id is not None or transfer.timeout_sent_ns is not None:
+        return ""
+    if state.has_uncommitted_fault:
+        return "a damaged entry of its log may be uncommitted"
+    if state.is_disk_full and target.is_disk_full and stalled_since_ns(state) is not None:
+        return "entries wait for its full disk"
+    return ""
 
 
 def stalled_since_ns(state: State) -> int | None:

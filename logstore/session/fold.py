@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from logstore.errors import InvariantViolated
 from logstore.format import session_entries, session_snapshot
 from logstore.format.batch import iterate_batches
-from logstore.format.cursor_entries import Cursor, decode_cursor
+from logstore.format.cursor_entries import Cursor, cursor_size, decode_cursor
 from logstore.format.fields import Buffer
 from logstore.format.session_snapshot import KeptName, PartHead
 from logstore.model import NO_TERM, EntryKind, Index, Lsn, SequenceMode
@@ -183,6 +183,20 @@ def snapshot_parts(
         term=term,
         number=number,
         part_max_bytes=part_max_bytes,
+    )
+
+
+def snapshot_bound(table: SessionTable, *, part_max_bytes: int) -> tuple[int, int]:
+    """How many parts `snapshot_parts` gives at most, and of how many bytes in all. Nothing is
+    encoded for it: a full table takes some milliseconds."""
+    size = session_snapshot.session_size
+    others = [cursor_size(each) for each in table.cursors.rows()]
+    others += [session_snapshot.kept_size(each.name) for each in table.kept()]
+    sessions = list(table.sessions())
+    least = [size(each.name, rows=1) for each in sessions]
+    whole = [size(each.name, rows=len(each.rows)) for each in sessions]
+    return session_snapshot.parts_bound(
+        [*whole, *others], largest=max([*least, *others], default=0), part_max_bytes=part_max_bytes
     )
 
 

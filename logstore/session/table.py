@@ -271,7 +271,7 @@ class SessionTable:
 
     def decide_end(self, producer_id: int) -> ExpireEntry | Refused:
         """The EXPIRE entry with which an operator ends a session, or forgets what is kept of it: a
-        producer that opens the name then begins anew. Changes nothing."""
+        producer that opens the name then starts over. Changes nothing."""
         session = self.known(producer_id)
         if session is None:
             text = f"there is no session of producer {producer_id}: list the sessions"
@@ -338,7 +338,7 @@ class SessionTable:
 
 
 def _is_kept(session: Session) -> bool:
-    """Whether numbers must be kept. Dense sequences begin anew with each epoch, and a session
+    """Whether numbers must be kept. Dense sequences start over with each epoch, and a session
     without a name cannot come back."""
     return bool(session.name) and not session.is_dense
 

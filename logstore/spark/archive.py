@@ -81,10 +81,11 @@ class Archive:
             is_streaming=False,
         )
         self._cluster_id = ""
-        self._cursor_lsn = 0
+        self._cursor_lsn, self._is_held = 0, False
 
     def begin(self) -> Manifest:
-        """Find where the lake ends, or make it, and let the cursor stand there.
+        """Find where the lake ends, or make it, and let the cursor stand there. An empty
+        lake without a cursor is made again: nothing held the log, which may have been trimmed.
 
         Raises:
           WrongCluster: the lake is another cluster's.
@@ -97,7 +98,7 @@ class Archive:
         planner = Planner(self._read)
         self._cluster_id = planner.cluster_id
         bounds = planner.bounds()
-        self._cursor_lsn = _standing(planner.client, self._options.cursor)
+        self._cursor_lsn, self._is_held = _standing(planner.client, self._options.cursor)
         manifest = self._writer.manifest
         if manifest is None:
             self._refuse_cursor(next_lsn=0)
@@ -110,11 +111,18 @@ class Archive:
                     "endpoints, or another lake, or --adopt for a cluster restored from this one"
                 )
             check_same_log(planner.client, self._writer.folder, manifest)
+        if self._writer.is_empty and not self._cursor_lsn:
+            return self._first(manifest.cluster_id, bounds.log_start_lsn, planner.client)
         self._refuse_cursor(next_lsn=manifest.next_lsn)
         self._refuse_gap(planner, bounds, manifest.next_lsn)
         check_files_are_there(self._writer.folder, manifest.files)
+        try:
+            self._move_cursor(planner.client, manifest.next_lsn)
+        except OutOfRange as error:  # trimmed meanwhile, or the replica that was asked lags
+            last_lsn = planner.client.admin.commit_lsn()
+            raise _gap(manifest.next_lsn, first_lsn=error.first, last_lsn=last_lsn) from error
+        # Only now is it sure that the log has what these files may have, and keeps it.
         self._writer.remove_unnamed()
-        self._move_cursor(planner.client, manifest.next_lsn)
         return manifest
 
     def _refuse_gap(self, planner: Planner, bounds: Bounds, next_lsn: int) -> None:
@@ -128,12 +136,7 @@ class Archive:
                     f"the log up to {bounds.visible_lsn} only: begin again when it has caught up"
                 )
         if not bounds.log_start_lsn <= next_lsn <= last_lsn + 1:
-            raise OutOfRange(
-                f"the lake ends before LSN {next_lsn}, the log has LSNs {bounds.log_start_lsn} to "
-                f"{last_lsn}: what is between is lost; begin another lake",
-                first=bounds.log_start_lsn,
-                last=last_lsn,
-            )
+            raise _gap(next_lsn, first_lsn=bounds.log_start_lsn, last_lsn=last_lsn)
 
     def head_lsn(self) -> int:
         """The last LSN of the log now."""
@@ -208,7 +211,11 @@ class Archive:
         """The lake before its first file. The manifest comes before the cursor: a cursor without a
         lake is always another lake's."""
         manifest = self._writer.make(cluster_id=cluster_id, first_lsn=first_lsn)
-        self._move_cursor(client, first_lsn)
+        try:
+            self._move_cursor(client, first_lsn)
+        except OutOfRange as bounds:
+            # The log start has risen since it was asked for, and nothing held it then.
+            return self._first(cluster_id, bounds.first, client)
         return manifest
 
     def _refuse_cursor(self, *, next_lsn: int) -> None:
@@ -223,16 +230,16 @@ class Archive:
             )
 
     def _move_cursor(self, client: LogClient, lsn: int) -> None:
-        if lsn == self._cursor_lsn:
+        if lsn == self._cursor_lsn and self._is_held:
             return
         name = self._options.cursor
         try:
             client.admin.set_cursor(name, lsn, hold=True, expected_lsn=self._cursor_lsn)
         except OutcomeUnknown:
             # The lake's lock keeps other archives out: if the cursor is there, this one moved it.
-            if _standing(client, name) != lsn:
+            if _standing(client, name) != (lsn, True):
                 raise
-        self._cursor_lsn = lsn
+        self._cursor_lsn, self._is_held = lsn, True
 
 
 def archive_file(options: ReadOptions, folder: str, partition: LsnPartition) -> Written:
@@ -258,9 +265,19 @@ def archive_file(options: ReadOptions, folder: str, partition: LsnPartition) -> 
     return Written(path, file)
 
 
-def _standing(client: LogClient, name: str) -> int:
-    """Where a cursor stands; 0: there is none."""
-    return next((each.lsn for each in client.admin.cursors() if each.name == name), 0)
+def _gap(next_lsn: int, *, first_lsn: int, last_lsn: int) -> OutOfRange:
+    return OutOfRange(
+        f"the lake ends before LSN {next_lsn}, the log has LSNs {first_lsn} to {last_lsn}: "
+        "what is between is lost; begin another lake",
+        first=first_lsn,
+        last=last_lsn,
+    )
+
+
+def _standing(client: LogClient, name: str) -> tuple[int, bool]:
+    """Where a cursor stands, 0 if there is none, and whether it holds what follows."""
+    found = (each for each in client.admin.cursors() if each.name == name)
+    return next(((each.lsn, each.hold) for each in found), (0, False))
 
 
 def check_file_bytes(size_bytes: int) -> int:

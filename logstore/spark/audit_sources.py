@@ -184,7 +184,12 @@ def _survey_folder(source: Folder) -> Survey:
     disk = RealDisk()
     found = salvage_folder(disk, source.path)
     known = [segment for segment in found.segments if segment.header is not None]
-    starts = [segment.header.first_lsn for segment in known if segment.header is not None]
+    # The log start may lie inside the first segment.
+    starts = [
+        max(segment.header.first_lsn, found.first_lsn)
+        for segment in known
+        if segment.header is not None
+    ]
     parts = [
         Part(source, first, max(first, end - 1), segment=segment)
         for segment, first, end in zip(known, starts, [*starts[1:], POSITION_MAX], strict=True)

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from logstore.spark.columns import Field, arrow_batches
 from logstore.spark.planning import Planner
-from logstore.spark.ranges import LsnPartition, read_partition
-from logstore.spark.read_options import ReadOptions
+from logstore.spark.ranges import LsnPartition, log_lost, read_partition
+from logstore.spark.read_options import Earliest, ReadOptions
 
 
 class LogBatchReader(DataSourceReader):
@@ -29,8 +29,15 @@ class LogBatchReader(DataSourceReader):
         bounds = planner.bounds()
         first_lsn = planner.first_lsn(self._options.start, bounds)
         last_lsn = planner.last_lsn(self._options.end, bounds)
-        first_lsn = planner.without_lost(first_lsn, last_lsn, bounds.log_start_lsn)
-        return list(planner.partitions(first_lsn, last_lsn))
+        planned, lost = planner.plan_from(
+            first_lsn,
+            last_lsn,
+            lambda lsn: planner.partitions(lsn, last_lsn),
+            log_start_lsn=bounds.log_start_lsn,
+            is_earliest=isinstance(self._options.start, Earliest),
+        )
+        log_lost(lost)
+        return list(planned)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_rows(self._options, self._fields, partition)

@@ -133,6 +133,13 @@ class LakeWriter:
         """Where tasks write, under names of their own."""
         return os.path.join(self.folder, _INCOMING)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever archived into it. Files that no manifest names may be all that
+        is left of a lake whose manifest is an older copy."""
+        has_files = self.manifest is not None and bool(self.manifest.files)
+        return not has_files and not self._disk.list_folder(os.path.join(self.folder, _DATA))
+
     def close(self) -> None:
         self._disk.unlock_folder(self.folder)
 

@@ -26,11 +26,14 @@ class Lag(msgspec.Struct, frozen=True):
       records: not in any batch yet.
       size_bytes: of the Raft entries that those lie in.
       seconds: since the oldest of them was accepted; 0 if there is none.
+      lost_records: left out of batches since the query was started, because they were trimmed
+        before a batch with them was planned (failOnDataLoss=false).
     """
 
     records: int
     size_bytes: int
     seconds: float
+    lost_records: int = 0
 
 
 class LagListener(StreamingQueryListener):
@@ -92,6 +95,7 @@ def lag_of(latest_offsets: Iterable[str | None]) -> Lag | None:
         sum(offset["lagRecords"] for offset in found),
         sum(offset["lagBytes"] for offset in found),
         max(offset["lagMs"] for offset in found) / 1_000,
+        sum(offset.get("lostRecords", 0) for offset in found),
     )
 
 

@@ -5,6 +5,9 @@ Owns the questions to the cluster that are asked before any task runs. Reads one
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import msgspec
 
 from logstore.client.core.spans import Spans
@@ -15,12 +18,14 @@ from logstore.spark.connections import connected
 from logstore.spark.ranges import (
     LEADER_WAIT_S,
     LsnPartition,
-    lost_records,
     replica_order,
     try_leader,
+    without_lost,
 )
 from logstore.spark.read_options import AtLsn, AtTimestamp, Earliest, Latest, ReadOptions, Start
 from logstore.spark.splits import Split, make_splits, step_bytes
+
+_T = TypeVar("_T")
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -124,17 +129,36 @@ class Planner:
             case None:
                 return bounds.visible_lsn
 
-    def without_lost(self, first_lsn: int, last_lsn: int, log_start_lsn: int) -> int:
-        """`first_lsn`, or the log start where records below it may be left out.
+    def plan_from(
+        self,
+        first_lsn: int,
+        last_lsn: int,
+        plan: Callable[[int], _T],
+        *,
+        log_start_lsn: int,
+        is_earliest: bool,
+    ) -> tuple[_T, range]:
+        """`plan` of the LSN at which reading [first_lsn, last_lsn] begins, above `last_lsn` if all
+        of it is gone; and the LSNs that are left out. Where the log start rises meanwhile, `plan`
+        of the new one.
+
+        Args:
+          log_start_lsn: as far as it is known by now.
+          is_earliest: `first_lsn` means the log start, so that nothing below it was asked for.
 
         Raises:
-          OutOfRange: they may not.
+          OutOfRange: what was trimmed may not be left out; or none of it may be read yet.
         """
-        if first_lsn >= log_start_lsn or first_lsn > last_lsn:
-            return first_lsn
-        if self._options.fails_on_data_loss:
-            raise lost_records(first_lsn, last_lsn, log_start_lsn)
-        return log_start_lsn
+        while True:
+            if is_earliest:
+                first_lsn = max(first_lsn, log_start_lsn)
+            next_lsn = without_lost(self._options, first_lsn, last_lsn, log_start_lsn)
+            try:
+                return plan(next_lsn), range(first_lsn, next_lsn)
+            except OutOfRange as bounds:
+                if bounds.first <= next_lsn:
+                    raise
+                log_start_lsn = bounds.first
 
     def whole_batches_end(self, first_lsn: int, end_lsn: int) -> int:
         """The last border of an atomic batch at or below `end_lsn` that is above `first_lsn`; the

@@ -6,6 +6,7 @@ another replica continues where the last one stopped, and all replicas hold the 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 
@@ -29,6 +30,7 @@ from logstore.limits import MIB
 from logstore.spark.connections import connected
 from logstore.spark.read_options import ReadOptions
 
+_LOG = logging.getLogger(__name__)
 FETCH_BYTES = 2 * MIB
 # How long one replica may take in the first round; twice that in the next, and so on.
 TRY_S = 2.0
@@ -99,6 +101,27 @@ def lost_records(first_lsn: int, last_lsn: int, log_start_lsn: int) -> OutOfRang
     )
 
 
+def without_lost(options: ReadOptions, first_lsn: int, last_lsn: int, log_start_lsn: int) -> int:
+    """Where reading [first_lsn, last_lsn] begins in a log that begins at `log_start_lsn`: above
+    `first_lsn` only where records may be left out, above `last_lsn` where all of them are.
+
+    Raises:
+      OutOfRange: they may not.
+    """
+    if first_lsn >= log_start_lsn or first_lsn > last_lsn:
+        return first_lsn
+    if options.fails_on_data_loss:
+        raise lost_records(first_lsn, last_lsn, log_start_lsn)
+    return min(log_start_lsn, last_lsn + 1)
+
+
+def log_lost(lost: range) -> None:
+    """Say which LSNs are left out, if any are."""
+    if lost:
+        text = "LSNs %d to %d, %d records, were trimmed before they were read: left out"
+        _LOG.warning(text, lost[0], lost[-1], len(lost))
+
+
 def read_partition(options: ReadOptions, partition: LsnPartition) -> Iterator[RecordBatch]:
     """The batches of a partition, in order, none left out.
 
@@ -140,12 +163,12 @@ class _Reading:
                 trouble: LogStoreError | None = None
                 try:
                     yield from self._read(node, try_s)
-                    if self._next_lsn > self._partition.last_lsn:
-                        return
                 except LogStoreError as error:
                     trouble = error
                 if trouble is not None:
                     self._consider(node, nodes, trouble)
+                if self._next_lsn > self._partition.last_lsn:
+                    return
             time.sleep(PAUSE_S)
             leader = try_leader(self._client)
             try_s = min(2 * try_s, self._options.fetch_timeout_s)
@@ -156,9 +179,13 @@ class _Reading:
             replica=node, timeout=try_s, max_bytes=FETCH_BYTES, reads_ahead=True
         ) as reader:
             for batch in reader.read(self._next_lsn, last_lsn, min_lsn=last_lsn):
-                self._next_lsn = batch.last_lsn + 1
+                self._go_on_at(batch.last_lsn + 1)
                 yield batch
                 self._extend_deadline()
+
+    def _go_on_at(self, lsn: int) -> None:
+        self._next_lsn = lsn
+        self._damaged.clear()  # a replica that is damaged below may have all from here on
 
     def _extend_deadline(self) -> None:
         self._deadline_ns = seconds_from_now(self._options.fetch_timeout_s)
@@ -168,9 +195,9 @@ class _Reading:
         last_lsn = self._partition.last_lsn
         if isinstance(error, OutOfRange):
             if self._next_lsn < error.first:
-                if self._options.fails_on_data_loss:
-                    raise lost_records(self._next_lsn, last_lsn, error.first) from error
-                self._next_lsn = min(error.first, last_lsn + 1)
+                first_lsn, start_lsn = self._next_lsn, error.first
+                self._go_on_at(without_lost(self._options, first_lsn, last_lsn, start_lsn))
+                log_lost(range(first_lsn, self._next_lsn))
                 return
         elif isinstance(error, CorruptData | FormatError):
             self._damaged.add(node)

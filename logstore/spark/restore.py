@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from logstore.client.client import connect
+from logstore.client.client import LogClient, connect
 from logstore.errors import CorruptData, InvariantViolated, OutOfRange
 from logstore.spark.connections import connected
 from logstore.spark.jobs import StartSpark, run_tasks
@@ -65,6 +65,7 @@ class Restore:
     ) -> Restored:
         """Raises:
         CorruptData: a file of the lake is damaged, or a replica holds something else in the end.
+        OutOfRange: the cluster's log was trimmed: it does not begin with the lake's part any more.
         InvalidRequest: the cluster's log began elsewhere.
         ImportRefused: the cluster is not fresh: it has sessions, or other batches.
         Unreachable, NoQuorum: nothing went on in time; call again.
@@ -73,6 +74,7 @@ class Restore:
         with connect(endpoints, timeout=timeout_s) as client:
             client.admin.initialize(first_lsn=self.first_lsn)
             start_lsn = max(self.first_lsn, client.admin.commit_lsn() + 1)
+            self._refuse_trimmed(client)
             if start_lsn < self._next_lsn:
                 batches = self._data(start_lsn, on_bytes)
                 client.admin.import_batches(start_lsn, batches)
@@ -80,6 +82,16 @@ class Restore:
             tasks = self._proofs(endpoints, nodes, timeout_s)
         run_tasks(spark, _prove, tasks)
         return Restored(self.first_lsn, self._next_lsn - 1, self._batches, nodes)
+
+    def _refuse_trimmed(self, client: LogClient) -> None:
+        marks = client.admin.watermarks()
+        if marks.log_start_lsn > self.first_lsn:
+            raise OutOfRange(
+                f"the log of this cluster was trimmed: it begins at LSN {marks.log_start_lsn}, not "
+                f"at {self.first_lsn}: restore into a new cluster",
+                first=marks.log_start_lsn,
+                last=marks.visible_lsn,
+            )
 
     def _data(self, start_lsn: int, on_bytes: OnBytes) -> Iterator[memoryview]:
         """The batches from `start_lsn` on."""

@@ -34,6 +34,7 @@ from logstore.spark.offsets import (
     parse_offset,
 )
 from logstore.spark.planning import Bounds, Planner
+from logstore.spark.ranges import log_lost
 from logstore.spark.read_options import AtTimestamp, ReadOptions
 
 Json = dict[str, Any]
@@ -53,6 +54,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._watched: tuple[LogClient, Watch] | None = None
         self._target_lsn: int | None = None  # of Trigger.AvailableNow
         self._next_lsn: int | None = None  # where the newest planned batch ends
+        self._lost_records = 0  # trimmed before a batch with them was planned, and left out
+        self._lost_end = 0  # all of those below are counted: Spark may plan a batch twice
 
     # --- offsets ---
 
@@ -74,9 +77,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first_lsn > bounds.visible_lsn:
             self._next_lsn = first_lsn
             return start
-        first_lsn = planner.without_lost(first_lsn, bounds.visible_lsn, bounds.log_start_lsn)
-        self._next_lsn = self._end_lsn(planner, first_lsn, bounds.visible_lsn, limit)
-        return Offset(planner.cluster_id, self._next_lsn).as_json()
+        end_lsn, lost = planner.plan_from(
+            first_lsn,
+            bounds.visible_lsn,
+            lambda lsn: self._end_lsn(planner, lsn, bounds.visible_lsn, limit),
+            log_start_lsn=bounds.log_start_lsn,
+            is_earliest=offset.lsn == EARLIEST,
+        )
+        self._next_lsn = end_lsn
+        begins = lost.stop if offset.is_word else 0
+        return Offset(planner.cluster_id, end_lsn, begins=begins).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         if self._options.max_records_per_trigger is not None:
@@ -95,6 +105,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner = Planner(self._options)
         visible_lsn = max(self._watch(planner).now().visible_lsn, self._next_lsn - 1)
         report = Offset(planner.cluster_id, visible_lsn + 1).as_json()
+        report["lostRecords"] = self._lost_records
         records = visible_lsn + 1 - self._next_lsn
         size_bytes = milliseconds = 0
         if records:
@@ -111,12 +122,22 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         planner = Planner(self._options)
         first = parse_offset(start, planner.cluster_id)
-        last_lsn = parse_offset(end, planner.cluster_id).lsn - 1
+        until = parse_offset(end, planner.cluster_id)
+        last_lsn = until.lsn - 1
         if first.lsn == LATEST:
             return []
-        first_lsn = _first_lsn(planner, first, planner.shown)
-        first_lsn = planner.without_lost(first_lsn, last_lsn, planner.shown.log_start_lsn)
-        return planner.partitions(first_lsn, last_lsn)
+        begins = until.begins if first.is_word else 0
+        planned, lost = planner.plan_from(
+            begins or _first_lsn(planner, first, planner.shown),
+            last_lsn,
+            lambda lsn: planner.partitions(lsn, last_lsn),
+            log_start_lsn=planner.shown.log_start_lsn,
+            is_earliest=first.lsn == EARLIEST and not begins,
+        )
+        log_lost(lost)
+        self._lost_records += len(range(max(lost.start, self._lost_end), lost.stop))
+        self._lost_end = max(self._lost_end, lost.stop)
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_rows(self._options, self._fields, partition)
@@ -144,6 +165,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end_lsn(self, planner: Planner, first_lsn: int, visible_lsn: int, limit: ReadLimit) -> int:
         """Where a batch that begins at `first_lsn` ends: the LSN after its last one."""
         end_lsn = visible_lsn + 1
+        if first_lsn > visible_lsn:
+            return first_lsn  # all that there was to read is trimmed
         match limit:
             case ReadAllAvailable():
                 return end_lsn

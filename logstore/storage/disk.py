@@ -115,6 +115,10 @@ class Disk(Protocol):
         """A hint that bytes [0, `end`) are not read again soon: drop their clean cached pages."""
         ...
 
+    def read_ahead(self, handle: int) -> None:
+        """A hint that the whole file is read soon: have the device begin."""
+        ...
+
     def unlink(self, path: str) -> None:
         """Remove the name, if it exists; an open handle can still be read."""
         ...
@@ -250,6 +254,9 @@ class RealDisk:
 
     def release_cache(self, handle: int, end: int) -> None:
         os.posix_fadvise(handle, 0, end, os.POSIX_FADV_DONTNEED)
+
+    def read_ahead(self, handle: int) -> None:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
 
     def unlink(self, path: str) -> None:
         try:

@@ -21,6 +21,7 @@ from logstore.storage.disk import Disk
 from logstore.storage.segment import (
     SegmentOptions,
     pair_sizes,
+    read_either_header,
     read_header,
     segment_name,
     segment_numbers,
@@ -63,12 +64,12 @@ def scan_folder(
         if header is None:
             dead.append(number)
         else:
-            _check_ours(folder, header, meta)
+            check_is_ours(folder, header, meta)
             headers.append(header)
         tick()
     segments = SegmentMap.of(headers, start_index=meta.log_start.index)
     for number in dead:
-        if not _was_dead_before(segments, number):
+        if not (_was_dead_before(segments, number) or _is_below(segments, number)):
             check_holds_no_entry(disk, folder, number)
     live = {segment.number for segment in segments.segments}
     for header in headers:
@@ -85,18 +86,30 @@ def _flush_and_drop_caches(
 ) -> None:
     """Flush all data files, then all Raft files (F2), then the names, and drop the caches. After a
     kill the page cache holds bytes that the disk may not hold; after a failed flush it holds bytes
-    that the disk never will."""
+    that the disk never will. Pairs older than the newest header are flushed: each header is written
+    when every flush before it has ended (F6). 400 flushes of clean files took 0.8 s (2026-11-23).
+    """
+    newest = _newest_header(disk, folder, numbers)
     for role in (FileRole.DATA, FileRole.RAFT):
         for number in numbers:
             try:
                 handle = disk.open_write(segment_path(folder, number, role))
             except FileNotFoundError:
                 continue
-            disk.flush(handle)
+            if number >= newest:
+                disk.flush(handle)
             disk.drop_cache(handle)
             disk.close(handle)
             tick()
     disk.sync_folder(folder)
+
+
+def _newest_header(disk: Disk, folder: str, numbers: list[int]) -> int:
+    """The newest number that has a header, in the page cache or on the disk; 0: none has."""
+    for number in reversed(numbers):
+        if read_either_header(disk, folder, number) is not None:
+            return number
+    return 0
 
 
 def _pair_header(disk: Disk, folder: str, number: int) -> SegmentHeader | None:
@@ -124,6 +137,13 @@ def _was_dead_before(segments: SegmentMap, number: int) -> bool:
     )
 
 
+def _is_below(segments: SegmentMap, number: int) -> bool:
+    """Whether the oldest live pair begins at or below log start, and later than this one: then this
+    one lies wholly below, and its removal was interrupted."""
+    oldest = segments.segments[0] if segments.segments else None
+    return oldest is not None and oldest.header is not None and number < oldest.number
+
+
 def check_holds_no_entry(disk: Disk, folder: str, number: int) -> None:
     """A pair that held entries and has no valid header is damage: stop, never skip it."""
     for role in FileRole:
@@ -143,7 +163,12 @@ def check_holds_no_entry(disk: Disk, folder: str, number: int) -> None:
             )  # fmt: skip
 
 
-def _check_ours(folder: str, header: SegmentHeader, meta: Meta) -> None:
+def check_is_ours(folder: str, header: SegmentHeader, meta: Meta) -> None:
+    """Refuse the segments of others.
+
+    Raises:
+      FolderRefused: of another cluster or another node (L3).
+    """
     if header.cluster_id != meta.cluster_id:
         raise FolderRefused(
             f"{folder}: segment {header.number} is of cluster {header.cluster_id.hex()}, META of"
@@ -191,9 +216,11 @@ def _allocate(disk: Disk, handle: int, size: int) -> None:
             disk.allocate(handle, SEGMENT_HEADER_SIZE)
 
 
-def read_salvaged(disk: Disk, handle: int, offset: int, size: int) -> bytes:
-    """Bytes at `offset`; a sector that the device refuses to read is zeros:
-    damage, not the end (Q5)."""
+def read_salvaged(
+    disk: Disk, handle: int, offset: int, size: int, *, unreadable: bytes = b"\0"
+) -> bytes:
+    """Bytes at `offset`; a sector that the device refuses to read is zeros: damage, not the end
+    (Q5). `unreadable`: one byte, which a sector that is asked for as a whole is filled with."""
     try:
         return disk.read(handle, offset, size)
     except CorruptData:
@@ -204,6 +231,6 @@ def read_salvaged(disk: Disk, handle: int, offset: int, size: int) -> bytes:
         try:
             pieces.append(disk.read(handle, offset, step))
         except CorruptData:
-            pieces.append(bytes(step))
+            pieces.append((unreadable if step == SECTOR_BYTES else b"\0") * step)
         offset += step
     return b"".join(pieces)

@@ -18,7 +18,9 @@ from logstore.format.level import NEWEST_LEVEL, check_level, level_of
 from logstore.format.meta import META_MAGIC, META_SIZE, unpack_meta
 from logstore.format.raft_record import RECORD_SIZE, unpack_raft_record
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, SegmentHeader
+from logstore.format.trim_entry import decode_trim
 from logstore.limits import MIB, SECTOR_BYTES
+from logstore.model import EntryKind
 from logstore.storage.disk import Disk
 from logstore.storage.folder_scan import read_salvaged
 from logstore.storage.meta_store import META_NAMES
@@ -66,6 +68,7 @@ def inspect_meta(disk: Disk, path: str) -> InspectRow:
         "log_start_term": meta.log_start.term,
         "log_start_chain": f"{meta.log_start.chain:016x}",
         "log_start_next_lsn": meta.log_start.next_lsn,
+        "is_installing": meta.installing is not None,
         "fault": "",
     }
 
@@ -217,10 +220,26 @@ def _frame_rows(disk: Disk, handle: int, header: SegmentHeader) -> Iterator[tupl
             "chain": f"{entry.chain():016x}",
             "commit_known": frame.commit_known,
             "log_epoch": frame.log_epoch,
+            **(_trim_fields(body) if is_whole and entry.kind == EntryKind.TRIM else {}),
             "fault": "" if is_whole else f"body CRC {computed:#010x} over {len(body)} bytes",
         }
         yield entry.kind, row
         position += frame_size(entry)
+
+
+def _trim_fields(body: bytes) -> InspectRow:
+    """What a TRIM makes the log start, under META's names."""
+    try:
+        trim = decode_trim(body)
+    except FormatError as error:
+        return {"trim": str(error)}
+    return {
+        "trim": trim.reason.name,
+        "log_start_index": trim.start.index,
+        "log_start_term": trim.start.term,
+        "log_start_chain": f"{trim.start.chain:016x}",
+        "log_start_next_lsn": trim.start.next_lsn,
+    }
 
 
 def _next_sector(disk: Disk, handle: int, position: int, end: int) -> int:

@@ -8,7 +8,9 @@ index; the frame's CRC, and that it is the frame of its record, by (index, term,
 the body's CRC. Log files are never mapped.
 
 Invariant: after a roll or truncation, files may vanish or be cut while they are read. So a read
-that fails is tried again after the headers were read again; only a second failure is damage.
+that fails is tried again after the headers were read again; only a second failure is damage. Log
+start may move meanwhile, too: what is at or below it is `BelowLogStart`, never damage, and no
+search returns a later entry in its place (G6).
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ from crc32c import crc32c
 from logstore.errors import CorruptData, FormatError
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.group import FRAME_HEADER_SIZE, frame_size, unpack_frame_header
-from logstore.format.meta import LogStart
+from logstore.format.meta import NO_START
 from logstore.format.raft_record import RECORD_SIZE, RaftRecord, unpack_raft_record
 from logstore.format.segment_header import FileRole, SegmentHeader
 from logstore.limits import POSITION_MAX
-from logstore.model import FIRST_LSN, NO_INDEX, NO_TERM, Index, Lsn
+from logstore.model import NO_TERM, Index, Lsn
 from logstore.storage.disk import Disk
 from logstore.storage.folder_scan import read_salvaged
 from logstore.storage.meta_store import newest_meta
@@ -58,34 +60,45 @@ _ABOVE_ALL = base_row(
 _T = TypeVar("_T")
 
 
+class BelowLogStart(LookupError):
+    """What is asked for is no longer in the log."""
+
+
 class LogReader:
     """A reader of one data folder. Not for two threads at once."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self._folder = folder
+        self._names: list[str] = []
+        self._headless: list[int] = []  # segments whose header cannot be read, or is not written
         self._headers: dict[int, SegmentHeader] = {}
+        self._is_header_new = False  # under a number that was known
         self._map = SegmentMap(())
         self._pairs: OrderedDict[int, tuple[int, int]] = OrderedDict()
         self._chunks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
-        self.start = LogStart(NO_INDEX, NO_TERM, 0, FIRST_LSN)
+        self.start = NO_START
         self.refresh()
 
     def refresh(self) -> bool:
         """Read META and the headers again (map_generation changed, or a file is gone). True: the
         map of segments has changed."""
         meta = newest_meta(self._disk, self._folder)
-        if meta is not None:
-            self.start = meta.log_start
-        headers: dict[int, SegmentHeader] = {}
-        for number in segment_numbers(self._disk.list_folder(self._folder)):
-            header = self._headers.get(number) or read_either_header(
-                self._disk, self._folder, number
-            )
-            if header is not None:
-                headers[number] = header
-        self._headers = headers
-        new_map = SegmentMap.of(headers.values(), start_index=self.start.index)
+        start = self.start if meta is None else meta.log_start
+        names = self._disk.list_folder(self._folder)
+        is_same = names == self._names and start == self.start and not self._is_header_new
+        if not is_same:
+            numbers = segment_numbers(names)
+            self._headers = {n: self._headers[n] for n in numbers if n in self._headers}
+            self._headless = [n for n in numbers if n not in self._headers]
+        found = {n: read_either_header(self._disk, self._folder, n) for n in self._headless}
+        new = {number: header for number, header in found.items() if header is not None}
+        if is_same and not new:
+            return False  # each read of what is damaged comes here
+        self._headers |= new
+        self._headless = [number for number in self._headless if number not in new]
+        self.start, self._names, self._is_header_new = start, names, False
+        new_map = SegmentMap.of(self._headers.values(), start_index=self.start.index)
         if new_map == self._map:
             return False
         self._map = new_map
@@ -101,8 +114,14 @@ class LogReader:
         return len(self._pairs)
 
     def close(self) -> None:
+        """Close the files. What is known of the segments stays, and reading opens them again."""
         while self._pairs:
             self._close_pair(self._pairs.popitem()[1])
+
+    def pairs(self) -> list[SegmentHeader]:
+        """The headers of the live segments, by rising first index; without those that are missing
+        or damaged."""
+        return [each.header for each in self._map.segments if each.header is not None]
 
     # --- by index ---
 
@@ -111,7 +130,7 @@ class LogReader:
 
         Raises:
           CorruptData: its record is damaged, missing or not written.
-          LookupError: the index is not above the log start.
+          BelowLogStart: the index is not above the log start.
         """
         return self.record(index).row
 
@@ -129,7 +148,7 @@ class LogReader:
 
         Raises:
           CorruptData: the record, the frame or the body is damaged.
-          LookupError: the index is not above the log start.
+          BelowLogStart: the index is not above the log start.
         """
         return self._with_retry(self._body, index)
 
@@ -146,11 +165,17 @@ class LogReader:
         record = self.record(index)
         return record, self._segment(index)[0].number
 
-    # --- searches: nothing above `last_index` is read, and damaged records are skipped ---
+    # --- searches: they begin at log start, read nothing above `last_index`, and skip damage ---
 
     def index_of_lsn(self, lsn: Lsn, last_index: Index) -> Index:
         """The first entry with next_lsn > lsn, which holds `lsn`; `last_index`
-        + 1 if there is none."""
+        + 1 if there is none.
+
+        Raises:
+          BelowLogStart: the log no longer holds `lsn`.
+        """
+        if lsn < self.start.next_lsn:
+            raise BelowLogStart(f"LSN {lsn}, the log begins at {self.start.next_lsn}")
 
         def base(header: SegmentHeader) -> int:
             return header.first_lsn
@@ -244,15 +269,30 @@ class LogReader:
         try:
             return read(index)
         except (CorruptData, FileNotFoundError):
+            self._read_header_again(index)
             self.refresh()
         try:
             return read(index)
         except FileNotFoundError as error:
             raise CorruptData(str(error), 0, expected="a segment file", got="no file") from error
 
+    def _read_header_again(self, index: Index) -> None:
+        """Of the segment that holds `index`: a number is used twice where a bootstrap was broken
+        off, and a reader may know the first use."""
+        segment = self._map.find(index)
+        if segment is None or segment.header is None:
+            return
+        number = segment.number
+        header = read_either_header(self._disk, self._folder, number)
+        if header is not None and header.segment_uuid != segment.header.segment_uuid:
+            self._headers[number] = header
+            self._is_header_new = True
+            if number in self._pairs:
+                self._close_pair(self._pairs.pop(number))
+
     def _segment(self, index: Index) -> tuple[LiveSegment, SegmentHeader]:
         if index <= self.start.index:
-            raise LookupError(f"index {index} is not above the log start {self.start.index}")
+            raise BelowLogStart(f"index {index} is not above the log start {self.start.index}")
         segment = self._map.find(index)
         if segment is None or segment.header is None:
             number = segment.number if segment else 0

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from logstore.errors import DiskFull, InvariantViolated
+from logstore.errors import CorruptData, DiskFull, InvariantViolated, ReplicaLost
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.group import FRAME_HEADER_SIZE, FrameHeader, frame_size
 from logstore.format.meta import LogStart
@@ -34,15 +34,18 @@ from logstore.limits import CACHE_KEPT_BYTES, CACHE_RELEASE_STEP_BYTES, SECTOR_B
 from logstore.model import NO_INDEX, Index
 from logstore.storage.disk import Buffer, Disk
 from logstore.storage.entry_before import entry_before
+from logstore.storage.sealed import Summing
 from logstore.storage.segment import (
     Pair,
     SegmentOptions,
     aligned,
     header_after,
+    log_start_at,
     prepare_pair,
     record_position,
     release_allocation,
     row_at_start,
+    row_before,
     segment_path,
     write_headers_durable,
 )
@@ -71,7 +74,8 @@ class AppendedGroup:
 class LogState(msgspec.Struct, frozen=True):
     """The state of the log that a LogWriter continues. `data_end`: end of the last live frame in
     the newest segment, in bytes; `live`: headers of the live segments, the newest last;
-    `has_torn_tail`: bytes that are no entry follow the last one."""
+    `has_torn_tail`: bytes that are no entry follow the last one; `summing` is of the newest
+    segment, None if damage keeps it from having a summary."""
 
     cluster_id: bytes
     replica_uuid: bytes
@@ -82,6 +86,7 @@ class LogState(msgspec.Struct, frozen=True):
     data_end: int
     next_number: int
     has_torn_tail: bool = False
+    summing: Summing | None = None
 
 
 class LogWriter:
@@ -107,11 +112,13 @@ class LogWriter:
         self.last = state.last
         self._commit_known: int = state.commit_floor
         self._live = list(state.live)
+        self._log_epoch = state.live[-1].log_epoch if state.live else 0
         self._data_end = state.data_end
         self._released = 0
         self._next_number = state.next_number
         self._has_torn_tail = state.has_torn_tail
         self._pair = self._open_pair(state.live[-1]) if state.live else None
+        self._summing = state.summing
         self._spare: tuple[int, int, int] | None = None
         self._unfinished: deque[AppendedGroup] = deque()
         self.is_disk_full = False
@@ -176,6 +183,8 @@ class LogWriter:
             views.extend(body)
             record = RaftRecord(entry, chain, offset, Index(commit_known), header.log_epoch)
             records.append(record.pack(header.segment_uuid))
+            if self._summing is not None:
+                self._summing.take(entry, commit_known)
             offset += FRAME_HEADER_SIZE + entry.body_size
             last = Row(entry, chain)
         self.data_bytes_written += self._disk.write(pair.data, start, views)
@@ -186,6 +195,8 @@ class LogWriter:
             position=record_position(header, entries[0][0].index),
             records=b"".join(records),
         )
+        if self._summing is not None:
+            self._summing.add_records(group.records)
         self.raft_bytes_written += len(group.records)
         self.last = last
         self._data_end = offset
@@ -228,7 +239,7 @@ class LogWriter:
         Raises:
           DiskFull: no spare and no space for one; nothing has changed, try again later.
         """
-        log_epoch = self._current().header.log_epoch + self._has_torn_tail
+        log_epoch = self._log_epoch + self._has_torn_tail
         self._open_segment(self.last, log_epoch=log_epoch, valid_end=self._last_end())
 
     def truncate(self, first_index: Index, commit: Index = NO_INDEX) -> None:
@@ -250,8 +261,44 @@ class LogWriter:
                 f"truncation at {first_index}, but the log ends at {self.last.header.index}"
             )
         before, valid_end = self._entry_before(first_index)
-        log_epoch = self._current().header.log_epoch + 1
+        log_epoch = self._log_epoch + 1
         self._open_segment(before, log_epoch=log_epoch, valid_end=valid_end)
+
+    def row_at_start(self) -> Row:
+        """The entry at log start, with its stamp and bytes; 0 where damage hides them."""
+        try:
+            return self._entry_before(Index(self._start.index + 1))[0]
+        except (CorruptData, ReplicaLost):
+            return row_at_start(self._start)
+
+    def move_start(self, start: LogStart) -> list[SegmentHeader]:
+        """META says durably that the log starts after the entry of `start`. Returns the pairs that
+        lie wholly below it, for `remove_pairs`; the open pair never does (G4). It may run beside an
+        append, never beside a roll, truncation or `drop`."""
+        self._start = start
+        below: list[SegmentHeader] = []
+        while len(self._live) > 1 and self._live[1].first_index <= start.index + 1:
+            below.append(self._live.pop(0))
+        return below
+
+    def remove_pairs(self, pairs: Sequence[SegmentHeader]) -> None:
+        """Unlink pairs that are live no more. May run beside everything else."""
+        for header in pairs:
+            for role in FileRole:
+                self._disk.unlink(segment_path(self._folder, header.number, role))
+
+    def drop(self, before: Row) -> None:
+        """Remove every pair: the log starts over after the entry `before`, as META says durably
+        under the mark INSTALL (G5a). Every flush must have ended (F6). `open_first` comes next."""
+        self._check_none_unfinished()
+        if self._pair is not None:
+            self._pair.close(self._disk)
+        old, self._live, self._pair = self._live, [], None
+        self.remove_pairs(old)
+        self._log_epoch += 1
+        self._has_torn_tail = False
+        self._start = log_start_at(before)
+        self.last, self._commit_known = before, before.header.index
 
     @property
     def has_torn_tail(self) -> bool:
@@ -271,6 +318,14 @@ class LogWriter:
         pair = self._current()
         slots = self.last.header.index + 1 - pair.header.first_index
         return 2 * self._data_end > pair.data_capacity or 2 * slots > pair.records_capacity
+
+    def room(self) -> tuple[int, int]:
+        """Bytes and entries that the open segment still takes; none after a torn tail."""
+        if self._has_torn_tail:
+            return 0, 0
+        pair = self._current()
+        slots = self.last.header.index + 1 - pair.header.first_index
+        return max(0, pair.data_capacity - self._data_end), pair.records_capacity - slots
 
     def prepare_spare(self) -> bool:
         """Reserve the next pair's files. False: no space; `is_disk_full` is
@@ -303,17 +358,23 @@ class LogWriter:
         return self._pair
 
     def open_first(self) -> None:
-        """The first segment of a new log."""
+        """Open the first segment of a log that has none.
+
+        Raises:
+          DiskFull: no spare and no space for one; try again later.
+        """
         if self._pair is not None or self._live:
             raise InvariantViolated("the log has segments already")
-        self._open_segment(row_at_start(self._start), log_epoch=0, valid_end=0)
+        self._open_segment(self.last, log_epoch=self._log_epoch, valid_end=0)
 
     def _entry_before(self, first_index: Index) -> tuple[Row, int]:
         """The entry that becomes the last, and the end of its frame in its data file."""
         if first_index == self.last.header.index + 1:
             return self.last, self._last_end()
         index = Index(first_index - 1)
-        if index == self._start.index:
+        if index == self._live[0].first_index - 1:
+            return row_before(self._live[0]), 0
+        if index == NO_INDEX:  # the first pair is missing
             return row_at_start(self._start), 0
         return entry_before(
             self._disk, self._folder, self._live, index, sector_bytes=self._options.sector_bytes
@@ -325,11 +386,14 @@ class LogWriter:
         is_empty = self.last.header.index < header.first_index
         return header.previous_valid_end if is_empty else self._data_end
 
-    def _open_segment(self, before: Row, *, log_epoch: int, valid_end: int) -> None:
+    def _check_none_unfinished(self) -> None:
         if self.groups_unfinished:
             raise InvariantViolated(
                 f"{self.groups_unfinished} groups are being flushed; a roll or truncation waits"
             )
+
+    def _open_segment(self, before: Row, *, log_epoch: int, valid_end: int) -> None:
+        self._check_none_unfinished()
         if not self.prepare_spare() or self._spare is None:
             raise DiskFull(f"{self._folder}: no space for the next segment; free some space")
         number, data, raft = self._spare
@@ -343,22 +407,27 @@ class LogWriter:
             valid_end=valid_end,
             ids=(self._cluster_id, self._replica_uuid, self._new_uuid()),
         )
-        self.raft_bytes_written += SECTOR_BYTES
+        summary = b""
+        if self._summing is not None:
+            found = self._summing.summary_of(header.previous_uuid, first_index)
+            summary = b"" if found is None else found.pack(header.segment_uuid)
+        self.raft_bytes_written += SECTOR_BYTES + len(summary)
         self.data_bytes_written += SECTOR_BYTES
-        write_headers_durable(self._disk, self._folder, header, data=data, raft=raft)
+        write_headers_durable(
+            self._disk, self._folder, header, summary=summary, data=data, raft=raft
+        )
         # The new headers are durable: remove what they make dead, and release spare allocation.
         self._spare, self._has_torn_tail = None, False
         if self._pair is not None:
             self._pair.close(self._disk)
-        self._pair = Pair(self._disk, header, data, raft)
+        self._pair, self._summing = Pair(self._disk, header, data, raft), Summing(header)
         dead = [old for old in self._live if old.first_index >= first_index]
         self._live = [*kept, header]
+        self._log_epoch = log_epoch
         self.last = before
         self._data_end = SEGMENT_HEADER_SIZE
         self._released = 0
-        for old in dead:
-            for role in FileRole:
-                self._disk.unlink(segment_path(self._folder, old.number, role))
+        self.remove_pairs(dead)
         if kept and header.previous_valid_end:
             release_allocation(self._disk, self._folder, kept[-1], header)
         self.map_generation += 1

@@ -3,6 +3,9 @@
 Owns the order: lock, META, boot counter, headers, flushes, verdicts, records of adopted entries, a
 new segment if the tail is torn, dead files. Must not know consensus: raft decides what is exposed.
 
+Under the mark INSTALL whatever segments there are hold nothing of the log, which starts over after
+log start: recovery removes them and opens the first one (G5a).
+
 Invariants: recovery that is interrupted anywhere and run again ends in the same log; an entry
 under a whole record is never dropped, whatever happened to its frame; only bytes that the
 device returned are trusted.
@@ -18,7 +21,7 @@ import msgspec
 from logstore.errors import CorruptData, DiskFull, FolderRefused
 from logstore.format.entry import Row, chain_start
 from logstore.format.level import check_level
-from logstore.format.meta import LogStart, Meta
+from logstore.format.meta import InstallMark, LogStart, Meta
 from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import FileRole, SegmentHeader
 from logstore.model import (
@@ -33,11 +36,18 @@ from logstore.model import (
     Term,
 )
 from logstore.storage.disk import Disk
-from logstore.storage.folder_scan import FolderScan, check_holds_no_entry, scan_folder
+from logstore.storage.folder_scan import (
+    FolderScan,
+    check_holds_no_entry,
+    check_is_ours,
+    scan_folder,
+)
 from logstore.storage.log_writer import LogState, LogWriter
 from logstore.storage.meta_store import MetaStore, create_meta, load_meta
 from logstore.storage.segment import (
     SegmentOptions,
+    log_start_at,
+    read_either_header,
     record_position,
     release_allocation,
     row_at_start,
@@ -55,8 +65,9 @@ class Recovered(msgspec.Struct, frozen=True):
 
     `last` is the last entry, or the position before the first one as a NOOP row. `commit_floor` is
     the highest index known to be committed, `persisted` the last index that this replica may claim
-    (Q1). `records_rebuilt` counts records written for frames that had none. `has_torn_tail`: bytes
-    after the last entry were no entry. `levels`: (index, level) of the entries that raise it (S11).
+    (Q1). `trims` are the TRIM entries above log start, whether they have acted or not.
+    `records_rebuilt` counts records written for frames that had none. `has_torn_tail`: bytes after
+    the last entry were no entry. `levels`: (index, level) of the entries that raise it (S11).
     """
 
     meta: MetaStore
@@ -71,6 +82,7 @@ class Recovered(msgspec.Struct, frozen=True):
     start: LogStart
     last: Row
     term_runs: tuple[tuple[Index, Term], ...]
+    trims: tuple[Index, ...]
     commit_floor: Index
     persisted: Index
     faulty: tuple[FaultyRange, ...]
@@ -145,7 +157,10 @@ def _recover_under(
     if meta.state != ReplicaState.VOTER:
         # EMPTY or STARTING (L2): a cluster id may be proposed, but nothing was promised yet
         _remove_unfinished_log(disk, folder)
-        return _recovered(store, None, Verdicts(row_at_start(meta.log_start)))
+        start = meta.log_start
+        return _recovered(store, None, Verdicts(start, row_at_start(start)))
+    if meta.installing is not None:
+        return _finish_install(disk, folder, options, store, meta.installing, new_uuid=new_uuid)
     return _recover_log(
         disk, folder, options, store, newest_level=newest_level, new_uuid=new_uuid, tick=tick
     )
@@ -165,23 +180,13 @@ def create_log(
     both durable. In this order, META with a cluster id proves that there was a log (S10)."""
     _remove_unfinished_log(disk, folder)
     start = LogStart(NO_INDEX, NO_TERM, chain_start(cluster_id), first_lsn)
-    state = LogState(
-        cluster_id,
-        store.meta.replica_uuid,
-        start,
-        row_at_start(start),
-        live=(),
-        commit_floor=NO_INDEX,
-        data_end=0,
-        next_number=1,
+    meta = msgspec.structs.replace(
+        store.meta, state=ReplicaState.VOTER, cluster_id=cluster_id, log_start=start
     )
+    state = _empty_log(meta, row_at_start(start), next_number=1)
     writer = LogWriter(disk, folder, options, state, new_uuid=new_uuid)
     writer.open_first()
-    store.save(
-        msgspec.structs.replace(
-            store.meta, state=ReplicaState.VOTER, cluster_id=cluster_id, log_start=start
-        )
-    )
+    store.save(meta)
     return writer
 
 
@@ -211,6 +216,55 @@ def _load_or_create_meta(
     return create_meta(disk, folder, meta)
 
 
+def _finish_install(
+    disk: Disk,
+    folder: str,
+    options: SegmentOptions,
+    store: MetaStore,
+    mark: InstallMark,
+    *,
+    new_uuid: Callable[[], bytes],
+) -> Recovered:
+    """The mark INSTALL: a crash came while a log was dropped, or before its first new segment held
+    an entry. Go on from there."""
+    meta = store.meta
+    numbers = segment_numbers(disk.list_folder(folder))
+    for number in numbers:
+        header = read_either_header(disk, folder, number)
+        if header is not None:
+            check_is_ours(folder, header, meta)
+    for number in numbers:
+        for role in FileRole:
+            disk.unlink(segment_path(folder, number, role))
+    before = row_at_start(
+        meta.log_start, timestamp_ns=mark.timestamp_ns, cumulative_bytes=mark.cumulative_bytes
+    )
+    writer = LogWriter(
+        disk,
+        folder,
+        options,
+        _empty_log(meta, before, next_number=max([0, *numbers]) + 1),
+        new_uuid=new_uuid,
+    )
+    writer.open_first()
+    store.save(msgspec.structs.replace(store.meta, installing=None))
+    return _recovered(store, writer, Verdicts(meta.log_start, before))
+
+
+def _empty_log(meta: Meta, before: Row, *, next_number: int) -> LogState:
+    """The state of a log that has no segment yet, after the entry `before`."""
+    return LogState(
+        meta.cluster_id,
+        meta.replica_uuid,
+        log_start_at(before),
+        before,
+        live=(),
+        commit_floor=before.header.index,
+        data_end=0,
+        next_number=next_number,
+    )
+
+
 def _remove_unfinished_log(disk: Disk, folder: str) -> None:
     """Remove the segments of a bootstrap that META does not record: nothing was
     ever appended to them."""
@@ -230,7 +284,6 @@ def _recover_log(
     new_uuid: Callable[[], bytes],
     tick: Callable[[], None],
 ) -> Recovered:
-    start = store.meta.log_start
     scan = scan_folder(disk, folder, options, store.meta, tick=tick)
     if not scan.headers:
         raise CorruptData(
@@ -238,8 +291,14 @@ def _recover_log(
             got="none; replace this replica, never let it begin an empty log",
         )  # fmt: skip
     found = judge(
-        disk, folder, scan.map, row_at_start(start), sector_bytes=options.sector_bytes, tick=tick
+        disk, folder, scan.map, store.meta.log_start, sector_bytes=options.sector_bytes, tick=tick
     )
+    if found.is_lost_above_start:
+        # the first entry to come would not add up, and end the writer at each start
+        raise CorruptData(
+            folder, 0, expected=f"an entry above {found.start.index}, after which the log starts",
+            got="none, nor that one; the device forgot what it had flushed: replace this replica",
+        )  # fmt: skip
     for _, level in found.levels:  # before anything is written, for what follows may be newer, too
         check_level(f"the log in {folder}", level, newest=newest_level)
     _write_records_durable(disk, folder, found.rebuilt)
@@ -269,6 +328,7 @@ def _log_state(meta: Meta, scan: FolderScan, found: Verdicts) -> LogState:
         data_end=found.data_end,
         next_number=scan.next_number,
         has_torn_tail=found.has_torn_tail,
+        summing=found.summing,
     )
 
 
@@ -321,6 +381,7 @@ def _recovered(store: MetaStore, writer: LogWriter | None, found: Verdicts) -> R
         start=meta.log_start,
         last=found.last,
         term_runs=tuple(found.term_runs),
+        trims=tuple(found.trims),
         commit_floor=commit_floor,
         persisted=Index(min(above) - 1) if above else last_index,
         faulty=tuple(found.faulty),

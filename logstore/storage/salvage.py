@@ -85,13 +85,17 @@ def salvage_folder(disk: Disk, folder: str) -> SalvagedFolder:
     meta = newest_meta(disk, folder)
     if meta is not None:
         check_level(folder, meta.level, newest=NEWEST_LEVEL)
+    is_dropped = meta is not None and meta.installing is not None  # what is left is no log (G5a)
     headers = []
-    for number in segment_numbers(disk.list_folder(folder)):
+    for number in () if is_dropped else segment_numbers(disk.list_folder(folder)):
         header = read_either_header(disk, folder, number)
         if header is not None:
             headers.append(header)
     start_index = meta.log_start.index if meta is not None else Index(0)
-    segments = SegmentMap.of(headers, start_index=start_index).segments
+    segments = tuple(
+        msgspec.structs.replace(each, first_index=Index(max(each.first_index, start_index + 1)))
+        for each in SegmentMap.of(headers, start_index=start_index).segments
+    )
     for segment in segments:
         faults += _header_faults(disk, folder, segment)
     known = [segment.header for segment in segments if segment.header is not None]
@@ -134,6 +138,8 @@ def salvage_segment(disk: Disk, folder: str, segment: LiveSegment) -> Iterator[S
     try:
         for slot, record in enumerate(_records(disk, folder, segment)):
             index = header.first_index + slot
+            if index < segment.first_index:
+                continue  # below log start
             if record is not None:
                 if record.header.count:
                     yield _from_record(disk, data, record, header)

@@ -1,20 +1,26 @@
-"""Recovery's short cut: a sealed segment whose records are all whole, checked as one array.
+"""Recovery's short cuts: a sealed segment whose records are all whole, without a look at each.
 
-Owns one question: are all these records whole? It takes 1 µs a record where the walk in `verdict`
-takes 11 (November 2026). Any doubt is a no, and the walk decides. Must not know files. Frames of
-sealed segments are checked when they are read, which is `verdict`'s rule.
+Owns one question: are all these records whole? With the pair's summary that is one checksum, 0.05
+µs a record; without, or where it does not fit, they are checked as one array, 0.35 µs a record; the
+walk in `verdict` takes 11 (November 2026). Any doubt is a no, and the next one decides. Owns what
+goes into a summary, too. Must not know files. Frames of sealed segments are checked when they are
+read, which is `verdict`'s rule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from zlib import crc32
 
 import msgspec
 from crc32c import crc32c
 
 from logstore.errors import FormatError
-from logstore.format.group import FRAME_HEADER_SIZE
+from logstore.format.entry import EntryHeader
+from logstore.format.group import FRAME_HEADER_SIZE, frame_size
 from logstore.format.level import LEVEL_KINDS, level_of
+from logstore.format.pair_summary import MARKS_MAX, PairSummary
 from logstore.format.raft_record import (
     RECORD_MAGIC,
     RECORD_SIZE,
@@ -23,17 +29,98 @@ from logstore.format.raft_record import (
     unpack_raft_record,
 )
 from logstore.format.segment_header import SegmentHeader
-from logstore.model import Index, Term
+from logstore.model import EntryKind, Index, Term
 
 
 class WholeRecords(msgspec.Struct, frozen=True):
     """What the walk would have found. `term_starts`: (index, term) wherever the term changes, and
-    of the first record. `levels`: (index, level) of the entries that raise the format level."""
+    of the first record; `trims`: indexes of TRIM entries; `levels`: (index, level) of the entries
+    that raise the format level."""
 
     last: RaftRecord
-    term_starts: list[tuple[Index, Term]]
+    term_starts: Sequence[tuple[Index, Term]]
+    trims: Sequence[Index]
     commit_known: Index
-    levels: list[tuple[Index, int]]
+    levels: Sequence[tuple[Index, int]]
+
+
+class Summing:
+    """What the summary of the open pair will say. It takes every entry of the pair, in order, and
+    the records as they were meant: a record that was damaged before the pair was closed is found
+    because the checksum does not fit it."""
+
+    def __init__(self, header: SegmentHeader) -> None:
+        self._segment_uuid = header.segment_uuid
+        self._first_index = header.first_index
+        self._next_index = header.first_index
+        self._commit_known = Index(0)
+        self._records_crc = 0
+        self._term_starts: list[tuple[Index, Term]] = []
+        self._trims: list[Index] = []
+        self._levels: list[tuple[Index, int]] = []
+
+    def take(self, entry: EntryHeader, commit_known: int) -> None:
+        """The next entry. Hot."""
+        index, kind, term = entry.index, entry.kind, entry.term
+        if not self._term_starts or self._term_starts[-1][1] != term:
+            self._term_starts.append((index, term))
+        if kind == EntryKind.TRIM:
+            self._trims.append(index)
+        elif kind in LEVEL_KINDS:
+            self._levels.append((index, level_of(kind)))
+        if commit_known > self._commit_known:
+            self._commit_known = Index(commit_known)
+        self._next_index = Index(index + 1)
+
+    def add_records(self, raw: bytes) -> None:
+        """The records of the entries taken since the last call."""
+        self._records_crc = crc32(raw, self._records_crc)
+
+    def summary_of(self, previous_uuid: bytes, end_index: Index) -> PairSummary | None:
+        """The summary of the pair before one that begins at `end_index`. None: that is another
+        pair, a truncation cuts this one, or more happened in it than a summary holds."""
+        marks = len(self._term_starts) + len(self._trims) + len(self._levels)
+        is_this = (previous_uuid, end_index) == (self._segment_uuid, self._next_index)
+        if not is_this or not 1 <= marks <= MARKS_MAX:
+            return None
+        return PairSummary(
+            self._segment_uuid,
+            self._first_index,
+            end_index,
+            self._commit_known,
+            self._records_crc,
+            tuple(self._term_starts),
+            tuple(self._trims),
+            tuple(self._levels),
+        )
+
+
+def proved_records(
+    raw: bytes, header: SegmentHeader, summary: PairSummary, *, chain: int, data_size: int
+) -> WholeRecords | None:
+    """The records `raw` of the pair of this header, or None if the summary does not prove them.
+
+    Args:
+      chain: that of the entry before them.
+      data_size: the size of the data file in bytes, above which no frame may reach.
+    """
+    if (
+        summary.segment_uuid != header.segment_uuid
+        or summary.first_index != header.first_index
+        or len(raw) != (summary.end_index - summary.first_index) * RECORD_SIZE
+        or crc32(raw) != summary.records_crc
+    ):
+        return None
+    try:
+        first = unpack_raft_record(raw, 0, segment_uuid=header.segment_uuid)
+        last = unpack_raft_record(raw, len(raw) - RECORD_SIZE, segment_uuid=header.segment_uuid)
+    except FormatError:
+        return None
+    if first.header.prev_chain != chain or last.frame_offset + frame_size(last.header) > data_size:
+        return None
+    return WholeRecords(
+        last, summary.term_starts, summary.trims, summary.commit_known, summary.levels
+    )
 
 
 def whole_records(
@@ -82,6 +169,7 @@ def whole_records(
     return WholeRecords(
         last,
         [(Index(first + place), Term(int(terms[place]))) for place in starts],
+        [Index(first + int(place)) for place in np.flatnonzero(kinds == EntryKind.TRIM)],
         Index(int(records["commit_known"].max())),
         [(Index(first + place), level_of(int(kinds[place]))) for place in raising],
     )

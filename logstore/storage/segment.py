@@ -4,7 +4,8 @@ Owns where things lie in `N.data` and `N.raft` and how a pair is opened. Must no
 or truncate, nor what recovery decides.
 
     N.data   4,096 bytes with the header │ frames; each flush group starts at a sector boundary
-    N.raft   4,096 bytes with the header │ record j, 128 bytes each, of index first_index + j
+    N.raft   4,096 bytes with the header and a summary of the pair before │ record j, 128 bytes
+             each, of index first_index + j
 
 Invariants: a number is used once; a pair exists once its headers are written, which happens last,
 the Raft file's flushed before the data file's (S7).
@@ -22,6 +23,7 @@ import msgspec
 from logstore.errors import CorruptData, DiskFull, FolderRefused, FormatError, UnsupportedVersion
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.meta import LogStart
+from logstore.format.pair_summary import SUMMARY_SIZE, PairSummary, unpack_pair_summary
 from logstore.format.raft_record import RECORD_SIZE, RaftRecord, unpack_raft_record
 from logstore.format.segment_header import (
     SEGMENT_HEADER_SIZE,
@@ -137,12 +139,18 @@ def header_after(
     )
 
 
-def row_at_start(start: LogStart) -> Row:
-    """The log start, the position before the first entry kept, as a row."""
+def row_at_start(start: LogStart, *, timestamp_ns: int = 0, cumulative_bytes: int = 0) -> Row:
+    """The log start, the position before the first entry kept, as a row. META does not know its
+    time and bytes, which are 0 before the first entry of all."""
     return base_row(
         start.index, start.term, start.chain,
-        next_lsn=start.next_lsn, timestamp_ns=0, cumulative_bytes=0,
+        next_lsn=start.next_lsn, timestamp_ns=timestamp_ns, cumulative_bytes=cumulative_bytes,
     )  # fmt: skip
+
+
+def log_start_at(row: Row) -> LogStart:
+    """The log start after the entry `row`, as META holds it."""
+    return LogStart(row.header.index, row.header.term, row.chain, row.header.next_lsn)
 
 
 def base_row(
@@ -206,14 +214,14 @@ def prepare_pair(disk: Disk, folder: str, number: int, options: SegmentOptions) 
 
 
 def write_headers_durable(
-    disk: Disk, folder: str, header: SegmentHeader, *, data: int, raft: int
+    disk: Disk, folder: str, header: SegmentHeader, *, summary: bytes, data: int, raft: int
 ) -> int:
-    """Open a segment (S7): Raft header, flush, data header, flush, folder.
-    Returns the bytes written."""
+    """Open a segment (S7): Raft header, flush, data header, flush, folder. `summary` of the pair
+    before, or nothing, goes with the Raft header. Returns the bytes written."""
     written = 0
-    for handle, role in ((raft, FileRole.RAFT), (data, FileRole.DATA)):
+    for handle, role, more in ((raft, FileRole.RAFT, summary), (data, FileRole.DATA, b"")):
         image = msgspec.structs.replace(header, role=role).pack()
-        written += disk.write(handle, 0, [image])
+        written += disk.write(handle, 0, [image + more])
         disk.flush(handle)
     disk.sync_folder(folder)
     return written
@@ -265,6 +273,19 @@ def read_either_header(disk: Disk, folder: str, number: int) -> SegmentHeader | 
         except (FormatError, CorruptData, FileNotFoundError):
             continue
     return None
+
+
+def read_summary(disk: Disk, folder: str, holder: SegmentHeader) -> PairSummary | None:
+    """The summary of the pair before `holder`, or None: nothing needs it, whatever became of it."""
+    path = segment_path(folder, holder.number, FileRole.RAFT)
+    handle = disk.open_read(path)
+    try:
+        raw = disk.read(handle, SEGMENT_IMAGE_SIZE, SUMMARY_SIZE)
+        return unpack_pair_summary(raw, holder_uuid=holder.segment_uuid)
+    except (FormatError, CorruptData):
+        return None
+    finally:
+        disk.close(handle)
 
 
 def read_record(disk: Disk, handle: int, header: SegmentHeader, index: Index) -> RaftRecord:

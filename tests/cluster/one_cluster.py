@@ -36,8 +36,24 @@ def running_cluster(folder: Path) -> Iterator[EmbeddedCluster]:
         assert cluster.stop_all(), "a replica needed SIGKILL"
     alive = {name: each for name, each in processes.items() if each.is_running()}
     assert not alive, "left behind"
-    assert set(os.listdir(SHARED_MEMORY)) <= names_before, "left behind in shared memory"
+    assert not left_in_shared_memory(names_before), "left behind in shared memory"
     assert not [each for each in psutil.Process().children() if str(folder) in _command(each)]
+
+
+def left_in_shared_memory(names_before: set[str]) -> set[str]:
+    """Names that came since and that no process has mapped: what others run beside is theirs."""
+    names = set(os.listdir(SHARED_MEMORY)) - names_before
+    if not names:
+        return names
+    mapped = "".join(map(_maps_of, Path("/proc").glob("[0-9]*")))
+    return {name for name in names if f"{SHARED_MEMORY / name}" not in mapped}
+
+
+def _maps_of(process: Path) -> str:
+    try:
+        return (process / "maps").read_text()
+    except OSError:  # it has ended, or is not ours
+        return ""
 
 
 def _command(process: psutil.Process) -> str:

@@ -9,7 +9,8 @@ import pytest
 import logstore
 from logstore.cli.embedded import EmbeddedCluster, poll_until
 from logstore.client.producer import ProducerOptions
-from logstore.errors import Unreachable
+from logstore.errors import LevelRefused, Unreachable
+from logstore.format.level import TRIM_LEVEL
 from logstore.model import SequenceMode
 from tests.faults.made_up_level import NEW, reading_levels
 from tests.kept.kept import BOUND, CLUSTER, kept_cluster, what_was_kept
@@ -42,6 +43,28 @@ def test_a_kept_cluster_opens_with_all_it_held_and_goes_on(tmp_path: Path) -> No
             cluster.wait_until_visible(node, kept.last_lsn + 1)
             found = log.digest(1, kept.last_lsn, replica=node)
             assert (found.hexdigest(), found.batches) == (kept.digest, kept.batches)
+        assert log.admin.verify().is_good
+
+
+def test_a_kept_cluster_is_trimmed_once_it_is_raised(tmp_path: Path) -> None:
+    """It has payloads, so nobody raises it but an operator."""
+    kept = what_was_kept()
+    with (
+        started(CLUSTER, tmp_path / "kept") as cluster,
+        logstore.connect(cluster.endpoints, timeout=TIMEOUT_S) as log,
+    ):
+        with log.producer() as producer:
+            for _ in range(4_000):
+                producer.append(b"x" * 1_000)
+        levels = log.admin.format_levels()
+        assert (levels.level, levels.common) == (1, TRIM_LEVEL)
+        with pytest.raises(LevelRefused, match="level 1: run `logstore upgrade` first"):
+            log.admin.trim(kept.last_lsn)
+        assert log.admin.raise_level(TRIM_LEVEL) == TRIM_LEVEL
+        for name in kept.cursors:
+            log.admin.set_cursor(name, kept.last_lsn)
+        first = log.admin.trim(kept.last_lsn)
+        assert 1 < first <= kept.last_lsn
         assert log.admin.verify().is_good
 
 

@@ -23,7 +23,7 @@ from transport.link import Lane
 from transport.process_memory import open_descriptors, raise_descriptor_limit
 from transport.tcp_state import end_connection, inode_of, tcp_state
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 OPEN, MOST, REFUSED, ENDED = range(4)
 
 

@@ -17,7 +17,7 @@ from transport import link
 from transport.link import Lane, bound_endpoint
 
 TEXT = (Path(__file__).parents[2] / "PROTOCOL.md").read_text()
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 COMMAND = 4  # ZMTP's flag of a short command frame
 READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 

@@ -43,7 +43,7 @@ class CrashEnumerator:
     def collect_from(self, disk: SimulatedDisk, promises: Promises, *, states_max: int) -> None:
         promised = (
             frozenset(promises.acknowledged.items()), promises.truncated, promises.term,
-            promises.vote,
+            promises.vote, promises.start, promises.next_start, promises.dropped,
         )  # fmt: skip
         for state in crash_states(disk, states_max=states_max, random=self._random):
             key = (state.fingerprint(), promised)
@@ -111,6 +111,11 @@ def broken_promise(disk: SimulatedDisk, promises: Promises) -> str | None:
         return f"truncated entries came back: {sorted(back)}"
     if found.recovered.persisted != found.recovered.last.header.index:
         return f"persisted {found.recovered.persisted} of {found.recovered.last.header.index}"
+    start = found.recovered.start.index
+    if start not in (promises.start, promises.next_start):
+        return f"log start {start}, answered was {promises.start}"
+    if start == promises.next_start and (back := promises.dropped & set(found.kept.items())):
+        return f"entries of a log that was dropped came back: {sorted(back)}"
     meta = found.recovered
     allowed = {(promises.term, promises.vote), (promises.next_term, promises.next_vote)}
     raised = meta.term > promises.term and meta.vote == 0

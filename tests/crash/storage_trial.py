@@ -15,14 +15,16 @@ from crc32c import crc32c
 
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import CorruptData
-from logstore.format.entry import EntryHeader, Row
+from logstore.format.entry import EntryHeader, Row, takes_lsns
 from logstore.format.level import NEWEST_LEVEL, level_kind
+from logstore.format.meta import InstallMark, LogStart
+from logstore.format.trim_entry import TrimEntry, TrimReason, encode_trim
 from logstore.limits import SECTOR_BYTES
 from logstore.model import FIRST_LSN, EntryKind, Index, Lsn, NodeId, Term
 from logstore.storage.log_reader import LogReader
 from logstore.storage.log_writer import AppendedGroup, EntryToWrite, LogWriter
 from logstore.storage.recovery import Recovered, create_log, recover
-from logstore.storage.segment import SegmentOptions
+from logstore.storage.segment import SegmentOptions, base_row, log_start_at
 
 FOLDER = "/data"
 NODE = NodeId(1)
@@ -33,7 +35,9 @@ OPTIONS = SegmentOptions(segment_bytes=4096 + 12 * SECTOR_BYTES, segment_records
 
 class Promises(msgspec.Struct, frozen=True):
     """What may never be broken. `acknowledged`: index to chain; `truncated`: (index, chain) that
-    must not come back; `votes`: the (term, vote) answered last, and one that is being saved."""
+    must not come back; `term`, `vote`, `start`: those answered last, the log start as an index;
+    `next_…`: those that are being saved; `dropped`: what must be gone once `next_start` is the log
+    start."""
 
     acknowledged: dict[Index, int]
     truncated: frozenset[tuple[Index, int]]
@@ -41,6 +45,9 @@ class Promises(msgspec.Struct, frozen=True):
     vote: NodeId
     next_term: Term
     next_vote: NodeId
+    start: Index
+    next_start: Index
+    dropped: frozenset[tuple[Index, int]] = frozenset()
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -71,14 +78,29 @@ class StorageTrial:
         self.truncated: set[tuple[Index, int]] = set()
         self._answered = (Term(0), NodeId(0))
         self._saving = (Term(0), NodeId(0))
+        self.start = self._next_start = Index(0)
+        self._dropped: set[tuple[Index, int]] = set()
         if promises is not None:
             self.acknowledged = dict(promises.acknowledged)
             self.truncated = set(promises.truncated)
             self._answered = (promises.term, promises.vote)
             self._saving = (promises.next_term, promises.next_vote)
+            self.start, self._next_start = promises.start, promises.next_start
+            self._dropped = set(promises.dropped)
         if on_call is not None:
             disk.on_call = lambda _what, _path: on_call(self)
         self.recovered = self.recover()
+        if promises is not None:
+            self._find_log_start()
+
+    def _find_log_start(self) -> None:
+        """A move of the log start that was cut is done now, or was never begun."""
+        if self.recovered.start.index == self._next_start:
+            self.start = self._next_start
+            self.truncated |= self._dropped
+        else:
+            self._next_start = self.start
+            self._dropped.clear()
 
     # --- the writer's part ---
 
@@ -144,9 +166,8 @@ class StorageTrial:
 
     def finish_records(self, group: AppendedGroup) -> None:
         self.writer.flush_records(group)
-        reader = LogReader(self.disk, FOLDER)
-        for index in range(group.first_index, group.last_index + 1):
-            self.acknowledged[Index(index)] = reader.row(Index(index)).chain
+        for row in self._rows(group.first_index, group.last_index):
+            self.acknowledged[row.header.index] = row.chain
 
     def commit(self, term: int, sizes: Sequence[int], *, commit: int = 0) -> None:
         self.finish(self.append(term, sizes, commit=commit))
@@ -165,15 +186,63 @@ class StorageTrial:
     def truncate(self, first_index: int) -> None:
         """What is truncated was never committed, so it is no promise any more; that it is gone is
         one."""
-        reader = LogReader(self.disk, FOLDER)
         last = self.writer.last.header.index
-        gone = [
-            (Index(index), reader.row(Index(index)).chain) for index in range(first_index, last + 1)
-        ]
+        gone = [(row.header.index, row.chain) for row in self._rows(first_index, last)]
         for index, _ in gone:
             self.acknowledged.pop(index, None)
         self.writer.truncate(Index(first_index))
         self.truncated.update(gone)
+
+    def trim(self, index: int) -> None:
+        """A TRIM to this entry, which carries it out: everything up to it is no promise any more,
+        but the log start is one."""
+        (row,) = self._rows(index, index)
+        header, start = row.header, _start_after(row)
+        trim = TrimEntry(TrimReason.OPERATOR, start, header.cumulative_bytes, header.timestamp_ns)
+        self.commit_body(EntryKind.TRIM, encode_trim(trim), commit=index)
+        self.move_start(start)
+
+    def take_start(self, index: int) -> None:
+        """A log start that the leader sent, to an entry that is flushed here; this log has no TRIM
+        that says so."""
+        (row,) = self._rows(index, index)
+        self.move_start(_start_after(row))
+
+    def commit_body(self, kind: EntryKind, body: bytes, *, commit: int = 0) -> None:
+        """An entry of its own, flushed and acknowledged."""
+        last = self.writer.last
+        header = next_header(last, last.header.term, body, kind=kind)
+        entries: list[EntryToWrite] = [(header, header.chain(), commit, [memoryview(body)])]
+        if self.writer.needs_roll(entries):
+            self.writer.roll()
+        self.finish(self.writer.append(entries))
+
+    def move_start(self, start: LogStart) -> None:
+        """META first, then the pairs below it."""
+        self._next_start = start.index
+        for index in [each for each in self.acknowledged if each <= start.index]:
+            del self.acknowledged[index]
+        meta = self.recovered.meta
+        meta.save(msgspec.structs.replace(meta.meta, log_start=start))
+        self.writer.remove_pairs(self.writer.move_start(start))
+        self.start = start.index
+
+    def install(self, before: Row) -> None:
+        """Drop the log and start over after the entry `before` (SAFETY G5a). Nothing of the old one
+        is a promise any more, and none of it may be in the new one."""
+        header, meta = before.header, self.recovered.meta
+        self._dropped |= set(self.acknowledged.items())
+        self.acknowledged.clear()
+        self._next_start = header.index
+        mark = InstallMark(header.cumulative_bytes, header.timestamp_ns)
+        meta.save(
+            msgspec.structs.replace(meta.meta, log_start=log_start_at(before), installing=mark)
+        )
+        self.writer.drop(before)
+        self.writer.open_first()
+        meta.save(msgspec.structs.replace(meta.meta, installing=None))
+        self.start = header.index
+        self.truncated |= self._dropped
 
     def vote(self, term: int, vote: int) -> None:
         meta = self.recovered.meta
@@ -185,20 +254,48 @@ class StorageTrial:
 
     def promises(self) -> Promises:
         return Promises(
-            dict(self.acknowledged), frozenset(self.truncated), *self._answered, *self._saving
+            dict(self.acknowledged),
+            frozenset(self.truncated),
+            *self._answered,
+            *self._saving,
+            self.start,
+            self._next_start,
+            frozenset(self._dropped),
         )
+
+    def _rows(self, first_index: int, last_index: int) -> list[Row]:
+        """The entries of this range; their files are closed again."""
+        reader = LogReader(self.disk, FOLDER)
+        rows = [reader.row(Index(index)) for index in range(first_index, last_index + 1)]
+        reader.close()
+        return rows
 
     def _new_uuid(self) -> bytes:
         return next(self._uuids).to_bytes(16, "little")
 
 
-def next_header(last: Row, term: Term, body: bytes, count: int = 1) -> EntryHeader:
-    """The header of an entry with this body behind `last`: DATA with `count` payloads, or NOOP if
-    empty."""
+def _start_after(row: Row) -> LogStart:
+    header = row.header
+    return LogStart(header.index, header.term, row.chain, header.next_lsn)
+
+
+def entry_elsewhere(index: int, term: int) -> Row:
+    """An entry of a leader's log, at the log start there."""
+    return base_row(
+        Index(index), Term(term), 0xC0FFEE00 + index,
+        next_lsn=Lsn(10 * index + 1), timestamp_ns=1_000 * index, cumulative_bytes=100 * index,
+    )  # fmt: skip
+
+
+def next_header(
+    last: Row, term: Term, body: bytes, count: int = 1, *, kind: EntryKind = EntryKind.DATA
+) -> EntryHeader:
+    """The header of an entry with this body behind `last`: of this kind, with `count` payloads if
+    it has LSNs, or NOOP if empty."""
     before = last.header
     return EntryHeader(
-        kind=EntryKind.DATA if body else EntryKind.NOOP,
-        count=count if body else 0,
+        kind=kind if body else EntryKind.NOOP,
+        count=count if body and takes_lsns(kind) else 0,
         term=term,
         index=Index(before.index + 1),
         prev_term=before.term,

@@ -15,10 +15,11 @@ import pytest
 from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import CorruptData, MetaLost
 from logstore.limits import SECTOR_BYTES
-from logstore.storage import recovery
+from logstore.storage import recovery, verdict
 from logstore.storage.log_reader import LogReader
 from logstore.storage.log_writer import AppendedGroup, LogWriter
-from tests.crash.storage_trial import Promises, StorageTrial, look
+from logstore.storage.segment import row_at_start
+from tests.crash.storage_trial import Promises, StorageTrial, entry_elsewhere, look
 
 ONE = 376
 TWO = 800
@@ -54,6 +55,35 @@ def torn_and_gone_on(trial: StorageTrial) -> None:
     trial.truncate(3)
     trial.restart()
     trial.commit(2, [TWO])
+
+
+def trimmed(trial: StorageTrial) -> None:
+    """The log start lies inside a sealed pair, then inside the newest one."""
+    trial.commit(1, [8, TWO])
+    trial.trim(1)
+    trial.writer.roll()
+    trial.commit(1, [8, 8, ONE])
+    trial.trim(5)
+    trial.commit(1, [TWO])
+
+
+def taken(trial: StorageTrial) -> None:
+    """The log begins after its last entry, by no TRIM of its own, and goes on."""
+    trial.commit(1, [8, TWO])
+    trial.writer.roll()
+    trial.commit(1, [8, ONE])
+    trial.take_start(4)
+    trial.commit(1, [TWO, 8])
+
+
+def installed(trial: StorageTrial) -> None:
+    """The log is dropped for a log start that is installed, and goes on."""
+    trial.vote(1, 1)
+    trial.commit(1, [8, TWO])
+    trial.writer.roll()
+    trial.commit(1, [ONE])
+    trial.install(entry_elsewhere(3, 1))
+    trial.commit(1, [TWO, 8])
 
 
 def faults(disk: SimulatedDisk) -> Iterator[tuple[str, SimulatedDisk]]:
@@ -103,7 +133,9 @@ def losses(enumerator: Any, count: int) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "scenario", [two_segments, two_truncations, torn_and_gone_on], ids=lambda each: each.__name__
+    "scenario",
+    [two_segments, two_truncations, torn_and_gone_on, trimmed, taken, installed],
+    ids=lambda each: each.__name__,
 )
 def test_no_single_fault_on_a_crash_state_loses_anything_silently(
     enumerator: Any, scenario: Any
@@ -128,17 +160,29 @@ def test_a_missing_record_flush_is_found_under_a_fault(
 
 
 @pytest.mark.slow
+def test_a_walk_that_begins_at_the_log_start_is_found(
+    enumerator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SAFETY G4: it forgets an acknowledged entry whose record is damaged."""
+    enumerator.run(trimmed)
+    monkeypatch.setattr(verdict, "_begin", lambda _segments, start: row_at_start(start))
+    assert losses(enumerator, 40)
+
+
+@pytest.mark.slow
 def test_truncating_at_the_first_bad_checksum_is_found(
     enumerator: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The forbidden recovery of many logs (SAFETY section 4) loses acknowledged entries."""
     judge = recovery.judge
 
-    def truncating(disk: Any, folder: str, segments: Any, before: Any, **named: Any) -> Any:
-        found = judge(disk, folder, segments, before, **named)
+    def truncating(disk: Any, folder: str, segments: Any, start: Any, **named: Any) -> Any:
+        found = judge(disk, folder, segments, start, **named)
         if found.faulty:
             first = found.faulty[0].first
-            found.last = LogReader(disk, folder).row(first - 1) if first > 1 else before
+            found.last = (
+                LogReader(disk, folder).row(first - 1) if first > 1 else row_at_start(start)
+            )
             found.has_torn_tail = True
             found.faulty.clear()
         return found

@@ -46,10 +46,11 @@ def no_folder_flush(medium: Medium, folder: str, begin_ns: int, end_ns: int) -> 
 
 
 def headers_without_a_flush(
-    disk: SimulatedDisk, folder: str, header: Any, *, data: int, raft: int
+    disk: SimulatedDisk, folder: str, header: Any, *, summary: bytes, data: int, raft: int
 ) -> int:
-    for handle, role in ((raft, FileRole.RAFT), (data, FileRole.DATA)):
-        disk.write(handle, 0, [log_writer.msgspec.structs.replace(header, role=role).pack()])
+    for handle, role, more in ((raft, FileRole.RAFT, summary), (data, FileRole.DATA, b"")):
+        image = log_writer.msgspec.structs.replace(header, role=role).pack()
+        disk.write(handle, 0, [image + more])
     disk.sync_folder(folder)
     return 0
 

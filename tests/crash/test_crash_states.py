@@ -1,9 +1,9 @@
-"""Every crash state of append, group commit, roll, truncation and META, recovered by the shipped
-code.
+"""Every crash state of append, group commit, roll, truncation, trim, install and META, recovered by
+the shipped code.
 
 Crash points are the calls that change the disk; at each, subsets of what was not flushed survive.
 In every state: nothing acknowledged is lost, nothing truncated comes back, no alarm is raised, the
-vote answered last stands (SAFETY sections 2 to 4, FAULTS D1 to D6, D17, D22).
+vote and the log start answered last stand (SAFETY sections 2 to 4, FAULTS D1 to D6, D17, D22).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from logstore.errors import WriteFailed
 from logstore.storage.log_writer import AppendedGroup
-from tests.crash.storage_trial import StorageTrial
+from tests.crash.storage_trial import StorageTrial, entry_elsewhere
 
 ONE = 376  # a body whose frame is 504 bytes: one sector
 TWO = 800  # a frame of two sectors: it can be torn
@@ -156,15 +156,102 @@ def failed_record_flush_then_restart(trial: StorageTrial) -> None:
     trial.commit(1, [ONE])
 
 
+def trims(trial: StorageTrial) -> None:
+    """The log start moves inside a pair, to a boundary, over pairs, into the newest pair."""
+    trial.commit(1, [TWO, 8, 16])
+    trial.trim(1)
+    trial.writer.roll()
+    trial.commit(1, [ONE])
+    trial.trim(4)
+    trial.commit(1, [8, TWO])
+    trial.writer.roll()
+    trial.commit(1, [8])
+    trial.trim(8)
+    trial.trim(9)
+    trial.commit(1, [TWO])
+
+
+def log_starts_without_a_trim(trial: StorageTrial) -> None:
+    """Inside a pair, at the last flushed entry with one above that is not, at the last of all."""
+    trial.commit(1, [TWO, 8])
+    trial.writer.roll()
+    trial.commit(1, [ONE, 8])
+    trial.take_start(3)
+    trial.append(1, [TWO, 8])
+    trial.take_start(4)
+    trial.restart()
+    trial.take_start(trial.writer.last.header.index)
+    trial.commit(1, [TWO, 8, 8])
+    trial.vote(2, 0)
+    trial.take_start(trial.writer.last.header.index - 1)
+    trial.truncate(trial.writer.last.header.index)
+    trial.commit(2, [8, ONE])
+
+
+def trims_and_truncations(trial: StorageTrial) -> None:
+    trial.commit(1, [8, TWO])
+    trial.trim(1)
+    trial.vote(2, 0)
+    trial.truncate(3)
+    trial.commit(2, [ONE, 8])
+    trial.trim(3)
+    trial.restart()
+    trial.commit(2, [TWO, 8])
+    trial.truncate(6)
+    trial.commit(3, [8])
+
+
+def installs(trial: StorageTrial) -> None:
+    """A log start after the last entry, twice, with several pairs, votes and a restart."""
+    trial.commit(1, [TWO, 8])
+    trial.writer.roll()
+    trial.commit(1, [ONE, 8])
+    trial.vote(2, 0)
+    trial.install(entry_elsewhere(20, 2))
+    trial.commit(2, [TWO, 8])
+    trial.vote(3, 2)
+    trial.install(entry_elsewhere(40, 3))
+    trial.restart()
+    trial.commit(3, [8])
+    trial.trim(41)
+    trial.truncate(43)
+    trial.commit(4, [ONE])
+
+
+def installs_over_another_log(trial: StorageTrial) -> None:
+    """The log has other entries where the new one begins, and above."""
+    trial.commit(1, [8, TWO])
+    trial.trim(1)
+    trial.truncate(3)
+    trial.commit(2, [8, ONE, 8])
+    trial.writer.roll()
+    trial.commit(2, [TWO, 8])
+    trial.install(entry_elsewhere(4, 3))
+    trial.commit(3, [8, TWO, 8])
+    trial.restart()
+
+
+def installs_without_a_spare(trial: StorageTrial) -> None:
+    """Right after a roll, over a torn tail, at log start itself plus one."""
+    trial.commit(1, [8, TWO])
+    trial.writer.roll()
+    trial.append(1, [TWO, 8])
+    trial.restart()
+    trial.install(entry_elsewhere(3, 2))
+    trial.append(2, [TWO, 8])
+    trial.restart()
+    trial.commit(2, [8])
+
+
 def random_work(seed: int) -> Callable[[StorageTrial], None]:
     """A short life of everything: groups of any shape, overlapped or not, rolls, truncations,
-    votes, restarts, in an order that nobody thought of."""
+    votes, restarts, trims, installs, in an order that nobody thought of."""
 
     def scenario(trial: StorageTrial) -> None:
         random = Random(seed)
         term, waiting = 1, None
         for _ in range(random.randint(4, 9)):
-            act = random.choices(ACTS, weights=(8, 4, 2, 2, 2, 1))[0]
+            act = random.choices(ACTS, weights=(8, 4, 2, 2, 2, 1, 2, 2, 2))[0]
             sizes = random.choices((0, 8, ONE, TWO), k=random.randint(1, 3))
             if act != "overlap" and waiting is not None:
                 trial.finish_records(waiting)
@@ -175,10 +262,18 @@ def random_work(seed: int) -> Callable[[StorageTrial], None]:
                 waiting = overlap(trial, waiting, term, sizes)
             elif act == "roll":
                 trial.writer.roll()
-            elif act == "truncate" and trial.writer.last.header.index:
+            elif act == "truncate" and trial.writer.last.header.index > trial.start:
                 term += 1
                 trial.vote(term, 0)
-                trial.truncate(random.randint(1, trial.writer.last.header.index))
+                trial.truncate(random.randint(trial.start + 1, trial.writer.last.header.index))
+            elif act == "trim" and trial.writer.last.header.index > trial.start:
+                trial.trim(random.randint(trial.start + 1, trial.writer.last.header.index))
+            elif act == "take" and trial.writer.last.header.index > trial.start:
+                trial.take_start(random.randint(trial.start + 1, trial.writer.last.header.index))
+            elif act == "install":
+                term += 1
+                trial.vote(term, 0)
+                trial.install(entry_elsewhere(trial.start + random.randint(1, 9), term))
             elif act == "spare":
                 trial.writer.prepare_spare()
             elif act == "restart":
@@ -204,7 +299,7 @@ def overlap(
     return group
 
 
-ACTS = ("commit", "overlap", "roll", "truncate", "spare", "restart")
+ACTS = ("commit", "overlap", "roll", "truncate", "spare", "restart", "trim", "install", "take")
 SCENARIOS: list[Callable[[StorageTrial], None]] = [
     single_appends,
     group_commit,
@@ -219,6 +314,12 @@ SCENARIOS: list[Callable[[StorageTrial], None]] = [
     restart_over_a_torn_tail,
     failed_flush_then_restart,
     failed_record_flush_then_restart,
+    trims,
+    log_starts_without_a_trim,
+    trims_and_truncations,
+    installs,
+    installs_over_another_log,
+    installs_without_a_spare,
     *[random_work(seed) for seed in range(40)],
 ]
 

@@ -48,7 +48,7 @@ from logstore.raft.events import (
 )
 from logstore.raft.log_view import Position, RecoveredLog
 from logstore.raft.raft_config import RaftConfig
-from logstore.raft.stream import FollowerStream, SendFromRing
+from logstore.raft.stream import FollowerStream, SendFromRing, SendInstall
 from tests.explorer.bound import Bound
 from tests.explorer.events import (
     Campaign,
@@ -315,6 +315,8 @@ class Replica:
     def _send_appends(self) -> None:
         for peer, stream in self.streams.items():
             while (step := stream.next_send(WRITTEN_SEQ, NOW_NS)) is not None:
+                if isinstance(step, SendInstall):
+                    raise AssertionError("no log start moves in the explored clusters")
                 if isinstance(step, SendFromRing):
                     header = step.header
                 else:

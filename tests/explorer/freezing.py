@@ -27,6 +27,7 @@ from logstore.raft.state import (
     Gen,
     Leading,
     Read,
+    Room,
     Shown,
     State,
     Transfer,
@@ -39,7 +40,7 @@ Frozen = Any  # a nested tuple of immutable values; tuples that begin with a str
 # The same in every state of one exploration, or (the view) derived from the replica's rows.
 _OUTSIDE = frozenset({"config", "random", "_view"})
 _SLOTTED = (RaftCore, State, TermAndVote, PersistQueue, EntryLog, FaultyEntries)
-_DATA = (Gen, Campaign, Following, Leading, Read, Shown, Transfer, Progress, Outstanding)
+_DATA = (Gen, Campaign, Following, Leading, Read, Room, Shown, Transfer, Progress, Outstanding)
 _STREAM = FollowerStream(
     NodeId(1), mode="paper", window_bytes=1, window_entries=1, resend_timeout_ns=1
 )

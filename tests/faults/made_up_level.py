@@ -1,17 +1,12 @@
-"""Processes of a version that reads other format levels than this one: made up, in them only.
-
-Every Python process imports `sitecustomize` at its start; those that are started inside
-`reading_levels` find one that names the newest level.
-"""
+"""Processes of a version that reads other format levels than this one: made up, in them only."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from logstore.format.level import NEWEST_LEVEL
+from tests.faults.patched_processes import patched
 
 OLD = NEWEST_LEVEL
 NEW = NEWEST_LEVEL + 1
@@ -23,17 +18,6 @@ level.NEWEST_LEVEL = {newest}
 """
 
 
-@contextmanager
-def reading_levels(newest: int, folder: Path) -> Iterator[None]:
+def reading_levels(newest: int, folder: Path) -> AbstractContextManager[None]:
     """What is started meanwhile reads format levels up to `newest`. `folder`: of the test."""
-    site = folder / f"reads-{newest}"
-    site.mkdir(exist_ok=True)
-    (site / "sitecustomize.py").write_text(_SITE.format(newest=newest))
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(site), *([before] if before else [])])
-    try:
-        yield
-    finally:
-        del os.environ["PYTHONPATH"]
-        if before is not None:
-            os.environ["PYTHONPATH"] = before
+    return patched(f"reads-{newest}", _SITE.format(newest=newest), folder)

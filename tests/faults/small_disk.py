@@ -10,7 +10,7 @@ from logstore.cli.embedded import poll_until
 
 FILLER_NAME = "somebody-elses-file"
 CHUNK_BYTES = 1 << 16
-UNMOUNT_TIMEOUT_S = 10.0
+UNMOUNT_TIMEOUT_S = 30.0
 
 
 def why_not() -> str:

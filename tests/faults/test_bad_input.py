@@ -39,7 +39,7 @@ from tests.cluster.raw_messages import (
 from tests.faults.quick_cluster import QuickCluster, quick_cluster, quick_config
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 BATCH_MAX = 256 << 10
 
 

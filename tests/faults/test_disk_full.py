@@ -5,7 +5,7 @@ is space (SAFETY S9).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,9 @@ import pytest
 
 import logstore
 from logstore.cli.embedded import poll_until
-from logstore.errors import DiskFull, OutcomeUnknown
+from logstore.cli.main import main
+from logstore.errors import DiskFull, OutcomeUnknown, OutOfRange
+from logstore.format.level import NEWEST_LEVEL
 from logstore.limits import MIB
 from tests.faults import small_disk
 from tests.faults.ledger import Load, read_all
@@ -31,6 +33,7 @@ pytestmark = [
 ]
 DISK_BYTES = 48 * MIB
 UNKNOWN_MAX = 10
+RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "runbooks" / "full-disk.md"
 PAYLOAD = b"p" * 60_000
 SHORT = logstore.ProducerOptions(append_timeout_s=2, delivery_timeout_s=2)
 
@@ -44,9 +47,9 @@ class Site:
             disk = small_disk.SmallDisk(folder / f"node-{node}", DISK_BYTES)
             undo.callback(disk.close)
             self.disks[node] = disk
-        self.cluster: QuickCluster = undo.enter_context(
-            quick_cluster(folder, quick_config(segment="1MiB"))
-        )
+        config = quick_config(segment="1MiB")
+        self.cluster: QuickCluster = undo.enter_context(quick_cluster(folder, config))
+        self.cluster.wait_for_level(NEWEST_LEVEL)  # trims need it
 
     def full_nodes(self) -> list[int]:
         return [node for node in self.disks if self.cluster.counters(node).get("disk_full")]
@@ -55,6 +58,14 @@ class Site:
         """Somebody fills the disks; appends use up what was prepared, until `count` are full."""
         for node in nodes:
             self.disks[node].fill()
+        assert poll_until(lambda: len(self.full_nodes()) >= count, RECOVERY_TIMEOUT_S)
+
+    def fill_until_full_by_appends(self, log: logstore.LogClient, count: int) -> None:
+        """As `fill_until_full` on all nodes, where nobody else appends."""
+        for disk in self.disks.values():
+            disk.fill()
+        with suppress(logstore.LogStoreError):
+            _append_until_refused(log.producer(SHORT))
         assert poll_until(lambda: len(self.full_nodes()) >= count, RECOVERY_TIMEOUT_S)
 
     def make_space(self, nodes: list[int]) -> None:
@@ -95,8 +106,8 @@ def test_when_a_majority_is_full_appends_fail_in_time_and_go_on_with_space(site:
     with Load(cluster) as load:
         site.fill_until_full(cluster.nodes, 2)
         with logstore.connect(cluster.endpoints, timeout=3) as log:
-            with pytest.raises(logstore.LogStoreError):
-                log.producer(SHORT)
+            # a leader hears with the next heartbeats that its followers are full
+            assert poll_until(lambda: is_refused(log), RECOVERY_TIMEOUT_S)
             rows = log.admin.status()["nodes"]
             assert sum(row["is_disk_full"] for row in rows) >= 2
             for node in cluster.nodes:
@@ -105,6 +116,40 @@ def test_when_a_majority_is_full_appends_fail_in_time_and_go_on_with_space(site:
         site.make_space(cluster.nodes)
         load.wait_for_progress(20)
     load.assert_kept()
+
+
+def test_the_runbook_ends_full_disks(
+    site: Site, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command of docs/runbooks/full-disk.md, in its order, with an LSN of this log. Nobody
+    else makes space. A replica whose newest entries no leader has stays full: to truncate them it
+    would need another segment."""
+    cluster = site.cluster
+    monkeypatch.setenv("LOGSTORE_ENDPOINT", ",".join(cluster.endpoints))
+    with logstore.connect(cluster.endpoints, timeout=30) as log:
+        with log.producer() as producer:
+            for future in [producer.append(PAYLOAD) for _ in range(100)]:
+                lsn = future.result(30).first
+        log.admin.set_cursor("archive", lsn - 50, hold=True)
+        site.fill_until_full_by_appends(log, 2)
+        statuses = []
+        for line in RUNBOOK.read_text(encoding="utf-8").splitlines():
+            command = line.strip().split()
+            if command[:1] == ["logstore"]:
+                arguments = [str(lsn) if each == "5000000" else each for each in command[1:]]
+                statuses.append((command[1], run_command(arguments)))
+        assert statuses == [
+            ("status", 0), ("lag", 0), ("trim", 4), ("cursor", 0), ("cursor", 0), ("trim", 0),
+            ("status", 0),
+        ], cluster.said()  # fmt: skip
+        assert "cursor archive holds what follows" in capfd.readouterr().err
+        assert poll_until(lambda: len(site.full_nodes()) <= 1, RECOVERY_TIMEOUT_S)
+        end = log.producer().append(PAYLOAD).result(30).first
+        site.make_space(cluster.nodes)
+        for node in cluster.nodes:
+            assert len(read_all(log, node, first_lsn=lsn, last_lsn=end).lsns) == end - lsn + 1
+            with pytest.raises(OutOfRange):
+                read_all(log, node, first_lsn=1, last_lsn=10)
 
 
 def test_a_single_replica_with_a_full_disk_says_so_to_its_producers(tmp_path: Path) -> None:
@@ -126,6 +171,22 @@ def test_a_single_replica_with_a_full_disk_says_so_to_its_producers(tmp_path: Pa
             disk.empty()
             with logstore.connect(cluster.endpoints, timeout=20) as patient:
                 assert patient.producer(SHORT).append(PAYLOAD).result(10).first > shown
+
+
+def is_refused(log: logstore.LogClient) -> bool:
+    """Whether a producer is refused."""
+    try:
+        log.producer(SHORT).close()
+    except logstore.LogStoreError:
+        return True
+    return False
+
+
+def run_command(arguments: list[str]) -> int:
+    try:
+        return main(arguments)
+    except SystemExit as exit_:
+        return int(exit_.code or 0)
 
 
 def _append_until_refused(producer: logstore.Producer) -> None:

@@ -16,6 +16,8 @@ import pytest
 
 import logstore
 from logstore.cli.embedded import CONFIG_NAME, poll_until
+from logstore.errors import LevelRefused
+from logstore.format.level import NEWEST_LEVEL
 from logstore.storage.disk import RealDisk
 from logstore.storage.meta_store import newest_meta
 from tests.cluster.one_cluster import run_cli
@@ -57,14 +59,46 @@ def status_of(cluster: QuickCluster, node: int) -> dict[str, Any]:
     return next(row for row in rows if row["node"] == node)
 
 
-def has_level(cluster: QuickCluster, node: int, level: int) -> bool:
-    return cluster.counters(node).get("format_level") == level
+def test_a_new_cluster_begins_at_the_newest_level_and_can_be_trimmed(cluster: QuickCluster) -> None:
+    cluster.wait_for_level(NEWEST_LEVEL)
+    for node in cluster.nodes:
+        meta = newest_meta(RealDisk(), str(cluster.node_folder(node)))
+        assert meta is not None
+        assert meta.level == NEWEST_LEVEL
+    status, found = upgrade(cluster, "--check")
+    assert (status, found["level"], found["common_level"]) == (0, NEWEST_LEVEL, NEWEST_LEVEL)
+    with logstore.connect(cluster.endpoints, timeout=RECOVERY_TIMEOUT_S) as log:
+        assert log.admin.trim(1) == 1
+
+
+def test_a_new_cluster_forms_with_an_older_version_in_it_at_the_level_that_this_one_reads(
+    tmp_path: Path,
+) -> None:
+    """It is raised once that one is newer, by an operator; meanwhile it works, but for trims."""
+    with QuickCluster(tmp_path, quick_config()) as cluster:
+        cluster.start(1)
+        cluster.start(2)
+        start(cluster, 3, newest=1)
+        cluster.wait_for_leader()
+        with logstore.connect(cluster.endpoints, timeout=RECOVERY_TIMEOUT_S) as log:
+            with log.producer() as producer:
+                assert producer.append(b"works").result(RECOVERY_TIMEOUT_S).first == 1
+            status, found = upgrade(cluster, "--check")
+            assert (status, found["level"], found["in_the_way"]) == (REFUSED, 1, [3])
+            with pytest.raises(LevelRefused, match="level 1: run `logstore upgrade` first"):
+                log.admin.trim(1)
+            assert cluster.stop(3)
+            cluster.start(3)
+            cluster.wait_until_caught_up(3)
+            assert poll_until(lambda: upgrade(cluster)[0] == 0, RECOVERY_TIMEOUT_S), cluster.said()
+            assert log.admin.trim(1) == 1
 
 
 def test_a_cluster_is_upgraded_node_by_node_under_load_and_then_raised(
     cluster: QuickCluster,
 ) -> None:
     """No append fails. Nothing is raised until all are newer; afterwards no older one starts."""
+    cluster.wait_for_level(OLD)
     with Load(cluster) as load:
         assert upgrade(cluster) == (0, {
             "level": OLD, "newest_levels": dict.fromkeys("123", OLD), "common_level": OLD,
@@ -78,14 +112,13 @@ def test_a_cluster_is_upgraded_node_by_node_under_load_and_then_raised(
             load.wait_for_progress(5)
             start(cluster, node, newest=NEW)
             cluster.wait_until_caught_up(node)
-        assert all(has_level(cluster, node, OLD) for node in cluster.nodes)
+        assert all(cluster.has_level(node, OLD) for node in cluster.nodes)
         # The leader may not have heard the last one yet: then each asks until it has.
         with ThreadPoolExecutor(2) as operators:
             found = [each.result() for each in [operators.submit(upgrade, cluster) for _ in "12"]]
         assert [status for status, _ in found] == [0, 0], (found, cluster.said())
         load.wait_for_progress(5)
-        for node in cluster.nodes:
-            assert poll_until(lambda node=node: has_level(cluster, node, NEW), RECOVERY_TIMEOUT_S)
+        cluster.wait_for_level(NEW)
         status, found = upgrade(cluster)
         assert (status, found["level"], found["in_the_way"]) == (0, NEW, [])
 
@@ -121,11 +154,13 @@ def test_an_older_version_takes_no_entries_of_a_raised_log_and_says_so(
 ) -> None:
     """Its own log ends before the entry that raised the level: it read the level when it was asked,
     and is killed before it has written the entry."""
-    for node in cluster.nodes:
-        assert cluster.stop(node)
-        start(cluster, node, newest=NEW)
-        cluster.wait_for_leader()
+    cluster.wait_for_level(OLD)
     with Load(cluster) as load:
+        load.wait_for_progress(5)  # an empty log is raised by itself
+        for node in cluster.nodes:
+            assert cluster.stop(node)
+            start(cluster, node, newest=NEW)
+            cluster.wait_until_caught_up(node)
         node = cluster.followers()[0]
         writer = cluster.processes(node)["writer"]
         os.kill(writer, signal.SIGSTOP)
@@ -147,5 +182,5 @@ def test_an_older_version_takes_no_entries_of_a_raised_log_and_says_so(
         assert cluster.stop(node)
         start(cluster, node, newest=NEW)
         cluster.wait_until_caught_up(node)
-        assert has_level(cluster, node, NEW)
+        assert cluster.has_level(node, NEW)
     load.assert_kept()

@@ -29,7 +29,7 @@ from tests.faults.garbage import (
 from tests.faults.quick_cluster import QuickCluster, quick_cluster, quick_config
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 MIB = 1 << 20
 # What garbage may add to one process: allocator slack and ZeroMQ's queues, not what was sent.
 GROWTH_MAX_BYTES = 48 * MIB

@@ -24,7 +24,7 @@ from tests.faults.greedy import send_endless_message, send_subscriptions
 from tests.faults.quick_cluster import QuickCluster, quick_cluster, quick_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 MARGIN_BYTES = 96 * MIB
 FETCHERS = 20
 FETCHES_EACH = 40
@@ -103,6 +103,7 @@ def test_w6_fetchers_that_read_nothing_cost_a_bounded_sum(cluster: QuickCluster)
             futures = [producer.append(noise) for _ in range(STORED_BYTES // len(noise))]
             last = futures[-1].result(PATIENCE_S).last
         node = cluster.wait_for_leader()
+        cluster.wait_until_visible(node, last)
         before = own_bytes(cluster, node, "egress")
         request = FetchRequest(
             first_lsn=last - 25, last_lsn=last, min_lsn=0, max_bytes=4 * MIB, wait_ms=0,

@@ -19,8 +19,9 @@ import pytest
 import logstore
 from logstore.cli.embedded import EmbeddedCluster, make_config
 from logstore.config import Config
-from logstore.errors import LogStoreError
-from logstore.settings import LimitSettings, RaftSettings, StorageSettings
+from logstore.errors import LogStoreError, OutOfRange
+from logstore.limits import MIB
+from logstore.settings import LimitSettings, RaftSettings, RetentionSettings, StorageSettings
 from tests.faults import power
 from tests.faults.unflushed import skip_data_flushes
 
@@ -39,8 +40,10 @@ class Load:
     thread.
     """
 
-    def __init__(self, endpoints: list[str], start: int) -> None:
+    def __init__(self, endpoints: list[str], start: int, *, megabytes: int = 0) -> None:
         self.acknowledged: dict[int, bytes] = {}  # LSN: payload
+        self._payload_bytes = 10_000 if megabytes else 300
+        self._wanted = max(ACKNOWLEDGED_PER_ROUND, megabytes * MIB // self._payload_bytes)
         self._endpoints = endpoints
         self._next = start
         self._stop = threading.Event()
@@ -72,21 +75,24 @@ class Load:
     def _append(self, producer: logstore.Producer) -> None:
         sent = []
         for size in (1, 3, 40):
-            payloads = [b"payload %d " % (self._next + n) + b"." * 300 for n in range(size)]
+            payloads = [
+                b"payload %d " % (self._next + n) + b"." * self._payload_bytes for n in range(size)
+            ]
             self._next += size
             sent.append((payloads, producer.append_batch(payloads)))
         for payloads, future in sent:
             lsns = future.result(5)
             for lsn, payload in zip(range(lsns.first, lsns.last + 1), payloads, strict=True):
                 self.acknowledged[lsn] = payload
-            if len(self.acknowledged) > ACKNOWLEDGED_PER_ROUND:
+            if len(self.acknowledged) > self._wanted:
                 self._enough.set()
 
 
-def _config() -> Config:
+def _config(retention: RetentionSettings) -> Config:
     small = make_config(3, Random(7))
     return msgspec.structs.replace(
         small,
+        retention=retention,
         raft=RaftSettings(heartbeat="60ms", election_timeout="400ms"),
         storage=StorageSettings(segment="4MiB", segment_records=4_096),
         limits=LimitSettings(
@@ -98,8 +104,11 @@ def _config() -> Config:
 class Site:
     """A cluster whose replicas each have a disk that can lose its power."""
 
-    def __init__(self, folder: Path, undo: ExitStack) -> None:
-        self.cluster = undo.enter_context(EmbeddedCluster(folder, _config()))
+    def __init__(
+        self, folder: Path, undo: ExitStack, retention: RetentionSettings | None = None
+    ) -> None:
+        config = _config(retention or RetentionSettings())
+        self.cluster = undo.enter_context(EmbeddedCluster(folder, config))
         self.disks: list[power.PowerDisk] = []
         for node in self.cluster.nodes:
             disk = power.PowerDisk(folder, self.cluster.node_folder(node))
@@ -107,15 +116,15 @@ class Site:
             undo.callback(self.cluster.kill_all)
             self.disks.append(disk)
         self.expected: dict[int, bytes] = {}
+        self.log_start = 1  # of the replica that keeps least
         self._next = 0
 
-    def run_until_cut(self, *, is_restarted_first: bool) -> None:
-        """One life: load, then (perhaps a kill -9 and a restart, then) the power goes
-        everywhere.
-        """
+    def run_until_cut(self, *, is_restarted_first: bool, megabytes: int = 0) -> None:
+        """One life: load, so much of it at least, then (perhaps a kill -9 and a restart, then) the
+        power goes everywhere."""
         self.cluster.start_all()
         self.cluster.wait_for_leader()
-        load = Load(self.cluster.endpoints, self._next)
+        load = Load(self.cluster.endpoints, self._next, megabytes=megabytes)
         try:
             load.wait_for_acknowledgements(60)
             if is_restarted_first:
@@ -132,9 +141,8 @@ class Site:
             disk.restore()
 
     def losses(self, *, patience_s: float = 60) -> list[int]:
-        """LSNs of acknowledged payloads that a replica does not give back, or gives back
-        otherwise.
-        """
+        """LSNs of acknowledged payloads that a replica does not give back, or gives back otherwise.
+        What a replica's retention gave up is not lost."""
         self.cluster.start_all()
         self.cluster.wait_for_leader(patience_s)
         lost: list[int] = []
@@ -152,11 +160,21 @@ class Site:
     def _losses_on(self, log: logstore.LogClient, node: int, last: int) -> list[int]:
         found: dict[int, bytes] = {}
         try:
-            for batch in log.read(1, last, replica=node):
+            for batch in log.read(self._start(log, node), last, replica=node):
                 found |= dict(enumerate(batch.payloads(), batch.first_lsn))
+        except OutOfRange as gone:  # retention goes on meanwhile
+            assert gone.first <= self._start(log, node)
+            return self._losses_on(log, node, last)
         except LogStoreError:
             pass  # damage: what lies behind it was not given back
-        return [lsn for lsn, payload in self.expected.items() if found.get(lsn) != payload]
+        start = self._start(log, node)
+        kept = ((lsn, payload) for lsn, payload in self.expected.items() if lsn >= start)
+        return [lsn for lsn, payload in kept if found.get(lsn) != payload]
+
+    def _start(self, log: logstore.LogClient, node: int) -> int:
+        start = log.admin.watermarks(replica=node).log_start_lsn
+        self.log_start = max(self.log_start, start)
+        return start
 
 
 @pytest.fixture
@@ -171,6 +189,7 @@ def test_ten_power_cuts_of_all_replicas_lose_nothing_acknowledged(site: Site) ->
         site.run_until_cut(is_restarted_first=cut % 2 == 1)
     assert len(site.expected) > CUTS * ACKNOWLEDGED_PER_ROUND
     assert site.losses() == []
+    assert site.log_start == 1
 
 
 def test_the_power_cut_check_fails_when_the_data_flush_is_removed(

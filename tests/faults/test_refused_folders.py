@@ -15,9 +15,9 @@ import pytest
 import logstore
 from logstore.cli.embedded import LEADER_TIMEOUT_S, EmbeddedCluster, make_config, poll_until
 from logstore.config import render_config
-from logstore.errors import UnsupportedVersion
+from logstore.errors import Unreachable, UnsupportedVersion
 from logstore.format.fields import seal
-from logstore.format.meta import META_LEVEL_VERSION, Meta, unpack_meta
+from logstore.format.meta import META_INSTALL_VERSION, Meta, unpack_meta
 from logstore.model import NodeId
 from logstore.storage.disk import RealDisk
 from tests.cluster.one_cluster import run_cli
@@ -77,7 +77,7 @@ def _as_of_another_replica(image: bytes) -> bytes:
 
 def _as_of_a_newer_version(image: bytes) -> bytes:
     newer = bytearray(image[:-4])  # all but the CRC, which is right in the newer version too
-    newer[VERSION_AT] = META_LEVEL_VERSION + 1
+    newer[VERSION_AT] = META_INSTALL_VERSION + 1
     sealed = seal(bytes(newer), b"")
     with pytest.raises(UnsupportedVersion):
         unpack_meta(sealed)
@@ -126,11 +126,14 @@ def test_p17_a_folder_whose_last_writer_hangs_is_waited_for_and_status_says_so(
     cluster.start(1)
     with logstore.connect(cluster.endpoints, timeout=2) as log:
 
-        def refusal() -> str:
-            return str(log.admin.status()["nodes"][0].get("refusal", ""))
+        def refusal() -> str | None:
+            try:
+                return str(log.admin.status()["nodes"][0].get("refusal", ""))
+            except Unreachable:  # it has not come up yet
+                return None
 
-        assert poll_until(lambda: "in use" in refusal(), LEADER_TIMEOUT_S)
+        assert poll_until(lambda: "in use" in (refusal() or ""), LEADER_TIMEOUT_S)
         orphan.unlock_folder(str(formed))
         assert cluster.wait_for_leader() == 1
-        assert refusal() == ""
+        assert poll_until(lambda: refusal() == "", LEADER_TIMEOUT_S)
     assert cluster.counters(1)["replica_restarts"] == 0

@@ -5,17 +5,20 @@ from __future__ import annotations
 from tests.mutants import (
     cursor_mutants,
     election_mutants,
+    install_mutants,
     level_mutants,
     log_mutants,
     read_mutants,
     recovery_mutants,
     request_mutants,
+    retention_mutants,
     ring_mutants,
     session_list_mutants,
     session_mutants,
     storage_mutants,
     stream_mutants,
     table_mutants,
+    trim_mutants,
 )
 from tests.mutants.mutant import Mutant
 
@@ -31,6 +34,9 @@ CATALOGUE: tuple[Mutant, ...] = (
     *session_list_mutants.MUTANTS,
     *cursor_mutants.MUTANTS,
     *level_mutants.MUTANTS,
+    *trim_mutants.MUTANTS,
+    *install_mutants.MUTANTS,
+    *retention_mutants.MUTANTS,
     *request_mutants.MUTANTS,
     *ring_mutants.MUTANTS,
 )

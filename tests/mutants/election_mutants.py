@@ -205,7 +205,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "full-disks-count-as-lost-appends",
         "SAFETY V6, S9",
         "logstore.raft.stall:give_up_if_stalled",
-        "if _lacks_space(state, leading):",
+        "if space.lacks_space(state, leading):",
         "if state.now_ns < 0:",
         "a leader under full followers steps down, and no reads are served until there is space",
     ),
@@ -213,7 +213,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "damaged-leader-keeps-its-place",
         "SAFETY Q3",
         f"{TRANSFER}:advance",
-        "if _cannot_succeed(state, transfer):",
+        "if why:",
         "if state.now_ns < 0:",
         "undamaged replicas that lack its damaged entry follow it for ever",
         Edit(
@@ -261,9 +261,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "full-disk-never-ends",
         "SAFETY S9",
-        f"{CORE}:_on_disk_full",
-        "    state.is_disk_full = is_full\n",
-        "    state.is_disk_full = state.is_disk_full or is_full\n",
+        "logstore.raft.space:record",
+        "    state.is_disk_full = changed.is_full\n",
+        "    state.is_disk_full = state.is_disk_full or changed.is_full\n",
         "a replica whose disk was full once accepts no bulk any more, though there is space",
     ),
 )

@@ -124,17 +124,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "accepted-is-the-last-index",
         "FAULTS R6, SAFETY W1",
         f"{FOLLOWING}:_answer_accepted",
-        "AppendAccepted(append.term, append.stream, state.verified)",
-        "AppendAccepted(append.term, append.stream, state.log.last_index)",
+        "AppendAccepted(state.term, stream, state.verified)",
+        "AppendAccepted(state.term, stream, state.log.last_index)",
         "the stream goes on after a stale suffix",
     ),
     mutant(
         "heartbeat-verifies-the-whole-log",
         "SAFETY V2",
         f"{FOLLOWING}:on_heartbeat",
-        "    if prev.index > state.verified and _matches(state, prev):\n"
+        "    if is_settled and prev.index > state.verified and _matches(state, prev):\n"
         "        state.verified = prev.index\n",
-        "    if _matches(state, prev):\n        state.verified = state.log.last_index\n",
+        "    if is_settled and _matches(state, prev):\n"
+        "        state.verified = state.log.last_index\n",
         "entries after the heartbeat's prev tuple count as verified, too",
     ),
     mutant(

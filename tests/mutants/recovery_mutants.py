@@ -10,6 +10,7 @@ RECOVERY = "logstore.storage.recovery"
 FOLDER_SCAN = "logstore.storage.folder_scan"
 VERDICT = "logstore.storage.verdict"
 WALK = f"{VERDICT}:_Walk"
+SEALED = "logstore.storage.sealed"
 BOOTSTRAP = "logstore.raft.bootstrap:Bootstrap"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -58,9 +59,17 @@ MUTANTS: tuple[Mutant, ...] = (
         "recovery-flushes-nothing",
         "SAFETY section 4",
         f"{FOLDER_SCAN}:_flush_and_drop_caches",
-        "            disk.flush(handle)\n",
+        "            if number >= newest:\n                disk.flush(handle)\n",
         "",
         "what a killed writer left in the page cache counts as durable",
+    ),
+    mutant(
+        "recovery-flushes-only-what-has-no-header",
+        "SAFETY section 4",
+        f"{FOLDER_SCAN}:_flush_and_drop_caches",
+        "if number >= newest:",
+        "if number > newest:",
+        "the newest pair counts as flushed, as the older ones are",
     ),
     mutant(
         "recovery-trusts-the-page-cache",
@@ -129,6 +138,63 @@ MUTANTS: tuple[Mutant, ...] = (
         "if record is not None and not self._frame_fault(record):",
         "damage is treated as a torn tail",
         Edit(f"{WALK}.run", "if index > evidence:", "if index >= 0:"),
+    ),
+    # --- summaries of sealed pairs ---
+    mutant(
+        "summary-believed-without-its-records",
+        "SAFETY section 4",
+        f"{SEALED}:proved_records",
+        "        or crc32(raw) != summary.records_crc\n",
+        "",
+        "damaged records of a sealed pair count as whole",
+    ),
+    mutant(
+        "summary-without-terms",
+        "SAFETY section 4",
+        f"{SEALED}:Summing.take",
+        "if not self._term_starts or self._term_starts[-1][1] != term:",
+        "if not self._term_starts:",
+        "a sealed pair has the term of its first entry",
+    ),
+    mutant(
+        "summary-without-trims",
+        "SAFETY section 4, G4",
+        f"{SEALED}:Summing.take",
+        "self._trims.append(index)",
+        "pass",
+        "a TRIM that a start finds in a sealed pair is forgotten",
+        unreachable="a start must find a TRIM in a sealed pair that META does not know: not in 44 "
+        "seeds; tests/unit/test_storage_sealed_start.py shows it",
+    ),
+    mutant(
+        "summary-without-levels",
+        "SAFETY section 4, S11",
+        f"{SEALED}:Summing.take",
+        "self._levels.append((index, level_of(kind)))",
+        "pass",
+        "a level that a start finds in a sealed pair is forgotten",
+    ),
+    mutant(
+        "summary-without-the-commit-index",
+        "SAFETY section 4, F8",
+        f"{SEALED}:Summing.take",
+        "if commit_known > self._commit_known:",
+        "if commit_known > 1 << 62:",
+        "what the records of a sealed pair say is committed is forgotten",
+        unreachable="what the newest pair says is committed lies above it: not in 45 seeds; "
+        "tests/unit/test_storage_sealed_start.py shows it",
+    ),
+    mutant(
+        "summary-without-the-order-of-records",
+        "SAFETY section 4",
+        f"{SEALED}:proved_records",
+        "        or crc32(raw) != summary.records_crc\n",
+        "        or any(crc32c(raw[at : at + RECORD_SIZE - 4], crc32c(header.segment_uuid))\n"
+        "            != int.from_bytes(raw[at + RECORD_SIZE - 4 : at + RECORD_SIZE], 'little')\n"
+        "            for at in range(0, len(raw), RECORD_SIZE))\n",
+        "records of a sealed pair are whole each by itself, in whatever order",
+        unreachable="the world's media damage sectors and do not exchange them;"
+        " tests/unit/test_storage_sealed_start.py exchanges two records",
     ),
     mutant(
         "damage-is-not-looked-for",

@@ -44,8 +44,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "SAFETY M4, W1",
         f"{FOLLOWING}:on_append",
         "        state.settle(event.ring_start, event.ring_end)\n        return\n"
-        "    if append.stream > following.stream:\n",
-        "        return\n    if append.stream > following.stream:\n",
+        "    if state.is_disk_full",
+        "        return\n    if state.is_disk_full",
         "the ring bytes of what follows a reject are never given back",
     ),
     mutant(

@@ -108,8 +108,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "requests-go-before-appends",
         "SAFETY E6",
         f"{ADMISSION}.may_take_request",
-        "not self._snapshots.is_due and ",
-        "self._requests_taken >= 0 or ",
+        "is_their_turn and not self._snapshots.is_due",
+        "is_their_turn or self._requests_taken >= 0",
         "openings and changes of cursors are accepted while a snapshot is due",
     ),
     mutant(
@@ -285,8 +285,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "session-state-before-the-no-op",
         "SAFETY E9",
         f"{CONTROL}:ControlPort._answer_session_state",
-        "if table is None or not admission.is_ready:",
-        "if table is None:",
+        "if table is None or not admission.is_ready or not admission.takes_batches:",
+        "if table is None or not admission.takes_batches:",
         "a leader answers before its no-op is committed",
         unreachable="without a commit index every row is told as unknown, and what the table does"
         " not hold was not acknowledged: this leader's log holds all that is committed",

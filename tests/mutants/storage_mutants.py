@@ -176,8 +176,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "log-epoch-stands-still",
         "SAFETY S7",
         f"{LOG_WRITER}.truncate",
-        "log_epoch = self._current().header.log_epoch + 1",
-        "log_epoch = self._current().header.log_epoch",
+        "log_epoch = self._log_epoch + 1",
+        "log_epoch = self._log_epoch",
         "truncations are not counted",
         unreachable="the segment's uuid is in every CRC's seed, so nothing of another log_epoch"
         " can pass for this segment's",

@@ -162,18 +162,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "accepted-frames-dropped-in-every-term",
         "SAFETY W1",
         f"{BULK}._is_stale",
-        "    if append.term != accepted.term:\n        return append.term < accepted.term\n"
-        "    if append.stream != accepted.stream:\n"
-        "        return append.stream < accepted.stream\n",
-        "",
+        "(append.term, append.stream) == (accepted.term, accepted.stream)",
+        "True",
         "a new leader's appends are dropped up to what the old one had accepted",
     ),
     mutant(
         "stale-suffix-need-not-be-copied",
         "SAFETY W1, V2",
         f"{FOLLOWING}:_answer_accepted",
-        "StreamAccepted(append.term, append.stream, state.verified, False)",
-        "StreamAccepted(append.term, append.stream, state.log.last_index, False)",
+        "StreamAccepted(state.term, stream, state.verified, False)",
+        "StreamAccepted(state.term, stream, state.log.last_index, False)",
         "ingress drops the very entries that would replace a stale suffix",
         unreachable="the replicator hears Accepted of the verified index only, so its resend timer"
         " begins another stream right there; ingress knows nothing of that stream, takes its first"
@@ -182,9 +180,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "dead-stream-for-ever",
         "SAFETY W1",
-        f"{FOLLOWING}:on_append",
-        "following.stream, following.is_dead = append.stream, False",
-        "following.stream = append.stream",
+        f"{FOLLOWING}:_takes_stream",
+        "following.stream, following.is_dead = stream, False",
+        "following.stream = stream",
         "a stream that follows a rejected one is dead too",
     ),
     # --- lanes ---

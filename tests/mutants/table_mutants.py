@@ -18,8 +18,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "table-without-the-uncommitted-tail",
         "SAFETY E5, FAULTS K2",
         f"{GENS}:open_if_allowed",
-        "state.log.last_index",
-        "state.commit",
+        "log.last_index, seq",
+        "state.commit, seq",
         "a new leader's table ends at the commit index",
     ),
     mutant(

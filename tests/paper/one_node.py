@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from logstore.format.entry import EntryHeader, Row
-from logstore.format.level import NEWEST_LEVEL, level_kind
+from logstore.format.level import FIRST_LEVEL, NEWEST_LEVEL, level_kind
 from logstore.format.peer_messages import (
     Append,
     AppendPersisted,
     Heartbeat,
     HeartbeatReply,
+    Install,
     PreVoteReply,
     VoteReply,
 )
@@ -21,6 +24,7 @@ from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
     Answer,
     Effect,
+    InstallLog,
     Lead,
     Persist,
     SaveMeta,
@@ -31,6 +35,8 @@ from logstore.raft.effects import (
 from logstore.raft.events import (
     AppendReceived,
     ControlReceived,
+    InstallReceived,
+    LogStartMoved,
     MetaPersisted,
     Persisted,
     Proposed,
@@ -39,7 +45,7 @@ from logstore.raft.events import (
 )
 from logstore.raft.log_view import Position
 from logstore.raft.raft_config import RaftConfig
-from tests.paper.virtual_node import MS, START, Files, recovered
+from tests.paper.virtual_node import MS, START, Files, recovered, whole_start
 
 BODY = 10
 _E = TypeVar("_E")
@@ -49,22 +55,24 @@ def rows_of(
     terms: Sequence[int],
     *,
     noops: Sequence[int] = (),
+    trims: Sequence[int] = (),
+    changes: Sequence[int] = (),
     raises: Mapping[Index, int] | None = None,
     size: int = BODY,
 ) -> list[Row]:
     """A log whose entry i has `terms[i - 1]` and one payload; the indexes in `noops` are no-ops,
-    those in `raises` raise the log to a level."""
+    those in `trims` TRIM entries, those in `changes` CURSOR entries, those in `raises` raise the
+    log to a level."""
     levels = raises or {}
     rows: list[Row] = []
     last, total = START, 0
     for at, term in enumerate(terms, 1):
         level = levels.get(Index(at), 0)
-        kind = EntryKind.NOOP if at in noops else EntryKind.DATA
         is_empty = level > 0 or at in noops
         total += 0 if is_empty else size
         header = EntryHeader(
-            kind=level_kind(level) if level else kind,
-            count=0 if is_empty else 1,
+            kind=level_kind(level) if level else _kind(at, noops, trims, changes),
+            count=0 if is_empty or at in (*trims, *changes) else 1,
             term=Term(term),
             index=Index(at),
             prev_term=last.term,
@@ -78,6 +86,16 @@ def rows_of(
         rows.append(Row.of(header))
         last = Position.after(rows[-1])
     return rows
+
+
+def _kind(
+    index: int, noops: Sequence[int], trims: Sequence[int], changes: Sequence[int]
+) -> EntryKind:
+    if index in trims:
+        return EntryKind.TRIM
+    if index in changes:
+        return EntryKind.CURSOR
+    return EntryKind.NOOP if index in noops else EntryKind.DATA
 
 
 def of_type(effects: Sequence[Any], kind: type[_E]) -> list[_E]:
@@ -96,16 +114,26 @@ class OneNode:
         seed: int = 0,
         limits_digest: int = 0,
         newest_level: int = NEWEST_LEVEL,
+        new_log_level: int = FIRST_LEVEL,
+        trimmed_to: int = 0,
         **state: Any,
     ) -> None:
+        """`rows` begin at entry 1, also where the log starts after the entry `trimmed_to`."""
         self.node = NodeId(node)
         self.files = Files()
         self.files.rows = list(rows)
+        if trimmed_to:
+            self.files.start = Index(trimmed_to)
+            whole = whole_start(rows[trimmed_to - 1])
+            state["start"] = whole.position
+            state["start_bytes"] = whole.cumulative_bytes
+            state["start_timestamp_ns"] = whole.timestamp_ns
         self.config = RaftConfig(
             node=self.node,
             voters=tuple(NodeId(each) for each in voters),
             limits_digest=limits_digest,
             newest_level=newest_level,
+            new_log_level=new_log_level,
         )
         self.core = RaftCore(self.config, recovered(list(rows), **state), self.files, Random(seed))
         self.now_ns = 0
@@ -120,7 +148,7 @@ class OneNode:
         effects = self.core.step(event)
         for effect in effects:
             match effect:
-                case Persist() | Truncate():
+                case Persist() | Truncate() | InstallLog():
                     self.persist_seq = effect.seq
                 case SaveMeta():
                     self.meta_seq = effect.seq
@@ -152,6 +180,12 @@ class OneNode:
             self.unsettled[start] = self.ring
         return start, self.ring
 
+    def move_start(self, start: int, *, level: int = FIRST_LEVEL) -> list[Effect]:
+        """The writer has carried out a TRIM to this entry."""
+        self.files.start = Index(start)
+        whole = whole_start(self.files.rows[start - 1])
+        return self.step(LogStartMoved(replace(whole, level=level)))
+
     # --- what others say ---
 
     def hear(self, sender: int, message: Any, *, boot: int = 1) -> list[Effect]:
@@ -178,11 +212,29 @@ class OneNode:
         append = Append(spoken, stream, Index(commit), row.header)
         return self.step(AppendReceived(NodeId(sender), 1, append, start, end))
 
+    def hear_install(
+        self, sender: int, row: Row, *, term: int, stream: int = 1 << 32, level: int = FIRST_LEVEL
+    ) -> list[Effect]:
+        """The log of the leader of `term` begins after the entry `row`."""
+        at, header = Position.after(row), row.header
+        fields = (at.index, at.term, at.next_lsn, at.chain)
+        amounts = (header.cumulative_bytes, header.timestamp_ns, level)
+        install = Install(Term(term), stream, *fields, *amounts)
+        return self.step(InstallReceived(NodeId(sender), 1, install))
+
     def hear_heartbeat(
-        self, sender: int, *, term: int, commit: int = 0, round: int = 1, prev: Row | None = None
+        self,
+        sender: int,
+        *,
+        term: int,
+        commit: int = 0,
+        round: int = 1,
+        prev: Row | None = None,
+        level: int = 0,
     ) -> list[Effect]:
         at = START if prev is None else Position.after(prev)
-        beat = Heartbeat(Term(term), Index(commit), round, at.index, at.term, at.next_lsn, at.chain)
+        place = (at.index, at.term, at.next_lsn, at.chain)
+        beat = Heartbeat(Term(term), Index(commit), round, *place, level)
         return self.hear(sender, beat)
 
     def hear_reply(self, sender: int, round: int, *, faulty: int = 0) -> list[Effect]:

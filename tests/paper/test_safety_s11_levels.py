@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 
 from logstore.errors import ErrorCode
-from logstore.format.level import level_kind
-from logstore.format.peer_messages import AppendAccepted, AppendPersisted, HeartbeatReply
+from logstore.format.level import level_kind, level_of
+from logstore.format.peer_messages import (
+    AppendAccepted,
+    AppendPersisted,
+    Heartbeat,
+    HeartbeatReply,
+)
 from logstore.model import Index, Role, Term
 from logstore.raft.effects import (
     LevelAnswered,
+    Log,
     Persist,
     SaveLevel,
     StreamAccepted,
@@ -19,6 +25,7 @@ from logstore.raft.effects import (
 )
 from logstore.raft.events import DiskFullChanged, LevelRequested, TransferRequested
 from tests.paper.one_node import OneNode, of_type, rows_of, sent
+from tests.paper.virtual_node import MS
 
 
 def says(node: OneNode, peer: int, newest: int, *, boot: int = 1) -> None:
@@ -51,6 +58,10 @@ def refused(node: OneNode, level: int = 2, code: ErrorCode = ErrorCode.LEVEL_REF
     assert answer.code == code
     assert node.core.last_index == last
     return answer.reason
+
+
+def logged(effects: Any) -> list[Log]:
+    return of_type(effects, Log)
 
 
 def put_off(node: OneNode, level: int = 2) -> str:
@@ -172,6 +183,104 @@ def test_an_entry_of_an_earlier_leader_is_waited_for_and_not_repeated(level: int
     assert (answer and answer.level) == (2 if level == 2 else None)
 
 
+def new_log(**state: Any) -> OneNode:
+    """A leader of a log that begins at level 2 by itself. Its no-op is committed, nobody else has
+    said yet what it reads."""
+    node = OneNode(new_log_level=2, newest_level=2, **state)
+    node.lead_and_commit()
+    return node
+
+
+def raised_to(node: OneNode) -> int:
+    """The level of the log's last entry; 0: that is no such entry."""
+    row = node.core.row(node.core.last_index)
+    assert row is not None
+    return level_of(row.header.kind)
+
+
+def test_a_new_log_is_raised_by_itself_once_every_voter_has_said_that_it_reads_the_level() -> None:
+    node = new_log()
+    says(node, 2, 2)
+    node.tick(50)
+    assert raised_to(node) == 0
+    says(node, 3, 2)
+    node.tick(50)
+    assert raised_to(node) == 2
+    node.flush()
+    effects = node.hear_match(2, node.core.last_index)
+    assert of_type(effects, SaveLevel) == [SaveLevel(2)]
+    assert not of_type(effects, LevelAnswered)
+    last = node.core.last_index
+    node.tick(50)
+    assert node.core.last_index == last
+
+
+def test_a_new_log_of_one_voter_is_raised_at_once() -> None:
+    node = new_log(voters=[1])
+    node.tick(50)
+    node.flush()
+    assert node.core.level == 2
+
+
+def test_a_new_log_is_raised_level_by_level() -> None:
+    node = OneNode(voters=[1], new_log_level=3, newest_level=3)
+    node.lead_and_commit()
+    levels = []
+    for _ in range(3):
+        node.tick(50)
+        node.flush()
+        levels.append(node.core.level)
+    assert levels == [2, 3, 3]
+
+
+def test_a_voter_of_an_older_version_leaves_a_new_log_to_operators_and_holds_up_nothing() -> None:
+    """It may be on its way back, or the others on theirs."""
+    node = new_log()
+    says(node, 2, 1)
+    assert any("stays at format level 1: node 2" in each.text for each in logged(node.tick(50)))
+    node.propose(0)
+    node.flush()
+    node.hear_match(3, node.core.last_index)
+    assert node.core.commit == node.core.last_index
+    for peer in (2, 3):
+        says(node, peer, 2)
+    node.tick(50)
+    assert raised_to(node) == 0
+    assert ask(node) is None
+
+
+def test_a_new_log_takes_payloads_while_a_voter_is_waited_for() -> None:
+    node = new_log()
+    says(node, 2, 2)
+    node.tick(50)
+    node.propose(0)
+    node.flush()
+    node.hear_match(2, node.core.last_index)
+    assert node.core.commit == node.core.last_index
+    says(node, 3, 2)
+    node.tick(50)
+    assert raised_to(node) == 2
+
+
+@pytest.mark.parametrize("noops", [[1], [1, 2]])
+def test_a_log_with_an_entry_that_has_a_body_is_not_new(noops: list[int]) -> None:
+    node = new_log(rows=rows_of([1, 1], noops=noops), term=1)
+    for peer in (2, 3):
+        says(node, peer, 2)
+    node.tick(50)
+    assert raised_to(node) == (2 if len(noops) == 2 else 0)
+
+
+def test_an_operator_who_asks_meanwhile_asks_again() -> None:
+    node = new_log()
+    for peer in (2, 3):
+        says(node, peer, 2)
+    node.tick(50)
+    assert put_off(node) == "another request raises the level"
+    effects = node.hear_heartbeat(2, term=node.core.term + 1)
+    assert not of_type(effects, LevelAnswered)
+
+
 def test_a_truncated_entry_raises_nothing() -> None:
     rows = rows_of([1, 1, 1], raises={Index(3): 2})
     node = OneNode(rows=rows, term=2, newest_level=2, commit_floor=2)
@@ -252,3 +361,96 @@ def test_a_replica_that_refuses_the_level_still_claims_what_it_has() -> None:
     for row in rows:
         node.hear_append(2, row)
     assert sent(node.flush(), AppendPersisted) == [(2, AppendPersisted(Term(1), Index(2)))]
+
+
+# --- a level whose entry is damaged here ---
+
+
+def hidden(**state: Any) -> OneNode:
+    """Nothing is left of entry 3, which raised the log to level 2; entries up to 2 are known to be
+    committed."""
+    rows = rows_of([1, 1, 1, 1, 1], raises={Index(3): 2})
+    damage = {"faulty": ((Index(3), Index(3)),), "levels": ()}
+    node = OneNode(**({"rows": rows, "term": 1, "commit_floor": 2} | damage | state))
+    node.files.unreadable.add(3)
+    return node
+
+
+def test_a_follower_learns_of_a_level_that_damage_hides_here() -> None:
+    """Set back to a version that does not read it, the replica would be given the log."""
+    node = hidden(newest_level=2)
+    last = node.core.row(Index(5))
+    node.follow(2, 2)
+    node.hear_heartbeat(2, term=2, commit=5, prev=last)
+    assert (node.core.commit, node.core.level) == (5, 1)
+    effects = node.hear_heartbeat(2, term=2, commit=5, prev=last, level=2)
+    assert node.core.level == 2
+    assert of_type(effects, SaveLevel) == [SaveLevel(2)]
+    assert not of_type(node.hear_heartbeat(2, term=2, commit=5, level=2), SaveLevel)
+    assert node.core._state.log.level_at(Index(5)) == 2
+
+
+def test_a_follower_that_has_not_committed_so_far_does_not_take_the_leader_s_level() -> None:
+    """Forms of it come after the entry in every log."""
+    node = hidden(newest_level=2)
+    row = node.core.row(Index(4))
+    node.follow(2, 2)
+    effects = node.hear_heartbeat(2, term=2, commit=5, prev=row, level=2)
+    assert (node.core.commit, node.core.level) == (4, 1)
+    assert not of_type(effects, SaveLevel)
+
+
+def test_a_later_level_counts_beside_one_that_damage_hid() -> None:
+    rows = rows_of([1, 1, 1, 1, 1], raises={Index(3): 2, Index(5): 3})
+    node = hidden(newest_level=3, rows=rows, levels=((Index(5), 3),))
+    node.follow(2, 2)
+    node.hear_heartbeat(2, term=2, commit=4, prev=node.core.row(Index(4)), level=2)
+    assert node.core.level == 2
+    node.hear_heartbeat(2, term=2, commit=5, prev=node.core.row(Index(5)), level=3)
+    assert node.core.level == 3
+
+
+def test_a_leader_learns_of_a_level_that_damage_hides_here() -> None:
+    node = hidden(newest_level=2, commit_floor=5)
+    node.lead_and_commit()
+    reply = HeartbeatReply(node.core.term, 1, Index(6), Index(0), Index(0), level=2)
+    effects = node.hear(2, reply)
+    assert node.core.level == 2
+    assert of_type(effects, SaveLevel) == [SaveLevel(2)]
+
+
+def test_a_level_that_damage_hid_is_refused_by_a_version_that_does_not_read_it() -> None:
+    node = hidden(newest_level=1)
+    last = node.core.row(Index(5))
+    node.follow(2, 2)
+    effects = node.hear_heartbeat(2, term=2, commit=5, prev=last, level=2)
+    assert (node.core.level, node.core.refused_level) == (1, 2)
+    assert not of_type(effects, SaveLevel)
+    row = rows_of([1, 1, 1, 1, 1, 2], raises={Index(3): 2})[5]
+    for stream in (1 << 32, 2 << 32):
+        assert not of_type(node.hear_append(2, row, stream=stream), Persist)
+
+
+def test_a_leader_tells_its_level_once_it_is_that_of_its_commit_index() -> None:
+    """Peers that have not said that they read more than the first level do not know the field."""
+    node = OneNode(rows=rows_of([1, 1]), term=1, level=2, newest_level=3)
+    effects = node.lead()
+    says(node, 2, 2)
+    effects += node.tick(node.config.heartbeat_ns // MS)
+    assert {beat.level for _, beat in sent(effects, Heartbeat)} == {0}
+    node.flush()
+    effects = node.hear_match(2, node.core.last_index)
+    effects += node.tick(node.config.heartbeat_ns // MS)
+    assert {(peer, beat.level) for peer, beat in sent(effects, Heartbeat)} == {(2, 2), (3, 0)}
+
+
+def test_at_the_first_level_nothing_is_said_that_older_versions_do_not_read() -> None:
+    node = OneNode(rows=rows_of([1, 1]), term=1)
+    node.lead()
+    node.flush()
+    effects = node.hear_match(2, node.core.last_index)
+    assert {beat.level for _, beat in sent(effects, Heartbeat)} == {0}
+    node = OneNode(rows=rows_of([1, 1]), term=1)
+    node.follow(2, 2)
+    [(_, reply)] = sent(node.hear_heartbeat(2, term=2), HeartbeatReply)
+    assert reply.level == 0

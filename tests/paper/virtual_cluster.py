@@ -8,15 +8,18 @@ commit and visibility only rise, every ring range is settled once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from logstore.format.peer_messages import Append, BulkAnswer, VoteReply
+from logstore.format.level import FIRST_LEVEL, TRIM_LEVEL
+from logstore.format.peer_messages import Append, BulkAnswer, Install, VoteReply
 from logstore.model import NodeId, Role
 from logstore.raft.events import (
     AppendReceived,
     ControlReceived,
     DiskFullChanged,
+    InstallReceived,
     ReadIndexRequested,
     ReplicatorGone,
     StreamAnswer,
@@ -28,18 +31,43 @@ from logstore.raft.stream import FollowerStream
 from tests.paper.virtual_node import MS, VirtualNode
 
 
-class VirtualCluster:
-    """`nodes` replicas and the bag of messages between them."""
+def no_trims(_cluster: VirtualCluster, _leader: VirtualNode) -> int:
+    return 0
 
-    def __init__(self, nodes: int, seed: int, *, mode: str = "streaming") -> None:
+
+def to_what_all_have(cluster: VirtualCluster, leader: VirtualNode) -> int:
+    """Nobody is left below the log start."""
+    held = [cluster.durably_committed(node) for node in cluster.nodes.values()]
+    return min(leader.core.commit, *held)
+
+
+def to_what_the_leader_committed(_cluster: VirtualCluster, leader: VirtualNode) -> int:
+    """Whoever lags is left below the log start."""
+    return leader.core.commit
+
+
+class VirtualCluster:
+    """`nodes` replicas and the bag of messages between them. `trims`: how far log starts may move,
+    as an index, by what the leader and all disks hold; 0 for not at all."""
+
+    def __init__(
+        self,
+        nodes: int,
+        seed: int,
+        *,
+        mode: str = "streaming",
+        trims: Callable[[VirtualCluster, VirtualNode], int] = no_trims,
+    ) -> None:
+        self.reads = 0
+        self.trims = trims
         self.random = Random(seed)
         voters = tuple(NodeId(node) for node in range(1, nodes + 1))
-        self.nodes = {
-            node: VirtualNode(
-                node, RaftConfig(node=node, voters=voters, stream_mode=mode), self.random
-            )
+        level = FIRST_LEVEL if trims is no_trims else TRIM_LEVEL
+        configs = (
+            RaftConfig(node=node, voters=voters, stream_mode=mode, new_log_level=level)
             for node in voters
-        }
+        )
+        self.nodes = {each.node: VirtualNode(each.node, each, self.random) for each in configs}
         self.now_ns = 1_000 * MS
         self.wire: list[tuple[NodeId, NodeId, int, Any]] = []
         self.cut: set[tuple[NodeId, NodeId]] = set()
@@ -104,7 +132,8 @@ class VirtualCluster:
                 target = self.random.choice([NodeId(0), *self.nodes])
                 self.feed(node, TransferRequested(1, target))
             case 6:
-                self.feed(node, ReadIndexRequested(1))
+                self.reads += 1  # an id that is asked twice would be answered twice
+                self.feed(node, ReadIndexRequested(self.reads))
             case 7:
                 self.restart_replicator(node)
             case 8:  # every process stood still: timeouts everywhere at once
@@ -112,7 +141,8 @@ class VirtualCluster:
                 self.tick_all()
             case 9:
                 node.is_disk_full = not node.is_disk_full and self.random.random() < 0.3
-                self.feed(node, DiskFullChanged(node.is_disk_full))
+                room = (self.random.choice((0, 8 << 10)), self.random.randint(0, 8))
+                self.feed(node, DiskFullChanged(node.is_disk_full, *room))
 
     def restart_replicator(self, node: VirtualNode) -> None:
         if not node.config.peers:
@@ -141,6 +171,8 @@ class VirtualCluster:
             self.feed(node, node.flush_event())
         if self.random.random() < 0.5:
             self.feed(node, node.save_event())
+        if node.to_trim and self.random.random() < 0.3:
+            self.feed(node, node.trim_event())
 
     def move_replicators(self, node: VirtualNode) -> None:
         for peer in node.config.peers:
@@ -148,11 +180,13 @@ class VirtualCluster:
             for _ in range(2):
                 sent = node.next_append(peer, self.now_ns)
                 if sent is not None:
-                    self.post(node, peer, Append(*sent))
+                    self.post(node, peer, sent)
 
     def offer(self, node: VirtualNode) -> None:
         """Ingress offers a group, or one of an earlier offer reaches raft."""
-        if node.is_admitting and len(node.proposals) < 4:
+        if node.is_admitting and (most := self.trims(self, node)) and self.random.random() < 0.3:
+            node.propose_trim(self.random.choice((self.random.randint(1, most), most)))
+        if node.is_admitting and node.takes_batches and len(node.proposals) < 4:
             node.propose(self.now_ns - self.random.randrange(3) * MS)
         if node.proposals and self.random.random() < 0.7:
             self.feed(node, node.proposals.popleft())
@@ -181,6 +215,9 @@ class VirtualCluster:
                 return  # ingress drops what raft has declared dead (W1)
             start, end = node.reserve(message.header.body_size)
             self.feed(node, AppendReceived(sender, boot, message, start, end))
+        elif isinstance(message, Install):
+            if node.dead_stream != (message.term, message.stream):
+                self.feed(node, InstallReceived(sender, boot, message))
         elif isinstance(message, BulkAnswer):
             for fact in node.streams[sender].on_answer(boot, message, self.now_ns):
                 self.feed(node, StreamAnswer(sender, boot, fact))
@@ -202,7 +239,11 @@ class VirtualCluster:
             assert known == node.node, f"two leaders in term {core.term}"
         before = self.commits[node.node]
         assert core.commit >= before, f"commit of node {node.node} went back"
-        for index in range(before + 1, core.commit + 1):
+        start = node.durable_start.position.index
+        assert start <= core.commit or core.is_installing, f"node {node.node} begins above commit"
+        if core.is_installing:
+            assert core.verified < core.log_start.index > core.persisted
+        for index in range(max(before, start) + 1, core.commit + 1):
             row = core.row(index)
             assert row is not None
             chain = self.committed.setdefault(index, row.chain)
@@ -218,9 +259,19 @@ class VirtualCluster:
         holders = [
             each
             for each in self.nodes.values()
-            if len(each.durable_rows) >= index and each.durable_rows[index - 1].chain == chain
+            if each.durable_start.position.index >= index
+            or (len(each.durable_rows) >= index and each.durable_rows[index - 1].chain == chain)
         ]
         assert len(holders) >= majority(len(self.nodes)), f"entry {index} is on {len(holders)}"
+
+    def durably_committed(self, node: VirtualNode) -> int:
+        """How many committed entries the node has on its disk, from the first one on."""
+        count = node.durable_start.position.index
+        for row in node.durable_rows[count:]:
+            if self.committed.get(row.header.index) != row.chain:
+                break
+            count += 1
+        return count
 
     # --- after the faults ---
 
@@ -257,9 +308,11 @@ class VirtualCluster:
             return False
         return all(
             node.core.commit == leader.core.last_index == node.core.persisted
+            and node.core.log_start == leader.core.log_start
             and node.core.last_index == leader.core.last_index
             and node.visible[1] == node.core.commit
             and not node.unsettled
+            and not node.to_trim
             for node in self.nodes.values()
         )
 

@@ -11,19 +11,25 @@ from collections import deque
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from logstore.errors import CorruptData
 from logstore.format.entry import EntryHeader, Row, chain_start
-from logstore.format.level import level_of
-from logstore.model import NO_INDEX, NO_NODE, NO_TERM, Index, Lsn, NodeId, Role, Term
+from logstore.format.level import FIRST_LEVEL, level_of
+from logstore.format.peer_messages import Append, Install
+from logstore.model import NO_INDEX, NO_NODE, NO_TERM, EntryKind, Index, Lsn, NodeId, Role, Term
 from logstore.raft.core import RaftCore
 from logstore.raft.effects import (
     Accepted,
     AdmissionClosed,
     Admit,
     Answer,
+    ApplyTrim,
     Committed,
     Describe,
+    InstallLog,
     Lead,
+    MoveLogStart,
     Persist,
     Rewind,
     SaveMeta,
@@ -35,33 +41,41 @@ from logstore.raft.effects import (
     Truncate,
     Visible,
 )
-from logstore.raft.events import MetaPersisted, Persisted, Proposed, Tick
-from logstore.raft.log_view import Position, RecoveredLog
+from logstore.raft.events import LogStartMoved, MetaPersisted, Persisted, Proposed, Tick
+from logstore.raft.log_view import Position, RecoveredLog, WholeLogStart
 from logstore.raft.raft_config import RaftConfig
-from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing
+from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing, SendInstall
 
 CLUSTER = bytes(range(16))
 START = Position(NO_INDEX, NO_TERM, Lsn(1), chain_start(CLUSTER))
 MS = 1_000_000
+INSTALLED = EntryHeader(
+    kind=EntryKind.NOOP, count=0, term=Term(0), index=Index(0), prev_term=Term(0),
+    first_lsn=Lsn(0), timestamp_ns=0, cumulative_bytes=0, prev_chain=0, body_size=0, body_crc=0,
+)  # fmt: skip
 
 
 def recovered(
     rows: list[Row], *, term: int = 0, vote: int = 0, commit_floor: int = 0, **changes: Any
 ) -> RecoveredLog:
     """What recovery would hand over for a log of `rows`, whole unless `changes` say otherwise."""
+    start: Position = changes.get("start", START)
     runs: list[tuple[Index, Term]] = []
-    for row in rows:
+    for row in rows[start.index :]:
         if not runs or runs[-1][1] != row.header.term:
             runs.append((row.header.index, row.header.term))
     values: dict[str, Any] = {
         "start": START,
-        "last": rows[-1] if rows else None,
+        "last": rows[-1] if len(rows) > start.index else None,
         "term_runs": tuple(runs),
         "commit_floor": Index(commit_floor),
         "persisted": Index(len(rows)),
         "faulty": (),
         "term": Term(term),
         "vote": NodeId(vote),
+        "trims": tuple(
+            row.header.index for row in rows[start.index :] if row.header.kind == EntryKind.TRIM
+        ),
         "levels": tuple(
             (row.header.index, level) for row in rows if (level := level_of(row.header.kind))
         ),
@@ -69,14 +83,31 @@ def recovered(
     return RecoveredLog(**(values | changes))
 
 
+def whole_start(row: Row) -> WholeLogStart:
+    """The log start after the entry `row`."""
+    header = row.header
+    return WholeLogStart(
+        Position.after(row), header.cumulative_bytes, header.timestamp_ns, FIRST_LEVEL
+    )
+
+
+def rows_below(start: WholeLogStart) -> list[Row]:
+    """Rows that stand for the entries at or below a log start that was installed."""
+    return [Row(INSTALLED, 0)] * start.position.index
+
+
 class Files:
-    """The Raft log as its files show it: what was written, flushed or not."""
+    """The Raft log as its files show it: what was written, flushed or not. `rows` has entries at
+    or below the log start `start`, too, which the files do not."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self.unreadable: set[int] = set()
+        self.start = NO_INDEX
 
     def row(self, index: Index) -> Row:
+        if index <= self.start:
+            raise LookupError(index)
         if index in self.unreadable:
             raise CorruptData("1.raft", 0, expected="a record", got="damage")
         return self.rows[index - 1]
@@ -93,6 +124,9 @@ class VirtualNode:
         self.durable_rows: list[Row] = []
         self.durable_floor = Index(0)
         self.durable_meta = (Term(0), NO_NODE)
+        self.durable_start = WholeLogStart(START, 0, 0, FIRST_LEVEL)
+        self.installs = 0
+        self.starts_taken = 0  # log starts that a leader sent, with what follows kept
         self.truncations = 0
         self.acknowledged: list[tuple[Term, Index]] = []
         self.start()
@@ -102,11 +136,18 @@ class VirtualNode:
         self.boot += 1
         self.files = Files()
         self.files.rows = list(self.durable_rows)
+        self.files.start = self.durable_start.position.index
         term, vote = self.durable_meta
-        last_term = self.durable_rows[-1].header.term if self.durable_rows else Term(0)
+        at_start = self.durable_start.position
+        has_rows = len(self.durable_rows) > at_start.index
+        last_term = self.durable_rows[-1].header.term if has_rows else at_start.term
         if last_term > term:
             term, vote = last_term, NO_NODE
-        state = recovered(self.durable_rows, term=term, vote=vote, commit_floor=self.durable_floor)
+        state = recovered(
+            self.durable_rows, term=term, vote=vote, commit_floor=self.durable_floor,
+            start=self.durable_start.position, start_bytes=self.durable_start.cumulative_bytes,
+            start_timestamp_ns=self.durable_start.timestamp_ns, level=self.durable_start.level,
+        )  # fmt: skip
         self.core = RaftCore(self.config, state, self.files, Random(self.random.random()))
         self.streams = {
             peer: FollowerStream(
@@ -123,6 +164,7 @@ class VirtualNode:
         self.to_write: deque[Any] = deque()
         self.to_flush: deque[Any] = deque()
         self.to_save: deque[SaveMeta] = deque()
+        self.to_trim: deque[Index | WholeLogStart] = deque()
         self.written_seq = 0
         self.ring_position = 0
         self.unsettled: dict[int, int] = {}
@@ -131,6 +173,7 @@ class VirtualNode:
         self.prop = 0
         self.admitted_term = Term(0)
         self.is_admitting = False
+        self.takes_batches = True
         self.proposals: deque[Proposed] = deque()
         self.visible = (-1, -1)
         self.accepted: dict[int, tuple[Term, Index]] = {}
@@ -145,6 +188,8 @@ class VirtualNode:
         for _ in range(self.random.randrange(len(self.to_save) + 1)):
             save = self.to_save.popleft()
             self.durable_meta = (save.term, save.vote)
+        for _ in range(self.random.randrange(len(self.to_trim) + 1) if self.to_trim else 0):
+            self.trim_event()
         self.start()
 
     # --- ring ---
@@ -165,6 +210,13 @@ class VirtualNode:
             while self.to_flush:  # F6: every earlier flush has ended
                 self.flush(1)
             del self.files.rows[command.first_index - 1 :]
+        elif isinstance(command, InstallLog):
+            while self.to_flush:
+                self.flush(1)
+            self.installs += 1
+            self.to_trim.clear()
+            self.files.rows = rows_below(command.start)
+            self.files.start = command.start.position.index
         else:
             assert command.header.index == len(self.files.rows) + 1
             self.files.rows.append(Row(command.header, command.chain))
@@ -179,6 +231,10 @@ class VirtualNode:
             seq = command.seq
             if isinstance(command, Truncate):
                 del self.durable_rows[command.first_index - 1 :]
+            elif isinstance(command, InstallLog):
+                self.durable_rows = rows_below(command.start)
+                self.durable_start = command.start
+                self.durable_floor = command.start.position.index
             else:
                 self.durable_rows.append(Row(command.header, command.chain))
                 self.durable_floor = command.commit
@@ -195,7 +251,35 @@ class VirtualNode:
         self.durable_meta = (save.term, save.vote)
         return MetaPersisted(save.seq)
 
+    def trim_event(self) -> LogStartMoved | None:
+        """The writer carries out the oldest TRIM, or log start of the leader's."""
+        if not self.to_trim:
+            return None
+        order = self.to_trim.popleft()
+        is_sent = isinstance(order, WholeLogStart)
+        whole = order if is_sent else self._start_of_trim(order)
+        at = whole.position
+        if at.index <= self.durable_start.position.index:
+            return None
+        assert self.durable_rows[at.index - 1].chain == at.chain, "it is not flushed here"
+        self.starts_taken += is_sent
+        self.durable_start, self.files.start = whole, at.index
+        return LogStartMoved(whole)
+
+    def _start_of_trim(self, index: Index) -> WholeLogStart:
+        """The body of a TRIM is the index in `body_crc`."""
+        trim = self.files.rows[index - 1].header
+        assert trim.kind == EntryKind.TRIM
+        return replace(whole_start(self.files.rows[trim.body_crc - 1]), level=self.core.level)
+
     # --- ingress ---
+
+    def propose_trim(self, target: int) -> None:
+        """Ingress offers a TRIM to the entry `target`, which is committed."""
+        start, end = self.reserve(64)
+        gen = (self.admitted_term, self.gen, self.prop)
+        self.proposals.append(Proposed(*gen, EntryKind.TRIM, 0, target, start, end, 0))
+        self.prop += 1
 
     def propose(self, wall_ns: int) -> None:
         """Ingress offers one group in the gen it believes open; it may learn late that it
@@ -217,12 +301,16 @@ class VirtualNode:
         leaving: list[tuple[NodeId, Any]] = []
         for effect in self.core.step(event):
             match effect:
-                case Persist() | Truncate():
+                case Persist() | Truncate() | InstallLog():
                     self.to_write.append(effect)
                 case SaveMeta():
                     self.to_save.append(effect)
                 case Send() | Answer():
                     leaving.append((effect.peer, effect.message))
+                case ApplyTrim():
+                    self.to_trim.append(effect.index)
+                case MoveLogStart():
+                    self.to_trim.append(effect.start)
                 case Lead() | Rewind():
                     self.lanes[effect.peer].append(effect)
                 case StopLeading():
@@ -250,7 +338,7 @@ class VirtualNode:
             case Admit():
                 assert self.core.role == Role.LEADER
                 self.gen, self.prop, self.admitted_term = effect.gen, 0, effect.term
-                self.is_admitting = True
+                self.is_admitting, self.takes_batches = True, effect.takes_batches
             case AdmissionClosed():
                 assert effect.gen == self.gen
                 self.is_admitting = False
@@ -289,7 +377,7 @@ class VirtualNode:
             case StopLeading():
                 stream.on_stop(order)
 
-    def next_append(self, peer: NodeId, now_ns: int) -> tuple[Term, int, Index, EntryHeader] | None:
+    def next_append(self, peer: NodeId, now_ns: int) -> Append | Install | None:
         """What the replicator to `peer` sends next, its header from descriptor or files."""
         stream = self.streams[peer]
         stream.on_tick(now_ns)
@@ -298,11 +386,16 @@ class VirtualNode:
             case None:
                 return None
             case SendFromRing():
-                return step.term, step.stream, step.commit, step.header
+                return Append(step.term, step.stream, step.commit, step.header)
+            case SendInstall():
+                return step.install
             case SendFromFile():
+                if step.index <= self.files.start:
+                    stream.unsend(step)  # raft begins a new stream after log start
+                    return None
                 header = self.files.row(step.index).header
                 stream.on_size_known(step, header.body_size)
-                return step.term, step.stream, step.commit, header
+                return Append(step.term, step.stream, step.commit, header)
 
     def tick(self, now_ns: int) -> list[tuple[NodeId, Any]]:
         return self.step(Tick(now_ns))

@@ -33,6 +33,7 @@ from logstore.format.first_lsn import pack_first_lsn, unpack_first_lsn
 from logstore.format.group import unpack_frame_header
 from logstore.format.message import decode_message, encode_message, message_types
 from logstore.format.meta import unpack_meta
+from logstore.format.pair_summary import unpack_pair_summary
 from logstore.format.raft_record import unpack_raft_record
 from logstore.format.segment_header import unpack_segment_header
 from logstore.format.session_entries import (
@@ -42,6 +43,7 @@ from logstore.format.session_entries import (
     encode_open,
 )
 from logstore.format.session_snapshot import decode_session_part
+from logstore.format.trim_entry import decode_trim, encode_trim
 from tests.unit.session_logs import encode_part
 
 UNIT = Path(__file__).parents[1] / "unit"
@@ -103,6 +105,10 @@ FORMATS = {
         lambda record: record.pack(SEGMENT), 124, SEGMENT,
     ),
     "segment header": Format(unpack_segment_header, lambda header: header.pack(), 508),
+    "pair summary": Format(
+        lambda data: unpack_pair_summary(data, holder_uuid=SEGMENT),
+        lambda summary: summary.pack(SEGMENT), 508, SEGMENT,
+    ),
     "meta": Format(unpack_meta, lambda meta: meta.pack(), 508),
     "open body": Format(decode_open, encode_open, 28),
     "expire body": Format(decode_expire, encode_expire, 20),
@@ -111,9 +117,10 @@ FORMATS = {
     "session body with cursors": Format(decode_session_part, encode_part, 20),
     "session body 2": Format(decode_session_part, encode_part, 20),
     "cursor body": Format(decode_cursor, encode_cursor, 16),
+    "trim body": Format(decode_trim, encode_trim, 60),
     **{name: Format(decode_message, encode_again, 12) for name in MESSAGES},
 }  # fmt: skip
-FIXED_SIZE = {"group frame header", "raft record", "segment header", "meta"}
+FIXED_SIZE = {"group frame header", "raft record", "segment header", "pair summary", "meta"}
 
 EXTREMES = st.sampled_from(
     [bytes(size) for size in (1, 2, 4, 8)]

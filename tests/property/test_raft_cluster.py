@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.paper.virtual_cluster import VirtualCluster
+from tests.paper.virtual_cluster import (
+    VirtualCluster,
+    to_what_all_have,
+    to_what_the_leader_committed,
+)
 
 STEPS = 3_000
 
@@ -19,6 +23,52 @@ def test_promises_hold_under_loss_crashes_and_late_disks(seed: int, nodes: int, 
     cluster = VirtualCluster(nodes, seed, mode=mode)
     cluster.run(STEPS)
     cluster.heal_and_settle()
+
+
+@pytest.mark.parametrize("mode", ["paper", "streaming"])
+@pytest.mark.parametrize("nodes", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_promises_hold_while_log_starts_move(seed: int, nodes: int, mode: str) -> None:
+    """Up to what all disks hold: everybody gets every log start in the end, and drops no log."""
+    cluster = VirtualCluster(nodes, seed, mode=mode, trims=to_what_all_have)
+    cluster.run(STEPS)
+    cluster.heal_and_settle()
+    assert not sum(node.installs for node in cluster.nodes.values())
+
+
+@pytest.mark.parametrize("mode", ["paper", "streaming"])
+@pytest.mark.parametrize("seed", range(12))
+def test_followers_that_are_left_below_the_log_start_begin_there_anew(seed: int, mode: str) -> None:
+    """SAFETY G5: they all have the leader's log in the end."""
+    cluster = VirtualCluster(
+        3 + 2 * (seed % 2), seed, mode=mode, trims=to_what_the_leader_committed
+    )
+    cluster.run(2 * STEPS)
+    cluster.heal_and_settle()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40, 100))
+def test_log_starts_are_installed_on_longer_schedules(seed: int) -> None:
+    cluster = VirtualCluster(3 + 2 * (seed % 2), seed, trims=to_what_the_leader_committed)
+    cluster.run(4 * STEPS)
+    cluster.heal_and_settle()
+
+
+@pytest.mark.slow
+def test_the_schedules_move_log_starts_and_install_some() -> None:
+    moved = installs = taken = 0
+    for seed in range(40, 80):
+        cluster = VirtualCluster(3 + 2 * (seed % 2), seed, trims=to_what_the_leader_committed)
+        cluster.run(2 * STEPS)
+        cluster.heal_and_settle()
+        assert cluster.leader is not None
+        moved += cluster.leader.core.log_start.index
+        installs += sum(node.installs for node in cluster.nodes.values())
+        taken += sum(node.starts_taken for node in cluster.nodes.values())
+    assert moved > 100
+    assert installs > 10
+    assert taken > 2
 
 
 @pytest.mark.slow

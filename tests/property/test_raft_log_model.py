@@ -10,7 +10,7 @@ from logstore.model import Index, Term
 from logstore.raft.effects import Rewind
 from logstore.raft.log_view import EntryLog, Position
 from tests.paper.one_node import OneNode, of_type, rows_of, sent
-from tests.paper.virtual_node import Files, recovered
+from tests.paper.virtual_node import Files, recovered, whole_start
 
 TERMS = st.lists(st.integers(1, 5), max_size=14).map(sorted)
 
@@ -41,6 +41,42 @@ def test_terms_runs_and_truncation_agree_with_a_plain_list(
         for term in range(6):
             expected = sum(1 for each in terms[:index] if each <= term)
             assert log.last_at_or_below_term(Index(index), Term(term)) == expected
+
+
+@given(TERMS.filter(lambda terms: len(terms) > 1), st.sets(st.integers(1, 14)), st.data())
+def test_a_log_start_that_moves_agrees_with_a_plain_list(
+    terms: list[int], trims: set[int], data: st.DataObject
+) -> None:
+    """SAFETY G6: what is above the log start stays as it was, and each TRIM acts once."""
+    rows = rows_of(terms, trims=sorted(trims))
+    files = Files()
+    files.rows = rows
+    log = EntryLog(recovered(rows), files)
+    taken: list[int] = []
+    visible = start = 0
+    for _ in range(data.draw(st.integers(1, 4))):
+        visible = data.draw(st.integers(visible, len(terms)))
+        taken += log.take_trims(Index(visible))
+        if start < (highest := min(visible, len(terms) - 1)):
+            start = data.draw(st.integers(start + 1, highest))
+            files.start = Index(start)
+            log.move_start(whole_start(rows[start - 1]))
+    assert taken == [index for index in sorted(trims) if index <= visible]
+    assert (log.start.index, log.last_index) == (start, len(terms))
+    for index in range(max(start, 1), len(terms) + 1):
+        assert log.term_at(Index(index)) == terms[index - 1]
+        first = max(start + 1, terms.index(terms[index - 1]) + 1)
+        assert log.run_first(Index(index)) == min(first, index)
+        assert log.position(Index(index)) == Position.after(rows[index - 1])
+        for term in range(6):
+            expected = max(start, sum(1 for each in terms[:index] if each <= term))
+            assert log.last_at_or_below_term(Index(index), Term(term)) == expected
+    kept = data.draw(st.integers(start, len(terms)))
+    log.truncate(Position.after(rows[kept - 1]) if kept else log.start)
+    assert log.newest_trim == max((each for each in trims if start < each <= kept), default=0)
+    assert log.take_trims(Index(len(terms))) == [
+        index for index in sorted(trims) if visible < index <= kept
+    ]
 
 
 COUNT = st.integers(0, 14)

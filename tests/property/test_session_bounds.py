@@ -22,7 +22,7 @@ from logstore.format.session_snapshot import (
 from logstore.limits import POSITION_MAX
 from logstore.model import EntryKind, Index, Lsn, SequenceMode
 from logstore.session.cursors import CursorRequest
-from logstore.session.fold import Fold, snapshot_parts
+from logstore.session.fold import Fold, snapshot_bound, snapshot_parts
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Refused
 from logstore.session.session import WindowRow as Row
@@ -111,6 +111,9 @@ def test_whatever_is_admitted_is_held_by_a_snapshot(
     table = world.table
     parts = list(snapshot_parts(table, term=POSITION_MAX, number=1, part_max_bytes=part_max_bytes))
     assert max(map(len, parts)) <= part_max_bytes
+    parts_max, total_max = snapshot_bound(table, part_max_bytes=part_max_bytes)
+    assert len(parts) <= parts_max
+    assert sum(map(len, parts)) <= total_max
     again = SessionTable(SessionLimits())
     fold = Fold(again)
     for part in parts:

@@ -99,3 +99,6 @@ class ObservedCluster(VirtualCluster):
 
     def held_now(self, node: int, indexes: Container[int]) -> tuple[Held, ...]:
         return ()
+
+    def pairs_below(self, node: int, start_index: int) -> tuple[int, ...]:
+        return ()

@@ -31,6 +31,10 @@ def quiet_script(*faults: Fault, **ground: Any) -> Script:
         has_brink=False,
         has_flooder=False,
         newest_levels=(),
+        trim_every_ms=0,
+        retention_age_ms=0,
+        retention_bytes=0,
+        retention_payloads=0,
         segment_records=256,  # a flush group, which is not made smaller here, fits
     )
     return Script(1, (), msgspec.structs.replace(plain, **ground), faults)

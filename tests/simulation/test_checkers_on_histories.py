@@ -15,10 +15,13 @@ from tests.simulation.histories.client_histories import CLIENTS
 from tests.simulation.histories.cursor_histories import CURSORS
 from tests.simulation.histories.damage_histories import DAMAGE
 from tests.simulation.histories.disk_histories import DISKS
+from tests.simulation.histories.install_histories import INSTALLS
 from tests.simulation.histories.level_histories import LEVELS
+from tests.simulation.histories.log_start_histories import LOG_STARTS
 from tests.simulation.histories.lookup_histories import LOOKUPS
 from tests.simulation.histories.promise_histories import PROMISES
 from tests.simulation.histories.replica_histories import REPLICAS
+from tests.simulation.histories.retention_histories import RETENTION
 from tests.simulation.histories.ring_histories import RINGS
 from tests.simulation.histories.session_histories import SESSIONS
 from tests.simulation.histories.session_list_histories import SESSION_LISTS
@@ -44,6 +47,9 @@ HISTORIES = [
         SESSIONS,
         CURSORS,
         LEVELS,
+        LOG_STARTS,
+        INSTALLS,
+        RETENTION,
         LOOKUPS,
         SESSION_LISTS,
         SURVEYS,

@@ -51,20 +51,26 @@ class ImportStage(Stage):
         self.log: list[bytes] = []
         self.refused = 0
         self.is_silent = False
+        self.start_lsn = FIRST_LSN  # what is fetched is told to lie below it
 
     def _on_over(self) -> None:
         self.over += 1
 
     def work(self) -> None:
         super().work()
-        for asked in self.inbox[self.leader]:
-            if isinstance(asked.message, WatermarksRequest):
-                assert asked.message.is_linearizable
-                reply = WatermarksReply(Lsn(FIRST_LSN), Lsn(self.next_lsn - 1))
-                self.replicas[self.leader].reply(asked, reply)
-        self.inbox[self.leader].clear()
+        for node, inbox in self.inbox.items():
+            for asked in inbox:
+                self.replicas[node].reply(asked, self.answer(asked.message))
+            inbox.clear()
         for frame in self.replicas[self.leader].frames():
             self.take(decode_message(frame)[1])
+
+    def answer(self, request: Any) -> WatermarksReply | ErrorReply:
+        if isinstance(request, WatermarksRequest):
+            assert request.is_linearizable
+            return WatermarksReply(Lsn(FIRST_LSN), Lsn(self.next_lsn - 1))
+        bounds = Lsn(self.start_lsn), Lsn(POSITION_MAX)
+        return ErrorReply(ErrorCode.OUT_OF_RANGE, 0, *bounds, b"it is gone")
 
     def take(self, request: ImportRequest) -> None:
         if self.is_silent:
@@ -171,6 +177,18 @@ def test_a_log_that_lost_what_it_acknowledged_is_a_violation() -> None:
     stage.next_lsn, stage.is_silent = FIRST_LSN, True
     stage.pass_ms(8_000, until=lambda: bool(stage.complaints))
     assert stage.complaints[0][0] == "I6"
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_what_was_trimmed_before_it_was_compared_ends_an_import(is_gone: bool) -> None:
+    stage = ImportStage()
+    stage.pass_ms(1_000, until=lambda: len(stage.log) > 3)
+    stage.tell = lambda *_: None  # type: ignore[method-assign]
+    stage.pass_ms(1_000, until=lambda: len(stage.log) > 4)
+    stage.start_lsn = stage.next_lsn if is_gone else FIRST_LSN
+    stage.pass_until_over()
+    assert stage.importer.witness.counts.get("gone", 0) == int(is_gone)
+    assert {each[0] for each in stage.complaints} == (set() if is_gone else {"I5", "I11"})
 
 
 def test_mischief_never_names_an_lsn_where_its_batch_could_be_taken() -> None:

@@ -293,3 +293,16 @@ def test_a_flush_is_seen_under_way_until_its_end_and_asking_ends_none() -> None:
     assert durability.flushed_after(1, bench.clock.local_now_ns - 1) == [PATH]
     assert durability.flushed_after(1, bench.clock.local_now_ns) == []
     assert bench.disk.deferred.has_any
+
+
+def test_a_flush_of_a_dead_process_is_not_of_the_incarnation_that_follows() -> None:
+    bench = Bench()
+    durability = DiskDurability(lambda _: bench.disk, lambda _: "/f", lambda _: False)
+    begin_ns = bench.clock.now_ns
+    bench.write(NEW)
+    bench.flush()
+    durability.started(1)
+    assert durability.flushed_after(1, begin_ns) == []
+    bench.write(NEWEST)
+    bench.flush()
+    assert durability.flushed_after(1, begin_ns) == [PATH]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.oracle.durability import DiskDurability
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
-from logstore.storage.meta_store import META_NAMES
+from logstore.storage.meta_store import META_NAMES, MetaStore
 from logstore.storage.segment import segment_path
 from tests.crash.storage_trial import FOLDER, StorageTrial
 
@@ -102,3 +104,46 @@ def test_a_header_that_a_recovery_wrote_for_a_lying_device_is_not_missed(is_lyin
     stage.trial.restart()
     assert stage.durability.segments_with_one_header(NODE) == []
     assert any(stage.disk.durable_bytes(path, 0, SECTOR_BYTES)) is not is_lying
+
+
+def test_a_bootstrap_that_a_power_cut_undid_leaves_nothing_behind() -> None:
+    """Its segment has the number of the next one's."""
+    disk = SimulatedDisk()
+    durability = DiskDurability(lambda _: disk, lambda _: FOLDER, lambda _: False)
+    trial = StorageTrial(disk)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MetaStore, "save", lambda *_: None)
+        trial.create_log()
+    disk.kill_process()
+    disk.power_cut(Random(1), garble=False)
+    durability.disk_changed(NODE)
+    assert durability.boot_of(NODE) == 1
+    trial.restart()
+    trial.create_log()
+    durability.log_made(NODE)
+    [(header, chain, _, _)] = entries = trial.group(1, [8])
+    trial.finish(trial.writer.append(entries))
+    assert durability.has_entry(NODE, header.index, chain)
+    assert durability.is_written(NODE, header.index, chain)
+
+
+def test_the_entry_at_the_log_start_counts_while_its_pair_is_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """META says so; its frame is gone first, its record later."""
+    stage = DurabilityStage()
+    assert stage.durability.has_entry(NODE, 3, stage.chains[3])
+    stage.trial.writer.roll()
+    stage.trial.commit(1, [8])
+    removed: list[str] = []
+    unlink = stage.disk.unlink
+
+    def unlink_one(path: str) -> None:
+        if not removed:
+            unlink(path)
+            removed.append(path)
+
+    monkeypatch.setattr(stage.disk, "unlink", unlink_one)
+    stage.trial.take_start(4)
+    assert [path.rpartition(".")[2] for path in removed] == ["data"]
+    assert stage.durability.has_entry(NODE, 4, stage.chains[4])

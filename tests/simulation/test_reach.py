@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from actors.observer import FolderRecovered, RetryKnown, SpareUsed
-from actors.simulation.checkers.client_facts import BatchRefused
-from actors.simulation.checkers.consequences import SessionOrdered
+from actors.observer import FolderRecovered, PairsRemoved, RetryKnown, SpareUsed
+from actors.simulation.checkers.client_facts import BatchRefused, RangeGone, TrimRefused
+from actors.simulation.checkers.consequences import SessionOrdered, TrimRead
 from actors.simulation.checkers.facts import (
     CoreMade,
     PowerCutAfterLie,
@@ -25,13 +25,17 @@ from actors.simulation.checkers.steps import dispatch_parts
 from actors.simulation.oracle.reach import MUST_REACH, Reach, ReachObserver, missing
 from logstore.errors import ErrorCode
 from logstore.format.entry import EntryHeader, Row
+from logstore.format.meta import LogStart
 from logstore.format.peer_messages import AppendPersisted, PreVoteReply, PreVoteRequest, VoteReply
 from logstore.format.session_entries import ExpireEntry, OpenEntry
+from logstore.format.trim_entry import TrimEntry, TrimReason
 from logstore.model import AckLevel, EntryKind, Index, Lsn, NodeId, Role, SequenceMode, Term
 from logstore.raft.effects import (
     Answer,
+    ApplyTrim,
     Committed,
     Lead,
+    MoveLogStart,
     Persist,
     ReadIndexAnswered,
     SaveMeta,
@@ -40,8 +44,15 @@ from logstore.raft.effects import (
     TransferAnswered,
     Truncate,
 )
-from logstore.raft.events import ControlReceived, DiskFullChanged, EntryRotted, Persisted, Tick
-from logstore.raft.log_view import RecoveredLog
+from logstore.raft.events import (
+    ControlReceived,
+    DiskFullChanged,
+    EntryRotted,
+    LogStartMoved,
+    Persisted,
+    Tick,
+)
+from logstore.raft.log_view import Position, RecoveredLog, WholeLogStart
 from tests.paper.virtual_node import recovered
 
 
@@ -348,6 +359,59 @@ def test_a_start_after_a_lie_is_counted_once(stage: Stage) -> None:
     stage.recover(2, recovered([]))
     stage.recover(2, recovered([]))
     assert stage.observer.counts() == {Reach.LYING_FLUSH_RECOVERED.name: 1}
+
+
+def moved_to(position: Position) -> LogStartMoved:
+    return LogStartMoved(WholeLogStart(position, 0, 0, 1))
+
+
+def test_a_trim_that_a_start_finds_half_done_or_not_begun(stage: Stage) -> None:
+    def start(index: int, last: int) -> RecoveredLog:
+        row = Row.of(header(last, 1))
+        return recovered([], last=row, start=Position(Index(index), Term(1), Lsn(index + 1), 0))
+
+    stage.recover(1, start(0, 9))
+    stage.step(1, ApplyTrim(Index(10)))
+    stage.step(1, event=moved_to(Position(Index(3), Term(1), Lsn(4), 0)))
+    assert stage.met() == set()
+    stage.recover(1, start(3, 10))
+    assert stage.met() == {Reach.TRIMMED_STARTED}
+    stage.recover(1, start(5, 11))
+    assert stage.met() == {Reach.TRIMMED_STARTED, Reach.TRIM_INTERRUPTED}
+    stage.step(1, ApplyTrim(Index(11)))
+    stage.step(1, event=moved_to(Position(Index(6), Term(1), Lsn(7), 0)))
+    assert stage.observer.counts() == {
+        Reach.TRIMMED_STARTED.name: 2,
+        Reach.TRIM_INTERRUPTED.name: 1,
+        Reach.TRIM_CARRIED_OUT_LATER.name: 1,
+    }
+
+
+def test_a_log_start_that_a_full_follower_takes_from_its_leader(stage: Stage) -> None:
+    """It is no TRIM that was found at a start."""
+    for is_full, index in ((False, 3), (True, 5)):
+        stage.step(1, event=DiskFullChanged(is_full))
+        position = Position(Index(index), Term(1), Lsn(index + 1), 0)
+        stage.step(1, MoveLogStart(WholeLogStart(position, 0, 0, 2)))
+        stage.step(1, event=moved_to(position))
+    assert stage.observer.counts() == {Reach.START_TAKEN_WHILE_FULL.name: 1}
+
+
+def test_pairs_below_a_log_start_and_a_log_start_inside_one(stage: Stage) -> None:
+    stage.tell(PairsRemoved(0))
+    assert stage.met() == {Reach.LOG_START_INSIDE}
+    stage.tell(PairsRemoved(2))
+    stage.tell(RangeGone(1, 3))
+    stage.tell(TrimRefused(1))
+    start = LogStart(Index(3), Term(1), 0, Lsn(3))
+    stage.tell(TrimRead(4, TrimEntry(TrimReason.OPERATOR, start, 0, 0)))
+    assert Reach.GIVEN_UP_BY_LEADER not in stage.met()
+    stage.tell(TrimRead(4, TrimEntry(TrimReason.AGE, start, 0, 0)))
+    assert stage.met() == {
+        Reach.GIVEN_UP_BY_LEADER,
+        Reach.LOG_START_INSIDE, Reach.PAIRS_REMOVED, Reach.READ_OF_WHAT_IS_GONE,
+        Reach.TRIM_REFUSED,
+    }  # fmt: skip
 
 
 def test_facts_of_storage_and_rings_count(stage: Stage) -> None:

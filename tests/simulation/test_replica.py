@@ -11,10 +11,12 @@ import pytest
 from actors import topology
 from actors.messages import ProcessGone
 from actors.raft import RaftActor
-from actors.simulation.faults.script import FIRST_GROUP, ROLL
+from actors.simulation.disk.media_faults import RotKind
+from actors.simulation.faults.script import Moment
 from actors.simulation.replica import LIVENESS_NS, Replica
 from actors.simulation.world.process import Process
 from actors.supervisor.restarts import VITAL
+from logstore.errors import ReplicaLost
 from tests.simulation.quiet_cluster import SECOND_NS, QuietCluster
 
 
@@ -160,7 +162,7 @@ def test_doom_of_a_roll_counts_from_the_header_of_the_next_segment() -> None:
         calls.append((what, path[-5:]))
 
     view.on_call = noting
-    replica.kill_at_call_from(ROLL, 5, replica.kill)
+    replica.kill_at_call_from(Moment.ROLL, 5, replica.kill)
     stage.run_for(20 * SECOND_NS)
     assert not replica.is_running
     assert len(calls) >= 8  # a group before it
@@ -185,7 +187,7 @@ def test_doom_of_a_first_group_counts_from_the_first_frames_of_a_segment() -> No
         calls.append((what, path))
 
     view.on_call = noting
-    replica.kill_at_call_from(FIRST_GROUP, 2, replica.kill)
+    replica.kill_at_call_from(Moment.FIRST_GROUP, 2, replica.kill)
     stage.run_for(20 * SECOND_NS)
     assert not replica.is_running
     what, path = calls[-1]
@@ -198,7 +200,7 @@ def test_a_pair_that_was_half_opened_is_known_and_completed() -> None:
     """FAULTS P9."""
     stage = QuietCluster(has_clients=True)
     replica = stage.replica(stage.leaders[0])
-    replica.kill_at_call_from(ROLL, 3, lambda: replica.power_cut(Random(1), garble=False))
+    replica.kill_at_call_from(Moment.ROLL, 3, lambda: replica.power_cut(Random(1), garble=False))
     stage.run_for(20 * SECOND_NS)
     assert len(stage.cluster.durability.places(replica.node).segments_with_one_header()) == 1
     replica.start()
@@ -273,6 +275,23 @@ def test_a_process_that_stands_still_too_long_is_killed(stage: QuietCluster) -> 
     assert replica.incarnation == 1
     stage.run_for(2 * SECOND_NS)
     assert replica.incarnation == 2
+
+
+def test_a_lost_replica_need_not_show_its_log() -> None:
+    stage = QuietCluster(has_clients=True)
+    replica = stage.replica(2)
+    stage.run_for(SECOND_NS)
+    hit = replica.disk.rot(Random(1), RotKind.ZEROED, lambda path: True, is_cached_too=True)
+    assert hit
+    replica.pause("", SECOND_NS)
+    stage.workload.audit([2])
+    stage.run_for(SECOND_NS // 100)
+    assert not stage.workload.has_audited
+    lost = ReplicaLost("nothing is left of entry 1")
+    replica.on_unexpected_error(replica.processes[topology.RAFT], lost)
+    assert stage.workload.has_audited
+    assert not replica.is_running
+    assert stage.problems == []
 
 
 def test_after_more_than_five_restarts_in_a_minute_an_operator_starts_it(

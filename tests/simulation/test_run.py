@@ -16,6 +16,7 @@ from actors.simulation.checkers.facts import LogRead
 from actors.simulation.checkers.final_logs import FinalLogs
 from actors.simulation.cluster import make_limits
 from actors.simulation.faults.draw import draw_script
+from actors.simulation.faults.draw_ground import LEVEL_MAX
 from actors.simulation.faults.script import Fault, FaultKind, Script
 from actors.simulation.replica import Replica
 from actors.simulation.run import read_committed, run_seed
@@ -23,6 +24,7 @@ from actors.simulation.shrink import shrink
 from actors.topology import EGRESS, INGRESS, RAFT, WRITER
 from actors.writer import WriterActor
 from logstore.cli.main import main
+from logstore.format.level import FIRST_LEVEL
 from logstore.limits import ReplicaLimits
 from logstore.raft import election, replication
 from tests.simulation.quiet_cluster import SECOND_NS, QuietCluster, quiet_script
@@ -139,6 +141,19 @@ def test_logs_are_read_only_while_all_are_equal(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(run._Run, "_audit", audit)
     assert run_seed(1, script=quiet_script(safety_ns=2 * SECOND_NS)).first_complaint == ""
     assert were_equal == [False]
+
+
+@pytest.mark.slow
+def test_a_replica_set_back_as_the_faults_end_gets_a_newer_version() -> None:
+    """A level that its last answer allowed may be raised later than that (FAULTS O8)."""
+    this = run._Run(quiet_script(safety_ns=SECOND_NS, newest_levels=(LEVEL_MAX,) * 3), None)
+    this.cluster.start()
+    this.workload.start()
+    this._inject_faults()
+    level = this.cluster.ledger.record.entries.newest_level
+    this.cluster.replicas[2].newest_level = FIRST_LEVEL
+    this._is_equal_after_mending()
+    assert this.cluster.replicas[2].newest_level == level > FIRST_LEVEL
 
 
 def with_a_changed_byte_on_node_2(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def test_a_new_replay_is_named_after_its_source_and_where_it_begins() -> None:
 
 
 def test_a_trimmed_source_is_the_same_replay() -> None:
-    """It used to begin anew where the source begins now: all that is left came twice."""
+    """It used to start over where the source begins now: all that is left came twice."""
     assert chosen(A, has=500, cursors=f"replay/{A}/1") == (f"replay/{A}/1", 1)
     assert chosen("x/y", has=500, cursors="replay/x/y/20") == ("replay/x/y/20", 20)
     assert chosen(A, has=500, cursors=f"replay/{A}/1 replay/{A}/500")[1] == 500

@@ -15,6 +15,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 import logstore
 from logstore.cli.embedded import EmbeddedCluster
 from logstore.errors import ConfigError, InvalidRequest, OutOfRange
+from logstore.format.client_messages import SpansRequest, TimeLookupReply, TimeLookupRequest
+from logstore.model import Lsn
+from logstore.spark.batch_reader import LogBatchReader
 from logstore.spark.columns import Field
 from logstore.spark.read_options import parse_read_options
 from logstore.spark.stream_reader import LogStreamReader
@@ -99,6 +102,7 @@ def test_earliest_and_a_time_resolve_to_the_same_for_a_replay(
     assert found[-1] == last
     assert first <= found[0] <= last - 1
     early = make(cluster, startingOffsets="earliest")
+    end = early.latestOffset(early.initialOffset(), ALL)
     assert planned(early, early.initialOffset(), end)[:2] == [1, 2]
 
 
@@ -203,6 +207,143 @@ def test_records_below_the_log_start_are_lost_loudly_or_left_out(played: Cluster
     assert planned(lenient, first, {**first, "lsn": 5}) == []
     early = make(played, startingOffsets="earliest")
     assert planned(early, early.initialOffset(), {**first, "lsn": 15}) == [13, 14]
+
+
+def trim_at(played: Cluster, log_start_lsn: int, *, asked: int) -> None:
+    """The log start rises before this question for spans is answered, counted from 1."""
+    replica, count = played.replicas[1], iter(range(1, 1_000))
+
+    def spans(request: SpansRequest) -> Any:
+        if next(count) == asked:
+            replica.trim(log_start_lsn)
+        return replica.spans(request)
+
+    replica.on[SpansRequest] = spans
+
+
+@pytest.mark.parametrize("asked", [1, 2])
+def test_what_is_trimmed_while_a_batch_is_planned_is_lost_like_any_other(
+    played: Cluster, asked: int
+) -> None:
+    first = make(played, startingLsn=1).initialOffset()
+    end = {**first, "lsn": 31}
+    for fails in ("true", "false"):
+        played.replicas[1].trim(1)
+        reader = make(played, startingLsn=1, failOnDataLoss=fails, minPartitions=3)
+        trim_at(played, 13, asked=asked)
+        if fails == "true":
+            with pytest.raises(OutOfRange, match="LSNs 1 to 12 are below the log start, 13"):
+                reader.partitions(first, end)
+        else:
+            assert planned(reader, first, end) == list(range(13, 31))
+    for limit in (ReadMaxBytes(200), ReadMaxBytes(10)):
+        played.replicas[1].trim(1)
+        trim_at(played, 13, asked=1)
+        assert reader.latestOffset(first, limit)["lsn"] >= 16
+    played.replicas[1].trim(1)
+    early = make(played, startingOffsets="earliest")
+    trim_at(played, 13, asked=1)
+    assert planned(early, early.initialOffset(), end) == list(range(13, 31))
+    played.replicas[1].trim(1)
+    trim_at(played, 13, asked=1)
+    assert early.latestOffset(early.initialOffset(), ReadMaxBytes(10))["lsn"] == 16
+    assert (early.reportLatestOffset() or {})["lostRecords"] == 0
+
+
+def test_a_run_whose_whole_range_is_trimmed_ends_with_nothing_and_counts_it(
+    played: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = make(played, startingLsn=1, failOnDataLoss="false")
+    first = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    for place in range(10, 15):
+        played.replicas[1].append_to_log([b"%d" % place] * 3)
+    played.replicas[1].trim(37)
+    for limit in (ALL, ReadMaxRows(7), ReadMaxBytes(10)):
+        end = reader.latestOffset(first, limit)
+        assert end["lsn"] == 31
+    assert planned(reader, first, end) == []
+    assert (reader.reportLatestOffset() or {})["lostRecords"] == 30
+    assert "LSNs 1 to 30, 30 records, were trimmed" in caplog.text
+    strict = make(played, startingLsn=1)
+    with pytest.raises(OutOfRange, match="LSNs 1 to 30 are below the log start, 37"):
+        strict.partitions(first, end)
+
+
+def test_what_a_batch_lacks_is_counted_once_however_often_it_is_planned(played: Cluster) -> None:
+    reader = make(played, startingLsn=1, failOnDataLoss="false")
+    first = reader.initialOffset()
+    played.replicas[1].trim(13)
+    for _ in range(2):
+        reader.latestOffset(first, ALL)
+        assert planned(reader, first, {**first, "lsn": 31}) == list(range(13, 31))
+        assert (reader.reportLatestOffset() or {})["lostRecords"] == 12
+    played.replicas[1].trim(16)
+    assert planned(reader, first, {**first, "lsn": 31}) == list(range(16, 31))
+    assert (reader.reportLatestOffset() or {})["lostRecords"] == 15
+
+
+@pytest.mark.parametrize("start", ["startingOffsets", "startingTimestamp"])
+def test_a_first_batch_that_is_replayed_after_a_trim_is_not_shorter_without_a_word(
+    played: Cluster, start: str
+) -> None:
+    """Its start is a word, which means another LSN by then; the end says what it meant."""
+    given = {"startingOffsets": "earliest", "startingTimestamp": "0"}[start]
+    starts = [1]
+    played.replicas[1].on[TimeLookupRequest] = lambda _: TimeLookupReply(Lsn(starts[-1]))
+    early = make(played, **{start: given})
+    first = early.initialOffset()
+    end = early.latestOffset(first, ReadMaxRows(20))
+    assert (end["lsn"], end["begins"]) == (21, 1)
+    assert planned(early, first, end) == list(range(1, 21))
+    starts.append(13)
+    played.replicas[1].trim(13)
+    with pytest.raises(OutOfRange, match="LSNs 1 to 12 are below the log start, 13"):
+        make(played, **{start: given}).partitions(first, end)
+    lenient = make(played, failOnDataLoss="false", **{start: given})
+    assert planned(lenient, first, end) == list(range(13, 21))
+    assert (lenient.reportLatestOffset() or {"lostRecords": 12})["lostRecords"] == 12
+    after = early.latestOffset(end, ALL)
+    assert "begins" not in after
+    assert planned(early, end, after) == list(range(21, 31))
+    assert planned(early, end, end) == []
+
+
+def test_a_stream_from_earliest_goes_on_at_a_log_start_above_all_that_it_saw(
+    played: Cluster,
+) -> None:
+    """Its first batch ended below the log start, and the next one failed there."""
+    early = make(played, startingOffsets="earliest")
+    first = early.initialOffset()
+    early.prepareForTriggerAvailableNow()
+    for place in range(10, 15):
+        played.replicas[1].append_to_log([b"%d" % place] * 3)
+    trim_at(played, 37, asked=1)
+    end = early.latestOffset(first, ReadMaxBytes(10))
+    assert (end["lsn"], planned(early, first, end)) == (37, [])
+    later = make(played, startingOffsets="earliest")
+    after = later.latestOffset(end, ALL)
+    assert planned(later, end, after) == list(range(37, 46))
+
+
+@pytest.mark.parametrize(("log_start_lsn", "left"), [(13, 18), (31, 0), (37, 0)])
+def test_a_split_that_is_trimmed_while_it_is_read_gives_what_is_left(
+    log_start_lsn: int, left: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With nothing left it asked the next replica for a range that ends before it begins."""
+    with Cluster(nodes=3) as cluster:
+        for replica in cluster.replicas.values():
+            for place in range(12):
+                replica.append_to_log([b"%d" % place] * 3)
+        given = {"endpoints": cluster.endpoint, "failOnDataLoss": "false", "startingLsn": "1"}
+        reader = LogBatchReader(parse_read_options(given | {"endingLsn": "30"}, is_streaming=False),
+                                [Field("lsn", False)])  # fmt: skip
+        (partition,) = reader.partitions()
+        for replica in cluster.replicas.values():
+            replica.trim(log_start_lsn)
+        assert sum(each.num_rows for each in reader.read(partition)) == left
+        lost = 30 - left
+        assert f"LSNs 1 to {lost}, {lost} records, were trimmed" in caplog.text
 
 
 def test_the_offsets_of_another_cluster_are_refused(played: Cluster) -> None:

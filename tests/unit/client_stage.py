@@ -243,8 +243,11 @@ class FakeReplica:
         reply = FetchReply(self.log_start_lsn, self.visible_lsn, next_lsn, len(pieces))
         return reply, b"".join(pieces)
 
-    def spans(self, request: SpansRequest) -> SpansReply:
+    def spans(self, request: SpansRequest) -> Any:
         """Each batch is an entry, stamped 1,000 + its place."""
+        if request.first_lsn < self.log_start_lsn:
+            bounds = self.log_start_lsn, self.visible_lsn
+            return ErrorReply(ErrorCode.OUT_OF_RANGE, 0, *bounds, b"out of range")
         last_lsn = min(request.last_lsn, self.visible_lsn)
         rows: list[tuple[int, int, int]] = []
         stamp = size = 0

@@ -142,6 +142,7 @@ class World:
         self.log: list[tuple[int, bytes]] = []  # first LSN, batch
         self.committed = 0  # how many of them
         self.next_lsn = 1
+        self.log_start_lsn = 1
         self.hidden: dict[int, int] = {}  # batches of the end that a node does not show
         self.loses_acks = False
         self.commits_at_once = True
@@ -315,7 +316,7 @@ class World:
     def watermarks(self, node: int, request: WatermarksRequest) -> Any:
         if request.is_linearizable and node != self.leader:
             return not_leader(self.leader)
-        return WatermarksReply(1, self.visible_lsn(node))
+        return WatermarksReply(self.log_start_lsn, self.visible_lsn(node))
 
     def visible_lsn(self, node: int) -> int:
         shown = self._shown(node)
@@ -323,8 +324,8 @@ class World:
 
     def fetch(self, node: int, request: FetchRequest) -> Any:
         visible = self.visible_lsn(node)
-        if not 1 <= request.first_lsn <= visible + 1:
-            return ErrorReply(ErrorCode.OUT_OF_RANGE, 0, 1, visible, b"")
+        if not self.log_start_lsn <= request.first_lsn <= visible + 1:
+            return ErrorReply(ErrorCode.OUT_OF_RANGE, 0, self.log_start_lsn, visible, b"")
         last_lsn = min(request.last_lsn, visible)
         pieces, next_lsn = [], int(request.first_lsn)
         for place, (first_lsn, batch) in enumerate(self._shown(node)):
@@ -332,7 +333,8 @@ class World:
             if end_lsn > request.first_lsn and first_lsn <= last_lsn and len(pieces) < 3:
                 pieces.append(self._piece(place))
                 next_lsn = end_lsn
-        return FetchReply(1, visible, next_lsn, len(pieces)), b"".join(pieces)
+        reply = FetchReply(self.log_start_lsn, visible, next_lsn, len(pieces))
+        return reply, b"".join(pieces)
 
     # --- parts ---
 

@@ -30,10 +30,12 @@ from logstore.format.client_messages import (
     OpenSessionRequest,
 )
 from logstore.format.entry import EntryHeader, Row
+from logstore.format.level import TRIM_LEVEL
 from logstore.format.message import decode_message, encode_message
 from logstore.limits import MIB, ReplicaLimits
 from logstore.model import EntryKind
 from logstore.raft import effects, events
+from logstore.storage.segment import header_after
 from transport import link
 from transport.inproc import FakeCommandRing, FakeDoorbell, FakeNetwork
 from transport.payload_ring import (
@@ -105,12 +107,30 @@ class StageClock:
 class StageLog:
     """The log as the rebuild sees it."""
 
-    def __init__(self, entries, damaged):
-        self.start = SimpleNamespace(index=0)
+    def __init__(self, entries, damaged, first_indexes=()):
+        self._newest_first_indexes = first_indexes  # of its segments
+        self._first_indexes = list(first_indexes)  # as they were read last
+        self.start = SimpleNamespace(index=0, next_lsn=1)
         self._entries = entries
         self._damaged = damaged
         self.reads = []
+        self.refreshes = 0
         self.is_closed = False
+
+    def refresh(self):
+        self.refreshes += 1
+        self._first_indexes = list(self._newest_first_indexes)
+        return False
+
+    def pairs(self):
+        """As the writer opens segments, after the entry before."""
+        return [
+            header_after(
+                Row(self._entries[first - 2][0], first), (), number=first, log_epoch=0, valid_end=0,
+                ids=(bytes(16),) * 3,
+            )
+            for first in self._first_indexes
+        ]  # fmt: skip
 
     def row(self, index):
         return Row(self._entries[index - 1][0], 0)
@@ -121,6 +141,12 @@ class StageLog:
         if index not in self.reads:
             self.reads.append(index)
         return self._entries[index - 1][1]
+
+    def index_of_lsn(self, lsn, last_index):
+        for header, _ in self._entries[:last_index]:
+            if header.next_lsn > lsn:
+                return header.index
+        return last_index + 1
 
     def newest_of_kind(self, kind, last_index):
         if 0 in self._damaged:  # once: a segment went while it was searched
@@ -134,12 +160,12 @@ class StageLog:
 
 
 class Stage:
-    """`ring_bytes` small makes rings full, `limits` differ from the real ones; `work` runs the
-    actor until it is idle."""
+    """`ring_bytes` small makes rings full, `config` adds tables, `limits` differ from the real
+    ones; `work` runs the actor until it is idle."""
 
-    def __init__(self, ring_bytes=2 * MIB, **limits):
+    def __init__(self, ring_bytes=2 * MIB, config="", **limits):
         self.network = FakeNetwork()
-        self.config = parse_config(CONFIG)
+        self.config = parse_config(CONFIG + config)
         self.clock = StageClock()
         region = mmap.mmap(-1, payload_region_bytes(ring_bytes))
         format_payload_ring(region, incarnation=1)
@@ -158,6 +184,8 @@ class Stage:
         )  # fmt: skip
         self.entries = []  # (EntryHeader, body): what raft has accepted
         self.damaged = set()
+        self.level = TRIM_LEVEL  # of the committed log
+        self.first_indexes = []  # of the segments after the first
         self.logs = []
         self.seen = []
         self.ids = itertools.count(1001)
@@ -190,8 +218,13 @@ class Stage:
         )
 
     def _open_log(self):
-        self.logs.append(StageLog(self.entries, self.damaged))
+        self.logs.append(StageLog(self.entries, self.damaged, self.first_indexes))
         return self.logs[-1]
+
+    def roll(self, *first_indexes):
+        """Segments begin at these entries, after the first one."""
+        self.first_indexes[:] = first_indexes
+        self.slots[topology.Counter.MAP_GENERATION] += 1
 
     def work(self, rounds=50):
         for _ in range(rounds):
@@ -232,7 +265,8 @@ class Stage:
         index = len(self.entries) + 1
         header = EntryHeader(
             kind=kind, count=count, term=self.term, index=index, prev_term=0,
-            first_lsn=self.next_lsn, timestamp_ns=self.clock.wall, cumulative_bytes=0, prev_chain=0,
+            first_lsn=self.next_lsn, timestamp_ns=self.clock.wall,
+            cumulative_bytes=sum(len(each) for _, each in self.entries) + len(body), prev_chain=0,
             body_size=len(body), body_crc=crc32c(body),
         )  # fmt: skip
         self.entries.append((header, body))
@@ -273,7 +307,14 @@ class Stage:
         return headers
 
     def commit(self, index=None):
-        self.tell(effects.Committed(self.term, index or len(self.entries)))
+        """A majority has the log up to `index`, and so have this replica's files."""
+        index = index or len(self.entries)
+        self.show(index)
+        self.tell(effects.Committed(self.term, index, self.level))
+
+    def show(self, index):
+        self.slots[topology.Counter.VISIBLE_INDEX] = index
+        self.slots[topology.Counter.VISIBLE] = self.entries[index - 1][0].next_lsn
 
     def accept_and_commit(self):
         headers = self.accept()

@@ -52,9 +52,9 @@ class ReplicatorStage:
     def identify(self, cluster: bytes = CLUSTER) -> None:
         self.tell(Identity(cluster, OUR_UUID, 1, ReplicaState.VOTER))
 
-    def lead(self, *, next_index=1, stream=STREAM, term=1, commit=0) -> None:
+    def lead(self, *, next_index=1, stream=STREAM, term=1, commit=0, install=None) -> None:
         last = len(self.log.rows) - 1
-        self.tell(Lead(PEER, term, stream, next_index, last, self.log.seq, commit))
+        self.tell(Lead(PEER, term, stream, next_index, last, self.log.seq, commit, install))
 
     def append(self, *sizes: int, is_described: bool = True, commit: int = 0) -> list[Persist]:
         """New entries: ordered from the writer, and described to the replicator."""

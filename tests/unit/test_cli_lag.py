@@ -59,9 +59,39 @@ def test_lag_shows_exact_numbers_and_what_is_not_known(
     found = json.loads(target.read_bytes())
     assert found.keys() >= {"leader", "term", "log_start_lsn", "visible_lsn"}
     assert found["followers"][0]["bytes"] == 1_234_567
-    assert found["cursors"] == [row | {"beyond_end": 2}]
+    assert found["cursors"] == [row | {"beyond_end": 2, "trimmed": 0}]
     assert (found["answering"], found["unreachable"]) == ([1], [])
     assert datetime.fromisoformat(found["time"]).tzinfo == UTC
+
+
+def test_status_and_lag_say_what_the_log_holds_and_which_cursor_keeps_its_start(
+    replica: FakeReplica, capfd: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(lag_document([]))
+    document["lag"]["log"] = {"payloads": 9, "bytes": 77, "held_by": None}
+    replica.on[StatusRequest] = lambda _: StatusReply(json.dumps(document).encode())
+    assert run("lag") == 0
+    assert "LSN 1 to 9 committed, 9 payloads, 77 bytes\n" in capfd.readouterr().out
+    document["lag"]["log"] |= {"bytes": None, "held_by": {"name": "a\x1b", "lsn": 3}}
+    for command in ("lag", "status"):
+        assert run(command) == 0
+        said = " ".join(capfd.readouterr().out.split())
+        assert r"9 payloads, an unknown number of bytes; cursor a\x1b holds from LSN 3 on" in said
+
+
+def test_a_cursor_below_the_log_start_is_said_to_lack_what_is_trimmed(
+    replica: FakeReplica, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    row = {"name": "late", "next_lsn": 2, "payloads": 6, "bytes": 9, "seconds": 1.0}
+    document = json.loads(lag_document([row]))
+    document["lag"]["log_start_lsn"] = 4
+    replica.on[StatusRequest] = lambda _: StatusReply(json.dumps(document).encode())
+    assert run("lag") == 0
+    lines = [line.replace("│", " ").split() for line in capfd.readouterr().out.splitlines()]
+    assert ["late", "2", "6,", "2", "trimmed", "9", "1.0"] in lines
+    assert run("lag", "--json", tmp_path / "lag") == 0
+    found = json.loads((tmp_path / "lag").read_bytes())
+    assert found["cursors"] == [row | {"beyond_end": 0, "trimmed": 2}]
 
 
 def test_more_cursors_than_one_reads_have_the_worst_first(
@@ -136,6 +166,26 @@ def test_an_empty_log_has_nothing_committed(
     for command in ("status", "lag"):
         assert run(command) == 0
         assert capfd.readouterr().out.startswith("node 1 leads in term 2, nothing committed yet\n")
+
+
+def test_a_log_that_was_trimmed_to_its_end_has_something_committed(
+    replica: FakeReplica, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = {"payloads": 0, "bytes": 0, "held_by": None}
+    lag = {"log_start_lsn": 61, "visible_lsn": 60, "newest_ns": 0, "followers": [], "cursors": []}
+    bounds = {"visible_lsn": 60, "log_start_lsn": 61}
+    document = {"role": "leader", "term": 2, "lag": lag | {"log": log}} | bounds
+    replica.on[StatusRequest] = lambda _: StatusReply(json.dumps(document).encode())
+    for command in ("status", "lag"):
+        assert run(command) == 0
+        assert " ".join(capfd.readouterr().out.split()).startswith(
+            "node 1 leads in term 2, LSN 60 committed, none of it kept: the log begins at LSN 61, "
+            "0 payloads, 0 bytes "
+        )
+    document |= {"role": "follower", "visible_lsn": 0}
+    assert run("status") == 3
+    said = " ".join(capfd.readouterr().out.split())
+    assert "nothing shown yet: the log begins at LSN 61" in said
 
 
 def test_a_file_that_cannot_be_written_is_named_in_words(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logstore.cli.trouble import trouble_of
+from logstore.cli.trouble import install_words, trouble_of
 
 ROW = {"node": 2, "state": "voter", "lost_flushed": None, "clock_skew_ms": {}}
 
@@ -31,6 +31,13 @@ def test_limits_that_differ_and_what_comes_of_it_are_named() -> None:
     assert words.startswith("its payload ring takes no entry of 5000000 bytes")
 
 
+def test_a_leader_that_gives_up_nothing_says_why() -> None:
+    words = trouble_of(ROW | {"counters": {"age_trims_off": 1, "retention_off": 0}})
+    assert words.startswith("nothing is given up for its age: its wall clock was set")
+    words = trouble_of(ROW | {"counters": {"age_trims_off": 0, "retention_off": 1}})
+    assert words.endswith("its log's format level is too low: run `logstore upgrade`")
+
+
 def test_a_log_that_is_too_new_for_a_replica_is_named() -> None:
     row = ROW | {"refused_level": 0, "newest_level": 2}
     assert trouble_of(row) == ""
@@ -38,3 +45,15 @@ def test_a_log_that_is_too_new_for_a_replica_is_named() -> None:
         "takes no entries: the leader's log is at format level 3, this version reads levels up to "
         "2: start a newer version"
     )
+
+
+def test_a_replica_that_begins_anew_at_the_log_start_says_how_far_it_is() -> None:
+    assert install_words(ROW) == ""
+    assert install_words(ROW | {"install": None}) == ""
+    row = ROW | {"install": {"next_lsn": 501, "bytes_left": 3 << 19}}
+    words = install_words(row)
+    assert words.startswith("started over at the leader's log start")
+    assert words.endswith("LSN 501 comes next, 1.5 MiB to go")
+    assert install_words(row | {"is_installing": True}).startswith("drops its log to start over")
+    silent = ROW | {"install": {"next_lsn": None, "bytes_left": None}}
+    assert "LSN ? comes next, an unknown number of bytes to go" in install_words(silent)

@@ -90,6 +90,25 @@ def test_without_a_leader_the_highest_visible_lsn_is_told() -> None:
     assert (status["leader"], status["commit_lsn"], status["term"]) == (0, 8, 2)
 
 
+def test_a_status_says_how_far_a_replica_is_that_begins_anew_at_the_log_start() -> None:
+    leading = {"role": "leader", "term": 3, "visible_lsn": 90, "last_bytes": 9_000}
+    leading |= {"catching_up": [2, 3, 4]}
+    behind = {"role": "follower", "term": 3, "visible_lsn": 40, "last_bytes": 4_000}
+    older = {"role": "follower", "term": 3, "visible_lsn": 40}
+    level = {"role": "follower", "term": 3, "visible_lsn": 90, "last_bytes": 9_000}
+    documents = {1: leading, 2: behind, 3: None, 4: older, 5: level}
+    rows = merge_status(documents)["nodes"]
+    assert [row["install"] for row in rows] == [
+        None,
+        {"next_lsn": 41, "bytes_left": 5_000},
+        {"next_lsn": None, "bytes_left": None},
+        {"next_lsn": 41, "bytes_left": None},
+        None,
+    ]
+    alone = merge_status({2: behind | {"is_installing": True}})["nodes"]
+    assert alone[0]["install"] == {"next_lsn": 41, "bytes_left": None}
+
+
 def test_a_transfer_ends_when_the_next_leader_is_known(
     client: logstore.LogClient, cluster: Cluster
 ) -> None:

@@ -167,9 +167,56 @@ def test_below_the_log_start_a_consumer_says_what_there_is(
 ) -> None:
     fill(replica, [b"a"], [b"b"], [b"c"])
     replica.log_start_lsn = 3
-    with client.consumer(1) as consumer, pytest.raises(OutOfRange) as caught:
+    words = "LSN 1 lies below the log start, LSN 3; the log holds LSN 3 to 3. .* begin at the log"
+    with client.consumer(1) as consumer, pytest.raises(OutOfRange, match=words) as caught:
         consumer.poll(WAIT_S)
     assert (caught.value.first, caught.value.last) == (3, 3)
+    with pytest.raises(OutOfRange, match=words):
+        list(client.read(1, 3))
+    with pytest.raises(OutOfRange, match=words):
+        client.admin.spans(1, 3)
+    replica.log_start_lsn = 4
+    with pytest.raises(OutOfRange, match="LSN 2 lies below the log start, LSN 4; it is empty now"):
+        list(client.read_batches(2, 3))
+
+
+@pytest.mark.parametrize(("policy", "first_lsn"), [("earliest", 3), ("latest", 4)])
+def test_below_the_log_start_a_consumer_goes_on_as_it_was_told_to(
+    client: logstore.LogClient,
+    replica: FakeReplica,
+    policy: str,
+    first_lsn: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fill(replica, [b"a"], [b"b"], [b"c"])
+    replica.log_start_lsn = 3
+    with client.consumer(1, on_out_of_range=policy) as consumer:
+        assert payloads(consumer.poll(0.1)) == [b"c"][first_lsn - 3 :]
+        fill(replica, [b"d"])
+        publish(replica, 3)
+        assert payloads(consumer.poll(WAIT_S)) == [b"d"]
+        assert consumer.skipped_payloads == first_lsn - 1
+    with client.consumer(1, end_lsn=2, on_out_of_range=policy) as consumer:
+        assert (list(consumer), consumer.skipped_payloads) == ([], 2)
+    over = ", and 1 more passed over to go on at the end" if policy == "latest" else ""
+    told = f"2 payloads were trimmed before this consumer read them{over}: left out"
+    without_more = "2 payloads were trimmed before this consumer read them: left out"
+    assert caplog.messages == [told, without_more]
+
+
+def test_a_policy_that_nobody_knows_is_refused(client: logstore.LogClient) -> None:
+    with pytest.raises(InvalidRequest, match="give one of error, earliest, latest"):
+        client.consumer(1, on_out_of_range="none")
+
+
+def test_the_earliest_payload_is_the_first_that_is_there_when_reading_begins(
+    client: logstore.LogClient, replica: FakeReplica
+) -> None:
+    fill(replica, [b"a"], [b"b"], [b"c"], [b"d"])
+    with client.consumer("earliest", end_lsn=4) as consumer:
+        replica.log_start_lsn = 3
+        assert payloads(consumer.poll(WAIT_S)) == [b"c", b"d"]
+        assert consumer.skipped_payloads == 0
 
 
 def test_a_reader_yields_arrow_shaped_views(

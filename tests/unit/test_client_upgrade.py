@@ -97,8 +97,18 @@ def test_a_node_that_does_not_answer_is_in_the_way_of_a_newer_level_only(
     assert upgrade("--check") == 4
     assert "node 3 is in the way of level 3: it does not answer" in capfd.readouterr().err
     levels.level = 3
-    assert upgrade() == 0
-    assert "format level 3\nnode 3 does not answer\n" in capfd.readouterr().err
+    assert upgrade() == 0, "there is nothing to raise"
+    assert upgrade("--check") == 3, "it cannot tell"
+    unknown = "whether all its replicas read this level, or a newer one, is not known\n"
+    assert capfd.readouterr().err == 2 * (
+        f"the log is at format level 3\nnode 3 does not answer\n{unknown}"
+    )
+    levels.cluster.replicas[2].stop()
+    assert upgrade("--check") == 3
+    assert capfd.readouterr().err == (
+        "the log is at format level 3 at least\nnode 2 does not answer\nnode 3 does not answer\n"
+        f"{unknown}"
+    )
     assert not levels.asked
 
 

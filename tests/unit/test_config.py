@@ -52,6 +52,20 @@ def test_defaults_are_the_limits_of_the_product() -> None:
     assert config.process.mode == "processes"
 
 
+def test_by_default_everything_is_kept() -> None:
+    retention = parse_config(THREE).retention
+    assert (retention.age_ns, retention.size_bytes, retention.payloads) == (0, 0, 0)
+
+
+def test_each_bound_of_retention_may_be_given_alone() -> None:
+    kept = parse_config(THREE + '[retention]\nage = "7d"\n').retention
+    assert (kept.age_ns, kept.size_bytes, kept.payloads) == (7 * 86_400 * 10**9, 0, 0)
+    kept = parse_config(THREE + '[retention]\nbytes = "512MiB"\n').retention
+    assert (kept.age_ns, kept.size_bytes, kept.payloads) == (0, 512 << 20, 0)
+    kept = parse_config(THREE + "[retention]\npayloads = 1\n").retention
+    assert (kept.age_ns, kept.size_bytes, kept.payloads) == (0, 0, 1)
+
+
 def test_endpoints_are_the_port_plus_the_offset() -> None:
     config = parse_config(THREE)
     assert config.endpoint(2, PortOffset.CONTROL) == "tcp://127.0.0.1:7110"
@@ -104,6 +118,20 @@ REFUSALS = {
     "ring": (THREE + '[limits]\nring = "32MiB"\n', r"limits\.ring: is 32MiB; with 2 peers"),
     "ring step": (THREE + '[limits]\nring = "67108865 B"\n', r"limits\.ring.*multiple of 64KiB"),
     "segment": (THREE + '[storage]\nsegment = "1MiB"\n', r"storage\.segment: is 1MiB; .*16MiB"),
+    "age": (THREE + '[retention]\nage = "999ms"\n', r"retention\.age: is 999ms; write 1s or more"),
+    "old age": (THREE + '[retention]\nage = "99999999d"\n', r"is 99999999d; write 106751d or less"),
+    "age of 293 years": (THREE + '[retention]\nage = "106752d"\n', r"write 106751d or less"),
+    "too many kept bytes": (
+        THREE + '[retention]\nbytes = "99999999TiB"\n',
+        r"retention\.bytes: is 99999999TiB; write 8388607TiB or less",
+    ),
+    "age unquoted": (THREE + "[retention]\nage = 5\n", 'age: .*a duration such as "0s"'),
+    "age no unit": (THREE + '[retention]\nage = "0"\n', r"retention\.age: '0' has no unit"),
+    "kept bytes": (
+        THREE + '[retention]\nbytes = "511MiB"\n',
+        r"retention\.bytes: is 511MiB; whole segments of 256MiB .* at least 512MiB",
+    ),
+    "kept payloads": (THREE + "[retention]\npayloads = -1\n", r"retention\.payloads: is -1; write"),
     "client memory": (THREE + '[limits]\nclient_memory = "1MiB"\n', r"client_memory.*session_wind"),
     "cpu name": (THREE + "cpus = {disk = [1]}\n", r"nodes\[2\]\.cpus\.disk: no such process"),
     "cpu list": (THREE + "cpus = {raft = []}\n", r"nodes\[2\]\.cpus\.raft: is \[\]"),

@@ -456,6 +456,22 @@ def test_a_replica_that_dies_after_its_walk_does_not_differ() -> None:
     assert not world.finish(verify(world)).chains_equal
 
 
+def test_an_entry_that_was_trimmed_during_the_walks_does_not_differ() -> None:
+    """The verdict was "NOT equal"; nothing was compared, so it must not be "equal" either."""
+    world = World(2)
+    # Node 2 is behind, at entry 2. By the time that node 1 is asked for its chain there, its log
+    # begins at entry 4.
+    world.on[VerifyRequest] = lambda node, request: (
+        VerifyReply({1: 5, 2: 2}[node], {1: 5, 2: 2}[node], 7, 1, 1, 1, b"[]")
+        if request.max_bytes > 1
+        else VerifyReply(4, 5, 6, 1, 1, 1, b"[]")
+    )
+    found = world.finish(verify(world))
+    assert not found.is_good
+    assert "entry 2 was trimmed before it was compared" in found.replicas[0].error
+    assert found.chains_equal
+
+
 def test_a_verification_ends_when_its_client_is_closed() -> None:
     """It was told as trouble of the replica that was asked just then."""
     world = World(1)

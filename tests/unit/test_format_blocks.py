@@ -20,7 +20,8 @@ from logstore.format.entry import (
 )
 from logstore.format.fields import seal
 from logstore.format.group import FrameHeader, frame_size, unpack_frame_header
-from logstore.format.meta import LogStart, Meta, unpack_meta
+from logstore.format.meta import InstallMark, LogStart, Meta, unpack_meta
+from logstore.format.pair_summary import PairSummary, unpack_pair_summary
 from logstore.format.raft_record import RECORD_SIZE, record_from_frame, unpack_raft_record
 from logstore.format.record_array import RECORD_DTYPE, record_array
 from logstore.format.segment_header import FileRole, SegmentHeader, unpack_segment_header
@@ -233,6 +234,50 @@ def test_a_segment_header_with_reserved_bytes_is_refused(change: dict[str, bytes
         unpack_segment_header(resealed(FIRST.pack(), b"", **change))
 
 
+SUMMARY = PairSummary(
+    segment_uuid=SEGMENT, first_index=9, end_index=19, commit_known=12, records_crc=5,
+    term_starts=((9, 4), (12, 6)), trims=(10, 13), levels=((14, 2), (15, 3)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"first_index": 0}, {"first_index": 8}, {"end_index": 15}, {"end_index": POSITION_MAX + 1},
+        {"commit_known": POSITION_MAX + 1}, {"term_starts": ((10, 4),)},
+        {"term_starts": ((9, 4), (12, 4))}, {"term_starts": ((9, 6), (12, 4))},
+        {"term_starts": ((9, 0),)}, {"term_starts": ((9, POSITION_MAX + 1),)}, {"term_starts": ()},
+        {"trims": (13, 10)}, {"trims": (10, 10)}, {"levels": ((14, 1),)}, {"levels": ((14, 64),)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_summary_that_no_pair_has_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(FormatError):
+        unpack_pair_summary(replaced(SUMMARY, **fields).pack(OTHER), holder_uuid=OTHER)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"p6": b"\0"}, {"p6": b"\x1d"}, {"p6": b"\7"}, {"p52": b"\1"}, {"p56": b"\4"},
+        {"p58": b"\1"}, {"p96": b"\1"}, {"p160": b"\1"}, {"p504": b"\1"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_summary_with_other_marks_or_reserved_bytes_is_refused(change: dict[str, bytes]) -> None:
+    with pytest.raises(FormatError):
+        unpack_pair_summary(resealed(SUMMARY.pack(OTHER), OTHER, **change), holder_uuid=OTHER)
+
+
+def test_a_summary_is_of_the_pair_that_holds_it_and_of_28_marks_at_most() -> None:
+    full = replaced(SUMMARY, end_index=99, trims=tuple(range(20, 44)))
+    assert unpack_pair_summary(full.pack(OTHER), holder_uuid=OTHER) == full
+    with pytest.raises(FormatError, match="CRC"):
+        unpack_pair_summary(full.pack(OTHER), holder_uuid=SEGMENT)
+    with pytest.raises(InvariantViolated, match="29 marks"):
+        replaced(full, trims=tuple(range(20, 45))).pack(OTHER)
+
+
 META = Meta(
     state=ReplicaState.EMPTY, cluster_id=bytes(16), replica_uuid=OTHER, node=1, vote=0, nonce=0,
     term=0, boot_counter=1, generation=1, log_start=LogStart(0, 0, 0, 1),
@@ -245,6 +290,8 @@ META = Meta(
         {"node": 0}, {"node": 0x10000}, {"vote": 0x10000}, {"state": 0}, {"state": 4},
         {"term": POSITION_MAX + 1}, {"generation": POSITION_MAX + 1},
         {"log_start": LogStart(0, 0, 0, 0)}, {"log_start": LogStart(POSITION_MAX + 1, 0, 0, 1)},
+        {"installing": InstallMark(POSITION_MAX + 1, 0)},
+        {"installing": InstallMark(0, POSITION_MAX + 1)},
     ],
     ids=str,
 )  # fmt: skip
@@ -253,6 +300,26 @@ def test_a_meta_that_no_replica_has_is_refused(fields: dict[str, Any]) -> None:
         unpack_meta(replaced(META, **fields).pack())
 
 
-def test_a_meta_with_reserved_bytes_is_refused() -> None:
+@pytest.mark.parametrize("installing", [None, InstallMark(0, 0)])
+@pytest.mark.parametrize("change", [{"p116": b"\1"}, {"p300": b"\1"}], ids=str)
+def test_a_meta_with_reserved_bytes_is_refused(
+    change: dict[str, bytes], installing: InstallMark | None
+) -> None:
     with pytest.raises(FormatError, match="reserved"):
-        unpack_meta(resealed(META.pack(), b"", p300=b"\1"))
+        unpack_meta(resealed(replaced(META, installing=installing).pack(), b"", **change))
+
+
+@pytest.mark.parametrize("change", [{"p120": b"\1"}, {"p128": b"\1"}], ids=str)
+@pytest.mark.parametrize("level", [1, 2])
+def test_only_the_mark_says_what_the_entry_at_log_start_was(
+    change: dict[str, bytes], level: int
+) -> None:
+    with pytest.raises(FormatError, match="reserved"):
+        unpack_meta(resealed(replaced(META, level=level).pack(), b"", **change))
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("mark", [InstallMark(0, 0), InstallMark(POSITION_MAX, 5)], ids=str)
+def test_a_meta_with_the_mark_install_is_read_at_any_level(level: int, mark: InstallMark) -> None:
+    meta = replaced(META, level=level, installing=mark)
+    assert unpack_meta(meta.pack()) == meta

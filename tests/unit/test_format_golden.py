@@ -30,7 +30,8 @@ from logstore.format.first_lsn import pack_first_lsn
 from logstore.format.group import FrameHeader, unpack_frame_header
 from logstore.format.level import level_kind
 from logstore.format.message import decode_message, encode_message, message_types
-from logstore.format.meta import LogStart, Meta, unpack_meta
+from logstore.format.meta import InstallMark, LogStart, Meta, unpack_meta
+from logstore.format.pair_summary import PairSummary, unpack_pair_summary
 from logstore.format.raft_record import record_from_frame, unpack_raft_record
 from logstore.format.segment_header import FileRole, SegmentHeader, unpack_segment_header
 from logstore.format.session_entries import (
@@ -54,6 +55,7 @@ from logstore.format.session_snapshot import (
     WindowRow,
     decode_session_part,
 )
+from logstore.format.trim_entry import TrimEntry, TrimReason, decode_trim, encode_trim
 from logstore.model import EntryKind, ReplicaState
 from tests.unit.session_logs import encode_part, encode_version_1
 
@@ -80,12 +82,17 @@ SEGMENT_HEADER = SegmentHeader(
     base_timestamp_ns=10**18, base_cumulative_bytes=4000, previous_number=1,
     previous_uuid=PREVIOUS, previous_first_index=1, previous_valid_end=8192,
 )  # fmt: skip
+SUMMARY = PairSummary(
+    segment_uuid=PREVIOUS, first_index=9, end_index=1_009, commit_known=1_005,
+    records_crc=0x01020304, term_starts=((9, 4), (700, 6)), trims=(12, 701), levels=((800, 2),),
+)  # fmt: skip
 META = Meta(
     state=ReplicaState.VOTER, cluster_id=CLUSTER, replica_uuid=REPLICA, node=2, vote=3, nonce=99,
     term=5, boot_counter=4, generation=11,
     log_start=LogStart(index=0, term=0, chain=chain_start(CLUSTER), next_lsn=1),
 )  # fmt: skip
 META_2 = msgspec.structs.replace(META, level=3)
+META_3 = msgspec.structs.replace(META_2, installing=InstallMark(1 << 40, 10**18 + 7))
 OPEN = OpenEntry(
     producer_id=0x1122, producer_epoch=3, mode=2, ack_level=1, window=64, window_bytes=1 << 25,
     name="Prüfung".encode(),
@@ -113,6 +120,7 @@ PART = SessionPart(
     CURSORS,
     (KeptName(0x5566, 7, 1 << 40, "früher".encode()),),
 )
+TRIM = TrimEntry(TrimReason.AGE, LogStart(1_234, 7, 0x0102030405060708, 5_678), 1 << 40, 10**18, 2)
 LISTED = (
     ListedSession(0x1122, 3, 2, 1, 64, 1 << 25, 8, 10**18, "Prüfung".encode()),
     ListedSession((1 << 64) - 1, 1, 1, 1, 16, 1 << 22, 0, 0, b""),
@@ -137,8 +145,14 @@ BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
         RECORD, RECORD.pack(SEGMENT), lambda data: unpack_raft_record(data, segment_uuid=SEGMENT)
     ),
     "segment header": (SEGMENT_HEADER, SEGMENT_HEADER.pack(), unpack_segment_header),
+    "pair summary": (
+        SUMMARY,
+        SUMMARY.pack(SEGMENT),
+        lambda data: unpack_pair_summary(data, holder_uuid=SEGMENT),
+    ),
     "meta": (META, META.pack(), unpack_meta),
     "meta 2": (META_2, META_2.pack(), unpack_meta),
+    "meta 3": (META_3, META_3.pack(), unpack_meta),
     "open body": (OPEN, encode_open(OPEN), decode_open),
     "expire body": (EXPIRE, encode_expire(EXPIRE), decode_expire),
     "expire body 2": (EXPIRE_KEPT, encode_expire(EXPIRE_KEPT), decode_expire),
@@ -149,6 +163,7 @@ BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
     "session body 2": (PART, encode_part(PART), decode_session_part),
     "cursor body": (CURSOR, encode_cursor(CURSOR), decode_cursor),
     "cursor rows": (CURSORS, encode_cursors(CURSORS), decode_cursors),
+    "trim body": (TRIM, encode_trim(TRIM), decode_trim),
     "session rows": (LISTED, encode_sessions(LISTED), decode_sessions),
 }  # fmt: skip
 # rows say nothing of how many there are: what holds them does
@@ -159,16 +174,24 @@ ROW_ENDS = {
 # where the CRC of each sealed block lies, and what seeds it
 SEALS: dict[str, tuple[int, bytes]] = {
     "client batch": (28, b""), "group frame header": (124, SEGMENT), "raft record": (124, SEGMENT),
-    "segment header": (508, b""), "meta": (508, b""), "meta 2": (508, b""), "open body": (28, b""),
+    "segment header": (508, b""), "meta": (508, b""), "meta 2": (508, b""), "meta 3": (508, b""),
+    "open body": (28, b""),
     "expire body": (20, b""), "session body": (20, b""), "session body with cursors": (20, b""),
     "cursor body": (16, b""), "expire body 2": (20, b""), "session body 2": (20, b""),
+    "trim body": (60, b""), "pair summary": (508, SEGMENT),
 }  # fmt: skip
-NEWEST = {"expire body": 2, "session body": 2, "session body with cursors": 2, "meta": 2} | {
-    "expire body 2": 2, "session body 2": 2, "meta 2": 2,
+NEWEST = {"expire body": 2, "session body": 2, "session body with cursors": 2, "meta": 3} | {
+    "expire body 2": 2, "session body 2": 2, "meta 2": 3, "meta 3": 3,
 }  # fmt: skip
 
 
-LATER_FIELDS = {"clock_ns": 0, "limits_digest": 0, "is_disk_full": False, "newest_level": 0}
+LATER_FIELDS = {
+    peer_messages.Heartbeat: {"level": 0},
+    peer_messages.HeartbeatReply: {
+        "clock_ns": 0, "limits_digest": 0, "is_disk_full": False, "newest_level": 0, "level": 0,
+        "room_bytes": 0,
+    },
+}  # fmt: skip
 
 
 def message_of(cls: type[Any]) -> Any:
@@ -178,8 +201,8 @@ def message_of(cls: type[Any]) -> Any:
         kind = cls.__annotations__[name]
         if name == "header":
             values.append(HEADER.pack())
-        elif cls is peer_messages.HeartbeatReply and name in LATER_FIELDS:
-            values.append(LATER_FIELDS[name])
+        elif name in LATER_FIELDS.get(cls, ()):
+            values.append(LATER_FIELDS[cls][name])
         elif name == "cluster_id":
             values.append(CLUSTER)
         elif name == "first_lsn" and kind == "bytes":
@@ -207,6 +230,7 @@ LATER = pack_first_lsn(0x0102030405060708)
 MESSAGES = {
     f"message {number} {cls.__name__}": message_of(cls) for number, cls in message_types().items()
 } | {
+    "message 5 Heartbeat with a level": peer_messages.Heartbeat(1, 2, 3, 4, 5, 6, 7, 8),
     "message 6 HeartbeatReply with a clock": peer_messages.HeartbeatReply(1, 2, 3, 4, 5, 6),
     "message 6 HeartbeatReply with a clock and limits": peer_messages.HeartbeatReply(
         1, 2, 3, 4, 5, 6, 7
@@ -216,6 +240,12 @@ MESSAGES = {
     ),
     "message 6 HeartbeatReply with a level": peer_messages.HeartbeatReply(
         1, 2, 3, 4, 5, 6, 7, True, 9
+    ),
+    "message 6 HeartbeatReply with the log's level": peer_messages.HeartbeatReply(
+        1, 2, 3, 4, 5, 6, 7, True, 9, 10
+    ),
+    "message 6 HeartbeatReply with the room of a full disk": peer_messages.HeartbeatReply(
+        1, 2, 3, 4, 5, 6, 7, True, 9, 10, 11
     ),
     "message 9 InitStatus of a log that begins later": peer_messages.InitStatus(
         1, 2, CLUSTER, LATER
@@ -263,7 +293,7 @@ def with_version(name: str, version: int) -> bytes:
 
 @pytest.mark.parametrize("name", SEALS)
 def test_the_next_version_of_a_block_is_refused_as_such(name: str) -> None:
-    version = 2 if name.endswith(" 2") else 1
+    version = int(name[-1]) if name[-1].isdigit() else 1
     assert with_version(name, version) == BLOCKS[name][1]
     newer = NEWEST.get(name, 1) + 1
     with pytest.raises(UnsupportedVersion, match=f"version {newer}"):
@@ -293,7 +323,9 @@ def test_zero_bytes_and_every_shorter_block_are_refused(name: str) -> None:
             decode(data[:size])
 
 
-@pytest.mark.parametrize("name", ["group frame header", "raft record", "segment header", "meta"])
+@pytest.mark.parametrize(
+    "name", ["group frame header", "raft record", "segment header", "pair summary", "meta"]
+)
 def test_a_block_is_read_where_it_lies_in_a_larger_buffer(name: str) -> None:
     value, data, _ = BLOCKS[name]
     at = bytes(24) + data + bytes(8)
@@ -304,5 +336,7 @@ def test_a_block_is_read_where_it_lies_in_a_larger_buffer(name: str) -> None:
             assert unpack_raft_record(at, 24, segment_uuid=SEGMENT) == value
         case "segment header":
             assert unpack_segment_header(at, 24) == value
+        case "pair summary":
+            assert unpack_pair_summary(at, 24, holder_uuid=SEGMENT) == value
         case _:
             assert unpack_meta(at, 24) == value

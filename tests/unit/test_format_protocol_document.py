@@ -69,7 +69,7 @@ def test_every_counter_that_shows_silence_is_one_of_a_replica() -> None:
 
 
 @pytest.mark.parametrize("magic", ["LMSG", "LBAT", "LGRP", "LREC", "LSEG", "LMET", "LOPN", "LEXP",
-                                   "LSES", "LCUR"])  # fmt: skip
+                                   "LSES", "LCUR", "LTRM"])  # fmt: skip
 def test_every_magic_is_written_in_its_order(magic: str) -> None:
     version = 2 if magic == "LSES" else 1
     assert f"magic '{magic}' │ version u16 = {version}" in TEXT
@@ -85,7 +85,7 @@ FIGURES = {
     "each again 1 s later without an answer; after one as below": (
         (requests.RESEND_NS, 1_000_000_000),
     ),
-    "25 ms, then 50, 100, 200 and 200 again, each up to a fifth shorter or longer by chance": (
+    "25 ms, then 50, 100, and 200 from then on; each is up to a fifth shorter or longer": (
         (backoff.FIRST_S, 0.025), (backoff.MAX_S, 0.2), (backoff.JITTER, 0.2),
     ),
     "| a leader, before a round | | 1 s,": ((producer_machine.LEADER_TIMEOUT_S, 1.0),),

@@ -8,7 +8,7 @@ from actors import messages
 from actors.messages import RotReported
 from actors.topology import Counter
 from logstore import limits
-from logstore.errors import ErrorCode, InvariantViolated
+from logstore.errors import CorruptData, ErrorCode, InvariantViolated
 from logstore.format.client_messages import (
     ErrorReply,
     OpenSessionReply,
@@ -142,6 +142,77 @@ def test_rebuilding_waits_for_written_and_goes_in_slices_of_two_milliseconds(sta
     assert not admission.is_rebuilding
     assert stage.logs[-1].is_closed
     assert len(stage.logs[-1].reads) == 7
+
+
+def test_v7_a_rebuild_that_lasts_lets_go_of_files_that_are_removed_meanwhile(stage):
+    producer = stage.producer()
+    for sequence in range(3):
+        producer.push(sequence)
+        stage.accept_and_commit()
+    stage.tell(effects.AdmissionClosed(1, 4, "step_down"), effects.TermEnded(1))
+    stage.clock.step_ns = limits.REBUILD_SLICE_NS
+    stage.term = 2
+    stage.slots[Counter.WRITTEN] = 9
+    stage.raft_ring.offer(messages.encode(effects.Admit(2, 2, len(stage.entries), 9)))
+    for removals in (0, 1, 1, 2):
+        stage.slots[Counter.MAP_GENERATION] = 7 + removals
+        stage.ingress.do_work(stage.clock.now_ns)
+        assert stage.ingress.admission.is_rebuilding
+        assert stage.logs[-1].refreshes == removals
+
+
+def test_g1_a_log_that_was_trimmed_has_a_snapshot(stage, monkeypatch):
+    """Without one the table would lack what was trimmed."""
+    producer = stage.producer()
+    producer.push(0)
+    stage.accept_and_commit()
+    stage.tell(effects.AdmissionClosed(1, 2, "step_down"), effects.TermEnded(1))
+    stage.slots[Counter.WRITTEN] = 9
+    open_log = stage._open_log
+
+    def trimmed():
+        log = open_log()
+        log.start.index = 2
+        return log
+
+    stage.term = 2
+    monkeypatch.setattr(stage.ingress.admission, "_open_log", trimmed)
+    with pytest.raises(InvariantViolated, match="has no snapshot"):
+        stage.tell(effects.Admit(2, 2, 2, 9))
+
+
+def test_a_trimmed_log_whose_snapshot_has_a_damaged_record_keeps_admission_closed(monkeypatch):
+    """The search does not find the snapshot. The batches before it are of sessions that were opened
+    in what was trimmed: they follow from no table, and that is damage of this disk."""
+    stage = leading(snapshot_every_batches=3)  # the OPEN counts
+    producer = stage.producer()
+    for sequence in range(2):
+        producer.push(sequence)
+    stage.accept()
+    stage.accept_and_commit()
+    kinds = [header.kind for header, _ in stage.entries[2:]]
+    assert kinds == [EntryKind.DATA, EntryKind.DATA, EntryKind.SESSION]
+    stage.tell(effects.AdmissionClosed(1, 4, "step_down"), effects.TermEnded(1))
+    stage.heard()
+    open_log = stage._open_log
+
+    def damaged():
+        log = open_log()
+        log.start.index = 3
+        row = log.row
+
+        def row_or_damage(index):
+            if index == 5:
+                raise CorruptData("00.raft", 0, expected="a record", got="rot")
+            return row(index)
+
+        log.row, log.newest_of_kind = row_or_damage, lambda _kind, _last_index: None
+        return log
+
+    monkeypatch.setattr(stage.ingress.admission, "_open_log", damaged)
+    reopen(stage, term=2, gen=2)
+    assert [report.index for report in stage.heard()] == [5]
+    assert not stage.ingress.admission.is_ready
 
 
 def test_a_damaged_entry_keeps_admission_closed_and_is_reported(stage):

@@ -131,7 +131,7 @@ def test_a_log_with_a_session_takes_no_import(stage, importer):
 
 
 def test_the_producers_of_imported_batches_have_no_session_here(stage, importer):
-    """Theirs begin anew: nobody is deduplicated against another log, or fenced by it."""
+    """Theirs start over: nobody is deduplicated against another log, or fenced by it."""
     importer.push(1, foreign(1))
     stage.accept_and_commit()
     client = stage.client()

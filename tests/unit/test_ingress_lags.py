@@ -22,6 +22,7 @@ from actors.simulation.disk.disk import SimulatedDisk
 from actors.topology import Counter
 from logstore.format.cursor_entries import Cursor
 from logstore.format.entry import EntryHeader, Row
+from logstore.format.meta import LogStart
 from logstore.format.segment_header import FileRole
 from logstore.limits import CURSORS_MAX, NODES_MAX
 from logstore.model import FIRST_LSN
@@ -52,7 +53,6 @@ class Stage:
         self.trial.create_log(first_lsn)
         self.headers: list[EntryHeader] = []
         self.slots = [0] * len(Counter)
-        self.slots[Counter.LOG_START_LSN] = first_lsn
         self.slots[Counter.VISIBLE] = first_lsn
         self.page = create_counters(tmp_path / "counters", ["one"], 1)
         self.table = SessionTable(SessionLimits())  # without a session
@@ -95,13 +95,20 @@ class Stage:
         self.slots[Counter.VISIBLE_INDEX] = header.index
         self.slots[Counter.VISIBLE] = header.next_lsn
 
+    def trim(self, index: int) -> None:
+        """The log starts after this entry."""
+        header = self.headers[index - 1]
+        chain = Row.of(header).chain
+        self.trial.move_start(LogStart(header.index, header.term, chain, header.next_lsn))
+        self.slots[Counter.MAP_GENERATION] += 1
+
     def show(self, index: int) -> None:
         header = self.headers[index - 1]
         self.slots[Counter.VISIBLE_INDEX] = index
         self.slots[Counter.VISIBLE] = header.next_lsn
 
-    def set_cursor(self, name: str, lsn: int) -> None:
-        self.table.cursors.apply(Cursor(name.encode(), lsn, False))
+    def set_cursor(self, name: str, lsn: int, *, is_held: bool = False) -> None:
+        self.table.cursors.apply(Cursor(name.encode(), lsn, is_held))
 
     def status(self, role: str = "leader", **match: int) -> dict:
         """What a status that raft reports becomes."""
@@ -201,9 +208,75 @@ def test_a_cursor_below_the_log_start_lags_by_what_is_left(tmp_path: Path) -> No
     """Payloads that are gone cannot be read any more: they do not count."""
     stage = Stage(tmp_path, (2, 16), (3, 24))
     assert (stage.lag_at(1)["payloads"], stage.lag_at(1)["bytes"]) == (5, 40)
-    stage.slots[Counter.LOG_START_LSN] = 3
+    stage.trim(1)
     row = stage.lag_at(1)
     assert (row["next_lsn"], row["payloads"], row["bytes"]) == (1, 3, 24)
+    assert stage.status()["lag"]["log_start_lsn"] == 3
+
+
+def test_a_cursor_below_a_log_start_after_which_nothing_is_shown_lags_by_what_comes_there(
+    tmp_path: Path,
+) -> None:
+    """The entry above what is shown does not hold the LSN at the log start: another one does."""
+    stage = Stage(tmp_path, (2, 16), (0, 0))
+    stage.trim(1)
+    stage.show(1)
+    assert stage.lag_at(1) == ROW
+    stage.append(4, 32)
+    row = stage.lag_at(1)
+    assert (row["payloads"], row["bytes"]) == (4, 32)
+    assert row["since_ns"] == stage.headers[2].timestamp_ns
+
+
+def trim_in_the_search_for(stage: Stage, lsn: int, index: int) -> None:
+    """The log start moves, and the pairs below go, just before that search."""
+    log = stage.lags._readable(stage.slots[Counter.MAP_GENERATION])
+    search = log.index_of_lsn
+
+    def moved(searched, last_index):
+        if searched == lsn and stage.trial.start < index:
+            stage.trim(index)
+        return search(searched, last_index)
+
+    log.index_of_lsn = moved
+
+
+def test_a_log_start_that_moves_amid_a_measurement_is_followed(tmp_path: Path) -> None:
+    """Files that the reader still knows are gone then: it finds so, and no error ends ingress."""
+    stage = Stage(tmp_path, *[(1, 600)] * 20)
+    assert len(stage.trial.writer._live) > 3
+    for name, lsn in (("below", 2), ("at it", 12), ("above", 13)):
+        stage.set_cursor(name, lsn)
+    trim_in_the_search_for(stage, 20, 11)
+    lag = stage.status(n2=5, n3=15)["lag"]
+    assert lag["log_start_lsn"] == 12
+    rows = {row["name"]: (row["next_lsn"], row["payloads"]) for row in lag["cursors"]}
+    assert rows == {"below": (2, 9), "at it": (12, 9), "above": (13, 8)}
+    assert [row["payloads"] for row in lag["followers"]] == [None, 5]
+
+
+def test_a_mistake_is_not_taken_for_a_log_start_that_moves(tmp_path: Path) -> None:
+    """A KeyError is a LookupError, too: the measurement would begin again without end."""
+    stage = Stage(tmp_path, (1, 8))
+    document = {"role": "leader", "match": {"2": 1}, "silent_ms": {}}
+    stage.lags.take(StatusReported(7, msgspec.json.encode(document)))
+
+    def measure() -> None:
+        for _ in range(3):
+            stage.lags.do_work(0)
+
+    with pytest.raises(KeyError):
+        measure()
+
+
+def test_no_removed_file_is_kept_open_while_nobody_asks(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, *[(1, 600)] * 20)
+    stage.lag_at(2)
+    assert stage.lags._log.pairs_open
+    stage.trim(11)
+    stage.work()
+    assert not stage.lags._log.pairs_open
+    assert stage.lag_at(12)["payloads"] == 9
 
 
 def test_the_lag_of_a_follower_that_this_leader_has_not_heard_is_not_known(tmp_path: Path) -> None:
@@ -368,6 +441,9 @@ def test_a_leader_asks_raft_once_a_second_and_publishes_what_it_knows(tmp_path: 
         "follower_silent_since_ns.3": 7_500_000_000,
         "cursors": 1,
         "cursors_left_out": 0,
+        "log_payloads.": 3,
+        "log_bytes.": 24,
+        "log_since_ns.": stage.headers[0].timestamp_ns,
         "cursor_lag_payloads.a.b": 2,
         "cursor_lag_bytes.a.b": 16,
         "cursor_lag_since_ns.a.b": stage.headers[1].timestamp_ns,
@@ -377,6 +453,25 @@ def test_a_leader_asks_raft_once_a_second_and_publishes_what_it_knows(tmp_path: 
     assert stage.lags.next_timer_ns > stage.now_ns + PUBLISH_EVERY_NS, "it waits for the answer"
     answer_own(stage)
     assert stage.lags.next_timer_ns == stage.now_ns + PUBLISH_EVERY_NS
+
+
+def test_what_the_log_holds_and_who_keeps_its_start(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, (1, 8), (2, 16))
+    log = stage.status()["lag"]["log"]
+    assert (log["next_lsn"], log["payloads"], log["bytes"], log["held_by"]) == (1, 3, 24, None)
+    assert log["since_ns"] == stage.headers[0].timestamp_ns
+    stage.set_cursor("free", 1)
+    stage.set_cursor("high", 3, is_held=True)
+    stage.set_cursor("low", 2, is_held=True)
+    assert stage.status()["lag"]["log"]["held_by"] == {"name": "low", "lsn": 2}
+    stage.work()
+    answer_own(stage)
+    assert stage.page.published()["log_payloads.low"] == 3
+    stage.set_cursor("low", 2)
+    assert stage.status()["lag"]["log"]["held_by"] == {"name": "high", "lsn": 3}
+    for lsn in (4, 100_000):
+        stage.set_cursor("high", lsn, is_held=True)
+        assert stage.status()["lag"]["log"]["held_by"] is None, "at the end it holds nothing yet"
 
 
 def test_a_replica_that_leads_no_longer_publishes_nothing(tmp_path: Path) -> None:
@@ -398,7 +493,7 @@ def test_what_is_published_is_bounded_and_fits_whatever_the_names_are(tmp_path: 
     stage.work()
     answer_own(stage, **{f"n{60_000 + node}": 1 for node in range(1, NODES_MAX)})
     values = stage.page.published()
-    assert len(values) == 2 + 3 * CURSORS_PUBLISHED_MAX + 4 * (NODES_MAX - 1)
+    assert len(values) == 2 + 3 * (CURSORS_PUBLISHED_MAX + 1) + 4 * (NODES_MAX - 1)
     assert values["cursors"] == CURSORS_PUBLISHED_MAX + values["cursors_left_out"] == CURSORS_MAX
     largest = dict.fromkeys(values, (1 << 64) - 1)
     assert len(msgspec.msgpack.encode(largest)) <= NAMED_BYTES_MAX

@@ -17,6 +17,7 @@ from logstore.format.peer_messages import (
     Heartbeat,
     HeartbeatReply,
     InitStatusRequest,
+    Install,
 )
 from logstore.model import EntryKind
 from logstore.raft import effects, events
@@ -196,6 +197,38 @@ def test_stale_appends_are_dropped_before_the_copy(stage):
     assert stage.writer.head == 24
 
 
+def install(*, term=3, stream=1):
+    return Install(term, stream, 9, 2, 40, 7, 1_000, 5, 1)
+
+
+def test_g5_a_log_start_reaches_raft_in_its_order_among_the_appends(stage):
+    stage.peer_send("peer_bulk", *append(index=1))
+    stage.peer_send("peer_bulk", install())
+    stage.peer_send("peer_bulk", *append(index=10))
+    first, second, third = stage.heard(bulk=True)
+    assert (first.append.header.index, third.append.header.index) == (1, 10)
+    assert second == events.InstallReceived(2, second.boot, install())
+
+
+def test_w1_a_log_start_of_a_dead_stream_is_dropped(stage):
+    stage.tell(effects.StreamAccepted(3, 5, 10, False))
+    for stale in (install(term=2, stream=9), install(stream=4)):
+        stage.peer_send("peer_bulk", stale)
+    assert stage.counter(Counter.BULK_STALE) == 2
+    for fresh in (install(stream=5), install(stream=6), install(term=4)):
+        stage.peer_send("peer_bulk", fresh)
+    assert len(stage.heard(bulk=True)) == 3
+    stage.tell(effects.StreamAccepted(3, 5, 10, True))
+    stage.peer_send("peer_bulk", install(stream=5))
+    assert stage.counter(Counter.BULK_STALE) == 3
+
+
+def test_a_log_start_with_a_body_is_no_message(stage):
+    stage.peer_send("peer_bulk", install(), b"body")
+    assert stage.counter(Counter.FRAMES_DROPPED) == 1
+    assert not stage.heard(bulk=True)
+
+
 def test_a_full_ring_leaves_the_bulk_lane_unread_and_the_control_lane_goes_on():
     """SAFETY W7: never dropped because of fullness, never waited for."""
     stage = Stage(ring_bytes=64 * 1024)
@@ -215,6 +248,31 @@ def test_a_full_ring_leaves_the_bulk_lane_unread_and_the_control_lane_goes_on():
     stage.work()
     assert [heard.append.header.index for heard, _ in received(stage)] == [5]
     assert stage.ingress._ports.peer_bulk in stage.ingress.wait_on()
+
+
+def test_a_ring_that_stays_full_leaves_no_messages_in_memory():
+    """A full disk held the ring, and each new connection of the leader left a window unread: 60 MB
+    a minute."""
+    stage = Stage(ring_bytes=64 * 1024)
+    stage.identify()
+    body = b"x" * 24_000
+    stale = stage.counter(Counter.BULK_STALE)
+    for index in range(1, 5):
+        stage.peer_send("peer_bulk", *append(index=index, body=body))
+    assert [heard.append.header.index for heard, _ in received(stage)] == [1, 2]
+    bulk = stage.ingress._ports.peer_bulk
+    assert bulk not in stage.ingress.wait_on()
+    stage.clock.now_ns += 2 * stage.config.raft.election_timeout_ns
+    stage.work()
+    assert bulk in stage.ingress.wait_on()
+    assert link.try_receive_views(bulk) is None
+    assert stage.counter(Counter.BULK_STALE) == stale + 2
+    stage.freer.set_free(48_000)
+    stage.peer_send("peer_bulk", *append(index=3, body=body))
+    assert [heard.append.header.index for heard, _ in received(stage)] == [3]
+    for index in range(4, 6):
+        stage.peer_send("peer_bulk", *append(index=index, body=body))
+    assert bulk not in stage.ingress.wait_on(), "patient again"
 
 
 def test_an_entry_that_the_ring_can_never_take_is_named_once_and_holds_up_nothing(caplog):

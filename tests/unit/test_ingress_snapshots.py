@@ -56,15 +56,17 @@ def settle(stage):
     return kinds
 
 
-def lead_again(stage, *, accepted):
-    """The gen ends with so many of its proposals accepted, and the next term begins."""
+def lead_again(stage, *, accepted, trim=0):
+    """The gen ends with so many of its proposals accepted, and the next term begins, in a log whose
+    newest TRIM is `trim`."""
     term = stage.term + 1
     stage.tell(
         effects.AdmissionClosed(stage.term, accepted, "step_down"), effects.TermEnded(stage.term)
     )
     stage.take_proposals()
     stage.term = term
-    stage.tell(effects.LeaderChanged(term, 1), effects.Admit(term, term, len(stage.entries), 0))
+    admit = effects.Admit(term, term, len(stage.entries), 0, trim)
+    stage.tell(effects.LeaderChanged(term, 1), admit)
     stage.commit()
 
 

@@ -15,6 +15,8 @@ from actors.writer import WriterActor
 from logstore.format.entry import EntryHeader, Row
 from logstore.limits import COMMAND_RING_BYTES, STATUS_FAULTY_MAX
 from logstore.model import EntryKind
+from logstore.raft.events import LogStartMoved
+from logstore.raft.log_view import Position, WholeLogStart
 from tests.unit.actor_stage import ActorStage
 from tests.unit.raft_stage import recovered
 
@@ -113,3 +115,20 @@ def test_a_log_with_many_damaged_ranges_starts_and_its_status_names_the_first_an
     assert size < 16 << 10
     assert replica.raft._core.persisted == 2 * RUNS
     assert replica.stage.slots[Counter.LAST_INDEX] == 2 * RUNS
+
+
+def test_what_raft_keeps_of_a_start_goes_with_the_log_below_the_log_start(tmp_path, monkeypatch):
+    """Else it is as much as the log ever was, until the next start."""
+    faulty = (FaultyRange(1, 3, 50, 51), FaultyRange(9, 9, 55, 55), FaultyRange(20_001, 20_001, 9))
+    replica = Replica(tmp_path, report_of(runs=10_000, faulty=faulty), monkeypatch)
+    replica.work()
+    start = Position(20_000, 10_000, 1, 5)
+    replica.stage.send(topology.WRITER, topology.RAFT, LogStartMoved(WholeLogStart(start, 0, 0, 2)))
+    replica.work()
+    raft = replica.raft
+    log = raft._core._state.log
+    assert (log._run_firsts, log._run_terms) == ([20_001], [10_000])
+    assert raft._core.faulty == ((20_001, 20_001),)
+    assert list(raft._faulty_lsns._lsns) == [20_001]
+    assert (raft._recovered.term_runs, raft._recovered.faulty) == ((), ())
+    assert replica.status()[0]["faulty_count"] == 1

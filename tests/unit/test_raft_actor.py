@@ -17,7 +17,8 @@ from actors.messages import (
 from actors.topology import Counter
 from logstore.errors import ErrorCode, InvariantViolated
 from logstore.format.entry import EntryHeader
-from logstore.format.peer_messages import Heartbeat, PreVoteRequest
+from logstore.format.peer_messages import Heartbeat, HeartbeatReply, PreVoteRequest
+from logstore.limits import FULL_DISK_KEPT_BYTES
 from logstore.model import EntryKind, ReplicaState
 from logstore.raft.effects import (
     Accepted,
@@ -37,6 +38,7 @@ from logstore.raft.events import (
     ReadIndexRequested,
     TransferRequested,
 )
+from logstore.raft.space import most_bytes
 from tests.unit.actor_stage import CLUSTER, OUR_UUID, RING_BYTES
 from tests.unit.raft_stage import START_CHAIN, RaftStage
 from transport.payload_ring import PayloadRingReader
@@ -127,6 +129,19 @@ def test_a_disk_that_was_full_before_there_was_a_core_keeps_admission_closed(raf
     assert of(Admit, raft.heard(topology.INGRESS)) == []
     raft.say(topology.WRITER, DiskFullChanged(False))
     assert len(of(Admit, raft.heard(topology.INGRESS))) == 1
+
+
+def test_s9_the_room_that_was_reported_before_there_was_a_core_counts(raft):
+    """It takes TRIMs at once; what else has room is shown to ingress before the gen begins."""
+    room = FULL_DISK_KEPT_BYTES + most_bytes(0) + 5_000
+    raft.say(topology.WRITER, DiskFullChanged(True, room, 1_000))
+    raft.recover()
+    term = raft.lead_and_commit()
+    raft.hear(2, HeartbeatReply(term, 1, 1, 0, 0))
+    raft.pass_time(10_000_000)
+    [admit] = of(Admit, raft.heard(topology.INGRESS))
+    assert not admit.takes_batches
+    assert raft.slots[topology.Counter.ROOM_FOR_CHANGES] == 5_000
 
 
 # --- admission and the ring ---

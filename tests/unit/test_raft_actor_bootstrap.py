@@ -18,8 +18,11 @@ from logstore.errors import ErrorCode
 from logstore.format.peer_messages import InitStatus
 from logstore.model import ReplicaState
 from logstore.raft.bootstrap import SaveInit, SendInit
+from logstore.storage.disk import RealDisk
+from logstore.storage.segment import read_header
 from tests.unit.actor_stage import CLUSTER, OUR_UUID, PEER_UUID
-from tests.unit.raft_stage import RaftStage
+from tests.unit.folder_stage import FolderStage
+from tests.unit.raft_stage import RaftStage, recovered
 
 REPLICATOR = topology.replicator(2)
 
@@ -75,6 +78,20 @@ def test_p1_who_asks_for_another_first_lsn_than_the_log_has_is_told_so(raft):
     assert "begins at LSN 1, not at 50" in other.reason
 
 
+def test_an_init_that_is_repeated_after_a_trim_and_a_start_changes_nothing(raft):
+    """META has another LSN by then. The answer was: form another cluster, of empty folders."""
+    report = msgspec.structs.replace(
+        recovered(), start_index=40, start_next_lsn=50, commit_floor=40, persisted=40
+    )
+    raft.say(topology.WRITER, report)
+    asked = [InitRequested(7, 1), InitRequested(8, 50), InitRequested(9, 51)]
+    raft.say(topology.INGRESS, *asked, channel=topology.CONTROL)
+    first, present, above = of(InitAnswered, raft.heard(topology.INGRESS))
+    assert (first.code, present.code) == (ErrorCode.OK, ErrorCode.OK)
+    assert above.code == ErrorCode.INVALID_REQUEST
+    assert "begins at LSN 50, not at 51" in above.reason
+
+
 def test_two_nodes_with_one_uuid_are_named(raft):
     """SAFETY L3: a copied data folder."""
     raft.recover(ReplicaState.EMPTY)
@@ -94,3 +111,30 @@ def test_a_bootstrap_saves_before_it_answers_and_asks_on_its_own_lanes(raft):
     assert of(SendInit, raft.heard(REPLICATOR)) == []
     raft.say(topology.WRITER, InitSaved(save.seq))
     assert len(of(SendInit, raft.heard(REPLICATOR))) == 1
+
+
+def test_rows_are_not_looked_for_in_what_a_bootstrap_left_that_was_broken_off(tmp_path):
+    """SAFETY L2, V7: the log begins with the number of the segment that the first attempt made."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    make_log(folder)
+    for path in folder.glob("*1.*"):
+        left = read_header(RealDisk(), str(path))
+        left = msgspec.structs.replace(left, segment_uuid=b"of the first try")
+        path.write_bytes(left.pack())
+    raft = RaftStage(tmp_path)
+    for path in folder.iterdir():
+        path.unlink()
+    last = make_log(folder, entries=3)
+    found = {"last_row": last, "term_runs": ((1, 1),), "persisted": 3}
+    raft.say(topology.WRITER, msgspec.structs.replace(recovered(), **found))
+    assert raft.raft._core.row(1).chain == raft.raft._core.row(2).header.prev_chain
+
+
+def make_log(folder, *, entries=0):
+    """A new log with so many no-ops; the last of them."""
+    stage = FolderStage(folder)
+    for _ in range(entries):
+        stage.append()
+    stage.close()
+    return stage._writer.last

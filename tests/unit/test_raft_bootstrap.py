@@ -236,6 +236,16 @@ def test_l2_a_starting_node_that_hears_of_a_voter_becomes_one() -> None:
         assert bootstrap.state == ReplicaState.VOTER
 
 
+def test_p1_a_node_that_comes_late_begins_where_its_attempt_did_and_not_at_a_log_start() -> None:
+    """It was prepared, and missed the commit; the cluster was trimmed, and its voters restarted."""
+    bootstrap = make(
+        2, state=ReplicaState.STARTING, nonce=9, cluster_id=CLUSTER, first_lsn=Lsn(7_000)
+    )
+    trimmed = InitStatus(ReplicaState.VOTER, 9, CLUSTER, pack_first_lsn(Lsn(90_000)))
+    (save,) = hear(bootstrap, 3, trimmed)
+    assert save == SaveInit(1, ReplicaState.VOTER, 9, CLUSTER, Lsn(7_000))
+
+
 def test_l2_a_voter_goes_on_answering() -> None:
     bootstrap = make(2, state=ReplicaState.VOTER, nonce=5, cluster_id=CLUSTER)
     assert bootstrap.deadline_ns == NEVER_NS

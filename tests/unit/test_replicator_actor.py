@@ -7,17 +7,20 @@ import pytest
 from actors.messages import RotReported
 from actors.topology import Counter
 from logstore.format.client_messages import OpenSessionReply
+from logstore.format.message import decode_message
 from logstore.format.peer_messages import (
     AppendAccepted,
     AppendPersisted,
     AppendReject,
     Heartbeat,
+    Install,
     VoteReply,
 )
 from logstore.raft.effects import Rewind, Send, StopLeading
 from logstore.raft.events import ControlReceived, StreamAnswer
+from logstore.raft.log_view import Position, WholeLogStart
 from logstore.settings import PortOffset
-from tests.unit.actor_stage import OUR_UUID, PEER_UUID, RING_BYTES
+from tests.unit.actor_stage import OUR_UUID, PEER_UUID, RING_BYTES, receive_all
 from tests.unit.replicator_stage import PEER, STREAM, ReplicatorStage
 
 BEAT = Heartbeat(1, 0, 1, 0, 0, 1, 0)
@@ -65,6 +68,21 @@ def test_w4_what_was_not_described_is_read_from_the_files_once_it_is_written(rep
     assert not replicator.stage.is_busy_loop(replicator.replicator)
     replicator.write()
     assert [(i, len(body)) for _, i, body in replicator.appends()] == [(1, 80), (2, 160)]
+
+
+def test_g5_the_log_start_goes_first_and_what_follows_after_its_answer(replicator):
+    replicator.identify()
+    orders = replicator.append(80, 160, is_described=False)
+    replicator.write()
+    start = WholeLogStart(Position(1, 1, orders[1].header.first_lsn, orders[0].chain), 80, 7, 1)
+    replicator.lead(next_index=2, install=start)
+    [frames] = receive_all(replicator.ports[PortOffset.PEER_BULK])
+    install = decode_message(frames[1])[1]
+    at = start.position
+    assert install == Install(1, STREAM, 1, 1, at.next_lsn, at.chain, 80, 7, 1)
+    assert not replicator.stage.is_busy_loop(replicator.replicator)
+    replicator.answer(AppendPersisted(1, 1))
+    assert replicator.indexes() == [2]
 
 
 def test_m4_ring_bytes_that_were_overwritten_are_read_from_the_files(replicator):

@@ -111,3 +111,17 @@ def test_a_file_that_was_lost_is_made_again_once_there_is_space(path: str) -> No
     trial.disk.free_space()
     trial.recovered = trial.recover()
     assert trial.recovered.last.header.index == 1
+
+
+def test_nothing_is_appended_among_bytes_that_cannot_be_read_now() -> None:
+    """SAFETY S7: a frame without a record may be there, and be read again later."""
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log()
+    trial.commit(1, [8])
+    trial.writer.flush_data(trial.append(1, [8]))
+    trial.disk.set_unreadable(DATA, FIRST + 1)
+    before = log_epoch(trial, 1)
+    trial.restart()
+    assert trial.recovered.last.header.index == 1
+    assert trial.writer.last.header.index == 1
+    assert [log_epoch(trial, number) for number in (1, 2)] == [before, before + 1]

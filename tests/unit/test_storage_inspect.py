@@ -8,6 +8,7 @@ from actors.simulation.disk.disk import SimulatedDisk
 from logstore.errors import InvalidRequest
 from logstore.format.segment_header import FileRole
 from logstore.limits import SECTOR_BYTES
+from logstore.model import EntryKind
 from logstore.storage.inspect import inspect_meta, inspect_records, inspect_segment
 from logstore.storage.segment import segment_path
 from tests.crash.storage_trial import FOLDER, StorageTrial
@@ -55,6 +56,18 @@ def test_records_and_frames_agree_on_the_chain() -> None:
     frames, records = (list(inspect_records(disk, path)) for path in (DATA, RAFT))
     assert [row["chain"] for row in frames] == [row["chain"] for row in records]
     assert [row["position"] for row in frames] == [row["frame_offset"] for row in records]
+
+
+def test_a_trim_shows_the_log_start_that_it_makes() -> None:
+    trial = started()
+    trial.trim(2)
+    row = list(inspect_records(trial.disk, DATA))[-1]
+    assert (row["kind"], row["trim"]) == ("TRIM", "OPERATOR")
+    meta = inspect_meta(trial.disk, f"{FOLDER}/meta.a")
+    names = [name for name in meta if name.startswith("log_start")]
+    assert [row[name] for name in names] == [meta[name] for name in names]
+    trial.commit_body(EntryKind.TRIM, b"no body!" * 8)
+    assert "magic" in str(list(inspect_records(trial.disk, DATA))[-1]["trim"])
 
 
 def test_damage_is_a_row_and_what_follows_is_still_shown() -> None:

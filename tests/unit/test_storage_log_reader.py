@@ -12,6 +12,7 @@ from logstore.model import EntryKind, Index, Lsn
 from logstore.storage import log_reader
 from logstore.storage.log_reader import LogReader
 from logstore.storage.segment import record_position, segment_path
+from logstore.storage.segment_map import SegmentMap
 from tests.crash.storage_trial import FOLDER, StorageTrial
 
 DATA = segment_path(FOLDER, 1, FileRole.DATA)
@@ -73,6 +74,20 @@ def test_a_reader_in_an_empty_folder_finds_the_log_when_it_is_there() -> None:
     assert reader.start == trial.recovered.meta.meta.log_start
 
 
+def test_a_reader_that_knows_a_bootstrap_that_was_broken_off_finds_the_log_made_after_it() -> None:
+    """Raft's is open before recovery removes that segment, and the next one has its number."""
+    trial = StorageTrial(SimulatedDisk())
+    trial.create_log()
+    reader = LogReader(trial.disk, FOLDER)
+    with pytest.raises(CorruptData):
+        reader.row(Index(1))
+    assert reader.pairs_open == 1
+    trial.create_log()
+    trial.commit(1, [8])
+    assert reader.row(Index(1)).header.index == 1
+    assert reader.read_body(Index(1))
+
+
 def test_damage_is_told_with_file_and_position_and_never_served() -> None:
     """SAFETY Q5, FAULTS D7."""
     for sector, what in ((FIRST, "CRC"), (FIRST + 1, "body CRC")):
@@ -120,7 +135,8 @@ def test_searches_by_lsn_time_and_bytes_agree_with_looking_at_every_entry() -> N
         for value in range(12):
             by_lsn = next((h.index for h in seen if h.next_lsn > value), bound + 1)
             by_time = next((h.index for h in seen if h.timestamp_ns >= value), bound + 1)
-            assert reader.index_of_lsn(Lsn(value), Index(bound)) == by_lsn
+            if value:  # no log has LSN 0
+                assert reader.index_of_lsn(Lsn(value), Index(bound)) == by_lsn
             assert reader.index_of_time(value, Index(bound)) == by_time
         for value in range(0, rows[-1].header.cumulative_bytes + 9, 4):
             by_bytes = next((h.index for h in seen if h.cumulative_bytes >= value), bound + 1)
@@ -221,3 +237,12 @@ def test_open_descriptors_are_bounded() -> None:
     for index in range(1, 71):
         reader.read_body(Index(index))
     assert len(reader._pairs) <= 64
+
+
+def test_a_refresh_that_finds_nothing_new_makes_no_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each read of a damaged entry refreshes; with 10,000 segments a map takes 30 ms."""
+    trial = started([8])
+    trial.writer.prepare_spare()
+    reader = LogReader(trial.disk, FOLDER)
+    monkeypatch.setattr(SegmentMap, "of", None)
+    assert not reader.refresh()

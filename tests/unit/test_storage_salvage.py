@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from logstore.format.batch import batch_payloads, read_batch_header
 from logstore.format.group import FRAME_HEADER_SIZE
+from logstore.format.meta import InstallMark, LogStart
 from logstore.format.raft_record import RECORD_SIZE
 from logstore.storage.disk import RealDisk
+from logstore.storage.meta_store import META_NAMES, read_meta
 from logstore.storage.salvage import (
     SalvagedEntry,
     committed_lsn,
@@ -81,6 +84,30 @@ def test_a_whole_folder_is_told_whole(folder: Path) -> None:
     last = batches(folder)[-1]
     header = read_batch_header(last.data)
     assert batch_payloads(last.data, 0, header) == [b"9-b" * 900, b"c", b"d"]
+
+
+def test_what_is_below_the_log_start_is_not_told(folder: Path) -> None:
+    """Log start lies inside a pair: its entries below are still in the file."""
+    header = located(folder, 23)[1].header
+    start = LogStart(header.index, header.term, header.chain(), header.next_lsn)
+    meta = read_meta(RealDisk(), f"{folder}/meta.a")
+    for name in META_NAMES:
+        (folder / name).write_bytes(msgspec.structs.replace(meta, log_start=start).pack())
+    assert salvage_folder(RealDisk(), str(folder)).first_lsn == header.next_lsn
+    assert lsns(folder) == list(range(header.next_lsn, 71))
+
+
+def test_of_a_log_that_is_being_dropped_nothing_is_told(folder: Path) -> None:
+    """SAFETY G5a. Its segments may hold other entries above the log start than the cluster has."""
+    header = located(folder, 23)[1].header
+    start = LogStart(header.index, header.term, header.chain(), header.next_lsn)
+    meta = read_meta(RealDisk(), f"{folder}/meta.a")
+    marked = msgspec.structs.replace(meta, log_start=start, installing=InstallMark(0, 0))
+    for name in META_NAMES:
+        (folder / name).write_bytes(marked.pack())
+    found = salvage_folder(RealDisk(), str(folder))
+    assert (found.first_lsn, found.segments) == (header.next_lsn, ())
+    assert committed_lsn(RealDisk(), str(folder), found) == header.next_lsn - 1
 
 
 def test_committed_is_what_the_newest_record_knows(folder: Path) -> None:

@@ -27,6 +27,7 @@ VALUES |= {"follower_lag_payloads.2": 7, f"cursor_lag_bytes.{ODD_NAME}": 12}
 VALUES |= {"cursor_lag_since_ns.late": 2_500_000_000, "cursor_lag_since_ns.even": 0}
 VALUES |= {"cursor_lag_since_ns.ahead": 9_000_000_000, "follower_silent_since_ns.2": 3_250_000_000}
 VALUES |= {"cursors": 53, "cursors_left_out": 3}
+VALUES |= {"log_bytes.archive": 900, "log_since_ns.": 1_000_000_000}
 VALUES |= {"flushed_lost": 4, clock_slot(NodeId(2)): SKEW_ZERO_MS - 1_500}
 
 
@@ -90,6 +91,8 @@ def test_a_scrape_shows_how_far_followers_and_cursors_lag(listener: HttpListener
         'logstore_cursors{node="1"} 53.0',
         'logstore_cursors_left_out{node="1"} 3.0',
     ]
+    assert 'logstore_log_bytes{held_by="archive",node="1"} 900.0' in answer
+    assert 'logstore_log_seconds{held_by="",node="1"} 3.0' in answer
     assert 'process="cursor' not in answer, "a cursor's name is no process"
     for kind in ("follower", "cursor"):
         for measure in ("payloads", "bytes", "seconds"):

@@ -18,7 +18,7 @@ from logstore.raft.events import DiskFullChanged, MetaPersisted, Persisted
 from logstore.storage.log_reader import LogReader
 from logstore.storage.meta_store import newest_meta
 from logstore.storage.segment import segment_name
-from tests.unit.writer_stage import WriterStage
+from tests.unit.writer_stage import HeldCalls, WriterStage
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_a_full_disk_keeps_the_queue_is_reported_and_ends_when_space_appears(bor
     born.settle()
     # the news of the disk comes from another worker: its place among the others is open
     rolled = [Persisted(2), Persisted(4), Persisted(5)]
-    assert sorted_by_worker(born) == [*rolled, DiskFullChanged(True)]
+    assert sorted_by_worker(born) == [*rolled, DiskFullChanged(True, 196_480, 255, seq=5)]
     born.persist(*[60 << 10] * 4)
     born.tell(SaveMeta(1, 2, 1))
     born.settle()
@@ -207,7 +207,7 @@ def test_an_entry_larger_than_a_segment_waits_for_space_while_there_is_some_for_
     born.settle()
     assert not born.stage.is_busy_loop(born.writer)
     assert len(refused) <= 4
-    assert sorted_by_worker(born)[-1] == DiskFullChanged(True)
+    assert sorted_by_worker(born)[-1] == DiskFullChanged(True, room_entries=254, seq=3)
     empty(born)
     born.settle()
     assert sorted_by_worker(born) == [Persisted(2), Persisted(3), DiskFullChanged(False)]
@@ -217,7 +217,6 @@ def test_a_truncation_without_space_stays_queued_before_what_follows_it(born):
     fill(born)
     born.persist(8, 8, 8)
     born.truncate(3)
-    born.settle()
     born.truncate(2)
     born.persist(8, term=2)
     born.settle()
@@ -276,22 +275,15 @@ def test_a_vote_that_comes_while_another_is_saved_holds_up_nothing(born):
 
 @pytest.mark.parametrize("slow", [".data", ".raft"])
 def test_s8_a_vote_that_comes_during_a_flush_of_the_log_waits_for_none(born, slow):
-    go, begun = Event(), Event()
-
-    def hold(what, path):
-        if what == "flush" and path.endswith(slow):
-            begun.set()
-            go.wait(5)
-
-    born.disk.on_call = hold
+    held = HeldCalls(born.disk, "flush", slow)
     born.persist(96)
     born.writer.do_work(born.stage.now_ns)
-    assert begun.wait(5)
+    held.wait_until_begun()
     born.tell(SaveMeta(1, 2, 1))
     born.writer.do_work(born.stage.now_ns)
     born.writer._meta_worker.wait()
     assert born.heard() == [MetaPersisted(1)]
-    go.set()
+    held.release()
     born.settle()
     assert born.heard() == [Persisted(1)]
 
@@ -321,6 +313,15 @@ def test_a_spare_that_takes_long_to_allocate_makes_no_busy_loop(born):
     go.set()
     born.settle()
     assert not born.writer._folder.log.needs_spare
+
+
+def test_s9_the_next_spare_is_prepared_at_once_however_soon_the_last_one_was_used_up(born):
+    """Else a log that rolls within a second finds its disk full when nothing has room any more."""
+    for _ in range(2):
+        born.persist(8)
+        born.truncate(1)  # uses up the spare; no time passes
+        born.settle()
+        assert not born.writer._folder.log.needs_spare
 
 
 def test_damage_found_at_start_is_reported_with_its_lsns(tmp_path):

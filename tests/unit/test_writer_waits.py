@@ -104,8 +104,8 @@ def test_s9_a_torn_tail_without_space_is_discarded_when_there_is_some(tmp_path: 
     for name in first.disk.paths():
         if is_segment_name(name.rpartition("/")[2]) and "1." not in name:
             first.disk.remove(name)
-    first.disk.fill()
     second = restarted(first, tmp_path)
+    second.disk.fill()
     second.rows, second.seq = first.rows, 0
     second.start()
     second.persist(8)
@@ -113,7 +113,7 @@ def test_s9_a_torn_tail_without_space_is_discarded_when_there_is_some(tmp_path: 
     second.settle()
     second.settle()
     full, voted = sorted(second.heard(), key=lambda each: type(each).__name__)
-    assert (full, voted) == (DiskFullChanged(True), MetaPersisted(1))
+    assert (full, voted) == (DiskFullChanged(True, seq=1), MetaPersisted(1))
     generation = second.counter(Counter.MAP_GENERATION)
     second.disk.free_space()
     for _ in range(3):
@@ -132,8 +132,8 @@ def test_a_discard_that_was_left_undone_needs_no_append_to_be_done(tmp_path: Pat
     for name in first.disk.paths():
         if is_segment_name(name.rpartition("/")[2]) and "1." not in name:
             first.disk.remove(name)
-    first.disk.fill()
     second = restarted(first, tmp_path)
+    second.disk.fill()
     second.start()
     second.settle()
     assert second.writer._folder.log.has_torn_tail

@@ -23,6 +23,7 @@ from actors.simulation.checkers.final_logs import FinalLogs
 from actors.simulation.checkers.format_levels import FormatLevels
 from actors.simulation.checkers.handovers import Handovers
 from actors.simulation.checkers.lanes import ControlLanes
+from actors.simulation.checkers.log_starts import LogStarts
 from actors.simulation.checkers.logs import Logs
 from actors.simulation.checkers.lookups import Lookups
 from actors.simulation.checkers.orders import Orders
@@ -30,6 +31,7 @@ from actors.simulation.checkers.peer_streams import PeerStreams
 from actors.simulation.checkers.processes import Liveness, Processes
 from actors.simulation.checkers.read_rounds import ReadRounds
 from actors.simulation.checkers.record import Record
+from actors.simulation.checkers.retention import Retention
 from actors.simulation.checkers.ring_ranges import RingRanges
 from actors.simulation.checkers.session_fold import SessionTables
 from actors.simulation.checkers.session_lists import SessionLists
@@ -48,6 +50,8 @@ CHECKERS: tuple[Callable[[Record], object], ...] = (
     Liveness,
     DiskClaims,
     Logs,
+    LogStarts,
+    Retention,
     VoteDelays,
     Elections,
     Verified,

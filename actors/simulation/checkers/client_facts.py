@@ -68,10 +68,11 @@ class ImportMoved(Fact, frozen=True):
 
 
 class Subscribed(Fact, frozen=True):
-    """The consumer begins, or seeks to, `next_lsn`."""
+    """The consumer begins, or seeks to, `next_lsn`; `is_earliest`: or a later log start."""
 
     consumer: str
     next_lsn: int
+    is_earliest: bool = False
 
 
 class Delivered(Fact, frozen=True):
@@ -204,6 +205,28 @@ class SpansTold(NodeFact, frozen=True):
 
     request: SpansRequest
     reply: SpansReply
+
+
+class LogStartTold(NodeFact, frozen=True):
+    """`node` says that its log begins at this LSN."""
+
+    lsn: int
+
+
+class TrimTold(NodeFact, frozen=True):
+    """`node` answers a trim: the log is to begin at this LSN."""
+
+    lsn: int
+
+
+class TrimRefused(NodeFact, frozen=True):
+    """`node` refused a trim, because the log's format level is too low for it."""
+
+
+class RangeGone(NodeFact, frozen=True):
+    """`node` refused a range that begins at `first_lsn`, where its log no longer is."""
+
+    first_lsn: int
 
 
 class LogVerified(NodeFact, frozen=True):

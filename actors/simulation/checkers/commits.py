@@ -39,7 +39,8 @@ class Commits:
             self._report(Invariant.I5, text)
         if leader_term and commit > self._committed.last_index:
             self._check_term(replica, commit, leader_term)
-        for index in range(replica.commit + 1, commit + 1):
+        first = max(replica.commit + 1, int(replica.log.start.index))  # of one that was installed
+        for index in range(first, commit + 1):
             chain = replica.log.chain_at(index)
             if chain is None:
                 text = f"node {node} calls entry {index} committed, which it does not have"

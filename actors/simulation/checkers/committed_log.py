@@ -15,6 +15,8 @@ from actors.simulation.checkers.consequences import (
     CursorCommitted,
     LevelCommitted,
     SessionCommitted,
+    SnapshotPartCommitted,
+    TrimCommitted,
 )
 from actors.simulation.checkers.facts import Fact
 from actors.simulation.checkers.holders import Holders
@@ -165,6 +167,10 @@ class CommittedLog:
             self._tell(CursorCommitted(self._known.bodies.get(chain)))
         elif level := level_of(header.kind):
             self._tell(LevelCommitted(index, level))
+        elif header.kind == EntryKind.SESSION:
+            self._tell(SnapshotPartCommitted(index, self._known.bodies.get(chain)))
+        elif header.kind == EntryKind.TRIM:
+            self._tell(TrimCommitted(index, self._known.bodies.get(chain)))
 
     def _add_open(self, chain: int) -> None:
         body = self._known.bodies.get(chain)

@@ -6,6 +6,7 @@ from actors.simulation.checkers.batches import StoredBatch
 from actors.simulation.checkers.facts import Fact
 from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.session_entries import ExpireEntry, OpenEntry
+from logstore.format.trim_entry import TrimEntry
 from logstore.raft.log_view import RecoveredLog
 
 
@@ -65,6 +66,27 @@ class LevelCommitted(Consequence, frozen=True):
 
     index: int
     level: int
+
+
+class TrimCommitted(Consequence, frozen=True):
+    """A TRIM entry is committed; None: its bytes are not known."""
+
+    index: int
+    body: bytes | None
+
+
+class TrimRead(Consequence, frozen=True):
+    """What a committed TRIM entry says."""
+
+    index: int
+    entry: TrimEntry
+
+
+class SnapshotPartCommitted(Consequence, frozen=True):
+    """A part of a SESSION snapshot is committed; None: its bytes are not known."""
+
+    index: int
+    body: bytes | None
 
 
 class BatchFound(Consequence, frozen=True):

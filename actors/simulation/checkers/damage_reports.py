@@ -44,10 +44,12 @@ class Damage:
             self._report(f"node {node} calls entry {min(named)} damaged, its disk is whole")
         for number in port.segments_with_one_header(node):
             self._report(f"node {node} leaves segment {number} under one header")
-        last = replica.log.last_index
+        last, start = replica.log.last_index, log.recovered.start.index
         lost: list[Held] = []
         before: Held | None = None
         for held in port.held_at_start(node):
+            if held.index <= start:
+                continue
             if held.index > last:
                 lost.append(held)
             elif held.chain == replica.log.chain_at(held.index):
@@ -104,6 +106,7 @@ class Damage:
     def on_verified(self, told: LogVerified) -> None:
         node, named = told.node, told.named
         first, last = told.span
+        first = max(first, self._record.highest_start + 1)  # where this log begins is not told
         for held in self._held_now(node, range(first, last + 1)):
             if held.is_whole == (held.index not in named):
                 continue

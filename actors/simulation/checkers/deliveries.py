@@ -22,10 +22,15 @@ class Deliveries:
         self._record = record
         self._findings = record.findings
         self._next_lsns: dict[str, int] = {}
+        self._at_earliest: set[str] = set()  # who got nothing yet, and begins at a log start
 
     @reads(Subscribed)
     def on_subscribed(self, subscribed: Subscribed) -> None:
         self._next_lsns[subscribed.consumer] = subscribed.next_lsn
+        if subscribed.is_earliest:
+            self._at_earliest.add(subscribed.consumer)
+        else:
+            self._at_earliest.discard(subscribed.consumer)
 
     @reads(Delivered)
     def on_delivered(self, fact: Delivered) -> None:
@@ -53,6 +58,9 @@ class Deliveries:
 
     def _check_position(self, consumer: str, first: int, last: int, where: Where) -> None:
         expected = self._next_lsns.get(consumer, first)
+        if consumer in self._at_earliest and first in self._record.start_lsns:
+            expected = max(expected, first)
+        self._at_earliest.discard(consumer)
         if first != expected or last < first:
             text = f"{_text(where)}: LSNs [{first}, {last}], {expected} was next"
             self._findings.report(Invariant.I5, text)

@@ -19,8 +19,8 @@ from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Order, Replica
 from logstore.format.peer_messages import AppendPersisted
-from logstore.raft.effects import Answer, Persist, Truncate
-from logstore.raft.events import EntryRotted, Persisted
+from logstore.raft.effects import Answer, InstallLog, Persist, Truncate
+from logstore.raft.events import EntryRotted, LogStartMoved, Persisted
 
 _FEW = 4  # entries: mostly one flush group
 
@@ -60,6 +60,20 @@ class DiskClaims:
             replica.flushed_chain = replica.log.chain_at(first - 1) or 0
         replica.faulty = [index for index in replica.faulty if index < first]
 
+    @reads(InstallLog)
+    def on_install(self, replica: Replica, effect: InstallLog, _step: Stepped) -> None:
+        """The shadow log still has what is dropped; what followed log start must not come back."""
+        start, log = effect.start.position, replica.log
+        for ordered in replica.unanswered:
+            ordered.index = ordered.truncated_index = 0
+        dropped = log.chain_at(start.index + 1) or 0
+        first = start.index + 1 if dropped else 0
+        replica.unanswered.append(Order(effect.seq, start.index, start.chain, -1, first, dropped))
+        if replica.flushed_index >= start.index:
+            replica.flushed_index = start.index - 1
+            replica.flushed_chain = log.chain_at(start.index - 1) or 0
+        replica.faulty = []
+
     @reads(WrittenPublished)
     def on_written(self, written: WrittenPublished) -> None:
         """The writer sends readers to the files for everything up to `seq` (W4). Checked only if
@@ -98,7 +112,7 @@ class DiskClaims:
             replica.needed_ranges.discard(done.ring_start)
             if done.truncated_index:
                 self._on_truncation_durable(replica, done)
-            elif done.index:
+            if done.index:
                 self._on_flushed(replica, done)
 
     def _on_flushed(self, replica: Replica, done: Order) -> None:
@@ -112,8 +126,13 @@ class DiskClaims:
     @reads(EntryRotted)
     def on_rotted(self, replica: Replica, rot: EntryRotted, _step: Stepped) -> None:
         """A reader found damage; of an entry that is not there any more it says nothing."""
-        if replica.log.start.index < rot.index <= replica.log.last_index:
+        if replica.start.index < rot.index <= replica.log.last_index:
             replica.faulty.append(rot.index)
+
+    @reads(LogStartMoved)
+    def on_log_start(self, replica: Replica, moved: LogStartMoved, _step: Stepped) -> None:
+        """What is no longer in the log is no damage of it."""
+        replica.faulty = [index for index in replica.faulty if index > moved.start.position.index]
 
     def _on_truncation_durable(self, replica: Replica, truncate: Order) -> None:
         """The truncation is durable. An entry that was ordered again meanwhile is not truncated."""

@@ -99,6 +99,12 @@ class SavesExcused(NodeFact, frozen=True):
     until_ns: int
 
 
+class PairRemoved(NodeFact, frozen=True):
+    """A process of `node` removes a file of this segment."""
+
+    segment: int
+
+
 class WrittenPublished(NodeFact, frozen=True):
     """The writer of `node` publishes that everything up to `seq` is written (W4)."""
 

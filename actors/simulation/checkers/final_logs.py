@@ -36,6 +36,11 @@ class FinalLog:
         self.next_lsn = 0
         self.batches: dict[int, StoredBatch] = {}  # by first LSN, in order
         self.folded: list[tuple[EntryHeader, bytes]] = []  # what makes the session table
+        self.is_fold_known = True
+        self.begin_lsn = 0  # of `batches`, if some of them were given up
+
+    def chains_from(self, index: int) -> list[int]:
+        return self.chains[max(0, index - self.first_index) :]
 
 
 class FinalLogs:
@@ -71,6 +76,7 @@ class FinalLogs:
         for header, body in log.entries:
             if previous is None:
                 log.first_index, log.first_lsn = header.index, header.first_lsn
+                self._take_given_up(log, order)
             fault = _follows(log, header, previous)
             if fault is not None:
                 self._findings.report(fault[0], f"node {node} in the end: {fault[1]}")
@@ -86,12 +92,29 @@ class FinalLogs:
             previous = header
         self._compare_with_committed(log)
         for other in self._logs[:1]:
-            if (other.first_index, other.chains) != (log.first_index, log.chains):
+            first = max(other.first_index, log.first_index)
+            if other.chains_from(first) != log.chains_from(first):
                 text = f"nodes {other.node} and {node} end with different logs"
                 self._findings.report(Invariant.I3, text)
         self._check_fold(log)
         self._check_clients(log)
         self._logs.append(log)
+
+    def _take_given_up(self, log: FinalLog, order: ProducerOrder) -> None:
+        """What a TRIM gave up counts as it was committed: clients were told of it, and the session
+        table follows from it."""
+        committed, known = self._committed, self._record.entries
+        for chain in committed.chains[: max(0, log.first_index - 1 - committed.start_index)]:
+            header, body = known.headers[chain], known.bodies.get(chain)
+            if header.kind in FOLDED:
+                log.is_fold_known &= body is not None
+                log.folded.append((header, body or b""))
+        for first_lsn in sorted(committed.batches):
+            if first_lsn >= log.first_lsn:
+                break
+            order.add(committed.batches[first_lsn])
+            log.batches[first_lsn] = committed.batches[first_lsn]
+            log.begin_lsn = committed.start_lsn
 
     def _add_batches(
         self, log: FinalLog, header: EntryHeader, body: bytes, order: ProducerOrder
@@ -112,8 +135,16 @@ class FinalLogs:
             log.batches[batch.first_lsn] = batch
 
     def _compare_with_committed(self, log: FinalLog) -> None:
-        """Nothing that was ever committed is missing or different (I3 at all times)."""
-        for index in range(self._committed.start_index + 1, self._committed.last_index + 1):
+        """Nothing that was ever committed is missing or different (I3 at all times), but for what a
+        committed TRIM gave up (I19)."""
+        start_index = log.first_index - 1 if log.chains else self._committed.start_index
+        is_known = self._record.is_replica_known and bool(log.chains)
+        if is_known and self._record.starts.get(start_index) != log.first_lsn:
+            text = f"node {log.node} in the end begins with entry {log.first_index} at LSN"
+            text = f"{text} {log.first_lsn}, no committed TRIM says so"
+            self._findings.report(Invariant.I19, text)
+            return
+        for index in range(start_index + 1, self._committed.last_index + 1):
             place = index - log.first_index
             here = log.chains[place] if 0 <= place < len(log.chains) else None
             if here != self._committed.chain_at(index):
@@ -125,6 +156,8 @@ class FinalLogs:
     def _check_fold(self, log: FinalLog) -> None:
         """A session table follows from the log (I17); a log without sessions is not checked."""
         if not any(header.kind == EntryKind.OPEN for header, _ in log.folded):
+            return
+        if not log.is_fold_known:
             return
         fold = PlainFold(self._record.session_expiry_ns)
         try:
@@ -182,7 +215,9 @@ class FinalLogs:
                 appends.append(_append_of(batch, owners))
         if len(appends) < len(log.batches):
             return  # batches of nobody: that has been said, or no client was watched
-        fault = find_fault(appends, self._reads, first_lsn=log.first_lsn or FIRST_LSN)
+        fault = find_fault(
+            appends, self._reads, first_lsn=log.begin_lsn or log.first_lsn or FIRST_LSN
+        )
         if fault is not None:
             self._findings.report(Invariant.I6, fault)
 

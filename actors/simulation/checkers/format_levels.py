@@ -1,14 +1,16 @@
-"""Format levels: who raises the log's, who follows it, who refuses it, what is told of it (SAFETY
-S11; I10, I21).
+"""Format levels: which leader may raise the log's level, which replicas must know it, which must
+refuse it, what clients and peers may be told about it, and that nothing is trimmed below level 2
+(SAFETY S11; I10, I21).
 
-Owns the version of each replica, what each leader has heard of the others' versions, the level of
-the committed log. An answer of a follower is of the incarnation that its boot counter says: one
-that is older than another one heard proves nothing.
+Owns the version of each replica, what each leader has heard of the others' versions, and the level
+of the committed log. A follower's answer speaks for the incarnation that its boot counter names: an
+answer of an earlier incarnation than one already heard proves nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from actors.simulation.checkers import client_facts, facts
@@ -18,20 +20,31 @@ from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads, reads_after
 from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
-from logstore.format.level import FIRST_LEVEL, level_of
+from logstore.format.entry import EntryHeader
+from logstore.format.level import FIRST_LEVEL, NEWEST_LEVEL, TRIM_LEVEL, level_kind, level_of
 from logstore.format.peer_messages import HeartbeatReply
+from logstore.model import EntryKind
 from logstore.raft.effects import Persist, SaveLevel, SaveMeta, Visible
-from logstore.raft.events import ControlReceived, LevelRequested, MetaPersisted, StreamAnswer
+from logstore.raft.events import (
+    ControlReceived,
+    LevelRequested,
+    MetaPersisted,
+    StreamAnswer,
+    Tick,
+)
 
 
 @dataclass(slots=True)
 class Version:
     """Of one replica: the newest level that it reads; the level that it believes the log to have;
-    what it has heard of its peers in this term: boot, and the level that this boot reads, 0: not
-    known; saves of META that are not answered: number, and the level that was ordered before."""
+    the entries of this incarnation that raise it; its commit index; what it has heard of its peers
+    in this term: boot, and the level that this boot reads, 0: not known; saves of META that are not
+    answered: number, and the level that was ordered before."""
 
     newest: int = FIRST_LEVEL
     level: int = FIRST_LEVEL
+    entries: set[int] = field(default_factory=set)
+    commit: int = -1
     heard: dict[int, tuple[int, int]] = field(default_factory=dict)
     saving: deque[tuple[int, int]] = field(default_factory=deque)
 
@@ -69,9 +82,11 @@ class FormatLevels:
         if log.level < durable and not self._record.is_excused(made.node):
             text = f"META of node {made.node} has level {log.level}"
             self._report(f"{text}, a save after level {durable} was answered")
+        version.entries = {int(index) for index, _ in log.levels}
         floor = [level for index, level in log.levels if index <= log.commit_floor]
         version.level = max([log.level, *floor])
-        self._check_known(made.node, version.level, commit=log.commit_floor)
+        damaged = {each for first, last in log.faulty for each in range(first, last + 1)}
+        self._check_known(made.node, version, commit=log.commit_floor, damaged=damaged)
 
     @reads(facts.LevelRefused)
     def on_refused(self, refused: facts.LevelRefused) -> None:
@@ -124,21 +139,28 @@ class FormatLevels:
     @reads(Persist)
     def on_entry(self, replica: Replica, persist: Persist, step: Stepped) -> None:
         """Hot: nearly all raise nothing."""
-        level = level_of(persist.header.kind)
+        kind = persist.header.kind
+        level = level_of(kind)
         if not level:
+            if kind == EntryKind.TRIM and self._level < TRIM_LEVEL:
+                text = f"node {replica.node} writes TRIM {persist.header.index}"
+                self._report(f"{text}, the committed log is at {self._level}")
             return
         version, node = self._versions[replica.node], replica.node
+        version.entries.add(int(persist.header.index))
         if level > version.newest:
             text = f"node {node} reads levels up to {version.newest}"
             self._report(f"{text}, and takes entry {persist.header.index}, which raises to {level}")
         if isinstance(step.event, LevelRequested):
+            if level not in self._asked:
+                self._report(f"node {node} raises the log to level {level}, no client asked")
+            self._check_raise(node, version, level)
+        elif isinstance(step.event, Tick) and self._is_log_new(persist.header):
             self._check_raise(node, version, level)
         elif step.core.term == persist.header.term and step.leads(step.core.term):
             self._report(f"node {node} raises the log to level {level}, nobody asked it")
 
     def _check_raise(self, node: int, version: Version, level: int) -> None:
-        if level not in self._asked:
-            self._report(f"node {node} raises the log to level {level}, no client asked")
         if level > self._level + 1:
             self._report(f"node {node} raises the log from level {self._level} to {level}")
         for peer in self._record.replicas:
@@ -146,6 +168,14 @@ class FormatLevels:
             if peer != node and newest < level:
                 text = f"node {node} raises the log to level {level}; all it heard of node {peer} "
                 self._report(f"{text}in this term is that its boot {boot} reads {newest}")
+
+    def _is_log_new(self, header: EntryHeader) -> bool:
+        """No entry that is older than the leader's term has a body: then it needs no operator."""
+        headers = self._record.entries.headers
+        first = header
+        while first.prev_chain in headers and headers[first.prev_chain].term == header.term:
+            first = headers[first.prev_chain]
+        return header.kind <= level_kind(NEWEST_LEVEL) and first.cumulative_bytes == 0
 
     @reads(LevelCommitted)
     def on_committed(self, committed: LevelCommitted) -> None:
@@ -158,14 +188,19 @@ class FormatLevels:
     @reads_after(Visible)
     def on_visible(self, replica: Replica, visible: Visible, _step: Stepped) -> None:
         """Hot: it is committed up to here."""
-        self._check_known(replica.node, self._versions[replica.node].level, commit=visible.index)
+        version = self._versions[replica.node]
+        self._check_known(replica.node, version, commit=visible.index, damaged=replica.faulty)
 
-    def _check_known(self, node: int, level: int, *, commit: int) -> None:
-        """Whoever knows that an entry is committed knows which level it raised the log to."""
+    def _check_known(
+        self, node: int, version: Version, *, commit: int, damaged: Container[int]
+    ) -> None:
+        """A replica that knows that an entry is committed knows the level that it raised to; if
+        damage hides the entry there, it learns it soon."""
+        version.commit = commit
         for index, raised in reversed(self._raised):
             if index <= commit:
-                if level < raised:
-                    text = f"node {node} believes in level {level} at commit index {commit}"
+                if version.level < raised and (index in version.entries or index not in damaged):
+                    text = f"node {node} believes in level {version.level} at commit index {commit}"
                     self._report(f"{text}, entry {index} raised the log to {raised}")
                 return
 
@@ -184,8 +219,10 @@ class FormatLevels:
     @reads(facts.Converged)
     def on_converged(self, _converged: facts.Converged) -> None:
         for node, version in self._versions.items():
-            is_sound = self._record.replicas[node].is_running and not self._record.is_excused(node)
-            if is_sound and version.level != self._level:
+            is_running = self._record.replicas[node].is_running
+            raised_at = self._raised[-1][0] if self._raised else 0
+            must_know = not self._record.is_excused(node) or version.commit >= raised_at
+            if is_running and must_know and version.level != self._level:
                 text = f"node {node} believes in level {version.level} in the end"
                 self._report(f"{text}, the committed log is at {self._level}")
 

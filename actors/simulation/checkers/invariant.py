@@ -34,7 +34,7 @@ class Invariant(StrEnum):
     I16 = "I16"  # no request is carried out for a client or peer that has no right to it
     I17 = "I17"  # the session table is the fold of the log
     I18 = "I18"  # quorums of successive configurations intersect
-    I19 = "I19"  # nothing is removed above the low-water mark
+    I19 = "I19"  # nothing is removed above what a committed TRIM says
     I20 = "I20"  # payload bytes are written to a replica's disk once
     I21 = "I21"  # nothing is written or read of a format level that the log, or a version, lacks
 
@@ -43,7 +43,6 @@ class Invariant(StrEnum):
 NOT_BUILT: dict[Invariant, str] = {
     Invariant.I16: "client and peer roles (CURVE)",
     Invariant.I18: "changes of the configuration (CONFIG entries, C3)",
-    Invariant.I19: "retention and trim (TRIM entries, G1)",
 }
 
 

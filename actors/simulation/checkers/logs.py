@@ -13,7 +13,7 @@ from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
-from logstore.raft.effects import Accepted, Admit, Persist, Truncate
+from logstore.raft.effects import Accepted, Admit, InstallLog, Persist, Truncate
 
 
 class Logs:
@@ -86,6 +86,18 @@ class Logs:
             text = f"node {replica.node} truncates the committed entry {first}"
             self._report(Invariant.I1, text)
         replica.log.truncate(first)
+
+    @reads(InstallLog)
+    def on_install(self, replica: Replica, install: InstallLog, _step: Stepped) -> None:
+        """A log is dropped only if it ends below the leader's log start, or has another entry there
+        (G5); never what it knows committed there or above."""
+        start, log = install.start.position, replica.log
+        text = f"node {replica.node} drops its log for one that begins after entry {start.index}"
+        if start.index <= log.start.index or log.chain_at(start.index) == start.chain:
+            self._report(Invariant.I19, f"{text}, which it has")
+        if start.index <= replica.commit:
+            self._report(Invariant.I3, f"{text}, and knows {replica.commit} committed")
+        log.start_over(start)
 
     # --- what raft reports to ingress ---
 

@@ -3,7 +3,7 @@ restarted (W1).
 
 Owns, for each term, the last entry that was sent to each peer and the last one that it reported to
 have. A leader knows nothing of a peer when its term begins: the first entry it sends is its no-op
-or an older one.
+or an older one, or, where that is gone, the first one after its log start (G5).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class PeerStreams:
     """Checks the streams of all terms that had a leader."""
 
     def __init__(self, record: Record) -> None:
+        self._record = record
         self._findings = record.findings
         self._terms: dict[int, _Term] = {}
 
@@ -49,7 +50,8 @@ class PeerStreams:
         known = self._terms.get(term)
         if known is None:
             return
-        reached = max(known.noop_index - 1, known.reached.get(peer, 0))
+        start = self._record.replicas[node].start.index
+        reached = max(known.noop_index - 1, known.reached.get(peer, 0), start)
         if index > reached + 1:
             text = f"node {node} sends entry {index} of term {term} to node {peer}"
             text = f"{text}, which was not sent those after {reached}"

@@ -6,7 +6,7 @@ deliveries of clients. Must not know the checkers: it passes consequences on thr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from actors.simulation.checkers.batches import StoredBatch
 from actors.simulation.checkers.committed_log import CommittedLog
@@ -18,13 +18,16 @@ from actors.simulation.checkers.producers import ProducerOrder, Sessions
 from actors.simulation.checkers.replica_promises import NEVER_NS, Replica
 from actors.simulation.checkers.shadow import KnownEntries
 from actors.simulation.checkers.stamps import Stamps
-from actors.simulation.checkers.world_view import Durability, ReadRing
+from actors.simulation.checkers.world_view import Durability, Kept, ReadRing
+from logstore.format.meta import LogStart
+from logstore.raft.log_view import Position
 
 
 class Record:
     """`voters` are the configured nodes, `election_timeout_ns` is their shortest election timeout;
     `now` reads the time of the world; `read_clocks` reads the wall clocks of all replicas, also of
-    those that are down. What only a missing port could show is not checked."""
+    those that are down; `read_clock_gaps` reads by how much each node's wall clock is ahead of its
+    monotonic one. What only a missing port could show is not checked."""
 
     def __init__(
         self,
@@ -34,6 +37,8 @@ class Record:
         durability: Durability | None = None,
         read_ring: ReadRing | None = None,
         read_clocks: Callable[[], Sequence[int]] = list,
+        read_clock_gaps: Callable[[], Mapping[int, int]] = dict,
+        kept: Kept | None = None,
         ring_bytes: int = 0,
         election_timeout_ns: int,
         session_expiry_ns: int = 0,
@@ -42,6 +47,8 @@ class Record:
         self.now = now
         self.durability = durability
         self.read_ring = read_ring
+        self.read_clock_gaps = read_clock_gaps
+        self.kept = kept
         self.ring_bytes = ring_bytes
         self.election_timeout_ns = election_timeout_ns
         self.session_expiry_ns = session_expiry_ns
@@ -62,6 +69,7 @@ class Record:
         self.leaders: dict[int, int] = {}  # by term
         self.operations = Operations(self.sessions)
         self.delivered: dict[int, StoredBatch] = {}  # the first content seen, by first LSN
+        self._trims: dict[int, LogStart] = {}  # that committed TRIMs made, by index
         self._tell: Callable[[Fact], None] = _nobody
 
     def open(self, tell: Callable[[Fact], None]) -> None:
@@ -71,6 +79,33 @@ class Record:
     def tell(self, fact: Fact) -> None:
         """Give a consequence to the checkers."""
         self._tell(fact)
+
+    def trimmed_to(self, start: LogStart) -> None:
+        """A committed TRIM makes the log begin there."""
+        self._trims[start.index] = start
+
+    def is_start(self, start: Position) -> bool:
+        """A replica's log may begin there: no TRIM moved it, or one did."""
+        trim = self._trims.get(start.index)
+        if trim is None:
+            return self.starts.get(start.index) == start.next_lsn
+        return (start.term, start.chain, start.next_lsn) == (trim.term, trim.chain, trim.next_lsn)
+
+    @property
+    def starts(self) -> dict[int, int]:
+        """Every log start that a replica may have, and the first LSN that it keeps."""
+        trims = {int(index): int(each.next_lsn) for index, each in self._trims.items()}
+        return {self.committed.start_index: self.committed.start_lsn} | trims
+
+    @property
+    def start_lsns(self) -> set[int]:
+        """The first LSNs of these."""
+        return set(self.starts.values())
+
+    @property
+    def highest_start(self) -> int:
+        """The index of the highest log start that any replica may have."""
+        return max(self._trims, default=self.committed.start_index)
 
     def is_excused(self, node: int) -> bool:
         """Its medium lied or rotted."""

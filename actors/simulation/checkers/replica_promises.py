@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from actors.simulation.checkers.shadow import ShadowLog
 from logstore.format.entry import chain_start
 from logstore.model import FIRST_LSN, NO_INDEX, NO_TERM
-from logstore.raft.log_view import Position
+from logstore.raft.log_view import NOWHERE, Position
 
 NOTHING = Position(NO_INDEX, NO_TERM, FIRST_LSN, chain_start(bytes(16)))
 
@@ -20,13 +20,14 @@ NEVER_NS = 1 << 63
 
 @dataclass(slots=True)
 class Order:
-    """One Persist or Truncate that the writer has not answered; index 0: truncated since."""
+    """One order that the writer has not answered: a Persist, a Truncate, or an InstallLog, whose
+    index is the log start. Index 0: truncated or dropped since."""
 
     seq: int
     index: int
     chain: int
     ring_start: int
-    truncated_index: int = 0  # of a Truncate: the first index it ended, and what stood there
+    truncated_index: int = 0  # the first index that it ended, and what stood there
     truncated_chain: int = 0
 
 
@@ -53,6 +54,7 @@ class Replica:
     truncated: dict[int, int] = field(default_factory=dict)  # durably: chain -> index
     flushed_once: set[int] = field(default_factory=set)  # chains that were flushed here once
     is_disk_lost: bool = False  # its votes and terms are lost with it
+    start: Position = NOWHERE  # of its log, as its raft knows it
 
     incarnation: int = 0
     is_running: bool = False
@@ -81,6 +83,8 @@ class Replica:
     heard_term: int = 0  # its term, if it has heard that term's leader
     heard_ns: int = 0  # when, by its own clock
     opened_gens: dict[int, tuple[int, int]] = field(default_factory=dict)  # gen -> (index, chain)
+    # the number of an InstallLog, and where the log starts over
+    installing: tuple[int, Position] | None = None
     unanswered: deque[Order] = field(default_factory=deque)
     faulty: list[int] = field(default_factory=list)
     ranges: dict[int, int] = field(default_factory=dict)  # unsettled ring ranges, start -> end
@@ -100,5 +104,6 @@ class Replica:
         self.progressed_ns, self.positions, self.commit_at_stop = 0, {}, -1
         self.heard_term = self.heard_ns = 0
         self.opened_gens, self.unanswered, self.faulty = {}, deque(), []
+        self.installing = None
         self.saves, self.saved_term = deque(), 0
         self.ranges, self.needed_ranges, self.dead_replicators = {}, set(), {}

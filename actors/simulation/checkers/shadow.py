@@ -69,6 +69,11 @@ class ShadowLog:
     def truncate(self, first_index: int) -> None:
         del self.chains[max(first_index - self.start.index - 1, 0) :]
 
+    def start_over(self, start: Position) -> None:
+        """The log is empty after `start`."""
+        self.start = start
+        self.chains = []
+
     def recover(self, recovered: RecoveredLog, known: KnownEntries) -> int | None:
         """Set the log to what recovery found, by following the chain back from its last entry.
 

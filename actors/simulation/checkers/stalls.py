@@ -86,9 +86,10 @@ class Stalls:
 
     def _check_reason_to_stop(self, replica: Replica) -> None:
         """A leader stepped down by itself. Full disks are no reason to, while a majority answers;
-        damaged entries are one."""
+        damaged entries are one, and so are entries that wait for its own full disk."""
         heard = len(self._peers_heard(replica))
-        if replica.faulty or 1 + heard < self._majority or not self._lacks_space(replica):
+        is_unfit = replica.faulty or replica.is_full
+        if is_unfit or 1 + heard < self._majority or not self._lacks_space(replica):
             return
         full = ", ".join(str(peer) for peer in sorted(replica.full_peers))
         text = f"node {replica.node} gives term {replica.led_term} up, and full are the disks of"

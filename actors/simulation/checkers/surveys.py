@@ -32,6 +32,7 @@ class Surveys:
     """Checks the answers of all replicas."""
 
     def __init__(self, record: Record) -> None:
+        self._record = record
         self._findings = record.findings
         self._entries = record.entries
         self._committed = record.committed
@@ -52,6 +53,8 @@ class Surveys:
             return
         place = bisect_left(ends, timestamp_ns, key=_stamp)
         right = self._lsn_before(place)
+        if lsn > right and lsn in self._record.start_lsns:
+            return  # the log of this replica begins there
         text = f"node {node} finds time {timestamp_ns} at LSN {lsn}"
         if lsn > right:
             self._report(Invariant.I8, f"{text}, it is at {right}")
@@ -69,14 +72,14 @@ class Surveys:
         ends = self._up_to_date()
         if not ends:
             return
-        shown, start_lsn = reply.visible_lsn, self._committed.start_lsn
+        shown, starts = reply.visible_lsn, self._record.start_lsns
         text = f"node {node}, asked for {request}, tells of {reply}"
         if shown >= self._committed.next_lsn or not self._is_boundary(shown + 1):
             self._report(Invariant.I8, f"{text}: committed is no entry that ends there")
         elif self._is_ahead(node, shown):
             self._report(Invariant.I8, f"{text}, and does not show that yet")
-        elif shown < self._shown_by(node) or reply.log_start_lsn != start_lsn:
-            known = f"{start_lsn} to {self._shown_by(node)} at least"
+        elif shown < self._shown_by(node) or reply.log_start_lsn not in starts:
+            known = f"{' or '.join(map(str, sorted(starts)))} to {self._shown_by(node)} at least"
             self._report(Invariant.I5, f"{text}: {known} is shown there")
         elif (reply.timestamp_ns, reply.rows) != (right := self._spans(request, shown)):
             rows = list(SPAN.iter_unpack(right[1]))

@@ -2,7 +2,7 @@
 
 Owns the oldest unread batch of each leader, and how many requests became entries while it waited.
 Must not know why a batch was not read. A leader without room accepts neither; it is wrong to accept
-request after request and no batch.
+request after request and no batch, but for a gen that takes no batches, while disks are full (S9).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from actors.simulation.checkers.reads import reads, reads_after
 from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
 from logstore.model import EntryKind
+from logstore.raft.effects import Admit
 from logstore.raft.events import Proposed
 
 _REQUESTS = frozenset((EntryKind.OPEN, EntryKind.EXPIRE, EntryKind.CURSOR))
@@ -28,11 +29,19 @@ class AppendTurns:
         self._findings = record.findings
         self._oldest: dict[int, object] = {}  # by node; the message, kept for its identity
         self._taken: dict[int, int] = {}
+        self._closed: set[int] = set()  # to batches: leaders by their newest gen
+
+    @reads(Admit)
+    def on_admit(self, replica: Replica, admit: Admit, _step: Stepped) -> None:
+        if admit.takes_batches:
+            self._closed.discard(replica.node)
+        else:
+            self._closed.add(replica.node)
 
     @reads_after(Proposed)
     def on_proposed(self, replica: Replica, event: Proposed, step: Stepped) -> None:
         """An OPEN, EXPIRE or CURSOR got its index at this leader."""
-        if event.kind in _REQUESTS and step.effects:
+        if event.kind in _REQUESTS and step.effects and replica.node not in self._closed:
             self._taken[replica.node] = self._taken.get(replica.node, 0) + 1
 
     @reads(BatchUnread)

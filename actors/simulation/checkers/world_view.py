@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from logstore.format.meta import LogStart
 from logstore.model import Index, Role
 
 
@@ -26,6 +27,14 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_whole(self) -> bool:
         return self.is_record_whole and self.is_frame_whole
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What the configuration of all nodes keeps at least; 0: that gives up nothing."""
+
+    age_ns: int
+    size_bytes: int
+    payloads: int
 
 
 class Durability(Protocol):
@@ -54,6 +63,23 @@ class Durability(Protocol):
 
     def boot_of(self, node: int) -> int:
         """The boot counter in its META: the number of this start, which its messages carry."""
+        ...
+
+    def log_start(self, node: int) -> LogStart:
+        """Where a recovery of `node` would begin its log now."""
+        ...
+
+    def is_installing(self, node: int) -> bool:
+        """A recovery of `node` would drop whatever segments there are now."""
+        ...
+
+    def highest_in(self, node: int, segment: int) -> int:
+        """The highest entry that `node` had flushed into this segment and has not truncated; 0:
+        there is none above its log start."""
+        ...
+
+    def pairs_below(self, node: int, start_index: int) -> Iterable[int]:
+        """Segments in `node`'s folder that hold nothing of a log that starts after this entry."""
         ...
 
     def meta_copy(self, node: int, copy: int) -> tuple[int, int] | None:

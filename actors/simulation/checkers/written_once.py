@@ -14,6 +14,7 @@ from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.group import frame_size
 from logstore.format.meta import META_SIZE
+from logstore.format.pair_summary import SUMMARY_SIZE
 from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import SEGMENT_IMAGE_SIZE
 from logstore.raft.effects import Persist
@@ -65,6 +66,6 @@ class WrittenOnce:
 
 def _room_for_metadata(path: str) -> int:
     """How many bytes at the beginning of this file may be written again and again."""
-    if path.endswith(_LOGS):
-        return SEGMENT_IMAGE_SIZE
+    if path.endswith(_LOGS):  # a Raft file's header comes with the summary of the pair before
+        return SEGMENT_IMAGE_SIZE + (SUMMARY_SIZE if path.endswith(".raft") else 0)
     return META_SIZE if path.endswith(META_NAMES) else 0

@@ -82,6 +82,9 @@ class Auditor:
                 raise
             self._next_lsn = damage.last_lsn + 1
         except OutOfRange as bounds:
-            if self._next_lsn <= bounds.last:
+            if self._next_lsn < bounds.first:
+                self._next_lsn = bounds.first
+            elif self._next_lsn <= bounds.last:
                 raise
-            self.is_done = True
+            else:
+                self.is_done = True

@@ -14,7 +14,7 @@ from actors.simulation.world.client_host import MS_NS, ClientHost
 from logstore.client.core.consumer_machine import ConsumerMachine
 from logstore.client.core.start import Start
 from logstore.client.core.steps import Steps, Wait
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, OutOfRange
 
 _PAUSE_NS = (20 * MS_NS, 300 * MS_NS)  # after a call that failed
 
@@ -75,14 +75,31 @@ class Consumer:
                 yield from machine.locate(options.start)
             except LogStoreError as error:
                 yield self._pause(client, error)
-        recorder.begin_at(machine.next_lsn)
+        recorder.begin_at(machine.next_lsn, is_earliest=options.start == "earliest")
         while True:
             try:
                 yield from self._consume(client, machine, recorder)
                 self.witness.count("moves")
                 yield from machine.move()
+            except OutOfRange as gone:
+                yield self._pause(client, gone)
+                if machine.next_lsn < gone.first:
+                    yield from self._go_on_at(machine, recorder, gone.first)
             except LogStoreError as error:
                 yield self._pause(client, error)
+
+    def _go_on_at(
+        self, machine: ConsumerMachine, recorder: DeliveryRecorder, lsn: int
+    ) -> Steps[None]:
+        """What comes next is gone: go on at `lsn`."""
+        self.witness.count("gone")
+        while machine.next_lsn != lsn:
+            try:
+                yield from machine.move()
+                yield from machine.locate(lsn)
+            except LogStoreError as error:
+                yield self._pause(self.client, error)
+        recorder.begin_at(lsn)
 
     def _consume(
         self, client: CoreClient, machine: ConsumerMachine, recorder: DeliveryRecorder

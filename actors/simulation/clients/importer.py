@@ -26,7 +26,7 @@ from logstore.client.core.operating import Cluster
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Steps, Wait
 from logstore.client.refusal import RETRIED
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, OutOfRange
 from logstore.format.batch import encode_batch
 from logstore.format.client_messages import ImportRequest
 from logstore.format.message import decode_message, encode_message
@@ -81,6 +81,7 @@ class Importer:
         self._checker = ImportChecker(self.witness, self._meddle)
         self.client = CoreClient(host, self._live, self._checker.messages)
         self._on_over = on_over
+        self._asked_lsn = 0  # where the last call began
 
     def _live(self, client: CoreClient) -> Steps[None]:
         end_ns = client.clock.now_ns + self.options.for_ns
@@ -104,6 +105,10 @@ class Importer:
                     batches = self.options.at_once
                     pause_ns = batches * random.expovariate(1.0) * self.options.batch_every_ns
                 except LogStoreError as error:
+                    if isinstance(error, OutOfRange) and error.first > self._asked_lsn:
+                        # committed, not acknowledged, and trimmed before it could be compared
+                        self.witness.count("gone")
+                        return
                     if error.code not in RETRIED | REFUSALS:
                         text = f"an import ended with {type(error).__name__}: {error}"
                         self.witness.violated(Invariant.I11, text)
@@ -120,6 +125,7 @@ class Importer:
         """One call, as a user makes it. It begins with what an earlier one did not finish."""
         checker, core = self._checker, self.client.core
         cluster = Cluster(core, routing, self.host.draw_timeout_ns() / 1e9)
+        self._asked_lsn = int(checker.due_lsn)
         next_lsn = yield from import_batches(cluster, Window(checker.due_lsn, self._source()))
         if next_lsn != checker.due_lsn:
             text = f"everything below LSN {next_lsn} was imported, says the core"

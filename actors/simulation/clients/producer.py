@@ -1,4 +1,4 @@
-"""A producer: when it appends, what it does wrong, when it begins anew.
+"""A producer: when it appends, what it does wrong, when it starts over.
 
 Owns the workload and the sessions of one producer, one after the other. A session that was taken
 over goes on for a while as a zombie, which appends until it is fenced (FAULTS K4). The core sends

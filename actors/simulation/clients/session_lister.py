@@ -26,7 +26,7 @@ _ASK_EVERY_NS = (400 * MS_NS, 1_800 * MS_NS)  # the mean, drawn once
 _LIMITS = (0, 0, 1, 2, 5)
 _END = 0.35
 _END_BY_NAME = 0.2
-# Whose session is ended under it begins anew, which costs it a second of its run.
+# Whose session is ended under it starts over, which costs it a second of its run.
 _END_OF_APPENDER = 0.15
 _KNOWN_MAX = 64
 _ENDED_IN_HASTE = 4

@@ -84,9 +84,15 @@ class DeferredOperations:
         waiting = [each for each in self._waiting if each[2] is owner]
         return [(act, args) for _, _, _, act, args in sorted(waiting, key=_moment)]
 
-    def owners_after(self, at_ns: int, kind: Callable[..., None]) -> list[Any]:
-        """The owners of operations `kind` that are due after `at_ns`; applies none."""
-        later = [each for each in self._waiting if each[0] > at_ns]
+    @property
+    def newest(self) -> int:
+        """The number of the operation that was deferred last; numbers rise."""
+        return self._number
+
+    def owners_after(self, at_ns: int, kind: Callable[..., None], *, after: int) -> list[Any]:
+        """The owners of operations `kind` that are due after `at_ns`, with numbers above `after`;
+        applies none."""
+        later = [each for each in self._waiting if each[0] > at_ns and each[1] > after]
         return [owner for _, _, owner, act, _ in later if act == kind]
 
     @property

@@ -43,6 +43,7 @@ class SimulatedDisk(Medium):
         self.read, self.write, self.flush = own.read, own.write, own.flush
         self.allocate, self.truncate, self.size = own.allocate, own.truncate, own.size
         self.drop_cache, self.release_cache = own.drop_cache, own.release_cache
+        self.read_ahead = own.read_ahead
 
     def view(self, charge: Callable[[int], None], clock: LocalClock | None = None) -> DiskView:
         """The disk as one more process sees it. `charge(ns)` gets the cost of each call; `clock` is
@@ -61,6 +62,14 @@ class SimulatedDisk(Medium):
         if self._living_views or not self._own.is_idle:
             raise InvariantViolated("a power cut while a process holds the disk")
         return super().power_cut(random, garble=garble)
+
+    @property
+    def used_bytes(self) -> int:
+        """Removed files keep their space while a process has them open."""
+        views = (self._own, *self._living_views)
+        opened = {file for view in views for file in view.open_files}
+        removed = opened.difference(self.files.values())
+        return super().used_bytes + sum(file.size for file in removed)
 
     def with_files(self, files: dict[str, SimulatedFile]) -> SimulatedDisk:
         """A disk of the same capacity on which these files are durable."""

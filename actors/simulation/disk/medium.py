@@ -12,7 +12,7 @@ it. Page cache and durable state are separate:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Unpack
 
@@ -70,6 +70,11 @@ class Medium:
         self._lied_files: dict[SimulatedFile, None] = {}
 
     # --- for views ---
+
+    @property
+    def files(self) -> Mapping[str, SimulatedFile]:
+        """By name, as processes see them now."""
+        return self._names.files
 
     def has_name(self, path: str) -> bool:
         return path in self._names.files

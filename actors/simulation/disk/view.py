@@ -60,6 +60,16 @@ class DiskView:
         """It has neither handles nor locks."""
         return not self._handles and not self.locks
 
+    @property
+    def open_files(self) -> list[SimulatedFile]:
+        return [file for _, file in self._handles.values()]
+
+    @property
+    def removed_open(self) -> list[str]:
+        """Files that it has open, though their names are gone: they keep their space."""
+        files = self._disk.files
+        return [path for path, file in self._handles.values() if files.get(path) is not file]
+
     def kill(self) -> None:
         """The process dies at the end of its last call: its handles and locks are gone."""
         self.is_dead = True
@@ -196,6 +206,9 @@ class DiskView:
 
     def release_cache(self, handle: int, end: int) -> None:
         self._drop_cache(self._handles[handle][1], end)
+
+    def read_ahead(self, handle: int) -> None:
+        """Nothing to do: reads take no time here."""
 
     # --- inside ---
 

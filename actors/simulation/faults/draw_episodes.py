@@ -21,7 +21,7 @@ from actors.simulation.faults.draw_ground import (
     percent,
     spread,
 )
-from actors.simulation.faults.script import FIRST_GROUP, ROLL, Fault, FaultClass, FaultKind
+from actors.simulation.faults.script import Fault, FaultClass, FaultKind, Moment
 
 CLIENTS = 0
 SET_BACKS = 3  # of one episode
@@ -257,7 +257,10 @@ def _kill_replica(random: Random, scene: Scene) -> list[Fault]:
     at_ns, for_ns = scene.moment(random), draw_down_ns(random, scene)
     every = percent(random, 20)
     nodes = scene.nodes if every else (scene.node(random),)
-    return [kill(at_ns, node, for_ns, some_calls(random)) for node in nodes]
+    kills = [kill(at_ns, node, for_ns, some_calls(random)) for node in nodes]
+    if not percent(random, 20):
+        return kills
+    return [replace(each, process=Moment.REMOVAL, calls=random.randrange(6)) for each in kills]
 
 
 def power_cut(
@@ -270,16 +273,18 @@ def power_cut(
 
 
 def at_a_segment(random: Random, fault: Fault) -> Fault:
-    """Half of the cuts count their calls from the next segment's opening or first frames, which are
-    mostly written and not yet flushed then (S7)."""
-    match random.randrange(6):
+    """Many cuts count their calls from the next segment's opening or first frames, which are mostly
+    written and not yet flushed then (S7), or from the next removal of one (G4)."""
+    match random.randrange(8):
         case 0 | 1 | 2:
             return fault
         case 3:
-            return replace(fault, process=ROLL, calls=random.randrange(8))
+            return replace(fault, process=Moment.ROLL, calls=random.randrange(8))
+        case 4 | 5:
+            return replace(fault, process=Moment.REMOVAL, calls=random.randrange(8))
         case _:
             calls = random.choice((1, 1, 1, 2, 3))
-            return replace(fault, process=FIRST_GROUP, calls=calls, mode="garble")
+            return replace(fault, process=Moment.FIRST_GROUP, calls=calls, mode="garble")
 
 
 def _power_cut(random: Random, scene: Scene) -> list[Fault]:

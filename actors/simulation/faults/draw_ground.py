@@ -15,6 +15,7 @@ from typing import Any
 from actors.simulation.faults.script import FaultClass, Ground
 from actors.simulation.world.random_streams import stream
 from logstore.format.batch import batch_size
+from logstore.format.level import FIRST_LEVEL, NEWEST_LEVEL
 from logstore.limits import FIRST_LSN_MAX
 
 KIB = 1 << 10
@@ -29,6 +30,8 @@ IMPORTED_PERCENT = 15
 CROWDED_PERCENT = 20
 EXPIRING_PERCENT = 30
 STRUCK_AT_BIRTH_PERCENT = 12
+TRIMMED_PERCENT = 80
+RETAINED_PERCENT = 40
 RING_STEP_BYTES = 4 * KIB
 # Format levels of made-up versions are up to this one: so many that a log is raised while each
 # kind of trouble is there. With 3, four of ten mutants of it lived through a minute of seeds.
@@ -82,6 +85,9 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         **sizes,
         **workload,
         newest_levels=_versions(seed, nodes),
+        new_log_level=_new_log_level(seed),
+        trim_every_ms=_trims(seed),
+        **_retention(seed, sizes["segment_bytes"]),
         **_import(seed),
         **_sessions(seed, workload["producers"], sizes["batch_max_bytes"]),
     )
@@ -146,6 +152,25 @@ def _import(seed: int) -> dict[str, Any]:
     return {"first_lsn": first_lsn, "imports": spread(random, 8, 120)}
 
 
+def _trims(seed: int) -> int:
+    random = stream(seed, "ground.trims")
+    return spread(random, 200, 4_000) if percent(random, TRIMMED_PERCENT) else 0
+
+
+def _retention(seed: int, segment_bytes: int) -> dict[str, Any]:
+    """Mostly one bound, of some segments or seconds."""
+    random = stream(seed, "ground.retention")
+    if not percent(random, RETAINED_PERCENT):
+        return {}
+    drawn = {
+        "retention_age_ms": spread(random, 1_000, 10_000),
+        "retention_bytes": spread(random, 2 * segment_bytes, 4 * segment_bytes),
+        "retention_payloads": spread(random, 20, 400),
+    }
+    chosen = {random.choice(list(drawn)) for _ in range(2)}
+    return {key: value for key, value in drawn.items() if key in chosen}
+
+
 def _sessions(seed: int, producers: int, batch_max_bytes: int) -> dict[str, Any]:
     """A crowded cluster has room for its producers' sessions, three named ones and one more: a new
     session takes the place of an idle one, whose producer comes back. Snapshots mostly have several
@@ -178,13 +203,18 @@ def _clocks(seed: int, nodes: int, *, is_on: bool) -> tuple[tuple[int, ...], tup
 
 def _versions(seed: int, nodes: int) -> tuple[int, ...]:
     """The newest format level that each node reads at first: mostly the same, then the log is
-    raised at once, else mostly the first one. None: nobody asks for another level."""
+    raised at once, else mostly the first one. Empty: nobody asks for another level."""
     random = stream(seed, "ground.versions")
     if percent(random, 10):
         return ()
-    if percent(random, 60):
+    if percent(random, 75):
         return (random.randint(2, LEVEL_MAX),) * nodes
     return tuple(random.choice((1, 1, 1, 2, LEVEL_MAX)) for _ in range(nodes))
+
+
+def _new_log_level(seed: int) -> int:
+    """Mostly the newest one, if all replicas read it."""
+    return FIRST_LEVEL if percent(stream(seed, "ground.new_log"), 25) else NEWEST_LEVEL
 
 
 def _weak_rings(seed: int, *, is_on: bool) -> tuple[int, bool]:

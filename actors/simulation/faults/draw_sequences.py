@@ -50,7 +50,7 @@ from actors.simulation.faults.draw_rot import (
     rotten_only_copy,
     rotten_voter,
 )
-from actors.simulation.faults.script import FIRST_GROUP, Fault, FaultClass, FaultKind
+from actors.simulation.faults.script import Fault, FaultClass, FaultKind, Moment
 
 
 class Sequence(msgspec.Struct, frozen=True):
@@ -189,7 +189,7 @@ def _full_and_torn(random: Random, scene: Scene) -> list[Fault]:
         for nodes in [scene.nodes] if percent(random, 40) else [[each] for each in scene.nodes]:
             down_ns = spread(random, 10 * MILLISECOND, SECOND // 2)
             fault = power_cut(at_ns + MILLISECOND, nodes, random, for_ns=down_ns, calls=1)
-            faults.append(msgspec.structs.replace(fault, process=FIRST_GROUP, mode="garble"))
+            faults.append(msgspec.structs.replace(fault, process=Moment.FIRST_GROUP, mode="garble"))
         at_ns += for_ns + scene.elections(random, 1.0, 2.0)
     return faults
 
@@ -234,6 +234,27 @@ def _torn_groups(random: Random, scene: Scene) -> list[Fault]:
             again_ns = at_ns + down_ns + SECOND // 10
             faults.append(power_cut(again_ns, (node,), random, for_ns=down_ns, calls=calls))
         at_ns += scene.elections(random, 0.7, 2.0)
+    return faults
+
+
+def _left_behind(random: Random, scene: Scene) -> list[Fault]:
+    """A node is away while the log start passes it. When it comes back it drops its log, and mostly
+    loses power or dies then, at one of the calls from the mark in META to the answer and a little
+    after it (SAFETY G5a)."""
+    at_ns = scene.moment(random)
+    faults = []
+    for _ in range(2):
+        node, away_ns = scene.node(random), spread(random, SECOND, 8 * SECOND)
+        back_ns = at_ns + away_ns
+        faults.append(cut(at_ns, isolation(scene, node, with_clients=False), away_ns))
+        down_ns, calls = spread(random, 10 * MILLISECOND, SECOND), random.randint(1, 24)
+        if percent(random, 50):
+            strike = kill(back_ns, node, down_ns, calls)
+        else:
+            strike = power_cut(back_ns, (node,), random, for_ns=down_ns, calls=calls)
+        if percent(random, 80):
+            faults.append(msgspec.structs.replace(strike, process=Moment.INSTALL))
+        at_ns = back_ns + down_ns + scene.elections(random, 1.0, 3.0)
     return faults
 
 
@@ -293,6 +314,11 @@ SEQUENCES: tuple[Sequence, ...] = (
         "writer-dies-while-alone",
         (FaultClass.PARTITION, FaultClass.KILL_PROCESS),
         _writer_dies_while_alone,
+    ),
+    Sequence(
+        "left-behind",
+        (FaultClass.PARTITION, FaultClass.KILL_REPLICA, FaultClass.POWER_CUT),
+        _left_behind,
     ),
     Sequence("jump-while-paused", (FaultClass.PAUSE, FaultClass.CLOCK), _jump_while_paused),
 )

@@ -11,6 +11,8 @@ from enum import StrEnum
 
 import msgspec
 
+from logstore.format.level import NEWEST_LEVEL
+
 
 class FaultClass(StrEnum):
     """What `--faults` chooses from; each seed draws which are on (swarm testing)."""
@@ -45,8 +47,8 @@ class FaultKind(StrEnum):
     PARTITION = "partition"
     DISCONNECT = "disconnect"  # (links)
     KILL_PROCESS = "kill-process"  # (node, process, calls)
-    KILL_REPLICA = "kill-replica"  # (node, for_ns, calls)
-    # (nodes, for_ns, calls, pick, mode: "" | "garble", process: "", ROLL or FIRST_GROUP)
+    KILL_REPLICA = "kill-replica"  # (node, for_ns, calls, process: "" or a `Moment`)
+    # (nodes, for_ns, calls, pick, mode: "" | "garble", process: "" or a `Moment`)
     POWER_CUT = "power-cut"
     PAUSE = "pause"  # (node, process: "" all, for_ns)
     WALL_JUMP = "wall-jump"  # (node, amount: ns, may be negative)
@@ -67,10 +69,13 @@ class FaultKind(StrEnum):
     VERSION = "version"
 
 
-# The write from which `calls` counts, itself the first: a segment's first header, or its first
-# frames.
-ROLL = "roll"
-FIRST_GROUP = "first-group"
+class Moment(StrEnum):
+    """The disk call from which `calls` counts, itself the first."""
+
+    ROLL = "roll"  # the write of a segment's first header
+    FIRST_GROUP = "first-group"  # the write of its first frames
+    INSTALL = "install"  # the write of META by which a log is to be dropped
+    REMOVAL = "removal"  # a segment's first unlink, as a TRIM or a start removes it
 
 
 class RotPlace(StrEnum):
@@ -180,8 +185,14 @@ class Ground(msgspec.Struct, frozen=True):
     snapshot_part_bytes: int = 4_096
     has_brink: bool = False  # a producer whose sequence numbers run out
     has_flooder: bool = False  # a client that opens a named session in bursts
-    # the first version of each node; (): this version's, and nobody raises a level
+    # the first version of each node; (): this version's, and no client raises a level
     newest_levels: tuple[int, ...] = ()
+    new_log_level: int = NEWEST_LEVEL  # 1: as if an older version had begun the log
+    trim_every_ms: int = 0  # mean; 0: no client moves the log start
+    # what leaders keep at least; 0: they give up nothing for that
+    retention_age_ms: int = 0
+    retention_bytes: int = 0
+    retention_payloads: int = 0
 
     @property
     def faults(self) -> tuple[str, ...]:

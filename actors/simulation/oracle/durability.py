@@ -16,14 +16,20 @@ from actors.simulation.disk.read_now import read_now
 from actors.simulation.oracle.places import Places
 from logstore.errors import CorruptData, FormatError
 from logstore.format.group import frame_size
-from logstore.format.meta import META_SIZE, Meta, unpack_meta
+from logstore.format.meta import META_SIZE, NO_START, LogStart, Meta, unpack_meta
 from logstore.format.raft_record import RECORD_SIZE, RaftRecord, unpack_raft_record
 from logstore.format.segment_header import FileRole, SegmentHeader
 from logstore.model import Index
 from logstore.storage.disk import Disk
-from logstore.storage.log_reader import LogReader
+from logstore.storage.log_reader import BelowLogStart, LogReader
 from logstore.storage.meta_store import META_NAMES, newest_meta
-from logstore.storage.segment import read_either_header, record_position, segment_path
+from logstore.storage.segment import (
+    read_either_header,
+    record_position,
+    segment_numbers,
+    segment_path,
+)
+from logstore.storage.segment_map import SegmentMap
 
 
 class DurableView:
@@ -78,7 +84,8 @@ class CachedView:
 
 
 class DiskDurability:
-    """`disk_of`, `folder_of`: by node; `is_excused`: the node's medium rotted or lied."""
+    """What lies at or below a node's log start counts as held, for META is evidence of it.
+    `disk_of`, `folder_of`: by node; `is_excused`: the node's medium rotted or lied."""
 
     def __init__(
         self,
@@ -97,22 +104,27 @@ class DiskDurability:
         self._places: dict[int, Places] = {}
         self._held: dict[int, list[Held]] = {}
         self._is_medium_as_at_start: dict[int, bool] = {}
+        self._deferred_before: dict[int, int] = {}  # the newest operation of earlier incarnations
 
     def has_entry(self, node: int, index: int, chain: int) -> bool:
         if self._known.get((node, index)) == chain:
             return True
-        found = self._in_newest(node, index, chain) or self._located(node, index, chain)
-        if found is None:
-            return False
+        try:
+            found = self._in_newest(node, index, chain) or self._located(node, index, chain)
+        except BelowLogStart:
+            return True
+        if found is None or not self._has_frame(node, *found):
+            # while the pair of the log start's entry is removed, a part of it is still found
+            return index <= self.log_start(node).index
         record, number = found
-        path = segment_path(self._folder_of(node), number, FileRole.DATA)
-        if not self._disk_of(node).is_durable(
-            path, record.frame_offset, frame_size(record.header), counting_lies=True
-        ):
-            return False
         self._known[node, index] = chain
         self.places(node).add(record, number, is_doubtful=self._is_excused(node))
         return True
+
+    def _has_frame(self, node: int, record: RaftRecord, number: int) -> bool:
+        path = segment_path(self._folder_of(node), number, FileRole.DATA)
+        size = frame_size(record.header)
+        return self._disk_of(node).is_durable(path, record.frame_offset, size, counting_lies=True)
 
     def _in_newest(self, node: int, index: int, chain: int) -> tuple[RaftRecord, int] | None:
         """Hot. The next entry's durable record mostly follows the last one's in its segment."""
@@ -138,6 +150,8 @@ class DiskDurability:
             if record.chain != chain:
                 reader.refresh()
                 record, number = reader.located(Index(index))
+        except BelowLogStart:
+            raise
         except (CorruptData, FileNotFoundError, LookupError):
             return None
         if record.chain != chain:
@@ -158,6 +172,8 @@ class DiskDurability:
             if reader.record(Index(index)).chain != chain:
                 reader.refresh()
             return reader.record(Index(index)).chain == chain
+        except BelowLogStart:
+            return True
         except (CorruptData, FileNotFoundError, LookupError):
             return False
 
@@ -167,6 +183,8 @@ class DiskDurability:
         try:
             self._reader(node).refresh()
             return self._reader(node).record(Index(index)).chain != chain
+        except BelowLogStart:
+            return False
         except (CorruptData, FileNotFoundError, LookupError):
             return True
 
@@ -177,6 +195,25 @@ class DiskDurability:
     def boot_of(self, node: int) -> int:
         meta = self._newest_meta(node)
         return meta.boot_counter if meta is not None else 0
+
+    def log_start(self, node: int) -> LogStart:
+        meta = self._newest_meta(node)
+        return NO_START if meta is None else meta.log_start
+
+    def is_installing(self, node: int) -> bool:
+        meta = self._newest_meta(node)
+        return meta is not None and meta.installing is not None
+
+    def highest_in(self, node: int, segment: int) -> int:
+        return self.places(node).highest_in(segment)
+
+    def pairs_below(self, node: int, start_index: int) -> list[int]:
+        view, folder = CachedView(self._disk_of(node)), self._folder_of(node)
+        numbers = segment_numbers(view.list_folder(folder))
+        found = [read_either_header(cast(Disk, view), folder, each) for each in numbers]
+        headers = [each for each in found if each is not None]
+        live = SegmentMap.of(headers, start_index=Index(start_index)).segments
+        return [each.number for each in headers if live and each.number < live[0].number]
 
     def meta_copy(self, node: int, copy: int) -> tuple[int, int] | None:
         path = f"{self._folder_of(node)}/{META_NAMES[copy]}"
@@ -198,25 +235,40 @@ class DiskDurability:
         self._newest.pop(node, None)
         self.places(node).truncate(first_index)
 
+    def begins_after(self, node: int, index: int) -> None:
+        """`node` has moved its log start there."""
+        self.places(node).begin_after(index)
+
     def has_bytes(self, node: int, path: str, offset: int, size: int) -> bool:
         """Bytes other than zeros in the range are durable."""
         return any(self._disk_of(node).durable_bytes(path, offset, size))
 
     def flushed_after(self, node: int, at_ns: int) -> list[str]:
-        """The files of the log whose flush ends after `at_ns`."""
+        """The files of the log whose flush, by this incarnation, ends after `at_ns`."""
         disk = self._disk_of(node)
-        files = disk.deferred.owners_after(at_ns, disk.end_flush)
+        after = self._deferred_before.get(node, 0)
+        files = disk.deferred.owners_after(at_ns, disk.end_flush, after=after)
         paths = [path for path in disk.paths() if not path.endswith(META_NAMES)] if files else []
         return [path for path in paths if any(disk.file_named(path) is file for file in files)]
 
     def started(self, node: int) -> None:
-        """A new incarnation begins; its recovery can find what the medium has now."""
+        """A new incarnation begins; its recovery can find what the medium has now. Flushes that are
+        under way are those of dead processes."""
+        self._deferred_before[node] = self._disk_of(node).deferred.newest
         self._held.pop(node, None)
         self._cached.pop(node, None)
         self._newest.pop(node, None)
         self._is_medium_as_at_start[node] = not self._disk_of(node).has_lies
         if self._is_excused(node) and self._is_medium_as_at_start[node]:
             self._held[node] = self.places(node).held()
+
+    def log_made(self, node: int) -> None:
+        """`node` has a log from now on. Readers remember headers by number, and it may have begun
+        with a number that a bootstrap which a power cut undid had used."""
+        self._readers.pop(node, None)
+        self._views.pop(node, None)
+        self._cached.pop(node, None)
+        self._newest.pop(node, None)
 
     def held_at_start(self, node: int) -> list[Held]:
         return self._held.get(node, [])

@@ -30,8 +30,8 @@ from logstore.format.segment_header import SEGMENT_HEADER_SIZE
 from logstore.limits import SECTOR_BYTES
 from logstore.model import Role
 from logstore.raft.core import RaftCore
-from logstore.raft.effects import Effect, Truncate, Visible
-from logstore.raft.events import Event, Tick
+from logstore.raft.effects import Effect, InstallLog, Truncate, Visible
+from logstore.raft.events import Event, LogStartMoved, Tick
 from logstore.raft.log_view import RecoveredLog
 from logstore.raft.raft_config import RaftConfig
 from transport.link import Lane
@@ -146,9 +146,8 @@ class ClusterObserver:
                 self._report_misplaced(node, how)
 
     def _check_segment_opening(self, process: Process, path: str) -> None:
-        """A roll or a truncation begins with this header (SAFETY F6). A start also writes damaged
-        headers anew; a flush that is under way then is that of a dead process.
-        """
+        """A roll or a truncation begins with this header, once every earlier flush has ended
+        (SAFETY F6). A start, which has no core yet, also writes damaged headers anew."""
         if process.node not in self.cores:
             return
         for flushed in self._durability.flushed_after(process.node, process.local_now_ns):
@@ -203,7 +202,9 @@ class ClusterObserver:
         """A raft actor made its core."""
         self.tell(facts.CoreMade(node, log))
         last = log.start.index if log.last is None else log.last.header.index
+        self._durability.log_made(node)
         self._durability.truncated(node, last + 1)
+        self._durability.begins_after(node, log.start.index)
         self.voters[node] = None
         self.cores[node] = core
 
@@ -211,9 +212,14 @@ class ClusterObserver:
         self, node: int, incarnation: int, core: RaftCore, event: Event, effects: list[Effect]
     ) -> None:
         """Hot: half of all steps are a Tick without effects."""
+        if type(event) is LogStartMoved:
+            self._durability.begins_after(node, event.start.position.index)
         for effect in effects:
             if type(effect) is Truncate:
                 self._durability.truncated(node, effect.first_index)
+            elif type(effect) is InstallLog:
+                self._durability.truncated(node, 0)
+                self._durability.begins_after(node, effect.start.position.index)
             elif type(effect) is Visible and node in self._readers_waiting:
                 self.on_visible_news(node)
         self._on_step(facts.Stepped(node, incarnation, core, event, effects))

@@ -88,6 +88,16 @@ class Places:
         for index in [each for each in self._places if each >= first_index]:
             del self._places[index]
 
+    def begin_after(self, index: int) -> None:
+        """The log starts after this entry."""
+        for each in [each for each in self._places if each <= index]:
+            del self._places[each]
+
+    def highest_in(self, segment: int) -> int:
+        """The highest entry in it; 0: there is none."""
+        indexes = (index for index, each in self._places.items() if each.segment == segment)
+        return max(indexes, default=0)
+
     def damaged(self) -> list[int]:
         """The indexes of damaged entries, ascending."""
         return [

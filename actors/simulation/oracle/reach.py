@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from enum import StrEnum
 
-from actors.observer import FolderRecovered, RetryKnown, SpareUsed
+from actors.observer import FolderRecovered, PairsRemoved, RetryKnown, SpareUsed
 from actors.simulation.checkers import client_facts, consequences, facts
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.replica_promises import Replica
@@ -19,11 +19,15 @@ from logstore.format.entry import takes_lsns
 from logstore.format.level import FIRST_LEVEL, level_of
 from logstore.format.peer_messages import AppendPersisted, PreVoteReply, PreVoteRequest, VoteReply
 from logstore.format.session_entries import ExpireEntry
+from logstore.format.trim_entry import TrimReason
 from logstore.model import Role
 from logstore.raft.effects import (
     Answer,
+    ApplyTrim,
     Committed,
+    InstallLog,
     Lead,
+    MoveLogStart,
     Persist,
     ReadIndexAnswered,
     SaveMeta,
@@ -37,6 +41,7 @@ from logstore.raft.events import (
     ControlReceived,
     DiskFullChanged,
     EntryRotted,
+    LogStartMoved,
     Persisted,
     Tick,
 )
@@ -84,24 +89,32 @@ class Reach(StrEnum):
     LEVEL_RAISED = "the log's format level raised"  # LevelCommitted
     LEVEL_NOT_TAKEN = "an entry of a format level that this follower's version does not read"
     LEVEL_REFUSED = "a start of a version that does not read the log's format level"  # LevelRefused
+    TRIM_REFUSED = "a trim of a log whose format level is too low for it"  # TrimRefused
+    LOG_START_INSIDE = "a log start that moved inside a segment pair"  # PairsRemoved
+    PAIRS_REMOVED = "segment pairs removed below a log start"  # PairsRemoved
+    TRIMMED_STARTED = "a start of a log that was trimmed"
+    TRIM_INTERRUPTED = "a start after a TRIM that was carried out in META only, or in part"
+    TRIM_CARRIED_OUT_LATER = "a TRIM found in the log at a start, and carried out after it"
+    READ_OF_WHAT_IS_GONE = "a client told that what it asks for was trimmed"  # RangeGone
+    GIVEN_UP_BY_LEADER = "a TRIM that a leader decided by itself, committed"  # TrimRead
+    COLLECTED_BELOW_FOLLOWER = "a follower that ended below its leader's log start"
+    INSTALL_INTERRUPTED = "a start after a log was ordered dropped, and nothing was answered"
+    LOG_INSTALLED = "a log start installed on a follower"
+    START_TAKEN_WHILE_FULL = "a full follower that begins where its leader says, and keeps the rest"
     # Their features are not built.
-    INSTALL_INTERRUPTED = "a snapshot install interrupted"
     CONFIG_ROLLED_BACK = "a configuration change during a partition, and its rollback"
     REPAIRED_ON_LEADER = "repair of a rotted committed entry on the leader"
     REPAIRED_ON_FOLLOWER = "repair of a rotted committed entry on a follower"
     DISCARDED_BY_MAJORITY = "a faulty entry discarded after a majority did not have it"
     REPLACED_AFTER_LOSS = "a lost disk, and its node back under a new uuid"
-    COLLECTED_BELOW_FOLLOWER = "retention while a follower is below the low-water mark"
 
 
 NOT_BUILT: dict[Reach, str] = {
-    Reach.INSTALL_INTERRUPTED: "installing segments on a follower (INSTALL)",
     Reach.CONFIG_ROLLED_BACK: "changes of the configuration (CONFIG)",
     Reach.REPAIRED_ON_LEADER: "repair of damaged entries from peers (REPAIR)",
     Reach.REPAIRED_ON_FOLLOWER: "repair of damaged entries from peers (REPAIR)",
     Reach.DISCARDED_BY_MAJORITY: "repair of damaged entries from peers (REPAIR)",
     Reach.REPLACED_AFTER_LOSS: "changes of the configuration (CONFIG)",
-    Reach.COLLECTED_BELOW_FOLLOWER: "retention (TRIM)",
 }
 MUST_REACH = tuple(each for each in Reach if each not in NOT_BUILT)
 
@@ -132,6 +145,11 @@ class _ReplicaLog:
         self.is_full = False
         self.has_lied = False
         self.newest_level = FIRST_LEVEL  # that its version reads
+        self.found_index = 0  # its last entry at its start
+        self.newest_trim = 0  # that it ordered carried out since then
+        self.start_index = 0  # its log start, as its raft knows it
+        self.installing_seq = 0  # of an InstallLog without an answer
+        self.start_sent = 0  # the newest log start that it took from its leader
 
 
 class ReachObserver:
@@ -162,7 +180,16 @@ class ReachObserver:
         if last_index < replica.last_index:
             self._add(Reach.UNFLUSHED_LOST)
         _forget_from(replica, last_index + 1)
-        replica.last_index = last_index
+        replica.last_index = replica.found_index = last_index
+        replica.newest_trim = 0
+        if replica.installing_seq:
+            self._add(Reach.INSTALL_INTERRUPTED)
+            replica.installing_seq = 0
+        if log.start.index:
+            self._add(Reach.TRIMMED_STARTED)
+        if log.start.index > replica.start_index:
+            self._add(Reach.TRIM_INTERRUPTED)
+        replica.start_index = log.start.index
         self._flushed(replica, log.persisted, log.term)
         replica.in_flight.clear()
         replica.dropped.clear()
@@ -193,6 +220,57 @@ class ReachObserver:
     @reads(SpareUsed)
     def on_spare(self, _spare: SpareUsed) -> None:
         self._add(Reach.SPARE_ROLLED)
+
+    @reads(PairsRemoved)
+    def on_removed(self, removed: PairsRemoved) -> None:
+        self._add(Reach.PAIRS_REMOVED if removed.pairs else Reach.LOG_START_INSIDE)
+
+    @reads(ApplyTrim)
+    def on_trim(self, node: Replica, trim: ApplyTrim, _step: facts.Stepped) -> None:
+        self._replicas[node.node].newest_trim = trim.index
+
+    @reads(MoveLogStart)
+    def on_start_taken(self, node: Replica, move: MoveLogStart, _step: facts.Stepped) -> None:
+        replica = self._replicas[node.node]
+        replica.start_sent = move.start.position.index
+        if replica.is_full:
+            self._add(Reach.START_TAKEN_WHILE_FULL)
+
+    @reads(LogStartMoved)
+    def on_moved(self, node: Replica, moved: LogStartMoved, _step: facts.Stepped) -> None:
+        replica = self._replicas[node.node]
+        replica.start_index = moved.start.position.index
+        if replica.start_index != replica.start_sent and replica.newest_trim <= replica.found_index:
+            self._add(Reach.TRIM_CARRIED_OUT_LATER)
+
+    @reads(client_facts.TrimRefused)
+    def on_trim_refused(self, _refused: client_facts.TrimRefused) -> None:
+        self._add(Reach.TRIM_REFUSED)
+
+    @reads(consequences.TrimRead)
+    def on_trim_read(self, trim: consequences.TrimRead) -> None:
+        if trim.entry.reason is not TrimReason.OPERATOR:
+            self._add(Reach.GIVEN_UP_BY_LEADER)
+
+    @reads(InstallLog)
+    def on_install(self, node: Replica, install: InstallLog, _step: facts.Stepped) -> None:
+        replica, index = self._replicas[node.node], install.start.position.index
+        if replica.last_index < index:
+            self._add(Reach.COLLECTED_BELOW_FOLLOWER)
+        _forget_from(replica, 1)
+        replica.installing_seq = install.seq
+        replica.last_index = replica.start_index = index
+
+    @reads(Persisted)
+    def on_installed(self, node: Replica, persisted: Persisted, _step: facts.Stepped) -> None:
+        replica = self._replicas[node.node]
+        if 0 < replica.installing_seq <= persisted.seq:
+            replica.installing_seq = 0
+            self._add(Reach.LOG_INSTALLED)
+
+    @reads(client_facts.RangeGone)
+    def on_gone(self, _gone: client_facts.RangeGone) -> None:
+        self._add(Reach.READ_OF_WHAT_IS_GONE)
 
     @reads(DiskFullChanged)
     def on_disk_full(self, node: Replica, disk: DiskFullChanged, _step: facts.Stepped) -> None:

@@ -113,6 +113,7 @@ class SimulatedStation(Station):
         host: Any,
         limits: ReplicaLimits,
         newest_level: int,
+        new_log_level: int,
         process_of: Callable[[str], Process | None],
         random: Random,
         ring_delay_ns: int,
@@ -128,6 +129,7 @@ class SimulatedStation(Station):
         self.host = host
         self.limits = limits
         self.newest_level = newest_level
+        self.new_log_level = new_log_level
         self.nodes = tuple(NodeId(each.node) for each in config.nodes)
         self.peers = tuple(each for each in self.nodes if each != self.node)
         self.incarnation = regions.incarnation

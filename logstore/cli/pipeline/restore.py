@@ -38,7 +38,7 @@ def restore(
 
     The cluster must be fresh: not formed yet (auto_init = false), or formed for this LSN, and
     without producers so far. Every replica is compared with the lake in the end. Exit status 4 if
-    the cluster is not fresh, 5 if the lake or a replica is damaged.
+    the cluster is not fresh or its log was trimmed, 5 if the lake or a replica is damaged.
     """
     manifest = read_manifest(lake)
     work = Restore(lake, manifest, manifest.first_lsn if first_lsn is None else first_lsn)

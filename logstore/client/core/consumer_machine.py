@@ -18,6 +18,7 @@ from logstore.client.core.routing import Routing
 from logstore.client.core.start import AtTime, Start, at_datetime
 from logstore.client.core.steps import FeedLink, Frame, Host, Steps, Wait, nanoseconds
 from logstore.client.records import RecordBatch
+from logstore.client.refusal import explain_bounds
 from logstore.errors import FormatError, InvalidRequest, OutOfRange, Unreachable, WrongCluster
 from logstore.format.client_messages import (
     LSN_MAX,
@@ -42,6 +43,8 @@ SILENCE_S = 3.5
 SILENCE_NS = int(SILENCE_S * 1e9)
 # Tail groups are at most 256 KiB: 128 of them bound a slow consumer's queue to 32 MiB.
 TAIL_QUEUE_MAX_MESSAGES = 128
+# What a consumer does that falls below the log start: raise, go on there, or go on at the end.
+ON_OUT_OF_RANGE = ("error", "earliest", "latest")
 
 
 class ConsumerMachine:
@@ -57,7 +60,11 @@ class ConsumerMachine:
         replica: int | None,
         timeout_s: float,
         fetch_bytes: int = FETCH_BYTES,
+        on_out_of_range: str = "error",
     ) -> None:
+        if on_out_of_range not in ON_OUT_OF_RANGE:
+            words = ", ".join(ON_OUT_OF_RANGE)
+            raise InvalidRequest(f"on_out_of_range {on_out_of_range!r}: give one of {words}")
         self._host = host
         self._routing = routing
         self._decode = decode
@@ -72,12 +79,27 @@ class ConsumerMachine:
         self._all_silent_since_ns = 0
         self._shown_lsn = 0  # what the replica is known to show
         self._next_lsn = 0
+        self._is_at_earliest = False  # nothing was handed on, and reading is to begin at log start
+        self._on_out_of_range = on_out_of_range
+        self._skipped_payloads = 0
+        self._trimmed_payloads = 0
         self._end_lsn = LSN_MAX - 1 if end_lsn is None else end_lsn
 
     @property
     def next_lsn(self) -> int:
         """The position: the LSN of the payload that comes next."""
         return self._next_lsn
+
+    @property
+    def skipped_payloads(self) -> int:
+        """How many were left out: trimmed before they were read, or passed over to go on at the
+        end."""
+        return self._skipped_payloads
+
+    @property
+    def trimmed_payloads(self) -> int:
+        """How many of them were trimmed."""
+        return self._trimmed_payloads
 
     @property
     def node(self) -> int:
@@ -98,7 +120,8 @@ class ConsumerMachine:
         reached.
 
         Raises:
-          OutOfRange: the position lies below the log's start: what was there is gone.
+          OutOfRange: the position lies below the log start: what was there is gone. Only if
+            `on_out_of_range` is "error".
           Unreachable: no replica sent anything for longer than the client's timeout.
           CorruptData: every replica asked is damaged there.
           WrongCluster: the replica belongs to another cluster.
@@ -108,6 +131,7 @@ class ConsumerMachine:
             batches = yield from self._step(deadline_ns)
             if batches:
                 self._next_lsn = batches[-1].last_lsn + 1
+                self._is_at_earliest = False
                 return batches
             if self._host.clock.monotonic_ns() >= deadline_ns:
                 break
@@ -184,15 +208,32 @@ class ConsumerMachine:
                 request, FetchReply, timeout_s=self._timeout_s
             )
         except OutOfRange as bounds:
+            self._shown_lsn = bounds.last  # if not below: a replica which lags behind the last one
             if self._next_lsn < bounds.first:
-                raise
-            self._shown_lsn = bounds.last  # another replica, which lags behind the last one
+                self._on_below_log_start(bounds)
             return []
         self._all_silent_since_ns = 0
         self._shown_lsn = max(reply.visible_lsn, self._shown_lsn if reply.pieces else 0)
         batches = self._batches(frame)
         _check_contiguous(batches, self._next_lsn)
         return batches
+
+    def _on_below_log_start(self, bounds: OutOfRange) -> None:
+        """Move the position to where reading goes on.
+
+        Raises:
+          OutOfRange: nothing may be left out.
+        """
+        if not self._is_at_earliest and self._on_out_of_range == "error":
+            raise explain_bounds(self._next_lsn, bounds) from None
+        next_lsn = bounds.first
+        if not self._is_at_earliest:
+            if self._on_out_of_range == "latest":
+                next_lsn = max(next_lsn, bounds.last + 1)
+            next_lsn = min(next_lsn, self._end_lsn + 1)
+            self._skipped_payloads += next_lsn - self._next_lsn
+            self._trimmed_payloads += min(next_lsn, bounds.first) - self._next_lsn
+        self._next_lsn = next_lsn
 
     def _batches(self, frame: Frame) -> list[RecordBatch]:
         """What is new in a frame of pieces, up to the end."""
@@ -265,6 +306,7 @@ class ConsumerMachine:
             )
             is_first = start == "earliest"
             self._next_lsn = int(marks.log_start_lsn if is_first else marks.visible_lsn + 1)
+            self._is_at_earliest = is_first
         else:
             raise InvalidRequest(f"start {start!r}: give an LSN, 'earliest', 'latest' or a time")
 

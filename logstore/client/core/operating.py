@@ -1,4 +1,4 @@
-"""An operator's requests: status, watermarks, the leader, transfer, initialisation.
+"""An operator's requests: status, watermarks, the leader, transfer, trim, initialisation.
 
 Owns no state. A status names the replicas that do not answer.
 """
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from logstore.client.core.backoff import Backoff
+from logstore.client.core.leader import LeaderRequest
 from logstore.client.core.replica_reader import ReplicaReader, replica_wait_ms
 from logstore.client.core.requests import Port, Survey
 from logstore.client.core.routing import Routing
@@ -26,11 +27,12 @@ from logstore.format.client_messages import (
     StatusRequest,
     TimeLookupReply,
     TransferRequest,
+    TrimRequest,
     WatermarksReply,
     WatermarksRequest,
 )
 from logstore.format.first_lsn import pack_first_lsn
-from logstore.limits import FIRST_LSN_MAX
+from logstore.limits import FIRST_LSN_MAX, POSITION_MAX
 from logstore.model import FIRST_LSN, Lsn
 
 # Status asks every replica: how long the slower ones may take after the first has answered.
@@ -189,6 +191,15 @@ def _is_transfer_taken(
             raise
         return False
     return True
+
+
+def trim(cluster: Cluster, lsn: int) -> Steps[int]:
+    """As `Admin.trim`."""
+    if not FIRST_LSN <= lsn <= POSITION_MAX:
+        raise InvalidRequest(f"trim to LSN {lsn}: give {FIRST_LSN} to {POSITION_MAX}")
+    leader = LeaderRequest(cluster.host, cluster.routing, timeout_s=cluster.timeout_s)
+    reply = yield from leader.ask(TrimRequest(Lsn(lsn)), DoneReply)
+    return reply.value
 
 
 def initialize(cluster: Cluster, *, first_lsn: int) -> Steps[None]:

@@ -66,6 +66,8 @@ LEADER_TIMEOUT_S = 1.0
 BACKOFF_MIN_S = 0.01
 BACKOFF_MAX_S = 0.1
 WAIT_MAX_NS = 1_000_000_000
+# Why a batch is late that was sent to a leader, or waits for room behind those that were.
+_SLOW = "the leader did not get to it"
 
 
 class MachineOptions(msgspec.Struct, frozen=True):
@@ -202,6 +204,7 @@ class ProducerMachine:
         if self._is_denied:
             connection.close()
             return None
+        self._trouble = _SLOW
         return connection
 
     def _try_reconcile(self, state: SessionStateReply, *, is_confirmed: bool) -> bool:

@@ -13,6 +13,7 @@ from logstore.client.core.replica_reader import ReplicaReader, replica_wait_ms
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Frame, Host, Steps
 from logstore.client.records import RawBatch, RecordBatch
+from logstore.client.refusal import explain_bounds
 from logstore.errors import FormatError, InvalidRequest, OutOfRange
 from logstore.format.client_messages import FetchReply, FetchRequest, Piece, iterate_pieces
 from logstore.limits import FETCH_MAX_BYTES, MIB
@@ -68,12 +69,15 @@ class RangeMachine:
         self, first_lsn: int, last_lsn: int, min_lsn: int, *, is_linearizable: bool
     ) -> Steps[tuple[FetchReply, Frame]]:
         """One reply's worth of [first_lsn, last_lsn]."""
-        reply, frame = yield from self._replica.request(
-            self._request(first_lsn, last_lsn, min_lsn, is_linearizable),
-            FetchReply,
-            timeout_s=self._timeout_s,
-            answer_timeout_s=self._timeout_s,
-        )
+        try:
+            reply, frame = yield from self._replica.request(
+                self._request(first_lsn, last_lsn, min_lsn, is_linearizable),
+                FetchReply,
+                timeout_s=self._timeout_s,
+                answer_timeout_s=self._timeout_s,
+            )
+        except OutOfRange as bounds:
+            raise explain_bounds(first_lsn, bounds) from None
         if self._reads_ahead and first_lsn < reply.next_lsn <= last_lsn:
             self._replica.send_ahead(
                 self._request(reply.next_lsn, last_lsn, min_lsn, is_linearizable)

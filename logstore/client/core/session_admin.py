@@ -43,7 +43,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
       last_used_ns: when the log last took a batch or an opening of it, ns since the Unix epoch; 0:
         not known.
       is_kept: it was idle for too long, and only its name and its numbers are left, so that the
-        name does not begin anew unnoticed.
+        name does not start over unnoticed.
     """
 
     producer_id: int

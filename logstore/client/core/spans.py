@@ -10,7 +10,8 @@ import msgspec
 
 from logstore.client.core.replica_reader import ReplicaReader
 from logstore.client.core.steps import Steps
-from logstore.errors import FormatError, InvalidRequest
+from logstore.client.refusal import explain_bounds
+from logstore.errors import FormatError, InvalidRequest, OutOfRange
 from logstore.format.client_messages import SPAN, SpansReply, SpansRequest
 from logstore.limits import POSITION_MAX
 from logstore.model import Lsn
@@ -80,7 +81,10 @@ def read_spans(
         request = SpansRequest(
             Lsn(next_lsn), Lsn(min(last_lsn, POSITION_MAX)), min(step_bytes, POSITION_MAX), asked
         )
-        reply, _ = yield from replica.request(request, SpansReply, timeout_s=timeout_s)
+        try:
+            reply, _ = yield from replica.request(request, SpansReply, timeout_s=timeout_s)
+        except OutOfRange as bounds:
+            raise explain_bounds(next_lsn, bounds) from None
         first = first or reply
         for end, size_bytes, timestamp_ns in SPAN.iter_unpack(reply.rows):
             if not next_lsn <= end <= last_lsn:

@@ -31,6 +31,11 @@ class AtTime(msgspec.Struct, frozen=True):
             raise InvalidRequest("the time to start at lies before 1970, or after July 2554")
         return TimeLookupRequest(self.timestamp_ns)
 
+    def __str__(self) -> str:
+        """ISO 8601 in UTC, cut to microseconds."""
+        time = _EPOCH + timedelta(microseconds=self.timestamp_ns // 1_000)
+        return time.isoformat().replace("+00:00", "Z")
+
 
 Start = int | str | datetime | AtTime
 

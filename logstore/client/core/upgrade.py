@@ -34,6 +34,11 @@ class FormatLevels(msgspec.Struct, frozen=True):
         return max(self.level, *self.newest_levels.values())
 
     @property
+    def silent(self) -> list[int]:
+        """The nodes that do not answer."""
+        return [node for node, level in self.newest_levels.items() if not level]
+
+    @property
     def in_the_way(self) -> list[int]:
         """The nodes that need a newer version, and, if the log could be raised, those that do not
         answer."""

@@ -77,8 +77,8 @@ class _Walk:
             self.error = str(error)
 
     def chain_at(self, index: int) -> Steps[int | None]:
-        """The chain at an index that was walked over. None: the replica answered with another
-        index, or not at all; then `error` says why."""
+        """The chain at an index that was walked over. None: the replica answered with a lower
+        index, or it cannot be had any more; then `error` says why."""
         if index not in self.chains:
             try:
                 slice_ = yield from self._ask(index, 1)
@@ -86,6 +86,9 @@ class _Walk:
                 raise
             except LogStoreError as error:
                 self.error = str(error)
+                return None
+            if slice_.last_index > index:
+                self.error = f"entry {index} was trimmed before it was compared: verify again"
                 return None
             self.chains[slice_.last_index] = slice_.chain
         return self.chains.get(index)

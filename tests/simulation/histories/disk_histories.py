@@ -5,6 +5,7 @@ from __future__ import annotations
 from actors.simulation.checkers import facts
 from logstore.format.group import frame_size
 from logstore.format.meta import META_SIZE
+from logstore.format.pair_summary import SUMMARY_SIZE
 from logstore.format.raft_record import RECORD_SIZE
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, SEGMENT_IMAGE_SIZE
 from logstore.model import Index
@@ -213,6 +214,13 @@ def a_header_has_room_for_a_payload(stage: Stage, is_broken: bool) -> None:
     stage.tell(facts.DiskWritten(2, "/node-2/meta.a", 0, META_SIZE))
     size = SEGMENT_IMAGE_SIZE + (RECORD_SIZE if is_broken else 0)
     stage.tell(facts.DiskWritten(2, "/node-2/1.data", 0, size))
+
+
+@breaks("I20", says="writes 1152 bytes to /node-2/1.raft at byte 0, 1024 are due there")
+def a_summary_has_room_for_a_payload(stage: Stage, is_broken: bool) -> None:
+    stage.boot()
+    size = SEGMENT_IMAGE_SIZE + SUMMARY_SIZE + (RECORD_SIZE if is_broken else 0)
+    stage.tell(facts.DiskWritten(2, "/node-2/1.raft", 0, size))
 
 
 @breaks("I20", says="writes 8 bytes to /node-2/spool at byte 0, 0 are due there")

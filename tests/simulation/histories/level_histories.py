@@ -12,12 +12,15 @@ from logstore.model import Index, NodeId, Term
 from logstore.raft.effects import Lead, SaveLevel
 from logstore.raft.events import (
     ControlReceived,
+    Event,
     LevelRequested,
     MetaPersisted,
     Proposed,
     StreamAnswer,
+    Tick,
 )
 from tests.simulation.histories.case import Collection
+from tests.simulation.histories.session_histories import open_session
 from tests.simulation.histories.stage import Stage, header_after
 
 LEVELS = Collection()
@@ -29,30 +32,33 @@ TERM = Term(1)
 def begin(stage: Stage, *, newest: int = 3) -> None:
     """Node 1 leads replicas that read levels up to `newest`, and has heard so; somebody asks for
     each level."""
-    stage.elect_first()
-    for node in stage.nodes:
-        stage.tell(facts.VersionStarted(node, newest))
+    lead(stage, newest=newest)
     for level in (2, 3):
         stage.tell(client_facts.LevelAsked(level))
     for peer in (2, 3):
         hear(stage, peer, newest)
 
 
-def hear(stage: Stage, peer: int, newest: int, *, boot: int = 1) -> None:
+def lead(stage: Stage, *, newest: int) -> None:
+    """Node 1 leads replicas that read levels up to `newest`, and has heard from none."""
+    stage.elect_first()
+    for node in stage.nodes:
+        stage.tell(facts.VersionStarted(node, newest))
+
+
+def hear(stage: Stage, peer: int, newest: int, *, boot: int = 1, term: int = TERM) -> None:
     none = Index(0)
-    reply = HeartbeatReply(TERM, 1, Index(1), none, none, newest_level=newest)
+    reply = HeartbeatReply(Term(term), 1, Index(1), none, none, newest_level=newest)
     stage.step(1, ControlReceived(NodeId(peer), boot, reply))
 
 
-def appended(stage: Stage, level: int, *, is_asked: bool = True) -> Row:
-    """The leader appends the entry that raises the log to `level`."""
+def appended(stage: Stage, level: int, event: Event | None = None) -> Row:
+    """The leader appends the entry that raises the log to `level`, because it is asked."""
     each = stage.nodes[1]
     kind = level_kind(level)
-    row = Row.of(header_after(each.rows, term=1, kind=kind, count=0, body=b""))
+    row = Row.of(header_after(each.rows, term=each.core.term, kind=kind, count=0, body=b""))
     stage.bodies[row.chain] = b""
-    asked = LevelRequested(7, level)
-    event = asked if is_asked else Proposed(TERM, 1, 0, kind, 0, 0, 0, 0, 0)
-    stage.step(1, event, stage.persist(each, row, 0, 0))
+    stage.step(1, event or LevelRequested(7, level), stage.persist(each, row, 0, 0))
     return row
 
 
@@ -89,7 +95,26 @@ def a_level_is_left_out(stage: Stage, is_broken: bool) -> None:
 @breaks("I21", says="nobody asked it")
 def a_level_is_raised_by_a_leader_alone(stage: Stage, is_broken: bool) -> None:
     begin(stage)
-    appended(stage, 2, is_asked=not is_broken)
+    appended(stage, 2, Proposed(TERM, 1, 0, level_kind(2), 0, 0, 0, 0, 0) if is_broken else None)
+
+
+@breaks("I21", says="nobody asked it")
+def a_log_that_is_not_new_is_raised_by_a_leader_alone(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    if is_broken:
+        open_session(stage)
+    stage.spread(1, stage.elect(1, 2))
+    for peer in (2, 3):
+        hear(stage, peer, 3, term=2)
+    appended(stage, 2, Tick(1, 1))
+
+
+@breaks("I21", says="all it heard of node 2 in this term is that its boot 0 reads 0")
+def a_new_log_is_raised_before_everybody_was_heard(stage: Stage, is_broken: bool) -> None:
+    lead(stage, newest=2)
+    for peer in (3,) if is_broken else (2, 3):
+        hear(stage, peer, 2)
+    appended(stage, 2, Tick(1, 1))
 
 
 @breaks("I21", says="no client asked")
@@ -171,6 +196,21 @@ def a_start_forgets_the_level(stage: Stage, is_broken: bool) -> None:
     stage.nodes[3].boots += 1
     found = msgspec.structs.replace(stage.recovered(stage.nodes[3]), commit_floor=Index(2))
     stage.tell(facts.CoreMade(3, msgspec.structs.replace(found, levels=()) if is_broken else found))
+
+
+@breaks("I21", says="node 3 believes in level 1 in the end")
+def a_level_that_damage_hides_is_never_learned(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    raised(stage, 2)
+    stage.rot(3, "both")
+    stage.tell(facts.VersionStarted(3, 2))
+    stage.nodes[3].boots += 1
+    stage.nodes[3].faulty = ((Index(2), Index(2)),)
+    found = msgspec.structs.replace(stage.recovered(stage.nodes[3]), commit_floor=Index(2))
+    stage.tell(facts.CoreMade(3, msgspec.structs.replace(found, levels=())))
+    if not is_broken:
+        stage.idle(3, SaveLevel(2))
+    stage.end()
 
 
 @breaks("I21", says="META of node 3 has level 1, a save after level 2 was answered")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from actors.simulation.checkers.world_view import Held
 from logstore.format.entry import Row
 from logstore.format.level import FIRST_LEVEL
+from logstore.format.meta import NO_START, LogStart
 from logstore.model import Index, Role
 
 
@@ -31,6 +32,10 @@ class Node:
     disk: list[Row] = field(default_factory=list)
     meta: tuple[int, int] = (0, 0)
     boots: int = 0  # what its META counts
+    start: LogStart = NO_START  # in META
+    segments: dict[int, int] = field(default_factory=dict)  # number → the highest entry in it
+    is_installing: bool = False  # META has the mark
+    kept_below: list[int] = field(default_factory=list)  # segments that should be gone
     is_meta_cached: bool = False  # it was never flushed
     # of META, where they differ from it
     copies: dict[int, tuple[int, int] | None] = field(default_factory=dict)
@@ -46,3 +51,4 @@ class Node:
     seq: int = 0
     ring: dict[int, bytes] = field(default_factory=dict)
     ring_end: int = 0
+    acted: int = 0  # up to this entry TRIMs have acted

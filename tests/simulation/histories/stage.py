@@ -20,12 +20,14 @@ from actors.simulation.world.rings import OwedBells
 from logstore.format.batch import encode_batch
 from logstore.format.entry import EntryHeader, Row, chain_start
 from logstore.format.level import level_of
+from logstore.format.meta import LogStart
 from logstore.format.peer_messages import Append, AppendPersisted, Heartbeat, VoteReply, VoteRequest
 from logstore.model import NO_INDEX, NO_TERM, EntryKind, Index, Lsn, NodeId, Role, Term
 from logstore.raft.effects import (
     Accepted,
     Admit,
     Answer,
+    ApplyTrim,
     Committed,
     Persist,
     SaveLevel,
@@ -97,6 +99,7 @@ class Stage:
             durability=self,
             read_ring=self.read_ring,
             read_clocks=lambda: [self.now_ns + each for each in self.clocks],
+            read_clock_gaps=lambda: dict(zip(self.nodes, self.clocks, strict=False)),
             election_timeout_ns=ELECTION_NS,
             ring_bytes=RING_BYTES,
             save_within_ns=SAVE_NS,
@@ -105,7 +108,7 @@ class Stage:
         self.ledger = Ledger(self.record)
         self.clocks: list[int] = []  # of the nodes, against the time that it is
         self.operations = 0
-        self.unaware: set[int] = set()  # nodes that pass over entries that raise the level
+        self.unaware: set[int] = set()  # nodes on which no LEVEL or TRIM acts
         self.owed: dict[Giver, OwedBells] = {}
 
     def tell(self, fact: facts.Fact) -> None:
@@ -121,6 +124,8 @@ class Stage:
 
     def has_entry(self, node: int, index: int, chain: int) -> bool:
         each = self.nodes[node]
+        if index <= each.start.index:
+            return True
         is_there = len(each.disk) >= index and each.disk[index - 1].chain == chain
         return is_there and chain not in each.lost
 
@@ -136,6 +141,18 @@ class Stage:
 
     def boot_of(self, node: int) -> int:
         return self.nodes[node].boots
+
+    def log_start(self, node: int) -> LogStart:
+        return self.nodes[node].start
+
+    def is_installing(self, node: int) -> bool:
+        return self.nodes[node].is_installing
+
+    def highest_in(self, node: int, segment: int) -> int:
+        return self.nodes[node].segments.get(segment, 0)
+
+    def pairs_below(self, node: int, _start_index: int) -> list[int]:
+        return self.nodes[node].kept_below
 
     def meta_copy(self, node: int, copy: int) -> tuple[int, int] | None:
         return self.nodes[node].copies.get(copy, self.meta(node))
@@ -181,15 +198,17 @@ class Stage:
             each.incarnation += 1
             each.boots += 1
             each.rows, each.unflushed, each.ring = list(each.disk), [], {}
-            each.seq = each.ring_end = 0
+            each.seq = each.ring_end = each.acted = 0
             each.core = Core(term=each.meta[0])
             self.tell(facts.Started(node, each.incarnation))
             self.tell(facts.CoreMade(node, self.recovered(each)))
 
     def recovered(self, each: Node) -> RecoveredLog:
         last = each.disk[-1] if each.disk else None
+        start = each.start
+        position = Position(start.index, start.term, start.next_lsn, start.chain)
         return RecoveredLog(
-            start=START,
+            start=position if start.index else START,
             last=last,
             term_runs=(),
             commit_floor=NO_INDEX,
@@ -346,13 +365,15 @@ class Stage:
         core = self.nodes[node].core
         core.commit = index
         committed = Committed(Term(core.term), Index(index))
-        self.idle(node, committed, *self.learned(node, index), self.shown(node, index))
+        effects = (*self.learned(node, index), self.shown(node, index), *self.acting(node, index))
+        self.idle(node, committed, *effects)
 
     def follow(self, index: int, *nodes: int) -> None:
         """Followers hear of the commit index, and show."""
         for node in nodes:
             self.nodes[node].core.commit = index
-            self.idle(node, *self.learned(node, index), self.shown(node, index))
+            visible, learned = self.shown(node, index), self.learned(node, index)
+            self.idle(node, *learned, visible, *self.acting(node, index))
 
     def learned(self, node: int, index: int) -> list[SaveLevel]:
         """It knows of the commit index, and so of the log's format level."""
@@ -362,6 +383,13 @@ class Stage:
             return []
         each.level = level
         return [SaveLevel(level)]
+
+    def acting(self, node: int, index: int) -> list[ApplyTrim]:
+        """The TRIM entries that act as it shows `index`."""
+        each = self.nodes[node]
+        rows = [] if node in self.unaware else each.rows[each.acted : index]
+        each.acted = max(each.acted, index)
+        return [ApplyTrim(row.header.index) for row in rows if row.header.kind == EntryKind.TRIM]
 
     def shown(self, node: int, index: int) -> Visible:
         row = self.nodes[node].rows[index - 1]

@@ -6,7 +6,9 @@ from __future__ import annotations
 from actors.simulation.checkers import facts
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.turns import TAKEN_MAX
-from logstore.model import EntryKind
+from logstore.model import EntryKind, Index, Term
+from logstore.raft.effects import Admit
+from logstore.raft.events import DiskFullChanged
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.stage import Stage
 
@@ -56,6 +58,17 @@ def each_leader_has_its_own_count(stage: Stage, is_broken: bool) -> None:
     leave_batch(stage, 2, FIRST)
     take_requests(stage, 1, TAKEN_MAX + 1)
     leave_batch(stage, 1 if is_broken else 2, FIRST)
+
+
+@breaks("I13", says=TOO_MANY)
+def a_gen_that_takes_batches_takes_requests_alone(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    for gen, takes_batches in ((2, True), (3, is_broken)):
+        admit = Admit(Term(1), gen, Index(1), 0, takes_batches=takes_batches)
+        stage.step(1, DiskFullChanged(not takes_batches), admit)
+    leave_batch(stage, 1, FIRST)
+    take_requests(stage, 1, TAKEN_MAX + 1)
+    leave_batch(stage, 1, FIRST)
 
 
 @breaks("I13", says="1.ingress does not read control, a control lane")

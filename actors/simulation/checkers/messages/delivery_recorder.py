@@ -29,9 +29,9 @@ class DeliveryRecorder:
             self._whole[raw.first_lsn] = bytes(raw.data)
         return batches_of(frame, piece, first_lsn=first_lsn, last_lsn=last_lsn)
 
-    def begin_at(self, lsn: int) -> None:
-        """The next batch that the user gets begins at `lsn`."""
-        self._client.tell(Subscribed(self._client.name, lsn))
+    def begin_at(self, lsn: int, *, is_earliest: bool = False) -> None:
+        """The next batch that the user gets begins at `lsn`, or at a later log start."""
+        self._client.tell(Subscribed(self._client.name, lsn, is_earliest))
 
     def record(self, node: int, batches: Sequence[RecordBatch]) -> None:
         """The user got these batches, which `node` had served."""

@@ -18,7 +18,9 @@ import msgspec
 from actors.simulation.checkers.client_facts import (
     DamageNamed,
     EndTold,
+    LogStartTold,
     LogVerified,
+    RangeGone,
     SpansTold,
     SurveyAsked,
     TimeTold,
@@ -58,6 +60,7 @@ def _on_end(exchange: Exchange, reply: WatermarksReply | FetchReply, _body: byte
     if reply.visible_lsn < request.min_lsn:
         text = f"LSN {request.min_lsn} was waited for, node {node} shows {reply}"
         exchange.violated(Invariant.I6, text)
+    exchange.tell(LogStartTold(node, reply.log_start_lsn))
     is_linearizable = request.is_linearizable
     exchange.tell(EndTold(exchange.asked_ns, reply.visible_lsn, node, is_linearizable))
 
@@ -74,6 +77,7 @@ def _on_time(exchange: Exchange, reply: TimeLookupReply, _body: bytes) -> None:
 
 
 def _on_spans(exchange: Exchange, reply: SpansReply, _body: bytes) -> None:
+    exchange.tell(LogStartTold(exchange.node, reply.log_start_lsn))
     exchange.tell(SpansTold(exchange.node, exchange.request, reply))
 
 
@@ -91,12 +95,12 @@ def _on_refused_range(exchange: Exchange, error: ErrorReply) -> bool:
         return _on_damage(exchange, error)
     request: FetchRequest | SpansRequest = exchange.request
     bounds = f"node {exchange.node} has [{error.first}, {error.last}], refused {request}"
-    if request.last_lsn < request.first_lsn:
-        return True
-    if error.first <= request.first_lsn <= error.last + 1:
+    exchange.tell(LogStartTold(exchange.node, error.first))
+    if exchange.witness.client.first_lsn <= request.first_lsn < error.first:
+        exchange.tell(RangeGone(exchange.node, request.first_lsn))
+    is_there = error.first <= request.first_lsn <= error.last + 1
+    if is_there and request.last_lsn >= request.first_lsn:
         exchange.violated(Invariant.I5, bounds)
-    elif exchange.witness.client.first_lsn <= request.first_lsn < error.first:
-        exchange.violated(Invariant.I19, f"{bounds}: payloads are gone")
     return True
 
 

@@ -26,6 +26,7 @@ from logstore.format.client_messages import (
     SessionStateReply,
     SessionStateRequest,
     SetCursorRequest,
+    TrimRequest,
 )
 from logstore.format.cursor_entries import ANY_LSN, Cursor, decode_cursors
 from logstore.format.session_list import decode_sessions
@@ -59,9 +60,32 @@ def _on_changed(exchange: Exchange, reply: DoneReply, _body: bytes) -> None:
 
 
 def _on_moved(exchange: Exchange, error: ErrorReply) -> bool:
+    if error.code == ErrorCode.OUT_OF_RANGE:
+        exchange.tell(client_facts.LogStartTold(exchange.node, error.first))
+        return bool(exchange.request.is_held) and exchange.request.lsn < error.first
     if error.code != ErrorCode.CURSOR_MOVED:
         return False
     exchange.tell(client_facts.CursorMoved(exchange.number, exchange.node, error.first))
+    return True
+
+
+# --- the log start ---
+
+
+def _on_trimmed(exchange: Exchange, reply: DoneReply, _body: bytes) -> None:
+    exchange.tell(client_facts.TrimTold(exchange.node, reply.value))
+
+
+def _on_not_trimmed(exchange: Exchange, error: ErrorReply) -> bool:
+    if error.code == ErrorCode.OUT_OF_RANGE:
+        exchange.tell(client_facts.LogStartTold(exchange.node, error.first))
+        return bool(error.last < exchange.request.lsn)
+    if error.code == ErrorCode.LEVEL_REFUSED:
+        exchange.tell(client_facts.TrimRefused(exchange.node))
+        return True
+    if error.code != ErrorCode.CORRUPT_DATA:
+        return False
+    exchange.tell(client_facts.DamageNamed(exchange.node, (error.first, error.last)))
     return True
 
 
@@ -159,5 +183,6 @@ JUDGES: dict[type[Any], Judge] = {
     SessionStateRequest: Judge(SessionStateReply, _on_state, _LATER | _OVER),
     SessionLookupRequest: Judge(SessionStateReply, _on_looked_up, _LATER, None, _lookup_asked),
     SessionsRequest: Judge(SessionsReply, _on_page, _LATER, None, _page_asked),
+    TrimRequest: Judge(DoneReply, _on_trimmed, _UNKNOWN, _on_not_trimmed),
     EndSessionRequest: Judge(DoneReply, _on_ended, _UNKNOWN, _on_no_session, _end_asked),
 }

@@ -1,0 +1,129 @@
+"""Requests to move the log start: proposed, answered at their commit (SAFETY G1).
+
+Owns the requests for which a SESSION snapshot must be taken first: they are decided again once it
+is committed, and time out like every other request. Must not know how far a TRIM may reach. What
+another leader may have changed since is refused by a linearizable read, as in `changes`: a cursor
+that it deleted, a level that it raised, more that it committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TypeAlias
+
+from actors.ingress.admission import Admission
+from actors.ingress.changes import refusal
+from actors.ingress.groups import HeldAnswer
+from actors.ingress.linearizable_reads import LinearizableReads, ReadKind, Reply
+from actors.ingress.pending_requests import Caller, Requests
+from actors.ingress.trim_bounds import TrimBounds
+from actors.ingress.trim_requests import SnapshotFirst
+from logstore.errors import ErrorCode
+from logstore.format.client_messages import DoneReply, ErrorReply, TrimRequest
+from logstore.format.trim_entry import TrimEntry
+from logstore.limits import REQUESTS_PENDING_MAX
+from logstore.model import NO_INDEX, EntryKind, Lsn, Term
+from logstore.session.session import Refused
+
+Decided: TypeAlias = TrimEntry | DoneReply | ErrorReply | SnapshotFirst | Refused
+
+_log = logging.getLogger(__name__)
+_CONFIRMED = frozenset((ErrorCode.OUT_OF_RANGE, ErrorCode.LEVEL_REFUSED))
+
+
+class PendingTrims:
+    """The requests of one replica."""
+
+    def __init__(
+        self, admission: Admission, bounds: TrimBounds, requests: Requests, reads: LinearizableReads
+    ) -> None:
+        self._admission = admission
+        self._bounds = bounds
+        self._requests = requests
+        self._reads = reads
+        self._waiting: dict[int, Lsn] = {}  # for a snapshot: what each is to keep, by request
+        self._gen: tuple[Term, int] | None = None  # that they wait in
+        self._snapshot = NO_INDEX  # the one that is in the way
+
+    def ask(self, caller: Caller, request: TrimRequest, now_ns: int) -> None:
+        """Propose the TRIM, now or once a snapshot allows it, or refuse it."""
+        decided = self._bounds.decide(request.lsn)
+        if _needs_confirmation(decided) or isinstance(decided, TrimEntry | SnapshotFirst):
+            if request_id := self._requests.add(caller, now_ns):
+                self._go_on(request_id, request.lsn, decided)
+        elif isinstance(decided, Refused):
+            self._requests.refuse_request(caller, decided)
+        else:
+            self._requests.reply(caller, decided)
+
+    def do_work(self) -> int:
+        """Go on with the requests that waited, if something has changed; returns how many. Called
+        once in a do_work."""
+        self._bounds.begin_do_work()
+        if not self._waiting:
+            return 0
+        if self._admission.gen != self._gen:
+            return self._redirect()
+        if self._admission.snapshot_index == self._snapshot:
+            return 0
+        waiting, self._waiting = self._waiting, {}
+        for request_id, lsn in waiting.items():
+            if self._requests.is_pending(request_id):
+                self._decide_again(request_id, lsn)
+        return len(waiting) - len(self._waiting)
+
+    def _decide_again(self, request_id: int, lsn: Lsn) -> None:
+        decided = self._bounds.decide(lsn)
+        if isinstance(decided, Refused) and decided.code is ErrorCode.OVERLOADED:
+            self._waiting[request_id] = lsn  # appends have their turn
+        else:
+            self._go_on(request_id, lsn, decided)
+
+    def _go_on(self, request_id: int, lsn: Lsn, decided: Decided) -> None:
+        """Do what was decided for a pending request."""
+        if isinstance(decided, TrimEntry):
+            self._propose(request_id, decided)
+        elif isinstance(decided, SnapshotFirst):
+            self._wait(request_id, lsn)
+        elif _needs_confirmation(decided):
+            again = ReadKind(lambda *_: self._confirmed(request_id, lsn), EntryKind.CURSOR)
+            self._reads.begin(request_id, again, lsn)
+        elif isinstance(decided, Refused):
+            self._requests.redirect(request_id)
+        else:
+            self._requests.answer(request_id, decided)
+
+    def _confirmed(self, request_id: int, lsn: Lsn) -> Reply | None:
+        """Raft has confirmed the leadership: refuse, or propose if it is allowed by now."""
+        decided = self._bounds.decide(lsn)
+        if isinstance(decided, TrimEntry | SnapshotFirst):
+            self._go_on(request_id, lsn, decided)
+            return None
+        reply = refusal(decided) if isinstance(decided, Refused) else decided
+        return lambda: reply
+
+    def _propose(self, request_id: int, entry: TrimEntry) -> None:
+        lsn = entry.start.next_lsn
+        _log.info("an operator trims the log: it is to start at LSN %d", lsn)
+        reply = DoneReply(lsn)
+        self._admission.take(entry).request = HeldAnswer(request_id, reply)
+
+    def _wait(self, request_id: int, lsn: Lsn) -> None:
+        self._gen, self._snapshot = self._admission.gen, self._admission.snapshot_index
+        if len(self._waiting) >= REQUESTS_PENDING_MAX:  # some of them have timed out
+            is_pending = self._requests.is_pending
+            self._waiting = {each: kept for each, kept in self._waiting.items() if is_pending(each)}
+        self._waiting[request_id] = lsn
+        self._admission.want_snapshot()
+
+    def _redirect(self) -> int:
+        """The gen has ended, and the snapshot with it."""
+        waiting, self._waiting = self._waiting, {}
+        for request_id in waiting:
+            self._requests.redirect(request_id)
+        return len(waiting)
+
+
+def _needs_confirmation(decided: Decided) -> bool:
+    """A refusal that a leader cut off from the others would give for good."""
+    return isinstance(decided, ErrorReply | Refused) and decided.code in _CONFIRMED

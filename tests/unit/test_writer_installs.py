@@ -1,0 +1,248 @@
+"""The writer drops the log for a log start that is installed: META first, the mark off last (SAFETY
+G5a, F4, F6, F7, S8, S9).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.topology import Counter
+from logstore.errors import DiskFull
+from logstore.raft.effects import ApplyTrim, SaveMeta
+from logstore.raft.events import DiskFullChanged, LogStartMoved, MetaPersisted, Persisted
+from logstore.storage.log_reader import BelowLogStart, LogReader
+from logstore.storage.log_writer import LogWriter
+from logstore.storage.meta_store import newest_meta
+from logstore.storage.segment import log_start_at, segment_numbers
+from tests.crash.storage_trial import entry_elsewhere
+from tests.unit.test_writer_trims import BIG, folder, three_pairs
+from tests.unit.writer_stage import HeldCalls, WriterStage
+
+BEFORE = entry_elsewhere(20, 2)
+
+
+@pytest.fixture
+def born(tmp_path, monkeypatch):
+    monkeypatch.setattr(LogWriter, "needs_spare", False)  # none is prepared between the steps
+    stage = three_pairs(tmp_path)
+    stage.settle()
+    yield stage
+    stage.close()
+
+
+def install(stage, before=BEFORE, **named):
+    """An install, carried out; what raft hears."""
+    stage.order_install(before, **named)
+    stage.settle()
+    return stage.heard()
+
+
+def numbers(stage):
+    return segment_numbers(stage.disk.list_folder(folder(stage)))
+
+
+def test_f7_the_mark_is_in_meta_before_a_pair_is_removed_and_off_before_raft_hears_of_it(born):
+    before, generation = numbers(born), born.counter(Counter.MAP_GENERATION)
+    steps = []
+
+    def look(what, path):
+        name = path.rpartition("/")[2]
+        if what == "unlink":
+            meta = newest_meta(born.disk.copy(), folder(born))
+            assert meta.installing is not None
+            assert meta.log_start == log_start_at(BEFORE)
+        steps.append((what, name.partition(".")[0] if name.startswith("meta") else name))
+
+    born.disk.on_call = look
+    seq = born.order_install(BEFORE)
+    born.settle()
+    born.disk.on_call = None
+    kinds = [(what, name) for what, name in steps if what in ("unlink", "flush")]
+    old = [("unlink", f"{number:016d}.{end}") for number in before[:3] for end in ("data", "raft")]
+    saved = [("flush", "meta")] * 2
+    new = f"{before[-1]:016d}" if len(before) > 3 else f"{before[-1] + 1:016d}"
+    opened = [("flush", f"{new}.raft"), ("flush", f"{new}.data")]
+    assert kinds[:8] == saved + old
+    assert kinds[-4:] == opened + saved
+    assert born.heard() == [Persisted(seq)]
+    assert born.counter(Counter.MAP_GENERATION) == generation + 2  # without files, and anew
+    assert born.counter(Counter.WRITTEN) == seq
+    meta = newest_meta(born.disk, folder(born))
+    assert (meta.installing, meta.log_start) == (None, log_start_at(BEFORE))
+
+
+def test_the_log_goes_on_after_the_log_start(born):
+    install(born)
+    born.persist(8, BIG, term=2, commit=20)
+    born.settle()
+    assert born.heard()[-1] == Persisted(born.seq)
+    reader = LogReader(born.disk, folder(born))
+    assert [len(reader.read_body(index)) for index in (21, 22)] == [8, BIG]
+    with pytest.raises(BelowLogStart):
+        reader.row(20)
+
+
+def test_f4_orders_before_it_that_have_not_begun_are_covered_by_its_answer(born):
+    """Their entries go with the log."""
+    held = HeldCalls(born.disk, "flush", ".data")
+    born.persist(8)
+    born.work()
+    held.wait_until_begun()
+    born.persist(8, 8)
+    written = born.writer._folder.log.data_bytes_written
+    seq = born.order_install(BEFORE)
+    born.work()
+    held.release()
+    born.settle()
+    answers = born.heard()
+    assert [type(each) for each in answers] == [Persisted, Persisted]
+    assert answers[-1] == Persisted(seq)
+    assert born.writer._folder.log.data_bytes_written < written + 1_000
+    assert born.writer._folder.log.last == BEFORE
+
+
+def test_a_trim_that_waits_goes_with_the_log_and_one_that_has_begun_ends_first(born):
+    """A lower log start never follows a higher one into META."""
+    begins, waits = [born.persist_trim(born.start_at(at)) for at in (4, 5)]
+    born.heard()
+    held = HeldCalls(born.disk, "unlink")
+    born.tell(ApplyTrim(begins))
+    while not held.have_begun:
+        born.work()
+        born.writer._meta_worker.wait()
+    born.tell(ApplyTrim(waits))
+    seq = born.order_install(BEFORE)
+    born.work()
+    assert newest_meta(born.disk, folder(born)).installing is None
+    held.release()
+    born.settle()
+    moved, answer = born.heard()
+    assert (type(moved), moved.start.position.index) == (LogStartMoved, 4)
+    assert answer == Persisted(seq)
+    assert newest_meta(born.disk, folder(born)).log_start == log_start_at(BEFORE)
+
+
+def test_a_trim_whose_job_ends_while_it_is_asked_about_is_still_under_way(born, monkeypatch):
+    trims = born.writer._trims
+
+    class Worker:
+        @property
+        def is_busy(self):
+            trims._is_saving = True
+            return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trims, "_worker", Worker())
+        assert not trims.is_idle
+    trims._is_saving = False
+    assert trims.is_idle
+
+
+def test_s8_a_vote_waits_for_no_removal_and_is_kept(born):
+    held = HeldCalls(born.disk, "unlink")
+    born.order_install(BEFORE)
+    while not held.have_begun:
+        born.work()
+        born.writer._meta_worker.wait()
+    born.tell(SaveMeta(1, 7, 2))
+    born.work()
+    born.writer._meta_worker.wait()
+    assert MetaPersisted(1) in born.heard()
+    held.release()
+    born.settle()
+    meta = newest_meta(born.disk, folder(born))
+    assert (meta.term, meta.vote, meta.installing) == (7, 2, None)
+
+
+def test_s11_the_level_comes_into_meta_with_the_log_start(born):
+    install(born, level=2)
+    assert newest_meta(born.disk, folder(born)).level == 2
+
+
+def test_s9_on_a_disk_without_any_space_it_waits_and_is_answered_once(born):
+    """FAULTS D28."""
+    born.disk.capacity_bytes = 1
+    seq = born.order_install(BEFORE)
+    born.settle()
+    assert born.heard() == [DiskFullChanged(True)], "no segment is open, so there is no room"
+    assert newest_meta(born.disk, folder(born)).installing is not None
+    born.disk.free_space()
+    born.stage.now_ns += 2_000_000_000
+    born.settle()
+    assert [each for each in born.heard() if not isinstance(each, DiskFullChanged)] == [
+        Persisted(seq)
+    ]
+    born.persist(8, term=2)
+    born.settle()
+    assert born.heard()[-1] == Persisted(born.seq)
+
+
+def test_s9_readers_give_up_what_was_removed_before_a_new_segment_needs_its_space(born):
+    """A reader has every pair open, as egress does, and looks at what the generation says."""
+    reader = LogReader(born.disk.view(lambda _ns: None), folder(born))
+    for index in (1, 5, 9):
+        reader.read_body(index)
+    read_at = born.counter(Counter.MAP_GENERATION)
+    born.disk.fill()
+    seq = born.order_install(BEFORE)
+    born.settle()
+    assert Persisted(seq) not in born.heard()
+    assert born.counter(Counter.MAP_GENERATION) > read_at
+    reader.refresh()
+    with pytest.raises(BelowLogStart):
+        reader.row(9)
+    born.stage.now_ns += 2_000_000_000
+    born.settle()
+    assert Persisted(seq) in born.heard()
+
+
+def test_s9_a_disk_that_was_full_is_reported_with_the_room_of_the_new_segment(born, monkeypatch):
+    """Raft counts what it appends, and knew the room of a segment that is gone."""
+    left = []
+
+    def refuse(what, path):
+        if what == "allocate" and not left:
+            raise DiskFull(f"{path}: no space left")
+        if what == "allocate":
+            left.pop()
+
+    born.disk.on_call = refuse
+    monkeypatch.undo()
+    born.settle()
+    (before,) = born.heard()
+    assert before.is_full
+    left += [1, 1]  # one pair
+    seq = born.order_install(BEFORE)
+    born.settle()
+    *heard, after = born.heard()
+    assert DiskFullChanged(False) in heard
+    assert Persisted(seq) in heard
+    assert after.is_full
+    assert after.room_bytes > before.room_bytes
+    assert after.room_entries > before.room_entries
+
+
+def test_two_follow_each_other(born):
+    first = born.order_install(BEFORE)
+    born.settle()
+    second = entry_elsewhere(40, 3)
+    assert install(born, second) == [Persisted(first), Persisted(born.seq)]
+    assert born.writer._folder.log.last == second
+
+
+def test_recovery_after_it_hands_over_the_stamp_and_bytes_at_log_start(tmp_path):
+    stage = three_pairs(tmp_path)
+    install(stage)
+    stage.persist(8, term=2)
+    stage.settle()
+    stage.close()
+    stage.disk.kill_process()
+    (tmp_path / "second").mkdir()
+    second = WriterStage(tmp_path / "second", disk=stage.disk)
+    second.writer._folder._station = stage.writer._folder._station
+    second.start()
+    [recovered] = second.born
+    assert (recovered.start_index, recovered.last_row.header.index) == (20, 21)
+    assert recovered.start_bytes == BEFORE.header.cumulative_bytes
+    assert recovered.start_timestamp_ns == BEFORE.header.timestamp_ns
+    second.close()
