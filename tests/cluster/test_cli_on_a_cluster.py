@@ -212,7 +212,7 @@ def test_what_can_be_done_has_status_0(cluster: EmbeddedCluster) -> None:
 def test_sessions_are_listed_and_ended_whoever_leads(cluster: EmbeddedCluster) -> None:
     options = logstore.ProducerOptions(name="query", mode=logstore.SequenceMode.MONOTONE)
     with logstore.connect(cluster.endpoints) as client, client.producer(options) as producer:
-        producer.append_batch([b"x"], sequence=41).result(10)
+        producer.append_batch([b"x"], sequence=41).result(30)
         client.admin.transfer()
         listed = json.loads(run_cli(cluster, "session", "list", "--json", "-").stdout)["sessions"]
         (found,) = [each for each in listed if each["name"] == "query"]
@@ -221,7 +221,7 @@ def test_sessions_are_listed_and_ended_whoever_leads(cluster: EmbeddedCluster) -
         assert abs(found["last_used_ns"] / 1e9 - time.time()) < 60
         assert run_cli(cluster, "session", "end", "query").returncode == 0
         with pytest.raises(UnknownProducer):
-            producer.append_batch([b"y"], sequence=42).result(10)
+            producer.append_batch([b"y"], sequence=42).result(30)
         assert run_cli(cluster, "session", "end", "query").returncode == 1
         with client.producer(options) as again:
             assert again.session.next_sequence == 0

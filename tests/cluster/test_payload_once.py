@@ -57,7 +57,7 @@ def test_the_leader_counts_at_most_three_per_cent_more_than_the_payloads(
     def acknowledged() -> int:
         return cluster.counters(leader)[ACKNOWLEDGED] - before[ACKNOWLEDGED]
 
-    assert poll_until(lambda: acknowledged() >= APPENDED, 10)
+    assert poll_until(lambda: acknowledged() >= APPENDED, 60)
     after = cluster.counters(leader)
     written = sum(after[name] - before[name] for name in DISK_BYTES)
     assert APPENDED < written <= WRITTEN_MAX

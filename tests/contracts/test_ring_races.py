@@ -42,7 +42,7 @@ def other_process(role: str, fd: int, size_bytes: int) -> Iterator[subprocess.Po
     )
     try:
         yield process
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

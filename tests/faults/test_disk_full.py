@@ -199,7 +199,7 @@ def _append_until_refused(producer: logstore.Producer) -> None:
     unknown = 0
     for _ in range(DISK_BYTES // len(PAYLOAD)):
         try:
-            producer.append(PAYLOAD).result(10)
+            producer.append(PAYLOAD).result(30)
         except OutcomeUnknown as error:
             unknown += 1
             if "disk is full" in str(error) or unknown == UNKNOWN_MAX:

@@ -62,15 +62,16 @@ class Load:
         return self._next
 
     def _run(self) -> None:
-        try:
-            with (
-                logstore.connect(self._endpoints, timeout=30) as log,
-                log.producer(_PATIENCE) as producer,
-            ):
-                while not self._stop.is_set():
-                    self._append(producer)
-        except LogStoreError:
-            self._stop.wait(60)  # the power is gone; whoever cut it says when to end
+        while not self._stop.is_set():
+            try:
+                with (
+                    logstore.connect(self._endpoints, timeout=3) as log,
+                    log.producer(_PATIENCE) as producer,
+                ):
+                    while not self._stop.is_set():
+                        self._append(producer)
+            except LogStoreError:
+                self._stop.wait(0.2)  # the power is gone, or a slow machine took too long
 
     def _append(self, producer: logstore.Producer) -> None:
         sent = []
@@ -81,7 +82,7 @@ class Load:
             self._next += size
             sent.append((payloads, producer.append_batch(payloads)))
         for payloads, future in sent:
-            lsns = future.result(5)
+            lsns = future.result(30)
             for lsn, payload in zip(range(lsns.first, lsns.last + 1), payloads, strict=True):
                 self.acknowledged[lsn] = payload
             if len(self.acknowledged) > self._wanted:

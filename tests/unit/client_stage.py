@@ -132,7 +132,7 @@ class FakeReplica:
         self._is_ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"fake-{node}", daemon=True)
         self._thread.start()
-        assert self._is_ready.wait(10)
+        assert self._is_ready.wait(30)
 
     def answer_in_turn(self, request_type: type, *replies: Any) -> list[Any]:
         """Give these replies, one after another, the last one for ever; what was asked."""
@@ -276,13 +276,13 @@ class FakeReplica:
 
         self._calls.put(act)
         os.eventfd_write(self._bell, 1)
-        assert done.wait(10)
+        assert done.wait(30)
 
     def stop(self) -> None:
         if not self._is_stopping:
             self._is_stopping = True
             os.eventfd_write(self._bell, 1)
-            self._thread.join(10)
+            self._thread.join(30)
             os.close(self._bell)
 
     # --- in the replica's thread ---

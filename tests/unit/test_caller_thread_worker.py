@@ -54,11 +54,11 @@ def test_a_job_has_its_callers_thread_and_what_comes_meanwhile_has_another(
     def flush() -> Iterator[None]:
         names.append(current_thread().name)
         attended.ring()
-        assert attended.came.wait(5)
+        assert attended.came.wait(30)
         yield
         attended.came.clear()
         attended.ring()
-        assert attended.came.wait(5)
+        assert attended.came.wait(30)
 
     attended.worker.start(flush)
     assert names == [current_thread().name]
@@ -67,7 +67,7 @@ def test_a_job_has_its_callers_thread_and_what_comes_meanwhile_has_another(
 
 def test_what_had_come_before_the_job_is_attended_to_as_well(attended: Attended) -> None:
     def flush() -> Iterator[None]:
-        assert attended.came.wait(5)
+        assert attended.came.wait(30)
         yield
 
     attended.ring()
@@ -105,7 +105,7 @@ def test_what_goes_wrong_in_the_other_thread_is_raised_behind_the_job(attended: 
         raise ValueError("no such order")
 
     def flush() -> Iterator[None]:
-        assert failed.wait(5)
+        assert failed.wait(30)
         yield
 
     worker = CallerThreadWorker("data", attended.bell, on_bell)

@@ -34,7 +34,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[logstore.LogClient]:
-    with logstore.connect(cluster.endpoint, timeout=2) as client:
+    with logstore.connect(cluster.endpoint, timeout=20) as client:
         yield client
 
 
@@ -135,7 +135,7 @@ def test_a_leader_that_has_just_been_deposed_does_not_end_a_transfer(
     target: int, is_asked_again: bool
 ) -> None:
     """The next one is asked, unless it is whom the transfer was to; 0 is anybody else."""
-    with Cluster(nodes=3) as cluster, logstore.connect(cluster.endpoint, timeout=2) as client:
+    with Cluster(nodes=3) as cluster, logstore.connect(cluster.endpoint, timeout=20) as client:
 
         def deposed(_: TransferRequest) -> ErrorReply:
             cluster.leader, cluster.term = 2, 2

@@ -43,7 +43,7 @@ def replica() -> Iterator[FakeReplica]:
 
 @pytest.fixture
 def client(replica: FakeReplica) -> Iterator[logstore.LogClient]:
-    with logstore.connect(replica.cluster.endpoint, timeout=5) as client:
+    with logstore.connect(replica.cluster.endpoint, timeout=20) as client:
         yield client
 
 

@@ -38,7 +38,7 @@ def test_a_forked_child_is_told_to_connect_again(nodes: int) -> None:
     """An append was never sent, and a poll never ended (FAULTS Z7)."""
     with Cluster(nodes) as cluster:
         endpoints = [f"127.0.0.1:{port}" for port in (*cluster.ports.values(), 9)]
-        with logstore.connect(endpoints, timeout=5) as client:
+        with logstore.connect(endpoints, timeout=20) as client:
             producer = client.producer()
             assert producer.append(b"x").result(WAIT_S) == (1, 1)
             consumer = client.consumer()

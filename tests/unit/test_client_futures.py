@@ -38,7 +38,7 @@ def test_everybody_who_waits_hears_of_the_outcome() -> None:
     pack = Pack([b"x"], opened_ns=0, deadline_ns=1)
     found: list[int] = []
     waiting = [
-        threading.Thread(target=lambda: found.append(AppendFuture(pack, 0, True).result(10).first))
+        threading.Thread(target=lambda: found.append(AppendFuture(pack, 0, True).result(30).first))
         for _ in range(4)
     ]
     for thread in waiting:

@@ -52,7 +52,7 @@ def replica(cluster: Cluster) -> FakeReplica:
 @pytest.fixture
 def log(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[logstore.LogClient]:
     monkeypatch.setattr(importing, "ACK_TIMEOUT_S", 0.15)
-    with logstore.connect(cluster.endpoint, timeout=5.0) as client:
+    with logstore.connect(cluster.endpoint, timeout=20) as client:
         yield client
 
 

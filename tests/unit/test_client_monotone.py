@@ -29,7 +29,7 @@ def leader() -> Iterator[FakeReplica]:
 
 @pytest.fixture
 def client(leader: FakeReplica) -> Iterator[logstore.LogClient]:
-    with logstore.connect(leader.cluster.endpoint, timeout=5) as client:
+    with logstore.connect(leader.cluster.endpoint, timeout=20) as client:
         yield client
 
 

@@ -53,7 +53,7 @@ def leader(cluster: Cluster) -> FakeReplica:
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[logstore.LogClient]:
-    with logstore.connect(cluster.endpoint, timeout=5) as client:
+    with logstore.connect(cluster.endpoint, timeout=20) as client:
         yield client
 
 

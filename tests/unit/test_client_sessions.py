@@ -55,7 +55,7 @@ def replica() -> Iterator[FakeReplica]:
 
 @pytest.fixture
 def admin(replica: FakeReplica) -> Iterator[logstore.Admin]:
-    with logstore.connect(replica.cluster.endpoint, timeout=2) as client:
+    with logstore.connect(replica.cluster.endpoint, timeout=20) as client:
         yield client.admin
 
 

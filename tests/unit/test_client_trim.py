@@ -49,7 +49,7 @@ def replica(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeReplica]:
 
 @pytest.fixture
 def admin(replica: FakeReplica) -> Iterator[logstore.Admin]:
-    with logstore.connect(replica.cluster.endpoint, timeout=2) as client:
+    with logstore.connect(replica.cluster.endpoint, timeout=20) as client:
         yield client.admin
 
 

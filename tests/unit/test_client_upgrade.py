@@ -152,7 +152,7 @@ def test_a_refusal_of_the_leader_is_said_and_what_is_not_final_is_asked_again(
     assert asked == [RaiseLevelRequest(2)] * 3
     assert capfd.readouterr().err == f"error: {text.decode()}\n"
     with (
-        logstore.connect(levels.cluster.endpoint, timeout=5) as client,
+        logstore.connect(levels.cluster.endpoint, timeout=20) as client,
         pytest.raises(LevelRefused, match="node 3"),
     ):
         client.admin.raise_level(2)

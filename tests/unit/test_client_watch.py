@@ -20,7 +20,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[logstore.LogClient]:
-    with logstore.connect(cluster.endpoint, timeout=5) as client:
+    with logstore.connect(cluster.endpoint, timeout=20) as client:
         yield client
 
 

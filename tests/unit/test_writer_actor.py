@@ -261,7 +261,7 @@ def test_f5_a_failed_records_flush_is_raised_by_the_next_do_work(born):
 def test_a_vote_that_comes_while_another_is_saved_holds_up_nothing(born):
     """SAFETY S8: META has its own worker, and the log does not wait for it either."""
     go = Event()
-    born.disk.on_call = lambda what, path: path.endswith("meta.a") and go.wait(5)
+    born.disk.on_call = lambda what, path: path.endswith("meta.a") and go.wait(30)
     born.tell(SaveMeta(1, 2, 1), SaveMeta(2, 3, 1))
     born.persist(96)
     born.writer.do_work(born.stage.now_ns)
@@ -292,7 +292,7 @@ def test_s8_a_vote_that_comes_during_a_truncation_does_not_wait_for_it(born):
     born.persist(8, 8)
     born.settle()
     go = Event()
-    born.disk.on_call = lambda what, path: path.endswith((".data", ".raft")) and go.wait(5)
+    born.disk.on_call = lambda what, path: path.endswith((".data", ".raft")) and go.wait(30)
     born.truncate(2)
     born.tell(SaveMeta(1, 2, 1))
     born.writer.do_work(born.stage.now_ns)
@@ -305,7 +305,7 @@ def test_s8_a_vote_that_comes_during_a_truncation_does_not_wait_for_it(born):
 
 def test_a_spare_that_takes_long_to_allocate_makes_no_busy_loop(born):
     go = Event()
-    born.disk.on_call = lambda what, path: what == "allocate" and go.wait(5)
+    born.disk.on_call = lambda what, path: what == "allocate" and go.wait(30)
     born.truncate(1)  # uses up the spare, so the next one is prepared
     born.work()
     born.stage.now_ns += 5_000_000_000

@@ -42,7 +42,7 @@ class HeldCalls:
         return self._has_begun.is_set()
 
     def wait_until_begun(self) -> None:
-        assert self._has_begun.wait(5)
+        assert self._has_begun.wait(30)
 
     def release(self) -> None:
         self._disk.on_call = None
@@ -51,7 +51,7 @@ class HeldCalls:
     def _hold(self, what: str, path: str) -> None:
         if what == self._what and path.endswith(self._suffix):
             self._has_begun.set()
-            self._may_go.wait(5)
+            self._may_go.wait(30)
 
 
 class WriterStage:
