@@ -53,8 +53,8 @@ reference: .venv/.complete ## write configs/README.md and tests/PROMISES.md anew
 	$(VENV)/python -m logstore.config_reference
 	$(VENV)/python -m tests.tidy.promises
 
-bench: .venv/.complete ## the saturation benchmark with its floor, in benchmarks/results/
-	@$(VENV)/python -m benchmarks --help
+bench: .venv/.complete ## what the benchmarks measure, and how long each takes
+	@$(VENV)/python -m benchmarks list
 
 simulate: .venv/.complete ## a minute of drawn clusters and faults, from a seed that the commit gives
 	@commit=$$(git rev-parse HEAD) && seed=$$((0x$$(echo $$commit | cut -c1-7))) && \

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.figures import STEP_MS, Run, percents
-from benchmarks.soak import Sample
 
 _SIZE_INCHES = (7.0, 4.0)
 
@@ -34,41 +32,6 @@ def write_plots(runs: Sequence[Run], folder: str) -> list[str]:
             _write(_throughput_plot(group, title), f"{stem}-throughput.svg"),
         ]
     return paths
-
-
-def write_soak_plots(samples: Sequence[Sample], folder: Path) -> list[str]:
-    """Disk, memory and descriptors of each replica, and the log's bounds, over the time of a soak;
-    the files' paths."""
-    nodes = sorted(samples[0].disk_mb)
-    kinds: dict[str, tuple[str, Callable[[Sample, str], float]]] = {
-        "disk": ("MB on the disk", lambda sample, node: sample.disk_mb[node]),
-        "memory": ("MB of memory", lambda sample, node: _of_node(sample.rss_mb, node)),
-        "descriptors": ("descriptors", lambda sample, node: _of_node(sample.descriptors, node)),
-    }
-    paths = []
-    for kind, (label, value) in kinds.items():
-        lines = {f"node {node}": [value(each, node) for each in samples] for node in nodes}
-        paths.append(_soak_plot(samples, kind, label, lines, folder))
-    bounds = {
-        "newest": [float(each.visible_lsn) for each in samples],
-        "log start": [float(each.log_start_lsn) for each in samples],
-    }
-    return [*paths, _soak_plot(samples, "lsns", "LSN", bounds, folder)]
-
-
-def _of_node(values: Mapping[str, float], node: str) -> float:
-    return sum(value for name, value in values.items() if name.startswith(f"{node}."))
-
-
-def _soak_plot(
-    samples: Sequence[Sample], kind: str, label: str, lines: dict[str, list[float]], folder: Path
-) -> str:
-    figure, axes = _axes(f"soak: {kind}", "seconds", label)
-    for name, values in lines.items():
-        axes.plot([each.at_s for each in samples], values, label=name)
-    axes.set_ylim(bottom=0)
-    axes.legend(loc="lower right")
-    return _write(figure, str(folder / f"soak-{kind}.svg"))
 
 
 def _latency_plot(runs: Sequence[Run], title: str) -> Figure:

@@ -10,19 +10,49 @@ from typing import Any
 import msgspec
 
 from benchmarks.environment import Document
+from logstore.errors import InvalidRequest
+
+RESULTS = "benchmarks/results"
+SAMPLES_SUFFIX = ".jsonl"
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What is written. `summary` holds what the measurement was made for."""
+    """What is written. `summary` holds what the measurement was made for; `commit` is the code's,
+    with "+" behind it if files had been changed since."""
 
     name: str
     environment: Document
+    commit: str
     rows: list[Any]
     summary: dict[str, Any]
 
 
+def as_read(result: Result) -> Result:
+    """The result as `read_result` would give it: rows and summary of dicts and lists."""
+    return msgspec.json.decode(msgspec.json.encode(result), type=Result)
+
+
+def read_result(path: Path) -> Result:
+    """A result that `write_result` wrote.
+
+    Raises:
+      InvalidRequest: the file is none.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Result)
+    except (OSError, msgspec.DecodeError) as error:
+        raise InvalidRequest(f"{path.name} is no result of a measurement: {error}") from error
+
+
+def read_samples(path: Path) -> list[Any]:
+    """The raw samples beside a result; none if it has none."""
+    beside = path.with_suffix(SAMPLES_SUFFIX)
+    return msgspec.json.Decoder().decode_lines(beside.read_bytes()) if beside.exists() else []
+
+
 def write_result(path: str, result: Result, samples: Iterable[object]) -> None:
-    """Write `path` and, with the suffix .jsonl, the samples; "-" is stdout, without samples."""
+    """Write `path` and, with the suffix .jsonl, the samples if there are any; "-" is stdout,
+    without samples."""
     text = msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
     if path == "-":
         sys.stdout.buffer.write(text)
@@ -31,6 +61,9 @@ def write_result(path: str, result: Result, samples: Iterable[object]) -> None:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(text)
-    with open(target.with_suffix(".jsonl"), "wb") as lines:
-        for sample in samples:
-            lines.write(msgspec.json.encode(sample) + b"\n")
+    lines = [msgspec.json.encode(sample) + b"\n" for sample in samples]
+    beside = target.with_suffix(SAMPLES_SUFFIX)
+    if lines:
+        beside.write_bytes(b"".join(lines))
+    else:
+        beside.unlink(missing_ok=True)  # of an earlier result

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+
 from actors.ingress.rebuild import Rebuild
 from logstore import limits
 from logstore.errors import InvalidRequest
@@ -97,7 +99,18 @@ class MemoryLog:
         """There is nothing to close."""
 
 
-def written(table: SessionTable, log: MemoryLog) -> None:
+class SessionRow(msgspec.Struct, frozen=True):
+    """What was done, in how many parts or slices, how long all of them took and the longest."""
+
+    what: str
+    sessions: int
+    slices: int
+    mb: float
+    ms: float
+    longest_ms: float
+
+
+def written(table: SessionTable, log: MemoryLog) -> SessionRow:
     """The snapshot's parts, and what each of them costs ingress."""
     costs = []
     began_ns = time.perf_counter_ns()
@@ -106,10 +119,7 @@ def written(table: SessionTable, log: MemoryLog) -> None:
         costs.append(time.perf_counter_ns() - began_ns)
         log.append(EntryKind.SESSION, part)
         began_ns = time.perf_counter_ns()
-    print(
-        f"snapshot: {len(costs)} parts, {log.size_bytes / 1e6:.1f} MB, {sum(costs) / _MS:.0f} ms, "
-        f"at most {max(costs) / _MS:.1f} ms a part"
-    )
+    return _row("snapshot", len(table), log, costs)
 
 
 def fill(log: MemoryLog, sessions: int, batches: int) -> None:
@@ -128,7 +138,7 @@ def fill(log: MemoryLog, sessions: int, batches: int) -> None:
         log.append(EntryKind.DATA, b"".join(group), len(group))
 
 
-def rebuilt(log: MemoryLog, sessions: int, what: str) -> None:
+def rebuilt(log: MemoryLog, sessions: int, what: str) -> SessionRow:
     rebuild = Rebuild(
         Admit(Term(2), 1, Index(len(log)), 0),
         SessionTable(SessionLimits()),
@@ -143,18 +153,29 @@ def rebuilt(log: MemoryLog, sessions: int, what: str) -> None:
         is_done = rebuild.step()
         slices.append(time.perf_counter_ns() - began_ns)
     assert len(rebuild.table) == sessions
-    print(
-        f"rebuild of {sessions} sessions, {what}: {sum(slices) / _MS:.0f} ms in {len(slices)} "
-        f"slices, at most {max(slices) / _MS:.1f} ms each"
-    )
+    return _row(f"rebuild, {what}", sessions, log, slices)
 
 
-def measure_sessions(sessions: int) -> None:
-    """Print what a table of so many sessions costs."""
+def measure_sessions(sessions: int) -> list[SessionRow]:
+    """What a table of so many sessions costs.
+
+    Raises:
+      InvalidRequest: more sessions than there may be.
+    """
     if sessions > limits.SESSIONS_MAX:
         raise InvalidRequest(f"{sessions} sessions, at most {limits.SESSIONS_MAX}")
     log = MemoryLog()
-    written(full_table(sessions), log)
-    rebuilt(log, sessions, "snapshot alone")
+    rows = [written(full_table(sessions), log), rebuilt(log, sessions, "the snapshot alone")]
     fill(log, sessions, SNAPSHOT_EVERY_BATCHES - 1)
-    rebuilt(log, sessions, f"and {SNAPSHOT_EVERY_BATCHES - 1} batches behind it")
+    return [*rows, rebuilt(log, sessions, f"{SNAPSHOT_EVERY_BATCHES - 1} batches behind it")]
+
+
+def _row(what: str, sessions: int, log: MemoryLog, slices_ns: Sequence[int]) -> SessionRow:
+    return SessionRow(
+        what=what,
+        sessions=sessions,
+        slices=len(slices_ns),
+        mb=round(log.size_bytes / 1e6, 3),
+        ms=round(sum(slices_ns) / _MS, 1),
+        longest_ms=round(max(slices_ns) / _MS, 2),
+    )

@@ -309,17 +309,3 @@ def summarise(rounds: list[Round], loads: list[Load], peak: PeakMemory) -> dict[
     }
     summary["peak_mb"] = msgspec.structs.asdict(peak)
     return summary
-
-
-def table(summary: dict[str, Any]) -> str:
-    """The figures as a table in Markdown."""
-    lines = ["| figure | unit | wanted | measured | |", "|---|---|---|---|---|"]
-    for wanted in WANTED:
-        row = summary[wanted.figure]
-        verdict = "reached" if row["is_reached"] else "**missed**"
-        lines.append(
-            f"| {wanted.figure} | {wanted.unit} | >= {wanted.target:g} | {row['measured']:g} | "
-            f"{verdict} |"
-        )
-    peak = " · ".join(f"{name} {value:.0f}" for name, value in summary["peak_mb"].items())
-    return "\n".join([*lines, f"| peak memory | MB | | {peak} | |"])

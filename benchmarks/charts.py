@@ -1,0 +1,194 @@
+"""How plots of results look: lines that are labelled where they end, plain ticks with units, and
+the figures of a paper or a target as dashed lines.
+
+Owns the look alone. The same result gives the same bytes of SVG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+SIZE_INCHES = (7.5, 4.4)
+_DPI = 130
+_PALETTE = ("#1b5e9b", "#c0541c", "#2e7d46", "#7b3f98", "#a3820f", "#4d4d4d", "#b03060")
+_GREY = "#8a8a8a"
+_MARKED_MAX = 40  # points of a line
+_LABEL_GAP = 0.045  # of the height of the axes, between two labels
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis: what it shows with its unit, and how its values are written.
+
+    Attributes:
+      ticks: where ticks are; none: matplotlib chooses.
+      is_log: base 2 if the ticks double, so that they stand evenly.
+    """
+
+    label: str
+    ticks: Sequence[float] = ()
+    is_log: bool = False
+    from_zero: bool = True
+
+
+@dataclass(frozen=True)
+class Line:
+    """Medians over x, with the spread of the runs if `low` and `high` are given."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+def line_chart(
+    title: str,
+    x: Axis,
+    y: Axis,
+    lines: Sequence[Line],
+    *,
+    references: Mapping[str, float] | None = None,
+    dashed: Sequence[Line] = (),
+) -> Figure:
+    """Lines with their names at their ends. `references` are level lines, by name; `dashed` are
+    lines to compare with, such as a paper's."""
+    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+    axes = figure.add_subplot()
+    _dress(axes, title, x, y)
+    ends = []
+    for color, line in zip(_colors(), lines, strict=False):
+        marker = "o" if len(line.x) <= _MARKED_MAX else ""
+        axes.plot(line.x, line.y, color=color, marker=marker, markersize=3.5, linewidth=1.6)
+        if line.low:
+            axes.fill_between(line.x, line.low, line.high, color=color, alpha=0.15, linewidth=0)
+        ends.append((line.x[-1], line.y[-1], line.name, color))
+    for line in dashed:
+        axes.plot(line.x, line.y, color=_GREY, linestyle="--", linewidth=1.2)
+        ends.append((line.x[-1], line.y[-1], line.name, _GREY))
+    for name, value in (references or {}).items():
+        axes.axhline(value, color=_GREY, linestyle="--", linewidth=1.2)
+        ends.append((axes.get_xlim()[1], value, name, _GREY))
+    if y.from_zero and not y.is_log:
+        axes.set_ylim(bottom=0)
+    _label_ends(axes, ends)
+    return figure
+
+
+def bar_chart(
+    title: str, label: str, bars: Mapping[str, float], *, notes: Mapping[str, str] | None = None
+) -> Figure:
+    """Bars from top to bottom with their values; `notes` stand behind the value."""
+    figure = Figure(figsize=(SIZE_INCHES[0], 0.9 + 0.42 * len(bars)), layout="constrained")
+    axes = figure.add_subplot()
+    names = list(bars)[::-1]
+    values = [bars[name] for name in names]
+    axes.barh(names, values, color=_PALETTE[0], height=0.62)
+    for at, name in enumerate(names):
+        note = (notes or {}).get(name, "")
+        axes.annotate(
+            f"{plain(bars[name])}{f'  {note}' if note else ''}",
+            (bars[name], at),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+        )
+    axes.set(title=title, xlabel=label)
+    axes.set_xlim(0, max(values, default=1) * 1.3 or 1)
+    axes.xaxis.set_major_formatter(_write_plain)
+    axes.tick_params(length=0)
+    _unframe(axes)
+    return figure
+
+
+def write_chart(figure: Figure, stem: Path) -> list[Path]:
+    """Write it as PNG and SVG beside each other."""
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png")]
+    with matplotlib.rc_context({"svg.hashsalt": "logstore", "svg.fonttype": "path"}):
+        figure.savefig(paths[0], format="svg", metadata={"Date": None})
+        figure.savefig(paths[1], format="png", dpi=_DPI, metadata={"Software": None})
+    return paths
+
+
+def plain(value: float) -> str:
+    """A figure as a person writes it: 12,500, 87, 3.4, 0.051."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}".removesuffix(".0")
+    return f"{value:.2g}" if abs(value) < 1 else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def size(bytes_: float) -> str:
+    """128 B, 4 KiB, 1 MiB."""
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if bytes_ >= factor:
+            return f"{plain(bytes_ / factor)} {unit}"
+    return f"{plain(bytes_)} B"
+
+
+def _dress(axes: Axes, title: str, x: Axis, y: Axis) -> None:
+    axes.set(title=title, xlabel=x.label, ylabel=y.label)
+    for axis, spec, setter in ((axes.xaxis, x, axes.set_xscale), (axes.yaxis, y, axes.set_yscale)):
+        if spec.is_log:
+            setter("log", base=2 if _doubles(spec.ticks) else 10)
+        if spec.ticks:
+            axis.set_ticks(list(spec.ticks))
+        axis.set_major_formatter(_write_size if spec.label.endswith("size") else _write_plain)
+        axis.set_minor_formatter(lambda *_: "")
+    axes.grid(visible=True, axis="y", alpha=0.25)
+    _unframe(axes)
+
+
+def _write_size(value: float, _: object) -> str:
+    return size(value)
+
+
+def _write_plain(value: float, _: object) -> str:
+    return plain(value)
+
+
+def _doubles(ticks: Sequence[float]) -> bool:
+    return len(ticks) > 1 and all(after / before in (2, 4, 8) for before, after in pairwise(ticks))
+
+
+def _unframe(axes: Axes) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _colors() -> Iterable[str]:
+    while True:
+        yield from _PALETTE
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Names beside the last points, moved apart where they would overlap."""
+    to_axes = axes.transData + axes.transAxes.inverted()
+    placed = sorted(
+        (float(to_axes.transform((x, y))[1]), name, color) for x, y, name, color in ends
+    )
+    floor = -1.0
+    for height, name, color in placed:
+        at = max(height, floor + _LABEL_GAP)
+        floor = at
+        axes.annotate(
+            name,
+            (1.01, at),
+            xycoords="axes fraction",
+            va="center",
+            ha="left",
+            color=color,
+            fontsize=9,
+            annotation_clip=False,
+        )
