@@ -354,7 +354,11 @@ def _must_wait(waiting: Waiting, now_ns: int, bounds: Bounds | None) -> bool:
 
 
 def _lsn_of_time(log: LogReader, bounds: Bounds, request: TimeLookupRequest) -> Lsn:
+    """The LSN of that time, or where the log begins: that may lie above what is shown while a log
+    begins anew."""
     index = log.index_of_time(request.timestamp_ns, last_index=bounds.visible_index)
     if index > bounds.visible_index:
-        return Lsn(bounds.visible_lsn + 1)
-    return max(bounds.log_start_lsn, log.row(index).header.first_lsn)
+        found = Lsn(bounds.visible_lsn + 1)
+    else:
+        found = log.row(index).header.first_lsn
+    return max(bounds.log_start_lsn, log.start.next_lsn, found)

@@ -98,6 +98,15 @@ def test_g6_a_search_during_the_removal_is_made_again(egress, client):
     assert client.ask(TimeLookupRequest(0))[0].lsn == 5
 
 
+def test_g5_a_time_is_found_no_lower_than_a_log_start_above_what_is_shown(egress, client):
+    """A follower's log begins where its leader's does, above what it has shown by then."""
+    egress.show(3)
+    egress.log.trim(8)
+    assert refused_by(client.ask(fetch(1))) == (ErrorCode.OUT_OF_RANGE, 9, 3)
+    assert client.ask(TimeLookupRequest(0))[0].lsn == 9
+    assert client.ask(TimeLookupRequest(1 << 62))[0].lsn == 9
+
+
 def test_g6_what_is_there_is_not_out_of_range_however_often_the_log_start_moves_meanwhile(
     egress, client, monkeypatch
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from actors.simulation.checkers import client_facts
 from logstore.format.client_messages import LSN_MAX, SPAN, SpansReply, SpansRequest
 from logstore.model import Lsn
+from tests.simulation.histories import log_start_histories
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.stage import STAMP_NS, Stage, batch_of
 
@@ -115,6 +116,17 @@ def a_time_is_answered_beyond_what_is_shown(stage: Stage, is_broken: bool) -> No
     begin(stage)
     commit_entry_4(stage, *([] if is_broken else [2]))
     tell_time(stage, ENTRY_3_NS + STAMP_NS + 1, 5)
+
+
+@breaks("I8", says="at LSN 3, and does not show it yet")
+def a_time_is_answered_beyond_what_is_shown_where_no_log_begins(
+    stage: Stage, is_broken: bool
+) -> None:
+    log_start_histories.begin(stage)
+    if not is_broken:
+        log_start_histories.trim(stage, log_start_histories.start_at(stage, 4))
+    stage.boot(2)
+    tell_time(stage, stage.nodes[1].rows[5].header.timestamp_ns, 3)
 
 
 @breaks("I5", says="1 to 3 at least is shown there")
