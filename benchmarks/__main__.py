@@ -41,6 +41,15 @@ def list_() -> None:
     Console().print(table)
 
 
+@benchmarks.command("report")
+def report() -> None:
+    """Write the page of all results that are kept."""
+    from benchmarks.report import PAGE, page_of
+
+    PAGE.write_text(page_of(MEASUREMENTS, Path()), encoding="utf-8")
+    say(f"wrote {PAGE}")
+
+
 @benchmarks.command("figures")
 @click.argument(
     "samples",

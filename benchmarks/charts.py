@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -111,11 +112,17 @@ def bar_chart(
 
 def write_chart(figure: Figure, stem: Path) -> list[Path]:
     """Write it as PNG and SVG beside each other."""
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png")]
+    svg, png = (stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png"))
+    with open(svg, "wb") as file:
+        svg_of(figure, file)
+    figure.savefig(png, format="png", dpi=_DPI, metadata={"Software": None})
+    return [svg, png]
+
+
+def svg_of(figure: Figure, file: BinaryIO) -> None:
+    """Write it as SVG whose letters are shapes, so that it looks alike everywhere."""
     with matplotlib.rc_context({"svg.hashsalt": "logstore", "svg.fonttype": "path"}):
-        figure.savefig(paths[0], format="svg", metadata={"Date": None})
-        figure.savefig(paths[1], format="png", dpi=_DPI, metadata={"Software": None})
-    return paths
+        figure.savefig(file, format="svg", metadata={"Date": None})
 
 
 def plain(value: float) -> str:
