@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
+import logstore
+from benchmarks import load
 from benchmarks.clients import ClientRun, compare_clients
 from benchmarks.clients import summarise as summarise_clients
 from benchmarks.compare import FIGURES, Pair, summarise
@@ -64,6 +68,22 @@ def test_open_loop_latency_counts_from_when_a_payload_was_due() -> None:
     counted = counted_from_schedule(rows, 0, 1_000.0)
     assert counted[:, 1].tolist() == [0, 2 * MS, 5 * MS]
     assert counted[:, 0].tolist() == rows[:, 0].tolist()
+
+
+def test_an_open_loop_that_is_far_behind_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is due and was not offered by then stays undone: it would take a thousand times as
+    long."""
+    now_ns = 0
+
+    def pass_1_ms(*_: object) -> int:
+        nonlocal now_ns
+        now_ns += MS
+        return now_ns
+
+    monkeypatch.setattr(load, "monotonic_ns", pass_1_ms)
+    producer = cast("logstore.Producer", SimpleNamespace(append=pass_1_ms))
+    load.offer_at_rate(producer, [[b"payload"]], 0, 2_000 * MS, 1e6)
+    assert 2_000 * MS <= now_ns <= (2_002 + load.OFFERS_PER_LOOK) * MS
 
 
 def test_payloads_are_random_and_of_the_size_asked_for() -> None:
