@@ -31,12 +31,14 @@ class Axis:
     Attributes:
       ticks: where ticks are; none: matplotlib chooses.
       is_log: base 2 if the ticks double, so that they stand evenly.
+      most: where the y axis ends, to have room for names above its lines; none: where they do.
     """
 
     label: str
     ticks: Sequence[float] = ()
     is_log: bool = False
     from_zero: bool = True
+    most: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ def line_chart(
         ends.append((axes.get_xlim()[1], value, name, _GREY))
     if y.from_zero and not y.is_log:
         axes.set_ylim(bottom=0)
+    if y.most is not None:
+        axes.set_ylim(top=y.most)
     _label_ends(axes, ends)
     return figure
 
@@ -181,14 +185,12 @@ def _colors() -> Iterable[str]:
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
     """Names beside the last points, moved apart where they would overlap."""
+    axes.get_ylim()  # takes the lines' limits in, which `transData` alone does not
     to_axes = axes.transData + axes.transAxes.inverted()
     placed = sorted(
         (float(to_axes.transform((x, y))[1]), name, color) for x, y, name, color in ends
     )
-    floor = -1.0
-    for height, name, color in placed:
-        at = max(height, floor + _LABEL_GAP)
-        floor = at
+    for at, (_, name, color) in zip(apart([row[0] for row in placed]), placed, strict=True):
         axes.annotate(
             name,
             (1.01, at),
@@ -199,3 +201,16 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> No
             fontsize=9,
             annotation_clip=False,
         )
+
+
+def apart(heights: Sequence[float]) -> list[float]:
+    """Ascending heights of labels, as shares of the axes, moved up until none covers the next, and
+    down again where they would leave at the top."""
+    placed: list[float] = []
+    for height in heights:
+        placed.append(max(height, placed[-1] + _LABEL_GAP) if placed else height)
+    ceiling = 1.0
+    for at in reversed(range(len(placed))):
+        placed[at] = min(placed[at], ceiling)
+        ceiling = placed[at] - _LABEL_GAP
+    return placed
