@@ -1,0 +1,121 @@
+"""Three replicas whose replication runs over links that can be shaped, and the loads on them.
+
+Owns where replicas, loads and bare streams begin (each in its namespace of a `ShapedNetwork`), and
+that every run begins with equal replicas. Must not know what is compared. Replicas share the file
+system with us, so who leads and how far each has come is read from their counters, as on one host.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.bare_stream import StreamRow, measure_stream
+from benchmarks.namespaces import require_namespaces
+from benchmarks.saturate import REPLICAS, Row, Sample, Settings, measure_load
+from benchmarks.shaped_network import CLIENT, ShapedNetwork
+from logstore.cli.embedded import EmbeddedCluster
+from logstore.config import Config
+from logstore.errors import Unreachable
+from logstore.settings import ClusterSettings, NodeSettings, RetentionSettings
+
+PORT = 7_100  # of every node: each has all ports for itself
+# Hours of loads, but no more disk than this and two segments a node.
+KEPT = RetentionSettings(bytes="512MiB")
+TRIES_MAX = 3  # of one load, where leadership changed meanwhile
+
+
+class ShapedCluster:
+    """A running cluster in its network. `say` is told when a load is repeated."""
+
+    def __init__(
+        self, network: ShapedNetwork, cluster: EmbeddedCluster, say: Callable[[str], None]
+    ) -> None:
+        self.network = network
+        self.cluster = cluster
+        self._say = say
+
+    def load(self, settings: Settings) -> tuple[Row, list[Sample]]:
+        """One load from the client's place, on replicas that all have everything before it.
+
+        Raises:
+          LogStoreError: it did not run through, not once in TRIES_MAX times.
+        """
+        for _ in range(TRIES_MAX - 1):
+            try:
+                return self._load_once(settings)
+            except Unreachable as error:
+                self._say(f"once more: {error}")
+        return self._load_once(settings)
+
+    def stream(self, *, frame_bytes: int, seconds: float) -> StreamRow:
+        """A bare stream from the leader to a follower, while nobody appends.
+
+        Raises: as `measure_stream`.
+        """
+        leader = self._wait_until_equal()
+        follower = next(node for node in self.cluster.nodes if node != leader)
+        return measure_stream(
+            self.network, leader, follower, frame_bytes=frame_bytes, seconds=seconds
+        )
+
+    def _load_once(self, settings: Settings) -> tuple[Row, list[Sample]]:
+        leader = self._wait_until_equal()
+        with self.network.entered(CLIENT):
+            return measure_load(settings, self.cluster, leader, self.cluster.folder / "samples")
+
+    def _wait_until_equal(self) -> int:
+        leader = self.cluster.wait_for_leader()
+        newest = self.cluster.visible_lsn(leader)
+        for node in self.cluster.nodes:
+            self.cluster.wait_until_visible(node, newest)
+        return leader
+
+
+@contextmanager
+def shaped_cluster(folder: Path, say: Callable[[str], None]) -> Iterator[ShapedCluster]:
+    """A cluster that has a leader, with its data in a folder of its own below `folder`.
+
+    Raises:
+      InvalidRequest: this machine can make no such network, with what is missing.
+      LogStoreError: the cluster does not start.
+    """
+    require_namespaces()
+    nodes = range(1, REPLICAS + 1)
+    with (
+        ShapedNetwork(nodes) as network,
+        tempfile.TemporaryDirectory(prefix="shaped-", dir=folder) as own,
+        EmbeddedCluster(Path(own), make_shaped_config(network)) as cluster,
+    ):
+        for node in nodes:
+            with network.entered(node):
+                cluster.start(node)
+        cluster.wait_for_leader()
+        yield ShapedCluster(network, cluster, say)
+
+
+def make_shaped_config(network: ShapedNetwork) -> Config:
+    """Nodes at the addresses of a network that nobody else reaches, everything but retention as it
+    ships."""
+    nodes = [
+        NodeSettings(node=node, host=network.address(node), port=PORT) for node in network.nodes
+    ]
+    return Config(
+        cluster=ClusterSettings(name="shaped", insecure=True), nodes=nodes, retention=KEPT
+    )
+
+
+def thinned(samples: Sequence[Sample], count_max: int) -> list[Sample]:
+    """Every n-th, so that at most `count_max` are left. Each stands for those up to the next one,
+    with the payloads of all of them."""
+    step = max(1, -(-len(samples) // count_max))
+    return [
+        msgspec.structs.replace(
+            samples[at], payloads=sum(each.payloads for each in samples[at : at + step])
+        )
+        for at in range(0, len(samples), step)
+    ]
