@@ -13,6 +13,7 @@ import msgspec
 
 from benchmarks.clients import compare_clients
 from benchmarks.compare import compare
+from benchmarks.fig7c import FIG7C
 from benchmarks.forgetting import measure_forgetting
 from benchmarks.forgetting import summarise as summarise_forgetting
 from benchmarks.idle import measure_idle
@@ -226,4 +227,5 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         ],
         {"entries": 100_000, "segments": 4, "rounds": 1},
     ),
+    FIG7C,
 )
