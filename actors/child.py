@@ -8,6 +8,7 @@ Descriptors keep their numbers.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -15,8 +16,11 @@ import sys
 import msgspec
 
 from actors.station import Regions, Station
+from actors.thread_placement import place_threads
 from logstore.config import parse_config
+from logstore.config_placement import IO_THREADS, Placement
 from logstore.model import NodeId
+from transport import link
 from transport.counters import open_counters
 from transport.doorbell import Doorbell
 from transport.shm import map_region, region_size_bytes
@@ -41,8 +45,7 @@ class ChildSpec(msgspec.Struct, frozen=True):
     payload: int
     counters_path: str
     bells: dict[str, int]
-    cpus: list[int]
-    spin: bool
+    placement: Placement
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -63,6 +66,17 @@ def read_spec() -> ChildSpec:
             sys.exit(EXIT_PARENT_GONE)
         line += piece
     return msgspec.json.decode(line, type=ChildSpec)
+
+
+def take_placement(placement: Placement) -> None:
+    """Run where and how the supervisor says, from before the first socket and thread on. What the
+    kernel refuses now, because CPUs went or a right was taken away, is not worth a replica."""
+    try:
+        place_threads(os.getpid(), placement)
+    except OSError as error:
+        logging.error("not placed as configured: %s; `logstore placement show` has the rest", error)
+    if placement.io_threads > IO_THREADS:
+        link.use_io_threads(placement.io_threads)
 
 
 def open_station(spec: ChildSpec) -> Station:

@@ -9,11 +9,17 @@ from __future__ import annotations
 import logging
 import sys
 
-import psutil
-
 from actors import topology
 from actors.actor import Actor
-from actors.child import EXIT_REFUSED, LIFELINE, ChildSpec, die_with_parent, open_station, read_spec
+from actors.child import (
+    EXIT_REFUSED,
+    LIFELINE,
+    ChildSpec,
+    die_with_parent,
+    open_station,
+    read_spec,
+    take_placement,
+)
 from actors.naming import name_process
 from actors.runner import StopFlag, prepare_process, run
 from actors.station import Station
@@ -48,8 +54,7 @@ def make_actor(station: Station) -> Actor:
 
 def run_child(spec: ChildSpec) -> None:
     name_process(parse_config(spec.config_text).cluster.name, spec.node, spec.process)
-    if spec.cpus:
-        psutil.Process().cpu_affinity(spec.cpus)
+    take_placement(spec.placement)
     stop = StopFlag()
     prepare_process(stop)
     station = open_station(spec)
@@ -64,7 +69,7 @@ def run_child(spec: ChildSpec) -> None:
         count_loop=count_loop,
         stop=lambda: stop.is_set,
         lifeline=LIFELINE,
-        spin=spec.spin,
+        spin=spec.placement.spin,
     )
 
 

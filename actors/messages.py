@@ -165,13 +165,20 @@ class RecoveryDelayed(msgspec.Struct, frozen=True, gc=False, array_like=True, ta
     reason: str
 
 
+class PlacementReported(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=196):
+    """supervisor to raft, whenever it changes: where and how the processes run, as JSON
+    (`actors.supervisor.placement_report`). raft only repeats it in its status."""
+
+    document: bytes
+
+
 ToRaft = (
     events.Proposed | events.AppendReceived | events.ControlReceived | events.StreamAnswer
     | events.Persisted | events.MetaPersisted | events.TransferRequested
     | events.ReadIndexRequested | events.DiskFullChanged | events.LevelRequested
     | events.LogStartMoved | events.InstallReceived | RotReported | InitReceived | InitRequested
     | InitSaved | LogRecovered | ProcessGone | StopRequested | StatusRequested | ReadersWaiting
-    | RecoveryDelayed
+    | RecoveryDelayed | PlacementReported
 )  # fmt: skip
 ToWriter = effects.WriterEffect | SaveInit | CreateLog
 ToReplicator = effects.ReplicatorEffect | SendInit | Identity

@@ -14,14 +14,18 @@ from pathlib import Path
 from actors import topology
 from actors.child_main import make_actor
 from actors.host import RealHost
-from actors.messages import StopReady, StopRequested
+from actors.messages import PlacementReported, StopReady, StopRequested
 from actors.naming import name_process
 from actors.runner import StopFlag, refuse_optimised_python, run
 from actors.station import Regions, Station
-from actors.supervisor.regions import publish_counters
+from actors.supervisor.placement import Machine
+from actors.supervisor.placement_report import PlacementReport, ProcessReport, encode_report
+from actors.supervisor.regions import COUNTERS_LINK, publish_descriptor
 from actors.supervisor.sampler import SAMPLE_NS, ProcessSampler
 from actors.supervisor.serve import prepare_folder, sole_supervisor
+from actors.thread_placement import cpus_and_nice
 from logstore.config import Config
+from logstore.config_placement import Placement
 from logstore.errors import ConfigError
 from logstore.limits import COMMAND_RING_BYTES
 from logstore.model import NodeId
@@ -36,9 +40,9 @@ from transport.shm import map_anonymous, require_total_store_order
 _NS = 1_000_000_000
 
 
-class OrderlyStop:
-    """After SIGTERM or SIGINT: ask raft to hand leadership over, and run on until it
-    has or the time is up."""
+class SingleSupervisor:
+    """What a supervisor says to raft. After SIGTERM or SIGINT: ask it to hand leadership over, and
+    run on until it has or the time is up."""
 
     def __init__(self, station: Station, *, timeout_ns: int) -> None:
         self._to_raft = station.outbox(topology.RAFT)
@@ -46,6 +50,10 @@ class OrderlyStop:
         self._timeout_ns = timeout_ns
         self._deadline_ns = 0
         self.signals = StopFlag()
+
+    def tell_placement(self, report: PlacementReport) -> None:
+        self._to_raft.send(PlacementReported(encode_report(report)))
+        self._to_raft.flush()
 
     def is_over(self) -> bool:
         """Whether the loop may end now."""
@@ -84,7 +92,7 @@ def serve_single(config: Config, node: int, folder: str | Path) -> int:
 def _run_actors(config: Config, node: NodeId, folder: Path) -> None:
     nodes = tuple(NodeId(each) for each in config.node_ids())
     counters = create_nameless_counters(topology.counter_names(node, nodes), 1)
-    publish_counters(folder, counters)
+    publish_descriptor(folder, COUNTERS_LINK, counters)
     regions = _make_regions(config, node, nodes, counters)
 
     def station(process: str) -> Station:
@@ -97,7 +105,7 @@ def _run_actors(config: Config, node: NodeId, folder: Path) -> None:
             host=RealHost(has_own_thread=False),
         )
 
-    stop = OrderlyStop(
+    stop = SingleSupervisor(
         station(topology.SUPERVISOR),
         timeout_ns=2 * config.raft.election_timeout_ns + _NS,
     )
@@ -109,6 +117,7 @@ def _run_actors(config: Config, node: NodeId, folder: Path) -> None:
     for process in (topology.SUPERVISOR, *processes):
         first.slots[first.slot(f"{process}.pid")] = os.getpid()
 
+    stop.tell_placement(_report_of_all(node))
     sampler = ProcessSampler(first)
     sample_ns = 0
 
@@ -130,6 +139,14 @@ def _run_actors(config: Config, node: NodeId, folder: Path) -> None:
         lifeline=None,
         spin=False,
     )
+
+
+def _report_of_all(node: NodeId) -> PlacementReport:
+    """The one process there is runs as it was started: it has no placement of its own."""
+    cpus, nice = cpus_and_nice(os.getpid())
+    placed = Placement(cpus=cpus, nice=nice)
+    report = ProcessReport(os.getpid(), placed, placed)
+    return PlacementReport(node, Machine(cpus, nice, nice), "", {"single": report})
 
 
 def _make_regions(

@@ -11,8 +11,15 @@ import re
 from collections.abc import Sequence
 
 from logstore import limits
+from logstore.config_placement import WITH_SOCKETS, kind_of, placement_of, process_names
 from logstore.errors import ConfigError
-from logstore.settings import PORTS_PER_NODE, PROCESS_NAMES, Config, NodeSettings
+from logstore.settings import (
+    PORTS_PER_NODE,
+    PROCESS_NAMES,
+    Config,
+    NodeSettings,
+    ProcessSettings,
+)
 from logstore.units import DURATION_UNITS, SIZE_UNITS, size_words
 
 RING_ALIGNMENT_BYTES = 64 << 10
@@ -32,6 +39,9 @@ RETENTION_AGE_MIN_NS = limits.CLOCK_AHEAD_MAX_NS
 # What still fits into an LSN, a stamp or a number of bytes: 292 years.
 RETENTION_AGE_MAX = f"{limits.POSITION_MAX // DURATION_UNITS['d']}d"
 RETENTION_BYTES_MAX = f"{limits.POSITION_MAX // SIZE_UNITS['TiB']}TiB"
+# What the kernel knows: CPUs of the largest machines, niceness from the most to the least urgent.
+CPUS_MAX = 4_096
+NICE_MIN, NICE_MAX = -20, 19
 # The newest segment is never given up, and the one before only once it is not needed: a log that
 # holds less cannot be had.
 RETENTION_SEGMENTS_MIN = 2
@@ -47,8 +57,9 @@ def check_relations(config: Config) -> None:
     _check_limits(config)
     _check_storage(config)
     _check_retention(config)
+    _check_placement(config.process, config.node_ids(), key="process")
     for position, node in enumerate(config.nodes):
-        _check_cpus(config, node, key=f"nodes[{position}].cpus")
+        _check_placement(node, config.peer_ids(node.node), key=f"nodes[{position}]")
     _check_spin(config)
 
 
@@ -243,15 +254,38 @@ def _check_retention(config: Config) -> None:
     )
 
 
-def _check_cpus(config: Config, node: NodeSettings, *, key: str) -> None:
-    names = [*PROCESS_NAMES, *(f"replicator-{peer}" for peer in config.peer_ids(node.node))]
-    for name, cpus in node.cpus.items():
-        _require(name in names, f"{key}.{name}", f"no such process; there are {', '.join(names)}")
+def _check_placement(
+    settings: NodeSettings | ProcessSettings, peers: Sequence[int], *, key: str
+) -> None:
+    """`peers`: who may have a replicator here."""
+    names = [*PROCESS_NAMES, *(f"replicator-{peer}" for peer in peers)]
+    for name, cpus in settings.cpus.items():
+        _require_name(name, names, f"{key}.cpus.{name}")
         _require(
-            len(cpus) > 0 and all(0 <= cpu < 4_096 for cpu in cpus),
-            f"{key}.{name}",
-            f"is {cpus}; write at least one CPU number, 0 to 4095",
+            len(cpus) > 0 and all(0 <= cpu < CPUS_MAX for cpu in cpus),
+            f"{key}.cpus.{name}",
+            f"is {cpus}; write at least one CPU number, 0 to {CPUS_MAX - 1}",
         )
+    for name, nice in settings.nice.items():
+        _require(
+            name != "supervisor",
+            f"{key}.nice.{name}",
+            "the supervisor keeps the niceness it is started with; start the replica with nice -n",
+        )
+        _require_name(name, names, f"{key}.nice.{name}")
+        _require_between(nice, NICE_MIN, NICE_MAX, f"{key}.nice.{name}")
+    for name, threads in settings.io_threads.items():
+        _require_name(name, names, f"{key}.io_threads.{name}")
+        _require(
+            kind_of(name) in WITH_SOCKETS,
+            f"{key}.io_threads.{name}",
+            f"this process has no ZeroMQ sockets; write {', '.join(WITH_SOCKETS)}",
+        )
+        _require_between(threads, 1, limits.IO_THREADS_MAX, f"{key}.io_threads.{name}")
+
+
+def _require_name(name: str, names: Sequence[str], key: str) -> None:
+    _require(name in names, key, f"no such process; there are {', '.join(names)}")
 
 
 def _check_spin(config: Config) -> None:
@@ -263,11 +297,18 @@ def _check_spin(config: Config) -> None:
             f"{name!r} cannot spin; write names of {', '.join(PROCESS_NAMES[:-1])}",
         )
         for node in config.nodes:
-            own = set(node.cpus.get(name, []))
-            others = {cpu for other, cpus in node.cpus.items() if other != name for cpu in cpus}
-            _require(
-                bool(own) and own.isdisjoint(others),
-                "process.spin",
-                f"{name!r} has no CPU of its own on node {node.node}; "
-                f"give it one in that node's cpus, or take it out of spin",
-            )
+            _check_spin_on(config, node.node, name)
+
+
+def _check_spin_on(config: Config, node: int, name: str) -> None:
+    placed = {each: placement_of(config, node, each).cpus for each in process_names(config, node)}
+    for process, own in placed.items():
+        if kind_of(process) != name:
+            continue
+        others = {cpu for other, cpus in placed.items() if other != process for cpu in cpus}
+        _require(
+            bool(own) and others.isdisjoint(own),
+            "process.spin",
+            f"{name!r} has no CPU of its own on node {node}; "
+            f"give it one in that node's cpus, or take it out of spin",
+        )

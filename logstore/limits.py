@@ -90,6 +90,9 @@ LIVENESS_TIMEOUT_S = 5.0
 RESTART_BACKOFF_MIN_S = 0.1
 RESTART_BACKOFF_MAX_S = 5.0
 PARK_MAX_MS = 100
+# ZeroMQ IO threads of a process. Its guide says one for each GB a second: eight are above what the
+# disks of a replica take, and more would only wake each other.
+IO_THREADS_MAX = 8
 NODES_MAX = 9
 SECTOR_BYTES = 512
 # What a writer leaves in the page cache before its tail, and in which steps it releases the rest: a

@@ -58,14 +58,21 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
       port: The first of eight ports in a row: control, append, acks, tail, fetch, peer control,
         peer bulk, metrics.
       cpus: Process name to the CPU numbers it may run on, such as `{writer = [1], ingress =
-        [0]}`; `replicator` means all of them, `replicator-2` the one to node 2. Others run
-        anywhere.
+        [0]}`; `replicator` means all of them, `replicator-2` the one to node 2. A process that is
+        named neither here nor under `[process]` runs anywhere.
+      nice: Process name to its niceness, -20 to 19, such as `{writer = -5}`; names as in `cpus`,
+        without `supervisor`. Others have the one that the replica is started with. Below that one,
+        the replica needs the right to it (CAP_SYS_NICE, or a limit such as systemd's `LimitNICE`).
+      io_threads: Process name to its ZeroMQ IO threads, 1 to 8, such as `{ingress = 2}`; of
+        ingress, egress and replicators, the processes with sockets. Others have one.
     """
 
     node: int
     host: str = "127.0.0.1"
     port: int
     cpus: dict[str, list[int]] = {}
+    nice: dict[str, int] = {}
+    io_threads: dict[str, int] = {}
 
 
 class RaftSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -211,17 +218,27 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a replica runs.
+    """How a replica runs. `cpus`, `nice` and `io_threads` are of every node and have the form that
+    they have in `[[nodes]]`, which comes first, name by name. With `spin` they are the *placement*
+    of the processes (`placement.md` has layouts). A running replica reads its placement again when
+    the file changes: CPUs and niceness at once, the rest when a process starts.
 
     Attributes:
-      mode: `processes` runs each actor in a process of its own, `single` all of them in one.
-      spin: Names of processes that spin instead of parking. Each needs CPUs of its own in every
-        node's `cpus`.
+      mode: `processes` runs each actor in a process of its own, `single` all of them in one, which
+        has no placement: start it with `taskset` or `nice`.
+      spin: Names of processes that spin instead of parking. Each needs CPUs of its own on every
+        node.
+      cpus: Process name to the CPU numbers it may run on.
+      nice: Process name to its niceness.
+      io_threads: Process name to its ZeroMQ IO threads.
       metrics: Whether the supervisor serves `/metrics` over HTTP.
     """
 
     mode: Literal["processes", "single"] = "processes"
     spin: list[str] = []
+    cpus: dict[str, list[int]] = {}
+    nice: dict[str, int] = {}
+    io_threads: dict[str, int] = {}
     metrics: bool = True
 
 

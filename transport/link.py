@@ -62,6 +62,13 @@ def require_libzmq(version: tuple[int, int, int] | None = None) -> None:
         )
 
 
+def use_io_threads(count: int) -> None:
+    """How many threads of ZeroMQ move this process' bytes; call it before the first socket."""
+    context: zmq.Context[Any] = zmq.Context.instance(io_threads=count)
+    if context.get(zmq.IO_THREADS) != count:
+        raise LinkError("IO threads are decided before the first socket: it is there already")
+
+
 def router_bind(
     endpoint: str,
     *,

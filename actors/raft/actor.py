@@ -22,6 +22,7 @@ from actors.messages import (
     InitRequested,
     InitSaved,
     LogRecovered,
+    PlacementReported,
     ProcessGone,
     ReadersWaiting,
     RecoveryDelayed,
@@ -109,6 +110,7 @@ class RaftActor:
         self._ingress_timeout_ns = 2 * station.config.raft.election_timeout_ns
         self._disk: DiskFullChanged | None = None  # as reported before the core existed
         self._delay = ""  # why recovery or the bootstrap is not done yet
+        self._placement = b"null"  # what the supervisor last reported
         self._now_ns = 0
         self._housekeeping_due_ns = 0
         self._reported_role: Role | None = None
@@ -181,6 +183,8 @@ class RaftActor:
                     self._publish_log_start(self._core)
             case ProcessGone():
                 self._on_process_gone(message.process)
+            case PlacementReported():
+                self._placement = message.document
             case StopRequested():
                 self._on_stop_requested()
             case StatusRequested():
@@ -195,6 +199,7 @@ class RaftActor:
                         self._recovered,
                         refusal=refusal,
                         faulty_lsns=self._faulty_lsns,
+                        placement=self._placement,
                     )
                 )
             case _:

@@ -61,11 +61,13 @@ def status_document(
     *,
     refusal: str,
     faulty_lsns: FaultyLsns,
+    placement: bytes,
 ) -> StatusReported:
     """Role, term, leader, positions, faulty ranges; before the core runs, the bootstrap's state.
     Lists only the first faulty ranges, and their number. Reads no disk.
 
-    `refusal`: why the bootstrap keeps this replica out; empty if it does not.
+    `refusal`: why the bootstrap keeps this replica out; empty if it does not. `placement`: what the
+    supervisor last said of it, JSON.
     """
     slots = station.slots
     visible = slots[Counter.VISIBLE]
@@ -79,6 +81,7 @@ def status_document(
         "log_start_lsn": slots[Counter.LOG_START_LSN],
         "is_disk_full": bool(slots[Counter.DISK_FULL]),
         "newest_level": station.newest_level,
+        "placement": msgspec.Raw(placement),
     }
     if core is None:
         document |= {"role": "none", "term": 0, "leader": 0, "faulty": [], "faulty_count": 0}

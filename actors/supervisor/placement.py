@@ -1,36 +1,78 @@
-"""The CPUs that a process may run on, from the settings. The machine's own are an argument."""
+"""What this machine lets a replica's processes have, and what follows from it for each of them.
+
+Owns the refusal of what cannot be had here. `logstore.config_placement` says what is wanted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
 
-from actors import topology
+import msgspec
+
+from actors.thread_placement import cpus_and_nice, lowest_nice
 from logstore.config import Config
+from logstore.config_placement import SUPERVISOR, Placement, placement_of, process_names
 from logstore.errors import ConfigError
 from logstore.model import NodeId
 
 
-def cpus_of(config: Config, node: NodeId, process: str) -> list[int]:
-    """CPU numbers for `process`; empty: any. `replicator-2` comes before `replicator`."""
-    cpus = config.node(node).cpus
-    return list(cpus.get(process) or cpus.get(process.partition("-")[0]) or [])
+class Machine(msgspec.Struct, frozen=True):
+    """What a replica may have, as its supervisor found it when it started.
+
+    Attributes:
+      cpus: those that the supervisor could use: of the machine, less what a cgroup or `taskset`
+        keeps from it.
+      nice: what it was started with; a process without a niceness of its own has it.
+      nice_min: the lowest that it may give a process.
+    """
+
+    cpus: tuple[int, ...]
+    nice: int
+    nice_min: int
 
 
-def is_spinning(config: Config, process: str) -> bool:
-    return process.partition("-")[0] in config.process.spin
+def look_at_machine() -> Machine:
+    """What this process may have now. Call it before it is placed itself, and before it starts
+    another."""
+    cpus, nice = cpus_and_nice(os.getpid())
+    return Machine(cpus, nice, min(nice, lowest_nice()))
 
 
-def check_cpus(config: Config, node: NodeId, available: Collection[int]) -> None:
-    """Refuse CPUs that this process may not use: children would die of it one by one.
+def placements_on(machine: Machine, config: Config, node: NodeId) -> dict[str, Placement]:
+    """Where each process of `node` is to run here, nothing left open.
 
     Raises:
-      ConfigError: names the key, the CPU and those available.
+      ConfigError: as `check_placement`.
+      InvalidRequest: there is no such node.
     """
-    nodes = tuple(NodeId(each) for each in config.node_ids())
-    for process in (topology.SUPERVISOR, *topology.processes(node, nodes)):
-        absent = [cpu for cpu in cpus_of(config, node, process) if cpu not in available]
-        if absent:
-            raise ConfigError(
-                f"node {node}: cpus of {process}: no CPU {absent[0]} here; "
-                f"this process may use {sorted(available)}"
-            )
+    placements = {}
+    for process in process_names(config, node):
+        wanted = placement_of(config, node, process)
+        check_placement(wanted, machine, f"node {node}", process)
+        placements[process] = msgspec.structs.replace(
+            wanted,
+            cpus=wanted.cpus or machine.cpus,
+            nice=machine.nice if wanted.nice is None else wanted.nice,
+        )
+    return placements
+
+
+def check_placement(wanted: Placement, machine: Machine, where: str, process: str) -> None:
+    """Refuse what `process` cannot have: children would die of it one by one.
+
+    Raises:
+      ConfigError: names `where`, the process, what it cannot have and what there is.
+    """
+    absent = [cpu for cpu in wanted.cpus if cpu not in machine.cpus]
+    if absent:
+        raise ConfigError(
+            f"{where}: cpus of {process}: no CPU {absent[0]} here; this process may use "
+            f"{list(machine.cpus)} (see `nproc`, the cgroup's cpuset, and `taskset -p` of the "
+            "supervisor)"
+        )
+    if wanted.nice is not None and process != SUPERVISOR and wanted.nice < machine.nice_min:
+        raise ConfigError(
+            f"{where}: nice of {process}: {wanted.nice} is not allowed here, {machine.nice_min} is "
+            "the lowest: write that or more, or start the replica with the right to it "
+            f"(CAP_SYS_NICE, `ulimit -e {20 - wanted.nice}`, systemd's LimitNICE={wanted.nice})"
+        )

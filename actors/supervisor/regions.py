@@ -98,7 +98,7 @@ class ReplicaRegions:
 
     def publish_counters(self, folder: Path) -> None:
         """Point `folder`/counters at this incarnation's counters, for inspectors."""
-        publish_counters(folder, self.counters)
+        publish_descriptor(folder, COUNTERS_LINK, self.counters)
 
     def close(self) -> None:
         self._owned.close()
@@ -138,10 +138,10 @@ def _with_size_in_error(config: Config, node: NodeId) -> Iterator[None]:
         ) from error
 
 
-def publish_counters(folder: Path, counters: int) -> None:
-    """Point `folder`/counters at our descriptor `counters`; the folder must be locked by us."""
-    link = folder / COUNTERS_LINK
-    temporary = folder / f".{COUNTERS_LINK}-{os.getpid()}"
+def publish_descriptor(folder: Path, name: str, descriptor: int) -> None:
+    """Point `folder`/`name` at our `descriptor`; the folder must be locked by us."""
+    link = folder / name
+    temporary = folder / f".{name}-{os.getpid()}"
     temporary.unlink(missing_ok=True)
-    temporary.symlink_to(f"/proc/{os.getpid()}/fd/{counters}")
+    temporary.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
     temporary.replace(link)

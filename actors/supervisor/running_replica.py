@@ -12,7 +12,8 @@ from actors import messages, topology
 from actors.child import ChildSpec
 from actors.station import Station
 from actors.supervisor.child_process import ChildProcess
-from actors.supervisor.placement import cpus_of, is_spinning
+from actors.supervisor.placement_keeper import PlacementKeeper
+from actors.supervisor.placement_report import encode_report
 from actors.supervisor.regions import ReplicaRegions
 from logstore.config import Config, render_config
 from logstore.model import NodeId
@@ -29,11 +30,14 @@ class RunningReplica:
         *,
         incarnation: int,
         child_command: Sequence[str],
+        placement: PlacementKeeper,
     ) -> None:
         self._config = config
         self._node = node
         self._folder = folder
         self._child_command = child_command
+        self._placement = placement
+        self._reported = b""  # the placement that raft was last told
         self.regions = ReplicaRegions(config, node, incarnation=incarnation)
         try:
             regions = self.regions.attach(topology.SUPERVISOR)
@@ -64,8 +68,7 @@ class RunningReplica:
             # the inherited descriptor: the file has no name
             counters_path=f"/proc/self/fd/{self.regions.counters}",
             bells={name: bell.fileno() for name, bell in self.regions.bells.items()},
-            cpus=cpus_of(self._config, self._node, process),
-            spin=is_spinning(self._config, process),
+            placement=self._placement.begin(process),
         )
         self.station.slots[self.station.slot(f"{process}.loops")] = 0
         descriptors = self.regions.descriptors_of(process)
@@ -93,6 +96,14 @@ class RunningReplica:
         one starts (SAFETY M3)."""
         self._to_raft.send(messages.ProcessGone(process))
         self._to_raft.flush()
+
+    def keep_placement(self) -> None:
+        """Put the children where they belong now, and tell raft, for its status, what changed."""
+        document = encode_report(self._placement.keep(self.pids(), self.loops()))
+        if document != self._reported:
+            self._reported = document
+            self._to_raft.send(messages.PlacementReported(document))
+            self._to_raft.flush()
 
     def request_stop(self) -> None:
         self._to_raft.send(messages.StopRequested())

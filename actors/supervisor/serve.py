@@ -6,11 +6,9 @@ import fcntl
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
-
-import psutil
 
 from actors import topology
 from actors.naming import name_process
@@ -18,7 +16,9 @@ from actors.runner import refuse_optimised_python
 from actors.supervisor.child_process import CHILD_COMMAND
 from actors.supervisor.http_listener import HttpListener
 from actors.supervisor.metrics import make_renderer
-from actors.supervisor.placement import check_cpus, cpus_of
+from actors.supervisor.placement import look_at_machine
+from actors.supervisor.placement_file import PlacementFile
+from actors.supervisor.placement_keeper import PlacementKeeper
 from actors.supervisor.signals import StopSignals
 from actors.supervisor.supervisor import Supervisor
 from logstore.config import Config, PortOffset
@@ -31,10 +31,11 @@ from transport.shm import require_total_store_order
 LOCK_NAME = "supervisor.lock"
 
 
-def serve_processes(config: Config, node: int, folder: str | Path) -> int:
+def serve_processes(config: Config, node: int, folder: str | Path, config_path: Path) -> int:
     """Run replica `node` with its data in `folder` until SIGTERM, SIGINT or a crash loop.
 
-    Must be called in the main thread of a process that has no other (SAFETY M3).
+    Must be called in the main thread of a process that has no other (SAFETY M3). `config_path`:
+    where `config` was read, and where the placement of the processes is read again.
 
     Returns:
       The exit status: 0 stopped, 70 crash loop, 78 if starting again cannot help.
@@ -47,15 +48,18 @@ def serve_processes(config: Config, node: int, folder: str | Path) -> int:
     require_total_store_order()
     settings = config.node(node)
     node_id = NodeId(node)
-    check_cpus(config, node_id, psutil.Process().cpu_affinity())
+    file = PlacementFile(config, node_id, look_at_machine(), config_path.absolute())
     is_new = not Path(folder).exists()
     path = prepare_folder(Path(folder))
     _enter_own_process_group()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     name_process(config.cluster.name, node, topology.SUPERVISOR)
-    if cpus := cpus_of(config, node_id, topology.SUPERVISOR):
-        psutil.Process().cpu_affinity(cpus)
-    with sole_supervisor(path, is_new=is_new), StopSignals() as signals:
+    with (
+        sole_supervisor(path, is_new=is_new),
+        StopSignals() as signals,
+        closing(PlacementKeeper(file, node_id, path)) as placement,
+    ):
+        placement.place_supervisor()
         metrics: HttpListener | None = None
         supervisor: Supervisor | None = None
         if config.process.metrics:
@@ -74,6 +78,7 @@ def serve_processes(config: Config, node: int, folder: str | Path) -> int:
                 metrics=metrics,
                 random=random,
                 child_command=CHILD_COMMAND,
+                placement=placement,
             )
             return supervisor.run()
         except RegionUnavailable as error:

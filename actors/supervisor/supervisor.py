@@ -21,6 +21,7 @@ from actors.child import EXIT_REFUSED
 from actors.supervisor.child_process import describe_status
 from actors.supervisor.http_listener import HttpListener
 from actors.supervisor.liveness import LivenessMonitor
+from actors.supervisor.placement_keeper import PlacementKeeper
 from actors.supervisor.restarts import EXIT_CRASH_LOOP, VITAL, RestartPolicy
 from actors.supervisor.running_replica import RunningReplica
 from actors.supervisor.sampler import SAMPLE_NS, ProcessSampler
@@ -61,6 +62,7 @@ class Supervisor:
         metrics: HttpListener | None,
         random: Random,
         child_command: Sequence[str],
+        placement: PlacementKeeper,
     ) -> None:
         self._config = config
         self._node = node
@@ -68,6 +70,7 @@ class Supervisor:
         self._signals = signals
         self._metrics = metrics
         self._child_command = child_command
+        self._placement = placement
         self._policy = RestartPolicy(random)
         # Differs from every incarnation of earlier supervisors, and is the
         # same in every file of ours.
@@ -223,6 +226,7 @@ class Supervisor:
         slots = replica.station.slots
         slots[replica.station.slot(f"{topology.SUPERVISOR}.loops")] += 1
         sampler.sample({topology.SUPERVISOR: os.getpid(), **replica.pids()}, now_ns=now_ns)
+        replica.keep_placement()
         if self._phase is not Phase.RUNNING:
             return
         for process in self._liveness.stalled(replica.loops(), now_ns=now_ns):
@@ -260,6 +264,7 @@ class Supervisor:
             str(self._folder),
             incarnation=self._incarnation,
             child_command=self._child_command,
+            placement=self._placement,
         )
         self._replica = replica
         self._liveness = LivenessMonitor()

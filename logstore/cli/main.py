@@ -32,6 +32,11 @@ COMMANDS: CommandTable = {
     "trim": ("logstore.cli.trim", "trim", "Give up the beginning of the log."),
     "cursor": ("logstore.cli.cursor", "cursor", "Named cursors: set, list, delete."),
     "session": ("logstore.cli.session", "session", "Producer sessions: list, end."),
+    "placement": (
+        "logstore.cli.placement",
+        "placement",
+        "Where and how processes run: show, set.",
+    ),
     "verify": ("logstore.cli.operate", "verify", "Compare the replicas, byte for byte."),
     "digest": ("logstore.cli.digest", "digest", "What equal logs have in common, in a line."),
     "pipeline": (

@@ -18,7 +18,7 @@ from logstore.cli.options import (
     timeout_option,
 )
 from logstore.cli.output import Terminal, committed_words, say, write_json
-from logstore.cli.trouble import install_words, trouble_of
+from logstore.cli.trouble import install_words, placement_words, trouble_of
 from logstore.client.client import LogClient, connect
 from logstore.client.core.verification import Verification
 from logstore.client.status import UNREACHABLE
@@ -141,7 +141,7 @@ def _print_status(found: dict[str, Any]) -> None:
     console.print(f"{leader} in term {found['term']}, {committed}{held_words(lag)}")
     console.print(table)
     for row in found["nodes"]:
-        for words in filter(None, (install_words(row), trouble_of(row))):
+        for words in filter(None, (install_words(row), trouble_of(row), placement_words(row))):
             say(f"node {row['node']}: {words}")
 
 

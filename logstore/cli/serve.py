@@ -51,5 +51,6 @@ def run_replica(config_path: Path, node: int, folder: Path) -> int:
       LogStoreError: before anything was started.
     """
     config = load_config(config_path)
-    run = serve_single if config.process.mode == "single" else serve_processes
-    return run(config, node, folder)
+    if config.process.mode == "single":
+        return serve_single(config, node, folder)
+    return serve_processes(config, node, folder, config_path)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from logstore.cli.cpu_list import cpu_words
 from logstore.client.status import UNREACHABLE
 from logstore.format.level import refusal_of
 from logstore.limits import CLOCK_AHEAD_MAX_NS, MIB
@@ -51,6 +52,20 @@ def install_words(row: dict[str, Any]) -> str:
     )
 
 
+def placement_words(row: dict[str, Any]) -> str:
+    """Which processes do not run where and how their configuration says; empty if all do."""
+    placement = row.get("placement") or {}
+    refusal = placement.get("refusal")
+    parts = [f"the placement in its configuration is not taken: {refusal}"] if refusal else []
+    for name, report in placement.get("processes", {}).items():
+        now, wanted = report["now"], report["configured"]
+        if now and now != wanted:
+            differing = [key for key in wanted if now.get(key) != wanted[key]]
+            has, should_have = _placed_words(now, differing), _placed_words(wanted, differing)
+            parts.append(f"{name} has {has}; its configuration says {should_have}")
+    return "; ".join(parts)
+
+
 def troubles_of(status: dict[str, Any]) -> str:
     """What is wrong with the replicas that answered, each by its node."""
     rows = ((row["node"], trouble_of(row)) for row in status["nodes"])
@@ -69,6 +84,16 @@ def standing_of(row: dict[str, Any], leader: int) -> str:
     else:
         words = "follows"
     return f"{words} ({trouble})" if trouble else words
+
+
+def _placed_words(placed: dict[str, Any], keys: list[str]) -> str:
+    words = {
+        "cpus": f"CPUs {cpu_words(placed.get('cpus', ()))}",
+        "nice": f"niceness {placed.get('nice')}",
+        "io_threads": f"{placed.get('io_threads')} IO threads",
+        "spin": "spinning" if placed.get("spin") else "parking",
+    }
+    return ", ".join(words[key] for key in keys if key in words)
 
 
 def _lost_words(row: dict[str, Any]) -> str:

@@ -11,14 +11,18 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from actors import messages, topology
-from actors.child import LIFELINE, die_with_parent, open_station, read_spec
+from actors.child import LIFELINE, die_with_parent, open_station, read_spec, take_placement
 from actors.runner import StopFlag, prepare_process, run
 from actors.station import Station
+from actors.supervisor.placement import look_at_machine
+from actors.supervisor.placement_file import PlacementFile
+from actors.supervisor.placement_keeper import PlacementKeeper
 from actors.supervisor.signals import StopSignals
 from actors.supervisor.supervisor import Supervisor
 from logstore.config import parse_config
@@ -41,6 +45,7 @@ bulk_window = "64KiB"
 [process]
 metrics = false
 """
+CONFIG_NAME = "stage.toml"
 NODE = NodeId(1)
 CHILDREN = ("writer", "raft", "ingress", "egress", "replicator-2")
 
@@ -70,6 +75,8 @@ class StageActor:
             match message:
                 case messages.ProcessGone():
                     tell("gone", message.process)
+                case messages.PlacementReported():
+                    tell("placement-reported")
                 case messages.StopRequested():
                     tell("stop-requested")
                     self._outbox.send(messages.StopReady())
@@ -93,6 +100,7 @@ def be_child(process: str, parent_pid: int) -> None:
     if order.exists():
         tell("leaving", process)
         sys.exit(int(order.read_text()))
+    take_placement(spec.placement)
     stop = StopFlag()
     prepare_process(stop)
     station = open_station(spec)
@@ -111,9 +119,18 @@ def be_child(process: str, parent_pid: int) -> None:
     )
 
 
+def make_keeper(folder: Path) -> PlacementKeeper:
+    """Of a supervisor that follows FOLDER/stage.toml."""
+    path = folder / CONFIG_NAME
+    path.write_text(CONFIG)
+    file = PlacementFile(parse_config(CONFIG), NODE, look_at_machine(), path)
+    return PlacementKeeper(file, NODE, folder)
+
+
 def be_supervisor(folder: Path) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
-    with StopSignals() as signals:
+    with StopSignals() as signals, closing(make_keeper(folder)) as placement:
+        placement.place_supervisor()
         supervisor = Supervisor(
             parse_config(CONFIG),
             NODE,
@@ -122,6 +139,7 @@ def be_supervisor(folder: Path) -> int:
             metrics=None,
             random=Random(1),
             child_command=(sys.executable, __file__),
+            placement=placement,
         )
         return supervisor.run()
 

@@ -7,7 +7,7 @@ import pytest
 from actors import station as station_module
 from actors import topology
 from actors.messages import InitSaved, StatusReported, StopReady, StopRequested
-from actors.single import OrderlyStop
+from actors.single import SingleSupervisor
 from logstore.errors import InvariantViolated
 from tests.unit.actor_stage import ActorStage
 
@@ -118,7 +118,7 @@ def test_what_a_dead_reader_left_can_be_forgotten(stage, outbox):
 
 
 def test_an_orderly_stop_asks_raft_once_and_ends_when_it_is_ready(stage):
-    stop = OrderlyStop(stage.station(topology.SUPERVISOR), timeout_ns=10**12)
+    stop = SingleSupervisor(stage.station(topology.SUPERVISOR), timeout_ns=10**12)
     assert not stop.is_over()
     stop.signals.set()
     assert not stop.is_over()
@@ -129,7 +129,7 @@ def test_an_orderly_stop_asks_raft_once_and_ends_when_it_is_ready(stage):
 
 
 def test_an_orderly_stop_has_an_end_without_raft(stage):
-    stop = OrderlyStop(stage.station(topology.SUPERVISOR), timeout_ns=0)
+    stop = SingleSupervisor(stage.station(topology.SUPERVISOR), timeout_ns=0)
     stop.signals.set()
     assert not stop.is_over()
     assert stop.is_over()

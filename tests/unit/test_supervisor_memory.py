@@ -22,7 +22,7 @@ from logstore.cli.exit_status import ExitStatus
 from logstore.config import parse_config
 from logstore.errors import ConfigError
 from logstore.limits import MIB
-from tests.unit.supervisor_stage import CONFIG, NODE
+from tests.unit.supervisor_stage import CONFIG, NODE, make_keeper
 from tests.unit.test_supervisor_processes import Stage
 from transport.errors import RegionUnavailable
 from transport.shm import SHARED_MEMORY_FOLDER
@@ -47,8 +47,11 @@ def test_a_replica_that_is_closed_gives_back_all_that_its_supervisor_has_mapped(
     tmp_path: Path,
 ) -> None:
     """While somebody still has the object, as the supervisor's loop does."""
+    placement = make_keeper(tmp_path)
     before, opened = mapped_bytes(), descriptors()
-    replica = RunningReplica(CONFIGURED, NODE, str(tmp_path), incarnation=1, child_command=())
+    replica = RunningReplica(
+        CONFIGURED, NODE, str(tmp_path), incarnation=1, child_command=(), placement=placement
+    )
     sampler: ProcessSampler | None = ProcessSampler(replica.station)
     assert mapped_bytes() - before > 16 * MIB
     assert sampler is not None
@@ -56,6 +59,7 @@ def test_a_replica_that_is_closed_gives_back_all_that_its_supervisor_has_mapped(
     replica.close()
     assert mapped_bytes() == before
     assert descriptors() == opened
+    placement.close()
 
 
 def test_too_little_shared_memory_is_said_before_any_of_it_is_taken(

@@ -1,4 +1,4 @@
-"""The supervisor's pure parts: restarts, liveness, placement."""
+"""The supervisor's pure parts: restarts, liveness, who may run a folder."""
 
 from __future__ import annotations
 
@@ -9,34 +9,11 @@ import pytest
 
 from actors.supervisor.child_process import describe_status
 from actors.supervisor.liveness import START_TIMEOUT_NS, TIMEOUT_NS, LivenessMonitor
-from actors.supervisor.placement import check_cpus, cpus_of, is_spinning
 from actors.supervisor.restarts import STEADY_NS, RestartPolicy
 from actors.supervisor.serve import sole_supervisor
-from logstore.config import parse_config
 from logstore.errors import ConfigError, FolderInUse, FolderRefused
-from logstore.model import NodeId
 
 SECOND_NS = 1_000_000_000
-PLACED = parse_config(
-    """
-[cluster]
-name = "placed"
-[[nodes]]
-node = 1
-port = 7100
-cpus = {raft = [1], replicator = [0, 2], replicator-2 = [3], ingress = [0]}
-[[nodes]]
-node = 2
-port = 7110
-cpus = {raft = [1]}
-[[nodes]]
-node = 3
-port = 7120
-cpus = {raft = [1]}
-[process]
-spin = ["raft"]
-"""
-)
 
 
 def test_back_off_of_a_child_doubles_from_a_tenth_to_five_seconds_with_jitter() -> None:
@@ -112,20 +89,6 @@ def test_a_new_process_under_an_old_name_has_its_whole_allowance() -> None:
         monitor.stalled({"egress": 9}, now_ns=second * SECOND_NS)
     monitor.forget("egress")
     assert monitor.stalled({"egress": 9}, now_ns=7 * SECOND_NS) == []
-
-
-def test_the_name_with_the_peer_comes_before_the_name_of_all_replicators() -> None:
-    assert cpus_of(PLACED, NodeId(1), "replicator-2") == [3]
-    assert cpus_of(PLACED, NodeId(1), "replicator-3") == [0, 2]
-    assert cpus_of(PLACED, NodeId(1), "writer") == []
-    assert is_spinning(PLACED, "raft")
-    assert not is_spinning(PLACED, "replicator-2")
-
-
-def test_a_cpu_that_the_machine_lacks_is_refused_by_name() -> None:
-    check_cpus(PLACED, NodeId(1), {0, 1, 2, 3})
-    with pytest.raises(ConfigError, match=r"node 1: cpus of replicator-2: no CPU 3 here; .*\[0, 1"):
-        check_cpus(PLACED, NodeId(1), {0, 1, 2})
 
 
 def test_a_folder_has_one_supervisor_at_a_time(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""The placement that the replica's config file asks for now: it may change while the replica runs.
+
+Owns when the file is read again, and what is taken from it: the placement of this node's processes,
+nothing else. A file that cannot be read, or asks for what cannot be had, changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from actors.supervisor.placement import Machine, placements_on
+from logstore.config import Config, load_config
+from logstore.config_placement import Placement
+from logstore.errors import LogStoreError
+from logstore.model import NodeId
+
+_log = logging.getLogger(__name__)
+_Stamp = tuple[int, int, int] | None
+
+
+class PlacementFile:
+    """What `path` says; before its first `look`, what `config` says, which came from there. None:
+    there is no file, and nothing changes."""
+
+    def __init__(
+        self, config: Config, node: NodeId, machine: Machine, path: Path | None = None
+    ) -> None:
+        """
+        Raises:
+          ConfigError: a process cannot have on this machine what it is to have.
+        """
+        self._node = node
+        self.machine = machine
+        self.path = path
+        self._stamp: _Stamp = None
+        self.placements = placements_on(machine, config, node)
+        self.refusal = ""
+
+    def look(self) -> None:
+        """Read the file again if it is another one than last time. `refusal` says why what it says
+        now is not taken; empty if it is."""
+        if self.path is None:
+            return
+        stamp = _stamp_of(self.path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self.placements = placements_on(self.machine, load_config(self.path), self._node)
+        except LogStoreError as error:
+            self.refusal = str(error)
+            _log.warning("the placement stays as it is: %s", error)
+        else:
+            self.refusal = ""
+
+    def of(self, process: str) -> Placement:
+        return self.placements[process]
+
+
+def _stamp_of(path: Path) -> _Stamp:
+    """What tells the file from a later one; None: it cannot be seen."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,0 +1,75 @@
+"""On which CPUs, and how urgently, the threads of a process of this machine run.
+
+Linux places threads, not processes: what is set for a pid is its main thread's, and threads that
+are there already, such as ZeroMQ's or those that flush, keep what they had. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from threading import Thread, get_native_id
+
+from logstore.config_placement import Placement
+
+NICE_MIN = -20
+# Looks for threads that were started during the last look, by one that was not placed yet.
+_LOOKS_MAX = 16
+
+
+def place_threads(pid: int, placement: Placement) -> None:
+    """Give every thread of `pid` the CPUs and the niceness of `placement`. What that leaves open
+    stays as it is.
+
+    Raises:
+      OSError: the kernel refuses: no such CPU for that process, no right to the niceness, or the
+        process is gone. CPUs come first, so that they are set if only the niceness is refused.
+    """
+    placed: set[int] = set()
+    for _ in range(_LOOKS_MAX):
+        fresh = _threads_of(pid) - placed
+        if not fresh:
+            break
+        for thread in fresh:
+            with suppress(ProcessLookupError):  # the thread has ended
+                if placement.cpus:
+                    os.sched_setaffinity(thread, placement.cpus)
+        placed |= fresh
+    if placement.nice is None:
+        return
+    for thread in _threads_of(pid):
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, thread, placement.nice)
+
+
+def cpus_and_nice(pid: int) -> tuple[tuple[int, ...], int]:
+    """The CPUs that the main thread of `pid` may use, and its niceness.
+
+    Raises:
+      OSError: it is gone.
+    """
+    return tuple(sorted(os.sched_getaffinity(pid))), os.getpriority(os.PRIO_PROCESS, pid)
+
+
+def lowest_nice() -> int:
+    """The lowest niceness that this process may set, for itself and what it starts. A thread that
+    ends with it tries, so nothing changes. Call it while no process is started (SAFETY M3)."""
+    found: list[int] = []
+    thread = Thread(target=lambda: found.append(_lower_this_thread()), name="niceness")
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def _lower_this_thread() -> int:
+    thread = get_native_id()
+    now = os.getpriority(os.PRIO_PROCESS, thread)
+    for nice in range(NICE_MIN, now):
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, thread, nice)
+            return nice
+    return now
+
+
+def _threads_of(pid: int) -> set[int]:
+    return {int(name) for name in os.listdir(f"/proc/{pid}/task")}

@@ -1,0 +1,187 @@
+"""Changes where and how processes of a replica of this machine run, now and for every later start.
+
+Owns the order: what cannot be had is refused before anything is written; then the config file is
+written, which the replica's supervisor follows; then it is looked at what came of it. Must not know
+how it is printed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from actors.supervisor.placement import check_placement, placements_on
+from actors.supervisor.placement_report import PlacementReport, ProcessReport, read_report
+from logstore.cli.config_edit import Change, edit_placement, locked_config, replace_file
+from logstore.cli.cpu_list import cpu_words
+from logstore.cli.embedded import poll_until
+from logstore.config import Config, load_config, parse_config
+from logstore.config_placement import Placement, kind_of
+from logstore.errors import ConfigError, InvalidRequest, LogStoreError, Unreachable
+from logstore.model import NodeId
+
+# After the supervisor has read the file: a process that is just starting is placed when it has.
+SETTLE_S = 5.0
+VITAL = ("ingress", "raft", "writer")
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a process has now. `pending`: what it does not have of what is configured, and what to
+    do; empty if it has all. `is_refused`: some of that was to be had at once."""
+
+    process: str
+    report: ProcessReport
+    pending: str
+    is_refused: bool
+
+
+def change_placement(
+    folder: Path,
+    config_path: Path,
+    node: int,
+    processes: Sequence[str],
+    change: Change,
+    *,
+    timeout_s: float,
+) -> list[Outcome]:
+    """Make `change` for `processes` of the replica `node` that runs in `folder`.
+
+    Args:
+      folder: its data folder.
+      config_path: the file that it was started with.
+      processes: names; `replicator` is all of them.
+      change: as `edit_placement` takes it.
+      timeout_s: how long the supervisor may take to read the file.
+
+    Raises:
+      InvalidRequest, ConfigError: refused; nothing was changed.
+      Unreachable: the file was changed, but the replica does not follow it.
+    """
+    config = load_config(config_path)
+    report = _running_report(folder, config_path, config, node)
+    names = _names(report, processes)
+    _check(change, names, report)
+    with locked_config(config_path) as target:
+        text = target.read_text(encoding="utf-8")
+        edited = edit_placement(text, node, processes, change)
+        try:
+            wanted = placements_on(report.machine, parse_config(edited), NodeId(node))
+        except ConfigError as error:
+            raise ConfigError(
+                f"{config_path} would be refused, nothing was changed: {error}"
+            ) from error
+        if edited != text:
+            replace_file(target, edited)
+    report = _followed(folder, {name: wanted[name] for name in names}, config_path, timeout_s)
+    return [_outcome(name, report.processes[name]) for name in names]
+
+
+def _running_report(folder: Path, config_path: Path, config: Config, node: int) -> PlacementReport:
+    """What the replica says of itself, which must be the one that is meant."""
+    config.node(node)
+    if config.process.mode == "single":
+        raise InvalidRequest(
+            "in `single` mode a replica is one process and has no placement: restart it with "
+            '`taskset` or `nice`, or use `mode = "processes"`'
+        )
+    report = read_report(folder)
+    if report is None:
+        raise InvalidRequest(
+            f"no replica runs in {folder}: name its data folder with --dir, or start it; while it "
+            f"is down, edit {config_path} by hand"
+        )
+    if report.node != node:
+        raise InvalidRequest(
+            f"node {report.node} runs in {folder}, not node {node}: name its folder"
+        )
+    if not _is_same(Path(report.config_path), config_path):
+        raise InvalidRequest(
+            f"node {node} was started with {report.config_path}: a change of {config_path} would "
+            "not be kept; name that file with --config"
+        )
+    return report
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return False
+
+
+def _names(report: PlacementReport, processes: Sequence[str]) -> list[str]:
+    """The processes that are meant, in the order of the report."""
+    for process in processes:
+        if process not in report.processes and process not in map(kind_of, report.processes):
+            known = ", ".join(report.processes)
+            raise InvalidRequest(
+                f"node {report.node} has no process {process!r}; there are {known}, and "
+                "`replicator` for all of them"
+            )
+    return [name for name in report.processes if {name, kind_of(name)} & set(processes)]
+
+
+def _check(change: Change, names: Sequence[str], report: PlacementReport) -> None:
+    if not change:
+        raise InvalidRequest("nothing to set: name --cpus, --nice or --io-threads")
+    wanted = Placement(cpus=tuple(change.get("cpus") or ()), nice=change.get("nice"))
+    for name in names:
+        check_placement(wanted, report.machine, f"node {report.node}", name)
+
+
+def _followed(
+    folder: Path, wanted: dict[str, Placement], config_path: Path, timeout_s: float
+) -> PlacementReport:
+    """The report once the supervisor has read the file and the processes have what they can."""
+    found: PlacementReport | None = None
+
+    def is_read() -> bool:
+        nonlocal found
+        found = read_report(folder)
+        return found is not None and all(
+            found.processes[name].configured == each for name, each in wanted.items()
+        )
+
+    if not poll_until(is_read, timeout_s) or found is None:
+        why = found.refusal if found is not None else "it has ended"
+        raise Unreachable(
+            f"{config_path} was changed, but the replica has not followed it for {timeout_s:g} s "
+            f"({why or 'does its supervisor run?'}): look at its log; a restart takes the file"
+        )
+
+    def is_placed() -> bool:
+        return is_read() and not any(_missing(found.processes[name]) for name in wanted)
+
+    poll_until(is_placed, SETTLE_S)
+    if found is None:
+        raise LogStoreError(f"{config_path} was changed, and the replica has ended meanwhile")
+    return found
+
+
+def _missing(report: ProcessReport) -> list[str]:
+    """What a process could have at once and has not."""
+    now, configured = report.now, report.configured
+    if now is None:
+        return []
+    found = []
+    if now.cpus != configured.cpus:
+        found.append(f"CPUs {cpu_words(configured.cpus)}")
+    if now.nice != configured.nice:
+        found.append(f"nice {configured.nice}")
+    return found
+
+
+def _outcome(process: str, report: ProcessReport) -> Outcome:
+    now, configured = report.now, report.configured
+    missing = _missing(report)
+    is_refused = bool(missing)
+    if now is not None and now.io_threads != configured.io_threads:
+        missing.append(f"{configured.io_threads} IO threads")
+    if not missing:
+        return Outcome(process, report, "", False)
+    how = "restart the replica" if process in VITAL else f"`kill {report.pid}` does it"
+    pending = f"{' and '.join(missing)} when it starts again ({how})"
+    return Outcome(process, report, pending, is_refused)

@@ -1,0 +1,293 @@
+"""`logstore placement`: lists of CPUs, what is refused, and that a file keeps what people wrote."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from actors.supervisor.placement import Machine, placements_on
+from actors.supervisor.placement_report import PlacementReport, ProcessReport, ReportLink
+from logstore.cli import placement_change
+from logstore.cli.config_edit import edit_placement, locked_config, replace_file
+from logstore.cli.cpu_list import cpu_words, parse_cpus
+from logstore.cli.exit_status import ExitStatus
+from logstore.cli.trouble import placement_words
+from logstore.config import parse_config
+from logstore.errors import InvalidRequest
+from logstore.model import NodeId
+from tests.unit.cli_stage import run
+
+TEXT = """\
+# Ours, since spring.
+
+[cluster]
+name = "placed"   # as on the door
+
+[[nodes]]
+node = 1
+port = 7100
+cpus = { raft = [1], ingress = [0] }  # measured
+
+[[nodes]]  # the second one
+node = 2
+port = 7110
+
+[process]
+metrics = false
+"""
+MACHINE = Machine(cpus=(0, 1), nice=0, nice_min=-5)
+
+
+# --- lists of CPUs ---
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("0", [0]), ("0-3,8", [0, 1, 2, 3, 8]), ("3, 1-2,2", [1, 2, 3])]
+)
+def test_a_list_of_cpus_is_what_linux_writes(text: str, cpus: list[int]) -> None:
+    assert parse_cpus(text) == cpus
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "1-", "-1", "0,", "0-999999", "1.5"])
+def test_what_is_no_list_of_cpus_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="write one such as 0-3,8"):
+        parse_cpus(text)
+
+
+def test_cpus_are_written_shortest() -> None:
+    assert cpu_words([8, 0, 1, 2, 3]) == "0-3,8"
+    assert cpu_words([5]) == "5"
+    assert cpu_words([]) == "none"
+
+
+# --- the file ---
+
+
+def test_an_edit_keeps_comments_order_and_the_other_nodes() -> None:
+    edited = edit_placement(TEXT, 2, ["writer"], {"cpus": [0, 1], "nice": -5})
+    added = "port = 7110\ncpus = {writer = [0, 1]}\nnice = {writer = -5}\n"
+    assert edited == TEXT.replace("port = 7110\n", added)
+
+
+def test_an_edit_changes_one_process_of_a_line_that_is_there() -> None:
+    edited = edit_placement(TEXT, 1, ["raft", "egress"], {"cpus": [0]})
+    assert parse_config(edited).node(1).cpus == {"raft": [0], "ingress": [0], "egress": [0]}
+    assert "# measured" in edited
+
+
+def test_default_takes_an_entry_out_and_an_empty_table_with_it() -> None:
+    edited = edit_placement(TEXT, 1, ["raft"], {"cpus": None, "nice": None})
+    assert parse_config(edited).node(1).cpus == {"ingress": [0]}
+    edited = edit_placement(edited, 1, ["ingress"], {"cpus": None})
+    assert "cpus" not in edited
+    assert edit_placement(edited, 1, ["ingress"], {"cpus": None}) == edited
+
+
+def test_tables_that_are_written_out_are_edited_too() -> None:
+    text = TEXT.replace("port = 7110\n", "port = 7110\n[nodes.nice]\nraft = 1\n")
+    edited = edit_placement(text, 2, ["writer"], {"nice": 2, "io_threads": None})
+    assert parse_config(edited).node(2).nice == {"raft": 1, "writer": 2}
+
+
+def test_a_file_is_replaced_whole_with_its_rights(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(TEXT)
+    path.chmod(0o640)
+    replace_file(path, "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(tmp_path) == ["cluster.toml"]
+
+
+def test_two_commands_do_not_change_one_file_at_a_time(tmp_path: Path) -> None:
+    link, path = tmp_path / "link.toml", tmp_path / "real" / "cluster.toml"
+    path.parent.mkdir()
+    path.write_text(TEXT)
+    link.symlink_to(path)
+    with locked_config(link) as target:
+        assert target == path
+        with pytest.raises(InvalidRequest, match="try again"), locked_config(path):
+            raise AssertionError("both may change it")
+    with locked_config(path):
+        pass
+
+
+# --- set, on a replica that is played ---
+
+
+class PlayedReplica:
+    """A supervisor that follows its file when it is looked at; `obeys`: whether it does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "cluster.toml"
+        self.path.write_text(TEXT)
+        self.folder = folder / "node-2"
+        self.folder.mkdir()
+        self._link = ReportLink(self.folder)
+        self._started = placements_on(MACHINE, parse_config(TEXT), NodeId(2))
+        self.obeys = True
+        self.nice_stays = False
+        self.follow()
+
+    def follow(self) -> None:
+        """What happens within a second of a change."""
+        config = parse_config(self.path.read_text() if self.obeys else TEXT)
+        processes = {}
+        for number, (name, wanted) in enumerate(placements_on(MACHINE, config, NodeId(2)).items()):
+            now = msgspec.structs.replace(wanted, io_threads=self._started[name].io_threads)
+            if self.nice_stays:
+                now = msgspec.structs.replace(now, nice=0)
+            processes[name] = ProcessReport(100 + number, now, wanted)
+        self._link.write(PlacementReport(2, MACHINE, "", processes, str(self.path)))
+
+    def set(self, *arguments: str) -> int:
+        own = ("--config", self.path, "--node", "2", "--dir", self.folder)
+        return run("placement", "set", *arguments, *own)
+
+    def close(self) -> None:
+        self._link.close()
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlayedReplica]:
+    replica = PlayedReplica(tmp_path)
+
+    def look_twice(is_true: Callable[[], bool], _timeout_s: float) -> bool:
+        replica.follow()
+        return is_true()
+
+    monkeypatch.setattr(placement_change, "poll_until", look_twice)
+    yield replica
+    replica.close()
+
+
+def test_what_is_set_is_kept_in_the_file(
+    played: PlayedReplica, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert played.set("writer", "replicator", "--cpus", "1", "--nice", "-5") == ExitStatus.DONE
+    node = parse_config(played.path.read_text()).node(2)
+    assert node.cpus == {"writer": [1], "replicator": [1]}
+    assert node.nice == {"writer": -5, "replicator": -5}
+    said = capsys.readouterr()
+    assert "replicator-1" in said.out
+    assert "egress" not in said.out
+    assert played.set("writer", "--cpus", "default", "--nice", "default") == ExitStatus.DONE
+    assert parse_config(played.path.read_text()).node(2).cpus == {"replicator": [1]}
+
+
+def test_io_threads_are_said_to_wait_for_the_next_start(
+    played: PlayedReplica, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert played.set("egress", "ingress", "--io-threads", "2") == ExitStatus.DONE
+    said = capsys.readouterr().err
+    assert "egress: 2 IO threads when it starts again (`kill 104` does it)" in said
+    assert "ingress: 2 IO threads when it starts again (restart the replica)" in said
+
+
+def test_a_niceness_that_a_running_process_does_not_take_is_status_1(
+    played: PlayedReplica, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played.nice_stays = True
+    assert played.set("writer", "--nice", "-5") == ExitStatus.NO
+    assert "writer: nice -5 when it starts again" in capsys.readouterr().err
+
+
+def test_a_replica_that_does_not_follow_is_unreachable(
+    played: PlayedReplica, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played.obeys = False
+    assert played.set("writer", "--cpus", "1") == ExitStatus.UNREACHABLE
+    assert "was changed, but the replica has not followed it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("writer", "--cpus", "4096"), r"no CPU 4096 here; this process may use [0, 1]"),
+        (("writer", "--cpus", "0-7"), r"no CPU 2 here"),
+        (("writer", "--cpus", "x"), r"'x' is no list of CPUs"),
+        (("writer", "--nice", "-6"), r"-6 is not allowed here, -5 is the lowest"),
+        (("writer", "--nice", "20"), r"20 is not in the range"),
+        (("supervisor", "--nice", "1"), r"nice -n"),
+        (("raft", "--io-threads", "2"), r"has no ZeroMQ sockets"),
+        (("egress", "--io-threads", "9"), r"9 is not in the range"),
+        (("disk", "--cpus", "1"), r"no process 'disk'; there are supervisor, ingress"),
+        (("replicator-2", "--cpus", "1"), r"no process 'replicator-2'"),
+        (("writer",), r"nothing to set: name --cpus, --nice or --io-threads"),
+    ],
+)
+def test_the_impossible_is_refused_and_nothing_is_changed(
+    played: PlayedReplica,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    why: str,
+) -> None:
+    assert played.set(*arguments) == ExitStatus.USAGE
+    assert why in capsys.readouterr().err
+    assert played.path.read_text() == TEXT
+
+
+def test_a_change_that_takes_a_spinning_process_its_cpu_is_refused(
+    played: PlayedReplica, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spinning = TEXT.replace("port = 7110", "port = 7110\ncpus = {raft = [1]}")
+    spinning = spinning.replace("metrics = false", 'spin = ["raft"]')
+    played.path.write_text(spinning)
+    assert played.set("writer", "--cpus", "0-1") == ExitStatus.USAGE
+    assert "'raft' has no CPU of its own on node 2" in capsys.readouterr().err
+    assert played.path.read_text() == spinning
+
+
+def test_another_node_another_file_and_another_folder_are_refused(
+    played: PlayedReplica, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy.toml"
+    copy.write_text(TEXT)
+    own = ("placement", "set", "writer", "--cpus", "1")
+    for config, node, folder, why in (
+        (played.path, "1", played.folder, "node 2 runs in"),
+        (played.path, "3", played.folder, "no node 3"),
+        (copy, "2", played.folder, "was started with"),
+        (played.path, "2", tmp_path, "no replica runs in"),
+    ):
+        status = run(*own, "--config", config, "--node", node, "--dir", folder)
+        assert status == ExitStatus.USAGE
+        assert why in capsys.readouterr().err
+    assert played.path.read_text() == TEXT
+
+
+def test_a_replica_of_one_process_has_no_placement(
+    played: PlayedReplica, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played.path.write_text(TEXT.replace("metrics = false", 'mode = "single"'))
+    assert played.set("writer", "--cpus", "1") == ExitStatus.USAGE
+    assert "`taskset`" in capsys.readouterr().err
+
+
+# --- words of the status ---
+
+
+def test_a_status_says_who_is_not_where_the_configuration_says() -> None:
+    as_configured = {"cpus": [0, 1], "nice": 0, "io_threads": 1, "spin": False}
+    report = {"pid": 7, "now": as_configured, "configured": as_configured}
+    row = {"placement": {"refusal": "", "processes": {"egress": report}}}
+    assert placement_words(row) == ""
+    assert placement_words({"placement": None}) == ""
+    wanted = {"cpus": [1], "nice": -5, "io_threads": 2, "spin": True}
+    row = {
+        "placement": {
+            "refusal": "no CPU 9",
+            "processes": {"egress": report | {"configured": wanted}},
+        }
+    }
+    assert placement_words(row) == (
+        "the placement in its configuration is not taken: no CPU 9; egress has CPUs 0-1, niceness "
+        "0, 1 IO threads, parking; its configuration says CPUs 1, niceness -5, 2 IO threads, "
+        "spinning"
+    )
+    stopped = report | {"now": None, "configured": wanted}
+    assert placement_words({"placement": {"processes": {"egress": stopped}}}) == ""
