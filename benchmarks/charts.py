@@ -108,6 +108,7 @@ def bar_chart(
         )
     axes.set(title=title, xlabel=label)
     axes.set_xlim(0, max(values, default=1) * 1.3 or 1)
+    axes.locator_params(axis="x", nbins=5)
     axes.xaxis.set_major_formatter(_write_plain)
     axes.tick_params(length=0)
     _unframe(axes)

@@ -17,6 +17,7 @@ from benchmarks.fig7c import FIG7C
 from benchmarks.forgetting import measure_forgetting
 from benchmarks.forgetting import summarise as summarise_forgetting
 from benchmarks.idle import measure_idle
+from benchmarks.layout_sweep import PLACEMENT
 from benchmarks.measurement import Measured, Measurement, Site, option
 from benchmarks.restart import measure_restarts
 from benchmarks.saturate import Settings
@@ -228,4 +229,5 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         {"entries": 100_000, "segments": 4, "rounds": 1},
     ),
     FIG7C,
+    PLACEMENT,
 )

@@ -43,7 +43,8 @@ bad units and impossible relations are refused at start, with the key and the re
 |---|---|
 | `cluster-3.toml` | three replicas on this machine; the default of the command line |
 | `single.toml` | one replica, all its actors in one process |
-| `placement-example.toml` | three machines, processes pinned to cores; the log is kept for a week |
+| `placement-2.toml`, `-4`, `-8`, `-16` | three machines of so many cores, processes pinned |
+| `placement.md` | the reasons for these layouts, and what to look at before one is used |
 
 A size is a number and one of {sizes}; a duration a number and one of
 {durations}. The unit is never left out.

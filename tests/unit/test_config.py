@@ -36,9 +36,9 @@ port = 7120
 """
 
 
-@pytest.mark.parametrize("name", ["cluster-3.toml", "single.toml", "placement-example.toml"])
-def test_every_shipped_file_is_accepted_and_survives_rendering(name: str) -> None:
-    config = load_config(CONFIGS / name)
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.name)
+def test_every_shipped_file_is_accepted_and_survives_rendering(path: Path) -> None:
+    config = load_config(path)
     assert parse_config(render_config(config)) == config
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from logstore.config import parse_config, render_config
+from actors.supervisor.placement import Machine, placements_on
+from logstore.cli.cpu_list import parse_cpus
+from logstore.config import load_config, parse_config, render_config
 from logstore.config_placement import Placement, placement_of, process_names
 from logstore.errors import ConfigError, InvalidRequest
+from logstore.model import NodeId
 
 PLACED = """
 [cluster]
@@ -149,3 +154,54 @@ def test_m7_two_replicators_of_a_node_do_not_spin_on_one_cpu() -> None:
     third = "[[nodes]]\nnode = 3\nport = 7120\n[process]"
     with pytest.raises(ConfigError, match="'replicator' has no CPU of its own on node 1"):
         parse_config(two.replace("[process]", third))
+
+
+# --- the layouts that ship ---
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+CORES = (2, 4, 8, 16)
+
+
+def test_there_is_a_layout_for_each_number_of_cores() -> None:
+    names = {path.name for path in CONFIGS.glob("placement-*.toml")}
+    assert names == {f"placement-{cores}.toml" for cores in CORES}
+
+
+@pytest.mark.parametrize("cores", CORES)
+def test_a_layout_is_possible_on_its_cores_and_needs_no_right(cores: int) -> None:
+    config = load_config(CONFIGS / f"placement-{cores}.toml")
+    machine = Machine(cpus=tuple(range(cores)), nice=0, nice_min=0)
+    for node in config.node_ids():
+        placements_on(machine, config, NodeId(node))
+        used = {
+            cpu
+            for name in process_names(config, node)
+            for cpu in placement_of(config, node, name).cpus
+        }
+        assert max(used) >= cores // 2  # and it is for no smaller one
+
+
+@pytest.mark.parametrize("cores", CORES)
+def test_a_layout_keeps_ingress_from_the_writer_and_everybody_from_who_spins(cores: int) -> None:
+    config = load_config(CONFIGS / f"placement-{cores}.toml")
+    for node in config.node_ids():
+        placed = {name: placement_of(config, node, name) for name in process_names(config, node)}
+        assert set(placed["ingress"].cpus).isdisjoint(placed["writer"].cpus)
+        if any(each.spin for each in placed.values()):
+            assert all(each.cpus for each in placed.values())
+
+
+def test_the_table_of_layouts_is_what_the_files_say() -> None:
+    table = (CONFIGS / "placement.md").read_text().partition("## The layouts")[2]
+    for cores in CORES:
+        config = load_config(CONFIGS / f"placement-{cores}.toml")
+        row = next(line for line in table.splitlines() if line.startswith(f"| {cores} |"))
+        cells = [cell.strip().removesuffix(", spins") for cell in row.split("|")[2:]]
+        for kind, cell in zip(
+            ("ingress", "raft", "writer", "replicator-2", "egress", "supervisor"),
+            cells,
+            strict=False,
+        ):
+            cpus = placement_of(config, 1, kind).cpus
+            written = cell.replace(" to ", "-").replace(" ", "")
+            assert cpus == (() if written == "any" else tuple(parse_cpus(written)))
