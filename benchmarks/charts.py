@@ -6,7 +6,7 @@ Owns the look alone. The same result gives the same bytes of SVG.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -88,14 +88,21 @@ def line_chart(
 
 
 def bar_chart(
-    title: str, label: str, bars: Mapping[str, float], *, notes: Mapping[str, str] | None = None
+    title: str,
+    label: str,
+    bars: Mapping[str, float],
+    *,
+    notes: Mapping[str, str] | None = None,
+    greyed: Collection[str] = (),
 ) -> Figure:
-    """Bars from top to bottom with their values; `notes` stand behind the value."""
+    """Bars from top to bottom with their values; `notes` stand behind the value. Those of `greyed`
+    are of another kind, which their notes should name."""
     figure = Figure(figsize=(SIZE_INCHES[0], 0.9 + 0.42 * len(bars)), layout="constrained")
     axes = figure.add_subplot()
     names = list(bars)[::-1]
     values = [bars[name] for name in names]
-    axes.barh(names, values, color=_PALETTE[0], height=0.62)
+    colors = [_GREY if name in greyed else _PALETTE[0] for name in names]
+    axes.barh(names, values, color=colors, height=0.62)
     for at, name in enumerate(names):
         note = (notes or {}).get(name, "")
         axes.annotate(

@@ -13,11 +13,13 @@ from typing import Annotated
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from benchmarks.saturate import weighted_percentile
+from benchmarks.saturate import Samples, weighted_percentiles
 from logstore.errors import InvalidRequest
 
 STEP_MS = 100
+Floats = npt.NDArray[np.float64]
 # In hundredths of a percent: every percent, and the tail that people ask for.
 _POINTS = (*range(0, 10_000, 100), 9_950, 9_990, 9_999, 10_000)
 _P50, _P99, _P999, _MOST = (_POINTS.index(each) for each in (5_000, 9_900, 9_990, 10_000))
@@ -110,7 +112,6 @@ def _run(file: str, figure: str, pair: int, samples: Sequence[_Sample]) -> Run:
     at_ms = np.array([sample.at_ms for sample in samples])
     latency_ms = np.array([sample.latency_ms for sample in samples])
     payloads = np.array([sample.payloads for sample in samples], dtype=np.int64)
-    by_step = np.bincount((at_ms // STEP_MS).astype(np.int64), weights=payloads)
     return Run(
         file=file,
         figure=figure,
@@ -118,6 +119,18 @@ def _run(file: str, figure: str, pair: int, samples: Sequence[_Sample]) -> Run:
         samples=len(samples),
         payloads=int(payloads.sum()),
         seconds=float(at_ms.max()) / 1_000,
-        latency_ms=[weighted_percentile(latency_ms, payloads, at / 10_000) for at in _POINTS],
-        rates=(by_step * (1_000 / STEP_MS)).tolist(),
+        latency_ms=latency_curve(latency_ms, payloads),
+        rates=rates_by_step(at_ms, payloads),
     )
+
+
+def latency_curve(latency_ms: Floats, payloads: Samples) -> list[float]:
+    """By `percents`, of batches with so many payloads each."""
+    return weighted_percentiles(latency_ms, payloads, [at / 10_000 for at in _POINTS])
+
+
+def rates_by_step(at_ms: Floats, payloads: Samples) -> list[float]:
+    """Payloads a second in each step of STEP_MS, of batches acknowledged at these times."""
+    by_step = np.bincount((at_ms // STEP_MS).astype(np.int64), weights=payloads)
+    rates: list[float] = (by_step * (1_000 / STEP_MS)).tolist()
+    return rates

@@ -6,6 +6,7 @@ description of the machine and the commit. Must not know any of them.
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -175,7 +176,7 @@ def _is_default(name: str) -> bool:
 def _command_line(name: str, own: Mapping[str, Any]) -> str:
     """How to repeat it, without what was not said."""
     words = [
-        f"{parameter.opts[0]} {own[parameter.name]}"
+        f"{parameter.opts[0]} {shlex.quote(str(own[parameter.name]))}"
         for parameter in click.get_current_context().command.params
         if parameter.name in own and isinstance(own[parameter.name], int | float | str)
     ]

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -159,12 +160,19 @@ def weighted_percentile(
     values: npt.NDArray[np.float64], weights: Samples, fraction: float
 ) -> float:
     """The value below which `fraction` of the weight lies; 0.0 if there is none."""
+    return weighted_percentiles(values, weights, [fraction])[0]
+
+
+def weighted_percentiles(
+    values: npt.NDArray[np.float64], weights: Samples, fractions: Sequence[float]
+) -> list[float]:
+    """The same for several fractions."""
     if not len(values):
-        return 0.0
+        return [0.0] * len(fractions)
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
-    at = int(np.searchsorted(reached, fraction * reached[-1]))
-    return round(float(values[order][min(at, len(values) - 1)]), 3)
+    at = np.searchsorted(reached, np.array(fractions) * reached[-1])
+    return [round(float(each), 3) for each in values[order][np.minimum(at, len(values) - 1)]]
 
 
 def _wait_until(at_ns: int) -> None:
