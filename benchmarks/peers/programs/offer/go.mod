@@ -1,0 +1,3 @@
+module peers/offer
+
+go 1.26.0
