@@ -4,8 +4,9 @@ VENV := .venv/bin
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 CHAOS_ARGS ?=
+PEERS_ARGS ?=
 
-.PHONY: help .venv .venv-spark demo test test-spark test-spark-cluster chaos-spark check fix reference bench simulate explore mutants clean
+.PHONY: help .venv .venv-spark demo test test-spark test-spark-cluster chaos-spark check fix reference bench peers simulate explore mutants clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -56,6 +57,10 @@ reference: .venv/.complete ## write configs/README.md and tests/PROMISES.md anew
 bench: .venv/.complete ## what the benchmarks measure, and how long each takes
 	@$(VENV)/python -m benchmarks list
 
+peers: .venv/.complete ## build Kafka, NATS and etcd, measure this log beside them (PEERS_ARGS=… passes options on)
+	@./tools/build-peers.sh
+	@$(VENV)/python -m benchmarks peers $(PEERS_ARGS)
+
 simulate: .venv/.complete ## a minute of drawn clusters and faults, from a seed that the commit gives
 	@commit=$$(git rev-parse HEAD) && seed=$$((0x$$(echo $$commit | cut -c1-7))) && \
 		echo "commit $$commit: seeds from $$seed on" && \
@@ -68,6 +73,7 @@ explore: .venv/.complete ## every schedule of three cores within two small bound
 mutants: .venv/.complete ## hunt every broken rule with the simulator; the table in benchmarks/results/
 	@$(VENV)/python -m tests.mutants $(MUTANTS_ARGS)
 
-clean: ## remove caches, .venv and .venv-spark
+clean: ## remove caches, .venv, .venv-spark and built peers
 	rm -rf .venv .venv-spark .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	rm -rf benchmarks/peers/bin
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,6 +19,7 @@ from benchmarks.forgetting import summarise as summarise_forgetting
 from benchmarks.idle import measure_idle
 from benchmarks.layout_sweep import PLACEMENT
 from benchmarks.measurement import Measured, Measurement, Site, option
+from benchmarks.peers.side_by_side import PEERS
 from benchmarks.restart import measure_restarts
 from benchmarks.saturate import Settings
 from benchmarks.saturate import saturate as saturate_once
@@ -230,4 +231,5 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     ),
     FIG7C,
     PLACEMENT,
+    PEERS,
 )
