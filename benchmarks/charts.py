@@ -16,6 +16,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.medians import spread
+
 SIZE_INCHES = (7.5, 4.4)
 _DPI = 130
 _PALETTE = ("#1b5e9b", "#c0541c", "#2e7d46", "#7b3f98", "#a3820f", "#4d4d4d", "#b03060")
@@ -50,6 +52,18 @@ class Line:
     y: Sequence[float]
     low: Sequence[float] = ()
     high: Sequence[float] = ()
+
+
+def line_of_runs(name: str, values: Mapping[int, Sequence[float]]) -> Line:
+    """Of the values of all runs at each x."""
+    spreads = {x: spread(each) for x, each in sorted(values.items())}
+    return Line(
+        name,
+        list(spreads),
+        [each.median for each in spreads.values()],
+        [each.low for each in spreads.values()],
+        [each.high for each in spreads.values()],
+    )
 
 
 def line_chart(

@@ -6,7 +6,7 @@ Owns the figures that are compared and their targets. Must not know how either s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,7 +15,7 @@ import msgspec
 
 from benchmarks.floor import FloorRow, find_floor, run_floor
 from benchmarks.idle import IdleRow, measure_idle
-from benchmarks.saturate import Row, Sample, Settings, saturate
+from benchmarks.saturate import Row, Sample, Settings, named_samples, saturate
 
 IDLE_SECONDS = 20.0
 IDLE_TARGET = 0.05
@@ -75,7 +75,7 @@ def compare(folder: Path, *, pairs: int, seconds: float, say: Callable[[str], No
         for figure in FIGURES:
             pair, raw = _measure_pair(figure, script, folder, seconds)
             rows.append(pair)
-            samples += _name_samples(figure.name, number, raw)
+            samples += named_samples(figure.name, number + 1, raw)
             say(f"{figure.name}, pair {number + 1} of {pairs}: {pair.ratio}")
     return Comparison(rows, idle, summarise(rows, idle), samples)
 
@@ -132,8 +132,3 @@ def _product_value(figure: Figure, row: Row) -> float:
 
 def _floor_value(figure: Figure, row: FloorRow) -> float:
     return float(getattr(row, figure.of))
-
-
-def _name_samples(figure: str, number: int, samples: list[Sample]) -> Iterator[dict[str, Any]]:
-    for sample in samples:
-        yield {"figure": figure, "pair": number + 1, **msgspec.structs.asdict(sample)}

@@ -16,7 +16,6 @@ unacknowledged: beyond saturation an open loop is late, and does not grow in mem
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import click
 import msgspec
@@ -35,8 +34,8 @@ from benchmarks.fig7c_runs import (
     summarise,
 )
 from benchmarks.measurement import Measured, Measurement, Site, option
-from benchmarks.saturate import Settings
-from benchmarks.shaped_cluster import ShapedCluster, shaped_cluster, thinned
+from benchmarks.saturate import Settings, named_samples, thinned
+from benchmarks.shaped_cluster import ShapedCluster, shaped_cluster
 from logstore.errors import InvalidRequest
 from logstore.limits import KIB, MIB
 
@@ -84,7 +83,7 @@ class Sweep:
 
     def __init__(self, cluster: ShapedCluster, plan: Plan, say: Callable[[str], None]) -> None:
         self.runs: list[Run] = []
-        self.samples: list[dict[str, Any]] = []
+        self.samples: list[dict[str, object]] = []
         self._cluster = cluster
         self._plan = plan
         self._say = say
@@ -120,10 +119,7 @@ class Sweep:
         run = load_run(number, links, row)
         self.runs.append(run)
         name = f"{links}, {size(payload)}, {f'{rate:,.0f}/s offered' if rate else 'closed loop'}"
-        self.samples += [
-            {"figure": name, "pair": number, **msgspec.structs.asdict(sample)}
-            for sample in thinned(samples, SAMPLES_MAX)
-        ]
+        self.samples += named_samples(name, number, thinned(samples, SAMPLES_MAX))
         self._tell(
             number,
             f"{name}: {run.payloads_per_s:,.0f}/s, {run.mb_per_s:.1f} MB/s, "

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from benchmarks.charts import size
+from benchmarks.medians import Spread, spread
 from benchmarks.saturate import Row
 from logstore.limits import GROUP_MAX_BYTES, KIB
 
@@ -66,14 +67,6 @@ class StreamRun(msgspec.Struct, frozen=True, tag_field="what", tag="bare stream"
 
 
 Run: TypeAlias = LoadRun | StreamRun
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """Of the runs of all rounds."""
-
-    median: float
-    low: float
-    high: float
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -158,8 +151,8 @@ def summarise(runs: Sequence[Run], *, link_mb_per_s: float) -> dict[str, Any]:
     for links in LINKS:
         for payload in payloads_of(runs):
             summary[f"{links}, {size(payload)}"] = {
-                "saturated_mb_per_s": _spread(list(at_saturation(runs, links, payload).values())),
-                "bare_stream_mb_per_s": _spread(list(bare(runs, links, payload).values())),
+                "saturated_mb_per_s": spread(list(at_saturation(runs, links, payload).values())),
+                "bare_stream_mb_per_s": spread(list(bare(runs, links, payload).values())),
                 "over_bare_stream": round(median(_ratios(runs, links, payload)), 4),
             }
     return summary
@@ -179,12 +172,8 @@ def _ratios(runs: Sequence[Run], links: Links, payload: int) -> list[float]:
 def _point(rate: float, runs: Sequence[LoadRun]) -> Point:
     return Point(
         offered=rate,
-        mb_per_s=_spread([run.mb_per_s for run in runs]),
+        mb_per_s=spread([run.mb_per_s for run in runs]),
         p50_ms=median(run.p50_ms for run in runs),
         p99_ms=median(run.p99_ms for run in runs),
         is_saturated=median(run.payloads_per_s for run in runs) < SATURATED_BELOW * rate,
     )
-
-
-def _spread(values: Sequence[float]) -> Spread:
-    return Spread(round(median(values), 3), min(values), max(values))

@@ -37,7 +37,9 @@ class LoadSpec(msgspec.Struct, frozen=True):
 
     Attributes:
         payload_bytes: of each payload.
-        batch: payloads an append; 1: `append`, which may pack neighbours.
+        batch: payloads an append.
+        may_pack: whether payloads appended one at a time may share a batch with their neighbours
+            (`append`); if not, each is a batch of its own. Batches of more are never packed.
         window_bytes: unacknowledged bytes at most.
         rate: payloads offered a second; 0: closed loop.
         seconds: how long to append, warm-up included.
@@ -47,6 +49,7 @@ class LoadSpec(msgspec.Struct, frozen=True):
     endpoints: list[str]
     payload_bytes: int
     batch: int
+    may_pack: bool
     window_bytes: int
     rate: float
     seconds: float
@@ -85,9 +88,12 @@ def run_load(spec: LoadSpec) -> None:
         print(began_ns, flush=True)
         until_ns = began_ns + int(spec.seconds * 1e9)
         if spec.rate:
-            offer_at_rate(producer, batches, began_ns, until_ns, spec.rate)
+            append = _append_one(producer) if is_packed(spec) else producer.append_batch
+            offer_at_rate(append, batches, began_ns, until_ns, spec.rate)
+        elif is_packed(spec):
+            append_singles(producer, batches, until_ns)
         else:
-            append_closed_loop(producer, batches, until_ns)
+            append_batches(producer, batches, until_ns)
         producer.close(CLOSE_TIMEOUT_S)
     rows = np.array(sampler.rows, dtype=np.int64).reshape(-1, len(SAMPLE_FIELDS))
     if spec.rate:
@@ -95,16 +101,16 @@ def run_load(spec: LoadSpec) -> None:
     Path(spec.samples).write_bytes(rows.tobytes())
 
 
-def append_closed_loop(
-    producer: logstore.Producer, batches: list[list[bytes]], until_ns: int
-) -> None:
+def append_batches(producer: logstore.Producer, batches: list[list[bytes]], until_ns: int) -> None:
     """Append again and again; the producer's window makes us wait. Hot."""
     source = cycle(batches)
-    if len(batches[0]) > 1:
-        append_batch = producer.append_batch
-        while monotonic_ns() < until_ns:
-            append_batch(next(source))
-        return
+    append_batch = producer.append_batch
+    while monotonic_ns() < until_ns:
+        append_batch(next(source))
+
+
+def append_singles(producer: logstore.Producer, batches: list[list[bytes]], until_ns: int) -> None:
+    """The same with batches of one payload, which the producer packs. Hot."""
     append = producer.append
     payloads = cycle([batch[0] for batch in batches])
     while monotonic_ns() < until_ns:
@@ -113,7 +119,7 @@ def append_closed_loop(
 
 
 def offer_at_rate(
-    producer: logstore.Producer,
+    append: Callable[[list[bytes]], object],
     batches: list[list[bytes]],
     began_ns: int,
     until_ns: int,
@@ -122,7 +128,6 @@ def offer_at_rate(
     """Append what is due by the schedule, late or not; the schedule never waits for an answer."""
     source = cycle(batches)
     size = len(batches[0])
-    append = _append_one(producer) if size == 1 else producer.append_batch
     offered = 0
     while (now_ns := monotonic_ns()) < until_ns:
         due = int((now_ns - began_ns) * rate / 1e9)
@@ -132,6 +137,11 @@ def offer_at_rate(
             offered += size
         if last == due:
             poll_until(lambda: False, 0.001, look_ms=1)
+
+
+def is_packed(spec: LoadSpec) -> bool:
+    """Whether the producer chooses what goes into a batch."""
+    return spec.batch == 1 and spec.may_pack
 
 
 def _append_one(producer: logstore.Producer) -> Callable[[list[bytes]], object]:

@@ -1,8 +1,7 @@
-"""How much a cluster of three takes: one producer, a window, both flushes on, one row of figures.
+"""How much a cluster takes: one producer, a window, both flushes on, one row of figures.
 
 Owns the course of one run: start, warm up, measure, stop. Counts what was acknowledged inside the
-    measured
-seconds, no earlier and no later.
+measured seconds, no earlier and no later.
 """
 
 from __future__ import annotations
@@ -11,9 +10,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -24,38 +25,51 @@ from benchmarks.load import SAMPLE_FIELDS, LoadSpec
 from benchmarks.usage import (
     Mark,
     cpu_between,
+    disk_bytes_between,
     disk_bytes_per_payload_byte,
     payloads_per_group,
+    sent_bytes_between,
     take_mark,
 )
 from logstore.cli.embedded import EmbeddedCluster, make_config, poll_until
 from logstore.client.clock import monotonic_ns
-from logstore.errors import Unreachable
+from logstore.config import Config
+from logstore.errors import NoQuorum, Unreachable
 
 REPLICAS = 3
 WARM_UP_S = 2.0
 CLOSE_TIMEOUT_S = 90.0
+ATTEMPTS = 3
 Samples = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """One run. `rate` 0: closed loop."""
+    """One run. `rate` 0: closed loop. `may_pack` as in `LoadSpec`."""
 
     payload: int
     batch: int
     window_mb: float
     seconds: float
     rate: float = 0.0
+    may_pack: bool = True
 
 
 class Row(msgspec.Struct, frozen=True):
-    """The figures of one run; MB are 10**6 payload bytes, rates count acknowledged payloads."""
+    """The figures of one run; MB are 10**6 payload bytes, rates count acknowledged payloads.
+
+    Attributes:
+        leader_sent_mb_per_s: all bytes, of any kind, that the leader's replicators sent to
+            followers (`Mark.sent_bytes`); None: unknown.
+        leader_disk_mb_per_s: all bytes that the leader's writer handed to `pwrite`.
+    """
 
     payload: int
     batch: int
     window_mb: float
     seconds: float
     rate: float
+    may_pack: bool
     payloads_per_s: float
     mb_per_s: float
     p50_ms: float
@@ -64,6 +78,8 @@ class Row(msgspec.Struct, frozen=True):
     cpu_s: dict[str, float]
     rss_mb: dict[str, float]
     disk_bytes_per_payload_byte: float
+    leader_sent_mb_per_s: float | None
+    leader_disk_mb_per_s: float
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -80,12 +96,36 @@ def saturate(settings: Settings, folder: Path) -> tuple[Row, list[Sample]]:
     Raises:
         LogStoreError: the cluster or the load did not run through.
     """
-    with tempfile.TemporaryDirectory(prefix="saturate-", dir=folder) as own:
-        config = make_config(REPLICAS, Random(os.urandom(8)))
-        with EmbeddedCluster(Path(own), config) as cluster:
-            cluster.start_all()
-            leader = cluster.wait_for_leader()
-            return measure_load(settings, cluster, leader, Path(own) / "samples")
+    config = make_config(REPLICAS, Random(os.urandom(8)))
+    with temporary_cluster(folder, config) as cluster:
+        cluster.start_all()
+        leader = cluster.wait_for_leader()
+        return measure_load(settings, cluster, leader, cluster.folder / "samples")
+
+
+@contextmanager
+def temporary_cluster(folder: Path, config: Config) -> Iterator[EmbeddedCluster]:
+    """A cluster in a folder of its own below `folder`, no replica started; both go at the end."""
+    with (
+        tempfile.TemporaryDirectory(prefix="cluster-", dir=folder) as own,
+        EmbeddedCluster(Path(own), config) as cluster,
+    ):
+        yield cluster
+
+
+def try_again(run: Callable[[], T], say: Callable[[str], None]) -> tuple[T, int]:
+    """What `run` returns, and in which attempt: a run in which leadership changed or a process
+    ended is made again, up to ATTEMPTS times in all.
+
+    Raises:
+        LogStoreError: as the last attempt.
+    """
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return run(), attempt
+        except (NoQuorum, Unreachable) as error:
+            say(f"measured again: {error}")
+    return run(), ATTEMPTS
 
 
 def measure_load(
@@ -99,6 +139,7 @@ def measure_load(
         endpoints=cluster.endpoints,
         payload_bytes=settings.payload,
         batch=settings.batch,
+        may_pack=settings.may_pack,
         window_bytes=max(1, int(settings.window_mb * 1e6)),
         rate=settings.rate,
         seconds=WARM_UP_S + settings.seconds + 0.2,  # it must not end before the second mark
@@ -135,6 +176,7 @@ def _make_row(
     end_ns = start_ns + int(settings.seconds * 1e9)
     inside = rows[(rows[:, 0] >= start_ns) & (rows[:, 0] < end_ns)]
     payloads_per_s = int(inside[:, 2].sum()) / settings.seconds
+    sent_bytes = sent_bytes_between(first, second)
     latencies_ms = (inside[:, 0] - inside[:, 1]) / 1e6
     row = Row(
         **msgspec.structs.asdict(settings),
@@ -146,6 +188,10 @@ def _make_row(
         cpu_s=cpu_between(first, second),
         rss_mb=second.rss_mb,
         disk_bytes_per_payload_byte=disk_bytes,
+        leader_sent_mb_per_s=None
+        if sent_bytes is None
+        else round(sent_bytes / 1e6 / settings.seconds, 3),
+        leader_disk_mb_per_s=round(disk_bytes_between(first, second) / 1e6 / settings.seconds, 3),
     )
     samples = [
         Sample(round((acknowledged - start_ns) / 1e6, 3), round(latency, 3), payloads)
@@ -154,6 +200,26 @@ def _make_row(
         )
     ]
     return row, samples
+
+
+def named_samples(
+    figure: str, number: int, samples: Sequence[Sample]
+) -> Iterator[dict[str, object]]:
+    """Samples of run `number` of a figure, as they are kept."""
+    for sample in samples:
+        yield {"figure": figure, "pair": number, **msgspec.structs.asdict(sample)}
+
+
+def thinned(samples: Sequence[Sample], count_max: int) -> list[Sample]:
+    """Every n-th, so that at most `count_max` are left. Each stands for those up to the next one,
+    with the payloads of all of them."""
+    step = max(1, -(-len(samples) // count_max))
+    return [
+        msgspec.structs.replace(
+            samples[at], payloads=sum(each.payloads for each in samples[at : at + step])
+        )
+        for at in range(0, len(samples), step)
+    ]
 
 
 def weighted_percentile(

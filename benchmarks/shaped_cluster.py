@@ -8,25 +8,22 @@ system with us, so who leads and how far each has come is read from their counte
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-
-import msgspec
 
 from benchmarks.bare_stream import StreamRow, measure_stream
 from benchmarks.namespaces import require_namespaces
-from benchmarks.saturate import REPLICAS, Row, Sample, Settings, measure_load
+from benchmarks.saturate import REPLICAS, Row, Sample, Settings, measure_load, try_again
 from benchmarks.shaped_network import CLIENT, ShapedNetwork
 from logstore.cli.embedded import EmbeddedCluster
 from logstore.config import Config
-from logstore.errors import Unreachable
 from logstore.settings import ClusterSettings, NodeSettings, RetentionSettings
 
 PORT = 7_100  # of every node: each has all ports for itself
 # Hours of loads, but no more disk than this and two segments a node.
 KEPT = RetentionSettings(bytes="512MiB")
-TRIES_MAX = 3  # of one load, where leadership changed meanwhile
 
 
 class ShapedCluster:
@@ -43,14 +40,10 @@ class ShapedCluster:
         """One load from the client's place, on replicas that all have everything before it.
 
         Raises:
-          LogStoreError: it did not run through, not once in TRIES_MAX times.
+          LogStoreError: as `try_again`.
         """
-        for _ in range(TRIES_MAX - 1):
-            try:
-                return self._load_once(settings)
-            except Unreachable as error:
-                self._say(f"once more: {error}")
-        return self._load_once(settings)
+        found, _ = try_again(partial(self._load_once, settings), self._say)
+        return found
 
     def stream(self, *, frame_bytes: int, seconds: float) -> StreamRow:
         """A bare stream from the leader to a follower, while nobody appends.
@@ -107,15 +100,3 @@ def make_shaped_config(network: ShapedNetwork) -> Config:
     return Config(
         cluster=ClusterSettings(name="shaped", insecure=True), nodes=nodes, retention=KEPT
     )
-
-
-def thinned(samples: Sequence[Sample], count_max: int) -> list[Sample]:
-    """Every n-th, so that at most `count_max` are left. Each stands for those up to the next one,
-    with the payloads of all of them."""
-    step = max(1, -(-len(samples) // count_max))
-    return [
-        msgspec.structs.replace(
-            samples[at], payloads=sum(each.payloads for each in samples[at : at + step])
-        )
-        for at in range(0, len(samples), step)
-    ]

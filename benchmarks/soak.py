@@ -24,6 +24,7 @@ import psutil
 
 import logstore
 from benchmarks.soak_load import LoadResult, LoadSpec
+from benchmarks.usage import allocated_bytes
 from logstore.cli.embedded import EmbeddedCluster, make_config, poll_until
 from logstore.cli.exit_status import ExitStatus
 from logstore.client.clock import monotonic_ns
@@ -329,7 +330,10 @@ class _Course:
             running=[node for node, found in counters.items() if found.get("visible")],
             visible_lsn=max(cluster.visible_lsn(node) for node in cluster.nodes),
             log_start_lsn=max(found.get("log_start_lsn", 0) for found in counters.values()),
-            disk_mb={str(node): blocks_mb(cluster.node_folder(node)) for node in cluster.nodes},
+            disk_mb={
+                str(node): round(allocated_bytes(cluster.node_folder(node)) / 1e6, 1)
+                for node in cluster.nodes
+            },
             rss_mb=rss_mb,
             descriptors=descriptors,
             removed_open=len(removed),
@@ -365,17 +369,6 @@ def removed_files(files: list[str], folder: Path) -> set[str]:
     """Those of them that are files of `folder` and were removed."""
     below = f"{os.path.realpath(folder)}/"  # as the kernel names it
     return {file for file in files if file.startswith(below) and file.endswith(" (deleted)")}
-
-
-def blocks_mb(folder: Path) -> float:
-    """What the files of a folder take on the disk, those that are prepared or removed included."""
-    blocks = 0
-    for path in folder.iterdir():
-        try:
-            blocks += path.stat().st_blocks
-        except FileNotFoundError:  # it was removed meanwhile
-            continue
-    return round(blocks * 512 / 1e6, 1)
 
 
 def _result(

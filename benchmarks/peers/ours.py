@@ -57,6 +57,7 @@ class OurCluster:
             endpoints=self._cluster.endpoints,
             payload_bytes=way.load.payload_bytes,
             batch=way.load.batch,
+            may_pack=True,
             window_bytes=way.load.window_bytes,
             rate=way.load.rate,
             seconds=seconds,

@@ -36,8 +36,8 @@ from benchmarks.measurement import Site
 from benchmarks.namespaces import tbf_words, why_not
 from benchmarks.report import tables_of
 from benchmarks.results import Result, as_read
-from benchmarks.saturate import Row, Sample, Settings
-from benchmarks.shaped_cluster import ShapedCluster, thinned
+from benchmarks.saturate import Row, Sample, Settings, thinned
+from benchmarks.shaped_cluster import ShapedCluster
 from logstore.errors import InvalidRequest
 from logstore.limits import GROUP_MAX_BYTES
 

@@ -23,10 +23,11 @@ from benchmarks.layouts import (
 )
 from benchmarks.measurement import Site
 from benchmarks.results import Result, as_read
-from benchmarks.saturate import Row, Settings
+from benchmarks.saturate import Row
 from logstore.config import parse_config
 from logstore.config_placement import placement_of
 from logstore.errors import Unreachable
+from tests.unit.load_rows import product
 
 THREE = parse_config(
     '[cluster]\nname = "three"\n'
@@ -172,18 +173,7 @@ def test_rounds_without_both_defaults_do_not_count() -> None:
 
 
 def row(rate: float, p50_ms: float) -> Row:
-    settings = msgspec.structs.asdict(Settings(1_024, 1, 2.0, 1.0))
-    return Row(
-        **settings,
-        payloads_per_s=rate,
-        mb_per_s=1.0,
-        p50_ms=p50_ms,
-        p99_ms=9.0,
-        payloads_per_group=1.0,
-        cpu_s={},
-        rss_mb={},
-        disk_bytes_per_payload_byte=1.0,
-    )
+    return product(payloads_per_s=rate, p50_ms=p50_ms)
 
 
 def test_a_sweep_prints_the_best_block_and_what_it_gains_and_draws_it(

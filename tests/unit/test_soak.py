@@ -17,7 +17,6 @@ from benchmarks.soak import (
     REPLICAS,
     Sample,
     SoakSettings,
-    blocks_mb,
     disk_over_max,
     growth,
     open_files,
@@ -25,6 +24,7 @@ from benchmarks.soak import (
 )
 from benchmarks.soak_load import LoadResult, Payloads, WrongPayload
 from benchmarks.soak_plots import draw_soak
+from benchmarks.usage import allocated_bytes
 from logstore.client.records import RecordBatch
 from logstore.errors import LogStoreError
 from logstore.format.batch import BatchHeader
@@ -114,7 +114,7 @@ def test_growth_compares_late_samples_with_early_ones_in_which_all_ran() -> None
 def test_prepared_blocks_count_and_removed_files_are_seen(tmp_path: Path) -> None:
     with tempfile.NamedTemporaryFile(dir=tmp_path) as file:
         os.posix_fallocate(file.fileno(), 0, 1_000_000)
-        assert blocks_mb(tmp_path) == pytest.approx(1.0, abs=0.1)
+        assert allocated_bytes(tmp_path) == pytest.approx(1_000_000, abs=50_000)
         assert file.name in open_files(os.getpid())
         Path(file.name).rename(tmp_path / "other")
         removed = (tmp_path / "other").open("rb")
