@@ -33,10 +33,16 @@ from benchmarks.fig7c_runs import (
     load_run,
     summarise,
 )
-from benchmarks.measurement import Measured, Measurement, Site, option
+from benchmarks.measurement import (
+    Measured,
+    Measurement,
+    Site,
+    numbers_option,
+    option,
+    parse_numbers,
+)
 from benchmarks.saturate import Settings, named_samples, thinned
 from benchmarks.shaped_cluster import ShapedCluster, shaped_cluster
-from logstore.errors import InvalidRequest
 from logstore.limits import KIB, MIB
 
 PAYLOADS = (128, 512, KIB, 4 * KIB, 16 * KIB)
@@ -67,7 +73,8 @@ def measure_fig7c(
       InvalidRequest: not root, or tools are missing; or `payloads` are no sizes.
       LogStoreError: a run failed.
     """
-    plan = Plan(parse_payloads(payloads), step, rounds, seconds, link_mb)
+    sizes = parse_numbers(payloads, key="--payloads", most=MIB)
+    plan = Plan(sizes, step, rounds, seconds, link_mb)
     with shaped_cluster(site.folder, site.say) as cluster:
         sweep = Sweep(cluster, plan, site.say)
         cluster.load(WARM_UP)
@@ -154,18 +161,6 @@ def rates_from(step: int) -> Iterator[float]:
         rate *= step
 
 
-def parse_payloads(text: str) -> tuple[int, ...]:
-    """Sizes in bytes, separated by commas; each once, ascending.
-
-    Raises:
-      InvalidRequest: one is no number from 1 to 1 MiB.
-    """
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and 0 < int(word) <= MIB for word in words):
-        raise InvalidRequest(f"--payloads {text!r}: give bytes, each 1 to {MIB}, like 128,4096")
-    return tuple(sorted({int(word) for word in words}))
-
-
 FIG7C = Measurement(
     "fig7c",
     "How much is acknowledged of what is offered, by payload size, where links between nodes are "
@@ -173,12 +168,7 @@ FIG7C = Measurement(
     55,
     measure_fig7c,
     [
-        option(
-            "--payloads",
-            default=",".join(map(str, PAYLOADS)),
-            metavar="BYTES,...",
-            help="sizes of payloads",
-        ),
+        numbers_option("--payloads", PAYLOADS, "sizes of payloads in bytes"),
         option(
             "--step",
             type=click.IntRange(2, 64),

@@ -19,6 +19,7 @@ import msgspec
 from actors.simulation.code_name import code_name
 from benchmarks.environment import describe_environment, require_real_file_system
 from benchmarks.results import RESULTS, Result, as_read, write_result
+from logstore.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,6 +136,23 @@ def say(text: str) -> None:
 def option(*names: str, **settings: Any) -> click.Option:
     """An option of a measurement, its default shown."""
     return click.Option(list(names), show_default=settings.get("default") is not None, **settings)
+
+
+def numbers_option(name: str, default: Sequence[int], text: str) -> click.Option:
+    """An option of a measurement that takes several numbers, for `parse_numbers`."""
+    return option(name, default=",".join(map(str, default)), metavar="N,...", help=text)
+
+
+def parse_numbers(text: str, *, key: str, most: int) -> tuple[int, ...]:
+    """Numbers from 1 on, separated by commas; each once, ascending.
+
+    Raises:
+      InvalidRequest: one is no number from 1 to `most`.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and 0 < int(word) <= most for word in words):
+        raise InvalidRequest(f"{key} {text!r}: give numbers, each 1 to {most}, like 128,4096")
+    return tuple(sorted({int(word) for word in words}))
 
 
 def _common_options(name: str) -> list[click.Option]:

@@ -13,7 +13,10 @@ import msgspec
 
 from benchmarks.clients import compare_clients
 from benchmarks.compare import compare
+from benchmarks.fig7a import FIG7A
+from benchmarks.fig7b import FIG7B
 from benchmarks.fig7c import FIG7C
+from benchmarks.fig7d import FIG7D
 from benchmarks.forgetting import measure_forgetting
 from benchmarks.forgetting import summarise as summarise_forgetting
 from benchmarks.idle import measure_idle
@@ -229,7 +232,10 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         ],
         {"entries": 100_000, "segments": 4, "rounds": 1},
     ),
+    FIG7A,
+    FIG7B,
     FIG7C,
+    FIG7D,
     PLACEMENT,
     PEERS,
 )

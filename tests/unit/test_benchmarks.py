@@ -20,6 +20,7 @@ from benchmarks.environment import file_system_of, require_real_file_system
 from benchmarks.floor import FLOOR_VARIABLE, FloorRow, find_floor
 from benchmarks.idle import IdleRow
 from benchmarks.load import LoadSpec, counted_from_schedule, is_packed, make_batches
+from benchmarks.measurement import parse_numbers
 from benchmarks.medians import at_least, at_most, spread
 from benchmarks.saturate import (
     ATTEMPTS,
@@ -154,6 +155,13 @@ def test_clients_are_compared_pair_by_pair() -> None:
 def test_a_client_of_no_checkout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="checkout"):
         compare_clients(tmp_path, tmp_path, pairs=1, say=print)
+
+
+def test_several_numbers_are_given_with_commas_each_once() -> None:
+    assert parse_numbers("4096, 128,128", key="--payloads", most=4_096) == (128, 4_096)
+    for wrong in ("", "4096,", "0", "-1", "4KiB", "4097"):
+        with pytest.raises(InvalidRequest, match="--payloads"):
+            parse_numbers(wrong, key="--payloads", most=4_096)
 
 
 def test_samples_are_kept_with_what_they_are_of() -> None:

@@ -18,7 +18,6 @@ from benchmarks.fig7c import (
     Sweep,
     measure_fig7c,
     offer_until_saturated,
-    parse_payloads,
     rates_from,
 )
 from benchmarks.fig7c_plots import draw_fig7c
@@ -200,13 +199,6 @@ def test_a_streams_frames_are_as_large_as_replications_groups() -> None:
     assert load(4_096, 0.0, 1.0, payloads_per_group=1e6).group_bytes == GROUP_MAX_BYTES
     assert load(4_096, 0.0, 1.0, payloads_per_group=0.0).group_bytes == 4_096
     assert frames_ahead(64) > frames_ahead(1 << 20) >= 4
-
-
-def test_payloads_are_sizes_each_once() -> None:
-    assert parse_payloads("4096, 128,128") == (128, 4_096)
-    for wrong in ("", "4096,", "0", "-1", "4KiB", "2000000"):
-        with pytest.raises(InvalidRequest, match="--payloads"):
-            parse_payloads(wrong)
 
 
 def test_samples_are_thinned_evenly() -> None:
