@@ -6,6 +6,7 @@ Owns the look alone. The same result gives the same bytes of SVG.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -97,6 +98,9 @@ def line_chart(
         axes.set_ylim(bottom=0)
     if y.most is not None:
         axes.set_ylim(top=y.most)
+    if y.is_log and y.ticks:
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, *y.ticks), max(high, *y.ticks))
     _label_ends(axes, ends)
     return figure
 
@@ -136,6 +140,43 @@ def bar_chart(
     return figure
 
 
+def stacked_bar_chart(
+    title: str,
+    label: str,
+    bars: Mapping[str, Mapping[str, float]],
+    *,
+    notes: Mapping[str, str] | None = None,
+) -> Figure:
+    """Bars from top to bottom, each of the same parts in the same order, whose names and colors are
+    above; `notes` stand behind the bars."""
+    figure = Figure(figsize=(SIZE_INCHES[0], 1.3 + 0.42 * len(bars)), layout="constrained")
+    axes = figure.add_subplot()
+    names = list(bars)[::-1]
+    ends = dict.fromkeys(names, 0.0)
+    parts = dict.fromkeys(part for values in bars.values() for part in values)
+    for color, part in zip(_colors(), parts, strict=False):
+        values = [bars[name].get(part, 0.0) for name in names]
+        axes.barh(names, values, left=list(ends.values()), color=color, height=0.62, label=part)
+        ends = {name: ends[name] + value for name, value in zip(names, values, strict=True)}
+    for at, name in enumerate(names):
+        axes.annotate(
+            (notes or {}).get(name, plain(ends[name])),
+            (ends[name], at),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+        )
+    figure.suptitle(title, fontsize="large")
+    axes.set(xlabel=label)
+    axes.set_xlim(0, max(ends.values(), default=1) * 1.4 or 1)
+    axes.xaxis.set_major_formatter(_write_plain)
+    axes.tick_params(length=0)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(parts), frameon=False)
+    _unframe(axes)
+    return figure
+
+
 def write_chart(figure: Figure, stem: Path) -> list[Path]:
     """Write it as PNG and SVG beside each other."""
     svg, png = (stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png"))
@@ -149,6 +190,20 @@ def svg_of(figure: Figure, file: BinaryIO) -> None:
     """Write it as SVG whose letters are shapes, so that it looks alike everywhere."""
     with matplotlib.rc_context({"svg.hashsalt": "logstore", "svg.fonttype": "path"}):
         figure.savefig(file, format="svg", metadata={"Date": None})
+
+
+def log_ticks(values: Iterable[float]) -> list[float]:
+    """1, 2 and 5 of the decades that the values touch, from the last tick below them to the first
+    one above; what is not above 0 has no place on a logarithmic axis."""
+    shown = [value for value in values if value > 0]
+    if not shown:
+        return []
+    low, high = min(shown), max(shown)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    ticks = [part * 10.0**decade for decade in range(first, last + 1) for part in (1, 2, 5)]
+    begin = max(at for at, tick in enumerate(ticks) if tick <= low)
+    end = min(at for at, tick in enumerate(ticks) if tick >= high)
+    return ticks[begin : end + 1]
 
 
 def plain(value: float) -> str:

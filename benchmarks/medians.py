@@ -33,6 +33,12 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(*(round(each, _DIGITS) for each in (median(values), min(values), max(values))))
 
 
+def spread_s(values: Sequence[float]) -> dict[str, float]:
+    """The spread of seconds, by names that say so."""
+    found = spread(values)
+    return {"median_s": found.median, "low_s": found.low, "high_s": found.high}
+
+
 def at_most(target: float, values: Sequence[float]) -> Verdict:
     """The median is to be `target` or less."""
     return _verdict(target, values, is_reached=median(values) <= target)
