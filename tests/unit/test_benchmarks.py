@@ -126,7 +126,7 @@ def test_the_median_of_the_pairs_decides_and_less_latency_is_better() -> None:
     ]
     pairs += [Pair(batches.name, product(mb_per_s=5.0), floor(mb_per_s=10.0), 0.5)]
     pairs += [Pair(one.name, product(p50_ms=2.0), floor(p50_ms=1.0), 2.0)]
-    summary = summarise(pairs, IdleRow(10.0, 0.06, {}))
+    summary = summarise(pairs, IdleRow(10.0, 0.06, {}, {}, 0.0))
     assert summary[singles.name]["median_ratio"] == 0.6
     assert summary[singles.name]["is_reached"]
     assert not summary[batches.name]["is_reached"]
