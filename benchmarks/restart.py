@@ -74,7 +74,7 @@ def measure_restarts(
                 with EmbeddedCluster(_made(Path(own) / f"empty-{number}"), config) as empty:
                     starts.append(Start("empty", number, _start_s(empty)))
                 starts.append(Start(WARM, number, _start_s(long)))
-                _forget_pages(long.node_folder(NODE))
+                forget_pages(long.node_folder(NODE))
                 starts.append(Start(COLD, number, _start_s(long)))
                 say(", ".join(f"{start.what} {start.seconds:.2f} s" for start in starts[-3:]))
     if not segments <= facts["segments"] <= segments + SEGMENTS_MORE or facts["entries"] < entries:
@@ -119,7 +119,7 @@ def _start_s(cluster: EmbeddedCluster, timeout_s: float = 60.0) -> float:
     return round(seconds, 3)
 
 
-def _forget_pages(folder: Path) -> None:
+def forget_pages(folder: Path) -> None:
     """Have the kernel forget what it holds of these files; all of it is flushed."""
     for path in folder.glob("*.*"):
         handle = os.open(path, os.O_RDONLY)

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 import logstore
-from benchmarks import restart
+from benchmarks import restart, restart_in_cluster
 from benchmarks.restart import COLD, NODE, WARM, Start, measure_restarts, summarise
+from benchmarks.restart_in_cluster import Return, draw_returns, measure_returns
+from benchmarks.restart_in_cluster import summarise as summarise_returns
 from logstore.cli.embedded import EmbeddedCluster
 from logstore.errors import LogStoreError
 
@@ -42,6 +44,34 @@ def test_a_log_of_other_segments_is_not_measured(
 ) -> None:
     monkeypatch.setattr(restart, "_make", lambda *_: {"segments": 11, "entries": 100})
     monkeypatch.setattr(restart, "_start_s", lambda _: 1.0)
-    monkeypatch.setattr(restart, "_forget_pages", lambda _: None)
+    monkeypatch.setattr(restart, "forget_pages", lambda _: None)
     with pytest.raises(LogStoreError, match="5 segments, 100 entries are wanted"):
         measure_restarts(tmp_path, entries=100, segments=5, rounds=1, say=str)
+
+
+def test_followers_of_either_log_come_back_in_turn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clusters = iter(["little", "much"])
+    monkeypatch.setattr(restart_in_cluster, "_cluster", lambda *_: next(clusters))
+    monkeypatch.setattr(restart_in_cluster, "_fill", lambda *_: None)
+    seconds = {
+        ("little", WARM): 1.0,
+        ("little", COLD): 2.0,
+        ("much", WARM): 3.0,
+        ("much", COLD): 4.0,
+    }
+    monkeypatch.setattr(restart_in_cluster, "_return_s", lambda *key: seconds[key])
+    returns = measure_returns(tmp_path, (100, 2_048), rounds=2, say=str)
+    assert [(each.round, each.seconds) for each in returns] == [
+        (number, each) for number in (1, 2) for each in (1.0, 2.0, 3.0, 4.0)
+    ]
+    summary = summarise_returns([*returns, Return(100, WARM, 3, 9.0)])
+    assert summary["follower, 100 MiB in the page cache"] == {
+        "median_s": 1.0,
+        "low_s": 1.0,
+        "high_s": 9.0,
+    }
+    assert draw_returns({"entries": 5}) == {}
+    axes = draw_returns({"entries": 5, **summary})["restart-in-cluster"].axes[0]
+    assert [tick.get_text() for tick in axes.get_yticklabels()][::-1] == list(summary)
