@@ -6,12 +6,15 @@ module says itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from benchmarks.clients import compare_clients
+from benchmarks.cluster_start import START
 from benchmarks.compare import compare
 from benchmarks.fig7a import FIG7A
 from benchmarks.fig7b import FIG7B
@@ -20,10 +23,16 @@ from benchmarks.fig7d import FIG7D
 from benchmarks.forgetting import measure_forgetting
 from benchmarks.forgetting import summarise as summarise_forgetting
 from benchmarks.idle import measure_idle
+from benchmarks.latency import LATENCY
 from benchmarks.layout_sweep import PLACEMENT
+from benchmarks.leader_failover import FAILOVER
 from benchmarks.measurement import Measured, Measurement, Site, option
 from benchmarks.peers.side_by_side import PEERS
+from benchmarks.readers import READS
 from benchmarks.restart import measure_restarts
+from benchmarks.restart_in_cluster import draw_returns, measure_returns
+from benchmarks.restart_in_cluster import summarise as summarise_returns
+from benchmarks.results import Result
 from benchmarks.saturate import Settings
 from benchmarks.saturate import saturate as saturate_once
 from benchmarks.session_rebuild import measure_sessions
@@ -32,6 +41,9 @@ from benchmarks.soak_plots import draw_soak
 from logstore.errors import InvalidRequest
 from logstore.limits import BATCH_MAX_BYTES, BATCH_MAX_PAYLOADS, KIB
 from logstore.units import parse_size
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Header and padding of a batch, and four bytes an offset.
 BATCH_OVERHEAD_BYTES = KIB
@@ -55,7 +67,8 @@ def _saturate(
 
 def _idle(site: Site, *, seconds: float) -> Measured:
     row = measure_idle(seconds, site.folder)
-    return Measured([row], {"core_share": row.core_share}, [row])
+    summary = {"core_share": row.core_share, "pss_total_mb": row.pss_total_mb}
+    return Measured([row], summary, [row])
 
 
 def _sessions(_: Site, *, sessions: int) -> Measured:
@@ -107,11 +120,20 @@ def _forgetting(site: Site, *, rounds: int, seconds: float) -> Measured:
     return Measured(turns, summarise_forgetting(turns), turns)
 
 
-def _restart(site: Site, *, entries: int, segments: int, rounds: int) -> Measured:
+def _restart(
+    site: Site, *, entries: int, segments: int, small_mib: int, large_mib: int, rounds: int
+) -> Measured:
     starts, summary = measure_restarts(
         site.folder, entries=entries, segments=segments, rounds=rounds, say=site.say
     )
-    return Measured(starts, summary, starts)
+    sizes_mib = (small_mib, large_mib)
+    returns = measure_returns(site.folder, sizes_mib, rounds=rounds, say=site.say)
+    rows = [*starts, *returns]
+    return Measured(rows, {**summary, **summarise_returns(returns)}, rows)
+
+
+def _draw_restart(result: Result, _: Sequence[Any]) -> dict[str, Figure]:
+    return draw_returns(result.summary)
 
 
 def _rounds(default: int, name: str = "--rounds") -> click.Option:
@@ -140,7 +162,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     ),
     Measurement(
         "idle",
-        "How much of a core a cluster takes that nobody uses.",
+        "How much of a core, and of the memory, a cluster takes that nobody uses.",
         0.5,
         _idle,
         [_seconds(20.0)],
@@ -222,15 +244,19 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     ),
     Measurement(
         "restart",
-        "How much longer does a replica take to start with a long log than with none?",
-        12,
+        "How much longer does a replica take to start with a long log than with none, and how long "
+        "is a killed follower away?",
+        15,
         _restart,
         [
             option("--entries", type=click.IntRange(1_000), default=5_000_000),
             option("--segments", type=click.IntRange(2), default=200),
+            option("--small-mib", type=click.IntRange(1), default=102),
+            option("--large-mib", type=click.IntRange(1), default=2_048),
             _rounds(5),
         ],
-        {"entries": 100_000, "segments": 4, "rounds": 1},
+        {"entries": 20_000, "segments": 4, "small_mib": 8, "large_mib": 64, "rounds": 1},
+        _draw_restart,
     ),
     FIG7A,
     FIG7B,
@@ -238,4 +264,8 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     FIG7D,
     PLACEMENT,
     PEERS,
+    LATENCY,
+    FAILOVER,
+    START,
+    READS,
 )
