@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from time import process_time
 
-import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks.saturate import Row
 from benchmarks.spark import (
     ALONE,
     BATCH_MAX_BYTES,
@@ -21,6 +19,7 @@ from benchmarks.spark import (
 from benchmarks.spark_rounds import ROW_BYTES, Round
 from benchmarks.spark_usage import PeakMemory, SparkUsage, find_jvm
 from logstore.format.batch import batch_size
+from tests.unit.load_rows import product
 
 BUSY_S = 0.3
 PEAK = PeakMemory(jvm=900.0, worker=200.0, workers=500.0, driver=90.0)
@@ -34,10 +33,7 @@ def round_of(name: str, *, wall_s: float, cpu_s: float) -> Round:
 
 
 def load_of(name: str, kept: float) -> Load:
-    zeros = dict.fromkeys(Row.__struct_fields__, 0)
-    return Load(
-        name, 10_000.0, kept, 0.0, msgspec.convert(zeros | {"cpu_s": {}, "rss_mb": {}}, Row)
-    )
+    return Load(name, 10_000.0, kept, 0.0, product())
 
 
 def test_medians_and_pairs_decide() -> None:

@@ -52,17 +52,14 @@ def main(kills: int, rows: int, seed: int, parent: str | None, json_path: str) -
         with StandaloneSpark(folder) as spark:
             run = Chaos(folder, spark, seed=seed, rows=rows, kills=planned, show=show)
             outcome = run.run()
-        environment = describe_environment(folder) | {
-            "commit": code_name(),
-            "pyspark": version("pyspark"),
-        }
+        environment = describe_environment(folder) | {"pyspark": version("pyspark")}
     if not outcome.violations and not outcome.failures:
         shutil.rmtree(folder)
     summary = msgspec.to_builtins(outcome)
     killed = summary.pop("killed")
     kinds = Counter(each.kind for each in outcome.killed)
     summary = {"seed": seed, "kills": dict(kinds)} | summary
-    result = Result("chaos-spark", environment, killed, summary)
+    result = Result("chaos-spark", environment, code_name(), killed, summary)
     write_json(result, json_path)
     say(_words(outcome))
     sys.exit(1 if outcome.violations else 0)
