@@ -44,6 +44,7 @@ class ChildSpec(msgspec.Struct, frozen=True):
     rings: dict[str, int]
     payload: int
     counters_path: str
+    stamps: int
     bells: dict[str, int]
     placement: Placement
 
@@ -85,6 +86,7 @@ def open_station(spec: ChildSpec) -> Station:
         rings={name: map_region(fd, region_size_bytes(fd)) for name, fd in spec.rings.items()},
         payload=map_region(spec.payload, region_size_bytes(spec.payload)),
         counters=open_counters(spec.counters_path),
+        stamps=map_region(spec.stamps, region_size_bytes(spec.stamps)),
         bells={name: Doorbell(fd) for name, fd in spec.bells.items()},
         incarnation=spec.incarnation,
     )

@@ -20,6 +20,7 @@ from actors.child import (
     read_spec,
     take_placement,
 )
+from actors.loop_usage import LoopUsage
 from actors.naming import name_process
 from actors.runner import StopFlag, prepare_process, run
 from actors.station import Station
@@ -67,6 +68,7 @@ def run_child(spec: ChildSpec) -> None:
         [make_actor(station)],
         station.bell,
         count_loop=count_loop,
+        usage=LoopUsage(slots, station.slot, spec.process),
         stop=lambda: stop.is_set,
         lifeline=LIFELINE,
         spin=spec.placement.spin,

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from actors.actor import Actor
+from actors.loop_usage import LoopUsage
 from logstore.limits import PARK_MAX_MS
 from transport.doorbell import Doorbell
 from transport.link import Poller
@@ -71,6 +72,7 @@ def run(
     bell: Doorbell,
     *,
     count_loop: Callable[[], None],
+    usage: LoopUsage,
     stop: Callable[[], bool],
     lifeline: int | None,
     spin: bool,
@@ -84,10 +86,13 @@ def run(
     """
     poller = Poller()
     monotonic_ns = time.monotonic_ns
-    fixed: list[Any] = [bell.fileno()]
+    ringing = bell.fileno()
+    fixed: list[Any] = [ringing]
     if lifeline is not None:
         fixed.append(lifeline)
     busy_loops = 0
+    is_woken = False  # and has not worked since
+    idle_since_ns = 0  # begin of the park, or of the spin without work, that has just ended
     with ExitStack() as closing:
         for actor in actors:
             actor.on_start()
@@ -96,19 +101,37 @@ def run(
         while not stop():
             bell.clear()
             now_ns = monotonic_ns()
+            if idle_since_ns:
+                usage.idle_ns += now_ns - idle_since_ns
+                idle_since_ns = 0
+            if now_ns >= usage.due_ns:
+                usage.publish(now_ns, time.process_time_ns())
             work = 0
             for actor in actors:
                 work += actor.do_work(now_ns)
             count_loop()
             if work or spin:
+                is_woken = False
+                if not work:
+                    idle_since_ns = now_ns
                 busy_loops += 1
                 if busy_loops % LIFELINE_EVERY == 0 and lifeline is not None:
                     _end_without_parent(lifeline)
                 continue
-            timer_ns = min(actor.next_timer_ns() for actor in actors) - monotonic_ns()
+            if is_woken:
+                usage.empty_wakes += 1
+            idle_since_ns = monotonic_ns()
+            timer_ns = min(actor.next_timer_ns() for actor in actors) - idle_since_ns
             timeout_ms = min(PARK_MAX_MS, max(0, -(-timer_ns // _MILLISECOND_NS)))
             sources = fixed + [source for actor in actors for source in actor.wait_on()]
             ready = poller.wait(sources, timeout_ms)
+            is_woken = True
+            if not ready:
+                usage.timer_wakes += 1
+            elif ringing in ready:
+                usage.bell_wakes += 1
+            else:
+                usage.socket_wakes += 1
             if lifeline is not None and lifeline in ready:
                 _end_without_parent(lifeline)
 

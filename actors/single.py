@@ -14,6 +14,7 @@ from pathlib import Path
 from actors import topology
 from actors.child_main import make_actor
 from actors.host import RealHost
+from actors.loop_usage import LoopUsage
 from actors.messages import PlacementReported, StopReady, StopRequested
 from actors.naming import name_process
 from actors.runner import StopFlag, refuse_optimised_python, run
@@ -24,6 +25,7 @@ from actors.supervisor.regions import COUNTERS_LINK, publish_descriptor
 from actors.supervisor.sampler import SAMPLE_NS, ProcessSampler
 from actors.supervisor.serve import prepare_folder, sole_supervisor
 from actors.thread_placement import cpus_and_nice
+from actors.trace import row_names
 from logstore.config import Config
 from logstore.config_placement import Placement
 from logstore.errors import ConfigError
@@ -36,6 +38,7 @@ from transport.errors import RegionUnavailable
 from transport.payload_ring import format_payload_ring, payload_region_bytes
 from transport.process_memory import raise_descriptor_limit
 from transport.shm import map_anonymous, require_total_store_order
+from transport.stamp_table import format_stamp_table, stamp_region_bytes
 
 _NS = 1_000_000_000
 
@@ -135,6 +138,7 @@ def _run_actors(config: Config, node: NodeId, folder: Path) -> None:
         [make_actor(station(process)) for process in processes],
         first.bell,
         count_loop=count_loops,
+        usage=LoopUsage(first.slots, first.slot, topology.SUPERVISOR),
         stop=stop.is_over,
         lifeline=None,
         spin=False,
@@ -158,12 +162,15 @@ def _make_regions(
         format_command_ring(rings[name], incarnation=1)
     payload = map_anonymous(payload_region_bytes(config.limits.ring_bytes))
     format_payload_ring(payload, incarnation=1)
+    stamps = map_anonymous(stamp_region_bytes(len(row_names(node, nodes))))
+    format_stamp_table(stamps, incarnation=1)
     bell = Doorbell.create()
     names = (topology.SUPERVISOR, *topology.processes(node, nodes))
     return Regions(
         rings=rings,
         payload=payload,
         counters=open_counters(counters),
+        stamps=stamps,
         bells=dict.fromkeys(names, bell),
         incarnation=1,
     )

@@ -14,6 +14,7 @@ import msgspec
 
 from actors import messages, topology
 from actors.host import Host, RealHost
+from actors.trace import Stamper, TracePoint, row_name, row_names
 from logstore.config import Config
 from logstore.errors import InvariantViolated
 from logstore.format.level import NEWEST_LEVEL
@@ -23,6 +24,7 @@ from transport.command_ring import CommandRingReader, CommandRingWriter
 from transport.counters import CountersPage
 from transport.doorbell import Doorbell
 from transport.payload_ring import PayloadRingReader, PayloadRingWriter, RingFreer
+from transport.stamp_table import StampTable
 
 SPILL_MAX = 65_536  # messages that wait for a slow reader; credit keeps it far below (M8)
 DRAIN_MAX = 256  # messages received per ring and do_work: about 1 ms of a receiver's time
@@ -130,6 +132,7 @@ class Regions(msgspec.Struct, frozen=True):
     rings: Mapping[str, mmap.mmap]
     payload: mmap.mmap
     counters: CountersPage
+    stamps: mmap.mmap
     bells: Mapping[str, Doorbell]
     incarnation: int
 
@@ -165,6 +168,7 @@ class Station:
         self._regions = regions
         names = topology.counter_names(node, self.nodes)
         self._slot_of = {name: number for number, name in enumerate(names)}
+        self._stamps = StampTable(regions.stamps, incarnation=regions.incarnation)
 
     @property
     def bell(self) -> Doorbell:
@@ -176,6 +180,18 @@ class Station:
     def slot(self, name: str) -> int:
         """The number of the counter `name`, for use with `slots`."""
         return self._slot_of[name]
+
+    def stamper(self, point: TracePoint) -> Stamper:
+        """What stamps the entries that pass `point`, which is one of this process alone."""
+        _, _, peer = self.process.partition("-")
+        name = row_name(point, NodeId(int(peer)) if peer else None)
+        row = row_names(self.node, self.nodes).index(name)
+        return Stamper(self._stamps.row(row), self.host.clock)
+
+    def read_stamps(self) -> dict[str, dict[int, int]]:
+        """Every stamp of this replica: row name to index to time on the monotonic clock, in ns."""
+        rows = row_names(self.node, self.nodes)
+        return {name: self._stamps.row(number).read() for number, name in enumerate(rows)}
 
     def outbox(self, target: str, channel: str = "") -> Outbox:
         region = self._regions.rings[topology.ring_name(self.process, target, channel)]

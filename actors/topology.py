@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from actors.loop_usage import USAGE
 from logstore.errors import DamagedMessage, FormatError
 from logstore.format.client_request import Silence
 from logstore.model import NodeId
@@ -122,6 +123,9 @@ class Counter(IntEnum):
     RETENTION_OFF = 45, "1 while this leader's log is below the format level that trims need"
     # While disks are full (S9)
     ROOM_FOR_CHANGES = 46, "bytes that this leader may append on full disks; 2^63 - 1: none is full"
+    # One of each at a time: the growth of one, over time, is how busy that half of the disk is
+    DATA_FLUSH_NS = 47, "nanoseconds in which the writer wrote and flushed frames"
+    RECORD_FLUSH_NS = 48, "nanoseconds in which the writer wrote and flushed records"
 
 
 def counter_of(why: FormatError | Silence) -> Counter:
@@ -144,9 +148,9 @@ def clock_slot(node: NodeId) -> str:
 
 
 def counter_names(node: NodeId, nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
-    """Names of all slots: the counters, the gauges of each process, the clock of each replica."""
+    """Names of all slots: the counters, gauges and usage of each process, each replica's clock."""
     names = [counter.name.lower() for counter in Counter]
     for process in (SUPERVISOR, *processes(node, nodes)):
-        names += [f"{process}.{gauge}" for gauge in PROCESS_GAUGES]
+        names += [f"{process}.{value}" for value in (*PROCESS_GAUGES, *USAGE)]
     names += map(clock_slot, nodes)
     return tuple(names)

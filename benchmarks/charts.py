@@ -112,9 +112,11 @@ def bar_chart(
     *,
     notes: Mapping[str, str] | None = None,
     greyed: Collection[str] = (),
+    references: Mapping[str, float] | None = None,
 ) -> Figure:
     """Bars from top to bottom with their values; `notes` stand behind the value. Those of `greyed`
-    are of another kind, which their notes should name."""
+    are of another kind, which their notes should name. `references` are values to compare with, by
+    name."""
     figure = Figure(figsize=(SIZE_INCHES[0], 0.9 + 0.42 * len(bars)), layout="constrained")
     axes = figure.add_subplot()
     names = list(bars)[::-1]
@@ -131,8 +133,13 @@ def bar_chart(
             va="center",
             fontsize=9,
         )
+    for name, value in (references or {}).items():
+        axes.axvline(value, color=_GREY, linestyle="--", linewidth=1.2)
+        axes.annotate(
+            f" {name}", (value, 1.0), xycoords=("data", "axes fraction"), color=_GREY, fontsize=9
+        )
     axes.set(title=title, xlabel=label)
-    axes.set_xlim(0, max(values, default=1) * 1.3 or 1)
+    axes.set_xlim(0, max([*values, *(references or {}).values()], default=1) * 1.3 or 1)
     axes.locator_params(axis="x", nbins=5)
     axes.xaxis.set_major_formatter(_write_plain)
     axes.tick_params(length=0)

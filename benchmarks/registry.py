@@ -16,6 +16,7 @@ import msgspec
 from benchmarks.clients import compare_clients
 from benchmarks.cluster_start import START
 from benchmarks.compare import compare
+from benchmarks.explain_cost import EXPLAIN_COST
 from benchmarks.fig7a import FIG7A
 from benchmarks.fig7b import FIG7B
 from benchmarks.fig7c import FIG7C
@@ -268,4 +269,5 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     FAILOVER,
     START,
     READS,
+    EXPLAIN_COST,
 )

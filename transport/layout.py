@@ -1,4 +1,4 @@
-"""Byte map of the control page that every ring begins with.
+"""Byte map of the control page that every ring, and every table of stamps, begins with.
 
 Owns where a cursor lies and what makes a page valid. Must not know how rings use their cursors.
 
@@ -39,10 +39,11 @@ MAGIC_SLOT, KIND_SLOT, INCARNATION_SLOT, DATA_BYTES_SLOT = range(4)
 
 
 class RingKind(IntEnum):
-    """Which protocol the cursors of a region follow."""
+    """What a region holds, and which protocol its cursors follow, if it has some."""
 
     PAYLOAD = 1
     COMMAND = 2
+    STAMPS = 3  # no ring: a table without cursors
 
 
 def line_slot(line: int) -> int:

@@ -24,10 +24,12 @@ from actors.ingress.proposals import Proposals
 from actors.ingress.replica_info import ReplicaInfo
 from actors.ingress.retention import Retention
 from actors.ingress.sockets_and_rings import Ports, guard_of, open_ports
+from actors.ingress.stampers import Stampers, stampers_of
 from actors.ingress.trim_bounds import TrimBounds
 from actors.messages import Identity, InitAnswered, StatusReported
 from actors.station import DRAIN_MAX, Station
 from logstore.config import Config
+from logstore.model import NO_INDEX
 from logstore.raft import effects
 from logstore.raft.bootstrap import SendInit
 from logstore.raft.space import BATCHES_LEAVE, most_bytes
@@ -49,6 +51,7 @@ class IngressActor:
         self._station = station
         self._open_ports = open_ports
         self._now_ns = 0
+        self._committed = NO_INDEX  # what this do_work acknowledges, if it does
 
     def on_start(self) -> None:
         station = self._station
@@ -56,17 +59,11 @@ class IngressActor:
         ports = self._ports = self._open_ports(station)
         replica = self._replica = ReplicaInfo(station.node)
         self._guard = guard_of(ports, station)
+        stampers = stampers_of(station)
+        self._acknowledged = stampers.acknowledged
         self._acks = AckFeed(ports.acks, replica, slots, self._guard)
         self._requests = Requests(ports.control, replica, slots)
-        self._proposals = Proposals(
-            ports.ring,
-            ports.to_raft_bulk,
-            ports.clock,
-            group_max_bytes=limits.group_max_bytes,
-            in_flight_max=groups_in_flight(station.config),
-            batch_max_bytes=limits.batch_max_bytes,
-            lend_max_bytes=limits.client_memory_bytes,
-        )
+        self._proposals = _make_proposals(ports, station.config, stampers)
         self.admission = Admission(
             self._proposals,
             session_limits=SessionLimits(
@@ -101,6 +98,7 @@ class IngressActor:
             slots=slots,
             to_raft=ports.to_raft,
             random_u64=ports.random_u64,
+            read_stamps=station.read_stamps,
         )
         self._retention = Retention(station, self.admission, self._bounds, ports.clock)
         status = self._control.on_status, self._requests.is_pending
@@ -114,12 +112,17 @@ class IngressActor:
             batch_max_bytes=limits.batch_max_bytes,
         )
         self._peers = Peers(
-            ports.peer_control, ports.peer_bulk, replica, peers=station.peers, slots=slots
+            ports.peer_control,
+            ports.peer_bulk,
+            replica,
+            peers=station.peers,
+            slots=slots,
+            answered=stampers.answered,
         )
         self._peer_control = PeerControl(ports.peer_control, self._peers, ports.to_raft, slots)
         patience_ns = _PATIENCE_TIMEOUTS * station.config.raft.election_timeout_ns
-        bulk = ports.peer_bulk, self._peers, ports.ring, ports.to_raft_bulk, slots
-        self._peer_bulk = PeerBulk(*bulk, patience_ns=patience_ns)
+        bulk = ports.peer_bulk, self._peers, ports.ring, ports.to_raft_bulk, slots, ports.clock
+        self._peer_bulk = PeerBulk(*bulk, stampers, patience_ns=patience_ns)
 
     def do_work(self, now_ns: int) -> int:
         self._now_ns = now_ns
@@ -132,6 +135,9 @@ class IngressActor:
         # Acknowledgements leave now: producers need not wait for the rest of this do_work.
         if work:
             self._acks.flush()
+            if self._committed:
+                self._acknowledged.stamp_through(self._committed)
+                self._committed = NO_INDEX
         is_up_to_date = work < DRAIN_MAX
         if self._replica.is_identified:
             work += self._peer_control.do_work()
@@ -189,6 +195,7 @@ class IngressActor:
         """The first cases are the frequent ones."""
         match message:
             case effects.Committed():
+                self._committed = message.index
                 self._answer_clients(self.admission.commit(message))
             case effects.Accepted():
                 self.admission.accept(message)
@@ -227,6 +234,20 @@ class IngressActor:
         for group in outcome.forgotten:
             self._requests.answer_forgotten(group)
         self._reads.release()
+
+
+def _make_proposals(ports: Ports, config: Config, stampers: Stampers) -> Proposals:
+    limits = config.limits
+    return Proposals(
+        ports.ring,
+        ports.to_raft_bulk,
+        ports.clock,
+        stampers,
+        group_max_bytes=limits.group_max_bytes,
+        in_flight_max=groups_in_flight(config),
+        batch_max_bytes=limits.batch_max_bytes,
+        lend_max_bytes=limits.client_memory_bytes,
+    )
 
 
 def groups_in_flight(config: Config) -> int:

@@ -18,9 +18,12 @@ from typing import Any
 import msgspec
 from crc32c import crc32c
 
+from actors.host import Clock
 from actors.ingress.peers import Peers
 from actors.ingress.sockets_and_rings import ToRaft
+from actors.ingress.stampers import Stampers
 from actors.topology import Counter
+from actors.trace import is_sampled
 from logstore.errors import FormatError
 from logstore.format.message import Envelope
 from logstore.format.peer_messages import Append, AppendFrame, Install
@@ -41,6 +44,7 @@ class _Held(msgspec.Struct, frozen=True, gc=False):
     envelope: Envelope
     append: Append
     body: memoryview | None
+    received_ns: int  # 0: the entry is not sampled
 
 
 class PeerBulk:
@@ -53,6 +57,8 @@ class PeerBulk:
         ring: PayloadRingWriter,
         to_raft_bulk: ToRaft,
         slots: memoryview,
+        clock: Clock,
+        stampers: Stampers,
         *,
         patience_ns: int,
     ) -> None:
@@ -61,6 +67,8 @@ class PeerBulk:
         self._ring = ring
         self._to_raft_bulk = to_raft_bulk
         self._slots = slots
+        self._clock = clock
+        self._stampers = stampers
         self._patience_ns = patience_ns
         self._held: _Held | InstallReceived | None = None
         self._full_since_ns: int | None = None  # the rings; None: the last message found room
@@ -130,6 +138,7 @@ class PeerBulk:
         if self._is_stale(append):
             self._slots[Counter.BULK_STALE] += 1
             return None
+        received_ns = self._clock.monotonic_ns() if is_sampled(append.header.index) else 0
         if size_bytes > self._ring.size_bytes:
             self._refuse(envelope, append)
             return None
@@ -141,7 +150,7 @@ class PeerBulk:
                 envelope.sender,
             )
             return None
-        return _Held(envelope, append, body)
+        return _Held(envelope, append, body, received_ns)
 
     def _check_install(self, envelope: Envelope, install: Install) -> InstallReceived | None:
         if self._is_of_dead_stream(install.term, install.stream):
@@ -196,6 +205,10 @@ class PeerBulk:
         written = self._ring.try_write([held.body] if held.body is not None else [])
         if written is None:
             return False
+        if held.received_ns:
+            index = held.append.header.index
+            self._stampers.received.stamp_at(index, held.received_ns)
+            self._stampers.proposed.stamp(index)
         self._to_raft_bulk.send(
             AppendReceived(
                 held.envelope.sender, held.envelope.correlation, held.append, written[0], written[1]

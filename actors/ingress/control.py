@@ -13,7 +13,7 @@ from typing import Any
 from actors.ingress.admission import Admission
 from actors.ingress.changes import Change, ChangeKind, Changes, refusal
 from actors.ingress.cursor_requests import decide_cursor, list_cursors
-from actors.ingress.documents import metadata_document, status_document
+from actors.ingress.documents import metadata_document, status_document, trace_document
 from actors.ingress.groups import HeldAnswer
 from actors.ingress.linearizable_reads import LinearizableReads, ReadKind
 from actors.ingress.pending_requests import Caller, Requests
@@ -43,6 +43,8 @@ from logstore.format.client_messages import (
     SetCursorRequest,
     StatusReply,
     StatusRequest,
+    TraceReply,
+    TraceRequest,
     TransferRequest,
     TrimRequest,
 )
@@ -86,6 +88,7 @@ class ControlPort:
         slots: memoryview,
         to_raft: ToRaft,
         random_u64: Callable[[], int],
+        read_stamps: Callable[[], dict[str, dict[int, int]]],
     ) -> None:
         self._socket = socket
         self._requests = requests
@@ -104,6 +107,7 @@ class ControlPort:
         self._slots = slots
         self._to_raft = to_raft
         self._random_u64 = random_u64
+        self._read_stamps = read_stamps
 
     def do_work(self, now_ns: int) -> int:
         expired = self._requests.expire(now_ns)
@@ -177,6 +181,8 @@ class ControlPort:
             case StatusRequest():
                 if request_id := self._requests.add(caller, now_ns):
                     self._to_raft.send(StatusRequested(request_id))
+            case TraceRequest():
+                self._requests.reply(caller, self._trace(now_ns))
             case TransferRequest():
                 self._transfer(caller, message, now_ns)
             case RaiseLevelRequest():
@@ -252,6 +258,19 @@ class ControlPort:
             self._requests.refuse(caller, ErrorCode.INVALID_REQUEST, text)
         elif request_id := self._requests.add(caller, now_ns):
             self._to_raft.send(TransferRequested(request_id, NodeId(request.target)))
+
+    def _trace(self, now_ns: int) -> TraceReply:
+        in_flight_max = self._admission.proposals.in_flight_max
+        return TraceReply(
+            trace_document(
+                self._replica,
+                self._nodes,
+                self._slots,
+                self._read_stamps(),
+                groups_in_flight_max=in_flight_max,
+                now_ns=now_ns,
+            )
+        )
 
     def _raise_level(self, caller: Caller, request: RaiseLevelRequest, now_ns: int) -> None:
         if not self._replica.is_leading:

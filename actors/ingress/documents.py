@@ -1,18 +1,19 @@
-"""The JSON documents of the control port: metadata, and this replica's part of the status.
+"""The JSON documents of the control port: metadata, this replica's part of the status, its trace.
 
 Pure, but it reads the counters page, as metrics only (SAFETY U1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from actors import topology
 from actors.ingress.replica_info import ReplicaInfo
-from actors.topology import Counter
+from actors.loop_usage import USAGE
+from actors.topology import PROCESS_GAUGES, Counter
 from logstore.config import Config
 from logstore.model import NodeId
 
@@ -46,8 +47,7 @@ def status_document(
 ) -> bytes:
     """What raft reports, and beside it the supervisor's pid, the processes and the counters."""
     document: dict[str, Any] = msgspec.json.decode(raft_document)
-    names = topology.counter_names(node, nodes)
-    values = dict(zip(names, slots, strict=False))
+    values = _values(node, nodes, slots)
     document["pid"] = values[f"{topology.SUPERVISOR}.pid"]
     document["processes"] = {
         process: {
@@ -57,5 +57,41 @@ def status_document(
         }
         for process in (topology.SUPERVISOR, *topology.processes(node, nodes))
     }
-    document["counters"] = {counter.name.lower(): slots[counter] for counter in Counter}
+    document["counters"] = _counters(slots)
     return msgspec.json.encode(document)
+
+
+def trace_document(
+    replica: ReplicaInfo,
+    nodes: tuple[NodeId, ...],
+    slots: Sequence[int],
+    stamps: Mapping[str, Mapping[int, int]],
+    *,
+    groups_in_flight_max: int,
+    now_ns: int,
+) -> bytes:
+    """What this replica has measured of itself. `stamps`: row to index to time."""
+    values = _values(replica.node, nodes, slots)
+    return msgspec.json.encode(
+        {
+            "node": replica.node,
+            "leader": replica.leader,
+            "term": replica.term,
+            "now_ns": now_ns,
+            "groups_in_flight_max": groups_in_flight_max,
+            "counters": _counters(slots),
+            "processes": {
+                process: {name: values[f"{process}.{name}"] for name in (*PROCESS_GAUGES, *USAGE)}
+                for process in (topology.SUPERVISOR, *topology.processes(replica.node, nodes))
+            },
+            "stamps": stamps,
+        }
+    )
+
+
+def _values(node: NodeId, nodes: tuple[NodeId, ...], slots: Sequence[int]) -> dict[str, int]:
+    return dict(zip(topology.counter_names(node, nodes), slots, strict=False))
+
+
+def _counters(slots: Sequence[int]) -> dict[str, int]:
+    return {counter.name.lower(): slots[counter] for counter in Counter}

@@ -34,7 +34,8 @@ class Group(msgspec.Struct, gc=False):
 
     `request`: the answer to the client that asked for this entry; `readers`: answers of reads that
     depend on it, by request (`Requests.hold_at`). `producer_id`: whose session an OPEN begins; 0:
-    it is none. `timestamp_ns` is known once raft has accepted it.
+    it is none. `timestamp_ns` is known once raft has accepted it. `received_ns` is when its first
+    batch was read, `proposed_ns` when raft was told, by the monotonic clock.
     """
 
     kind: EntryKind
@@ -45,6 +46,8 @@ class Group(msgspec.Struct, gc=False):
     payload_bytes: int = 0
     producer_id: int = 0
     timestamp_ns: int = 0
+    received_ns: int = 0
+    proposed_ns: int = 0
     prop: int = -1
     index: Index = NO_INDEX
     request: HeldAnswer | None = None

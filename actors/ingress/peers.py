@@ -14,6 +14,7 @@ from actors.ingress.replica_info import ZERO_ID, ReplicaInfo
 from actors.ingress.sockets_and_rings import ToRaft
 from actors.messages import InitReceived
 from actors.topology import Counter, counter_of
+from actors.trace import Stamper
 from logstore.errors import FormatError
 from logstore.format.message import Envelope, decode_message
 from logstore.format.peer_messages import (
@@ -45,7 +46,9 @@ class Peers:
         *,
         peers: tuple[NodeId, ...],
         slots: memoryview,
+        answered: Stamper,
     ) -> None:
+        self._answered = answered
         self._control = control
         self._bulk = bulk
         self._replica = replica
@@ -94,6 +97,8 @@ class Peers:
         """
         message = answer.message
         is_bulk = isinstance(message, _BULK_ANSWERS)
+        if isinstance(message, AppendPersisted):
+            self._answered.stamp_through(message.index)
         frame = self._replica.encode(
             message, target=answer.peer, correlation=self._replica.identity.boot
         )

@@ -19,6 +19,8 @@ from crc32c import crc32c
 from actors.host import Clock
 from actors.ingress.groups import Group, Origin
 from actors.ingress.sockets_and_rings import ToRaft
+from actors.ingress.stampers import Stampers
+from actors.trace import is_sampled
 from logstore.errors import InvariantViolated
 from logstore.limits import POSITION_MAX
 from logstore.model import NO_TERM, EntryKind, Index, Lsn, Term
@@ -42,6 +44,7 @@ class Proposals:
         ring: PayloadRingWriter,
         to_raft_bulk: ToRaft,
         clock: Clock,
+        stampers: Stampers,
         *,
         group_max_bytes: int,
         in_flight_max: int,
@@ -51,8 +54,9 @@ class Proposals:
         self._ring = ring
         self._to_raft_bulk = to_raft_bulk
         self._clock = clock
+        self._stampers = stampers
         self._group_max_bytes = group_max_bytes
-        self._in_flight_max = in_flight_max
+        self.in_flight_max = in_flight_max
         self._lend_max_bytes = max(0, lend_max_bytes - batch_max_bytes)  # before another batch
         self.lent_bytes = 0
         self._term = NO_TERM
@@ -75,7 +79,7 @@ class Proposals:
         """Bytes of batches that may be read now, the last batch going over them; 0 without credit,
         or while a group waits that can take no more.
         """
-        if len(self._proposed) + len(self._accepted) >= self._in_flight_max:
+        if len(self._proposed) + len(self._accepted) >= self.in_flight_max:
             return 0
         lendable_bytes = self._lend_max_bytes - self.lent_bytes + 1
         formed = self._formed
@@ -129,7 +133,7 @@ class Proposals:
             or (group := formed[-1]).kind is not kind
             or group.size_bytes + size > self._group_max_bytes
         ):
-            group = Group(kind, [], [])
+            group = Group(kind, [], [], received_ns=self._clock.monotonic_ns())
             formed.append(group)
         group.parts.append(view)
         group.origins.append(origin)
@@ -142,6 +146,7 @@ class Proposals:
         """Add an entry without batches to the stream, as a group of its own. `producer_id`: of an
         OPEN."""
         group = Group(kind, [body], [], size_bytes=len(body), producer_id=producer_id)
+        group.received_ns = self._clock.monotonic_ns()
         self._formed.append(group)
         return group
 
@@ -153,7 +158,7 @@ class Proposals:
         proposed = 0
         while (
             self._formed
-            and len(self._proposed) + len(self._accepted) < self._in_flight_max
+            and len(self._proposed) + len(self._accepted) < self.in_flight_max
             and not self._to_raft_bulk.is_congested
         ):
             group = self._formed[0]
@@ -175,6 +180,7 @@ class Proposals:
         for part in parts:
             crc = crc32c(part, crc)
         group.parts = []
+        group.proposed_ns = self._clock.monotonic_ns()
         group.prop = self._next_prop
         self._next_prop += 1
         self._to_raft_bulk.send(
@@ -221,11 +227,12 @@ class Proposals:
             or accepted.prop != group.prop
         ):
             raise InvariantViolated(f"{accepted} does not answer {group} of gen {self._gen}")
-        group.index = accepted.index
+        index = group.index = accepted.index
+        if is_sampled(index):
+            self._stampers.received.stamp_at(index, group.received_ns)
+            self._stampers.proposed.stamp_at(index, group.proposed_ns)
         group.timestamp_ns = accepted.timestamp_ns
-        next_lsn = assign_lsns(
-            (row for _, _, _, row in group.origins), accepted.index, accepted.first_lsn
-        )
+        next_lsn = assign_lsns((row for _, _, _, row in group.origins), index, accepted.first_lsn)
         if next_lsn != accepted.first_lsn + group.count:
             raise InvariantViolated(f"{accepted}: {group.count} payloads end at LSN {next_lsn}")
         if accepted.first_lsn != self._next_lsn:

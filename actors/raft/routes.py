@@ -13,6 +13,7 @@ from typing import Any
 from actors import messages, topology
 from actors.station import Outbox, Station
 from actors.topology import Counter
+from actors.trace import TracePoint
 from logstore.format.peer_messages import NO_ROUND, AppendAccepted, AppendPersisted, Heartbeat
 from logstore.model import NodeId, Term
 from logstore.raft import effects
@@ -171,6 +172,8 @@ class Routes:
         self._egress_bell = station.bell_of(topology.EGRESS)
         self._has_visible_moved = False
         self._are_readers_waiting = False
+        self._appended = station.stamper(TracePoint.APPENDED)
+        self._committed = station.stamper(TracePoint.COMMITTED)
         self._send: dict[type[Any], Callable[[Any], None]] = {
             effects.Describe: self._describe,
             effects.StopLeading: self._to_every_replicator,
@@ -182,16 +185,17 @@ class Routes:
         }
         kind: type[Any]
         for kind in (
-            effects.Persist, effects.Truncate, effects.InstallLog, effects.ApplyTrim,
+            effects.Truncate, effects.InstallLog, effects.ApplyTrim,
             effects.MoveLogStart, effects.SaveMeta, effects.SaveLevel,
         ):  # fmt: skip
             self._send[kind] = self._writer.send
+        self._send[effects.Persist] = self._persist
+        self._send[effects.Committed] = self._commit
         self._send[effects.Lead] = self._lead
         self._send[effects.Rewind] = self._rewind
         for kind in (
-            effects.Admit, effects.AdmissionClosed, effects.Committed, effects.TermEnded,
-            effects.LeaderChanged, effects.HoldLogStart, effects.TransferAnswered,
-            effects.LevelAnswered,
+            effects.Admit, effects.AdmissionClosed, effects.TermEnded, effects.LeaderChanged,
+            effects.HoldLogStart, effects.TransferAnswered, effects.LevelAnswered,
         ):  # fmt: skip
             self._send[kind] = self.ingress.send
 
@@ -251,6 +255,14 @@ class Routes:
         if self._has_visible_moved:
             self._has_visible_moved = False
             self._egress_bell.ring()
+
+    def _persist(self, effect: effects.Persist) -> None:
+        self._appended.stamp(effect.header.index)
+        self._writer.send(effect)
+
+    def _commit(self, effect: effects.Committed) -> None:
+        self._committed.stamp_through(effect.index)
+        self.ingress.send(effect)
 
     def _describe(self, effect: effects.Describe) -> None:
         encoded = messages.encode(effect)

@@ -16,6 +16,7 @@ from actors.messages import Identity, InitReceived, RotReported
 from actors.replicator.bodies import Bodies
 from actors.station import Station
 from actors.topology import Counter, counter_of
+from actors.trace import TracePoint
 from logstore.errors import FormatError
 from logstore.format.message import Envelope, decode_message, encode_message
 from logstore.format.peer_messages import (
@@ -29,7 +30,7 @@ from logstore.format.peer_messages import (
     InitStatus,
 )
 from logstore.limits import BULK_WINDOW_ENTRIES, CONTROL_MESSAGE_MAX_BYTES
-from logstore.model import Index, Lsn, NodeId
+from logstore.model import NO_INDEX, Index, Lsn, NodeId
 from logstore.raft.bootstrap import SendInit
 from logstore.raft.effects import Describe, Lead, Rewind, Send, StopLeading
 from logstore.raft.events import ControlReceived, StreamAnswer
@@ -69,7 +70,9 @@ class ReplicatorActor:
         self._identity: Identity | None = None
         self._peer_uuid = b""
         self._logged_text = ""
-        self._unsent: tuple[int, list[bytes]] | None = None
+        self._unsent: tuple[int, Index, list[bytes]] | None = None  # of a stream, an entry
+        self._sent = station.stamper(TracePoint.SENT)
+        self._confirmed = station.stamper(TracePoint.CONFIRMED)
         self._retry_ns = NEVER_NS
         self._retry_wait_ns = RETRY_NS
         self._now_ns = 0
@@ -173,6 +176,8 @@ class ReplicatorActor:
             elif isinstance(message, AppendAccepted | AppendPersisted | AppendReject):
                 boot = envelope.correlation
                 for answer in self._stream.on_answer(boot, message, self._now_ns):
+                    if isinstance(answer, AppendPersisted):
+                        self._confirmed.stamp_through(answer.index)
                     self._to_raft.send(StreamAnswer(self.peer, boot, answer))
             elif isinstance(message, ControlMessage):
                 self._to_raft.send(ControlReceived(self.peer, envelope.correlation, message))
@@ -235,10 +240,13 @@ class ReplicatorActor:
             return 0  # these orders were for a predecessor; raft sends our identity next
         for sent in range(SENDS_MAX):
             if self._unsent is not None:
-                stream, frames = self._unsent
-                if stream == self._stream.stream and not self._try_send(self._bulk, frames):
-                    self._retry_later()
-                    return sent
+                stream, index, frames = self._unsent
+                if stream == self._stream.stream:
+                    if index != NO_INDEX:
+                        self._sent.stamp(index)
+                    if not self._try_send(self._bulk, frames):
+                        self._retry_later()
+                        return sent
                 self._unsent = None
                 self._retry_wait_ns = RETRY_NS
                 continue
@@ -249,7 +257,7 @@ class ReplicatorActor:
             if message is None:
                 self._retry_later()
                 return sent
-            self._unsent = (self._stream.stream, message)
+            self._unsent = (self._stream.stream, _index_of(step), message)
         return SENDS_MAX
 
     def _retry_later(self) -> None:
@@ -273,3 +281,14 @@ class ReplicatorActor:
         append = Append(step.term, step.stream, step.commit, header)
         first = self._encode(AppendFrame.of(append))
         return [first, body] if body else [first]
+
+
+def _index_of(step: SendFromRing | SendFromFile | SendInstall) -> Index:
+    """The entry that is sent; NO_INDEX: none."""
+    match step:
+        case SendFromRing():
+            return step.header.index
+        case SendFromFile():
+            return step.index
+        case SendInstall():
+            return NO_INDEX

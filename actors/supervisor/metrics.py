@@ -42,6 +42,20 @@ GAUGES = frozenset(
     }
 )
 _CPU_PER_PERMILLE = 0.001
+_SECONDS = 1e-9  # per nanosecond
+# What a process' loop publishes (`actors.loop_usage`): the metric's name, its unit, and its help.
+_USAGE = {
+    "bell_wakes": ("bell_wakes", 1, "parks of a process that its bell ended"),
+    "socket_wakes": ("socket_wakes", 1, "parks of a process that a socket ended"),
+    "timer_wakes": ("timer_wakes", 1, "parks of a process that a timer ended"),
+    "empty_wakes": ("empty_wakes", 1, "parks of a process after which there was nothing to do"),
+    "idle_ns": (
+        "idle_seconds",
+        _SECONDS,
+        "time in which a process was parked, or spun without work",
+    ),
+    "cpu_ns": ("cpu_seconds", _SECONDS, "processor time of a process"),
+}
 _CLOCK = RealClock()
 # Values that the leader's ingress publishes (`actors.ingress.lags`): what, and after a dot of whom.
 # The metric's name, the label for whom, if any, and its help. A wait is published as a stamp.
@@ -100,6 +114,7 @@ class CounterCollector(Collector):
             family.add_metric([self._node], value)
             yield family
         yield from self._process_gauges(values)
+        yield from self._process_usage(values)
         yield self._clocks(values)
         yield from self._lags(lags)
 
@@ -141,6 +156,21 @@ class CounterCollector(Collector):
                 process, _, found = key.rpartition(".")
                 if found == gauge:
                     family.add_metric([self._node, process], value * scale)
+            yield family
+
+    def _process_usage(self, values: Mapping[str, int]) -> Iterator[Metric]:
+        """Of the processes that have published some."""
+        measured = [
+            key.removesuffix(".measured_ns")
+            for key, value in values.items()
+            if key.endswith(".measured_ns") and value
+        ]
+        for name, (metric, unit, text) in _USAGE.items():
+            family = CounterMetricFamily(
+                f"logstore_process_{metric}", text, labels=["node", "process"]
+            )
+            for process in measured:
+                family.add_metric([self._node, process], values[f"{process}.{name}"] * unit)
             yield family
 
 

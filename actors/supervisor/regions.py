@@ -14,6 +14,7 @@ from pathlib import Path
 
 from actors import topology
 from actors.station import Regions
+from actors.trace import row_names
 from logstore import limits
 from logstore.config import Config
 from logstore.model import NodeId
@@ -23,6 +24,7 @@ from transport.doorbell import Doorbell
 from transport.errors import RegionUnavailable
 from transport.payload_ring import create_payload_ring, payload_region_bytes
 from transport.shm import SHARED_MEMORY_FOLDER, map_region, region_size_bytes, room_bytes
+from transport.stamp_table import create_stamp_table, stamp_region_bytes
 
 COUNTERS_LINK = "counters"
 _COUNTERS_BYTES = 64 * limits.KIB  # a few pages, whatever the names
@@ -65,6 +67,10 @@ class ReplicaRegions:
                 topology.counter_names(node, self._nodes), incarnation, folder
             )
             undo.callback(os.close, self.counters)
+            self.stamps = create_stamp_table(
+                len(row_names(node, self._nodes)), incarnation=incarnation, folder=folder
+            )
+            undo.callback(os.close, self.stamps)
             self.bells: dict[str, Doorbell] = {}
             for process in self._processes:
                 self.bells[process] = Doorbell.create()
@@ -80,10 +86,10 @@ class ReplicaRegions:
         }
 
     def descriptors_of(self, process: str) -> tuple[int, ...]:
-        """The descriptors that a child inherits: its rings, the payload ring,
-        the counters, all bells."""
+        """The descriptors that a child inherits: its rings, the payload ring, the counters, the
+        stamps, all bells."""
         bells = (bell.fileno() for bell in self.bells.values())
-        return (*self.rings_of(process).values(), self.payload, self.counters, *bells)
+        return (*self.rings_of(process).values(), self.payload, self.counters, self.stamps, *bells)
 
     def attach(self, process: str) -> Regions:
         """Map what `process` needs, in the calling process."""
@@ -92,6 +98,7 @@ class ReplicaRegions:
             rings={name: map_region(fd, region_size_bytes(fd)) for name, fd in rings.items()},
             payload=map_region(self.payload, region_size_bytes(self.payload)),
             counters=open_counters(self.counters),
+            stamps=map_region(self.stamps, region_size_bytes(self.stamps)),
             bells=self.bells,
             incarnation=self.incarnation,
         )
@@ -105,11 +112,12 @@ class ReplicaRegions:
 
 
 def shared_memory_bytes(config: Config, node: NodeId) -> int:
-    """The size of the rings of one incarnation of `node`; the counters take a page or two more."""
-    rings = topology.rings(node, tuple(NodeId(each) for each in config.node_ids()))
-    return len(rings) * command_region_bytes(limits.COMMAND_RING_BYTES) + payload_region_bytes(
-        config.limits.ring_bytes
-    )
+    """The size of rings and stamps of one incarnation of `node`; the counters take a page or two
+    more."""
+    nodes = tuple(NodeId(each) for each in config.node_ids())
+    rings = len(topology.rings(node, nodes)) * command_region_bytes(limits.COMMAND_RING_BYTES)
+    stamps = stamp_region_bytes(len(row_names(node, nodes)))
+    return rings + payload_region_bytes(config.limits.ring_bytes) + stamps
 
 
 def _check_room(config: Config, node: NodeId, folder: str) -> None:

@@ -67,6 +67,7 @@ class RunningReplica:
             payload=self.regions.payload,
             # the inherited descriptor: the file has no name
             counters_path=f"/proc/self/fd/{self.regions.counters}",
+            stamps=self.regions.stamps,
             bells={name: bell.fileno() for name, bell in self.regions.bells.items()},
             placement=self._placement.begin(process),
         )

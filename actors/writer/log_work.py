@@ -28,6 +28,8 @@ from actors.messages import RingMessage
 from actors.observer import SpareUsed
 from actors.station import Station
 from actors.topology import Counter
+from actors.trace import TracePoint
+from actors.writer.flush_timer import FlushTimer
 from actors.writer.folder import Folder
 from actors.writer.installs import Installs
 from logstore.errors import DiskFull
@@ -81,6 +83,18 @@ class LogWork:
         self._commit = NO_INDEX  # highest commit index that raft has sent (F8)
         host, wake = station.host, station.bell.ring
         self._observer = host.observer
+        self._data_timer = FlushTimer(
+            station,
+            begun=TracePoint.WRITE_BEGUN,
+            flushed=TracePoint.DATA_FLUSHED,
+            counter=Counter.DATA_FLUSH_NS,
+        )
+        self._records_timer = FlushTimer(
+            station,
+            begun=TracePoint.RECORDS_BEGUN,
+            flushed=TracePoint.RECORDS_FLUSHED,
+            counter=Counter.RECORD_FLUSH_NS,
+        )
         self._data_worker = host.own_thread_worker("data", station.bell, on_bell)
         self._records_worker = host.flush_worker("records", wake)
         self._spare_worker = host.flush_worker("spare", wake)
@@ -182,9 +196,11 @@ class LogWork:
     def _write_group(self, entries: list[EntryToWrite], last_seq: int) -> Iterator[None]:
         """In the data worker."""
         log = self._folder.log
+        begun_ns = self._data_timer.now_ns()
         group = log.append(entries)
         log.flush_data(group)
         yield
+        self._data_timer.ended(group, begun_ns)
         if self._queue or self._groups_passed_on != self._groups_recorded:
             self._groups_passed_on += 1
             self._records_worker.start(partial(self._record_group, group, last_seq))
@@ -201,11 +217,13 @@ class LogWork:
     def _finish_group(self, group: AppendedGroup, last_seq: int) -> Iterator[None]:
         """Runs after the group's data are flushed and the group before it is recorded."""
         log = self._folder.log
+        begun_ns = self._records_timer.now_ns()
         log.write_records(group)
         self._slots[Counter.WRITTEN] = last_seq
         self._slots[Counter.FLUSHES] += 2
         log.flush_records(group)
         yield
+        self._records_timer.ended(group, begun_ns)
         self._answer(Persisted(last_seq))
 
     # --- segments ---

@@ -27,6 +27,11 @@ COMMANDS: CommandTable = {
     "consume": ("logstore.cli.consume", "consume", "Write committed payloads to stdout."),
     "status": ("logstore.cli.operate", "status", "Who leads, and how each replica is doing."),
     "lag": ("logstore.cli.lag", "lag", "How far followers and cursors are behind."),
+    "explain": (
+        "logstore.cli.explain.explain",
+        "explain",
+        "Where an append's time goes, and what bounds throughput.",
+    ),
     "transfer": ("logstore.cli.operate", "transfer", "Hand leadership to another replica."),
     "upgrade": ("logstore.cli.upgrade", "upgrade", "Raise the log's format level."),
     "trim": ("logstore.cli.trim", "trim", "Give up the beginning of the log."),

@@ -21,6 +21,7 @@ from logstore.client.core.steps import Host
 from logstore.client.core.trimming import TrimPlan, plan_trim
 from logstore.client.core.upgrade import FormatLevels
 from logstore.client.core.verification import Verification, verify_replicas
+from logstore.client.replica_trace import ReplicaTrace
 from logstore.client.threads import run
 from logstore.errors import InvalidRequest
 from logstore.limits import POSITION_MAX
@@ -50,6 +51,17 @@ class Admin:
           FormatError: a replica's answer cannot be read; the message names it.
         """
         return run(operating.status(self._cluster()))
+
+    def traces(self) -> dict[int, ReplicaTrace | str]:
+        """What each configured node has measured of itself; a text: why it told nothing.
+
+        The times of one node are of its own monotonic clock; those of two must not be subtracted.
+
+        Raises:
+          Unreachable: no replica answered in time.
+          FormatError: a replica's answer cannot be read; the message names it.
+        """
+        return run(operating.traces(self._cluster()))
 
     def watermarks(
         self, *, replica: int | None = None, min_lsn: int = 0, linearizable: bool = False

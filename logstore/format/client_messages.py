@@ -157,6 +157,17 @@ class StatusReply(msgspec.Struct, frozen=True, gc=False):
     document: bytes
 
 
+class TraceRequest(msgspec.Struct, frozen=True, gc=False):
+    """Asks for what this replica has measured of itself: counters, usage, sampled stamps."""
+
+
+class TraceReply(msgspec.Struct, frozen=True, gc=False):
+    """JSON: node, leader, term, now_ns, groups_in_flight_max, counters, processes, stamps. All
+    times are of this replica's monotonic clock."""
+
+    document: bytes
+
+
 class DoneReply(msgspec.Struct, frozen=True, gc=False):
     """`value`: the LSN of a cursor before it was set, 0: it did not exist; the producer id of a
     session that was ended; the log's format level after it was raised; the first LSN that a trim
@@ -404,6 +415,8 @@ register(81, SessionsReply, "Q", has_tail=True)
 register(82, EndSessionRequest, "Q")
 register(83, RaiseLevelRequest, "I")
 register(84, TrimRequest, "Q")
+register(85, TraceRequest, "")
+register(86, TraceReply, "", has_tail=True)
 register(96, ImportRequest, "QQ", has_tail=True)
 register(128, Acks, "QII", has_tail=True, tail_unit=ACK_ROW.size)
 register(129, Welcome, "Q")

@@ -29,6 +29,7 @@ from logstore.format.client_messages import (
     SpansRequest,
     StatusRequest,
     TimeLookupRequest,
+    TraceRequest,
     TransferRequest,
     TrimRequest,
     VerifyRequest,
@@ -61,6 +62,7 @@ class RequestPort(Enum):
             EndSessionRequest,
             RaiseLevelRequest,
             TrimRequest,
+            TraceRequest,
         }
     )
     FETCH = frozenset(

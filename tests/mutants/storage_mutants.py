@@ -40,7 +40,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "answered-before-the-records-are-flushed",
         "SAFETY F1",
         f"{LOG_WORK}._finish_group",
-        "    log.flush_records(group)\n    yield\n    self._answer(Persisted(last_seq))\n",
+        "    log.flush_records(group)\n    yield\n    self._records_timer.ended(group, begun_ns)\n"
+        "    self._answer(Persisted(last_seq))\n",
         "    self._answer(Persisted(last_seq))\n    log.flush_records(group)\n    yield\n",
         "Persisted leaves, then the flush begins",
     ),

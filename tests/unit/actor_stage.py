@@ -14,6 +14,7 @@ import zmq
 from actors import topology
 from actors.host import Host
 from actors.station import Regions, Station
+from actors.trace import row_names
 from logstore.config import parse_config
 from logstore.format.message import encode_message
 from transport import link
@@ -27,6 +28,7 @@ from transport.payload_ring import (
     payload_region_bytes,
 )
 from transport.socket_options import HIGH_WATER_MARK
+from transport.stamp_table import format_stamp_table, stamp_region_bytes
 
 NODE = 1
 NODES = (1, 2, 3)
@@ -69,6 +71,8 @@ class ActorStage:
             format_command_ring(rings[name], incarnation=1)
         payload = mmap.mmap(-1, payload_region_bytes(RING_BYTES))
         format_payload_ring(payload, incarnation=1)
+        stamps = mmap.mmap(-1, stamp_region_bytes(len(row_names(NODE, NODES))))
+        format_stamp_table(stamps, incarnation=1)
         self.bells = {
             name: FakeDoorbell() for name in (topology.SUPERVISOR, *topology.processes(NODE, NODES))
         }
@@ -77,6 +81,7 @@ class ActorStage:
             rings=rings,
             payload=payload,
             counters=create_counters(counters, topology.counter_names(NODE, NODES), 1),
+            stamps=stamps,
             bells=self.bells,
             incarnation=1,
         )

@@ -18,6 +18,7 @@ from actors.ingress import IngressActor
 from actors.ingress.sockets_and_rings import Ports
 from actors.messages import Identity
 from actors.station import Inbox, Outbox
+from actors.trace import Stamper, row_names
 from logstore.config import parse_config
 from logstore.errors import CorruptData
 from logstore.format.batch import encode_batch
@@ -45,6 +46,7 @@ from transport.payload_ring import (
     format_payload_ring,
     payload_region_bytes,
 )
+from transport.stamp_table import StampTable, format_stamp_table, stamp_region_bytes
 
 CLUSTER = b"c" * 16
 OUR_UUID = b"u" * 16
@@ -181,7 +183,11 @@ class Stage:
         self.station = SimpleNamespace(
             node=NODE, nodes=nodes, peers=(2, 3), config=self.config, slots=self.slots,
             limits=ReplicaLimits(**limits), host=SimpleNamespace(observer=self),
+            stamper=self._stamper, read_stamps=self.read_stamps,
         )  # fmt: skip
+        stamps = mmap.mmap(-1, stamp_region_bytes(len(row_names(NODE, nodes))))
+        format_stamp_table(stamps, incarnation=1)
+        self._stamps = StampTable(stamps, incarnation=1)
         self.entries = []  # (EntryHeader, body): what raft has accepted
         self.damaged = set()
         self.level = TRIM_LEVEL  # of the committed log
@@ -195,6 +201,13 @@ class Stage:
         self.ingress.on_start()
         self.peer_sockets = {}
         self._clients = itertools.count(1)
+
+    def _stamper(self, point):
+        return Stamper(self._stamps.row(row_names(NODE, (1, 2, 3)).index(point)), self.clock)
+
+    def read_stamps(self):
+        rows = row_names(NODE, (1, 2, 3))
+        return {name: self._stamps.row(number).read() for number, name in enumerate(rows)}
 
     def saw(self, seen):
         """It looks on as well."""

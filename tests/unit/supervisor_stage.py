@@ -18,6 +18,7 @@ from typing import Any
 
 from actors import messages, topology
 from actors.child import LIFELINE, die_with_parent, open_station, read_spec, take_placement
+from actors.loop_usage import LoopUsage
 from actors.runner import StopFlag, prepare_process, run
 from actors.station import Station
 from actors.supervisor.placement import look_at_machine
@@ -113,6 +114,7 @@ def be_child(process: str, parent_pid: int) -> None:
         [StageActor(station)],
         station.bell,
         count_loop=count_loop,
+        usage=LoopUsage(slots, station.slot, station.process),
         stop=lambda: stop.is_set,
         lifeline=LIFELINE,
         spin=False,

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from actors import runner
+from actors.loop_usage import USAGE, LoopUsage
 from actors.runner import EXIT_ORPHANED, LIFELINE_EVERY, StopFlag, refuse_optimised_python, run
 from logstore.limits import PARK_MAX_MS
 from transport.doorbell import Doorbell
@@ -68,11 +69,15 @@ def parks(monkeypatch):
     monkeypatch.setattr(runner, "Poller", Parks)
 
 
-def run_loops(actors, bell, loops, *, lifeline=None, spin=False):
+def make_usage():
+    return LoopUsage([0] * len(USAGE), lambda name: USAGE.index(name.split(".")[1]), "raft")
+
+
+def run_loops(actors, bell, loops, *, lifeline=None, spin=False, usage=None):
     left = iter(range(loops))
     run(
-        actors, bell, count_loop=lambda: None, stop=lambda: next(left, None) is None,
-        lifeline=lifeline, spin=spin,
+        actors, bell, count_loop=lambda: None, usage=usage or make_usage(),
+        stop=lambda: next(left, None) is None, lifeline=lifeline, spin=spin,
     )  # fmt: skip
 
 
@@ -100,7 +105,8 @@ def test_a_loop_that_spins_never_parks(bell, parks):
 def test_a_park_ends_at_the_next_timer_rounded_up_and_never_lasts_long(
     bell, parks, monkeypatch, in_ns, timeout_ms
 ):
-    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic_ns=lambda: 10**15))
+    clocks = SimpleNamespace(monotonic_ns=lambda: 10**15, process_time_ns=lambda: 0)
+    monkeypatch.setattr(runner, "time", clocks)
     run_loops([StubActor(), StubActor(timer_ns=10**15 + in_ns)], bell, 1)
     assert Parks.last.timeouts[0][0] == timeout_ms
 
@@ -156,3 +162,102 @@ def test_optimised_python_is_refused(monkeypatch):
     monkeypatch.setattr(runner, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=1)))
     with pytest.raises(SystemExit, match="without -O"):
         refuse_optimised_python()
+
+
+# --- what a loop costs ---
+
+
+class Clocks:
+    """Each look at a clock takes a millisecond, each park ten."""
+
+    def __init__(self):
+        self.now_ns = 10**15
+        self.cpu_ns = 0
+
+    def monotonic_ns(self):
+        self.now_ns += MS
+        return self.now_ns
+
+    def process_time_ns(self):
+        self.cpu_ns += MS
+        return self.cpu_ns
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    clocks = Clocks()
+    monkeypatch.setattr(runner, "time", clocks)
+
+    class SlowParks(Poller):
+        """Parks for ten milliseconds of these clocks."""
+
+        def wait(self, items, timeout_ms):
+            clocks.now_ns += 10 * MS
+            return super().wait(items, 0)
+
+    monkeypatch.setattr(runner, "Poller", SlowParks)
+    return clocks
+
+
+class Listening(StubActor):
+    """Has a descriptor that can be read."""
+
+    def __init__(self, *steps):
+        super().__init__(*steps)
+        self.readable, self.writing_end = os.pipe()
+        os.write(self.writing_end, b"x")
+
+    def wait_on(self):
+        return (self.readable,)
+
+    def on_close(self):
+        os.close(self.readable)
+        os.close(self.writing_end)
+
+
+def test_each_park_counts_by_what_ended_it(bell, clocks):
+    usage = make_usage()
+    run_loops([StubActor(lambda: bell.ring() or 0)], bell, 3, usage=usage)
+    assert (usage.bell_wakes, usage.socket_wakes, usage.timer_wakes) == (1, 0, 2)
+    run_loops([Listening()], bell, 2, usage=usage)
+    assert (usage.bell_wakes, usage.socket_wakes, usage.timer_wakes) == (1, 2, 2)
+
+
+def test_a_wake_up_without_work_after_it_is_empty_and_a_turn_after_work_is_none(bell, clocks):
+    usage = make_usage()
+    steps = (lambda: 1, lambda: 0, lambda: 1, lambda: 0, lambda: 0)
+    run_loops([StubActor(*steps)], bell, 5, usage=usage)
+    assert usage.timer_wakes == 3
+    assert usage.empty_wakes == 1, (
+        "the last of them: the first and second found work or followed it"
+    )
+
+
+def test_time_parked_counts_and_a_loop_that_works_is_not_parked(bell, clocks):
+    usage = make_usage()
+    run_loops([StubActor(lambda: 1, lambda: 1)], bell, 2, usage=usage)
+    assert usage.idle_ns == 0
+    run_loops([StubActor()], bell, 4, usage=usage)
+    assert usage.idle_ns == 3 * 11 * MS, "the last park ends with the loop"
+
+
+def test_a_loop_that_spins_is_idle_in_turns_without_work_and_never_woken(bell, clocks):
+    usage = make_usage()
+    run_loops([StubActor(lambda: 1, lambda: 0, lambda: 1)], bell, 4, spin=True, usage=usage)
+    assert usage.idle_ns == 1 * MS, "of the second turn: the fourth ends with the loop"
+    assert usage.timer_wakes == usage.empty_wakes == 0
+
+
+def test_usage_is_published_now_and_then_and_goes_on_where_a_predecessor_ended(bell, clocks):
+    slots = memoryview(bytearray(8 * len(USAGE))).cast("Q")
+    usage = LoopUsage(slots, lambda name: USAGE.index(name.split(".")[1]), "raft")
+    run_loops([StubActor()], bell, 200, usage=usage)
+    published = dict(zip(USAGE, slots.tolist(), strict=True))
+    assert 0 < published["timer_wakes"] < usage.timer_wakes
+    assert clocks.cpu_ns == 3 * MS, "once a second of the 2.4"
+    assert published["cpu_ns"] == clocks.cpu_ns
+    assert published["idle_ns"] == published["timer_wakes"] * 11 * MS
+    assert 10**15 < published["measured_ns"] < clocks.now_ns
+    successor = LoopUsage(slots, lambda name: USAGE.index(name.split(".")[1]), "raft")
+    assert successor.timer_wakes == published["timer_wakes"]
+    assert successor.idle_ns == published["idle_ns"]

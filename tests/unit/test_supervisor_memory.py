@@ -75,7 +75,9 @@ def test_too_little_shared_memory_is_said_before_any_of_it_is_taken(
     assert descriptors() == opened
 
 
-@pytest.mark.parametrize("failing", ["create_payload_ring", "create_nameless_counters"])
+@pytest.mark.parametrize(
+    "failing", ["create_payload_ring", "create_nameless_counters", "create_stamp_table"]
+)
 def test_what_fails_half_way_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
@@ -95,7 +97,9 @@ def test_a_tmpfs_without_a_bound_has_room(monkeypatch: pytest.MonkeyPatch) -> No
     ReplicaRegions(CONFIGURED, NODE, incarnation=1).close()
 
 
-@pytest.mark.parametrize("made", [0, 3, 12])  # 11 rings of commands, one of payloads, the counters
+@pytest.mark.parametrize(
+    "made", [0, 3, 12, 13]
+)  # 11 rings of commands, of payloads, counters, stamps
 def test_where_somebody_was_faster_the_need_is_told_and_no_name_was_ever_there(
     made: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

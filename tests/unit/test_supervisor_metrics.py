@@ -28,6 +28,7 @@ VALUES |= {"cursor_lag_since_ns.late": 2_500_000_000, "cursor_lag_since_ns.even"
 VALUES |= {"cursor_lag_since_ns.ahead": 9_000_000_000, "follower_silent_since_ns.2": 3_250_000_000}
 VALUES |= {"cursors": 53, "cursors_left_out": 3}
 VALUES |= {"log_bytes.archive": 900, "log_since_ns.": 1_000_000_000}
+VALUES |= {"raft.measured_ns": 5, "raft.cpu_ns": 2_500_000_000, "raft.empty_wakes": 12}
 VALUES |= {"flushed_lost": 4, clock_slot(NodeId(2)): SKEW_ZERO_MS - 1_500}
 
 
@@ -72,6 +73,15 @@ def test_a_scrape_shows_counters_gauges_and_processes(listener: HttpListener) ->
     assert 'logstore_clock_skew_seconds{node="1",of="2"} -1.5' in answer
     assert 'of="1"' not in answer, "not known"
     assert 'logstore_process_pid{node="1",process="raft"} 77.0' in answer
+
+
+def test_a_scrape_shows_what_the_loop_of_each_process_costs(listener: HttpListener) -> None:
+    answer = ask(listener, b"GET /metrics HTTP/1.1\r\n\r\n").decode()
+    assert 'logstore_process_cpu_seconds_total{node="1",process="raft"} 2.5' in answer
+    assert 'logstore_process_empty_wakes_total{node="1",process="raft"} 12.0' in answer
+    assert 'logstore_process_idle_seconds_total{node="1",process="raft"} 0.0' in answer
+    assert 'cpu_seconds_total{node="1",process="ingress"}' not in answer, "it has published nothing"
+    assert "measured_ns" not in answer
 
 
 def test_a_scrape_shows_how_far_followers_and_cursors_lag(listener: HttpListener) -> None:

@@ -27,6 +27,7 @@ from actors.simulation.world.rings import (
     StoreBuffer,
 )
 from actors.station import DRAIN_MAX, Inbox, Outbox, Station
+from actors.trace import row_names
 from logstore.config import Config
 from logstore.limits import ReplicaLimits
 from logstore.model import NodeId
@@ -40,6 +41,7 @@ from transport.payload_ring import (
     payload_region_bytes,
 )
 from transport.shm import map_anonymous
+from transport.stamp_table import StampTable, format_stamp_table, stamp_region_bytes
 
 _End = TypeVar("_End", PayloadRingWriter, PayloadRingReader, RingFreer)
 # Cursors that only guide. HEAD is not one: it must be right as soon as a message refers to it.
@@ -85,6 +87,9 @@ class SimulatedRegions:
         names = topology.counter_names(node, nodes)
         self.slot_of = {name: number for number, name in enumerate(names)}
         self.counters = SharedSlots([0] * len(names))
+        stamps = map_anonymous(stamp_region_bytes(len(row_names(node, nodes))))
+        format_stamp_table(stamps, incarnation=incarnation)
+        self.stamps = StampTable(stamps, incarnation=incarnation)
 
     def drop_after(self, process: str, at_ns: int) -> None:
         """`process` died at `at_ns`: drop what it would have sent later."""
@@ -135,6 +140,7 @@ class SimulatedStation(Station):
         self.incarnation = regions.incarnation
         self._simulated = regions
         self._slot_of = regions.slot_of
+        self._stamps = regions.stamps  # no process reads them, so they need not become visible late
         self._process = process
         self._process_of = process_of
         self.stores = StoreBuffer(process, random, ring_delay_ns)

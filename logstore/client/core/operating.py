@@ -18,6 +18,7 @@ from logstore.client.core.start import AtTime
 from logstore.client.core.steps import Host, Steps
 from logstore.client.endpoint import Endpoint
 from logstore.client.refusal import TRANSIENT
+from logstore.client.replica_trace import ReplicaTrace, parse_trace
 from logstore.client.status import merge_status, parse_status
 from logstore.errors import InvalidRequest, LogStoreError, TransferFailed, Unreachable
 from logstore.format.client_messages import (
@@ -26,6 +27,8 @@ from logstore.format.client_messages import (
     StatusReply,
     StatusRequest,
     TimeLookupReply,
+    TraceReply,
+    TraceRequest,
     TransferRequest,
     TrimRequest,
     WatermarksReply,
@@ -84,6 +87,32 @@ def status(cluster: Cluster) -> Steps[dict[str, Any]]:
         row["host"], row["port"] = nodes[row["node"]].host, nodes[row["node"]].port
     merged["cluster_id"] = routing.cluster_id.hex()
     return merged
+
+
+def traces(cluster: Cluster) -> Steps[dict[int, ReplicaTrace | str]]:
+    """As `Admin.traces`."""
+    host, routing, timeout_s = cluster
+    nodes = yield from routing.nodes(timeout_s=timeout_s)
+    found: dict[int, ReplicaTrace | str] = dict.fromkeys(nodes, "it does not answer")
+    node_at = {endpoint: node for node, endpoint in nodes.items()}
+
+    def on_refused(endpoint: Endpoint, error: InvalidRequest) -> None:
+        found[node_at[endpoint]] = f"it runs a version that does not know this request ({error})"
+
+    deadline_ns = host.deadline_ns(timeout_s)
+    with Survey(
+        host,
+        nodes.values(),
+        TraceRequest(),
+        TraceReply,
+        on_refused=on_refused,
+        cluster_id=routing.cluster_id,
+    ) as survey:
+        while answer := (yield from survey.next_answer(deadline_ns=deadline_ns)):
+            node = node_at[answer[0]]
+            found[node] = parse_trace(answer[1].document, node=node)
+            deadline_ns = min(deadline_ns, host.deadline_ns(STATUS_SETTLE_S))
+    return found
 
 
 def watermarks(

@@ -149,7 +149,8 @@ class Survey(Generic[_T]):
     """The same request to several control ports at once; answers come in any order.
 
     A replica is asked again after RESEND_NS without an answer; after an answer never, or, if
-    `pauses` makes a `Backoff` for each replica, after its next pause.
+    `pauses` makes a `Backoff` for each replica, after its next pause. `on_refused` gets what would
+    be raised, and who refused, where an older version does not know the request.
     """
 
     def __init__(
@@ -160,8 +161,10 @@ class Survey(Generic[_T]):
         reply_type: type[_T],
         *,
         pauses: Callable[[Host], Backoff] | None = None,
+        on_refused: Callable[[Endpoint, InvalidRequest], None] | None = None,
         cluster_id: bytes = NO_CLUSTER,
     ) -> None:
+        self._on_refused = on_refused
         self._clock = host.clock
         self._message = message
         self._reply_type = reply_type
@@ -210,8 +213,10 @@ class Survey(Generic[_T]):
                 self._due_ns[endpoint] = pauses.next_ns() if pauses else NEVER_NS
                 try:
                     return endpoint, answer_of(received[1], self._reply_type)
-                except InvalidRequest:
-                    raise
+                except InvalidRequest as error:
+                    if self._on_refused is None:
+                        raise
+                    self._on_refused(endpoint, error)
                 except LogStoreError:
                     continue
         return None

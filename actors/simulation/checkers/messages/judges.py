@@ -24,6 +24,8 @@ from logstore.format.client_messages import (
     RaiseLevelRequest,
     StatusReply,
     StatusRequest,
+    TraceReply,
+    TraceRequest,
     TransferRequest,
 )
 
@@ -53,6 +55,7 @@ _NOT_RAISED = _LATER | {ErrorCode.LEVEL_REFUSED, ErrorCode.OUTCOME_UNKNOWN}
 JUDGES: dict[type[Any], Judge] = {
     MetadataRequest: Judge(MetadataReply, _on_document, frozenset(ErrorCode)),
     StatusRequest: Judge(StatusReply, _on_document, _LATER),
+    TraceRequest: Judge(TraceReply, _on_document, frozenset()),
     TransferRequest: Judge(DoneReply, _on_done, _LATER | {ErrorCode.TRANSFER_FAILED}),
     RaiseLevelRequest: Judge(DoneReply, _on_level, _NOT_RAISED, None, _level_asked),
     InitializeRequest: Judge(DoneReply, _on_done, _NOT_FORMED),

@@ -1,0 +1,57 @@
+"""What a process' loop costs: processor time, idle time, and which wake-ups were paid.
+
+Counts in its own memory and publishes from time to time: a store into shared memory for each
+wake-up would cost as much as reading the clock for it. Must not know what the loop runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+# So old may be what others read. It takes 20 µs in a process that was just woken (caches cold): 20
+# processes that publish 10 times a second would take 0.004 of a core of an idle cluster's 0.05.
+PUBLISH_EVERY_NS = 1_000_000_000
+# `bell_wakes`, `socket_wakes`, `timer_wakes`: parks that ended so. `empty_wakes`: those of them
+# after which the actor reported no work, as it does where only a timer of its own was due.
+# `idle_ns`: parked, or spinning without work. `measured_ns`: until when the others count, by the
+# monotonic clock; 0: nothing was published.
+USAGE = (
+    "bell_wakes",
+    "socket_wakes",
+    "timer_wakes",
+    "empty_wakes",
+    "idle_ns",
+    "cpu_ns",
+    "measured_ns",
+)
+
+
+class LoopUsage:
+    """The loop counts in the attributes, which begin where a predecessor of the process ended."""
+
+    __slots__ = (
+        "_slot_numbers",
+        "_slots",
+        "bell_wakes",
+        "due_ns",
+        "empty_wakes",
+        "idle_ns",
+        "socket_wakes",
+        "timer_wakes",
+    )
+
+    def __init__(self, slots: memoryview, slot: Callable[[str], int], process: str) -> None:
+        self._slots = slots
+        self._slot_numbers = [slot(f"{process}.{name}") for name in USAGE]
+        counted = [slots[number] for number in self._slot_numbers]
+        self.bell_wakes, self.socket_wakes, self.timer_wakes, self.empty_wakes = counted[:4]
+        self.idle_ns = counted[4]
+        self.due_ns = 0
+
+    def publish(self, now_ns: int, cpu_ns: int) -> None:
+        """`cpu_ns`: processor time of this process so far."""
+        self.due_ns = now_ns + PUBLISH_EVERY_NS
+        counted = (self.bell_wakes, self.socket_wakes, self.timer_wakes, self.empty_wakes)
+        values = (*counted, self.idle_ns, cpu_ns, now_ns)
+        for number, value in zip(self._slot_numbers, values, strict=True):
+            self._slots[number] = value

@@ -1,0 +1,149 @@
+"""Which stage bounds throughput now, in words with the reasoning.
+
+Pure. A stage that does one thing at a time (a process' loop, one kind of flush) bounds the others
+when it is busy nearly all the time. Only nodes that commits wait for count: of three replicas the
+slower follower may be as busy as it likes. If no stage is that busy, the bound is how many groups
+may be in flight, or nothing in the cluster: then more could be offered, and the question is where
+an append waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from actors.topology import INGRESS, RAFT, REPLICATOR
+from logstore.cli.explain.breakdown import MAJORITY, TOTAL, PathTime, StageTime
+from logstore.cli.explain.utilisation import SINGLE, FlushUse, ProcessUse, Traffic
+from logstore.raft.quorum import majority
+
+# A stage that is busy more than this bounds: the rest is the time between two of its jobs.
+BUSY_FROM = 0.8
+# So much of groups_in_flight: the rest is groups that wait for the next turn of ingress.
+IN_FLIGHT_FROM = 0.9
+# A process that is busy, and gets a processor for a smaller share of that, waits for one.
+ON_PROCESSOR_FROM = 0.7
+
+FLUSH, IN_FLIGHT, NOTHING, IDLE = "flush", "groups in flight", "nothing", "idle"
+# An append waits …
+_WAITS = {
+    "ingress": "in ingress, for its group to be formed and proposed",
+    "raft": "for raft to append it",
+    "send": "to be sent to node {node}",
+    "network": "on the way to node {node} and back",
+    "writer": "for the writer of node {node}",
+    "data_flush": "for its data to be flushed on node {node}",
+    "records_wait": "for an earlier record flush on node {node}",
+    "records_flush": "for its record to be flushed on node {node}",
+    "answer": "for the answer of node {node}",
+    "commit": "for raft to commit it",
+    "acknowledgement": "for ingress to acknowledge it",
+}
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """`kind`: the name of a process, "data flush", "records flush", or one of the others above.
+    `node`: where; 0: nowhere. `busy`: the share of the time."""
+
+    kind: str
+    node: int
+    busy: float
+    words: str
+
+
+class _Stage(msgspec.Struct, frozen=True):
+    kind: str
+    node: int
+    busy: float
+    reason: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} of node {self.node}"
+
+
+def find_bound(
+    leader: int,
+    traffic: Traffic,
+    times: Sequence[StageTime],
+    paths: Sequence[PathTime],
+    processes: Iterable[ProcessUse],
+    flushes: Iterable[FlushUse],
+) -> Bound:
+    """What bounds the leader's throughput. `times`: of the leader's stages; `paths`, `processes`
+    and `flushes`: of all nodes."""
+    if not traffic.groups_per_s:
+        return Bound(IDLE, 0, 0.0, "Nothing was acknowledged meanwhile: nothing is bounded.")
+    awaited = awaited_nodes(paths) or {leader}
+    stages = [_of_process(each) for each in processes if _counts(each, leader, awaited)]
+    stages += [_of_flush(each) for each in flushes if each.node in awaited]
+    stages.sort(key=lambda each: -each.busy)
+    if stages and stages[0].busy >= BUSY_FROM:
+        first = stages[0]
+        following = f"; next is {stages[1].name}, {stages[1].busy:.0%}" if stages[1:] else ""
+        words = f"The {first.name} bounds throughput now: {first.reason}{following}."
+        return Bound(first.kind, first.node, first.busy, words)
+    busiest = "no stage was measured"
+    if stages:
+        busiest = f"the busiest stage, {stages[0].name}, is busy {stages[0].busy:.0%} of the time"
+    longest = _longest_wait(times, paths)
+    if traffic.groups_in_flight >= IN_FLIGHT_FROM * traffic.groups_in_flight_max:
+        words = (
+            f"The number of groups in flight bounds throughput now: {traffic.groups_in_flight:.1f}"
+            f" of at most {traffic.groups_in_flight_max} on average, while {busiest}.{longest}"
+        )
+        return Bound(IN_FLIGHT, leader, 0.0, words)
+    words = (
+        f"Nothing in the cluster bounds throughput now: {busiest}; more can be offered.{longest}"
+    )
+    return Bound(NOTHING, 0, stages[0].busy if stages else 0.0, words)
+
+
+def awaited_nodes(paths: Sequence[PathTime]) -> set[int]:
+    """The nodes whose disks commits wait for: the quickest ones that are a majority together."""
+    ordered = sorted((each.stages[-1].median_ms, each.node) for each in paths if each.stages)
+    return {node for _, node in ordered[: majority(len(paths))]}
+
+
+def _counts(use: ProcessUse, leader: int, awaited: set[int]) -> bool:
+    """Whether appends pass this process. Of the writer the flushes count."""
+    if use.process in (INGRESS, RAFT, SINGLE):
+        return use.node == leader or use.node in awaited
+    kind, _, peer = use.process.partition("-")
+    return kind == REPLICATOR and use.node == leader and int(peer) in awaited
+
+
+def _of_process(use: ProcessUse) -> _Stage:
+    reason = f"it is busy {use.busy:.0%} of the time, {use.cpu:.0%} on a processor"
+    if use.cpu < ON_PROCESSOR_FROM * use.busy:
+        reason += ", and waits for one in the rest: the machine has too few free"
+    return _Stage(use.process, use.node, use.busy, reason)
+
+
+def _of_flush(use: FlushUse) -> _Stage:
+    reason = (
+        f"one is under way {use.busy:.0%} of the time, {use.per_s:.0f}/s of {use.mean_ms:.2f} ms"
+    )
+    return _Stage(f"{use.kind} flush", use.node, use.busy, reason)
+
+
+def _longest_wait(times: Sequence[StageTime], paths: Sequence[PathTime]) -> str:
+    """Where an append spends most of its time: a stage of the leader, or of the path that decides
+    most often."""
+    parts = [(each.share, each.stage, 0) for each in times if each.stage not in (TOTAL, MAJORITY)]
+    share = sum(each.share for each in times if each.stage == MAJORITY)
+    deciding = max(paths, key=lambda path: path.decides, default=None)
+    if deciding is not None:
+        parts += [
+            (share * each.share, each.stage, deciding.node)
+            for each in deciding.stages
+            if each.stage != TOTAL
+        ]
+    if not parts:
+        return ""
+    share, stage, node = max(parts)
+    words = _WAITS[stage].format(node=node)
+    if node and stage in ("ingress", "raft"):
+        words = f"for {stage} of node {node}"
+    return f" An append waits longest {words}: {share:.0%} of its time."
