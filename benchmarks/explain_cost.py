@@ -335,7 +335,7 @@ def draw_explain_cost(result: Result, _: Sequence[Any]) -> Mapping[str, Figure]:
 EXPLAIN_COST = Measurement(
     "explain_cost",
     "What do the stamps and counters cost that `logstore explain` reads?",
-    6,
+    10,
     measure_explain_cost,
     [
         option(

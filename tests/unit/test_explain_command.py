@@ -239,3 +239,17 @@ def test_times_are_shown_with_two_places_and_shares_in_percent(
     show(explain_readings(readings(counters=COUNTERS, use=use)), Terminal())
     lines = lines_of(capsys.readouterr().out)
     assert ["1", "raft", "12%", "12%", "500", "200", "200", "0", "0", "20"] in lines
+
+
+def test_tables_of_three_replicas_are_whole_in_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    times = Times()
+    times.append(11, slower_ms=12_345)
+    show(explain_readings(readings(times, counters=COUNTERS)), Terminal())
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    rows = {line.split("│")[1].strip() for line in shown.splitlines() if line.startswith("│")}
+    assert {"in all, from ingress to ingress", "in all, from being appended"} <= rows
+    assert {"node 1, records", "3 replicator-2"} <= rows

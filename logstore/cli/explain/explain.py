@@ -44,9 +44,9 @@ def explain(seconds: float, endpoints: str, timeout_s: float, json_path: str | N
     share        of the time of all sampled appends in all
     decides      of how many appends this replica made the majority
     busy         a process: it is not parked; a flush: one is under way
-    turns        runs of a process' loop
-    wake-ups     ends of parks: by the process' bell, by a socket, by a timer;
-                 empty: nothing had come (work of a timer is none)
+    turns        runs of a process' loop, a second
+    wakes        wake-ups of a process, a second: by its bell, by a socket, by
+                 a timer; empty: nothing had come (work of a timer is none)
 
     Times of two machines are never compared: what a follower took is measured there, and "network"
     is what the leader waited besides.

@@ -1,6 +1,7 @@
 """How `logstore explain` shows its answer: a line of what bounds, and four tables.
 
-Owns words and columns. Must not measure anything.
+Owns words and columns, which fit into a terminal of 80 for a cluster of three. Must not measure
+anything.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from logstore.cli.explain.utilisation import Traffic
 UNKNOWN = "-"
 _OF_LEADER = {
     "ingress": "ingress: its group is formed and proposed",
-    "raft": "raft: appended, ordered from writer and replicators",
+    "raft": "raft: appended and ordered",
     MAJORITY: "durable on a majority (the next table)",
     "commit": "raft: committed",
     "acknowledgement": "ingress: acknowledged",
     TOTAL: "in all, from ingress to ingress",
 }
 _OF_PATH = {
-    "send": "replicator: until it is sent",
+    "send": "replicator: sent",
     "network": "network, there and back",
-    "ingress": "ingress: checked, copied, proposed",
+    "ingress": "ingress: proposed",
     "raft": "raft: appended",
-    "writer": "writer: until it begins",
-    "data_flush": "data: written and flushed",
-    "records_wait": "record: until the one before is flushed",
-    "records_flush": "record: written and flushed",
+    "writer": "writer: begun",
+    "data_flush": "data: written, flushed",
+    "records_wait": "record: its turn has come",
+    "records_flush": "record: written, flushed",
     "answer": "raft and ingress: answered",
-    TOTAL: "in all, from the leader's raft on",
+    TOTAL: "in all, from being appended",
 }
 
 
@@ -73,7 +74,8 @@ def _stage_table(found: Explanation) -> Table:
 
 def _path_table(found: Explanation) -> Table:
     """A column for each node: median and p99."""
-    table = _table("until it is durable there: median / p99 ms", *map(_path_words, found.paths))
+    title = "until it is durable there,\nmedian / p99 ms"
+    table = _table(title, *map(_path_words, found.paths))
     by_name = [{each.stage: each for each in path.stages} for path in found.paths]
     for name in PATH_STAGES:
         table.add_row(_OF_PATH[name], *(_cell(each.get(name)) for each in by_name))
@@ -82,7 +84,7 @@ def _path_table(found: Explanation) -> Table:
 
 def _path_words(path: PathTime) -> str:
     role = "leader" if path.is_leader else "follower"
-    return f"node {path.node}, {role}\ndecides {path.decides:.0%}"
+    return f"node {path.node}\n{role}\ndecides {path.decides:.0%}"
 
 
 def _flush_table(found: Explanation) -> Table:
@@ -95,8 +97,8 @@ def _flush_table(found: Explanation) -> Table:
 
 
 def _process_table(found: Explanation) -> Table:
-    columns = ("busy", "CPU", "turns/s", "wake-ups/s", "bell", "socket", "timer", "empty")
-    table = _table("processes", *columns)
+    columns = ("busy", "CPU", "turns", "wakes", "bell", "socket", "timer", "empty")
+    table = _table("process", *columns)
     for use in found.processes:
         rates = (use.turns, use.wakes, use.bell_wakes, use.socket_wakes, use.timer_wakes)
         table.add_row(
@@ -109,7 +111,8 @@ def _process_table(found: Explanation) -> Table:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title)
+    table = Table()
+    table.add_column(title, no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right")
     return table
