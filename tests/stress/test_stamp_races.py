@@ -23,7 +23,7 @@ from transport.stamp_table import (
     stamp_region_bytes,
 )
 
-SEEN_MIN = 2_000 * STAMPS_KEPT
+SEEN_MIN = 500 * STAMPS_KEPT
 LOOKS_EVERY = 1_000  # stamps between two looks whether to end
 TIME_OF_NUMBER = 1_000_003  # a mixed cell has a time that is not this many times its number
 
