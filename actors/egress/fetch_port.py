@@ -354,8 +354,10 @@ def _must_wait(waiting: Waiting, now_ns: int, bounds: Bounds | None) -> bool:
 
 
 def _lsn_of_time(log: LogReader, bounds: Bounds, request: TimeLookupRequest) -> Lsn:
-    """The LSN of that time, or where the log begins: that may lie above what is shown while a log
-    begins anew."""
+    """The LSN of that time, or the log start if that is higher.
+
+    While a log starts over, the log start is above all that is shown.
+    """
     index = log.index_of_time(request.timestamp_ns, last_index=bounds.visible_index)
     if index > bounds.visible_index:
         found = Lsn(bounds.visible_lsn + 1)

@@ -71,7 +71,7 @@ class TrimBounds:
 
     def opened_log(self) -> Log:
         """The log's files as they are now. Close them after use: only what is known of them is
-        kept, since an open file keeps the space of one that is removed. A reader that is made anew
+        kept, since an open file keeps the space of one that is removed. A new reader
         reads a header of each segment: 4,000 take 45 ms (2026-11-23)."""
         generation = self._slots[Counter.MAP_GENERATION]
         if self._log is None:

@@ -108,7 +108,7 @@ def _decide(
     before = log.row(Index(kept - 1))
     needed = needed_by_followers(log, held, before.header)
     if held is not None and needed == lsn:
-        # what it needs there has no LSNs: `lsn` is the first one kept all the same
+        # what it needs there has no LSNs, so `lsn` is still the first one kept
         return log.row(held) if held > start.index else DoneReply(start.next_lsn)
     if needed is not None:
         text = f"the log can be trimmed up to LSN {needed}: {_BY_FOLLOWER}"

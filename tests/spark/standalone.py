@@ -14,6 +14,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 from urllib.request import urlopen
 
 import psutil
@@ -108,7 +109,7 @@ class StandaloneSpark:
             call += ["--work-dir", str(self.folder / f"worker-{number}"), self.url]
             self._spawn(f"worker-{number}", *call)
         if not poll_until(self._has_all_workers, START_TIMEOUT_S, look_ms=LOOK_MS):
-            raise TimeoutError(f"the workers do not register: {self.state()}")
+            raise TimeoutError(f"the workers do not register; see {self.folder}")
 
     def _spawn(self, name: str, *call: str) -> Path:
         """Start a daemon of Spark; its log."""
@@ -143,8 +144,11 @@ class StandaloneSpark:
         return log.read_text().partition(words)[2].partition(".")[0]
 
     def _has_all_workers(self) -> bool:
-        alive = [each for each in self.state()["workers"] if each["state"] == "ALIVE"]
-        return len(alive) == WORKERS
+        try:
+            workers = self.state()["workers"]
+        except URLError:  # the port answers 404 before its pages are attached
+            return False
+        return sum(each["state"] == "ALIVE" for each in workers) == WORKERS
 
 
 def kill_driver(process: subprocess.Popen[bytes]) -> None:

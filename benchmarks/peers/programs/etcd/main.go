@@ -10,7 +10,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -29,35 +28,12 @@ const (
 var urls = flag.String("urls", "", "of the three members, by node")
 
 func main() {
-	if len(os.Args) < 2 {
-		die(fmt.Errorf("a word is missing: first, leader, probe or load"))
-	}
-	spec := offer.Flags()
-	die(flag.CommandLine.Parse(os.Args[2:]))
-	switch os.Args[1] {
-	case "first":
-		first()
-	case "leader":
-		fmt.Println(leader())
-	case "probe":
-		probe()
-	case "load":
-		load(*spec)
-	default:
-		die(fmt.Errorf("%s is none of first, leader, probe and load", os.Args[1]))
-	}
-}
-
-func die(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "etcdload:", err)
-		os.Exit(1)
-	}
+	offer.Client{First: first, Leader: leader, Probe: probe, Load: load}.Run()
 }
 
 func connect(endpoints ...string) *clientv3.Client {
 	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 20 * time.Second})
-	die(err)
+	offer.Die(err)
 	return client
 }
 
@@ -119,7 +95,7 @@ func load(spec offer.Spec) {
 	clients := make([]*clientv3.Client, min(work.Room(), clientsMax))
 	for at := range clients {
 		clients[at] = connect(endpoint)
-		die(put(clients[at], "first", "x", waitMax))
+		offer.Die(put(clients[at], "first", "x", waitMax))
 	}
 	work.Run(func(number int, sentNs int64) {
 		one := func() {

@@ -12,7 +12,6 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -39,38 +38,15 @@ var (
 )
 
 func main() {
-	if len(os.Args) < 2 {
-		die(fmt.Errorf("a word is missing: first, leader, probe or load"))
-	}
-	spec := offer.Flags()
-	die(flag.CommandLine.Parse(os.Args[2:]))
-	switch os.Args[1] {
-	case "first":
-		first()
-	case "leader":
-		fmt.Println(leader())
-	case "probe":
-		probe()
-	case "load":
-		load(*spec)
-	default:
-		die(fmt.Errorf("%s is none of first, leader, probe and load", os.Args[1]))
-	}
-}
-
-func die(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "natsload:", err)
-		os.Exit(1)
-	}
+	offer.Client{First: first, Leader: leader, Probe: probe, Load: load}.Run()
 }
 
 func connect(options ...jetstream.JetStreamOpt) jetstream.JetStream {
 	connection, err := nats.Connect(*urls, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
 		nats.RetryOnFailedConnect(true), nats.Timeout(500*time.Millisecond))
-	die(err)
+	offer.Die(err)
 	js, err := jetstream.New(connection, options...)
-	die(err)
+	offer.Die(err)
 	return js
 }
 
@@ -110,7 +86,7 @@ func leader() int {
 		})
 		if err == nil && cluster != nil && cluster.Leader != "" && areInStep(cluster.Replicas) {
 			node, err := strconv.Atoi(strings.TrimPrefix(cluster.Leader, "n"))
-			die(err)
+			offer.Die(err)
 			return node
 		}
 		time.Sleep(50 * time.Millisecond)
