@@ -14,7 +14,6 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import psutil
@@ -146,7 +145,7 @@ class StandaloneSpark:
     def _has_all_workers(self) -> bool:
         try:
             workers = self.state()["workers"]
-        except URLError:  # the port answers 404 before its pages are attached
+        except OSError:  # the port may answer 404, or nothing, before its pages are attached
             return False
         return sum(each["state"] == "ALIVE" for each in workers) == WORKERS
 
