@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -43,9 +44,12 @@ def test_a_full_follower_that_is_far_behind_gives_back_what_a_trim_frees(
         site.disks[full].fill()
         for _ in range(10):
             if full not in site.full_nodes():
-                append(log, 20)
+                last = append(log, 20)
+                assert poll_until(
+                    partial(_shows_or_is_full, site, full, last), RECOVERY_TIMEOUT_S
+                ), cluster.said()
         assert site.full_nodes() == [full]
-        end = append(log, 100)
+        end = append(log, 80)  # with what it missed before, less than the trim frees
         has, newest = cluster.visible_lsn(full), pair_files(cluster, full)[-1]
         assert has <= end - 60, "it may still take some of the first"
         kept = log.admin.trim((first + has) // 2)
@@ -59,6 +63,10 @@ def test_a_full_follower_that_is_far_behind_gives_back_what_a_trim_frees(
         with pytest.raises(OutOfRange):
             read_all(log, full, first_lsn=first, last_lsn=kept - 1)
         site.make_space([full])
+
+
+def _shows_or_is_full(site: Site, node: int, lsn: int) -> bool:
+    return node in site.full_nodes() or site.cluster.visible_lsn(node) >= lsn
 
 
 def append(log: logstore.LogClient, count: int) -> int:
