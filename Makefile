@@ -6,7 +6,7 @@ MUTANTS_ARGS ?=
 CHAOS_ARGS ?=
 PEERS_ARGS ?=
 
-.PHONY: help .venv .venv-spark demo test test-spark test-spark-cluster chaos-spark check fix reference bench peers simulate explore mutants clean
+.PHONY: help .venv .venv-spark demo test test-spark test-spark-cluster chaos-spark check fix reference bench bench-quick peers simulate explore mutants clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -56,6 +56,9 @@ reference: .venv/.complete ## write configs/README.md and tests/PROMISES.md anew
 
 bench: .venv/.complete ## what the benchmarks measure, and how long each takes
 	@$(VENV)/python -m benchmarks list
+
+bench-quick: .venv/.complete ## a look whether a benchmark works, figure 7b of the paper: half a minute, no figure to publish
+	@$(VENV)/python -m benchmarks fig7b --quick
 
 peers: .venv/.complete ## build Kafka, NATS and etcd, measure this log beside them (PEERS_ARGS=… passes options on)
 	@./tools/build-peers.sh

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -43,11 +44,22 @@ def list_() -> None:
 
 @benchmarks.command("report")
 def report() -> None:
-    """Write the page of all results that are kept."""
+    """Write the page of all results that are kept, and README's table and pictures."""
+    from benchmarks.charts import svg_of
+    from benchmarks.headlines import PICTURES, README, pictures_of, readme_with_figures
     from benchmarks.report import PAGE, page_of
 
-    PAGE.write_text(page_of(MEASUREMENTS, Path()), encoding="utf-8")
-    say(f"wrote {PAGE}")
+    root = Path()
+    PAGE.write_text(page_of(MEASUREMENTS, root), encoding="utf-8")
+    README.write_text(
+        readme_with_figures(README.read_text(encoding="utf-8"), root), encoding="utf-8"
+    )
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    pictures = pictures_of(root)
+    for stem, figure in pictures.items():
+        with open(PICTURES / f"{stem}.svg", "wb") as file:
+            svg_of(figure, file)
+    say(f"wrote {PAGE}, the table in {README}, and {len(pictures)} pictures in {PICTURES}")
 
 
 @benchmarks.command("figures")
@@ -80,6 +92,8 @@ def figures(samples: tuple[Path, ...], output: Path) -> None:
 
 
 def main() -> None:
+    # So that a benchmark that is terminated removes its data, as an interrupted one does.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         benchmarks(prog_name="python -m benchmarks")
     except InvalidRequest as error:

@@ -94,7 +94,7 @@ def _chart(
         label,
         dict(sorted(bars.items(), key=lambda bar: -bar[1])),
         notes=notes,
-        greyed=[name for name, runs in contenders.items() if not _are_flushed(runs)],
+        greyed=[name for name, runs in contenders.items() if not are_flushed(runs)],
     )
 
 
@@ -103,9 +103,9 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _durability(runs: Sequence[Run]) -> str:
-    return "flushed" if _are_flushed(runs) else "page cache"
+    return "flushed" if are_flushed(runs) else "page cache"
 
 
-def _are_flushed(runs: Sequence[Run]) -> bool:
+def are_flushed(runs: Sequence[Run]) -> bool:
     """Before the acknowledgement."""
     return runs[0].durability in (FLUSHED_ON_MAJORITY, FLUSHED_IN_SYNC)

@@ -56,6 +56,7 @@ def test_ci_runs_the_words_of_the_makefile() -> None:
         "make check",
         "make test",
         "make test-spark",
+        "make bench-quick",
         "make simulate",
         "make explore",
     ]
