@@ -88,9 +88,8 @@ def test_what_is_not_kept_has_no_line_and_no_picture(tmp_path: Path) -> None:
 def test_pictures_are_shown_below_the_table(tmp_path: Path) -> None:
     keep(tmp_path, "peers", summarise(PEERS, {}, ours="logstore"), PEERS)
     assert set(pictures_of(tmp_path)) == {"peers-1-kib-singles"}
-    assert (
-        "\n\n![1 KiB singles](docs/pictures/peers-1-kib-singles.svg)\n"
-        in readme_with_figures(README, tmp_path)
+    assert "\n\n![1 KiB singles](docs/pictures/peers-1-kib-singles.svg)\n" in readme_with_figures(
+        README, tmp_path
     )
 
 
