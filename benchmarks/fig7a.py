@@ -49,7 +49,7 @@ from benchmarks.saturate import (
 from benchmarks.usage import allocated_bytes, device_bytes_written
 from logstore.cli.embedded import EmbeddedCluster, make_config
 from logstore.config import Config
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, Unreachable
 from logstore.limits import BATCH_MAX_BYTES, KIB, MIB
 from logstore.settings import StorageSettings
 
@@ -63,6 +63,8 @@ SEGMENT_BYTES = 32 * MIB
 SEGMENT_RECORDS = SEGMENT_BYTES // (2 * KIB)
 PAPER = 0.5  # "about one half"
 TARGET = 0.51
+# The others say the same by construction: a second copy of all bytes, a second file as large.
+TARGET_COUNT = "written"
 TARGET_PAYLOAD_MIN = 512
 TARGET_BATCH_MIN = 64 * KIB
 COUNTED = {
@@ -193,7 +195,8 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             if not (ratios := _ratios_of(mine, what)):
                 summary[name] = "it is not known which device holds the folder"
                 continue
-            found = at_most(TARGET, ratios) if case.has_target else spread(ratios)
+            has_target = what == TARGET_COUNT and case.has_target
+            found = at_most(TARGET, ratios) if has_target else spread(ratios)
             summary[name] = {
                 **msgspec.to_builtins(found),
                 "ours_per_payload_byte": spread(_per_payload_byte(mine, OURS, what)).median,
@@ -224,7 +227,7 @@ def _ratios(both: Sequence[Run]) -> dict[str, float | None]:
     ratios: dict[str, float | None] = {}
     for what in COUNTED:
         ours, naive = (by_side[side].per_payload_byte(what) for side in (OURS, NAIVE))
-        ratios[what] = None if ours is None or naive is None else round(ours / naive, 4)
+        ratios[what] = round(ours / naive, 4) if ours is not None and naive else None
     return ratios
 
 
@@ -246,7 +249,8 @@ def _run(
             cluster.wait_until_visible(node, last_lsn)
         after, device_after = _written(cluster), device_bytes_written(cluster.folder)
         counters = {name: value - counted[name] for name, value in cluster.counters(leader).items()}
-        cluster.stop_all()
+        if not cluster.stop_all():
+            raise Unreachable("a replica did not stop by itself")
         nodes = []
         for node in cluster.nodes:
             written = after[node].written - before[node].written
@@ -324,9 +328,13 @@ def draw_fig7a(result: Result, _: Sequence[Any]) -> dict[str, Figure]:
         figures[f"{stem}-over-naive"] = line_chart(
             f"Disk bytes over those of a naive design, {title}",
             x,
-            Axis("ours / naive", most=max(1.0, *(max(line.high) for line in over_naive))),
+            Axis(
+                "ours / naive",
+                from_zero=False,
+                most=max(0.54, *(max(line.high) for line in over_naive)),
+            ),
             over_naive,
-            references={f"paper: about {PAPER}": PAPER},
+            references={f"paper: about {PAPER}": PAPER, f"at most {TARGET}": TARGET},
         )
         figures[f"{stem}-per-payload-byte"] = line_chart(
             f"Bytes that writers write, {title}",

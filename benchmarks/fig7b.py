@@ -2,8 +2,9 @@
 
 Owns the sizes, their rounds and the bar: what is acknowledged is what is offered, whatever the size
 of the batches. A batch of one payload is a batch of its own here (`append_batch`), which costs the
-cluster more than payloads that a producer packs. A round is a fresh cluster and a run of each size,
-in rising and falling order in turn.
+cluster more than payloads that a producer packs. A round is a fresh cluster, a load that does not
+count, and a run of each size, in rising and falling order in turn. Each run begins when all
+replicas have everything before it.
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ from benchmarks.results import Result
 from benchmarks.saturate import (
     REPLICAS,
     Row,
-    Sample,
     Settings,
-    measure_load,
+    load_equal_replicas,
     named_samples,
     temporary_cluster,
     thinned,
     try_again,
+    warm_up,
 )
-from logstore.cli.embedded import EmbeddedCluster, make_config
+from logstore.cli.embedded import make_config
+from logstore.errors import LogStoreError
 from logstore.limits import BATCH_MAX_BYTES
 
 BATCHES = (1, 4, 16, 64, 256, 1_024)
@@ -54,11 +56,17 @@ SAMPLES_MAX = 2_000
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run. `load.batch` is the size of the batches; `attempts` 1, unless leadership changed
-    while it was measured."""
+    """One run.
+
+    Attributes:
+      attempts: 1, unless leadership changed while it was measured.
+      behind_s: seconds after the load until the last follower had all of it.
+      load: its `batch` is the size of the batches.
+    """
 
     round: int
     attempts: int
+    behind_s: float
     load: Row
 
     @property
@@ -79,53 +87,69 @@ def measure_fig7b(
 
     Raises:
       InvalidRequest: `batches` is no list, or a batch has too many bytes.
-      LogStoreError: a run failed.
+      LogStoreError: no run succeeded.
     """
     sizes = parse_numbers(batches, key="--batches", most=BATCH_MAX_BYTES // 2 // payload)
     runs: list[Run] = []
+    failed: list[str] = []
     samples: list[dict[str, object]] = []
     for number in range(1, rounds + 1):
         with temporary_cluster(
             site.folder, make_config(REPLICAS, Random(os.urandom(8)))
         ) as cluster:
             cluster.start_all()
+            warm_up(cluster, site.say)
             for each in sizes if number % 2 else sizes[::-1]:
                 settings = Settings(payload, each, WINDOW_MB, seconds, rate, may_pack=False)
-                once = partial(_load, settings, cluster)
-                (row, raw), attempts = try_again(once, site.say)
-                runs.append(Run(number, attempts, row))
+                once = partial(load_equal_replicas, settings, cluster)
+                try:
+                    (row, raw, behind_s), attempts = try_again(once, site.say)
+                except LogStoreError as error:
+                    failed.append(f"round {number}, batches of {each}: {error}")
+                    site.say(f"FAILED: {failed[-1]}")
+                    continue
+                runs.append(Run(number, attempts, behind_s, row))
                 samples += named_samples(f"batches of {each}", number, thinned(raw, SAMPLES_MAX))
                 site.say(
                     f"round {number} of {rounds}, batches of {each}: {row.payloads_per_s:,.0f} "
                     f"payloads/s, p50 {row.p50_ms} ms, p99 {row.p99_ms} ms"
                 )
-    return Measured(runs, summarise(runs), samples)
-
-
-def _load(settings: Settings, cluster: EmbeddedCluster) -> tuple[Row, list[Sample]]:
-    leader = cluster.wait_for_leader()
-    return measure_load(settings, cluster, leader, cluster.folder / "samples")
+    if not runs:
+        raise LogStoreError("no run succeeded: see above")
+    return Measured(runs, {**summarise(runs), "failed": failed}, samples)
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
-    """How far the sizes lie apart, as (most - least) / median of their medians; for each size the
+    """How far the sizes lie apart in each round, as (most - least) / median; for each size the
     acknowledged rate over the offered one, and latency."""
     by_batch = _by_batch(runs)
-    rates = [median(run.load.payloads_per_s for run in mine) for mine in by_batch.values()]
     return {
         "paper": "constant",
-        "between_sizes": at_most(CONSTANT_TARGET, [(max(rates) - min(rates)) / median(rates)]),
+        "between_sizes": at_most(CONSTANT_TARGET, [_apart(mine) for mine in _by_round(runs)]),
         **{
             f"batches of {batch}": {
                 **msgspec.to_builtins(
                     at_least(ACKNOWLEDGED_TARGET, [run.over_offered for run in mine])
                 ),
+                "behind_s": spread([run.behind_s for run in mine]),
                 "p50_ms": spread([run.load.p50_ms for run in mine]),
                 "p99_ms": spread([run.load.p99_ms for run in mine]),
             }
             for batch, mine in by_batch.items()
         },
     }
+
+
+def _by_round(runs: Sequence[Run]) -> list[list[Run]]:
+    numbers = dict.fromkeys(run.round for run in runs)
+    return [[run for run in runs if run.round == number] for number in numbers]
+
+
+def _apart(runs: Sequence[Run]) -> float:
+    """(Most - least) / median of the rates; 1 if next to nothing was acknowledged."""
+    rates = [run.load.payloads_per_s for run in runs]
+    middle = median(rates)
+    return (max(rates) - min(rates)) / middle if middle else 1.0
 
 
 def _by_batch(runs: Sequence[Run]) -> dict[int, list[Run]]:

@@ -4,10 +4,10 @@ one node sends to another gets 87 MB/s.
 
 Owns the course of the sweep and its stop rule. One cluster takes all runs. In each round every size
 is measured over unshaped and over shaped links, in turn; what is shaped is every directed stream
-between two nodes, by itself, and nothing between client and nodes. Offered rates rise until two in
-a row are acknowledged to less than nine tenths, and each round goes at least as far as those before
-it. Then a closed loop says what is acknowledged at saturation, and a bare stream, of frames as
-large as replication's were, what a link carries.
+between two nodes, by itself, and nothing between client and nodes. Offered rates rise to the
+paper's 128,000/s, and on until two in a row are acknowledged to less than nine tenths; each round
+goes at least as far as those before it. Then a closed loop says what is acknowledged at saturation,
+and a bare stream, of frames as large as replication's were, what a link carries.
 
 Payloads are appended one at a time by one producer, which packs them, with at most WINDOW_MB
 unacknowledged: beyond saturation an open loop is late, and does not grow in memory.
@@ -47,6 +47,7 @@ from logstore.limits import KIB, MIB
 
 PAYLOADS = (128, 512, KIB, 4 * KIB, 16 * KIB)
 RATE_MIN, RATE_MAX = 1_000, 4_096_000  # payloads/s
+PAPER_RATE = 128_000  # payloads/s, as far as the paper goes
 WINDOW_MB = 16.0
 SATURATED_IN_A_ROW = 2
 SAMPLES_MAX = 200  # of a run, evenly spread over it
@@ -110,9 +111,10 @@ class Sweep:
         def offer(rate: float) -> LoadRun:
             return self._load(number, links, payload, rate)
 
-        found = offer_until_saturated(
-            offer, rates_from(self._plan.step), steps_min=self._steps.get((links, payload), 0)
-        )
+        rates = list(rates_from(self._plan.step))
+        paper_steps = sum(rate <= PAPER_RATE for rate in rates)
+        steps_min = max(paper_steps, self._steps.get((links, payload), 0))
+        found = offer_until_saturated(offer, rates, steps_min=steps_min)
         self._steps[links, payload] = len(found)
         saturated = offer(0.0)
         row = self._cluster.stream(frame_bytes=saturated.group_bytes, seconds=self._plan.seconds)
@@ -122,8 +124,8 @@ class Sweep:
 
     def _load(self, number: int, links: Links, payload: int, rate: float) -> LoadRun:
         settings = Settings(payload, 1, WINDOW_MB, self._plan.seconds, rate)
-        row, samples = self._cluster.load(settings)
-        run = load_run(number, links, row)
+        (row, samples), attempts = self._cluster.load(settings)
+        run = load_run(number, links, row, attempts)
         self.runs.append(run)
         name = f"{links}, {size(payload)}, {f'{rate:,.0f}/s offered' if rate else 'closed loop'}"
         self.samples += named_samples(name, number, thinned(samples, SAMPLES_MAX))

@@ -30,7 +30,10 @@ class LoadRun(msgspec.Struct, frozen=True, tag_field="what", tag="load"):
     Attributes:
       offered: payloads/s; 0: the closed loop, which says what is acknowledged at saturation.
       payload: its bytes.
-      cores: processor seconds a second, of the replicas' processes and the client's.
+      cores: processor seconds a second, of the replicas' processes and the client's;
+        `client_cores` of the client alone: at 1 it, not the log, is what ends the line, and what
+        was offered beyond was not appended.
+      attempts: 1, unless the run was made again.
     """
 
     round: int
@@ -43,6 +46,8 @@ class LoadRun(msgspec.Struct, frozen=True, tag_field="what", tag="load"):
     p99_ms: float
     payloads_per_group: float
     cores: float
+    client_cores: float
+    attempts: int
 
     @property
     def is_saturated(self) -> bool:
@@ -79,7 +84,7 @@ class Point(msgspec.Struct, frozen=True):
     is_saturated: bool
 
 
-def load_run(number: int, links: Links, row: Row) -> LoadRun:
+def load_run(number: int, links: Links, row: Row, attempts: int) -> LoadRun:
     """What is kept of a load."""
     return LoadRun(
         round=number,
@@ -92,6 +97,8 @@ def load_run(number: int, links: Links, row: Row) -> LoadRun:
         p99_ms=row.p99_ms,
         payloads_per_group=row.payloads_per_group,
         cores=round(sum(row.cpu_s.values()) / row.seconds, 3),
+        client_cores=round(row.cpu_s["client"] / row.seconds, 3),
+        attempts=attempts,
     )
 
 

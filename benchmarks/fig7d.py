@@ -16,7 +16,7 @@ The total is the sum of two counts between two marks, in bytes of any kind, head
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -40,14 +40,16 @@ from benchmarks.saturate import (
     Row,
     Sample,
     Settings,
-    measure_load,
+    load_equal_replicas,
     named_samples,
     temporary_cluster,
     thinned,
     try_again,
+    warm_up,
 )
-from logstore.cli.embedded import EmbeddedCluster, make_config
+from logstore.cli.embedded import make_config
 from logstore.config import Config
+from logstore.errors import LogStoreError
 from logstore.limits import NODES_MAX
 from logstore.settings import LimitSettings
 
@@ -65,11 +67,17 @@ SAMPLES_MAX = 2_000  # of one run
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run. `attempts` 1, unless leadership changed while it was measured."""
+    """One run.
+
+    Attributes:
+      attempts: 1, unless leadership changed while it was measured.
+      behind_s: seconds after the load until the last follower had all of it.
+    """
 
     replicas: int
     round: int
     attempts: int
+    behind_s: float
     load: Row
 
     @property
@@ -88,39 +96,50 @@ def measure_fig7d(site: Site, *, replicas: str, seconds: float, rounds: int) -> 
 
     Raises:
       InvalidRequest: `replicas` is no list.
-      LogStoreError: a run failed.
+      LogStoreError: no run succeeded.
     """
     counts = parse_numbers(replicas, key="--replicas", most=NODES_MAX)
     runs: list[Run] = []
+    failed: list[str] = []
     samples: list[dict[str, object]] = []
     for number in range(1, rounds + 1):
         step = 1 if number % 2 else -1
         for count in counts[::step]:
-            with temporary_cluster(site.folder, config_of(count)) as cluster:
-                cluster.start_all()
-                for load in LOADS[::step]:
-                    settings = msgspec.structs.replace(load, seconds=seconds)
-                    once = partial(_load, settings, cluster)
-                    (row, raw), attempts = try_again(once, site.say)
-                    run = Run(count, number, attempts, row)
+            loads = [msgspec.structs.replace(load, seconds=seconds) for load in LOADS[::step]]
+            try:
+                for run, raw in _measure_cluster(site, count, number, loads):
                     runs.append(run)
                     samples += named_samples(_name(run), number, thinned(raw, SAMPLES_MAX))
                     site.say(
                         f"round {number} of {rounds}, {_name(run)}: {run.over_offered:.3f} of it "
-                        f"acknowledged, the leader sent and wrote {run.leader_total_mb_per_s} MB/s"
+                        f"acknowledged, the leader sent and wrote {run.leader_total_mb_per_s} "
+                        f"MB/s, all had it {run.behind_s} s later"
                     )
-    return Measured(runs, summarise(runs), samples)
+            except LogStoreError as error:
+                failed.append(f"round {number}, {count} replicas: {error}")
+                site.say(f"FAILED: {failed[-1]}")
+    if not runs:
+        raise LogStoreError("no run succeeded: see above")
+    return Measured(runs, {**summarise(runs), "failed": failed}, samples)
+
+
+def _measure_cluster(
+    site: Site, count: int, number: int, loads: Sequence[Settings]
+) -> Iterator[tuple[Run, list[Sample]]]:
+    """The loads, one after the other, on a new cluster of `count` replicas."""
+    with temporary_cluster(site.folder, config_of(count)) as cluster:
+        cluster.start_all()
+        warm_up(cluster, site.say)
+        for settings in loads:
+            once = partial(load_equal_replicas, settings, cluster)
+            (row, raw, behind_s), attempts = try_again(once, site.say)
+            yield Run(count, number, attempts, behind_s, row), raw
 
 
 def config_of(replicas: int) -> Config:
     """As it ships, but for the ring."""
     config = make_config(replicas, Random(os.urandom(8)))
     return msgspec.structs.replace(config, limits=LimitSettings(ring=RING))
-
-
-def _load(settings: Settings, cluster: EmbeddedCluster) -> tuple[Row, list[Sample]]:
-    leader = cluster.wait_for_leader()
-    return measure_load(settings, cluster, leader, cluster.folder / "samples")
 
 
 def _name(run: Run) -> str:
@@ -142,8 +161,9 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             **msgspec.to_builtins(at_most(TARGET, [abs(run.over_offered - 1) for run in mine])),
             "payloads_per_s": spread([run.load.payloads_per_s for run in mine]),
             "mb_per_s": spread([run.load.mb_per_s for run in mine]).median,
-            "p50_ms": spread([run.load.p50_ms for run in mine]).median,
-            "p99_ms": spread([run.load.p99_ms for run in mine]).median,
+            "p50_ms": spread([run.load.p50_ms for run in mine]),
+            "p99_ms": spread([run.load.p99_ms for run in mine]),
+            "behind_s": spread([run.behind_s for run in mine]),
             "leader_total_mb_per_s": _known([run.leader_total_mb_per_s for run in mine]),
             "leader_sent_mb_per_s": _known([run.load.leader_sent_mb_per_s for run in mine]),
             "leader_disk_mb_per_s": _known([run.load.leader_disk_mb_per_s for run in mine]),

@@ -2,8 +2,8 @@
 
 Owns the pace (closed loop: as fast as the window lets; open loop: a rate, whatever comes back) and
 the raw samples: one per acknowledged batch, in the order of the acknowledgements. Payloads are made
-before the first append. Prints the monotonic time at which it began, so that the parent can place
-its marks.
+before the first append. Prints two lines: the monotonic time at which it began, so that the parent
+can place its marks, and at the end a report as JSON.
 """
 
 from __future__ import annotations
@@ -57,6 +57,14 @@ class LoadSpec(msgspec.Struct, frozen=True):
     parent_pid: int
 
 
+class LoadReport(msgspec.Struct, frozen=True):
+    """What a load says at the end. `errors`: payloads that were appended and not acknowledged."""
+
+    appended: int
+    errors: int
+    error: str
+
+
 class Sampler:
     """Called by the network thread once per acknowledged batch."""
 
@@ -89,33 +97,47 @@ def run_load(spec: LoadSpec) -> None:
         until_ns = began_ns + int(spec.seconds * 1e9)
         if spec.rate:
             append = _append_one(producer) if is_packed(spec) else producer.append_batch
-            offer_at_rate(append, batches, began_ns, until_ns, spec.rate)
+            appended = offer_at_rate(append, batches, began_ns, until_ns, spec.rate)
         elif is_packed(spec):
-            append_singles(producer, batches, until_ns)
+            appended = append_singles(producer, batches, until_ns)
         else:
-            append_batches(producer, batches, until_ns)
+            appended = append_batches(producer, batches, until_ns)
         producer.close(CLOSE_TIMEOUT_S)
     rows = np.array(sampler.rows, dtype=np.int64).reshape(-1, len(SAMPLE_FIELDS))
+    print(msgspec.json.encode(report_of(appended, int(rows[:, 2].sum()))).decode(), flush=True)
     if spec.rate:
         rows = counted_from_schedule(rows, began_ns, spec.rate)
     Path(spec.samples).write_bytes(rows.tobytes())
 
 
-def append_batches(producer: logstore.Producer, batches: list[list[bytes]], until_ns: int) -> None:
-    """Append again and again; the producer's window makes us wait. Hot."""
+def report_of(appended: int, acknowledged: int) -> LoadReport:
+    """The report of a load that has waited for the outcomes of all its payloads."""
+    errors = appended - acknowledged
+    error = f"{errors} of {appended} payloads were not acknowledged" if errors else ""
+    return LoadReport(appended, errors, error)
+
+
+def append_batches(producer: logstore.Producer, batches: list[list[bytes]], until_ns: int) -> int:
+    """Append again and again; the producer's window makes us wait. The number of payloads. Hot."""
     source = cycle(batches)
     append_batch = producer.append_batch
+    appended = 0
     while monotonic_ns() < until_ns:
         append_batch(next(source))
+        appended += 1
+    return appended * len(batches[0])
 
 
-def append_singles(producer: logstore.Producer, batches: list[list[bytes]], until_ns: int) -> None:
+def append_singles(producer: logstore.Producer, batches: list[list[bytes]], until_ns: int) -> int:
     """The same with batches of one payload, which the producer packs. Hot."""
     append = producer.append
     payloads = cycle([batch[0] for batch in batches])
+    appended = 0
     while monotonic_ns() < until_ns:
         for _ in range(APPENDS_PER_LOOK):
             append(next(payloads))
+        appended += APPENDS_PER_LOOK
+    return appended
 
 
 def offer_at_rate(
@@ -124,8 +146,9 @@ def offer_at_rate(
     began_ns: int,
     until_ns: int,
     rate: float,
-) -> None:
-    """Append what is due by the schedule, late or not; the schedule never waits for an answer."""
+) -> int:
+    """Append what is due by the schedule, late or not; the schedule never waits for an answer. The
+    number of payloads."""
     source = cycle(batches)
     size = len(batches[0])
     offered = 0
@@ -137,6 +160,7 @@ def offer_at_rate(
             offered += size
         if last == due:
             poll_until(lambda: False, 0.001, look_ms=1)
+    return offered
 
 
 def is_packed(spec: LoadSpec) -> bool:

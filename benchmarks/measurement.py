@@ -18,7 +18,7 @@ import msgspec
 
 from actors.simulation.code_name import code_name
 from benchmarks.environment import describe_environment, require_real_file_system
-from benchmarks.results import RESULTS, Result, as_read, write_result
+from benchmarks.results import RESULTS, Result, as_read, refuse_bad_target, write_result
 from logstore.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -96,7 +96,9 @@ class Measurement:
         if is_quick:
             own |= {name: value for name, value in self.quick.items() if _is_default(name)}
         if json_path is None:
-            json_path = "-" if is_quick else f"{RESULTS}/{self.name}.json"
+            json_path = f"{RESULTS}/{self.name}.json" if self._is_whole(is_quick) else "-"
+        refuse_bad_target(json_path)
+        code = code_name()
         found = self.measure(Site(folder, say), **own)
         result = Result(
             name=self.name,
@@ -105,7 +107,7 @@ class Measurement:
                 **found.versions,
                 "command": _command_line(self.name, own) + (" --quick" if is_quick else ""),
             },
-            commit=code_name(),
+            commit=code if code_name() == code else f"{code.removesuffix('+')}+",
             rows=list(found.rows),
             summary=dict(found.summary),
         )
@@ -114,6 +116,12 @@ class Measurement:
         say(msgspec.json.format(msgspec.json.encode(result.summary), indent=2).decode())
         if plot_folder is not None:
             self.plot(as_read(result), msgspec.to_builtins(samples), plot_folder)
+
+    def _is_whole(self, is_quick: bool) -> bool:
+        """Whether it is the measurement whose result is kept: nothing that has a default was said
+        to be something else."""
+        defaults = {each.name for each in self.options if each.name and not each.required}
+        return not is_quick and all(map(_is_default, defaults))
 
     def plot(self, result: Result, samples: Sequence[Any], folder: Path) -> None:
         """Write the plots of a result, as it was read, and of its raw samples."""
@@ -175,7 +183,7 @@ def _common_options(name: str) -> list[click.Option]:
             "json_path",
             metavar="FILE",
             help="- is stdout, without raw samples (default: "
-            f"{RESULTS}/{name}.json; with --quick: -)",
+            f"{RESULTS}/{name}.json; with --quick or other values than the defaults: -)",
         ),
         click.Option(
             ["--plot", "plot_folder"],

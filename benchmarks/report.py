@@ -109,7 +109,7 @@ def _section(measurement: Measurement, path: Path) -> Section:
     return Section(
         name=measurement.name,
         question=measurement.question,
-        commit=result.commit[:12],
+        commit=_short(result.commit),
         machine=_machine(result),
         command=str(result.environment.get("command", f"python -m benchmarks {measurement.name}")),
         tables=tables_of(result.summary),
@@ -117,12 +117,18 @@ def _section(measurement: Measurement, path: Path) -> Section:
     )
 
 
+def _short(commit: str) -> str:
+    """A hash in twelve letters; what says that files had been changed stays."""
+    name = commit.removesuffix("+")
+    return name[:12] + commit[len(name) :]
+
+
 def _machine(result: Result) -> str:
     of = result.environment
     memory_gb = float(of["memory_mb"]) / 1_000
     return (
-        f"{of['cpu_count']} cores, {memory_gb:.0f} GB, {of['file_system']}, Linux {of['kernel']}, "
-        f"Python {of['python']}"
+        f"{of['cpu_count']} cores{f' of {cpu}' if (cpu := of.get('cpu_model')) else ''}, "
+        f"{memory_gb:.0f} GB, {of['file_system']}, Linux {of['kernel']}, Python {of['python']}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +19,7 @@ SAMPLES_SUFFIX = ".jsonl"
 
 class Result(msgspec.Struct, frozen=True):
     """What is written. `summary` holds what the measurement was made for; `commit` is the code's,
-    with "+" behind it if files had been changed since."""
+    with "+" behind it if files had been changed since or changed meanwhile."""
 
     name: str
     environment: Document
@@ -50,6 +51,25 @@ def read_samples(path: Path) -> list[Any]:
     return msgspec.json.Decoder().decode_lines(beside.read_bytes()) if beside.exists() else []
 
 
+def refuse_bad_target(path: str) -> None:
+    """Before a measurement: its result can be written there.
+
+    Raises:
+      InvalidRequest: it cannot.
+    """
+    if path == "-":
+        return
+    target = Path(path)
+    if target.suffix == SAMPLES_SUFFIX:
+        raise InvalidRequest(f"{path}: raw samples go there, name the result *.json")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be written: {error}") from error
+    if target.is_dir() or not os.access(target.parent, os.W_OK):
+        raise InvalidRequest(f"{path} cannot be written: name a file in a folder of yours")
+
+
 def write_result(path: str, result: Result, samples: Iterable[object]) -> None:
     """Write `path` and, with the suffix .jsonl, the samples if there are any; "-" is stdout,
     without samples."""
@@ -60,10 +80,17 @@ def write_result(path: str, result: Result, samples: Iterable[object]) -> None:
         return
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(text)
     lines = [msgspec.json.encode(sample) + b"\n" for sample in samples]
     beside = target.with_suffix(SAMPLES_SUFFIX)
     if lines:
-        beside.write_bytes(b"".join(lines))
+        _replace(beside, b"".join(lines))
     else:
         beside.unlink(missing_ok=True)  # of an earlier result
+    _replace(target, text)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """An earlier result stays whole until this one is."""
+    new = path.with_name(f".{path.name}-new")
+    new.write_bytes(content)
+    new.replace(path)

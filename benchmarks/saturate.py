@@ -1,7 +1,9 @@
 """How much a cluster takes: one producer, a window, both flushes on, one row of figures.
 
-Owns the course of one run: start, warm up, measure, stop. Counts what was acknowledged inside the
-measured seconds, no earlier and no later.
+Owns the course of one run: start, warm up, measure, stop. Rates count what was acknowledged inside
+the measured seconds, no earlier and no later. Latencies of a closed loop are of the same payloads;
+of an open loop they are of the payloads that were due in these seconds, however late they were
+acknowledged: a stall at the end is in them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from benchmarks.load import SAMPLE_FIELDS, LoadSpec
+from benchmarks.load import SAMPLE_FIELDS, LoadReport, LoadSpec
 from benchmarks.usage import (
     Mark,
     cpu_between,
@@ -38,6 +40,10 @@ from logstore.errors import NoQuorum, Unreachable
 
 REPLICAS = 3
 WARM_UP_S = 2.0
+# A new cluster's first gigabyte needs pages of the page cache that later ones find: a load before
+# the first one that counts.
+FIRST_LOAD_S = 4.0
+FIRST_LOAD_WINDOW_MB = 16.0
 CLOSE_TIMEOUT_S = 90.0
 ATTEMPTS = 3
 Samples = npt.NDArray[np.int64]
@@ -45,7 +51,7 @@ T = TypeVar("T")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """One run. `rate` 0: closed loop. `may_pack` as in `LoadSpec`."""
+    """One run. `rate` payloads/s; 0: closed loop. `may_pack` as in `LoadSpec`."""
 
     payload: int
     batch: int
@@ -147,26 +153,86 @@ def measure_load(
         parent_pid=os.getpid(),
     )
     command = [sys.executable, "-m", "benchmarks.load", msgspec.json.encode(spec).decode()]
-    before = take_mark(cluster, cluster.all_processes(), leader)
+    before = take_mark(cluster, _all_processes(cluster), leader)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as load:
         try:
             if load.stdout is None or not (line := load.stdout.readline()):
                 raise Unreachable("the load ended before it began; what it said is above")
             start_ns = int(line) + int(WARM_UP_S * 1e9)
-            processes = {**cluster.all_processes(), "client": psutil.Process(load.pid)}
+            processes = {**_all_processes(cluster), "client": psutil.Process(load.pid)}
             marks = []
             for at_ns in (start_ns, start_ns + int(settings.seconds * 1e9)):
                 _wait_until(at_ns)
                 marks.append(take_mark(cluster, processes, leader))
-            if load.wait(CLOSE_TIMEOUT_S):
-                raise Unreachable("the load failed; what it said is above")
+            _wait_for_outcomes(load)
         finally:
             load.kill()
     # Bytes are compared over the whole run: at its ends nothing is written but not acknowledged.
-    after = take_mark(cluster, cluster.all_processes(), leader)
+    after = take_mark(cluster, _all_processes(cluster), leader)
     disk_bytes = disk_bytes_per_payload_byte(before, after)
     rows = np.fromfile(samples_path, dtype=np.int64).reshape(-1, len(SAMPLE_FIELDS))
     return _make_row(settings, marks, rows, start_ns, disk_bytes)
+
+
+def warm_up(cluster: EmbeddedCluster, say: Callable[[str], None]) -> None:
+    """A load of batches on a new cluster, which does not count.
+
+    Raises: as `try_again`.
+    """
+    settings = Settings(1_024, 64, FIRST_LOAD_WINDOW_MB, FIRST_LOAD_S)
+    try_again(lambda: load_equal_replicas(settings, cluster), say)
+
+
+def load_equal_replicas(
+    settings: Settings, cluster: EmbeddedCluster
+) -> tuple[Row, list[Sample], float]:
+    """A load on replicas that all have everything before it: its row and samples; and for how many
+    seconds after its last acknowledgement a follower still lacked some of it.
+
+    Raises: as `saturate`.
+    """
+    leader = wait_until_equal(cluster)
+    row, samples = measure_load(settings, cluster, leader, cluster.folder / "samples")
+    ended_ns = monotonic_ns()
+    wait_until_equal(cluster)
+    return row, samples, round((monotonic_ns() - ended_ns) / 1e9, 3)
+
+
+def wait_until_equal(cluster: EmbeddedCluster) -> int:
+    """Wait until every replica shows what the leader shows; the leader.
+
+    Raises:
+        LogStoreError: there is no leader, or a replica does not come in time.
+    """
+    leader = cluster.wait_for_leader()
+    newest = cluster.visible_lsn(leader)
+    for node in cluster.nodes:
+        cluster.wait_until_visible(node, newest)
+    return leader
+
+
+def _all_processes(cluster: EmbeddedCluster) -> dict[str, psutil.Process]:
+    try:
+        return cluster.all_processes()
+    except psutil.NoSuchProcess as error:
+        raise Unreachable(f"process {error.pid} ended before a load") from error
+
+
+def _wait_for_outcomes(load: subprocess.Popen[bytes]) -> None:
+    """Until the load has ended by itself.
+
+    Raises:
+        Unreachable: it failed, or payloads were not acknowledged.
+    """
+    try:
+        said, _ = load.communicate(timeout=CLOSE_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise Unreachable(f"the load did not end within {CLOSE_TIMEOUT_S:.0f} s") from error
+    if load.returncode:
+        raise Unreachable("the load failed; what it said is above")
+    report = msgspec.json.decode(said, type=LoadReport)
+    if report.errors:
+        raise Unreachable(report.error)
 
 
 def _make_row(
@@ -177,13 +243,16 @@ def _make_row(
     inside = rows[(rows[:, 0] >= start_ns) & (rows[:, 0] < end_ns)]
     payloads_per_s = int(inside[:, 2].sum()) / settings.seconds
     sent_bytes = sent_bytes_between(first, second)
-    latencies_ms = (inside[:, 0] - inside[:, 1]) / 1e6
+    timed = inside
+    if settings.rate:
+        timed = rows[(rows[:, 1] >= start_ns) & (rows[:, 1] < end_ns)]
+    latencies_ms = (timed[:, 0] - timed[:, 1]) / 1e6
     row = Row(
         **msgspec.structs.asdict(settings),
         payloads_per_s=round(payloads_per_s, 1),
         mb_per_s=round(payloads_per_s * settings.payload / 1e6, 3),
-        p50_ms=weighted_percentile(latencies_ms, inside[:, 2], 0.50),
-        p99_ms=weighted_percentile(latencies_ms, inside[:, 2], 0.99),
+        p50_ms=weighted_percentile(latencies_ms, timed[:, 2], 0.50),
+        p99_ms=weighted_percentile(latencies_ms, timed[:, 2], 0.99),
         payloads_per_group=payloads_per_group(first, second),
         cpu_s=cpu_between(first, second),
         rss_mb=second.rss_mb,
@@ -196,7 +265,7 @@ def _make_row(
     samples = [
         Sample(round((acknowledged - start_ns) / 1e6, 3), round(latency, 3), payloads)
         for (acknowledged, _, payloads), latency in zip(
-            inside.tolist(), latencies_ms.tolist(), strict=True
+            timed.tolist(), latencies_ms.tolist(), strict=True
         )
     ]
     return row, samples

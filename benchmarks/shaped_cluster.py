@@ -15,7 +15,15 @@ from pathlib import Path
 
 from benchmarks.bare_stream import StreamRow, measure_stream
 from benchmarks.namespaces import require_namespaces
-from benchmarks.saturate import REPLICAS, Row, Sample, Settings, measure_load, try_again
+from benchmarks.saturate import (
+    REPLICAS,
+    Row,
+    Sample,
+    Settings,
+    measure_load,
+    try_again,
+    wait_until_equal,
+)
 from benchmarks.shaped_network import CLIENT, ShapedNetwork
 from logstore.cli.embedded import EmbeddedCluster
 from logstore.config import Config
@@ -36,37 +44,30 @@ class ShapedCluster:
         self.cluster = cluster
         self._say = say
 
-    def load(self, settings: Settings) -> tuple[Row, list[Sample]]:
-        """One load from the client's place, on replicas that all have everything before it.
+    def load(self, settings: Settings) -> tuple[tuple[Row, list[Sample]], int]:
+        """One load from the client's place, on replicas that all have everything before it; and in
+        which attempt.
 
         Raises:
           LogStoreError: as `try_again`.
         """
-        found, _ = try_again(partial(self._load_once, settings), self._say)
-        return found
+        return try_again(partial(self._load_once, settings), self._say)
 
     def stream(self, *, frame_bytes: int, seconds: float) -> StreamRow:
         """A bare stream from the leader to a follower, while nobody appends.
 
         Raises: as `measure_stream`.
         """
-        leader = self._wait_until_equal()
+        leader = wait_until_equal(self.cluster)
         follower = next(node for node in self.cluster.nodes if node != leader)
         return measure_stream(
             self.network, leader, follower, frame_bytes=frame_bytes, seconds=seconds
         )
 
     def _load_once(self, settings: Settings) -> tuple[Row, list[Sample]]:
-        leader = self._wait_until_equal()
+        leader = wait_until_equal(self.cluster)
         with self.network.entered(CLIENT):
             return measure_load(settings, self.cluster, leader, self.cluster.folder / "samples")
-
-    def _wait_until_equal(self) -> int:
-        leader = self.cluster.wait_for_leader()
-        newest = self.cluster.visible_lsn(leader)
-        for node in self.cluster.nodes:
-            self.cluster.wait_until_visible(node, newest)
-        return leader
 
 
 @contextmanager

@@ -67,7 +67,9 @@ def take_mark(
         raise Unreachable("a replicator ended while it was measured") from error
     if cluster.leader() != leader:
         raise Unreachable("leadership changed while it was measured: measure again")
-    return Mark(leader, cpu_s, rss_mb, cluster.counters(leader), sent_bytes)
+    if not (counters := cluster.counters(leader)):
+        raise Unreachable("the leader shows no counters while it was measured")
+    return Mark(leader, cpu_s, rss_mb, counters, sent_bytes)
 
 
 def cpu_between(first: Mark, second: Mark) -> dict[str, float]:

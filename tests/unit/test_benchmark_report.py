@@ -71,7 +71,28 @@ def test_a_quick_look_goes_to_stdout_and_keeps_what_was_said(
     assert result.environment["command"].endswith("--runs 4 --seconds 0.5 --quick")
     monkeypatch.chdir(tmp_path)
     run("--dir", str(ROOT), "--runs", "1")
+    assert not (tmp_path / RESULTS).exists(), "a smaller run replaces no kept result"
+    run("--dir", str(ROOT))
     assert (tmp_path / RESULTS / "made-up.json").exists()
+
+
+@pytest.mark.parametrize("target", ["it.jsonl", "folder", "file/it.json"])
+def test_where_a_result_cannot_be_written_is_refused_before_it_is_measured(
+    target: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidRequest, match=target):
+        run("--dir", str(ROOT), "--json", str(tmp_path / target))
+
+
+def test_a_result_of_code_that_was_changed_meanwhile_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = iter(["abc", "def"])
+    monkeypatch.setattr("benchmarks.measurement.code_name", lambda: next(names))
+    run("--dir", str(ROOT), "--json", str(tmp_path / "it.json"))
+    assert read_result(tmp_path / "it.json").commit == "abc+"
 
 
 def test_a_folder_in_memory_is_refused() -> None:
