@@ -130,6 +130,8 @@ def _start(folder: Path, number: int) -> StartRow:
         if not poll_until(lambda: _look(cluster, seen), TIMEOUT_S, look_ms=LOOK_MS):
             raise Unreachable(f"after {TIMEOUT_S} s only this had happened: {sorted(seen)}")
         acknowledged_ns = first.acknowledged_ns()
+        if not any(mark == LEADS for mark, _ in seen):
+            raise Unreachable("an append was acknowledged, and no replica was seen to lead")
     return make_row(number, began_ns, acknowledged_ns, seen)
 
 

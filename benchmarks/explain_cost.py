@@ -57,7 +57,7 @@ CPU_SHARE_MAX = 0.01
 THROUGHPUT_MIN = 0.99
 RUN_TIMEOUT_S = 300.0
 RUNS_MAX = 2
-# Larger than the last cache of any processor; reading it leaves nothing else there.
+# Larger than the last cache of most processors; reading it leaves nothing else there.
 COLD_BYTES = 64 << 20
 TIMED, COLD_TIMED = 100_000, 60
 # For every entry, sampled or not, at most: how often it is asked whether it is (6 times on the
@@ -167,7 +167,7 @@ def ratios(runs: Sequence[CostRun], figure: str) -> dict[str, float]:
         [getattr(run, figure) for run in runs if run.is_ours is side] for side in (True, False)
     )
     found = [mine / other for mine, other in zip(ours, theirs, strict=True)]
-    low, middle, high = quantiles(found, n=4) if len(found) > 1 else found * 3
+    low, middle, high = quantiles(found if len(found) > 1 else found * 2, n=4, method="inclusive")
     return {
         "measured": round(middle, 4),
         "quartile_1": round(low, 4),

@@ -11,6 +11,7 @@ that faults fall anywhere between two heartbeats.
 from __future__ import annotations
 
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import cycle, islice
@@ -33,12 +34,14 @@ from benchmarks.saturate import weighted_percentile
 from benchmarks.switched_network import CLIENT, SwitchedNetwork, why_no_switch
 from logstore.cli.embedded import poll_until
 from logstore.client.clock import monotonic_ns
+from logstore.errors import LogStoreError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 APPEND_EVERY_MS = 5
 FIRST_TIMEOUT_S = 60.0
+P99_OF_MIN = 100  # of fewer, it is their maximum
 SETTLE_S = (0.3, 1.3)  # beyond a heartbeat, so that the leader's silence begins anywhere in one
 NS_PER_MS = 1_000_000
 
@@ -52,6 +55,7 @@ class FailoverRow(msgspec.Struct, frozen=True):
       total_ms: from the fault to the first acknowledgement, the sum of the four parts.
       whole_s: from undoing it until all was well.
       skipped: why this kind was not measured; then all figures are 0.
+      failed: why appends did not go on, or the cluster did not become whole; then figures are 0.
     """
 
     number: int
@@ -66,15 +70,17 @@ class FailoverRow(msgspec.Struct, frozen=True):
     client_ms: float = 0.0
     whole_s: float = 0.0
     skipped: str = ""
+    failed: str = ""
 
 
 def measure_failovers(
     folder: Path, *, faults: int, seed: int, say: Callable[[str], None]
 ) -> list[FailoverRow]:
-    """Strike the leader `faults` times, a kind after the other.
+    """Strike the leader `faults` times, a kind after the other. After a fault that is not survived
+    a new cluster takes the next one.
 
     Raises:
-      LogStoreError: appends did not go on after a fault, or the cluster did not become whole.
+      LogStoreError: a cluster does not start.
     """
     random = Random(seed)
     why_not = why_no_switch()
@@ -82,28 +88,36 @@ def measure_failovers(
     rows = [FailoverRow(0, kind.name, skipped=why_not) for kind in KINDS if kind not in kinds]
     for row in rows:
         say(f"{row.kind} is skipped: {row.skipped}")
-    with _struck_cluster(folder, random, has_network=not why_not) as (cluster, probe):
-        for number, kind in enumerate(islice(cycle(kinds), faults), 1):
-            row = _measure(cluster, probe, number, kind, random)
-            rows.append(row)
-            say(
-                f"{number} of {faults}, {row.kind}: {row.total_ms:,.0f} ms, "
-                f"whole again after {row.whole_s:.1f} s"
-            )
+    wanted = deque(enumerate(islice(cycle(kinds), faults), 1))
+    while wanted:
+        with _struck_cluster(folder, random, has_network=not why_not) as (cluster, probe):
+            while wanted:
+                number, kind = wanted.popleft()
+                row = _measure_or_fail(cluster, probe, number, kind, random)
+                rows.append(row)
+                if row.failed:
+                    say(f"{number} of {faults}, {row.kind}: FAILED: {row.failed}")
+                    break
+                say(
+                    f"{number} of {faults}, {row.kind}: {row.total_ms:,.0f} ms, "
+                    f"whole again after {row.whole_s:.1f} s"
+                )
     return rows
 
 
 def summarise(rows: Sequence[FailoverRow]) -> dict[str, Any]:
-    """For each kind, and for all that had another leader after it: how often it struck, median,
-    p99 and most of the whole, and the medians of its parts."""
-    measured = [row for row in rows if not row.skipped]
+    """For each kind, and for all that had another leader after it: how often it struck, median and
+    most of the whole, its p99 where there are P99_OF_MIN, and the medians of its parts."""
+    measured = [row for row in rows if not row.skipped and not row.failed]
     summary: dict[str, Any] = {
         kind: _figures([row for row in measured if row.kind == kind])
         for kind in dict.fromkeys(row.kind for row in measured)
     }
     if changed := [row for row in measured if row.new_leader]:
         summary["every change of leader"] = _figures(changed)
-    return summary | {row.kind: {"skipped": row.skipped} for row in rows if row.skipped}
+    summary |= {row.kind: {"skipped": row.skipped} for row in rows if row.skipped}
+    failed = [f"{row.number}, {row.kind}: {row.failed}" for row in rows if row.failed]
+    return {**summary, "failed": failed}
 
 
 def _figures(rows: Sequence[FailoverRow]) -> dict[str, Any]:
@@ -113,7 +127,7 @@ def _figures(rows: Sequence[FailoverRow]) -> dict[str, Any]:
         "faults": len(rows),
         "leader_changes": sum(bool(row.new_leader) for row in rows),
         "median_ms": round(median(totals.tolist()), 3),
-        "p99_ms": weighted_percentile(totals, ones, 0.99),
+        **({"p99_ms": weighted_percentile(totals, ones, 0.99)} if len(rows) >= P99_OF_MIN else {}),
         "most_ms": float(totals.max()),
         **{part: round(median(getattr(row, part) for row in rows), 3) for part in PARTS},
         "whole_s": round(median(row.whole_s for row in rows), 3),
@@ -121,6 +135,15 @@ def _figures(rows: Sequence[FailoverRow]) -> dict[str, Any]:
 
 
 # --- one fault ---
+
+
+def _measure_or_fail(
+    cluster: StruckCluster, probe: AppendProbe, number: int, kind: Kind, random: Random
+) -> FailoverRow:
+    try:
+        return _measure(cluster, probe, number, kind, random)
+    except LogStoreError as error:
+        return FailoverRow(number, kind.name, failed=str(error).partition("\n")[0])
 
 
 def _measure(
@@ -195,7 +218,11 @@ def draw_failover(result: Result, _: Sequence[Any]) -> dict[str, Figure]:
     """For each kind of fault a bar of the parts' medians, with the whole's median and most."""
     from benchmarks.charts import plain, stacked_bar_chart
 
-    found = {kind: each for kind, each in result.summary.items() if "faults" in each}
+    found = {
+        kind: each
+        for kind, each in result.summary.items()
+        if isinstance(each, dict) and "faults" in each
+    }
     return {
         "failover": stacked_bar_chart(
             "Fault of the leader until appends are acknowledged again",

@@ -50,14 +50,19 @@ KINDS = (
 
 
 class Struck(msgspec.Struct, frozen=True):
-    """A fault that has struck, at some moment between these two, in monotonic ns. `entries`: the
-    leader's newest index before it."""
+    """A fault that has struck, at some moment between these two, in monotonic ns.
+
+    Attributes:
+      entries: the leader's newest index before it.
+      pid: of the one process that was killed; 0: it was more than one, or none.
+    """
 
     kind: Kind
     node: int
     entries: int
     before_ns: int
     after_ns: int
+    pid: int = 0
 
 
 class StruckCluster(EmbeddedCluster):
@@ -95,7 +100,7 @@ class StruckCluster(EmbeddedCluster):
         target = self._target(node, kind)
         before_ns = monotonic_ns()
         os.kill(target, kind.signal)
-        return Struck(kind, node, entries, before_ns, monotonic_ns())
+        return Struck(kind, node, entries, before_ns, monotonic_ns(), pid=max(0, target))
 
     def _target(self, node: int, kind: Kind) -> int:
         """What `kill` takes: a pid, or the replica's process group as a negative number. The
@@ -120,16 +125,20 @@ class StruckCluster(EmbeddedCluster):
             self.resume(struck.node)
         elif struck.kind.strikes in (ALL, "supervisor"):
             self.kill(struck.node)  # what is left of it, and the zombie
-        self.wait_until_whole()
+        self.wait_until_whole(without_pid=struck.pid)
 
-    def wait_until_whole(self) -> None:
+    def wait_until_whole(self, *, without_pid: int = 0) -> None:
         """Start what does not run, and wait until all replicas follow one leader and show what was
-        shown then.
+        shown then. `without_pid`: a process that is dead, and may not have been replaced yet.
 
         Raises:
           LogStoreError: they do not in time.
         """
-        if not poll_until(self._is_whole, WHOLE_TIMEOUT_S):
+
+        def is_replaced() -> bool:
+            return all(without_pid not in self.processes(node).values() for node in self.nodes)
+
+        if not poll_until(lambda: is_replaced() and self._is_whole(), WHOLE_TIMEOUT_S):
             raise LogStoreError(f"not whole after {WHOLE_TIMEOUT_S} s:\n{self._logs()}")
         shown = max(self.visible_lsn(node) for node in self.nodes)
         for node in self.nodes:
@@ -162,7 +171,13 @@ def is_whole(counters: Sequence[Mapping[str, int]]) -> bool:
         return False
     if len({each["term"] for each in counters}) > 1 or sum(x["is_leader"] for x in counters) != 1:
         return False
-    return all(value for each in counters for name, value in each.items() if name.endswith(".pid"))
+    # A pid is there from the fork on, the first loop when it is up. A supervisor counts no loops.
+    return all(
+        value
+        for each in counters
+        for name, value in each.items()
+        if name.endswith((".pid", ".loops")) and name != "supervisor.loops"
+    )
 
 
 def _config(network: SwitchedNetwork | None, random: Random) -> Config:

@@ -60,6 +60,7 @@ WARM, COLD = "in the page cache", "from the disk"
 # What producers keep beside one consumer, and payload bytes a core second of egress and client.
 KEPT_TARGET = 0.85
 FETCH_TARGET_GB = 0.8
+FOLLOWS_MIN = 0.98  # of what is acknowledged
 
 
 class TailRow(msgspec.Struct, frozen=True):
@@ -69,8 +70,11 @@ class TailRow(msgspec.Struct, frozen=True):
       rate: offered; 0: producers were saturated.
       acknowledged_share: of what was offered; 0 if they were saturated.
       delivered_per_s, delivered_least_per_s: to the median consumer, and to the worst one.
+      delivered_share: to the median consumer, of what was acknowledged; 0 without consumers.
       lag_p50_ms, lag_p99_ms, lag_most_ms: from when a batch was due to when a consumer had it, over
-        the payloads of all consumers.
+        the payloads of all consumers. None below FOLLOWS_MIN: consumers that get less than there is
+        are later the longer a run is.
+      attempts: 1, unless the run was made again.
       egress_cores, consumer_cores: processor seconds a second, of all egress and all consumers.
     """
 
@@ -83,11 +87,13 @@ class TailRow(msgspec.Struct, frozen=True):
     acknowledged_share: float
     delivered_per_s: float
     delivered_least_per_s: float
-    lag_p50_ms: float
-    lag_p99_ms: float
-    lag_most_ms: float
+    delivered_share: float
+    lag_p50_ms: float | None
+    lag_p99_ms: float | None
+    lag_most_ms: float | None
     egress_cores: float
     consumer_cores: float
+    attempts: int = 1
 
 
 class FetchRow(msgspec.Struct, frozen=True):
@@ -197,8 +203,8 @@ def _add_tail(
             seen = tail.stop()
         return make_tail_row(load, appended, seen, before_lsn, consumers=consumers, number=number)
 
-    (row, samples), _ = try_again(run, say)
-    found.tails.append(row)
+    (row, samples), attempts = try_again(run, say)
+    found.tails.append(msgspec.structs.replace(row, attempts=attempts))
     found.samples.extend(named_samples(_name(row), number, thinned(samples, SAMPLES_MAX)))
     say(
         f"{row.producers}, {consumers} consumers, {row.rate:,.0f}/s offered, round {number}: "
@@ -221,7 +227,11 @@ def make_tail_row(
     inside = seen.batches[(seen.batches[:, 1] >= start_ns) & (seen.batches[:, 1] < end_ns)]
     lags_ms = (inside[:, 1] - due_ns(appended, inside[:, 2] - before_lsn, load.rate)) / 1e6
     delivered = np.bincount(inside[:, 0], weights=inside[:, 3], minlength=max(1, consumers))
-    p50_ms, p99_ms, most_ms = weighted_percentiles(lags_ms, inside[:, 3], (0.5, 0.99, 1.0))
+    delivered_per_s = float(np.median(delivered)) / load.seconds
+    share = round(delivered_per_s / load.payloads_per_s, 4) if load.payloads_per_s else 0.0
+    lags: list[float | None] = [None] * 3
+    if share >= FOLLOWS_MIN:
+        lags = [*weighted_percentiles(lags_ms, inside[:, 3], (0.5, 0.99, 1.0))]
     egress_s = sum(used for name, used in load.cpu_s.items() if name.endswith(".egress"))
     consumers_s = sum(cpu_between(cpu, start_ns, end_ns) for cpu in seen.cpu)
     row = TailRow(
@@ -232,11 +242,12 @@ def make_tail_row(
         round=number,
         acknowledged_per_s=load.payloads_per_s,
         acknowledged_share=round(load.payloads_per_s / load.rate, 4) if load.rate else 0.0,
-        delivered_per_s=round(float(np.median(delivered)) / load.seconds, 1),
+        delivered_per_s=round(delivered_per_s, 1),
         delivered_least_per_s=round(float(delivered.min()) / load.seconds, 1),
-        lag_p50_ms=p50_ms,
-        lag_p99_ms=p99_ms,
-        lag_most_ms=most_ms,
+        delivered_share=share,
+        lag_p50_ms=lags[0],
+        lag_p99_ms=lags[1],
+        lag_most_ms=lags[2],
         egress_cores=round(egress_s / load.seconds, 3),
         consumer_cores=round(consumers_s / load.seconds, 3),
     )
@@ -335,13 +346,18 @@ def _count(consumers: int) -> str:
 
 _TAIL_FIGURES = (
     "acknowledged_per_s", "acknowledged_share", "delivered_per_s", "delivered_least_per_s",
-    "lag_p50_ms", "lag_p99_ms", "lag_most_ms", "egress_cores", "consumer_cores",
+    "delivered_share", "lag_p50_ms", "lag_p99_ms", "lag_most_ms", "egress_cores", "consumer_cores",
 )  # fmt: skip
 _FETCH_FIGURES = ("gb_per_s", "gb_per_core_s")
 
 
-def _medians(rows: Sequence[TailRow | FetchRow], figures: Sequence[str]) -> dict[str, float]:
-    return {name: spread([getattr(row, name) for row in rows]).median for name in figures}
+def _medians(rows: Sequence[TailRow | FetchRow], figures: Sequence[str]) -> dict[str, float | None]:
+    """None: not every run has it."""
+    found: dict[str, float | None] = {}
+    for name in figures:
+        values = [getattr(row, name) for row in rows]
+        found[name] = None if None in values else spread(values).median
+    return found
 
 
 # --- the measurement ---
@@ -362,7 +378,7 @@ def draw_reads(result: Result, _: Sequence[Any]) -> dict[str, Figure]:
     tails = {name: each for name, each in result.summary.items() if "egress_cores" in each}
     fetches = {name: each for name, each in result.summary.items() if "gb_per_core_s" in each}
     return {
-        "reads-lag": _draw_lag([row for row in result.rows if row.get("consumers")]),
+        **_draw_lag([row for row in result.rows if row.get("consumers")]),
         "reads-cores": bar_chart(
             "What following the tail takes",
             "cores, egress and consumers together, medians",
@@ -385,14 +401,17 @@ def draw_reads(result: Result, _: Sequence[Any]) -> dict[str, Figure]:
     }
 
 
-def _draw_lag(rows: Sequence[Mapping[str, Any]]) -> Figure:
+def _draw_lag(rows: Sequence[Mapping[str, Any]]) -> dict[str, Figure]:
+    """Of the numbers of consumers that follow; nothing if none does."""
     from benchmarks.charts import Axis, line_chart, line_of_runs, log_ticks
 
     rate = max(row["rate"] for row in rows)
     numbers: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["rate"] == rate:
+        if row["rate"] == rate and row["lag_p50_ms"] is not None:
             numbers.setdefault(row["consumers"], []).append(row)
+    if not numbers:
+        return {}
     lines = [
         line_of_runs(
             label, {number: [row[figure] for row in each] for number, each in numbers.items()}
@@ -400,12 +419,13 @@ def _draw_lag(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for figure, label in (("lag_p50_ms", "p50"), ("lag_p99_ms", "p99"))
     ]
     ends = [value for line in lines for value in (*line.low, *line.high)]
-    return line_chart(
+    figure = line_chart(
         f"Consumers of the tail, {rate:,.0f} x 1 KiB a second",
         Axis("consumers", lines[0].x, is_log=True),
         Axis("ms from due to seen", log_ticks(ends), is_log=True),
         lines,
     )
+    return {"reads-lag": figure}
 
 
 READS = Measurement(

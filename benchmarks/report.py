@@ -87,6 +87,8 @@ def _flat(parts: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str
 
 def _told(value: Any) -> str:
     match value:
+        case None:
+            return "-"
         case bool():
             return "yes" if value else "no"
         case int() | float():

@@ -73,6 +73,7 @@ def measure_restarts(
             for number in range(1, rounds + 1):
                 with EmbeddedCluster(_made(Path(own) / f"empty-{number}"), config) as empty:
                     starts.append(Start("empty", number, _start_s(empty)))
+                read_pages(long.node_folder(NODE))
                 starts.append(Start(WARM, number, _start_s(long)))
                 forget_pages(long.node_folder(NODE))
                 starts.append(Start(COLD, number, _start_s(long)))
@@ -117,6 +118,14 @@ def _start_s(cluster: EmbeddedCluster, timeout_s: float = 60.0) -> float:
         seconds = time.monotonic() - began_s
     cluster.stop(NODE)
     return round(seconds, 3)
+
+
+def read_pages(folder: Path) -> None:
+    """Have the kernel read these files, so that it holds them."""
+    for path in folder.glob("*.*"):
+        with open(path, "rb", buffering=0) as file:
+            while file.read(4 * MIB):
+                pass
 
 
 def forget_pages(folder: Path) -> None:

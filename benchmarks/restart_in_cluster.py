@@ -19,7 +19,7 @@ import msgspec
 
 import logstore
 from benchmarks.medians import spread_s
-from benchmarks.restart import COLD, WARM, forget_pages
+from benchmarks.restart import COLD, WARM, forget_pages, read_pages
 from benchmarks.saturate import REPLICAS, temporary_cluster
 from logstore.cli.embedded import EmbeddedCluster, make_config, poll_until
 from logstore.client.clock import monotonic_ns
@@ -106,7 +106,7 @@ def _return_s(cluster: EmbeddedCluster, files: str) -> float:
     leader = cluster.wait_for_leader()
     node = next(each for each in cluster.nodes if each != leader)
     cluster.kill(node)
-    (_read_pages if files == WARM else forget_pages)(cluster.node_folder(node))
+    (read_pages if files == WARM else forget_pages)(cluster.node_folder(node))
     shown = cluster.visible_lsn(leader)
     began_ns = monotonic_ns()
     cluster.start(node)
@@ -119,14 +119,6 @@ def _return_s(cluster: EmbeddedCluster, files: str) -> float:
     if not poll_until(is_back, TIMEOUT_S, look_ms=LOOK_MS):
         raise Unreachable(f"node {node} is not back after {TIMEOUT_S} s")
     return round((monotonic_ns() - began_ns) / 1e9, 3)
-
-
-def _read_pages(folder: Path) -> None:
-    """Have the kernel read these files, so that it holds them."""
-    for path in folder.glob("*.*"):
-        with open(path, "rb", buffering=0) as file:
-            while file.read(4 * MIB):
-                pass
 
 
 def draw_returns(summary: Mapping[str, Any]) -> dict[str, Figure]:

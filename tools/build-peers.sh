@@ -59,6 +59,7 @@ go_build() {
     is_current "$bin/$1" "$programs/$2" "$programs/offer" && return 0
     need_go || return 1
     say "building $1"
+    rm -f "$bin/$1"
     reason="$1 could not be built; see the messages above"
     (cd "$programs/$2" && go build -trimpath -o "$bin/$1" "$3" >&2)
 }

@@ -22,8 +22,8 @@ FAILOVER_TIMEOUT_S = 60.0
 
 
 class Failover(msgspec.Struct, frozen=True, tag="failover", tag_field="kind"):
-    """One kill of the leader. `seconds`: until the first acknowledgement of an append sent after
-    it."""
+    """One kill of the leader. `seconds`: from before the kill until the first acknowledgement of an
+    append that was sent after it."""
 
     system: str
     kill: int
@@ -44,10 +44,10 @@ def kill_leaders(peer: Peer, system: str, kills: int) -> Iterator[Failover]:
         probe.hear(PROBE_TIMEOUT_S)
         if not probe.drain(CALM_S):
             raise Unreachable(f"nothing is acknowledged before kill {number}")
-        killed_ns = monotonic_ns()
+        before_ns = monotonic_ns()
         peer.kill(leader)
-        acknowledged_ns = first_sent_after(probe, killed_ns)
-        yield Failover(system, number, leader, round((acknowledged_ns - killed_ns) / 1e9, 3))
+        acknowledged_ns = first_sent_after(probe, peer.killed_ns())
+        yield Failover(system, number, leader, round((acknowledged_ns - before_ns) / 1e9, 3))
         peer.start(leader)
 
 

@@ -5,6 +5,7 @@ Owns the reading of it, by pid.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import msgspec
@@ -75,6 +76,11 @@ def pss_mb(pids: Sequence[int]) -> float:
         except psutil.NoSuchProcess as error:
             raise _gone(pid) from error
     return round(total / 1e6, 1)
+
+
+def write_back() -> None:
+    """Have the kernel write whatever any process left in the page cache, and wait for it."""
+    os.sync()  # noqa: TID251 - of the machine; no log relies on it
 
 
 def _gone(pid: int) -> Unreachable:

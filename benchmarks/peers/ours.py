@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import msgspec
+import psutil
 
 import logstore
 from benchmarks.load import LoadSpec
@@ -21,7 +22,7 @@ from benchmarks.peers.servers import NODES
 from logstore.cli.embedded import LEADER_TIMEOUT_S, EmbeddedCluster, make_config
 from logstore.cli.replica_process import LOG_NAME
 from logstore.client.clock import monotonic_ns, seconds_from_now
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, Unreachable
 
 CONTENDER = "logstore"
 
@@ -33,6 +34,7 @@ class OurCluster:
         self._folder = folder
         self._cluster = EmbeddedCluster(folder, make_config(len(NODES), Random(os.urandom(8))))
         self._clients: list[LineProcess] = []
+        self._killed_ns = 0
 
     def start(self, node: int) -> None:
         self._cluster.start(node)
@@ -50,7 +52,11 @@ class OurCluster:
                     raise
 
     def pids(self) -> list[int]:
-        return [process.pid for process in self._cluster.all_processes().values()]
+        self._cluster.wait_for_leader()  # raises if a replica has ended
+        try:
+            return [process.pid for process in self._cluster.all_processes().values()]
+        except psutil.NoSuchProcess as error:
+            raise Unreachable(f"process {error.pid} has ended") from error
 
     def begin_load(self, way: Way, seconds: float, samples: Path) -> LineProcess:
         spec = LoadSpec(
@@ -78,6 +84,10 @@ class OurCluster:
 
     def kill(self, node: int) -> None:
         self._cluster.kill(node)
+        self._killed_ns = monotonic_ns()
+
+    def killed_ns(self) -> int:
+        return self._killed_ns
 
     def logs(self) -> str:
         return "\n".join(

@@ -31,7 +31,11 @@ class Peer(Protocol):
         ...
 
     def pids(self) -> list[int]:
-        """Of all server processes that run."""
+        """Of all server processes.
+
+        Raises:
+          Unreachable: a node that was started does not run.
+        """
         ...
 
     def begin_load(self, way: Way, seconds: float, samples: Path) -> LineProcess:
@@ -51,7 +55,11 @@ class Peer(Protocol):
         ...
 
     def kill(self, node: int) -> None:
-        """SIGKILL all processes of a node."""
+        """SIGKILL all processes of a node, and wait until they are gone."""
+        ...
+
+    def killed_ns(self) -> int:
+        """When the last kill had struck every process of the node, in monotonic ns."""
         ...
 
     def logs(self) -> str:

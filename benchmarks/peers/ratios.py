@@ -38,14 +38,18 @@ TOLD = (
 
 def summarise(rows: Sequence[Row], missing: Mapping[str, str], *, ours: str) -> dict[str, Any]:
     """A line for each load and contender; for each system its starts, its memory then and its
-    failovers; what is missing and why, failed, skipped, or was never warm."""
+    failovers; what is missing and why, failed, skipped, or was never warm. A run in which appends
+    were refused is told, and counts in no median and no ratio."""
     lines = {
         f"{load}: {contender}": _line(runs, found.get(ours, []))
-        for load, found in by_load(rows).items()
+        for load, found in by_load([row for row in rows if not _has_errors(row)]).items()
         for contender, runs in found.items()
     }
     for title, values in by_system(rows).items():
-        lines |= {f"{title}, {system}": spread(found) for system, found in values.items()}
+        lines |= {
+            f"{title}, {system}": {**spread(found), "times": len(found)}
+            for system, found in values.items()
+        }
     return {
         **lines,
         "missing": [f"{system}: {reason}" for system, reason in missing.items()],
@@ -54,6 +58,11 @@ def summarise(rows: Sequence[Row], missing: Mapping[str, str], *, ours: str) -> 
             for row in rows
             if isinstance(row, Failed)
         ],
+        "with_errors": [
+            f"{row.contender}, {row.load}, round {row.round}: {row.errors}, {row.error}"
+            for row in rows
+            if isinstance(row, Run) and row.errors
+        ],
         "skipped": [f"{row.system}, round {row.round}" for row in rows if isinstance(row, Skipped)],
         "not_settled": [
             f"{row.contender}, round {row.round}"
@@ -61,6 +70,10 @@ def summarise(rows: Sequence[Row], missing: Mapping[str, str], *, ours: str) -> 
             if isinstance(row, WarmUp) and not row.is_settled
         ],
     }
+
+
+def _has_errors(row: Row) -> bool:
+    return isinstance(row, Run) and row.errors > 0
 
 
 def by_load(rows: Sequence[Row]) -> dict[str, dict[str, list[Run]]]:
@@ -92,7 +105,9 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 def quartiles(values: Sequence[float]) -> dict[str, float]:
     """Median and quartiles; of one value, that value."""
-    low, middle, high = quantiles(values, n=4) if len(values) > 1 else [*values] * 3
+    if len(values) < 2:
+        values = [*values] * 2
+    low, middle, high = quantiles(values, n=4, method="inclusive")
     return {
         "median": round(middle, 4),
         "quartile_1": round(low, 4),

@@ -18,6 +18,8 @@ from actors.child import die_with_parent
 from benchmarks.peers.line_process import LineProcess, tail_of
 from benchmarks.peers.loads import Way
 from logstore.cli.free_ports import find_free_ports
+from logstore.client.clock import monotonic_ns
+from logstore.errors import Unreachable
 
 NODES = (1, 2, 3)
 
@@ -46,6 +48,7 @@ class ServerCluster:
         self._commands = commands
         self._client = client
         self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._killed_ns = 0
 
     def start(self, node: int) -> None:
         parent = os.getpid()
@@ -63,6 +66,11 @@ class ServerCluster:
         return self._client.wait_first_ack()
 
     def pids(self) -> list[int]:
+        for node, process in self._running.items():
+            if (
+                process.poll() is not None
+            ):  # as a zombie it would still answer who asks what it used
+                raise Unreachable(f"node {node} has ended with status {process.returncode}")
         return [process.pid for process in self._running.values()]
 
     def begin_load(self, way: Way, seconds: float, samples: Path) -> LineProcess:
@@ -77,7 +85,11 @@ class ServerCluster:
     def kill(self, node: int) -> None:
         process = self._running.pop(node)
         process.kill()
+        self._killed_ns = monotonic_ns()
         process.wait()
+
+    def killed_ns(self) -> int:
+        return self._killed_ns
 
     def logs(self) -> str:
         return "\n".join(f"-- node {node}: {tail_of(self._log(node))}" for node in NODES)

@@ -22,7 +22,7 @@ from benchmarks.peers.peer_plots import draw_peers
 from benchmarks.peers.ratios import summarise
 from benchmarks.peers.rounds import Course, Rounds
 
-# Those with the shortest turns first: where there is no time for all, it is the longest that lacks.
+# Those with the shortest turns first: what has no time in the first round is the longest.
 SYSTEMS = (OURS, NATS_ALWAYS, NATS, ETCD, KAFKA)
 WARM_S = 1.0
 

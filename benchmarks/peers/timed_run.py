@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.figures import latency_curve, rates_by_step
 from benchmarks.load import SAMPLE_FIELDS
-from benchmarks.peers.kernel_usage import Look, look, pss_mb, written_bytes
+from benchmarks.peers.kernel_usage import Look, look, pss_mb, write_back, written_bytes
 from benchmarks.peers.line_process import LineProcess
 from benchmarks.peers.loads import Way
 from benchmarks.peers.peer import Peer
@@ -113,6 +113,20 @@ class Observed(msgspec.Struct, frozen=True):
     written: int
     pss_mb: float
 
+    @property
+    def acknowledged_inside(self) -> Samples:
+        """What was acknowledged between the looks: rates count it."""
+        return self._inside(0)
+
+    def timed(self, way: Way) -> Samples:
+        """Whose latency counts. By a schedule it is what was due between the looks, however late it
+        was acknowledged: what waits at the end is in it."""
+        return self._inside(1 if way.load.rate else 0)
+
+    def _inside(self, column: int) -> Samples:
+        at_ns = self.samples[:, column]
+        return self.samples[(at_ns >= self.first.at_ns) & (at_ns < self.second.at_ns)]
+
 
 def run_timed(
     peer: Peer, way: Way, *, system: str, round_: int, warm_s: float, seconds: float, folder: Path
@@ -122,13 +136,13 @@ def run_timed(
     Raises:
       LogStoreError: the load did not run through.
     """
+    write_back()  # what a load before this one only left in the page cache
     observed = _observe(peer, way, warm_s, seconds, folder / "samples")
-    start_ns = observed.first.at_ns
-    samples = observed.samples
-    inside = samples[(samples[:, 0] >= start_ns) & (samples[:, 0] < observed.second.at_ns)]
+    if not len(observed.acknowledged_inside) or not len(observed.timed(way)):
+        raise Unreachable(f"nothing was acknowledged in time; {observed.report.error}")
     return (
-        make_row(way, observed, inside, system=system, round_=round_, seconds=seconds),
-        _make_curve(way, inside, start_ns, round_),
+        make_row(way, observed, system=system, round_=round_, seconds=seconds),
+        _make_curve(way, observed, round_),
     )
 
 
@@ -143,6 +157,8 @@ def _observe(peer: Peer, way: Way, warm_s: float, seconds: float, path: Path) ->
     _wait_until(start_ns + int(seconds * 1e9))
     second = look(pids, client.pid)
     report = _hear_report(client)
+    if peer.pids() != pids:
+        raise Unreachable("a server process was started anew while it was measured")
     samples = np.fromfile(path, dtype=np.int64).reshape(-1, len(SAMPLE_FIELDS))
     if not len(samples):
         raise Unreachable(f"nothing was acknowledged; {report.error or 'no reason was told'}")
@@ -170,14 +186,13 @@ def _hear_report(client: LineProcess) -> Report:
         raise Unreachable(f"the load reported {line!r}: {error}") from error
 
 
-def make_row(
-    way: Way, observed: Observed, inside: Samples, *, system: str, round_: int, seconds: float
-) -> Run:
-    """The figures. `inside`: those of the samples that were acknowledged between the looks."""
+def make_row(way: Way, observed: Observed, *, system: str, round_: int, seconds: float) -> Run:
+    """The figures."""
+    inside, timed = observed.acknowledged_inside, observed.timed(way)
     first, second, load = observed.first, observed.second, way.load
     took_s = (second.at_ns - first.at_ns) / 1e9
     payloads = int(inside[:, 2].sum())
-    latency_ms = (inside[:, 0] - inside[:, 1]) / 1e6
+    latency_ms = (timed[:, 0] - timed[:, 1]) / 1e6
     servers_s, client_s = second.servers_s - first.servers_s, second.client_s - first.client_s
     others_s = second.machine_s - first.machine_s - servers_s - client_s
     all_bytes = int(observed.samples[:, 2].sum()) * load.payload_bytes
@@ -197,8 +212,8 @@ def make_row(
         error=observed.report.error,
         payloads_per_s=round(payloads / took_s, 1),
         mb_per_s=round(payloads * load.payload_bytes / took_s / 1e6, 3),
-        p50_ms=weighted_percentile(latency_ms, inside[:, 2], 0.50),
-        p99_ms=weighted_percentile(latency_ms, inside[:, 2], 0.99),
+        p50_ms=weighted_percentile(latency_ms, timed[:, 2], 0.50),
+        p99_ms=weighted_percentile(latency_ms, timed[:, 2], 0.99),
         server_cpu_s_per_million=round(servers_s / max(1, payloads) * 1e6, 2),
         client_cpu_s_per_million=round(client_s / max(1, payloads) * 1e6, 2),
         server_cores=round(servers_s / took_s, 3),
@@ -213,14 +228,15 @@ def _room(way: Way) -> int:
     return max(1, way.load.window_bytes // (way.load.payload_bytes * way.load.batch))
 
 
-def _make_curve(way: Way, inside: Samples, start_ns: int, round_: int) -> Curve:
-    latency_ms = (inside[:, 0] - inside[:, 1]) / 1e6
-    at_ms = (inside[:, 0] - start_ns) / 1e6
+def _make_curve(way: Way, observed: Observed, round_: int) -> Curve:
+    inside, timed = observed.acknowledged_inside, observed.timed(way)
+    latency_ms = (timed[:, 0] - timed[:, 1]) / 1e6
+    at_ms = (inside[:, 0] - observed.first.at_ns) / 1e6
     return Curve(
         round=round_,
         contender=way.contender,
         load=way.load.name,
         payloads=int(inside[:, 2].sum()),
-        latency_ms=latency_curve(latency_ms, inside[:, 2]),
+        latency_ms=latency_curve(latency_ms, timed[:, 2]),
         rates=rates_by_step(at_ms, inside[:, 2]),
     )

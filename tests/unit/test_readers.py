@@ -69,10 +69,19 @@ def test_lag_runs_from_due_to_seen_within_the_measured_seconds() -> None:
     assert sum(each.payloads for each in samples) == 1_000
 
 
+def test_consumers_that_get_less_than_there_is_have_no_lag() -> None:
+    """They are later the longer a run is."""
+    load = product(rate=1_000.0, seconds=1.0, payloads_per_s=1_000.0)
+    row, _ = make_tail_row(load, APPENDED, seen(1), LOG_END, consumers=1, number=1)
+    assert row.delivered_share == 0.5
+    assert (row.lag_p50_ms, row.lag_p99_ms, row.lag_most_ms) == (None, None, None)
+
+
 def test_without_consumers_nothing_is_delivered() -> None:
     load = product(rate=1_000.0, seconds=1.0)
     row, samples = make_tail_row(load, APPENDED, seen(0), LOG_END, consumers=0, number=1)
-    assert (row.delivered_per_s, row.lag_p50_ms, samples) == (0.0, 0.0, [])
+    assert (row.delivered_per_s, row.delivered_share, samples) == (0.0, 0.0, [])
+    assert row.lag_p50_ms is None
 
 
 def test_the_warm_up_is_that_of_the_load() -> None:

@@ -79,7 +79,8 @@ public class KafkaLoad {
 
     static Admin admin() {
         return Admin.create(Map.of("bootstrap.servers", servers, "request.timeout.ms", 2_000, "default.api.timeout.ms", 3_000,
-            "reconnect.backoff.ms", 20, "reconnect.backoff.max.ms", 100, "retry.backoff.ms", 20));
+            "reconnect.backoff.ms", 20, "reconnect.backoff.max.ms", 100, "retry.backoff.ms", 20,
+            "retry.backoff.max.ms", 100));
     }
 
     static void first(String topic, String setting) throws Exception {
@@ -99,8 +100,8 @@ public class KafkaLoad {
         }
         try (var producer = producer(QUICK)) {
             producer.send(new ProducerRecord<>(topic, new byte[1024])).get();
+            System.out.println(System.nanoTime());
         }
-        System.out.println(System.nanoTime());
     }
 
     static int leader(String topic) throws Exception {
