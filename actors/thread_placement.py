@@ -7,6 +7,7 @@ are there already, such as ZeroMQ's or those that flush, keep what they had. Dec
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread, get_native_id
 
@@ -25,21 +26,25 @@ def place_threads(pid: int, placement: Placement) -> None:
       OSError: the kernel refuses: no such CPU for that process, no right to the niceness, or the
         process is gone. CPUs come first, so that they are set if only the niceness is refused.
     """
-    placed: set[int] = set()
+    if placement.cpus:
+        cpus = placement.cpus
+        _for_each_thread(pid, lambda thread: os.sched_setaffinity(thread, cpus))
+    if placement.nice is not None:
+        nice = placement.nice
+        _for_each_thread(pid, lambda thread: os.setpriority(os.PRIO_PROCESS, thread, nice))
+
+
+def _for_each_thread(pid: int, act: Callable[[int], None]) -> None:
+    """A thread has what the thread that started it had: so look again until none is new."""
+    done: set[int] = set()
     for _ in range(_LOOKS_MAX):
-        fresh = _threads_of(pid) - placed
+        fresh = _threads_of(pid) - done
         if not fresh:
-            break
+            return
         for thread in fresh:
             with suppress(ProcessLookupError):  # the thread has ended
-                if placement.cpus:
-                    os.sched_setaffinity(thread, placement.cpus)
-        placed |= fresh
-    if placement.nice is None:
-        return
-    for thread in _threads_of(pid):
-        with suppress(ProcessLookupError):
-            os.setpriority(os.PRIO_PROCESS, thread, placement.nice)
+                act(thread)
+        done |= fresh
 
 
 def cpus_and_nice(pid: int) -> tuple[tuple[int, ...], int]:

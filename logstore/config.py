@@ -69,9 +69,16 @@ def parse_config(text: str) -> Config:
         config = msgspec.toml.decode(text, type=Config)
     except msgspec.ValidationError as error:
         raise ConfigError(_explain(str(error))) from error
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"is not TOML: {error}") from error
-    check_relations(config)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        # Besides its own errors the parser lets through Python's: a number of 5,000 digits, tables
+        # nested 1,000 deep. A replica that follows its file must survive them.
+        raise ConfigError(f"is not TOML that can be read: {error}") from error
+    try:
+        check_relations(config)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"has a value that cannot be read: {error}") from error
     return config
 
 

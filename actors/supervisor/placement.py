@@ -67,8 +67,8 @@ def check_placement(wanted: Placement, machine: Machine, where: str, process: st
     if absent:
         raise ConfigError(
             f"{where}: cpus of {process}: no CPU {absent[0]} here; this process may use "
-            f"{list(machine.cpus)} (see `nproc`, the cgroup's cpuset, and `taskset -p` of the "
-            "supervisor)"
+            f"{list(machine.cpus)}, as it was when the replica started (see `nproc`, the cgroup's "
+            "cpuset, and `taskset -p` of the supervisor)"
         )
     if wanted.nice is not None and process != SUPERVISOR and wanted.nice < machine.nice_min:
         raise ConfigError(

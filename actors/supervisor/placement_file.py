@@ -1,7 +1,8 @@
 """The placement that the replica's config file asks for now: it may change while the replica runs.
 
 Owns when the file is read again, and what is taken from it: the placement of this node's processes,
-nothing else. A file that cannot be read, or asks for what cannot be had, changes nothing.
+nothing else. A file that cannot be read, asks for what cannot be had, or has another cluster or
+other nodes than the replica was started with, changes nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from pathlib import Path
 from actors.supervisor.placement import Machine, placements_on
 from logstore.config import Config, load_config
 from logstore.config_placement import Placement
-from logstore.errors import LogStoreError
+from logstore.errors import ConfigError, LogStoreError
 from logstore.model import NodeId
 
 _log = logging.getLogger(__name__)
 _Stamp = tuple[int, int, int] | None
+_NEVER_SEEN: _Stamp = (-1, -1, -1)
 
 
 class PlacementFile:
@@ -34,26 +36,37 @@ class PlacementFile:
         self._node = node
         self.machine = machine
         self.path = path
-        self._stamp: _Stamp = None
+        self._cluster = config.cluster.name
+        self._stamp = _NEVER_SEEN
         self.placements = placements_on(machine, config, node)
         self.refusal = ""
 
-    def look(self) -> None:
-        """Read the file again if it is another one than last time. `refusal` says why what it says
-        now is not taken; empty if it is."""
+    def look(self) -> bool:
+        """Read the file again if it is another one than last time; whether it is, and is taken.
+        `refusal` says why what it says now is not taken; empty if it is."""
         if self.path is None:
-            return
+            return False
         stamp = _stamp_of(self.path)
         if stamp == self._stamp:
-            return
+            return False
         self._stamp = stamp
         try:
-            self.placements = placements_on(self.machine, load_config(self.path), self._node)
+            self.placements = self._placements_in(load_config(self.path))
         except LogStoreError as error:
             self.refusal = str(error)
             _log.warning("the placement stays as it is: %s", error)
-        else:
-            self.refusal = ""
+            return False
+        self.refusal = ""
+        return True
+
+    def _placements_in(self, config: Config) -> dict[str, Placement]:
+        placements = placements_on(self.machine, config, self._node)
+        if config.cluster.name != self._cluster or placements.keys() != self.placements.keys():
+            raise ConfigError(
+                f"{self.path} has another cluster or other nodes than this replica runs with: "
+                "restart it to take them"
+            )
+        return placements
 
     def of(self, process: str) -> Placement:
         return self.placements[process]

@@ -1,8 +1,9 @@
 """Keeps the processes of a replica where the config file says, and reports where they are.
 
-A process takes its placement by itself when it starts (`actors.child`). Here those that run get a
-new one when the file changes, and only then: what an operator does to a process with `taskset` or
-`renice` stays until the file or the process is another one, and the report shows it.
+A process takes its placement by itself when it starts (`actors.child`). Here those that run get
+theirs again when the file changes, and only then: what an operator does to a process with `taskset`
+or `renice` stays until the file is written again or the process starts again, and the report shows
+it. A process that the kernel does not let move is tried again at each look.
 """
 
 from __future__ import annotations
@@ -31,47 +32,46 @@ class PlacementKeeper:
         self._file = file
         self._node = node
         self._link = ReportLink(folder)
-        # What each process was started with, and what it was told to take since.
         self._started: dict[str, Placement] = {}
-        self._told: dict[str, Placement] = {}
+        # Processes that are still to be given what the file says, and those of them that refused.
+        self._unplaced: set[str] = set()
+        self._refusing: set[str] = set()
         self._reported: PlacementReport | None = None
 
     def place_supervisor(self) -> None:
         """Put this process where it belongs."""
-        self._place(topology.SUPERVISOR, os.getpid(), self._file.of(topology.SUPERVISOR))
         self.begin(topology.SUPERVISOR)
+        self._place(topology.SUPERVISOR, os.getpid())
 
     def begin(self, process: str) -> Placement:
         """What `process`, which is started now, is to take, by the file as it is now."""
-        self._file.look()
-        self._started[process] = self._told[process] = self._file.of(process)
-        return self._told[process]
+        self._look()
+        self._unplaced.discard(process)
+        self._started[process] = self._file.of(process)
+        return self._started[process]
 
     def keep(self, pids: Mapping[str, int], loops: Mapping[str, int]) -> PlacementReport:
-        """Look at the file, move whom it moves, and report.
+        """Look at the file, place each process if it is another one, and report.
 
         Args:
           pids: of the children that run.
           loops: of the same; 0: not begun yet, so the child may still take what it was started
-            with, and is moved later.
+            with, and is placed later.
         """
-        self._file.look()
+        self._look()
         running = {topology.SUPERVISOR: os.getpid(), **pids}
         for process, pid in running.items():
-            wanted = self._file.of(process)
-            if _differ(wanted, self._told[process]) and loops.get(process, 1):
-                self._told[process] = wanted
-                self._place(process, pid, wanted)
-                _log.info("%s: CPUs %s, niceness %s", process, list(wanted.cpus), wanted.nice)
+            if process in self._unplaced and loops.get(process, 1):
+                self._place(process, pid)
         report = PlacementReport(
             node=self._node,
             machine=self._file.machine,
-            refusal=self._file.refusal,
+            refusal=self._file.refusal.encode(errors="backslashreplace").decode(),
             processes={
                 process: self._report_of(process, running.get(process, 0))
                 for process in self._file.placements
             },
-            config_path=str(self._file.path or ""),
+            config_path=_shown(self._file.path),
         )
         if report != self._reported:
             self._reported = report
@@ -81,11 +81,24 @@ class PlacementKeeper:
     def close(self) -> None:
         self._link.close()
 
-    def _place(self, process: str, pid: int, wanted: Placement) -> None:
+    def _look(self) -> None:
+        if self._file.look():
+            self._unplaced = set(self._file.placements)
+            self._refusing.clear()
+
+    def _place(self, process: str, pid: int) -> None:
+        wanted = self._file.of(process)
         try:
+            before = cpus_and_nice(pid)
             place_threads(pid, wanted)
         except OSError as error:
-            _log.warning("%s (pid %d) does not take its new placement: %s", process, pid, error)
+            if process not in self._refusing:
+                self._refusing.add(process)
+                _log.warning("%s (pid %d) does not take its placement: %s", process, pid, error)
+            return
+        self._unplaced.discard(process)
+        if before != (wanted.cpus, wanted.nice):
+            _log.info("%s: CPUs %s, niceness %s", process, list(wanted.cpus), wanted.nice)
 
     def _report_of(self, process: str, pid: int) -> ProcessReport:
         configured = self._file.of(process)
@@ -99,6 +112,6 @@ class PlacementKeeper:
         return ProcessReport(pid, now, configured)
 
 
-def _differ(wanted: Placement, told: Placement) -> bool:
-    """Whether a process that was told one would move for the other."""
-    return (wanted.cpus, wanted.nice) != (told.cpus, told.nice)
+def _shown(path: Path | None) -> str:
+    """A path as text, whatever bytes its name has; "" of none."""
+    return os.fsencode(path).decode(errors="backslashreplace") if path is not None else ""

@@ -8,6 +8,7 @@ gone. The bytes: CRC-32 of the rest as eight hexadecimal digits, a line feed, JS
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
@@ -19,6 +20,8 @@ from logstore.config_placement import Placement
 
 LINK = "placement"
 _CRC_BYTES = 9
+_TARGET = f"/memfd:{LINK}"  # as the kernel names what memfd_create made
+_SIZE_MAX = 1 << 20  # far above the report of any replica
 # A report is replaced in some us: a reader that meets as many halves in a row gives up.
 _READS_MAX = 100
 
@@ -77,15 +80,29 @@ class ReportLink:
         os.ftruncate(self._fd, len(content))
 
     def close(self) -> None:
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that cannot be written any more: the link leads nowhere
+            self._path.unlink(missing_ok=True)
         os.close(self._fd)
+
+
+def _content(link: Path) -> bytes:
+    """What the report's file holds.
+
+    Raises:
+      OSError: the link leads to no report. After a kill it may lead to whatever a later process of
+        the same pid has open: nothing is read from that.
+    """
+    with open(os.open(link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not os.readlink(f"/proc/self/fd/{file.fileno()}").startswith(_TARGET):
+            raise FileNotFoundError(link)
+        return file.read(_SIZE_MAX)
 
 
 def read_report(folder: Path) -> PlacementReport | None:
     """What the replica that runs in `folder` says now; None: none runs there that says it."""
     for _ in range(_READS_MAX):
         try:
-            content = (folder / LINK).read_bytes()
+            content = _content(folder / LINK)
         except OSError:
             return None
         if content[:_CRC_BYTES] == b"%08x\n" % crc32(content[_CRC_BYTES:]):

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import tomlkit
+from tomlkit.items import Table
 
-from logstore.errors import InvalidRequest
+from logstore.config_placement import REPLICATOR
+from logstore.errors import ConfigError, InvalidRequest
+from logstore.storage.disk import flush_path
 
 # A key of [[nodes]] with its value for a process; None: what the file says of it is taken out.
 Change = Mapping[str, Any]
@@ -27,22 +31,36 @@ def edit_placement(text: str, node: int, processes: Sequence[str], change: Chang
     Args:
       text: a config that was decoded without error.
       node: a node that it has.
-      processes: as they are written in the file; `replicator` is all of them.
+      processes: as they are written in the file; `replicator` is all of them, so that what the
+        node says of single ones is taken out.
       change: `cpus`, `nice`, `io_threads`, or some of them.
     """
     document: Any = tomlkit.parse(text)
     table = next(each for each in document["nodes"] if each["node"] == node)
     for key, value in change.items():
         for process in processes:
+            for written in _entries_of(process, table.get(key, {})):
+                del table[key][written]
             if value is not None:
                 if key not in table:
-                    table[key] = tomlkit.inline_table()
+                    _add_table(table, key)
                 table[key][process] = value
-            elif key in table:
-                table[key].pop(process, None)
         if not table.get(key, True):
             del table[key]
     return tomlkit.dumps(document)
+
+
+def _entries_of(process: str, entries: Mapping[str, Any]) -> list[str]:
+    if process != REPLICATOR:
+        return [name for name in entries if name == process]
+    return [name for name in entries if name.partition("-")[0] == REPLICATOR]
+
+
+def _add_table(table: Any, key: str) -> None:
+    """Behind the last entry that is no table by itself: comments at the end of a table are often
+    about the next one."""
+    last = [name for name in table if not isinstance(table[name], Table)][-1]
+    table.value._insert_after(last, key, tomlkit.inline_table())
 
 
 @contextmanager
@@ -64,15 +82,38 @@ def locked_config(path: Path) -> Iterator[Path]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Put `text` into the place of `path` as one act, with the same rights."""
-    status = path.stat()
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    """Put `text` into the place of `path` as one act, with the same rights, and flush both.
+
+    Raises:
+      ConfigError: it cannot be written, on a full disk for example; nothing was changed.
+    """
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), status.st_mode & 0o7777)
-            with suppress(PermissionError):  # only root gives files away
-                os.fchown(file.fileno(), status.st_uid, status.st_gid)
+        status = path.stat()
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    except OSError as error:
+        raise _unchanged(path, error) from error
+    try:
+        with open(descriptor, "w", encoding="utf-8", newline="") as file:
+            _give_rights(descriptor, status)
             file.write(text)
-        temporary.replace(path)
+        flush_path(Path(temporary))
+        os.replace(temporary, path)
+        flush_path(path.parent)
+    except OSError as error:
+        raise _unchanged(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            os.unlink(temporary)
+
+
+def _give_rights(descriptor: int, status: os.stat_result) -> None:
+    """Those of the file that is replaced; only root gives files away."""
+    for owner in ((status.st_uid, status.st_gid), (-1, status.st_gid)):
+        with suppress(PermissionError):
+            os.fchown(descriptor, *owner)
+            break
+    os.fchmod(descriptor, status.st_mode & 0o7777)
+
+
+def _unchanged(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path} cannot be written, nothing was changed: {error.strerror}")

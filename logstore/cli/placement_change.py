@@ -16,7 +16,7 @@ import msgspec
 from actors.supervisor.placement import check_placement, placements_on
 from actors.supervisor.placement_report import PlacementReport, ProcessReport, read_report
 from logstore.cli.config_edit import Change, edit_placement, locked_config, replace_file
-from logstore.cli.cpu_list import cpu_words
+from logstore.cli.cpu_list import cpu_words, parse_cpus
 from logstore.cli.embedded import poll_until
 from logstore.config import Config, load_config, parse_config
 from logstore.config_placement import Placement, kind_of
@@ -25,7 +25,9 @@ from logstore.model import NodeId
 
 # After the supervisor has read the file: a process that is just starting is placed when it has.
 SETTLE_S = 5.0
-VITAL = ("ingress", "raft", "writer")
+# To end one of these ends the replica.
+VITAL = ("ingress", "raft", "writer", "supervisor")
+_ONLINE = Path("/sys/devices/system/cpu/online")
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -64,8 +66,9 @@ def change_placement(
     report = _running_report(folder, config_path, config, node)
     names = _names(report, processes)
     _check(change, names, report)
-    with locked_config(config_path) as target:
-        text = target.read_text(encoding="utf-8")
+    with locked_config(Path(report.config_path)) as target:  # not another name of it
+        with open(target, encoding="utf-8", newline="") as file:  # with the ends of its lines
+            text = file.read()
         edited = edit_placement(text, node, processes, change)
         try:
             wanted = placements_on(report.machine, parse_config(edited), NodeId(node))
@@ -73,8 +76,8 @@ def change_placement(
             raise ConfigError(
                 f"{config_path} would be refused, nothing was changed: {error}"
             ) from error
-        if edited != text:
-            replace_file(target, edited)
+        # Also where it says so already: a process that was moved since takes its place again.
+        replace_file(target, edited)
     report = _followed(folder, {name: wanted[name] for name in names}, config_path, timeout_s)
     return [_outcome(name, report.processes[name]) for name in names]
 
@@ -82,12 +85,13 @@ def change_placement(
 def _running_report(folder: Path, config_path: Path, config: Config, node: int) -> PlacementReport:
     """What the replica says of itself, which must be the one that is meant."""
     config.node(node)
-    if config.process.mode == "single":
+    report = read_report(folder)
+    is_single = report is not None and set(report.processes) == {"single"}
+    if is_single or config.process.mode == "single":
         raise InvalidRequest(
             "in `single` mode a replica is one process and has no placement: restart it with "
             '`taskset` or `nice`, or use `mode = "processes"`'
         )
-    report = read_report(folder)
     if report is None:
         raise InvalidRequest(
             f"no replica runs in {folder}: name its data folder with --dir, or start it; while it "
@@ -128,6 +132,9 @@ def _check(change: Change, names: Sequence[str], report: PlacementReport) -> Non
     if not change:
         raise InvalidRequest("nothing to set: name --cpus, --nice or --io-threads")
     wanted = Placement(cpus=tuple(change.get("cpus") or ()), nice=change.get("nice"))
+    offline = set(wanted.cpus) - set(parse_cpus(_ONLINE.read_text(encoding="ascii").strip()))
+    if offline and offline <= set(report.machine.cpus):
+        raise ConfigError(f"CPU {min(offline)} is offline now: a restart would refuse it")
     for name in names:
         check_placement(wanted, report.machine, f"node {report.node}", name)
 

@@ -124,6 +124,19 @@ class Disk(Protocol):
         ...
 
 
+def flush_path(path: Path) -> None:
+    """Flush a file, or a folder with its names, that is no part of a log.
+
+    Raises:
+      OSError: it cannot be opened or flushed.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class RealDisk:
     """The operating system's files. One per process; keeps the path of each
     handle for its errors."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +41,7 @@ port = 7110
 metrics = false
 """
 MACHINE = Machine(cpus=(0, 1), nice=0, nice_min=-5)
+FIRST = "[[nodes]]\nnode = 1\nport = 7100\n"
 
 
 # --- lists of CPUs ---
@@ -93,6 +95,76 @@ def test_tables_that_are_written_out_are_edited_too() -> None:
     assert parse_config(edited).node(2).nice == {"raft": 1, "writer": 2}
 
 
+def test_all_replicators_are_those_that_are_named_one_by_one_too() -> None:
+    text = TEXT.replace("raft = [1]", "replicator-2 = [1], raft = [1]")
+    edited = edit_placement(text, 1, ["replicator"], {"cpus": [0]})
+    assert parse_config(edited).node(1).cpus == {"raft": [1], "ingress": [0], "replicator": [0]}
+    edited = edit_placement(text, 1, ["replicator"], {"cpus": None})
+    assert parse_config(edited).node(1).cpus == {"raft": [1], "ingress": [0]}
+
+
+def test_comments_stay_above_the_table_they_are_about() -> None:
+    text = TEXT.replace("[process]", "# how it runs\n[process]")
+    edited = edit_placement(text, 2, ["writer"], {"nice": 3})
+    assert "port = 7110\nnice = {writer = 3}\n\n# how it runs\n[process]" in edited
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "nodes = [{node = 1, port = 7100}, {node = 2, port = 7110}]\n",
+        f"{FIRST}[nodes.cpus]\nraft=[1]\n[[nodes]]\nnode = 2\nport = 7110\n",
+        f"{FIRST}cpus.raft = [1]\n[[nodes]]\nnode = 2\nport = 7110 # last",
+    ],
+)
+@pytest.mark.parametrize("node", [1, 2])
+def test_every_form_of_a_table_takes_an_entry(nodes: str, node: int) -> None:
+    text = f'{nodes}\n[cluster]\nname = "x"\n'
+    before = parse_config(text).node(node)
+    after = parse_config(edit_placement(text, node, ["writer"], {"cpus": [0], "nice": 2}))
+    assert after.node(node).cpus == {**before.cpus, "writer": [0]}
+    assert after.node(node).nice == {"writer": 2}
+
+
+def test_lines_end_as_they_did(played: PlayedReplica) -> None:
+    played.path.write_bytes(TEXT.replace("\n", "\r\n").encode())
+    assert played.set("writer", "--nice", "-5") == ExitStatus.DONE
+    lines = played.path.read_bytes().splitlines(keepends=True)
+    assert [line for line in lines if not line.endswith(b"\r\n")] == [b"nice = {writer = -5}\n"]
+
+
+def test_a_full_disk_changes_nothing_and_says_so(
+    played: PlayedReplica, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("logstore.cli.config_edit.flush_path", refuse)
+    assert played.set("writer", "--nice", "-5") == ExitStatus.USAGE
+    said = capsys.readouterr().err
+    assert "cluster.toml cannot be written, nothing was changed: No space left" in said
+    assert played.path.read_text() == TEXT
+    assert sorted(os.listdir(played.path.parent)) == ["cluster.toml", "node-2"]
+
+
+def test_what_the_file_says_already_is_written_again(played: PlayedReplica) -> None:
+    """So that the supervisor gives a process its place again that was moved since."""
+    assert played.set("writer", "--nice", "-5") == ExitStatus.DONE
+    before = played.path.read_text(), played.path.stat().st_ino
+    assert played.set("writer", "--nice", "-5") == ExitStatus.DONE
+    assert played.path.read_text() == before[0]
+    assert played.path.stat().st_ino != before[1]
+
+
+def test_nobody_is_told_to_kill_the_supervisor(
+    played: PlayedReplica, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played.cpus_stay = True
+    assert played.set("supervisor", "--cpus", "1") == ExitStatus.NO
+    said = capsys.readouterr().err
+    assert "supervisor: CPUs 1 when it starts again (restart the replica)" in said
+
+
 def test_a_file_is_replaced_whole_with_its_rights(tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     path.write_text(TEXT)
@@ -131,6 +203,7 @@ class PlayedReplica:
         self._started = placements_on(MACHINE, parse_config(TEXT), NodeId(2))
         self.obeys = True
         self.nice_stays = False
+        self.cpus_stay = False
         self.follow()
 
     def follow(self) -> None:
@@ -141,6 +214,8 @@ class PlayedReplica:
             now = msgspec.structs.replace(wanted, io_threads=self._started[name].io_threads)
             if self.nice_stays:
                 now = msgspec.structs.replace(now, nice=0)
+            if self.cpus_stay:
+                now = msgspec.structs.replace(now, cpus=MACHINE.cpus)
             processes[name] = ProcessReport(100 + number, now, wanted)
         self._link.write(PlacementReport(2, MACHINE, "", processes, str(self.path)))
 

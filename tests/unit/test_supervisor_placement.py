@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,8 +172,13 @@ def test_a_changed_file_is_followed(file: PlacementFile, config_path: Path) -> N
     ("text", "why"),
     [
         (TEXT.replace("writer = [0]", "writer = [9]"), "no CPU 9 here"),
-        ("[cluster", "is not TOML"),
+        ("[cluster", "is not TOML that can be read"),
         (TEXT.replace("node = 1", "node = 7"), "no node 1"),
+        (TEXT.replace("node = 2", "node = 3"), "other nodes than this replica runs with"),
+        (TEXT.replace('"placed"', '"another"'), "has another cluster"),
+        (TEXT.replace("port = 7110", f"port = {'9' * 5_000}"), "is not TOML that can be read"),
+        (f"a = {'[' * 3_000}", "is not TOML that can be read"),
+        (TEXT + f'[retention]\nbytes = "{"9" * 5_000}B"\n', "cannot be read"),
         (None, "cannot be read"),
     ],
 )
@@ -230,7 +236,39 @@ def test_a_running_process_moves_when_the_file_changes_and_only_then(
     write(config_path, TEXT.replace("writer = [0]", "writer = [1]"))
     keeper.keep({"writer": WRITER}, {"writer": 6})
     keeper.keep({"writer": WRITER}, {"writer": 7})
-    assert moves.made == [(WRITER, (1,), 3)]
+    assert moves.made == [(os.getpid(), (0, 1, 2), 0), (WRITER, (1,), 3)]  # the supervisor, too
+
+
+def test_a_file_that_is_written_again_brings_back_what_was_moved_since(
+    keeper: PlacementKeeper, config_path: Path, moves: _Moves
+) -> None:
+    """What `logstore placement set` does with values that the file has already."""
+    keeper.begin("writer")
+    write(config_path, TEXT)
+    keeper.keep({"writer": WRITER}, {"writer": 6})
+    assert (WRITER, (0,), 3) in moves.made
+
+
+def test_a_process_that_the_kernel_does_not_let_move_is_tried_again(
+    keeper: PlacementKeeper,
+    config_path: Path,
+    moves: _Moves,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(pid: int, placement: Placement) -> None:
+        raise OSError(errno.EINVAL, "no such CPU just now")
+
+    keeper.begin("writer")
+    write(config_path, TEXT)
+    with monkeypatch.context() as patch:
+        patch.setattr("actors.supervisor.placement_keeper.place_threads", refuse)
+        for _ in range(3):
+            keeper.keep({"writer": WRITER}, {"writer": 6})
+    said = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert len(said) == 2, "once for the writer, once for the supervisor"
+    keeper.keep({"writer": WRITER}, {"writer": 7})
+    assert (WRITER, (0,), 3) in moves.made
 
 
 def test_a_process_that_has_not_begun_its_loop_is_moved_once_it_has(
@@ -240,9 +278,9 @@ def test_a_process_that_has_not_begun_its_loop_is_moved_once_it_has(
     keeper.begin("writer")
     write(config_path, TEXT.replace("writer = [0]", "writer = [1]"))
     keeper.keep({"writer": WRITER}, {"writer": 0})
-    assert moves.made == []
+    assert (WRITER, (1,), 3) not in moves.made
     keeper.keep({"writer": WRITER}, {"writer": 1})
-    assert moves.made == [(WRITER, (1,), 3)]
+    assert (WRITER, (1,), 3) in moves.made
 
 
 def test_a_process_that_is_started_again_takes_what_the_file_says_then(
@@ -253,13 +291,12 @@ def test_a_process_that_is_started_again_takes_what_the_file_says_then(
     assert keeper.begin("writer").cpus == (2,)
 
 
-def test_io_threads_move_nobody_and_are_reported_until_the_next_start(
-    keeper: PlacementKeeper, config_path: Path, moves: _Moves
+def test_io_threads_are_reported_as_they_are_until_the_next_start(
+    keeper: PlacementKeeper, config_path: Path
 ) -> None:
     keeper.begin("egress")
     write(config_path, TEXT + "io_threads = {egress = 4}\n")
     egress = keeper.keep({"egress": WRITER}, {"egress": 9}).processes["egress"]
-    assert moves.made == []
     assert egress.now is not None
     assert (egress.now.io_threads, egress.configured.io_threads) == (1, 4)
     keeper.begin("egress")
@@ -302,4 +339,26 @@ def test_no_names_of_files_leave_the_machine(keeper: PlacementKeeper, config_pat
     report = keeper.keep({}, {})
     assert str(config_path) in report.refusal
     assert str(config_path).encode() not in encode_report(report)
-    assert b"its configuration: is not TOML" in encode_report(report)
+    assert b"its configuration: is not TOML that can be read" in encode_report(report)
+
+
+def test_a_path_of_any_bytes_is_reported(tmp_path: Path, moves: _Moves) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.toml")
+    path.write_text(TEXT)
+    keeper = PlacementKeeper(PlacementFile(parse_config(TEXT), NODE, MACHINE, path), NODE, tmp_path)
+    keeper.place_supervisor()
+    assert keeper.keep({}, {}).config_path.endswith("caf\\xe9.toml")
+    path.write_text("[cluster")
+    assert "caf\\udce9.toml" in keeper.keep({}, {}).refusal
+    keeper.close()
+
+
+def test_a_link_that_leads_to_another_file_is_no_report(tmp_path: Path) -> None:
+    """After a kill, the pid and its descriptors may be another process'."""
+    reader, writer = os.pipe()
+    (tmp_path / "placement").symlink_to(f"/proc/{os.getpid()}/fd/{reader}")
+    assert read_report(tmp_path) is None
+    os.write(writer, b"x")
+    assert os.read(reader, 1) == b"x", "nothing was taken out of the pipe"
+    os.close(reader)
+    os.close(writer)
