@@ -17,15 +17,17 @@ RESULTS = "benchmarks/results"
 SAMPLES_SUFFIX = ".jsonl"
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is written. `summary` holds what the measurement was made for; `commit` is the code's,
-    with "+" behind it if files had been changed since or changed meanwhile."""
+    with "+" behind it if files had been changed since or changed meanwhile. `landed`: the commit that
+    brought that code to this branch, if it was rebased before; written by hand."""
 
     name: str
     environment: Document
     commit: str
     rows: list[Any]
     summary: dict[str, Any]
+    landed: str = ""
 
 
 def as_read(result: Result) -> Result:
