@@ -19,8 +19,8 @@ SAMPLES_SUFFIX = ".jsonl"
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is written. `summary` holds what the measurement was made for; `commit` is the code's,
-    with "+" behind it if files had been changed since or changed meanwhile. `landed`: the commit that
-    brought that code to this branch, if it was rebased before; written by hand."""
+    with "+" behind it if files had been changed since or changed meanwhile. `landed`: the commit
+    that brought that code to this branch, if it was rebased before; written by hand."""
 
     name: str
     environment: Document

@@ -61,6 +61,8 @@ from logstore.session.table import OpenRequest, SessionTable
 from transport import link
 from transport.ports import Socket
 
+# A trace has some 7,000 stamps, and takes milliseconds; `logstore explain` asks twice a second.
+_TRACE_EVERY_NS = 100_000_000
 _REQUESTS_PER_WORK = 64
 
 _READS: dict[type, ReadKind] = {
@@ -108,6 +110,8 @@ class ControlPort:
         self._to_raft = to_raft
         self._random_u64 = random_u64
         self._read_stamps = read_stamps
+        self._traced: TraceReply | None = None
+        self._traced_ns = 0
 
     def do_work(self, now_ns: int) -> int:
         expired = self._requests.expire(now_ns)
@@ -260,17 +264,21 @@ class ControlPort:
             self._to_raft.send(TransferRequested(request_id, NodeId(request.target)))
 
     def _trace(self, now_ns: int) -> TraceReply:
-        in_flight_max = self._admission.proposals.in_flight_max
-        return TraceReply(
-            trace_document(
-                self._replica,
-                self._nodes,
-                self._slots,
-                self._read_stamps(),
-                groups_in_flight_max=in_flight_max,
-                now_ns=now_ns,
+        """A new one every _TRACE_EVERY_NS at most: asking in a loop keeps nobody from appending."""
+        if self._traced is None or now_ns - self._traced_ns >= _TRACE_EVERY_NS:
+            in_flight_max = self._admission.proposals.in_flight_max
+            self._traced_ns = now_ns
+            self._traced = TraceReply(
+                trace_document(
+                    self._replica,
+                    self._nodes,
+                    self._slots,
+                    self._read_stamps(),
+                    groups_in_flight_max=in_flight_max,
+                    now_ns=now_ns,
+                )
             )
-        )
+        return self._traced
 
     def _raise_level(self, caller: Caller, request: RaiseLevelRequest, now_ns: int) -> None:
         if not self._replica.is_leading:

@@ -222,6 +222,19 @@ def test_a_replica_that_starts_again_meanwhile_is_measured_since_then() -> None:
     assert "started again" in found.silent[1]
 
 
+def test_a_replica_that_misses_one_question_is_measured_on() -> None:
+    def answer(at_s: float):
+        return {1: trace(1, at_s=at_s), 2: trace(2, at_s=at_s)}
+
+    lost = answer(1) | {1: "it does not answer"}
+    found = put_together([answer(0), lost, answer(2)])
+    assert (found.replicas[1].seconds, found.silent, found.nodes) == (2.0, {}, 2)
+    found = put_together([answer(0), answer(1), lost])
+    assert (found.replicas[1].seconds, found.leader, found.nodes) == (1.0, 1, 2)
+    assert found.silent == {1: "it does not answer"}
+    assert put_together([answer(0), lost, lost]).replicas.keys() == {2}
+
+
 def test_the_leader_is_who_says_so_of_itself_in_the_newest_term() -> None:
     answers = [
         {1: trace(1, at_s=s, leader=1, term=4), 2: trace(2, at_s=s, leader=2, term=5),

@@ -67,7 +67,10 @@ def explain(seconds: float, endpoints: str, timeout_s: float, json_path: str | N
 
 def _say_what_is_missing(found: Explanation, readings: Readings) -> None:
     for node, why in sorted(found.silent.items()):
-        say(f"nothing is known of node {node}: {why}")
+        if node in readings.replicas:
+            say(f"node {node} is measured until it fell silent: {why}")
+        else:
+            say(f"nothing is known of node {node}: {why}")
     if not readings.replicas:
         return
     if not found.leader:

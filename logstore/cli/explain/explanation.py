@@ -34,7 +34,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
     Attributes:
       leader: 0: nobody leads, and there is only what each process and disk does.
-      silent: nodes of which nothing is known, and why.
+      silent: nodes of which nothing is known, or nothing of the end, and why.
       sampled: of how many entries the times are; one in STAMPED_EVERY is stamped.
       stages, paths: where an append's time goes, on the leader and until it is on each disk.
       wakes_per_group: wake-ups of all processes of all replicas; None: no group.

@@ -38,7 +38,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Readings(msgspec.Struct, frozen=True):
-    """`replicas`: by node; `silent`: why there is none of a node."""
+    """`replicas`: by node. `silent`: why there is none of a node, or why it ends early."""
 
     replicas: dict[int, Reading]
     silent: dict[int, str]
@@ -46,7 +46,7 @@ class Readings(msgspec.Struct, frozen=True):
     @property
     def nodes(self) -> int:
         """How many nodes the cluster has."""
-        return len(self.replicas) + len(self.silent)
+        return len(self.replicas.keys() | self.silent.keys())
 
     @property
     def leader(self) -> int:
@@ -81,23 +81,26 @@ def gather(client: LogClient, seconds: float) -> Readings:
 
 
 def put_together(answers: Iterable[dict[int, ReplicaTrace | str]]) -> Readings:
-    """What each node answered, in the order of the answers."""
+    """What each node answered, in the order of the answers. One that does not answer once, as a
+    busy one may, is measured on."""
     replicas: dict[int, Reading] = {}
     silent: dict[int, str] = {}
     for each in answers:
         for node, trace in each.items():
             if isinstance(trace, str):
                 silent[node] = trace
-                replicas.pop(node, None)
             elif node in replicas and _incarnation(replicas[node].last) == _incarnation(trace):
                 replicas[node] = _extended(replicas[node], trace)
+                silent.pop(node, None)
             else:
                 replicas[node] = Reading(trace, trace, _copy(trace.stamps))
                 silent.pop(node, None)
     for node, reading in list(replicas.items()):
-        if reading.first is reading.last:
+        if not reading.seconds > 0:
             del replicas[node]
-            silent[node] = "it was started again meanwhile, or answered once only: ask again"
+            silent.setdefault(
+                node, "it was started again meanwhile, or answered once only: ask again"
+            )
     return Readings(replicas, silent)
 
 
