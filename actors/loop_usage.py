@@ -13,8 +13,10 @@ from collections.abc import Callable
 PUBLISH_EVERY_NS = 1_000_000_000
 # `bell_wakes`, `socket_wakes`, `timer_wakes`: parks that ended so. `empty_wakes`: those of them
 # after which the actor reported no work, as it does where only a timer of its own was due.
-# `idle_ns`: parked, or spinning without work. `measured_ns`: until when the others count, by the
-# monotonic clock; 0: nothing was published.
+# `idle_ns`: parked, or spinning without work, and from the wake-up until a processor was had.
+# `cpu_ns`: of all threads. `run_ns`, `wait_ns`: the loop's thread was on a processor, wanted one in
+# vain, as the scheduler counts. `measured_ns`: until when the others count, by the monotonic
+# clock; 0: nothing was published.
 USAGE = (
     "bell_wakes",
     "socket_wakes",
@@ -22,8 +24,22 @@ USAGE = (
     "empty_wakes",
     "idle_ns",
     "cpu_ns",
+    "run_ns",
+    "wait_ns",
     "measured_ns",
 )
+_SCHEDULED = "/proc/self/schedstat"  # of the main thread, which runs the loop
+
+
+def _scheduled() -> tuple[int, int]:
+    """ns that this process' main thread was on a processor, and that it waited for one; zeros where
+    the kernel does not count it."""
+    try:
+        with open(_SCHEDULED, "rb") as file:
+            run_ns, wait_ns, _ = map(int, file.read().split())
+    except (OSError, ValueError):
+        return 0, 0
+    return run_ns, wait_ns
 
 
 class LoopUsage:
@@ -52,6 +68,6 @@ class LoopUsage:
         """`cpu_ns`: processor time of this process so far."""
         self.due_ns = now_ns + PUBLISH_EVERY_NS
         counted = (self.bell_wakes, self.socket_wakes, self.timer_wakes, self.empty_wakes)
-        values = (*counted, self.idle_ns, cpu_ns, now_ns)
+        values = (*counted, self.idle_ns, cpu_ns, *_scheduled(), now_ns)
         for number, value in zip(self._slot_numbers, values, strict=True):
             self._slots[number] = value

@@ -69,7 +69,9 @@ class Stamper:
     def __init__(self, row: StampRow, clock: Clock) -> None:
         self._row = row
         self._clock = clock
-        self._newest = 0  # of those stamped by `stamp_through`, in samples
+        # Of those stamped, in samples. A process that was started again goes on where its
+        # predecessor ended: what had passed then does not pass now.
+        self._newest = max(row.read(), default=0) // STAMPED_EVERY
 
     def stamp(self, index: Index) -> None:
         """The entry passes now. Hot: once an entry."""

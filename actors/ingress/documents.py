@@ -75,6 +75,7 @@ def trace_document(
     return msgspec.json.encode(
         {
             "node": replica.node,
+            "boot": replica.identity.boot,
             "leader": replica.leader,
             "term": replica.term,
             "now_ns": now_ns,

@@ -55,6 +55,12 @@ _USAGE = {
         "time in which a process was parked, or spun without work",
     ),
     "cpu_ns": ("cpu_seconds", _SECONDS, "processor time of a process"),
+    "run_ns": ("loop_cpu_seconds", _SECONDS, "processor time of the thread of a process' loop"),
+    "wait_ns": (
+        "loop_wait_seconds",
+        _SECONDS,
+        "time in which the thread of a process' loop wanted a processor and had none",
+    ),
 }
 _CLOCK = RealClock()
 # Values that the leader's ingress publishes (`actors.ingress.lags`): what, and after a dot of whom.

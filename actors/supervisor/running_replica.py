@@ -71,7 +71,8 @@ class RunningReplica:
             bells={name: bell.fileno() for name, bell in self.regions.bells.items()},
             placement=self._placement.begin(process),
         )
-        self.station.slots[self.station.slot(f"{process}.loops")] = 0
+        for begins_anew in ("loops", "measured_ns"):  # what else is measured is the predecessor's
+            self.station.slots[self.station.slot(f"{process}.{begins_anew}")] = 0
         descriptors = self.regions.descriptors_of(process)
         child = ChildProcess(self._child_command, spec, descriptors, now_ns=now_ns)
         self.children[process] = child

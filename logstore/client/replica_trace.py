@@ -14,6 +14,7 @@ class ReplicaTrace(msgspec.Struct, frozen=True):
     """One answer. All times are of this replica's monotonic clock, in ns.
 
     Attributes:
+      boot: how often this replica was started; 0 of a version that does not tell.
       leader, term: who leads, as this replica knows; 0: nobody.
       groups_in_flight_max: so many groups a leader has between acceptance and commit.
       counters: as /metrics has them.
@@ -30,6 +31,7 @@ class ReplicaTrace(msgspec.Struct, frozen=True):
     counters: dict[str, int]
     processes: dict[str, dict[str, int]]
     stamps: dict[str, dict[int, int]]
+    boot: int = 0
 
 
 def parse_trace(document: bytes, *, node: int) -> ReplicaTrace:

@@ -8,6 +8,8 @@ from logstore.cli.explain.bottleneck import (
     IDLE,
     IN_FLIGHT,
     NOTHING,
+    PROCESSORS,
+    STUCK,
     Bound,
     awaited_nodes,
 )
@@ -130,10 +132,58 @@ def test_the_busiest_process_that_appends_pass_bounds(node: int, process: str) -
 
 
 def test_a_process_that_waits_for_processors_says_so() -> None:
-    bound = bound_of({1: {"raft": busy(0.9, cpu=0.5)}})
-    assert (
-        "50% on a processor, and waits for one in the rest: the machine has too few" in bound.words
+    bound = bound_of({1: {"raft": busy(0.9, cpu=0.5, wait_ns=8 * SECOND // 10)}})
+    assert "50% on a processor, and waits for one 40% of it: the machine has too few" in bound.words
+
+
+def test_a_process_is_busy_while_it_waits_for_a_processor_after_a_wake_up() -> None:
+    """Its loop takes that for idle."""
+    use = busy(0.3, run_ns=6 * SECOND // 10, wait_ns=12 * SECOND // 10)
+    bound = bound_of({1: {"raft": use}})
+    assert (bound.kind, bound.busy) == ("raft", 0.9)
+
+
+def test_processors_bound_where_many_wait_a_little() -> None:
+    use = busy(0.3, run_ns=6 * SECOND // 10, wait_ns=4 * SECOND // 10)
+    bound = bound_of({1: {"raft": use, "ingress": use}, 2: {"raft": use}})
+    assert bound.kind == PROCESSORS
+    assert bound.words.startswith(
+        "Processors bound throughput now: the processes that appends pass want one for 150% of the "
+        "time together, and wait for it in 40% of that; the busiest stage, "
     )
+
+
+def test_a_writer_counts_by_what_its_loop_works_not_by_its_flushes() -> None:
+    assert bound_of({1: {"writer": busy(1.0)}}).kind == NOTHING
+    works = busy(1.0, run_ns=17 * SECOND // 10)
+    bound = bound_of({1: {"writer": works}})
+    assert (bound.kind, bound.node, bound.busy) == ("writer", 1, 0.85)
+
+
+def test_an_awaited_node_that_was_not_measured_is_named() -> None:
+    bound = bound_of({1: {"raft": busy(0.5)}}, silent=(2,))
+    assert (bound.kind, bound.node) == (NOTHING, 2)
+    assert "Nothing that was measured bounds throughput now" in bound.words
+    assert "Commits wait for node 2, of which nothing is known." in bound.words
+    assert "more can be offered" not in bound.words
+
+
+def test_entries_that_wait_while_nothing_is_acknowledged_are_told() -> None:
+    bound = bound_of(traffic={"last_index": 50, "commit_index": 38}, times=Times())
+    assert bound.kind == STUCK
+    assert "Nothing was acknowledged meanwhile, and 12 entries wait to be committed" in bound.words
+
+
+def test_a_group_in_ten_minutes_is_traffic() -> None:
+    found = explained(traffic={"groups_committed": 1}, seconds=600.0)
+    assert found.bound is not None
+    assert found.bound.kind != IDLE
+    assert found.wakes_per_group == 0.0
+
+
+def test_a_flush_that_began_before_keeps_no_disk_more_than_busy() -> None:
+    found = readings(counters={1: {"flushes": 2, "data_flush_ns": 3 * SECOND}})
+    assert flush_uses(1, found.replicas[1])[0].busy == 1.0
 
 
 @pytest.mark.parametrize(
@@ -143,7 +193,10 @@ def test_a_disk_that_flushes_all_the_time_bounds(counter: str, kind: str) -> Non
     bound = bound_of(flushed={2: {counter: 1_900 * MS}, 1: {counter: 1_000 * MS}})
     assert (bound.kind, bound.node, bound.busy) == (kind, 2, 0.95)
     assert f"The {kind} of node 2 bounds" in bound.words
-    assert "one is under way 95% of the time, 100/s of 9.50 ms; next is" in bound.words
+    assert (
+        "one is under way 95% of the time, 100/s of 9.50 ms, for groups of 20.0 kB, which would "
+        "carry more in about the same time if more were in flight or batches were larger; next is"
+    ) in bound.words
 
 
 def test_what_commits_do_not_wait_for_bounds_nothing() -> None:
@@ -155,9 +208,10 @@ def test_what_commits_do_not_wait_for_bounds_nothing() -> None:
 
 def test_nodes_that_are_awaited_are_the_quickest_majority() -> None:
     paths = explained().paths
-    assert awaited_nodes(paths) == {1, 2}
-    assert awaited_nodes(paths[:1]) == {1}
-    assert awaited_nodes([]) == set()
+    assert awaited_nodes(paths, 3) == {1, 2}
+    assert awaited_nodes(paths[:1], 1) == {1}
+    assert awaited_nodes([], 3) == set()
+    assert awaited_nodes(paths, 5) == {1, 2, 3}, "two of five are down"
 
 
 def test_without_a_sample_the_leader_counts() -> None:
@@ -198,7 +252,7 @@ def test_a_wait_in_a_follower_names_the_follower() -> None:
 
 def test_where_nothing_is_appended_nothing_is_bounded() -> None:
     bound = bound_of({1: {"raft": busy(1.0)}}, traffic={}, times=Times())
-    assert bound == Bound(IDLE, 0, 0.0, "Nothing was acknowledged meanwhile: nothing is bounded.")
+    assert bound == Bound(IDLE, 0, 0.0, "Nothing was appended meanwhile: nothing is bounded.")
 
 
 def test_without_a_leader_there_is_only_what_processes_and_disks_do() -> None:

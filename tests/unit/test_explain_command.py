@@ -103,10 +103,11 @@ def test_the_answer_and_why_it_is_so_come_first_then_the_tables(
         "71%",
     ] in lines
     assert [
-        "network,",
-        "there",
+        "network",
         "and",
-        "back",
+        "sockets,",
+        "both",
+        "ways",
         "-",
         "1.00",
         "/",
@@ -177,7 +178,7 @@ def test_nothing_sampled_says_what_to_do(
         play(cluster.replicas[node], trace(node), trace(node, at_s=2))
     assert run("explain", "--seconds", "2") == 0
     said = capfd.readouterr()
-    assert said.out.startswith("Nothing was acknowledged meanwhile: nothing is bounded.\n")
+    assert said.out.startswith("Nothing was appended meanwhile: nothing is bounded.\n")
     assert said.err == "no entry was sampled, one of 11 is: ask under load, or for longer\n"
 
 
@@ -233,6 +234,14 @@ def test_a_replica_that_misses_one_question_is_measured_on() -> None:
     assert (found.replicas[1].seconds, found.leader, found.nodes) == (1.0, 1, 2)
     assert found.silent == {1: "it does not answer"}
     assert put_together([answer(0), lost, lost]).replicas.keys() == {2}
+
+
+def test_a_pid_that_comes_back_after_a_restart_is_no_going_on() -> None:
+    """As in a container, whose processes have the same numbers each time."""
+    answers = [
+        {1: msgspec.structs.replace(trace(1, at_s=n), boot=boot)} for n, boot in ((0, 4), (1, 5))
+    ]
+    assert put_together(answers).replicas == {}
 
 
 def test_the_leader_is_who_says_so_of_itself_in_the_newest_term() -> None:

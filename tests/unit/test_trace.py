@@ -48,6 +48,19 @@ def stamper(stage, point=TracePoint.APPENDED, process=topology.RAFT):
     return stage.station(process, SimpleNamespace(clock=Ticking())).stamper(point)
 
 
+def test_a_process_that_is_started_again_stamps_nothing_that_passed_before(
+    stage: ActorStage,
+) -> None:
+    """A replicator may be; its table stays. What it confirms next was not confirmed just now."""
+    stamper(stage).stamp_through(10 * SAMPLED)
+    before = stamped(stage, TracePoint.APPENDED)
+    again = stamper(stage)
+    again.stamp_through(10 * SAMPLED)
+    assert stamped(stage, TracePoint.APPENDED) == before
+    again.stamp_through(11 * SAMPLED)
+    assert stamped(stage, TracePoint.APPENDED).keys() - before.keys() == {11 * SAMPLED}
+
+
 def stamped(stage: ActorStage, point: str) -> dict[int, int]:
     return stage.station(topology.SUPERVISOR).read_stamps()[point]
 

@@ -41,7 +41,8 @@ WRITING = (
 _WRITING_STAGES = ("writer", "data_flush", "records_wait", "records_flush")
 _INSIDE = (TracePoint.RECEIVED, TracePoint.PROPOSED, *WRITING, TracePoint.ANSWERED)
 _INSIDE_STAGES = ("ingress", "raft", *_WRITING_STAGES, "answer")
-PATH_STAGES = ("send", "network", *_INSIDE_STAGES, TOTAL)
+AWAY = "away"  # all of it but `send`, where the follower does not tell what it took
+PATH_STAGES = ("send", "network", *_INSIDE_STAGES, AWAY, TOTAL)
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -138,7 +139,7 @@ def _leaders_path(own: Stamps, index: int) -> dict[str, int]:
 
 
 def _path(node: int, own: Stamps, follower: Reading | None, index: int) -> dict[str, int]:
-    """The way to a follower and back. Without its own stamps the way is one stage, `network`."""
+    """The way to a follower and back. Without its own stamps all after `send` is one stage."""
     points = (
         TracePoint.APPENDED,
         *(f"{point}.{NodeId(node)}" for point in (TracePoint.SENT, TracePoint.CONFIRMED)),
@@ -147,13 +148,15 @@ def _path(node: int, own: Stamps, follower: Reading | None, index: int) -> dict[
     if outside is None:
         return {}
     send_ns, away_ns = (later - earlier for earlier, later in pairwise(outside))
+    total = {TOTAL: send_ns + away_ns}
     times = None if follower is None else _times(follower.stamps, _INSIDE, index)
-    inside_ns = 0 if times is None else times[-1] - times[0]
+    if times is None:
+        return {"send": send_ns, AWAY: away_ns, **total}
+    inside_ns = times[-1] - times[0]
     if inside_ns > away_ns:
         return {}
-    inside = {} if times is None else _stages_between(_INSIDE_STAGES, times)
-    whole = {"send": send_ns, "network": away_ns - inside_ns, **inside}
-    return whole | {TOTAL: send_ns + away_ns}
+    inside = _stages_between(_INSIDE_STAGES, times)
+    return {"send": send_ns, "network": away_ns - inside_ns, **inside, **total}
 
 
 def _stages_between(names: Sequence[str], times: Sequence[int]) -> dict[str, int]:

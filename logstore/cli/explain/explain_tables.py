@@ -9,7 +9,15 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from logstore.cli.explain.breakdown import MAJORITY, PATH_STAGES, STAGES, TOTAL, PathTime, StageTime
+from logstore.cli.explain.breakdown import (
+    AWAY,
+    MAJORITY,
+    PATH_STAGES,
+    STAGES,
+    TOTAL,
+    PathTime,
+    StageTime,
+)
 from logstore.cli.explain.explanation import Explanation
 from logstore.cli.explain.utilisation import Traffic
 
@@ -24,7 +32,7 @@ _OF_LEADER = {
 }
 _OF_PATH = {
     "send": "replicator: sent",
-    "network": "network, there and back",
+    "network": "network and sockets, both ways",
     "ingress": "ingress: proposed",
     "raft": "raft: appended",
     "writer": "writer: begun",
@@ -32,6 +40,7 @@ _OF_PATH = {
     "records_wait": "record: its turn has come",
     "records_flush": "record: written, flushed",
     "answer": "raft and ingress: answered",
+    AWAY: "there and back, not told apart",
     TOTAL: "in all, from being appended",
 }
 
@@ -78,6 +87,8 @@ def _path_table(found: Explanation) -> Table:
     table = _table(title, *map(_path_words, found.paths))
     by_name = [{each.stage: each for each in path.stages} for path in found.paths]
     for name in PATH_STAGES:
+        if name == AWAY and not any(name in each for each in by_name):
+            continue
         table.add_row(_OF_PATH[name], *(_cell(each.get(name)) for each in by_name))
     return table
 

@@ -37,7 +37,7 @@ class Explanation(msgspec.Struct, frozen=True):
       silent: nodes of which nothing is known, or nothing of the end, and why.
       sampled: of how many entries the times are; one in STAMPED_EVERY is stamped.
       stages, paths: where an append's time goes, on the leader and until it is on each disk.
-      wakes_per_group: wake-ups of all processes of all replicas; None: no group.
+      wakes_per_group: wake-ups of all processes of all replicas but supervisors; None: no group.
     """
 
     leader: int
@@ -85,8 +85,12 @@ def _of_leader(found: Explanation, readings: Readings) -> Explanation:
         sampled=len(samples),
         stages=stages,
         paths=paths,
-        wakes_per_group=round(wakes / traffic.groups_per_s, 1) if traffic.groups_per_s else None,
-        bound=find_bound(leader, traffic, stages, paths, found.processes, found.flushes),
+        wakes_per_group=round(wakes * reading.seconds / traffic.groups, 1)
+        if traffic.groups
+        else None,
+        bound=find_bound(
+            leader, readings.nodes, traffic, stages, paths, found.processes, found.flushes
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from logstore.client.clock import milliseconds_until, seconds_from_now
 from logstore.client.replica_trace import ReplicaTrace
 
 # A replica keeps the stamps of its newest 2,816 entries: asked so often, it forgets none up to
-# 5,600 entries a second.
+# 5,600 entries a second; a third of it while a node is silent, whose answer is waited for.
 ASK_EVERY_S = 0.5
 INGRESS = "ingress"
 
@@ -104,9 +104,11 @@ def put_together(answers: Iterable[dict[int, ReplicaTrace | str]]) -> Readings:
     return Readings(replicas, silent)
 
 
-def _incarnation(trace: ReplicaTrace) -> int:
-    """The pid of ingress: if that dies, the replica starts again, with counters that begin at 0."""
-    return trace.processes.get(INGRESS, {}).get("pid", 0)
+def _incarnation(trace: ReplicaTrace) -> tuple[int, int]:
+    """What tells one start of a replica, with counters that begin at 0, from the next: META's
+    count of them, and the pid of ingress, whose death ends all processes (in a container a pid may
+    come back)."""
+    return trace.boot, trace.processes.get(INGRESS, {}).get("pid", 0)
 
 
 def _extended(reading: Reading, trace: ReplicaTrace) -> Reading:

@@ -1,8 +1,10 @@
 """How busy each process and each disk is, and which wake-ups are paid: differences of counters.
 
 Pure. A process is busy while it is not idle (parked, or spinning without work): it works, waits for
-a processor, or, the writer, for the disk. A turn is one run of its loop. One without work ends in a
-park, and every park ends in a wake-up: by the bell, by a socket, or by a timer.
+a processor, or for a disk. What it waits for a processor after a wake-up its loop takes for idle,
+and the scheduler tells: so it is busy for as long as either says. A turn is one run of its loop.
+One without work ends in a park, and every park ends in a wake-up: by the bell, by a socket, or by a
+timer.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ SINGLE = "single process"
 
 
 class ProcessUse(msgspec.Struct, frozen=True):
-    """One process. `busy` and `cpu` are shares of the time, of one core; several threads may take
-    more than one core. The rest is a second: `empty_wakes` are those after which nothing had
-    come."""
+    """One process. Shares of the time, of one core: `busy`; `cpu` of all its threads, which may be
+    more than one core; `loop_cpu` of the loop's own, and `waits` of it for a processor. The rest is
+    a second: `empty_wakes` are those after which nothing had come."""
 
     node: int
     process: str
     busy: float
     cpu: float
+    loop_cpu: float
+    waits: float
     turns: float
     wakes: float
     bell_wakes: float
@@ -49,7 +53,8 @@ class FlushUse(msgspec.Struct, frozen=True):
 
 class Traffic(msgspec.Struct, frozen=True):
     """What the leader acknowledged. `groups_in_flight`: on average, between proposal and
-    acknowledgement."""
+    acknowledgement. `groups`: how many in all. `waiting`: entries that it had at the end and that
+    were not committed."""
 
     groups_per_s: float
     payloads_per_s: float
@@ -57,6 +62,8 @@ class Traffic(msgspec.Struct, frozen=True):
     payloads_per_group: float
     groups_in_flight: float
     groups_in_flight_max: int
+    groups: int
+    waiting: int
 
 
 DATA, RECORDS = "data", "records"
@@ -76,7 +83,8 @@ def process_uses(node: int, reading: Reading) -> list[ProcessUse]:
         measured_ns = now["measured_ns"] - then.get("measured_ns", 0)
         if now["pid"] != then.get("pid") or not then["measured_ns"] or measured_ns <= 0:
             continue
-        grown = {name: value - then[name] for name, value in now.items()}
+        grown = {name: value - then.get(name, 0) for name, value in now.items()}
+        scheduled = (grown["run_ns"] + grown["wait_ns"]) / measured_ns
         if is_single:
             grown["loops"] = after[INGRESS]["loops"] - before[INGRESS]["loops"]
         seconds = measured_ns / 1e9
@@ -85,8 +93,10 @@ def process_uses(node: int, reading: Reading) -> list[ProcessUse]:
             ProcessUse(
                 node,
                 SINGLE if is_single and process == SUPERVISOR else process,
-                busy=round(max(0.0, 1 - grown["idle_ns"] / measured_ns), 4),
+                busy=round(min(1.0, max(0.0, 1 - grown["idle_ns"] / measured_ns, scheduled)), 4),
                 cpu=round(grown["cpu_ns"] / measured_ns, 4),
+                loop_cpu=round(grown["run_ns"] / measured_ns, 4),
+                waits=round(grown["wait_ns"] / measured_ns, 4),
                 turns=round(grown["loops"] / reading.seconds, 1),
                 wakes=round(sum(grown[kind] for kind in kinds) / seconds, 1),
                 **{kind: round(grown[kind] / seconds, 1) for kind in (*kinds, "empty_wakes")},
@@ -110,7 +120,8 @@ def flush_uses(node: int, reading: Reading) -> list[FlushUse]:
                 per_s=round(flushes / reading.seconds, 1),
                 mean_ms=round(spent_ms / flushes, 4),
                 p99_ms=round(percentile(_sampled_ms(reading, begun, flushed), 0.99), 4),
-                busy=round(spent_ms / 1e3 / reading.seconds, 4),
+                # A flush counts where it ends, also the part of it that was before.
+                busy=round(min(1.0, spent_ms / 1e3 / reading.seconds), 4),
             )
         )
     return found
@@ -128,6 +139,8 @@ def traffic_of(leader: Reading, in_flight_s: float) -> Traffic:
         payloads_per_group=round(payloads / max(1, groups), 2),
         groups_in_flight=round(groups / seconds * in_flight_s, 2),
         groups_in_flight_max=leader.last.groups_in_flight_max,
+        groups=groups,
+        waiting=max(0, leader.last.counters["last_index"] - leader.last.counters["commit_index"]),
     )
 
 

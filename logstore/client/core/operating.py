@@ -20,7 +20,13 @@ from logstore.client.endpoint import Endpoint
 from logstore.client.refusal import TRANSIENT
 from logstore.client.replica_trace import ReplicaTrace, parse_trace
 from logstore.client.status import merge_status, parse_status
-from logstore.errors import InvalidRequest, LogStoreError, TransferFailed, Unreachable
+from logstore.errors import (
+    FormatError,
+    InvalidRequest,
+    LogStoreError,
+    TransferFailed,
+    Unreachable,
+)
 from logstore.format.client_messages import (
     DoneReply,
     InitializeRequest,
@@ -110,7 +116,10 @@ def traces(cluster: Cluster) -> Steps[dict[int, ReplicaTrace | str]]:
     ) as survey:
         while answer := (yield from survey.next_answer(deadline_ns=deadline_ns)):
             node = node_at[answer[0]]
-            found[node] = parse_trace(answer[1].document, node=node)
+            try:
+                found[node] = parse_trace(answer[1].document, node=node)
+            except FormatError as error:  # of one version among others
+                found[node] = str(error)
             deadline_ns = min(deadline_ns, host.deadline_ns(STATUS_SETTLE_S))
     return found
 
