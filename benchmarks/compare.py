@@ -15,10 +15,11 @@ import msgspec
 
 from benchmarks.floor import FloorRow, find_floor, run_floor
 from benchmarks.idle import IdleRow, measure_idle
-from benchmarks.saturate import Row, Sample, Settings, named_samples, saturate
+from benchmarks.saturate import Row, Sample, Settings, named_samples, saturate, thinned
 
 IDLE_SECONDS = 20.0
 IDLE_TARGET = 0.05
+SAMPLES_MAX = 2_000  # kept of a run; its row is made of all of them
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -75,7 +76,7 @@ def compare(folder: Path, *, pairs: int, seconds: float, say: Callable[[str], No
         for figure in FIGURES:
             pair, raw = _measure_pair(figure, script, folder, seconds)
             rows.append(pair)
-            samples += named_samples(figure.name, number + 1, raw)
+            samples += named_samples(figure.name, number + 1, thinned(raw, SAMPLES_MAX))
             say(f"{figure.name}, pair {number + 1} of {pairs}: {pair.ratio}")
     return Comparison(rows, idle, summarise(rows, idle), samples)
 
