@@ -54,6 +54,7 @@ ETCD = System(
     name="etcd",
     ways=tuple(Way(_contender(load.batch), load, FLUSHED_ON_MAJORITY) for load in LOADS),
     warm_ups=(Way(_contender(SINGLES.batch), SINGLES, FLUSHED_ON_MAJORITY),),
+    durability=(FLUSHED_ON_MAJORITY, FLUSHED_ON_MAJORITY),
     find_missing=lambda: missing("etcd", SERVER.name, CLIENT.name),
     versions=_versions,
     open=open_etcd,

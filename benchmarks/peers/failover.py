@@ -26,13 +26,14 @@ class Failover(msgspec.Struct, frozen=True, tag="failover", tag_field="kind"):
     append that was sent after it."""
 
     system: str
+    durability: str
     kill: int
     leader: int
     seconds: float
 
 
-def kill_leaders(peer: Peer, system: str, kills: int) -> Iterator[Failover]:
-    """Kill the leader so many times, at a cluster that runs.
+def kill_leaders(peer: Peer, system: str, durability: str, kills: int) -> Iterator[Failover]:
+    """Kill the leader so many times, at a cluster that runs. `durability`: of the probe's appends.
 
     Raises:
       LogStoreError: nothing was acknowledged within FAILOVER_TIMEOUT_S of a kill, or the nodes did
@@ -47,7 +48,8 @@ def kill_leaders(peer: Peer, system: str, kills: int) -> Iterator[Failover]:
         before_ns = monotonic_ns()
         peer.kill(leader)
         acknowledged_ns = first_sent_after(probe, peer.killed_ns())
-        yield Failover(system, number, leader, round((acknowledged_ns - before_ns) / 1e9, 3))
+        seconds = round((acknowledged_ns - before_ns) / 1e9, 3)
+        yield Failover(system, durability, number, leader, seconds)
         peer.start(leader)
 
 

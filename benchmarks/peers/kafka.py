@@ -202,6 +202,7 @@ KAFKA = System(
     ways=tuple(_ways()),
     # Many small requests: what a broker's compiler has most to do with.
     warm_ups=tuple(_way(topic, SINGLES, 16 * KIB, LINGER_MS) for topic in TOPICS),
+    durability=(CACHED_IN_SYNC, FLUSHED_IN_SYNC),  # the plain topic, and the one that flushes
     find_missing=_find_missing,
     versions=_versions,
     open=open_kafka,

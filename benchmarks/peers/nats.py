@@ -69,6 +69,7 @@ def _system(name: str, contender: str, durability: str, sync: str) -> System:
         name=name,
         ways=tuple(_ways(contender, durability)),
         warm_ups=(Way(contender, SINGLES, durability),),
+        durability=(durability, durability),
         find_missing=lambda: missing("nats", SERVER.name, CLIENT.name),
         versions=_versions,
         open=lambda folder: open_nats(folder, sync),

@@ -110,6 +110,7 @@ OURS = System(
     name=CONTENDER,
     ways=tuple(Way(CONTENDER, load, FLUSHED_ON_MAJORITY) for load in LOADS),
     warm_ups=(Way(CONTENDER, SINGLES, FLUSHED_ON_MAJORITY),),
+    durability=(FLUSHED_ON_MAJORITY, FLUSHED_ON_MAJORITY),
     find_missing=lambda: "",
     versions=dict,
     open=OurCluster,

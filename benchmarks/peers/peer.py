@@ -78,6 +78,7 @@ class System:
     Attributes:
       ways: all loads that it takes, each in the ways worth telling apart.
       warm_ups: loads that go before, again and again until two runs agree.
+      durability: of what is appended for a start and for a failover, when it is acknowledged.
       find_missing: why it cannot be measured on this machine; "": it can.
       versions: of its programs, by name, for the environment; called only if nothing is missing.
       open: makes the cluster in a folder.
@@ -86,6 +87,7 @@ class System:
     name: str
     ways: tuple[Way, ...]
     warm_ups: tuple[Way, ...]
+    durability: tuple[str, str]
     find_missing: Callable[[], str]
     versions: Callable[[], Mapping[str, str]]
     open: Callable[[Path], Peer]

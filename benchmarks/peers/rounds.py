@@ -41,6 +41,7 @@ class Start(msgspec.Struct, frozen=True, tag="start", tag_field="kind"):
 
     round: int
     system: str
+    durability: str
     seconds: float
     pss_mb: float
 
@@ -122,7 +123,9 @@ class Rounds:
             for node in NODES:
                 peer.start(node)
             seconds = (peer.wait_first_ack() - began_ns) / 1e9
-            self._add(Start(number, system.name, round(seconds, 3), pss_mb(peer.pids())))
+            memory_mb = pss_mb(peer.pids())
+            started = Start(number, system.name, system.durability[0], round(seconds, 3), memory_mb)
+            self._add(started)
             work(peer, system, number)
         except (LogStoreError, OSError, ValueError, psutil.Error) as error:
             self._add(Failed(number, system.name, self._doing, without_paths(error, folder)))
@@ -164,7 +167,7 @@ class Rounds:
 
     def _kill_leaders(self, kills: int, peer: Peer, system: System, _: int) -> None:
         self._doing = "failover"
-        for row in kill_leaders(peer, system.name, kills):
+        for row in kill_leaders(peer, system.name, system.durability[1], kills):
             self._add(row)
 
     def _add(self, row: Row) -> None:

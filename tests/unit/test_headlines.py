@@ -44,9 +44,9 @@ PEERS: list[Row] = [
     run("logstore", "logstore", ONE_IN_FLIGHT, 3.0, FLUSHED_ON_MAJORITY),
     run("etcd", "etcd", ONE_IN_FLIGHT, 1.5, FLUSHED_ON_MAJORITY),
     run("nats-always", "NATS sync always", ONE_IN_FLIGHT, 1.3, FLUSHED_ON_MAJORITY),
-    Start(1, "logstore", 5.0, 400.0),
-    Start(1, "etcd", 1.0, 100.0),
-    Failover("logstore", 1, 2, 1.5),
+    Start(1, "logstore", FLUSHED_ON_MAJORITY, 5.0, 400.0),
+    Start(1, "etcd", FLUSHED_ON_MAJORITY, 1.0, 100.0),
+    Failover("logstore", FLUSHED_ON_MAJORITY, 1, 2, 1.5),
 ]
 
 

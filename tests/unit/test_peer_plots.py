@@ -33,9 +33,9 @@ ROWS: list[Row] = [
     run("logstore", SINGLES, 1_000.0, FLUSHED_ON_MAJORITY),
     run("NATS", SINGLES, 4_000.0, CACHED_ON_MAJORITY),
     run("logstore", AT_A_RATE, 1_000.0, FLUSHED_ON_MAJORITY),
-    Start(1, "logstore", 5.0, 400.0),
-    Start(2, "logstore", 7.0, 410.0),
-    Failover("logstore", 1, 2, 1.5),
+    Start(1, "logstore", FLUSHED_ON_MAJORITY, 5.0, 400.0),
+    Start(2, "logstore", FLUSHED_ON_MAJORITY, 7.0, 410.0),
+    Failover("logstore", FLUSHED_ON_MAJORITY, 1, 2, 1.5),
 ]
 
 

@@ -259,7 +259,13 @@ def system(name: str, peer: NoServers, *, warm_ups: int = 0, missing: str = "") 
     way = Way(name, SINGLES, FLUSHED_ON_MAJORITY)
     versions: Mapping[str, str] = {name: "1.0.0"}
     return System(
-        name, (way,), (way,) * warm_ups, lambda: missing, lambda: versions, lambda _: as_peer(peer)
+        name=name,
+        ways=(way,),
+        warm_ups=(way,) * warm_ups,
+        durability=(FLUSHED_ON_MAJORITY, FLUSHED_ON_MAJORITY),
+        find_missing=lambda: missing,
+        versions=lambda: versions,
+        open=lambda _: as_peer(peer),
     )
 
 
