@@ -110,6 +110,7 @@ def run(
             for actor in actors:
                 work += actor.do_work(now_ns)
             count_loop()
+            usage.turns += 1
             if work or spin:
                 is_woken = False
                 if not work:

@@ -78,7 +78,7 @@ class Measurement:
         """The measurement as a command."""
         return click.Command(
             self.name,
-            params=[*self.options, *_common_options(self.name)],
+            params=[*self.options, *_common_options(self.name, has_plots=self.draw is not None)],
             callback=self._run,
             help=f"{self.question} About {self.minutes:g} minutes.",
         )
@@ -89,7 +89,7 @@ class Measurement:
         folder: Path,
         is_quick: bool,
         json_path: str | None,
-        plot_folder: Path | None,
+        plot_folder: Path | None = None,
         **own: Any,
     ) -> None:
         require_real_file_system(folder)
@@ -163,7 +163,13 @@ def parse_numbers(text: str, *, key: str, most: int) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def _common_options(name: str) -> list[click.Option]:
+def _common_options(name: str, *, has_plots: bool) -> list[click.Option]:
+    plot = click.Option(
+        ["--plot", "plot_folder"],
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="plots of the result go there, as PNG and SVG",
+    )
     return [
         option(
             "--quick",
@@ -185,12 +191,7 @@ def _common_options(name: str) -> list[click.Option]:
             help="- is stdout, without raw samples (default: "
             f"{RESULTS}/{name}.json; with --quick or other values than the defaults: -)",
         ),
-        click.Option(
-            ["--plot", "plot_folder"],
-            type=click.Path(file_okay=False, path_type=Path),
-            metavar="DIR",
-            help="plots of the result go there, as PNG and SVG",
-        ),
+        *([plot] if has_plots else []),
     ]
 
 

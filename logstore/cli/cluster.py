@@ -61,7 +61,8 @@ def cluster() -> None:
 )
 @first_lsn_option
 def up(config_path: Path | None, folder: Path, timeout_s: float, first_lsn: int | None) -> None:
-    """Start every replica that does not run, and return when a leader serves.
+    """Start every replica that does not run, and return when a leader serves. Exit status 1 if a
+    replica has ended by then.
 
     Where the config has auto_init = false and the cluster is not formed yet, return when every
     replica waits for `logstore init`.
@@ -82,6 +83,8 @@ def up(config_path: Path | None, folder: Path, timeout_s: float, first_lsn: int 
             "all replicas run and none is part of a cluster: with auto_init = false, "
             f"`logstore init --endpoint {endpoints}` forms it, once"
         )
+    if not all(map(is_alive, state.nodes)):
+        sys.exit(ExitStatus.NO)
 
 
 @cluster.command("down")

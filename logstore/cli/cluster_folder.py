@@ -276,6 +276,10 @@ def standings(state: ClusterState, leader: int, *, timeout_s: float = OTHERS_S) 
 
     with suppress(LogStoreError):
         _ask(state, timeout_s, look)
+    for row in state.nodes:
+        if not is_alive(row):
+            last_line = log_tail(row).rpartition("\n")[2] or "it says nothing"
+            words[row.node] = f"has ended ({last_line}; more in its log)"
     return words
 
 

@@ -119,9 +119,7 @@ def _why_not_lead(client: LogClient, node: int) -> str:
 
 def _print_status(found: dict[str, Any]) -> None:
     role = Column("role", min_width=len(UNREACHABLE))
-    table = Table(
-        "node", role, "pid", "visible LSN", "payloads behind", "CPU %", "memory MB", "faulty"
-    )
+    table = Table("node", role, "pid", "visible LSN", "behind", "CPU %", "MB", "faulty")
     for row in found["nodes"]:
         processes = row["processes"].values()
         table.add_row(

@@ -188,6 +188,10 @@ def test_a_replica_that_is_silent_or_refused_is_not_said_to_follow(tmp_path: Pat
             2: "takes no part (copy of node 1)",
             3: "does not answer",
         }
+        gone = ReplicaProcess(1, me().pid, str(tmp_path), 1)
+        (tmp_path / "log").write_text("begins\nnode 1 does not start: no CPU 77 here\n")
+        words = standings(ClusterState([cluster.endpoint], str(config), [gone]), 2, timeout_s=0.2)
+        assert words[1] == "has ended (node 1 does not start: no CPU 77 here; more in its log)"
     assert standings(state, NOT_FORMED) == {1: "waits for `logstore init`"}
 
 

@@ -14,8 +14,9 @@ from logstore.cli.explain.bottleneck import (
     awaited_nodes,
 )
 from logstore.cli.explain.explanation import Explanation, explain_readings
+from logstore.cli.explain.readings import put_together
 from logstore.cli.explain.utilisation import flush_uses, process_uses
-from tests.unit.explain_stage import MS, SECOND, Times, busy, readings, trace
+from tests.unit.explain_stage import CLOCKS, MS, SECOND, Times, busy, readings, trace
 
 ACKNOWLEDGED = {"groups_committed": 200, "payloads_acknowledged": 5_000}
 ACKNOWLEDGED |= {"payload_bytes_acknowledged": 4_000_000}
@@ -51,11 +52,27 @@ def bound_of(*args, **kwargs) -> Bound:
 
 def test_a_process_is_busy_while_it_is_not_idle_and_its_wake_ups_are_counted_by_kind() -> None:
     wakes = {"bell_wakes": 600, "socket_wakes": 200, "timer_wakes": 20, "empty_wakes": 30}
-    found = readings(use={1: {"raft": busy(0.25, cpu=0.2, loops=2_000, **wakes)}})
+    found = readings(use={1: {"raft": busy(0.25, cpu=0.2, turns=2_000, **wakes)}})
     (raft,) = [each for each in process_uses(1, found.replicas[1]) if each.process == "raft"]
     assert (raft.busy, raft.cpu, raft.turns) == (0.25, 0.2, 1_000.0)
     assert (raft.bell_wakes, raft.socket_wakes, raft.timer_wakes) == (300.0, 100.0, 10.0)
     assert (raft.wakes, raft.empty_wakes) == (410.0, 15.0)
+
+
+def test_what_a_process_did_before_the_measurement_does_not_count() -> None:
+    """It publishes once a second: what it had published at the first answer is older."""
+
+    def answer(at_s: float, published_s: float, turns: int):
+        use = busy(0.0) | {"measured_ns": CLOCKS[1] + int(published_s * SECOND), "turns": turns}
+        return {1: trace(1, at_s=at_s, use={"raft": use})}
+
+    def turns_of(*answers) -> float:
+        found = put_together(answers).replicas[1]
+        return next(each.turns for each in process_uses(1, found) if each.process == "raft")
+
+    first, second = answer(5, 4.5, 1_000), answer(6, 5.5, 4_000)
+    assert turns_of(first, second, answer(7, 6.5, 4_030), answer(8, 7.5, 4_060)) == 30.0
+    assert turns_of(first, second) == 3_000.0, "if there is nothing else"
 
 
 def test_a_process_that_was_started_again_or_published_nothing_has_no_usage() -> None:
@@ -70,9 +87,9 @@ def test_the_processes_of_single_mode_are_one() -> None:
     found = readings()
     first = trace(1, use=one | {"supervisor": {"pid": 7, "measured_ns": 5}})
     loop = busy(0.9) | {"pid": 7, "measured_ns": 5 + 2 * SECOND}
-    late = one | {"supervisor": loop, "ingress": one["ingress"] | {"loops": 600}}
+    late = one | {"supervisor": loop | {"turns": 600}}
     last = trace(1, at_s=2.0, use=late, counters=ACKNOWLEDGED)
-    found.replicas[1] = type(found.replicas[1])(first, last, {})
+    found.replicas[1] = type(found.replicas[1])(first, last, {}, first.processes)
     (use,) = process_uses(1, found.replicas[1])
     assert (use.process, use.busy, use.turns) == ("single process", 0.9, 300.0)
     bound = explain_readings(found).bound

@@ -257,7 +257,7 @@ def test_times_are_shown_with_two_places_and_shares_in_percent(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    use = {1: {"raft": busy(0.125, loops=1_000, bell_wakes=400, empty_wakes=41)}}
+    use = {1: {"raft": busy(0.125, turns=1_000, bell_wakes=400, empty_wakes=41)}}
     show(explain_readings(readings(counters=COUNTERS, use=use)), Terminal())
     lines = lines_of(capsys.readouterr().out)
     assert ["1", "raft", "12%", "12%", "500", "200", "200", "0", "0", "20"] in lines

@@ -43,7 +43,8 @@ def explain(seconds: float, endpoints: str, timeout_s: float, json_path: str | N
     \b
     share        of the time of all sampled appends in all
     decides      of how many appends this replica made the majority
-    busy         a process: it is not parked; a flush: one is under way
+    busy         a process: it is not parked, so that a writer is busy while
+                 it waits for a flush; a flush: one is under way
     turns        runs of a process' loop, a second
     wakes        wake-ups of a process, a second: by its bell, by a socket, by
                  a timer; empty: nothing had come (work of a timer is none)
@@ -51,16 +52,19 @@ def explain(seconds: float, endpoints: str, timeout_s: float, json_path: str | N
     Times of two machines are never compared: what a follower took is measured there, and "network"
     is what the leader waited besides.
 
+    A process publishes what it costs once a second, so that its row is of the
+    last seconds between two publications.
+
     Exit status 3 without a leader: then there is only what processes and disks do.
     """
     with connect(endpoints, timeout=timeout_s) as client:
         readings = gather(client, seconds)
     found = explain_readings(readings)
+    _say_what_is_missing(found, readings)
     if json_path is not None:
         write_json(found, json_path)
     elif readings.replicas:
         show(found, Terminal())
-    _say_what_is_missing(found, readings)
     if not found.leader:
         sys.exit(ExitStatus.UNREACHABLE)
 

@@ -22,6 +22,7 @@ from logstore.cli.explain.explanation import Explanation
 from logstore.cli.explain.utilisation import Traffic
 
 UNKNOWN = "-"
+P99_OF_MIN = 100
 _OF_LEADER = {
     "ingress": "ingress: its group is formed and proposed",
     "raft": "raft: appended and ordered",
@@ -48,9 +49,9 @@ _OF_PATH = {
 def show(found: Explanation, console: Console) -> None:
     """Everything that is known."""
     if found.bound is not None:
-        console.print(found.bound.words, soft_wrap=True)
+        console.print(found.bound.words, soft_wrap=not console.is_terminal)
     if found.traffic is not None:
-        console.print(_traffic_words(found, found.traffic), soft_wrap=True)
+        console.print(_traffic_words(found, found.traffic), soft_wrap=not console.is_terminal)
     if found.stages:
         console.print(_stage_table(found))
         console.print(_path_table(found))
@@ -72,7 +73,7 @@ def _traffic_words(found: Explanation, traffic: Traffic) -> str:
 
 
 def _stage_table(found: Explanation) -> Table:
-    table = _table("where an append's time goes", "median ms", "p99 ms", "share")
+    table = _table("where an append's time goes", "median ms", f"{_late(found)} ms", "share")
     by_name = {each.stage: each for each in found.stages}
     for name in STAGES:
         time = by_name[name]
@@ -83,7 +84,7 @@ def _stage_table(found: Explanation) -> Table:
 
 def _path_table(found: Explanation) -> Table:
     """A column for each node: median and p99."""
-    title = "until it is durable there,\nmedian / p99 ms"
+    title = f"until it is durable there,\nmedian / {_late(found)} ms"
     table = _table(title, *map(_path_words, found.paths))
     by_name = [{each.stage: each for each in path.stages} for path in found.paths]
     for name in PATH_STAGES:
@@ -93,13 +94,18 @@ def _path_table(found: Explanation) -> Table:
     return table
 
 
+def _late(found: Explanation) -> str:
+    """What the column of the slowest shows: of fewer samples the 99th percentile is their most."""
+    return "p99" if found.sampled >= P99_OF_MIN else "most"
+
+
 def _path_words(path: PathTime) -> str:
     role = "leader" if path.is_leader else "follower"
     return f"node {path.node}\n{role}\ndecides {path.decides:.0%}"
 
 
 def _flush_table(found: Explanation) -> Table:
-    table = _table("flushes", "a second", "mean ms", "p99 ms", "busy")
+    table = _table("flushes", "a second", "mean ms", f"{_late(found)} ms", "busy")
     for each in found.flushes:
         name = f"node {each.node}, {each.kind}"
         busy = f"{each.busy:.0%}"

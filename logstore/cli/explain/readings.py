@@ -22,11 +22,18 @@ INGRESS = "ingress"
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One replica between two of its answers. `stamps`: of all its answers, the newest last."""
+    """One replica between two of its answers.
+
+    Attributes:
+      stamps: of all its answers, the newest last.
+      begun: what each process had published first after the first answer, or, until it publishes
+        again, before it: what happened before does not count.
+    """
 
     first: ReplicaTrace
     last: ReplicaTrace
     stamps: dict[str, dict[int, int]]
+    begun: dict[str, dict[str, int]]
 
     @property
     def seconds(self) -> float:
@@ -93,7 +100,7 @@ def put_together(answers: Iterable[dict[int, ReplicaTrace | str]]) -> Readings:
                 replicas[node] = _extended(replicas[node], trace)
                 silent.pop(node, None)
             else:
-                replicas[node] = Reading(trace, trace, _copy(trace.stamps))
+                replicas[node] = Reading(trace, trace, _copy(trace.stamps), {**trace.processes})
                 silent.pop(node, None)
     for node, reading in list(replicas.items()):
         if not reading.seconds > 0:
@@ -114,6 +121,12 @@ def _incarnation(trace: ReplicaTrace) -> tuple[int, int]:
 def _extended(reading: Reading, trace: ReplicaTrace) -> Reading:
     for point, stamps in trace.stamps.items():
         reading.stamps.setdefault(point, {}).update(stamps)
+    for process, row in reading.last.processes.items():
+        is_first = reading.begun[process]["measured_ns"] < reading.first.now_ns
+        # Only once there is a newer one: a span is wanted.
+        is_followed = trace.processes[process]["measured_ns"] > row["measured_ns"]
+        if is_first and is_followed and row["measured_ns"] >= reading.first.now_ns:
+            reading.begun[process] = row
     return msgspec.structs.replace(reading, last=trace)
 
 

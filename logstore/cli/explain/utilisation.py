@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.topology import INGRESS, SUPERVISOR
+from actors.topology import SUPERVISOR
 from actors.trace import TracePoint
 from logstore.cli.explain.breakdown import percentile
 from logstore.cli.explain.readings import Reading
@@ -75,7 +75,7 @@ _FLUSHES = {
 
 def process_uses(node: int, reading: Reading) -> list[ProcessUse]:
     """Every process of a replica whose loop was measured, and that is the same one all the time."""
-    before, after = reading.first.processes, reading.last.processes
+    before, after = reading.begun, reading.last.processes
     is_single = len({each["pid"] for each in after.values()}) == 1
     found = []
     for process, now in after.items():
@@ -85,8 +85,6 @@ def process_uses(node: int, reading: Reading) -> list[ProcessUse]:
             continue
         grown = {name: value - then.get(name, 0) for name, value in now.items()}
         scheduled = (grown["run_ns"] + grown["wait_ns"]) / measured_ns
-        if is_single:
-            grown["loops"] = after[INGRESS]["loops"] - before[INGRESS]["loops"]
         seconds = measured_ns / 1e9
         kinds = ("bell_wakes", "socket_wakes", "timer_wakes")
         found.append(
@@ -97,7 +95,7 @@ def process_uses(node: int, reading: Reading) -> list[ProcessUse]:
                 cpu=round(grown["cpu_ns"] / measured_ns, 4),
                 loop_cpu=round(grown["run_ns"] / measured_ns, 4),
                 waits=round(grown["wait_ns"] / measured_ns, 4),
-                turns=round(grown["loops"] / reading.seconds, 1),
+                turns=round(grown["turns"] / seconds, 1),
                 wakes=round(sum(grown[kind] for kind in kinds) / seconds, 1),
                 **{kind: round(grown[kind] / seconds, 1) for kind in (*kinds, "empty_wakes")},
             )
