@@ -12,7 +12,7 @@ import pytest
 import logstore
 from actors.trace import TracePoint
 from logstore.cli.embedded import EmbeddedCluster, poll_until
-from logstore.cli.explain.breakdown import PATH_STAGES, STAGES
+from logstore.cli.explain.breakdown import AWAY, PATH_STAGES, STAGES
 from tests.cluster.one_cluster import CLI_PATIENCE_S, run_cli, running_cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -88,7 +88,9 @@ def test_every_stage_of_an_append_is_found_in_its_order(
     assert [each["stage"] for each in leader["stages"]] == [*PATH_STAGES[4:8], "total"]
     assert len(followers) == 2
     for path in followers:
-        assert [each["stage"] for each in path["stages"]] == list(PATH_STAGES)
+        # the newest entries may not have been told by a follower that was asked earlier
+        told = [each["stage"] for each in path["stages"] if each["stage"] != AWAY]
+        assert told == [each for each in PATH_STAGES if each != AWAY]
         assert all(each["count"] > 0 for each in path["stages"])
     traffic = found["traffic"]
     assert traffic["groups_per_s"] > 0
