@@ -119,6 +119,7 @@ class Rounds:
         self._doing = "start"
         try:
             peer = system.open(folder)
+            write_back()  # what the turn or the build before it left, and the folders' own files
             began_ns = monotonic_ns()
             for node in NODES:
                 peer.start(node)
@@ -134,7 +135,6 @@ class Rounds:
             if peer is not None:
                 peer.close()
             shutil.rmtree(folder, ignore_errors=True)
-            write_back()  # what is left of this turn is not written in the next one
 
     def _warm_up_and_run(self, peer: Peer, system: System, number: int) -> None:
         for way in system.warm_ups if self._course.warm_up_runs else ():

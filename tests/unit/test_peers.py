@@ -367,6 +367,17 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
     return left
 
 
+def test_the_page_cache_is_written_out_before_a_start(
+    tmp_path: Path, rates: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(rounds, "write_back", lambda: done.append("sync"))
+    rates["a"] = [1.0, 1.0]
+    for number in (1, 2):
+        Rounds(COURSE, tmp_path, str).measure([system("a", NoServers(done))], number)
+    assert done == ["sync", "start 1", "start 2", "start 3", "close"] * 2
+
+
 def test_a_round_starts_warms_runs_and_leaves_nothing(
     tmp_path: Path, rates: dict[str, list[float]]
 ) -> None:
