@@ -88,7 +88,18 @@ def test_an_open_loop_that_is_far_behind_ends_in_time(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(load, "monotonic_ns", pass_1_ms)
     load.offer_at_rate(pass_1_ms, [[b"payload"]], 0, 2_000 * MS, 1e6)
-    assert 2_000 * MS <= now_ns <= (2_002 + load.OFFERS_PER_LOOK) * MS
+    assert 2_000 * MS <= now_ns <= (2_002 + 2 * load.OFFERS_PER_LOOK) * MS
+
+
+def test_what_was_due_in_time_is_offered_after_a_stall_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = iter([10 * MS, 2_150 * MS])
+    monkeypatch.setattr(load, "monotonic_ns", lambda: next(looks))
+    monkeypatch.setattr(load, "poll_until", lambda *_, **__: True)
+    appended: list[object] = []
+    assert load.offer_at_rate(appended.append, [[b"payload"]], 0, 100 * MS, 1_000.0) == 100
+    assert len(appended) == 100
 
 
 def load_spec(*, payload_bytes: int = 1, batch: int, may_pack: bool = True) -> LoadSpec:

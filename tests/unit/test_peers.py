@@ -48,6 +48,7 @@ from benchmarks.peers.side_by_side import SYSTEMS, find_missing, measure_peers
 from benchmarks.peers.timed_run import Curve, Observed, Report, Run, make_row, run_timed
 from benchmarks.peers.warm_up import WarmUp, agree, run_until_settled
 from logstore.errors import InvalidRequest, LogStoreError, Unreachable
+from logstore.limits import SESSION_WINDOW_BYTES
 
 S = 1_000_000_000
 COURSE = Course([SINGLES.name], seconds=1.0, warm_s=0.5, warm_up_runs=4, minutes_max=1.0)
@@ -85,6 +86,11 @@ def test_latency_is_the_figure_where_the_rate_is_given_or_one_is_in_flight() -> 
         ).is_for_latency
     }
     assert found == {ONE_IN_FLIGHT, AT_A_RATE}
+
+
+def test_a_schedule_waits_for_no_room() -> None:
+    half_a_minute = 30 * AT_A_RATE.rate * AT_A_RATE.payload_bytes
+    assert half_a_minute <= AT_A_RATE.window_bytes <= SESSION_WINDOW_BYTES
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
