@@ -35,7 +35,8 @@ class Run(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
     Attributes:
       contender: the system with its settings.
       in_flight: appends in flight at most, with a schedule nothing that binds.
-      errors: appends that were refused, `error` the first of their reasons.
+      errors: appends that were refused or had no outcome, ours in payloads; `error` the first of
+        their reasons. A run that has any counts in no figure.
       p50_ms: from when the window let a payload in, with a rate from when it was due, until its
         acknowledgement; over payloads. `p99_ms`: the same.
       server_cpu_s_per_million: processor seconds of all server processes, over a million payloads;

@@ -76,6 +76,11 @@ def test_open_loop_latency_counts_from_when_a_payload_was_due() -> None:
     assert counted[:, 0].tolist() == rows[:, 0].tolist()
 
 
+def test_what_was_appended_and_not_acknowledged_is_an_error() -> None:
+    assert load.report_of(5, 5) == load.LoadReport(5, 0, "")
+    assert load.report_of(5, 3) == load.LoadReport(5, 2, "2 of 5 payloads were not acknowledged")
+
+
 def test_an_open_loop_that_is_far_behind_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is due and was not offered by then stays undone: it would take a thousand times as
     long."""

@@ -33,7 +33,7 @@ from benchmarks.peers.nats import NATS, NATS_ALWAYS, open_nats
 from benchmarks.peers.ours import CONTENDER, OURS
 from benchmarks.peers.peer import Peer, System
 from benchmarks.peers.programs import BIN
-from benchmarks.peers.ratios import quartiles, summarise
+from benchmarks.peers.ratios import by_load, quartiles, summarise
 from benchmarks.peers.rounds import (
     Course,
     Failed,
@@ -522,6 +522,29 @@ def test_latencies_are_compared_where_they_are_the_figure() -> None:
 
 def test_one_round_has_a_ratio_without_spread() -> None:
     assert quartiles([2.5]) == {"median": 2.5, "quartile_1": 2.5, "quartile_3": 2.5}
+
+
+def test_a_run_with_errors_is_told_and_is_in_no_figure() -> None:
+    rows = [
+        run(CONTENDER, 1, payloads_per_s=10.0),
+        run(CONTENDER, 2, payloads_per_s=90.0, errors=3, error="3 were not acknowledged"),
+        run("peer", 1, payloads_per_s=5.0),
+        run("peer", 2, payloads_per_s=5.0),
+        run("broken", 1, payloads_per_s=99.0, errors=1, error="refused"),
+    ]
+    assert {name: len(runs) for name, runs in by_load(rows)[SINGLES.name].items()} == {
+        CONTENDER: 1,
+        "peer": 2,
+    }
+    summary = summarise(rows, {}, ours=CONTENDER)
+    assert f"{SINGLES.name}: broken" not in summary
+    ours, peer = (summary[f"{SINGLES.name}: {name}"] for name in (CONTENDER, "peer"))
+    assert (ours["runs"], ours["payloads_per_s"]["median"]) == (1, 10.0)
+    assert peer["ours_over_it"]["payloads_per_s"]["median"] == 2.0
+    assert summary["with_errors"] == [
+        f"{CONTENDER}, {SINGLES.name}, round 2: 3, 3 were not acknowledged",
+        f"broken, {SINGLES.name}, round 1: 1, refused",
+    ]
 
 
 def test_what_did_not_go_as_it_should_is_in_the_summary() -> None:
