@@ -102,7 +102,7 @@ def _format(folder: Path, config: Path) -> None:
         )
     except subprocess.SubprocessError as error:
         said = f"{getattr(error, 'stdout', '')}{getattr(error, 'stderr', '')}"
-        raise LogStoreError(f"Kafka did not format a folder: {error} {said}") from error
+        raise LogStoreError(f"Kafka did not format a folder; it wrote: {said}") from error
 
 
 class KafkaClient:

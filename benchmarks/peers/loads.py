@@ -38,7 +38,7 @@ class Load(msgspec.Struct, frozen=True):
 
 SINGLES = Load("1 KiB singles", 1_024, 1, 2_000_000)
 ONE_IN_FLIGHT = Load("1 KiB one in flight", 1_024, 1, 1_024)
-# Half a minute of it, more than any run: as much as a session of ours is granted, and Kafka's buffer.
+# Half a minute of it, more than a run has: what a session of ours is granted, and Kafka's buffer.
 AT_A_RATE = Load("1 KiB at 1000/s", 1_024, 1, 32 * MIB, rate=1_000.0)
 BATCHES = Load("1 KiB in 64s", 1_024, 64, 16_000_000)
 SMALL = Load("128 B singles", 128, 1, 2_000_000)

@@ -72,8 +72,8 @@ def summarise(rows: Sequence[Row], missing: Mapping[str, str], *, ours: str) -> 
 
 
 def by_load(rows: Sequence[Row]) -> dict[str, dict[str, list[Run]]]:
-    """Runs by load, then by contender, in the order of the rows; without those in which appends were
-    refused, which no figure is made of."""
+    """Runs by load, then by contender, in the order of the rows; without those that had errors, of
+    which no figure is made."""
     found: dict[str, dict[str, list[Run]]] = {}
     for row in rows:
         if isinstance(row, Run) and not row.errors:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchmarks.measurement import Site
+from benchmarks.measurement import Site, without_paths
 from benchmarks.peers import kafka, programs, rounds, side_by_side, timed_run
 from benchmarks.peers.etcd import ETCD, open_etcd
 from benchmarks.peers.kafka import KAFKA, open_kafka
@@ -41,7 +41,6 @@ from benchmarks.peers.rounds import (
     Skipped,
     Start,
     turned,
-    without_paths,
 )
 from benchmarks.peers.servers import Client, ServerCluster
 from benchmarks.peers.side_by_side import SYSTEMS, find_missing, measure_peers
@@ -437,7 +436,23 @@ def test_a_system_that_fails_loses_its_turn_and_the_others_go_on(
 
 def test_a_published_error_names_no_folder(tmp_path: Path) -> None:
     error = LogStoreError(f"{BIN}/etcd --data {tmp_path}/1 failed; it wrote: a\nb")
-    assert without_paths(error, tmp_path) == "PEERS/bin/etcd --data DATA/1 failed"
+    assert (
+        without_paths(error, tmp_path) == "CHECKOUT/benchmarks/peers/bin/etcd --data DATA/1 failed"
+    )
+
+
+def test_a_failed_turn_names_no_folder_outside_its_own_either(
+    tmp_path: Path, rates: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_samples(*_: object, **course: object) -> tuple[Run, Curve]:
+        raise FileNotFoundError(2, "No such file", f"{course['folder']}/samples")
+
+    monkeypatch.setattr(rounds, "run_timed", no_samples)
+    work = Rounds(COURSE, tmp_path, str)
+    work.measure([system("a", NoServers([]))], 1)
+    failed = work.rows[-1]
+    assert isinstance(failed, Failed)
+    assert failed.error == "[Errno 2] No such file: 'DATA/samples'"
 
 
 def test_a_server_that_has_ended_is_no_zombie_that_is_measured(tmp_path: Path) -> None:
