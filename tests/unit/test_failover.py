@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -148,6 +149,7 @@ def test_a_fault_reaches_what_its_kind_names(monkeypatch: pytest.MonkeyPatch) ->
         struck = cluster.strike(kind)
         assert (struck.kind, struck.node, struck.entries) == (kind, 3, 30)
         assert struck.before_ns <= struck.after_ns
+        assert struck.pid == (0 if kind.signal == signal.SIGSTOP else abs(sent[-1][0]))
     replicators = {pid for pid, _ in sent} & {304, 305}
     assert len(replicators) == 1
     assert [each for each in sent if each[0] not in replicators] == [
@@ -158,6 +160,46 @@ def test_a_fault_reaches_what_its_kind_names(monkeypatch: pytest.MonkeyPatch) ->
         (303, signal.SIGKILL),
         (-300, signal.SIGSTOP),
     ]
+
+
+class Restarting(StruckCluster):
+    """Three replicas; of node 1 the file of counters is still that of the killed one at first."""
+
+    def __init__(self, *pids: int) -> None:
+        self._pids = iter(pids)
+        self._pid = 0
+        self.looks = 0
+
+    @property
+    def nodes(self) -> list[int]:
+        return [1, 2, 3]
+
+    def start_all(self) -> None:
+        pass
+
+    def processes(self, node: int) -> dict[str, int]:
+        if node == 1:
+            self.looks += 1
+            self._pid = next(self._pids, self._pid)
+        return {"supervisor": self._pid if node == 1 else 100 * node}
+
+    def counters(self, node: int) -> dict[str, int]:
+        return counters(is_leader=int(node == 2))
+
+
+def test_a_cluster_is_not_whole_while_a_killed_process_is_still_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def look_ten_times(is_true: Callable[[], bool], _: float) -> bool:
+        return any(is_true() for _ in range(10))
+
+    monkeypatch.setattr(leader_faults, "poll_until", look_ten_times)
+    cluster = Restarting(17, 17, 0, 18)
+    cluster.wait_until_whole(without_pid=17)
+    assert cluster.looks == 3
+    cluster = Restarting(17)
+    cluster.wait_until_whole()
+    assert cluster.looks == 1
 
 
 def row(number: int, kind: str, total_ms: float, *, new_leader: int) -> FailoverRow:
