@@ -23,7 +23,7 @@ from benchmarks.leader_failover import (
 )
 from benchmarks.leader_faults import ALL, KINDS, LINK, Kind, Struck, StruckCluster, is_whole
 from benchmarks.results import Result, as_read
-from logstore.errors import Unreachable
+from logstore.errors import LogStoreError, Unreachable
 
 MS = 1_000_000
 LOG = """\
@@ -273,6 +273,57 @@ def test_kinds_take_turns_and_a_link_is_cut_only_where_it_can_be(
     assert faults.kinds == [names[at % len(names)] for at in range(19)]
     skipped = [(each.kind, each.skipped) for each in rows if each.skipped]
     assert skipped == ([("link cut", why_not)] if why_not else [])
+
+
+class Fragile:
+    """Instead of a cluster: notes each one that is made; some faults are not survived."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *fatal: int, error: Exception) -> None:
+        self.made = 0
+        self.struck: list[int] = []
+        self._fatal = fatal
+        self._error = error
+        monkeypatch.setattr(leader_failover, "why_no_switch", lambda: "this is no root")
+        monkeypatch.setattr(leader_failover, "_struck_cluster", self.enter)
+        monkeypatch.setattr(leader_failover, "_measure", self.measure)
+
+    @leader_failover.contextmanager
+    def enter(self, *_: Any, **__: Any) -> Any:
+        self.made += 1
+        yield None, None
+
+    def measure(self, _: Any, __: Any, number: int, kind: Kind, ___: Any) -> FailoverRow:
+        self.struck.append(number)
+        if number in self._fatal:
+            raise self._error
+        return row(number, kind.name, 10.0, new_leader=0)
+
+
+def test_after_a_fault_that_is_not_survived_a_new_cluster_takes_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    error = FileNotFoundError(2, "No such file", f"{tmp_path}/log")
+    clusters = Fragile(monkeypatch, 2, 4, error=error)
+    said: list[str] = []
+    rows = measure_failovers(tmp_path, faults=5, seed=1, say=said.append)
+    assert (clusters.struck, clusters.made) == ([1, 2, 3, 4, 5], 3)
+    assert [each.number for each in rows if each.failed] == [2, 4]
+    assert rows[2].failed == "[Errno 2] No such file: 'DATA/log'"
+
+
+def test_a_machine_on_which_all_fails_is_not_asked_to_the_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    error = Unreachable("no append goes on")
+    clusters = Fragile(monkeypatch, *range(3, 100), error=error)
+    rows = measure_failovers(tmp_path, faults=7, seed=1, say=str)
+    assert clusters.struck == [1, 2, 3, 4, 5]
+    assert [each.number for each in rows if not each.failed and not each.skipped] == [1, 2]
+    reasons = ["no append goes on"] * 3 + ["not measured, as 3 in a row had failed"] * 2
+    assert [each.failed for each in rows if each.failed] == reasons
+    Fragile(monkeypatch, *range(100), error=error)
+    with pytest.raises(LogStoreError, match="no fault was survived; .* no append goes on"):
+        measure_failovers(tmp_path, faults=7, seed=1, say=str)
 
 
 @leader_failover.contextmanager
