@@ -130,15 +130,17 @@ def _start(folder: Path, number: int) -> StartRow:
         if not poll_until(lambda: _look(cluster, seen), TIMEOUT_S, look_ms=LOOK_MS):
             raise Unreachable(f"after {TIMEOUT_S} s only this had happened: {sorted(seen)}")
         acknowledged_ns = first.acknowledged_ns()
-        if not any(mark == LEADS for mark, _ in seen):
-            raise Unreachable("an append was acknowledged, and no replica was seen to lead")
     return make_row(number, began_ns, acknowledged_ns, seen)
 
 
 def make_row(
     number: int, began_ns: int, acknowledged_ns: int, seen: Mapping[tuple[str, int], int]
 ) -> StartRow:
-    """Of `seen`, the monotonic times by mark and node."""
+    """Of `seen`, the monotonic times by mark and node.
+
+    Raises:
+      Unreachable: no replica was seen to lead, as the one that did stopped before the next look.
+    """
 
     def seconds(at_ns: int) -> float:
         return round((at_ns - began_ns) / 1e9, 3)
@@ -146,12 +148,15 @@ def make_row(
     def by_node(mark: str) -> dict[str, float]:
         return {str(node): seconds(at) for (each, node), at in seen.items() if each == mark}
 
+    leads_s = by_node(LEADS).values()
+    if not leads_s:
+        raise Unreachable("an append was acknowledged, and no replica was seen to lead")
     return StartRow(
         round=number,
         first_acknowledged_s=seconds(acknowledged_ns),
         runs_s=by_node(RUNS),
         votes_s=by_node(VOTES),
-        leads_s=min(by_node(LEADS).values()),
+        leads_s=min(leads_s),
         shows_s=by_node(SHOWS),
     )
 

@@ -28,7 +28,7 @@ from actors.real_clock import RealClock
 from benchmarks.append_probe import Acknowledged, AppendProbe
 from benchmarks.failover_split import PARTS, Split, read_moments, split
 from benchmarks.leader_faults import KINDS, LINK, REPLICAS, Kind, Struck, StruckCluster
-from benchmarks.measurement import Measured, Measurement, Site, option
+from benchmarks.measurement import Measured, Measurement, Site, option, without_paths
 from benchmarks.results import Result
 from benchmarks.saturate import weighted_percentile
 from benchmarks.switched_network import CLIENT, SwitchedNetwork, why_no_switch
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 APPEND_EVERY_MS = 5
 FIRST_TIMEOUT_S = 60.0
 P99_OF_MIN = 100  # of fewer, it is their maximum
+FAILED_IN_A_ROW_MAX = 3  # each takes minutes: a machine on which all fail is not asked 200 times
 SETTLE_S = (0.3, 1.3)  # beyond a heartbeat, so that the leader's silence begins anywhere in one
 NS_PER_MS = 1_000_000
 
@@ -77,10 +78,11 @@ def measure_failovers(
     folder: Path, *, faults: int, seed: int, say: Callable[[str], None]
 ) -> list[FailoverRow]:
     """Strike the leader `faults` times, a kind after the other. After a fault that is not survived
-    a new cluster takes the next one.
+    a new cluster takes the next one; a cluster that does not start fails that one, too. After
+    FAILED_IN_A_ROW_MAX of them nothing more is measured.
 
     Raises:
-      LogStoreError: a cluster does not start.
+      LogStoreError: none was survived.
     """
     random = Random(seed)
     why_not = why_no_switch()
@@ -89,20 +91,29 @@ def measure_failovers(
     for row in rows:
         say(f"{row.kind} is skipped: {row.skipped}")
     wanted = deque(enumerate(islice(cycle(kinds), faults), 1))
-    while wanted:
-        with _struck_cluster(folder, random, has_network=not why_not) as (cluster, probe):
-            while wanted:
+    failed_in_a_row = survived = 0
+    while wanted and failed_in_a_row < FAILED_IN_A_ROW_MAX:
+        try:
+            with _struck_cluster(folder, random, has_network=not why_not) as (cluster, probe):
+                while wanted:
+                    row = _measure(cluster, probe, *wanted[0], random)
+                    rows.append(row)
+                    wanted.popleft()
+                    failed_in_a_row, survived = 0, survived + 1
+                    say(
+                        f"{row.number} of {faults}, {row.kind}: {row.total_ms:,.0f} ms, "
+                        f"whole again after {row.whole_s:.1f} s"
+                    )
+        except (LogStoreError, OSError) as error:
+            say(f"FAILED: {error}")
+            if wanted:
                 number, kind = wanted.popleft()
-                row = _measure_or_fail(cluster, probe, number, kind, random)
-                rows.append(row)
-                if row.failed:
-                    say(f"{number} of {faults}, {row.kind}: FAILED: {row.failed}")
-                    break
-                say(
-                    f"{number} of {faults}, {row.kind}: {row.total_ms:,.0f} ms, "
-                    f"whole again after {row.whole_s:.1f} s"
-                )
-    return rows
+                rows.append(FailoverRow(number, kind.name, failed=without_paths(error, folder)))
+            failed_in_a_row += 1
+    if not survived:
+        raise LogStoreError(f"no fault was survived; the last one: {rows[-1].failed}")
+    unmeasured = f"not measured, as {FAILED_IN_A_ROW_MAX} in a row had failed"
+    return rows + [FailoverRow(number, kind.name, failed=unmeasured) for number, kind in wanted]
 
 
 def summarise(rows: Sequence[FailoverRow]) -> dict[str, Any]:
@@ -135,15 +146,6 @@ def _figures(rows: Sequence[FailoverRow]) -> dict[str, Any]:
 
 
 # --- one fault ---
-
-
-def _measure_or_fail(
-    cluster: StruckCluster, probe: AppendProbe, number: int, kind: Kind, random: Random
-) -> FailoverRow:
-    try:
-        return _measure(cluster, probe, number, kind, random)
-    except LogStoreError as error:
-        return FailoverRow(number, kind.name, failed=str(error).partition("\n")[0])
 
 
 def _measure(

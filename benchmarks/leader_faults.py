@@ -54,7 +54,7 @@ class Struck(msgspec.Struct, frozen=True):
 
     Attributes:
       entries: the leader's newest index before it.
-      pid: of the one process that was killed; 0: it was more than one, or none.
+      pid: of the process that was killed, of a whole replica its supervisor's; 0: none was.
     """
 
     kind: Kind
@@ -100,7 +100,9 @@ class StruckCluster(EmbeddedCluster):
         target = self._target(node, kind)
         before_ns = monotonic_ns()
         os.kill(target, kind.signal)
-        return Struck(kind, node, entries, before_ns, monotonic_ns(), pid=max(0, target))
+        after_ns = monotonic_ns()
+        killed = abs(target) if kind.signal == signal.SIGKILL else 0
+        return Struck(kind, node, entries, before_ns, after_ns, pid=killed)
 
     def _target(self, node: int, kind: Kind) -> int:
         """What `kill` takes: a pid, or the replica's process group as a negative number. The

@@ -147,20 +147,23 @@ def offer_at_rate(
     until_ns: int,
     rate: float,
 ) -> int:
-    """Append what is due by the schedule, late or not; the schedule never waits for an answer. The
-    number of payloads."""
+    """Append what is due by the schedule, late or not; the schedule never waits for an answer. What
+    was due before `until_ns` is offered in a last look, as much as a look takes. The number of
+    payloads."""
     source = cycle(batches)
     size = len(batches[0])
     offered = 0
-    while (now_ns := monotonic_ns()) < until_ns:
-        due = int((now_ns - began_ns) * rate / 1e9)
+    while True:
+        now_ns = monotonic_ns()
+        due = int((min(now_ns, until_ns) - began_ns) * rate / 1e9)
         last = min(due, offered + OFFERS_PER_LOOK * size)
         while offered + size <= last:
             append(next(source))
             offered += size
+        if now_ns >= until_ns:
+            return offered
         if last == due:
             poll_until(lambda: False, 0.001, look_ms=1)
-    return offered
 
 
 def is_packed(spec: LoadSpec) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 QUICK_SECONDS_MAX = 120
+CHECKOUT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,13 @@ class Measurement:
 def say(text: str) -> None:
     """A line for whoever waits."""
     click.echo(text, err=True)
+
+
+def without_paths(error: Exception, folder: Path) -> str:
+    """The first line of an error, which is published: without what a log says, and with words
+    instead of this machine's folders, of which `folder` is that of the data."""
+    line = str(error).partition("\n")[0].partition("; it wrote:")[0]
+    return line.replace(str(folder), "DATA").replace(str(CHECKOUT), "CHECKOUT")
 
 
 def option(*names: str, **settings: Any) -> click.Option:

@@ -402,14 +402,17 @@ def draw_reads(result: Result, _: Sequence[Any]) -> dict[str, Figure]:
 
 
 def _draw_lag(rows: Sequence[Mapping[str, Any]]) -> dict[str, Figure]:
-    """Of the numbers of consumers that follow; nothing if none does."""
+    """Of the numbers of consumers that followed in every run; nothing if there is none."""
     from benchmarks.charts import Axis, line_chart, line_of_runs, log_ticks
 
     rate = max(row["rate"] for row in rows)
     numbers: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["rate"] == rate and row["lag_p50_ms"] is not None:
+        if row["rate"] == rate:
             numbers.setdefault(row["consumers"], []).append(row)
+    for number, each in [*numbers.items()]:
+        if any(row["lag_p50_ms"] is None for row in each):
+            del numbers[number]
     if not numbers:
         return {}
     lines = [

@@ -4,7 +4,8 @@
 # a missing one through apt where it may. What is there and not older than its inputs stays.
 #     tools/build-peers.sh
 # A peer that cannot be built is told with the reason, which bin/PEER.missing keeps for the
-# measurement; the others are built all the same. Status 1 if none could be built.
+# measurement, so that it does not take what an older build left; the others are built all the same.
+# Status 1 if none could be built.
 set -eu
 cd "$(dirname "$0")/../benchmarks/peers"
 programs=$PWD/programs

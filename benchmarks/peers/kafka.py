@@ -102,7 +102,7 @@ def _format(folder: Path, config: Path) -> None:
         )
     except subprocess.SubprocessError as error:
         said = f"{getattr(error, 'stdout', '')}{getattr(error, 'stderr', '')}"
-        raise LogStoreError(f"Kafka did not format a folder: {error} {said}") from error
+        raise LogStoreError(f"Kafka did not format a folder; it wrote: {said}") from error
 
 
 class KafkaClient:
@@ -127,6 +127,8 @@ class KafkaClient:
         return self._process
 
     def wait_in_step(self) -> int:
+        """Of both topics; the node that leads the flushed one."""
+        self._process.ask(f"leader {PLAIN}", IN_STEP_TIMEOUT_S)
         return int(self._process.ask(f"leader {FLUSH}", IN_STEP_TIMEOUT_S))
 
     def begin_probe(self) -> LineProcess:

@@ -19,13 +19,14 @@ _TIMEOUT_S = 60.0
 
 
 def missing(peer: str, *needed: str) -> str:
-    """Why a peer's programs are not all in BIN; "": they are."""
+    """Why a peer's programs are not all in BIN, as pinned; "": they are. Where the last build
+    failed, what is there is of an older one."""
+    reason = BIN / f"{peer}.missing"
+    if reason.exists():
+        return reason.read_text(encoding="utf-8").strip()
     if all((BIN / name).exists() for name in needed):
         return ""
-    try:
-        return (BIN / f"{peer}.missing").read_text(encoding="utf-8").strip()
-    except OSError:
-        return "not built: run tools/build-peers.sh"
+    return "not built: run tools/build-peers.sh"
 
 
 def filled(template: Path, values: Mapping[str, object]) -> str:

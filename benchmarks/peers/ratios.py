@@ -32,7 +32,6 @@ TOLD = (
     "client_cpu_s_per_million",
     "disk_bytes_per_payload_byte",
     "pss_mb",
-    "errors",
 )
 
 
@@ -42,7 +41,7 @@ def summarise(rows: Sequence[Row], missing: Mapping[str, str], *, ours: str) -> 
     were refused is told, and counts in no median and no ratio."""
     lines = {
         f"{load}: {contender}": _line(runs, found.get(ours, []))
-        for load, found in by_load([row for row in rows if not _has_errors(row)]).items()
+        for load, found in by_load(rows).items()
         for contender, runs in found.items()
     }
     for title, values in by_system(rows).items():
@@ -72,15 +71,12 @@ def summarise(rows: Sequence[Row], missing: Mapping[str, str], *, ours: str) -> 
     }
 
 
-def _has_errors(row: Row) -> bool:
-    return isinstance(row, Run) and row.errors > 0
-
-
 def by_load(rows: Sequence[Row]) -> dict[str, dict[str, list[Run]]]:
-    """Runs by load, then by contender, in the order of the rows."""
+    """Runs by load, then by contender, in the order of the rows; without those that had errors, of
+    which no figure is made."""
     found: dict[str, dict[str, list[Run]]] = {}
     for row in rows:
-        if isinstance(row, Run):
+        if isinstance(row, Run) and not row.errors:
             found.setdefault(row.load, {}).setdefault(row.contender, []).append(row)
     return found
 
@@ -122,6 +118,7 @@ def _line(theirs: Sequence[Run], mine: Sequence[Run]) -> dict[str, Any]:
     ratios = {name: _ratios(theirs, mine, name) for name in compared}
     return {
         "durability": theirs[0].durability,
+        "runs": len(theirs),
         **{name: spread([getattr(run, name) for run in theirs]) for name in compared},
         **{name: median(getattr(run, name) for run in theirs) for name in told},
         "ours_over_it": {name: quartiles(values) for name, values in ratios.items() if values},

@@ -16,11 +16,11 @@ from typing import TypeVar
 import msgspec
 import psutil
 
+from benchmarks.measurement import without_paths
 from benchmarks.peers.failover import Failover, kill_leaders
 from benchmarks.peers.kernel_usage import pss_mb, write_back
 from benchmarks.peers.loads import Way
 from benchmarks.peers.peer import Peer, System
-from benchmarks.peers.programs import BIN
 from benchmarks.peers.servers import NODES
 from benchmarks.peers.timed_run import Curve, Run, run_timed
 from benchmarks.peers.warm_up import WarmUp, run_until_settled
@@ -119,6 +119,7 @@ class Rounds:
         self._doing = "start"
         try:
             peer = system.open(folder)
+            write_back()  # what the turn or the build before it left, and the folders' own files
             began_ns = monotonic_ns()
             for node in NODES:
                 peer.start(node)
@@ -128,13 +129,13 @@ class Rounds:
             self._add(started)
             work(peer, system, number)
         except (LogStoreError, OSError, ValueError, psutil.Error) as error:
-            self._add(Failed(number, system.name, self._doing, without_paths(error, folder)))
+            reason = without_paths(error, self._folder)
+            self._add(Failed(number, system.name, self._doing, reason))
             self._say(f"{error}\n{peer.logs() if peer is not None else ''}")
         finally:
             if peer is not None:
                 peer.close()
             shutil.rmtree(folder, ignore_errors=True)
-            write_back()  # what is left of this turn is not written in the next one
 
     def _warm_up_and_run(self, peer: Peer, system: System, number: int) -> None:
         for way in system.warm_ups if self._course.warm_up_runs else ():
@@ -173,12 +174,6 @@ class Rounds:
     def _add(self, row: Row) -> None:
         self.rows.append(row)
         self._say(line_of(row))
-
-
-def without_paths(error: Exception, folder: Path) -> str:
-    """The first line of an error, which is published, without folders of this machine."""
-    line = str(error).partition("\n")[0].partition("; it wrote:")[0]
-    return line.replace(str(folder), "DATA").replace(str(BIN.parent), "PEERS")
 
 
 def turned(items: Sequence[T], by: int) -> list[T]:

@@ -35,7 +35,8 @@ class Run(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
     Attributes:
       contender: the system with its settings.
       in_flight: appends in flight at most, with a schedule nothing that binds.
-      errors: appends that were refused, `error` the first of their reasons.
+      errors: appends that were refused or had no outcome, ours in payloads; `error` the first of
+        their reasons. A run that has any counts in no figure.
       p50_ms: from when the window let a payload in, with a rate from when it was due, until its
         acknowledgement; over payloads. `p99_ms`: the same.
       server_cpu_s_per_million: processor seconds of all server processes, over a million payloads;
@@ -104,7 +105,7 @@ class Report(msgspec.Struct, frozen=True):
 
 class Observed(msgspec.Struct, frozen=True):
     """What is known after a run: a look at the beginning and one at the end of what counts, all
-    samples, and bytes written from before the load until after its last acknowledgement."""
+    samples, and bytes written from before the load until every node has all of it."""
 
     first: Look
     second: Look
@@ -149,6 +150,7 @@ def run_timed(
 def _observe(peer: Peer, way: Way, warm_s: float, seconds: float, path: Path) -> Observed:
     path.unlink(missing_ok=True)
     pids = peer.pids()
+    leader = peer.wait_in_step()  # no node catches up with an earlier run in this one
     written = written_bytes(pids)
     client = peer.begin_load(way, warm_s + seconds + MORE_S, path)
     start_ns = int(client.hear(BEGIN_TIMEOUT_S)) + int(warm_s * 1e9)
@@ -159,6 +161,8 @@ def _observe(peer: Peer, way: Way, warm_s: float, seconds: float, path: Path) ->
     report = _hear_report(client)
     if peer.pids() != pids:
         raise Unreachable("a server process was started anew while it was measured")
+    if (now := peer.wait_in_step()) != leader:
+        raise Unreachable(f"node {now} leads instead of node {leader} after the run")
     samples = np.fromfile(path, dtype=np.int64).reshape(-1, len(SAMPLE_FIELDS))
     if not len(samples):
         raise Unreachable(f"nothing was acknowledged; {report.error or 'no reason was told'}")

@@ -76,6 +76,11 @@ def test_open_loop_latency_counts_from_when_a_payload_was_due() -> None:
     assert counted[:, 0].tolist() == rows[:, 0].tolist()
 
 
+def test_what_was_appended_and_not_acknowledged_is_an_error() -> None:
+    assert load.report_of(5, 5) == load.LoadReport(5, 0, "")
+    assert load.report_of(5, 3) == load.LoadReport(5, 2, "2 of 5 payloads were not acknowledged")
+
+
 def test_an_open_loop_that_is_far_behind_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is due and was not offered by then stays undone: it would take a thousand times as
     long."""
@@ -88,7 +93,18 @@ def test_an_open_loop_that_is_far_behind_ends_in_time(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(load, "monotonic_ns", pass_1_ms)
     load.offer_at_rate(pass_1_ms, [[b"payload"]], 0, 2_000 * MS, 1e6)
-    assert 2_000 * MS <= now_ns <= (2_002 + load.OFFERS_PER_LOOK) * MS
+    assert 2_000 * MS <= now_ns <= (2_002 + 2 * load.OFFERS_PER_LOOK) * MS
+
+
+def test_what_was_due_in_time_is_offered_after_a_stall_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = iter([10 * MS, 2_150 * MS])
+    monkeypatch.setattr(load, "monotonic_ns", lambda: next(looks))
+    monkeypatch.setattr(load, "poll_until", lambda *_, **__: True)
+    appended: list[object] = []
+    assert load.offer_at_rate(appended.append, [[b"payload"]], 0, 100 * MS, 1_000.0) == 100
+    assert len(appended) == 100
 
 
 def load_spec(*, payload_bytes: int = 1, batch: int, may_pack: bool = True) -> LoadSpec:

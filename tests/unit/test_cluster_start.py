@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from benchmarks import cluster_start
 from benchmarks.cluster_start import StartRow, draw_start, make_row, summarise
 from benchmarks.results import Result, as_read
+from logstore.errors import Unreachable
 
 MS = 1_000_000
 
@@ -24,6 +27,11 @@ def row(number: int, factor: int) -> StartRow:
 def test_a_row_counts_from_the_first_process() -> None:
     found = make_row(1, 50 * MS, 450 * MS, {("leads", 3): 150 * MS, ("runs", 1): 60 * MS})
     assert (found.first_acknowledged_s, found.leads_s, found.runs_s) == (0.4, 0.1, {"1": 0.01})
+
+
+def test_a_start_of_which_no_look_saw_a_leader_says_so() -> None:
+    with pytest.raises(Unreachable, match="no replica was seen to lead"):
+        make_row(1, 50 * MS, 450 * MS, {("runs", 1): 60 * MS})
 
 
 def test_of_three_replicas_the_first_and_the_last_are_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,7 +23,7 @@ from benchmarks.leader_failover import (
 )
 from benchmarks.leader_faults import ALL, KINDS, LINK, Kind, Struck, StruckCluster, is_whole
 from benchmarks.results import Result, as_read
-from logstore.errors import Unreachable
+from logstore.errors import LogStoreError, Unreachable
 
 MS = 1_000_000
 LOG = """\
@@ -148,6 +149,7 @@ def test_a_fault_reaches_what_its_kind_names(monkeypatch: pytest.MonkeyPatch) ->
         struck = cluster.strike(kind)
         assert (struck.kind, struck.node, struck.entries) == (kind, 3, 30)
         assert struck.before_ns <= struck.after_ns
+        assert struck.pid == (0 if kind.signal == signal.SIGSTOP else abs(sent[-1][0]))
     replicators = {pid for pid, _ in sent} & {304, 305}
     assert len(replicators) == 1
     assert [each for each in sent if each[0] not in replicators] == [
@@ -158,6 +160,46 @@ def test_a_fault_reaches_what_its_kind_names(monkeypatch: pytest.MonkeyPatch) ->
         (303, signal.SIGKILL),
         (-300, signal.SIGSTOP),
     ]
+
+
+class Restarting(StruckCluster):
+    """Three replicas; of node 1 the file of counters is still that of the killed one at first."""
+
+    def __init__(self, *pids: int) -> None:
+        self._pids = iter(pids)
+        self._pid = 0
+        self.looks = 0
+
+    @property
+    def nodes(self) -> list[int]:
+        return [1, 2, 3]
+
+    def start_all(self) -> None:
+        pass
+
+    def processes(self, node: int) -> dict[str, int]:
+        if node == 1:
+            self.looks += 1
+            self._pid = next(self._pids, self._pid)
+        return {"supervisor": self._pid if node == 1 else 100 * node}
+
+    def counters(self, node: int) -> dict[str, int]:
+        return counters(is_leader=int(node == 2))
+
+
+def test_a_cluster_is_not_whole_while_a_killed_process_is_still_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def look_ten_times(is_true: Callable[[], bool], _: float) -> bool:
+        return any(is_true() for _ in range(10))
+
+    monkeypatch.setattr(leader_faults, "poll_until", look_ten_times)
+    cluster = Restarting(17, 17, 0, 18)
+    cluster.wait_until_whole(without_pid=17)
+    assert cluster.looks == 3
+    cluster = Restarting(17)
+    cluster.wait_until_whole()
+    assert cluster.looks == 1
 
 
 def row(number: int, kind: str, total_ms: float, *, new_leader: int) -> FailoverRow:
@@ -231,6 +273,57 @@ def test_kinds_take_turns_and_a_link_is_cut_only_where_it_can_be(
     assert faults.kinds == [names[at % len(names)] for at in range(19)]
     skipped = [(each.kind, each.skipped) for each in rows if each.skipped]
     assert skipped == ([("link cut", why_not)] if why_not else [])
+
+
+class Fragile:
+    """Instead of a cluster: notes each one that is made; some faults are not survived."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *fatal: int, error: Exception) -> None:
+        self.made = 0
+        self.struck: list[int] = []
+        self._fatal = fatal
+        self._error = error
+        monkeypatch.setattr(leader_failover, "why_no_switch", lambda: "this is no root")
+        monkeypatch.setattr(leader_failover, "_struck_cluster", self.enter)
+        monkeypatch.setattr(leader_failover, "_measure", self.measure)
+
+    @leader_failover.contextmanager
+    def enter(self, *_: Any, **__: Any) -> Any:
+        self.made += 1
+        yield None, None
+
+    def measure(self, _: Any, __: Any, number: int, kind: Kind, ___: Any) -> FailoverRow:
+        self.struck.append(number)
+        if number in self._fatal:
+            raise self._error
+        return row(number, kind.name, 10.0, new_leader=0)
+
+
+def test_after_a_fault_that_is_not_survived_a_new_cluster_takes_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    error = FileNotFoundError(2, "No such file", f"{tmp_path}/log")
+    clusters = Fragile(monkeypatch, 2, 4, error=error)
+    said: list[str] = []
+    rows = measure_failovers(tmp_path, faults=5, seed=1, say=said.append)
+    assert (clusters.struck, clusters.made) == ([1, 2, 3, 4, 5], 3)
+    assert [each.number for each in rows if each.failed] == [2, 4]
+    assert rows[2].failed == "[Errno 2] No such file: 'DATA/log'"
+
+
+def test_a_machine_on_which_all_fails_is_not_asked_to_the_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    error = Unreachable("no append goes on")
+    clusters = Fragile(monkeypatch, *range(3, 100), error=error)
+    rows = measure_failovers(tmp_path, faults=7, seed=1, say=str)
+    assert clusters.struck == [1, 2, 3, 4, 5]
+    assert [each.number for each in rows if not each.failed and not each.skipped] == [1, 2]
+    reasons = ["no append goes on"] * 3 + ["not measured, as 3 in a row had failed"] * 2
+    assert [each.failed for each in rows if each.failed] == reasons
+    Fragile(monkeypatch, *range(100), error=error)
+    with pytest.raises(LogStoreError, match="no fault was survived; .* no append goes on"):
+        measure_failovers(tmp_path, faults=7, seed=1, say=str)
 
 
 @leader_failover.contextmanager

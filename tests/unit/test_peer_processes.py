@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
 
-from benchmarks.peers.failover import first_sent_after
+from benchmarks.peers import failover
+from benchmarks.peers.failover import Failover, first_sent_after, kill_leaders
 from benchmarks.peers.line_process import LineProcess
+from benchmarks.peers.loads import FLUSHED_ON_MAJORITY
+from benchmarks.peers.peer import Peer
 from benchmarks.peers.servers import NODES, Client, ServerCluster, free_ports
 from logstore.cli.embedded import poll_until
 from logstore.errors import Unreachable
 
 PATIENCE_S = 30.0
+S = 1_000_000_000
 Shell = Callable[[str], LineProcess]
 
 
@@ -70,6 +75,45 @@ def test_draining_counts_lines_and_keeps_the_half_one(shell: Shell) -> None:
 def test_an_append_on_its_way_at_the_kill_does_not_count(shell: Shell) -> None:
     """It may have been taken before the kill, and be acknowledged after it."""
     assert first_sent_after(shell("echo 90 95; echo 99 150; echo 101 160; exec cat"), 100) == 160
+
+
+class Struck:
+    """A peer and its probe. The kill is called at 1 s and has struck at 2 s."""
+
+    def __init__(self) -> None:
+        self.lines = iter(["0 1", f"{S + 1} {S + 2}", f"{2 * S + 1} {3 * S}"])
+        self.done: list[str] = []
+
+    def begin_probe(self) -> Struck:
+        return self
+
+    def wait_in_step(self) -> int:
+        return 2
+
+    def hear(self, _: float) -> str:
+        return next(self.lines)
+
+    def drain(self, _: float) -> int:
+        return 1
+
+    def kill(self, node: int) -> None:
+        self.done.append(f"kill {node}")
+
+    def killed_ns(self) -> int:
+        return 2 * S
+
+    def start(self, node: int) -> None:
+        self.done.append(f"start {node}")
+
+
+def test_a_failover_counts_from_before_the_kill_to_an_append_sent_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failover, "monotonic_ns", lambda: S)
+    peer = Struck()
+    found = [*kill_leaders(cast("Peer", peer), "x", FLUSHED_ON_MAJORITY, 1)]
+    assert found == [Failover("x", FLUSHED_ON_MAJORITY, 1, 2, 2.0)]
+    assert peer.done == ["kill 2", "start 2"]
 
 
 class NoClient:

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
-import numpy as np
 import pytest
 
-from benchmarks.measurement import Site
+from benchmarks.measurement import Site, without_paths
 from benchmarks.peers import kafka, programs, rounds, side_by_side
 from benchmarks.peers.etcd import ETCD, open_etcd
 from benchmarks.peers.kafka import KAFKA, open_kafka
-from benchmarks.peers.kernel_usage import Look
 from benchmarks.peers.loads import (
     AT_A_RATE,
     CACHED_IN_SYNC,
@@ -33,7 +31,7 @@ from benchmarks.peers.nats import NATS, NATS_ALWAYS, open_nats
 from benchmarks.peers.ours import CONTENDER, OURS
 from benchmarks.peers.peer import Peer, System
 from benchmarks.peers.programs import BIN
-from benchmarks.peers.ratios import quartiles, summarise
+from benchmarks.peers.ratios import by_load, quartiles, summarise
 from benchmarks.peers.rounds import (
     Course,
     Failed,
@@ -41,15 +39,14 @@ from benchmarks.peers.rounds import (
     Skipped,
     Start,
     turned,
-    without_paths,
 )
 from benchmarks.peers.servers import Client, ServerCluster
 from benchmarks.peers.side_by_side import SYSTEMS, find_missing, measure_peers
-from benchmarks.peers.timed_run import Curve, Observed, Report, Run, make_row
+from benchmarks.peers.timed_run import Curve, Run
 from benchmarks.peers.warm_up import WarmUp, agree, run_until_settled
 from logstore.errors import InvalidRequest, LogStoreError, Unreachable
+from logstore.limits import SESSION_WINDOW_BYTES
 
-S = 1_000_000_000
 COURSE = Course([SINGLES.name], seconds=1.0, warm_s=0.5, warm_up_runs=4, minutes_max=1.0)
 
 
@@ -85,6 +82,11 @@ def test_latency_is_the_figure_where_the_rate_is_given_or_one_is_in_flight() -> 
         ).is_for_latency
     }
     assert found == {ONE_IN_FLIGHT, AT_A_RATE}
+
+
+def test_a_schedule_waits_for_no_room() -> None:
+    half_a_minute = 30 * AT_A_RATE.rate * AT_A_RATE.payload_bytes
+    assert half_a_minute <= AT_A_RATE.window_bytes <= SESSION_WINDOW_BYTES
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
@@ -137,11 +139,19 @@ def test_a_peer_that_is_not_built_is_missing_with_the_reason(
         (NATS_ALWAYS.name, NATS.name, ETCD.name, KAFKA.name),
         "not built: run tools/build-peers.sh",
     )
-    (tmp_path / "etcd.missing").write_text("needs Go 1.26\n")
-    assert ETCD.find_missing() == "needs Go 1.26"
     for name in ("etcd", "etcdload"):
         (tmp_path / name).touch()
     assert ETCD.find_missing() == ""
+
+
+def test_what_an_older_build_left_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "BIN", tmp_path)
+    for name in ("etcd", "etcdload"):
+        (tmp_path / name).touch()
+    (tmp_path / "etcd.missing").write_text("needs Go 1.26\n")
+    assert ETCD.find_missing() == "needs Go 1.26"
 
 
 def test_kafka_is_missing_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,38 +197,6 @@ def test_a_system_is_warm_when_two_runs_agree(
     source = iter(rates)
     found = run_until_settled(lambda: next(source), runs_max=runs_max)
     assert found == (rates[:counted], is_settled)
-
-
-# --- a run ---
-
-
-def test_a_row_counts_what_was_acknowledged_between_the_looks() -> None:
-    way = Way("x", Load("l", 1_000, 2, 8_000), FLUSHED_ON_MAJORITY)
-    # acknowledged, appended, payloads: one before, two inside, one after
-    samples = np.array(
-        [[9 * S, 8 * S, 2], [10 * S, 9 * S, 2], [11 * S, 8 * S, 6], [14 * S, 11 * S, 6]],
-        dtype=np.int64,
-    )
-    observed = Observed(
-        first=Look(10 * S, servers_s=5.0, client_s=1.0, machine_s=100.0),
-        second=Look(14 * S, servers_s=7.0, client_s=2.0, machine_s=107.0),
-        samples=samples,
-        report=Report(errors=3, error="refused"),
-        written=48_000,
-        pss_mb=12.5,
-    )
-    row = make_row(way, observed, system="s", round_=2, seconds=4.0)
-    assert (row.payloads_per_s, row.mb_per_s) == (2.0, 0.002)
-    assert (row.p50_ms, row.p99_ms) == (3_000.0, 3_000.0)
-    assert (row.server_cores, row.client_cores, row.other_cores) == (0.5, 0.25, 1.0)
-    assert row.server_cpu_s_per_million == 250_000.0
-    assert row.disk_bytes_per_payload_byte == 1.0
-    assert (row.in_flight, row.errors, row.error, row.pss_mb) == (4, 3, "refused", 12.5)
-    # by a schedule latency is of what was due between the looks, however late it was acknowledged
-    scheduled = Way("x", Load("l", 1_000, 2, 8_000, rate=1.0), FLUSHED_ON_MAJORITY)
-    assert observed.timed(scheduled).tolist() == [[14 * S, 11 * S, 6]]
-    late = make_row(scheduled, observed, system="s", round_=2, seconds=4.0)
-    assert (late.payloads_per_s, late.p50_ms) == (2.0, 3_000.0)
 
 
 # --- rounds ---
@@ -290,6 +268,17 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
     return left
 
 
+def test_the_page_cache_is_written_out_before_a_start(
+    tmp_path: Path, rates: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(rounds, "write_back", lambda: done.append("sync"))
+    rates["a"] = [1.0, 1.0]
+    for number in (1, 2):
+        Rounds(COURSE, tmp_path, str).measure([system("a", NoServers(done))], number)
+    assert done == ["sync", "start 1", "start 2", "start 3", "close"] * 2
+
+
 def test_a_round_starts_warms_runs_and_leaves_nothing(
     tmp_path: Path, rates: dict[str, list[float]]
 ) -> None:
@@ -343,7 +332,23 @@ def test_a_system_that_fails_loses_its_turn_and_the_others_go_on(
 
 def test_a_published_error_names_no_folder(tmp_path: Path) -> None:
     error = LogStoreError(f"{BIN}/etcd --data {tmp_path}/1 failed; it wrote: a\nb")
-    assert without_paths(error, tmp_path) == "PEERS/bin/etcd --data DATA/1 failed"
+    assert (
+        without_paths(error, tmp_path) == "CHECKOUT/benchmarks/peers/bin/etcd --data DATA/1 failed"
+    )
+
+
+def test_a_failed_turn_names_no_folder_outside_its_own_either(
+    tmp_path: Path, rates: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_samples(*_: object, **course: object) -> tuple[Run, Curve]:
+        raise FileNotFoundError(2, "No such file", f"{course['folder']}/samples")
+
+    monkeypatch.setattr(rounds, "run_timed", no_samples)
+    work = Rounds(COURSE, tmp_path, str)
+    work.measure([system("a", NoServers([]))], 1)
+    failed = work.rows[-1]
+    assert isinstance(failed, Failed)
+    assert failed.error == "[Errno 2] No such file: 'DATA/samples'"
 
 
 def test_a_server_that_has_ended_is_no_zombie_that_is_measured(tmp_path: Path) -> None:
@@ -428,6 +433,29 @@ def test_latencies_are_compared_where_they_are_the_figure() -> None:
 
 def test_one_round_has_a_ratio_without_spread() -> None:
     assert quartiles([2.5]) == {"median": 2.5, "quartile_1": 2.5, "quartile_3": 2.5}
+
+
+def test_a_run_with_errors_is_told_and_is_in_no_figure() -> None:
+    rows = [
+        run(CONTENDER, 1, payloads_per_s=10.0),
+        run(CONTENDER, 2, payloads_per_s=90.0, errors=3, error="3 were not acknowledged"),
+        run("peer", 1, payloads_per_s=5.0),
+        run("peer", 2, payloads_per_s=5.0),
+        run("broken", 1, payloads_per_s=99.0, errors=1, error="refused"),
+    ]
+    assert {name: len(runs) for name, runs in by_load(rows)[SINGLES.name].items()} == {
+        CONTENDER: 1,
+        "peer": 2,
+    }
+    summary = summarise(rows, {}, ours=CONTENDER)
+    assert f"{SINGLES.name}: broken" not in summary
+    ours, peer = (summary[f"{SINGLES.name}: {name}"] for name in (CONTENDER, "peer"))
+    assert (ours["runs"], ours["payloads_per_s"]["median"]) == (1, 10.0)
+    assert peer["ours_over_it"]["payloads_per_s"]["median"] == 2.0
+    assert summary["with_errors"] == [
+        f"{CONTENDER}, {SINGLES.name}, round 2: 3, 3 were not acknowledged",
+        f"broken, {SINGLES.name}, round 1: 1, refused",
+    ]
 
 
 def test_what_did_not_go_as_it_should_is_in_the_summary() -> None:

@@ -163,6 +163,17 @@ def test_lag_is_drawn_by_the_number_of_consumers_at_the_full_rate() -> None:
     assert list(p99.get_ydata()) == [40.0, 40.0]
 
 
+def test_no_lag_is_drawn_of_consumers_that_did_not_follow_in_some_run() -> None:
+    """The median of the runs in which they did would be told as that of all."""
+    mixed = found()
+    mixed.tails.append(tail(4, 10, 5_000.0))
+    mixed.tails[-1] = msgspec.structs.replace(mixed.tails[-1], lag_p50_ms=None, lag_p99_ms=None)
+    result = as_read(Result("reads", {}, "", [*mixed.tails, *mixed.fetches], summarise(mixed)))
+    p50, _ = draw_reads(result, [])["reads-lag"].axes[0].get_lines()
+    assert list(p50.get_xdata()) == [1]
+    assert result.summary["10 consumers, 10,000/s"]["lag_p50_ms"] is None
+
+
 def test_the_largest_number_of_consumers_follows_a_slower_producer_too() -> None:
     plan = Plan(rounds=1, seconds=1.0, rate=10_000.0, consumers_most=100, fetch_mib=1)
     numbers = [(0, 10_000.0), (1, 10_000.0), (10, 10_000.0), (100, 10_000.0), (100, 1_000.0)]

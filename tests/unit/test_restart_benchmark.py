@@ -49,6 +49,25 @@ def test_a_log_of_other_segments_is_not_measured(
         measure_restarts(tmp_path, entries=100, segments=5, rounds=1, say=str)
 
 
+def test_all_files_are_read_before_each_start_from_the_page_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The start before it was from the disk, and read only what a start needs."""
+    done: list[str] = []
+
+    def start(cluster: EmbeddedCluster) -> float:
+        done.append(cluster.folder.name)
+        return 1.0
+
+    monkeypatch.setattr(restart, "_make", lambda *_: {"segments": 5, "entries": 100})
+    monkeypatch.setattr(restart, "_start_s", start)
+    monkeypatch.setattr(restart, "read_pages", lambda _: done.append("read"))
+    monkeypatch.setattr(restart, "forget_pages", lambda _: done.append("forget"))
+    measure_restarts(tmp_path, entries=100, segments=5, rounds=2, say=str)
+    long = ["read", "long", "forget", "long"]
+    assert done == ["empty-1", *long, "empty-2", *long]
+
+
 def test_followers_of_either_log_come_back_in_turn(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
