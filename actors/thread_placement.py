@@ -23,8 +23,9 @@ def place_threads(pid: int, placement: Placement) -> None:
     stays as it is.
 
     Raises:
-      OSError: the kernel refuses: no such CPU for that process, no right to the niceness, or the
-        process is gone. CPUs come first, so that they are set if only the niceness is refused.
+      OSError: the kernel refuses for some thread: no such CPU for that process, no right to the
+        niceness, or the process is gone. The other threads are placed all the same, and CPUs come
+        first, so that they are set if only the niceness is refused.
     """
     if placement.cpus:
         cpus = placement.cpus
@@ -37,14 +38,21 @@ def place_threads(pid: int, placement: Placement) -> None:
 def _for_each_thread(pid: int, act: Callable[[int], None]) -> None:
     """A thread has what the thread that started it had: so look again until none is new."""
     done: set[int] = set()
+    refusal: OSError | None = None
     for _ in range(_LOOKS_MAX):
         fresh = _threads_of(pid) - done
         if not fresh:
-            return
+            break
         for thread in fresh:
-            with suppress(ProcessLookupError):  # the thread has ended
+            try:
                 act(thread)
+            except ProcessLookupError:
+                pass  # the thread has ended
+            except OSError as error:
+                refusal = error
         done |= fresh
+    if refusal is not None:
+        raise refusal
 
 
 def cpus_and_nice(pid: int) -> tuple[tuple[int, ...], int]:

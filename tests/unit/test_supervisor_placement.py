@@ -123,6 +123,36 @@ def test_threads_that_run_already_are_placed_too(sleeper: int) -> None:
     assert cpus_and_nice(sleeper) == HERE
 
 
+def test_a_thread_that_refuses_keeps_no_other_from_its_niceness(
+    sleeper: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse(_which: int, thread: int, _nice: int) -> None:
+        asked.append(thread)
+        raise PermissionError("no right to it")
+
+    monkeypatch.setattr(thread_placement.os, "setpriority", refuse)
+    with pytest.raises(PermissionError):
+        place_threads(os.getpid(), Placement(nice=-20))
+    assert {os.getpid(), sleeper} <= set(asked)
+    assert len(asked) == len(set(asked)), "each once"
+
+
+def test_threads_that_are_started_meanwhile_take_the_niceness_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that was started by a thread that had the old niceness has the old one."""
+    looks = iter([["1", "2"], ["1", "2", "3"], ["1", "2", "3"]])
+    placed: list[int] = []
+    monkeypatch.setattr(thread_placement.os, "listdir", lambda _: next(looks))
+    monkeypatch.setattr(
+        thread_placement.os, "setpriority", lambda _which, thread, _nice: placed.append(thread)
+    )
+    place_threads(1, Placement(nice=3))
+    assert placed == [1, 2, 3]
+
+
 def test_cpus_are_taken_even_if_the_niceness_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: int) -> None:
         raise PermissionError("no right to it")
