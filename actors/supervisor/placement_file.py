@@ -20,6 +20,9 @@ from logstore.model import NodeId
 _log = logging.getLogger(__name__)
 _Stamp = tuple[int, int, int] | None
 _NEVER_SEEN: _Stamp = (-1, -1, -1)
+# Of a refusal, which may quote the file, whatever that holds: raft, every status and the report,
+# whose reader takes a MiB, carry it.
+_REFUSAL_CHARS_MAX = 1_000
 
 
 class PlacementFile:
@@ -53,8 +56,8 @@ class PlacementFile:
         try:
             self.placements = self._placements_in(load_config(self.path))
         except LogStoreError as error:
-            self.refusal = str(error)
-            _log.warning("the placement stays as it is: %s", error)
+            self.refusal = str(error)[:_REFUSAL_CHARS_MAX]
+            _log.warning("the placement stays as it is: %s", self.refusal)
             return False
         self.refusal = ""
         return True

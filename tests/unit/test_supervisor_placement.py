@@ -228,6 +228,13 @@ def test_a_file_that_cannot_be_had_changes_nothing_and_is_reported_until_it_is_m
     assert (file.refusal, file.of("writer").nice) == ("", 4)
 
 
+def test_a_refusal_that_quotes_the_file_is_bounded(file: PlacementFile, config_path: Path) -> None:
+    write(config_path, f"{TEXT}{'a' * 2_000_000} = 1\n")
+    file.look()
+    assert "unknown key" not in file.refusal
+    assert len(file.refusal) == 1_000
+
+
 class _Moves:
     """Instead of the kernel: who was placed, and where."""
 
