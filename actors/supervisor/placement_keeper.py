@@ -1,9 +1,10 @@
 """Keeps the processes of a replica where the config file says, and reports where they are.
 
-A process takes its placement by itself when it starts (`actors.child`). Here those that run get
-theirs again when the file changes, and only then: what an operator does to a process with `taskset`
-or `renice` stays until the file is written again or the process starts again, and the report shows
-it. A process that the kernel does not let move is tried again at each look.
+A process takes its placement by itself when it starts (`actors.child`), and gets it once more here
+when it has begun, in case it could not. Those that run get theirs again when the file is written:
+what an operator does to a process with `taskset` or `renice` stays until then, or until the process
+starts again, and the report shows it. A process that the kernel does not let move is tried again at
+each look, so there CPUs that an operator gave it do not stay.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class PlacementKeeper:
     def begin(self, process: str) -> Placement:
         """What `process`, which is started now, is to take, by the file as it is now."""
         self._look()
-        self._unplaced.discard(process)
+        self._unplaced.add(process)
         self._started[process] = self._file.of(process)
         return self._started[process]
 

@@ -264,12 +264,14 @@ def keeper(file: PlacementFile, tmp_path: Path, moves: _Moves) -> Iterator[Place
 WRITER = os.getpid()
 
 
-def test_a_running_process_moves_when_the_file_changes_and_only_then(
+def test_a_running_process_moves_when_it_has_begun_and_when_the_file_changes_and_only_then(
     keeper: PlacementKeeper, config_path: Path, moves: _Moves
 ) -> None:
     keeper.begin("writer")
     keeper.keep({"writer": WRITER}, {"writer": 5})
-    assert moves.made == []
+    keeper.keep({"writer": WRITER}, {"writer": 5})
+    assert moves.made == [(WRITER, (0,), 3)]
+    moves.made.clear()
     write(config_path, TEXT.replace("writer = [0]", "writer = [1]"))
     keeper.keep({"writer": WRITER}, {"writer": 6})
     keeper.keep({"writer": WRITER}, {"writer": 7})
@@ -306,6 +308,22 @@ def test_a_process_that_the_kernel_does_not_let_move_is_tried_again(
     assert len(said) == 2, "once for the writer, once for the supervisor"
     keeper.keep({"writer": WRITER}, {"writer": 7})
     assert (WRITER, (0,), 3) in moves.made
+
+
+def test_a_supervisor_that_is_not_placed_when_it_starts_is_tried_again(
+    file: PlacementFile, tmp_path: Path, moves: _Moves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(pid: int, placement: Placement) -> None:
+        raise OSError(errno.EINVAL, "no such CPU just now")
+
+    keeper = PlacementKeeper(file, NODE, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("actors.supervisor.placement_keeper.place_threads", refuse)
+        keeper.place_supervisor()
+    for _ in range(2):
+        keeper.keep({}, {})
+    assert moves.made == [(os.getpid(), (0, 1, 2), 0)]
+    keeper.close()
 
 
 def test_a_process_that_has_not_begun_its_loop_is_moved_once_it_has(
