@@ -67,12 +67,12 @@ class PlacementKeeper:
         report = PlacementReport(
             node=self._node,
             machine=self._file.machine,
-            refusal=self._file.refusal.encode(errors="backslashreplace").decode(),
+            refusal=_shown(self._file.refusal),
             processes={
                 process: self._report_of(process, running.get(process, 0))
                 for process in self._file.placements
             },
-            config_path=_shown(self._file.path),
+            config_path=_shown(str(self._file.path or "")),
         )
         if report != self._reported:
             self._reported = report
@@ -113,6 +113,6 @@ class PlacementKeeper:
         return ProcessReport(pid, now, configured)
 
 
-def _shown(path: Path | None) -> str:
-    """A path as text, whatever bytes its name has; "" of none."""
-    return os.fsencode(path).decode(errors="backslashreplace") if path is not None else ""
+def _shown(text: str) -> str:
+    """`text` as JSON takes it: the name of a file may have bytes that are no UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
