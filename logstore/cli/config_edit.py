@@ -1,5 +1,6 @@
 """Changes the placement of one node in a config file that people write, and keeps the rest of it:
-comments, order, spaces.
+comments, order, spaces, ends of lines. A key that is taken out takes the comment of its line along,
+and a line that is new ends in a line feed, also where the others have a carriage return before it.
 
 Owns the file and how it is replaced. Must not know whether what is written can be had.
 """
@@ -69,38 +70,59 @@ def locked_config(path: Path) -> Iterator[Path]:
 
     Raises:
       InvalidRequest: another command does now.
+      ConfigError: its folder cannot be locked, on a network file system for example.
     """
     target = path.resolve()
     descriptor = os.open(target.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor, path)
         yield target
-    except BlockingIOError as error:
-        raise InvalidRequest(f"another command changes {path} now: try again") from error
     finally:
         os.close(descriptor)
+
+
+def _lock(folder: int, path: Path) -> None:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InvalidRequest(f"another command changes {path} now: try again") from error
+    except OSError as error:
+        raise ConfigError(
+            f"the folder of {path} cannot be locked, nothing was changed: {error.strerror}"
+        ) from error
 
 
 def replace_file(path: Path, text: str) -> None:
     """Put `text` into the place of `path` as one act, with the same rights, and flush both.
 
     Raises:
-      ConfigError: it cannot be written, on a full disk for example; nothing was changed.
+      ConfigError: it cannot be written, on a full disk for example, or its folder not be flushed;
+        says whether it was changed.
     """
     try:
-        status = path.stat()
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        _put(path, text)
     except OSError as error:
-        raise _unchanged(path, error) from error
+        raise ConfigError(
+            f"{path} cannot be written, nothing was changed: {error.strerror}"
+        ) from error
+    try:
+        flush_path(path.parent)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} was changed, but may be the old one after a power failure: its folder cannot "
+            f"be flushed: {error.strerror}"
+        ) from error
+
+
+def _put(path: Path, text: str) -> None:
+    status = path.stat()
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with open(descriptor, "w", encoding="utf-8", newline="") as file:
             _give_rights(descriptor, status)
             file.write(text)
         flush_path(Path(temporary))
         os.replace(temporary, path)
-        flush_path(path.parent)
-    except OSError as error:
-        raise _unchanged(path, error) from error
     finally:
         with suppress(OSError):
             os.unlink(temporary)
@@ -113,7 +135,3 @@ def _give_rights(descriptor: int, status: os.stat_result) -> None:
             os.fchown(descriptor, *owner)
             break
     os.fchmod(descriptor, status.st_mode & 0o7777)
-
-
-def _unchanged(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{path} cannot be written, nothing was changed: {error.strerror}")

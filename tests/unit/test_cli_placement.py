@@ -147,6 +147,33 @@ def test_a_full_disk_changes_nothing_and_says_so(
     assert sorted(os.listdir(played.path.parent)) == ["cluster.toml", "node-2"]
 
 
+def test_a_folder_that_cannot_be_flushed_is_said_once_the_file_is_changed(
+    played: PlayedReplica, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse_folders(path: Path) -> None:
+        if path.is_dir():
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("logstore.cli.config_edit.flush_path", refuse_folders)
+    assert played.set("writer", "--nice", "-5") == ExitStatus.USAGE
+    said = capsys.readouterr().err
+    assert "cluster.toml was changed, but may be the old one after a power failure" in said
+    assert parse_config(played.path.read_text()).node(2).nice == {"writer": -5}
+
+
+def test_a_folder_that_cannot_be_locked_is_named(
+    played: PlayedReplica, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("logstore.cli.config_edit.fcntl.flock", refuse)
+    assert played.set("writer", "--nice", "-5") == ExitStatus.USAGE
+    said = capsys.readouterr().err
+    assert "cluster.toml cannot be locked, nothing was changed: No locks available" in said
+    assert played.path.read_text() == TEXT
+
+
 def test_what_the_file_says_already_is_written_again(played: PlayedReplica) -> None:
     """So that the supervisor gives a process its place again that was moved since."""
     assert played.set("writer", "--nice", "-5") == ExitStatus.DONE
@@ -173,6 +200,24 @@ def test_a_file_is_replaced_whole_with_its_rights(tmp_path: Path) -> None:
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o640
     assert os.listdir(tmp_path) == ["cluster.toml"]
+
+
+def test_the_group_of_a_file_is_kept_where_its_owner_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[int, int]] = []
+
+    def refuse_owners(_file: int, owner: int, group: int) -> None:
+        if owner != -1:
+            raise PermissionError("only root gives files away")
+        given.append((owner, group))
+
+    path = tmp_path / "cluster.toml"
+    path.write_text(TEXT)
+    monkeypatch.setattr("logstore.cli.config_edit.os.fchown", refuse_owners)
+    replace_file(path, "new")
+    assert given == [(-1, path.stat().st_gid)]
+    assert path.read_text() == "new"
 
 
 def test_two_commands_do_not_change_one_file_at_a_time(tmp_path: Path) -> None:
