@@ -76,6 +76,11 @@ def change_placement(
             raise ConfigError(
                 f"{config_path} would be refused, nothing was changed: {error}"
             ) from error
+        if wanted.keys() != report.processes.keys():
+            raise ConfigError(
+                f"{config_path} has other nodes than this replica runs with, nothing was changed: "
+                "restart it first"
+            )
         # Also where it says so already: a process that was moved since takes its place again.
         replace_file(target, edited)
     report = _followed(folder, {name: wanted[name] for name in names}, config_path, timeout_s)
@@ -148,8 +153,10 @@ def _followed(
     def is_read() -> bool:
         nonlocal found
         found = read_report(folder)
-        return found is not None and all(
-            found.processes[name].configured == each for name, each in wanted.items()
+        return (
+            found is not None
+            and not found.refusal  # while it refuses the file, it may want the same by an older one
+            and all(found.processes[name].configured == each for name, each in wanted.items())
         )
 
     if not poll_until(is_read, timeout_s) or found is None:

@@ -247,6 +247,7 @@ class PlayedReplica:
         self._link = ReportLink(self.folder)
         self._started = placements_on(MACHINE, parse_config(TEXT), NodeId(2))
         self.obeys = True
+        self.refusal = ""
         self.nice_stays = False
         self.cpus_stay = False
         self.follow()
@@ -262,7 +263,7 @@ class PlayedReplica:
             if self.cpus_stay:
                 now = msgspec.structs.replace(now, cpus=MACHINE.cpus)
             processes[name] = ProcessReport(100 + number, now, wanted)
-        self._link.write(PlacementReport(2, MACHINE, "", processes, str(self.path)))
+        self._link.write(PlacementReport(2, MACHINE, self.refusal, processes, str(self.path)))
 
     def set(self, *arguments: str) -> int:
         own = ("--config", self.path, "--node", "2", "--dir", self.folder)
@@ -378,6 +379,39 @@ def test_another_node_another_file_and_another_folder_are_refused(
         assert status == ExitStatus.USAGE
         assert why in capsys.readouterr().err
     assert played.path.read_text() == TEXT
+
+
+def test_a_file_with_other_nodes_than_those_that_run_is_not_changed(
+    played: PlayedReplica, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = TEXT.replace("node = 1", "node = 3")
+    played.path.write_text(other)
+    for process in ("writer", "replicator"):
+        assert played.set(process, "--nice", "-5") == ExitStatus.USAGE
+        assert "has other nodes than this replica runs with" in capsys.readouterr().err
+    assert played.path.read_text() == other
+
+
+def test_a_replica_that_refuses_the_file_has_not_followed_it(
+    played: PlayedReplica, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the value that it has by an older file already, which looks as if it had."""
+    played.refusal = "has another cluster"
+    played.follow()
+    assert played.set("writer", "--nice", "default") == ExitStatus.UNREACHABLE
+    assert "(has another cluster)" in capsys.readouterr().err
+
+
+def test_a_second_name_of_the_file_stays_a_name_of_it_no_longer(
+    played: PlayedReplica, tmp_path: Path
+) -> None:
+    """The name that the replica follows gets the change, whichever one was given."""
+    second = tmp_path / "second.toml"
+    os.link(played.path, second)
+    own = ("--config", second, "--node", "2", "--dir", played.folder)
+    assert run("placement", "set", "writer", "--nice", "-5", *own) == ExitStatus.DONE
+    assert parse_config(played.path.read_text()).node(2).nice == {"writer": -5}
+    assert second.read_text() == TEXT
 
 
 def test_a_replica_of_one_process_has_no_placement(
