@@ -91,16 +91,15 @@ def _running_report(folder: Path, config_path: Path, config: Config, node: int) 
     """What the replica says of itself, which must be the one that is meant."""
     config.node(node)
     report = read_report(folder)
-    is_single = report is not None and set(report.processes) == {"single"}
-    if is_single or config.process.mode == "single":
+    if config.process.mode == "single":
         raise InvalidRequest(
             "in `single` mode a replica is one process and has no placement: restart it with "
             '`taskset` or `nice`, or use `mode = "processes"`'
         )
     if report is None:
         raise InvalidRequest(
-            f"no replica runs in {folder}: name its data folder with --dir, or start it; while it "
-            f"is down, edit {config_path} by hand"
+            f"no replica in `processes` mode runs in {folder}: name its data folder with --dir, "
+            f"or start it; while it is down, edit {config_path} by hand"
         )
     if report.node != node:
         raise InvalidRequest(
@@ -191,11 +190,13 @@ def _missing(report: ProcessReport) -> list[str]:
 def _outcome(process: str, report: ProcessReport) -> Outcome:
     now, configured = report.now, report.configured
     missing = _missing(report)
-    is_refused = bool(missing)
+    start = "restart the replica" if process in VITAL else f"`kill {report.pid}` does it"
+    pending = []
+    if missing:
+        pending.append(
+            f"{' and '.join(missing)} not yet: the replica tries each second, and its log says "
+            f"what is in the way; it takes that when it starts again, too ({start})"
+        )
     if now is not None and now.io_threads != configured.io_threads:
-        missing.append(f"{configured.io_threads} IO threads")
-    if not missing:
-        return Outcome(process, report, "", False)
-    how = "restart the replica" if process in VITAL else f"`kill {report.pid}` does it"
-    pending = f"{' and '.join(missing)} when it starts again ({how})"
-    return Outcome(process, report, pending, is_refused)
+        pending.append(f"{configured.io_threads} IO threads when it starts again ({start})")
+    return Outcome(process, report, "; ".join(pending), bool(missing))

@@ -189,7 +189,8 @@ def test_nobody_is_told_to_kill_the_supervisor(
     played.cpus_stay = True
     assert played.set("supervisor", "--cpus", "1") == ExitStatus.NO
     said = capsys.readouterr().err
-    assert "supervisor: CPUs 1 when it starts again (restart the replica)" in said
+    assert "supervisor: CPUs 1 not yet" in said
+    assert "when it starts again, too (restart the replica)" in said
 
 
 def test_a_file_is_replaced_whole_with_its_rights(tmp_path: Path) -> None:
@@ -309,12 +310,18 @@ def test_io_threads_are_said_to_wait_for_the_next_start(
     assert "ingress: 2 IO threads when it starts again (restart the replica)" in said
 
 
-def test_a_niceness_that_a_running_process_does_not_take_is_status_1(
+def test_what_a_process_does_not_take_yet_is_said_to_be_tried_on(
     played: PlayedReplica, capsys: pytest.CaptureFixture[str]
 ) -> None:
     played.nice_stays = True
     assert played.set("writer", "--nice", "-5") == ExitStatus.NO
-    assert "writer: nice -5 when it starts again" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "writer: nice -5 not yet: the replica tries each second" in said
+    assert "when it starts again, too (restart the replica)" in said
+    assert played.set("egress", "--nice", "-5", "--io-threads", "2") == ExitStatus.NO
+    said = capsys.readouterr().err
+    assert "egress: nice -5 not yet" in said
+    assert "; 2 IO threads when it starts again (`kill 104` does it)" in said
 
 
 def test_a_replica_that_does_not_follow_is_unreachable(
@@ -373,7 +380,7 @@ def test_another_node_another_file_and_another_folder_are_refused(
         (played.path, "1", played.folder, "node 2 runs in"),
         (played.path, "3", played.folder, "no node 3"),
         (copy, "2", played.folder, "was started with"),
-        (played.path, "2", tmp_path, "no replica runs in"),
+        (played.path, "2", tmp_path, "no replica in `processes` mode runs in"),
     ):
         status = run(*own, "--config", config, "--node", node, "--dir", folder)
         assert status == ExitStatus.USAGE
