@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from logstore.cli.config_edit import Change, edit_placement, locked_config, repl
 from logstore.cli.cpu_list import cpu_words, parse_cpus
 from logstore.cli.embedded import poll_until
 from logstore.config import Config, load_config, parse_config
-from logstore.config_placement import Placement, kind_of
+from logstore.config_placement import SUPERVISOR, Placement, kind_of
 from logstore.errors import ConfigError, InvalidRequest, LogStoreError, Unreachable
 from logstore.model import NodeId
 
@@ -27,7 +28,8 @@ from logstore.model import NodeId
 SETTLE_S = 5.0
 # To end one of these ends the replica.
 VITAL = ("ingress", "raft", "writer", "supervisor")
-_ONLINE = Path("/sys/devices/system/cpu/online")
+_CGROUPS = "/sys/fs/cgroup"
+_ONLINE = "/sys/devices/system/cpu/online"
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -136,11 +138,29 @@ def _check(change: Change, names: Sequence[str], report: PlacementReport) -> Non
     if not change:
         raise InvalidRequest("nothing to set: name --cpus, --nice or --io-threads")
     wanted = Placement(cpus=tuple(change.get("cpus") or ()), nice=change.get("nice"))
-    offline = set(wanted.cpus) - set(parse_cpus(_ONLINE.read_text(encoding="ascii").strip()))
-    if offline and offline <= set(report.machine.cpus):
-        raise ConfigError(f"CPU {min(offline)} is offline now: a restart would refuse it")
     for name in names:
         check_placement(wanted, report.machine, f"node {report.node}", name)
+    lost = set(wanted.cpus) - _cpus_now(report.processes[SUPERVISOR].pid)
+    if lost:
+        raise ConfigError(
+            f"CPU {min(lost)} was there when the replica started and is not now: it is offline, or "
+            "was taken out of the cgroup's cpuset; a restart would refuse it"
+        )
+
+
+def _cpus_now(pid: int) -> set[int]:
+    """Those of the cgroup of `pid` that are online, by cgroups of version 2 or 1; all that are
+    online where its cgroup cannot be seen from here."""
+    group = ""
+    with suppress(OSError):
+        group = os.fsdecode(Path(f"/proc/{pid}/cpuset").read_bytes()).strip()
+    for path in (
+        f"{_CGROUPS}{group}/cpuset.cpus.effective",
+        f"{_CGROUPS}/cpuset{group}/cpuset.effective_cpus",
+    ):
+        with suppress(OSError, InvalidRequest):
+            return set(parse_cpus(Path(path).read_text(encoding="ascii")))
+    return set(parse_cpus(Path(_ONLINE).read_text(encoding="ascii")))
 
 
 def _followed(

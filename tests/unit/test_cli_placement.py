@@ -247,6 +247,7 @@ class PlayedReplica:
         self.folder.mkdir()
         self._link = ReportLink(self.folder)
         self._started = placements_on(MACHINE, parse_config(TEXT), NodeId(2))
+        self.pid = os.getpid()
         self.obeys = True
         self.refusal = ""
         self.nice_stays = False
@@ -263,7 +264,7 @@ class PlayedReplica:
                 now = msgspec.structs.replace(now, nice=0)
             if self.cpus_stay:
                 now = msgspec.structs.replace(now, cpus=MACHINE.cpus)
-            processes[name] = ProcessReport(100 + number, now, wanted)
+            processes[name] = ProcessReport(100 + number if number else self.pid, now, wanted)
         self._link.write(PlacementReport(2, MACHINE, self.refusal, processes, str(self.path)))
 
     def set(self, *arguments: str) -> int:
@@ -283,6 +284,10 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlayedRe
         return is_true()
 
     monkeypatch.setattr(placement_change, "poll_until", look_twice)
+    online = replica.folder / "online"
+    online.write_text("0-1\n")
+    monkeypatch.setattr(placement_change, "_CGROUPS", str(replica.folder))
+    monkeypatch.setattr(placement_change, "_ONLINE", str(online))
     yield replica
     replica.close()
 
@@ -357,6 +362,42 @@ def test_the_impossible_is_refused_and_nothing_is_changed(
     assert played.set(*arguments) == ExitStatus.USAGE
     assert why in capsys.readouterr().err
     assert played.path.read_text() == TEXT
+
+
+@pytest.mark.parametrize(
+    "name", ["{group}/cpuset.cpus.effective", "cpuset/{group}/cpuset.effective_cpus"]
+)
+def test_a_cpu_that_the_cgroup_has_lost_since_the_start_is_refused(
+    played: PlayedReplica,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    """The kernel would refuse it, and the replica would not start again with it in its file."""
+    group = Path(f"/proc/{played.pid}/cpuset").read_text().strip().lstrip("/")
+    now = Path(f"{tmp_path}/{name.format(group=group)}")
+    now.parent.mkdir(parents=True, exist_ok=True)
+    now.write_text("0\n")
+    monkeypatch.setattr(placement_change, "_CGROUPS", str(tmp_path))
+    assert played.set("writer", "--cpus", "0-1") == ExitStatus.USAGE
+    said = capsys.readouterr().err
+    assert "CPU 1 was there when the replica started and is not now" in said
+    assert played.path.read_text() == TEXT
+    assert played.set("writer", "--cpus", "0") == ExitStatus.DONE
+
+
+def test_a_cpu_that_is_offline_is_refused_where_no_cgroup_is_seen(
+    played: PlayedReplica,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    online = tmp_path / "online"
+    online.write_text("0,2-3\n")
+    monkeypatch.setattr(placement_change, "_ONLINE", str(online))
+    assert played.set("writer", "--cpus", "1") == ExitStatus.USAGE
+    assert "it is offline" in capsys.readouterr().err
 
 
 def test_a_change_that_takes_a_spinning_process_its_cpu_is_refused(
