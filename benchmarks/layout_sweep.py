@@ -23,6 +23,7 @@ from benchmarks.layouts import (
     AGAIN,
     DEFAULT,
     LEADER,
+    NODES,
     Choice,
     Layout,
     Trial,
@@ -32,9 +33,9 @@ from benchmarks.layouts import (
     placed,
     spreads_of,
 )
-from benchmarks.measurement import Measured, Measurement, Site, option
+from benchmarks.measurement import Measured, Measurement, Site, option, without_paths
 from benchmarks.results import Result
-from benchmarks.saturate import REPLICAS, Row, Settings, measure_load
+from benchmarks.saturate import Row, Settings, measure_load
 from logstore.cli.embedded import EmbeddedCluster, make_config, poll_until
 from logstore.client.client import connect
 from logstore.errors import LogStoreError, NoQuorum
@@ -125,7 +126,7 @@ def run_layout(layout: Layout, folder: Path, seconds: float) -> tuple[Row, Row]:
       LogStoreError: the cluster or a load did not run through.
     """
     with tempfile.TemporaryDirectory(prefix="placement-", dir=folder) as own:
-        config = placed(make_config(REPLICAS, Random(os.urandom(8))), layout)
+        config = placed(make_config(len(NODES), Random(os.urandom(8))), layout)
         with EmbeddedCluster(Path(own), config) as cluster:
             cluster.start_all()
             _lead(cluster)
@@ -142,8 +143,8 @@ def _try_layout(name: str, layout: Layout, number: int, folder: Path, seconds: f
     """A layout under which the cluster does not work has lost, and the others go on."""
     try:
         singles, one = run_layout(layout, folder, seconds)
-    except LogStoreError as error:
-        return Run(Trial(name, number, failure=str(error)))
+    except (LogStoreError, OSError) as error:  # a full disk, too, may be of this run only
+        return Run(Trial(name, number, failure=without_paths(error, folder)))
     if not singles.payloads_per_s or not one.p50_ms:
         return Run(Trial(name, number, failure="nothing was acknowledged"), singles, one)
     return Run(Trial(name, number, singles.payloads_per_s, one.p50_ms), singles, one)

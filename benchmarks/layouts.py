@@ -17,6 +17,7 @@ import tomlkit
 from logstore.config import Config, parse_config, render_config
 from logstore.settings import PROCESS_NAMES
 
+NODES = (1, 2, 3)
 # The node that leads while a layout is measured, so that one that depends on it can be written.
 LEADER = 1
 DEFAULT = "default"
@@ -24,14 +25,17 @@ AGAIN = "default again"
 NICE = -5
 # With fewer rounds a difference cannot be told from chance.
 ROUNDS_MIN = 3
+NO_ROUND = (
+    "the default ran twice in no round, so there is nothing to compare with: see why it failed"
+)
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """One candidate: keys of `[process]`, and keys of the leader's `[[nodes]]` beside them."""
+    """One candidate: keys of `[process]`, and by node keys of its `[[nodes]]` beside them."""
 
     name: str
     process: dict[str, Any] = {}
-    of_leader: dict[str, Any] = {}
+    nodes: dict[int, dict[str, Any]] = {}
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -97,9 +101,9 @@ def candidates(cpus: Sequence[int], nice_min: int) -> tuple[list[Layout], list[s
             Layout(
                 "leader's writer alone",
                 {"cpus": _all_on(others)},
-                {"cpus": {"writer": [rest[-1]]}},
+                {LEADER: {"cpus": {"writer": [rest[-1]]}}},
             ),
-            Layout("raft spins", {"cpus": _all_on(rest) | {"raft": [first]}, "spin": ["raft"]}),
+            _spinning(cpus),
         ]
     if len(cpus) > 3:
         four = {"ingress": [cpus[0]], "raft": [cpus[1]], "writer": [cpus[2]]}
@@ -117,6 +121,16 @@ def candidates(cpus: Sequence[int], nice_min: int) -> tuple[list[Layout], list[s
     return found, left_out
 
 
+def _spinning(cpus: Sequence[int]) -> Layout:
+    """The rafts of all replicas spin, each on a CPU of its own if there are as many; on one, only
+    one of them runs at a time."""
+    if len(cpus) <= len(NODES):
+        process = {"cpus": _all_on(cpus[1:]) | {"raft": [cpus[0]]}, "spin": ["raft"]}
+        return Layout("raft spins", process)
+    own = {node: {"cpus": {"raft": [cpu]}} for node, cpu in zip(NODES, cpus, strict=False)}
+    return Layout("raft spins", {"cpus": _all_on(cpus[len(NODES) :]), "spin": ["raft"]}, own)
+
+
 def placed(config: Config, layout: Layout) -> Config:
     """`config` with the layout.
 
@@ -125,20 +139,22 @@ def placed(config: Config, layout: Layout) -> Config:
     """
     process = msgspec.structs.replace(config.process, **layout.process)
     nodes = [
-        msgspec.structs.replace(node, **layout.of_leader) if node.node == LEADER else node
-        for node in config.nodes
+        msgspec.structs.replace(node, **layout.nodes.get(node.node, {})) for node in config.nodes
     ]
     changed = msgspec.structs.replace(config, process=process, nodes=nodes)
     return parse_config(render_config(changed))  # with all checks
 
 
 def block_of(layout: Layout) -> str:
-    """What to write into the configuration."""
+    """What to write into the configuration. What goes into the tables of its nodes is a comment:
+    they have ports and hosts, and are there already."""
     lines = ["[process]", *_lines(layout.process)]
     if not layout.process:
         lines.append("# nothing: this is the default")
-    if layout.of_leader:
-        lines += ["", "[[nodes]]  # the one that leads", *_lines(layout.of_leader)]
+    for node, keys in layout.nodes.items():
+        which = ", which leads" if node == LEADER else ""
+        lines.append(f"# and into the [[nodes]] table of node {node}{which}:")
+        lines += [f"# {line}" for line in _lines(keys)]
     return "\n".join(lines) + "\n"
 
 
@@ -146,7 +162,9 @@ def choose(trials: Sequence[Trial]) -> Choice:
     """The best layout of these rounds, and whether it is more than noise. Rounds in which the
     default failed, and layouts that ever failed, do not count."""
     rounds = _rounds(trials)
-    noise = median([_difference(each[DEFAULT], each[AGAIN]) for each in rounds] or [0.0])
+    if not rounds:
+        return Choice(DEFAULT, False, 0.0, {}, NO_ROUND)
+    noise = median(_difference(each[DEFAULT], each[AGAIN]) for each in rounds)
     failed = {trial.layout for trial in trials if trial.failure}
     names = dict.fromkeys(trial.layout for trial in trials)
     gains = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import tomllib
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from benchmarks.layouts import (
     AGAIN,
     DEFAULT,
     LEADER,
+    NO_ROUND,
+    NODES,
     Layout,
     Trial,
     block_of,
@@ -25,14 +29,14 @@ from benchmarks.measurement import Site
 from benchmarks.results import Result, as_read
 from benchmarks.saturate import Row
 from logstore.config import parse_config
-from logstore.config_placement import placement_of
+from logstore.config_placement import placement_of, process_names
 from logstore.errors import Unreachable
 from tests.unit.load_rows import product
 
-THREE = parse_config(
-    '[cluster]\nname = "three"\n'
-    + "".join(f"[[nodes]]\nnode = {node}\nport = {7_000 + 10 * node}\n" for node in (1, 2, 3))
+NODES_TEXT = '[cluster]\nname = "three"\n' + "".join(
+    f"[[nodes]]\nnode = {node}\nport = {7_000 + 10 * node}\n" for node in NODES
 )
+THREE = parse_config(NODES_TEXT)
 
 
 def names_of(cpus: tuple[int, ...], nice_min: int) -> set[str]:
@@ -77,16 +81,34 @@ def test_who_has_a_core_alone_shares_it_with_nobody() -> None:
         assert len(own) == 1
         for other in ("ingress", "egress", "replicator-1", "supervisor"):
             assert set(own).isdisjoint(placement_of(config, node, other).cpus)
+    config = placed(THREE, by_name["raft spins"])
+    assert {placement_of(config, node, "raft").cpus for node in NODES} == {(0,)}
     config = placed(THREE, by_name["leader's writer alone"])
     own = placement_of(config, LEADER, "writer").cpus
     assert set(own).isdisjoint(placement_of(config, 2, "writer").cpus)
 
 
+def test_spinning_rafts_have_a_cpu_each_where_there_are_enough() -> None:
+    """On one CPU they would take it from each other, which says nothing of spinning."""
+    by_name = {layout.name: layout for layout in candidates((4, 5, 6, 7), 0)[0]}
+    config = placed(THREE, by_name["raft spins"])
+    assert [placement_of(config, node, "raft").cpus for node in NODES] == [(4,), (5,), (6,)]
+    assert {placement_of(config, node, "writer").cpus for node in NODES} == {(7,)}
+
+
 def test_a_block_is_what_the_configuration_takes() -> None:
+    """Pasted as it is, with its comments put where they say."""
     for layout in candidates((0, 1, 2, 3), -20)[0]:
-        found = tomllib.loads(block_of(layout))
-        assert found["process"] == layout.process
-        assert found.get("nodes", [{}])[0] == layout.of_leader
+        block = block_of(layout)
+        assert tomllib.loads(block) == {"process": layout.process}
+        text = f"{NODES_TEXT}\n{block}"
+        for node, line in re.findall(r"table of node (\d)[^\n]*:\n# ([^\n]*)", block):
+            text = text.replace(f"node = {node}\n", f"node = {node}\n{line}\n", 1)
+        merged, meant = parse_config(text), placed(THREE, layout)
+        for node in NODES:
+            for process in process_names(THREE, node):
+                found = placement_of(merged, node, process)
+                assert found == placement_of(meant, node, process)
 
 
 # --- rounds ---
@@ -166,7 +188,7 @@ def test_rounds_without_both_defaults_do_not_count() -> None:
     trials = rounds_of(1.2, 1.2, 1.2, 9.0)
     trials[-1] = msgspec.structs.replace(trials[-1], failure="did not start")
     assert choose(trials).gains["pinned"]["both"].high == 1.2
-    assert choose([Trial(DEFAULT, 1, failure="no")]).advice == "no layout gains: keep the default"
+    assert choose([Trial(DEFAULT, 1, failure="no")]).advice == NO_ROUND
 
 
 # --- the measurement, with runs that are made up ---
@@ -182,6 +204,8 @@ def test_a_sweep_prints_the_best_block_and_what_it_gains_and_draws_it(
     def run(layout: Layout, _folder: Path, _seconds: float) -> tuple[Row, Row]:
         if layout.process.get("spin"):
             raise Unreachable("leadership changed")
+        if layout.name == "writer apart":
+            raise OSError(errno.ENOSPC, "No space left on device", f"{tmp_path}/placement-x/log")
         faster = 2.0 if layout.name == "writer alone" else 1.0
         return row(100_000.0 * faster, 0.0), row(0.0, 2.0 / faster)
 
@@ -196,6 +220,9 @@ def test_a_sweep_prints_the_best_block_and_what_it_gains_and_draws_it(
     assert (summary["best"], summary["is_above_noise"]) == ("writer alone", True)
     assert summary["gain"] == {"median": 2.0, "low": 2.0, "high": 2.0}
     assert summary["layouts"]["raft spins"]["failure"] == "leadership changed"
+    assert summary["layouts"]["writer apart"]["failure"] == (
+        "[Errno 28] No space left on device: 'DATA/placement-x/log'"
+    )
     assert "two IO threads: --most" in summary["left_out"]
     assert len(measured.rows) == 3 * 6
     assert isinstance(measured.rows[0], Run)
@@ -205,6 +232,6 @@ def test_a_sweep_prints_the_best_block_and_what_it_gains_and_draws_it(
     figures = PLACEMENT.draw(result, [])
     assert set(figures) == {"placement-payloads", "placement-p50"}
     bars = {label.get_text() for label in figures["placement-p50"].axes[0].get_yticklabels()}
-    assert bars == {DEFAULT, AGAIN, "writer apart", "writer alone", "leader's writer alone"}
+    assert bars == {DEFAULT, AGAIN, "writer alone", "leader's writer alone"}
     notes = [text.get_text() for text in figures["placement-payloads"].axes[0].texts]
     assert "200,000  +100 % (+100 to +100)" in notes
