@@ -56,7 +56,9 @@ class PlacementFile:
         try:
             self.placements = self._placements_in(load_config(self.path))
         except LogStoreError as error:
-            self.refusal = str(error)[:_REFUSAL_CHARS_MAX]
+            # A path of any bytes is in it: the log, too, takes text only.
+            self.refusal = str(error).encode(errors="backslashreplace").decode()
+            self.refusal = self.refusal[:_REFUSAL_CHARS_MAX]
             _log.warning("the placement stays as it is: %s", self.refusal)
             return False
         self.refusal = ""

@@ -397,7 +397,9 @@ def test_no_names_of_files_leave_the_machine(keeper: PlacementKeeper, config_pat
     assert b"its configuration: is not TOML that can be read" in encode_report(report)
 
 
-def test_a_path_of_any_bytes_is_reported(tmp_path: Path, moves: _Moves) -> None:
+def test_a_path_of_any_bytes_is_reported(
+    tmp_path: Path, moves: _Moves, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / os.fsdecode(b"caf\xe9.toml")
     path.write_text(TEXT)
     keeper = PlacementKeeper(PlacementFile(parse_config(TEXT), NODE, MACHINE, path), NODE, tmp_path)
@@ -406,6 +408,7 @@ def test_a_path_of_any_bytes_is_reported(tmp_path: Path, moves: _Moves) -> None:
     path.write_text("[cluster")
     report = keeper.keep({}, {})
     assert "caf\\udce9.toml" in report.refusal
+    assert caplog.text.encode()
     assert b".toml" not in encode_report(report)
     keeper.close()
 
