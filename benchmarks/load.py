@@ -104,10 +104,11 @@ def run_load(spec: LoadSpec) -> None:
             appended = append_batches(producer, batches, until_ns)
         producer.close(CLOSE_TIMEOUT_S)
     rows = np.array(sampler.rows, dtype=np.int64).reshape(-1, len(SAMPLE_FIELDS))
-    print(msgspec.json.encode(report_of(appended, int(rows[:, 2].sum()))).decode(), flush=True)
     if spec.rate:
         rows = counted_from_schedule(rows, began_ns, spec.rate)
     Path(spec.samples).write_bytes(rows.tobytes())
+    # Last: whoever hears it reads the samples.
+    print(msgspec.json.encode(report_of(appended, int(rows[:, 2].sum()))).decode(), flush=True)
 
 
 def report_of(appended: int, acknowledged: int) -> LoadReport:
