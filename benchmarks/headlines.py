@@ -107,7 +107,9 @@ def _peers(result: Result) -> Iterator[Line]:
     ):
         medians = {system: median(values) for system, values in of_systems[name].items()}
         if CONTENDER in medians:
-            others = {_ALONE.get(each, each): medians[each] for each in medians if each != CONTENDER}
+            others = {
+                _ALONE.get(each, each): medians[each] for each in medians if each != CONTENDER
+            }
             beside = ", ".join(f"{name} {plain(each)}" for name, each in others.items())
             yield Line(what, f"{plain(medians[CONTENDER])} s", beside)
 
