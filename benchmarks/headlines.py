@@ -35,8 +35,9 @@ _PICTURES: Mapping[str, tuple[str, Callable[[Result, Sequence[Any]], Mapping[str
     "fig7c-shaped": ("fig7c", draw_fig7c),
 }
 # As README names them, first where the words beside them say what is flushed, then where none do.
-_SYSTEMS = {"nats-always": "NATS", "nats": "NATS", "kafka": "Kafka", "etcd": "etcd"}
-_ALONE = {**_SYSTEMS, "nats-always": "NATS with flush"}
+_NATS = "NATS JetStream"
+_SYSTEMS = {"nats-always": _NATS, "nats": _NATS, "kafka": "Kafka", "etcd": "etcd"}
+_ALONE = {**_SYSTEMS, "nats-always": f"{_NATS} with flush"}
 
 
 class Line(msgspec.Struct, frozen=True):

@@ -75,7 +75,7 @@ def test_replicas_are_each_in_their_namespace_and_nothing_stays_behind(tmp_path:
             assert {os.stat(f"/proc/{pid}/ns/net").st_ino for pid in processes} == {
                 namespaces[node]
             }
-        row, samples = cluster.load(Settings(1_024, 1, 0.5, SECONDS))
+        (row, samples), _ = cluster.load(Settings(1_024, 1, 0.5, SECONDS))
         assert samples
         assert row.payloads_per_s > 0
     assert what_the_machine_shows() == machine

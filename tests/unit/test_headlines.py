@@ -64,8 +64,8 @@ def test_peers_stand_beside_this_log_each_in_its_best_setting(tmp_path: Path) ->
     keep(tmp_path, "peers", summarise(PEERS, {}, ours="logstore"), PEERS)
     assert table(tmp_path) == [
         "| 1 KiB singles, payloads/s | 120,000 | flushed: Kafka 40,000; in page caches: NATS "
-        "90,000 |",
-        "| one append of 1 KiB in flight, p50 | 3 ms | flushed: NATS 1.3, etcd 1.5 |",
+        "JetStream 90,000 |",
+        "| one append of 1 KiB in flight, p50 | 3 ms | flushed: NATS JetStream 1.3, etcd 1.5 |",
         "| three nodes from nothing to the first acknowledgement | 5 s | etcd 1 |",
         "| the leader killed: until appends go on | 1.5 s |  |",
     ]
