@@ -24,7 +24,7 @@ def place_threads(pid: int, placement: Placement) -> None:
 
     Raises:
       OSError: the kernel refuses for some thread: no such CPU for that process, no right to the
-        niceness, or the process is gone. The other threads are placed all the same, and CPUs come
+        niceness, or the process is gone. The other threads are placed anyway, and CPUs come
         first, so that they are set if only the niceness is refused.
     """
     if placement.cpus:

@@ -107,7 +107,7 @@ def run_load(spec: LoadSpec) -> None:
     if spec.rate:
         rows = counted_from_schedule(rows, began_ns, spec.rate)
     Path(spec.samples).write_bytes(rows.tobytes())
-    # Last: whoever hears it reads the samples.
+    # Last: the process that reads this line then reads the samples.
     print(msgspec.json.encode(report_of(appended, int(rows[:, 2].sum()))).decode(), flush=True)
 
 

@@ -160,7 +160,7 @@ def _observe(peer: Peer, way: Way, warm_s: float, seconds: float, path: Path) ->
     second = look(pids, client.pid)
     report = _hear_report(client)
     if peer.pids() != pids:
-        raise Unreachable("a server process was started anew while it was measured")
+        raise Unreachable("a server process was started again while it was measured")
     if (now := peer.wait_in_step()) != leader:
         raise Unreachable(f"node {now} leads instead of node {leader} after the run")
     samples = np.fromfile(path, dtype=np.int64).reshape(-1, len(SAMPLE_FIELDS))

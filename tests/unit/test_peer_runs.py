@@ -110,7 +110,7 @@ def test_a_run_on_the_same_servers_and_leader_has_a_row(run_of: Callable[..., Ru
 
 
 def test_a_run_in_which_a_server_was_started_anew_fails(run_of: Callable[..., Run]) -> None:
-    with pytest.raises(Unreachable, match="started anew"):
+    with pytest.raises(Unreachable, match="started again"):
         run_of(pids=[[1, 2, 3], [1, 2, 4]])
 
 
