@@ -1,8 +1,8 @@
 """What an actor is: a part of a replica that a runner runs.
 
-An actor never blocks or sleeps, and has no loop of its own. The runner (one process each, all in
-one process, or a simulator) calls `do_work` until it returns 0. Then it parks until something in
-`wait_on`, the actor's bell or its timer wakes it (SAFETY M7).
+An actor never blocks or sleeps, and has no loop of its own. The runner (one process each, several
+in one process, or a simulator) calls `do_work` when the actor's bell, something in `wait_on` or its
+timer says so, and again at once after a full turn (SAFETY M7).
 """
 
 from __future__ import annotations
@@ -12,13 +12,21 @@ from typing import Any, Protocol
 
 
 class Actor(Protocol):
-    """One of the processes of a replica."""
+    """One of the processes of a replica.
+
+    Attributes:
+      full_turn: a do_work that returns less left nothing undone but what has a bell, a readable
+        socket or a timer. One that returns as much may have stopped at a bound.
+    """
+
+    @property
+    def full_turn(self) -> int: ...
 
     def on_start(self) -> None:
         """Open sockets and files; called once, before the first do_work."""
 
     def do_work(self, now_ns: int) -> int:
-        """Do a bounded amount of work; `now_ns`: the monotonic clock. Returns how much; 0: idle."""
+        """Do a bounded amount of work; `now_ns`: the monotonic clock. Returns how much; 0: none."""
 
     def wait_on(self) -> Sequence[Any]:
         """Sockets and descriptors that may bring work when they are ready, besides the bell. Under

@@ -59,6 +59,7 @@ def run_child(spec: ChildSpec) -> None:
     stop = StopFlag()
     prepare_process(stop)
     station = open_station(spec)
+    stop.wake(station.bell)
     slots, loops = station.slots, station.slot(f"{spec.process}.loops")
 
     def count_loop() -> None:
@@ -66,7 +67,7 @@ def run_child(spec: ChildSpec) -> None:
 
     run(
         [make_actor(station)],
-        station.bell,
+        [station.bell],
         count_loop=count_loop,
         usage=LoopUsage(slots, station.slot, spec.process),
         stop=lambda: stop.is_set,

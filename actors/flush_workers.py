@@ -91,7 +91,7 @@ class CallerThreadWorker:
     It runs in the second thread, and only while the caller is inside `start`.
 
     The bell wakes the second thread only while a job runs (EPOLLONESHOT). That thread may clear the
-    bell: the caller works once more after a job before it parks (M7).
+    bell: what it takes meanwhile is looked at by the caller after the job, before it parks (M7).
     """
 
     def __init__(self, name: str, bell: Bell, on_bell: Callable[[], int]) -> None:

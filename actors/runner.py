@@ -1,34 +1,34 @@
-"""The loop around actors: idle strategy, timers, stop, errors.
+"""The loop around actors: who works when, idle strategy, timers, stop, errors.
 
-Only this module reads a real clock and really parks. Order of the idle protocol (SAFETY
-M7): clear the bell, then do work. Only if there was none, park on the bell and the sockets,
-until the next timer or 100 ms at most. A message published after the clear rings the bell
-again, so no wake-up is lost.
+Only this module reads a real clock and really parks. An actor works when its bell rang, one of its
+sockets may be read, or its timer is due. Order of the idle protocol (SAFETY M7): poll bells and
+sockets, clear the bell of an actor, then let it work. What is published after the clear rings
+again, so the next poll returns at once and no wake-up is lost. An actor that may have stopped at a
+bound of its own (`full_turn`) works again before the loop parks.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import select
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import NoReturn
 
 from actors.actor import Actor
 from actors.loop_usage import LoopUsage
 from logstore.limits import PARK_MAX_MS
 from transport.doorbell import Doorbell
 from transport.link import Poller
+from transport.ports import Pollable
 from transport.process_memory import raise_descriptor_limit
 
 EXIT_ORPHANED = 71
-# A loop that never parks checks its lifeline after so many loops: about every 10 ms, for 1 us.
-LIFELINE_EVERY = 256
 _MILLISECOND_NS = 1_000_000
+_PARK_MAX_NS = PARK_MAX_MS * _MILLISECOND_NS
 
 
 class StopFlag:
@@ -36,9 +36,17 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.is_set = False
+        self._bell_fd = -1
 
     def set(self, *_: object) -> None:
         self.is_set = True
+        if self._bell_fd >= 0:
+            # not Doorbell.ring: the handler may have interrupted it, and its lock is not reentrant
+            os.eventfd_write(self._bell_fd, 1)
+
+    def wake(self, bell: Doorbell) -> None:
+        """End the park of the loop of this bell, which stays open as long as the process."""
+        self._bell_fd = bell.fileno()
 
 
 def refuse_optimised_python() -> None:
@@ -67,9 +75,83 @@ def prepare_process(stop: StopFlag) -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
+class _Seat:
+    """One actor of the loop. `is_due`: it must work in this turn, whatever its timer says."""
+
+    __slots__ = ("actor", "bell", "is_due", "sources", "timer_ns")
+
+    def __init__(self, actor: Actor, bell: Doorbell) -> None:
+        self.actor = actor
+        self.bell = bell
+        self.is_due = True
+        self.timer_ns = 0
+        self.sources: tuple[Pollable, ...] = ()
+
+    def work(self, now_ns: int) -> int:
+        """Let the actor work; returns what it says. Hot."""
+        actor = self.actor
+        work = actor.do_work(now_ns)
+        self.is_due = work >= actor.full_turn
+        self.timer_ns = min(actor.next_timer_ns(), now_ns + _PARK_MAX_NS)
+        return work
+
+
+class _Seats:
+    """The actors of a loop, and which of them a poll's answer concerns."""
+
+    def __init__(
+        self, actors: Sequence[Actor], bells: Sequence[Doorbell], lifeline: int | None
+    ) -> None:
+        self.seats = [_Seat(actor, bell) for actor, bell in zip(actors, bells, strict=True)]
+        self._lifeline = () if lifeline is None else (lifeline,)
+        self._of_bell: dict[Pollable, _Seat] = {each.bell.fileno(): each for each in self.seats}
+        self._of_source: dict[Pollable, _Seat] = {}
+        self._items: list[Pollable] = []
+        self._poller = Poller()
+
+    def work(self, now_ns: int) -> int:
+        """One turn: those work that have to. Returns how much. Hot."""
+        done = 0
+        for seat in self.seats:
+            if seat.is_due or now_ns >= seat.timer_ns:
+                done += seat.work(now_ns)
+        return done
+
+    @property
+    def is_due(self) -> bool:
+        """An actor must work again before the loop parks."""
+        return any(seat.is_due for seat in self.seats)
+
+    @property
+    def timer_ns(self) -> int:
+        return min(seat.timer_ns for seat in self.seats)
+
+    def poll(self, timeout_ms: int) -> list[Pollable]:
+        """Wait, and note who has to work; returns what is ready. Hot."""
+        is_changed = not self._items
+        for seat in self.seats:
+            sources = tuple(seat.actor.wait_on())
+            if sources != seat.sources:
+                seat.sources, is_changed = sources, True
+        if is_changed:
+            self._of_source = {source: seat for seat in self.seats for source in seat.sources}
+            self._items = [*self._lifeline, *self._of_bell, *self._of_source]
+        ready = self._poller.wait(self._items, timeout_ms)
+        for item in ready:
+            if (ringing := self._of_bell.get(item)) is not None:
+                ringing.bell.clear()  # before it works (M7)
+                ringing.is_due = True
+            elif (readable := self._of_source.get(item)) is not None:
+                readable.is_due = True
+        return ready
+
+    def has_rung(self, ready: list[Pollable]) -> bool:
+        return any(item in self._of_bell for item in ready)
+
+
 def run(
     actors: Sequence[Actor],
-    bell: Doorbell,
+    bells: Sequence[Doorbell],
     *,
     count_loop: Callable[[], None],
     usage: LoopUsage,
@@ -80,64 +162,48 @@ def run(
     """Run `actors` in turn until `stop` returns True or the lifeline ends. Hot.
 
     Args:
+      bells: of each actor, in the order of `actors`.
       lifeline: a descriptor that becomes readable (end of file) when the parent is gone; None: no
         parent.
       spin: never park; only for a process that has a core to itself.
     """
-    poller = Poller()
     monotonic_ns = time.monotonic_ns
-    ringing = bell.fileno()
-    fixed: list[Any] = [ringing]
-    if lifeline is not None:
-        fixed.append(lifeline)
-    busy_loops = 0
-    is_woken = False  # and has not worked since
-    idle_since_ns = 0  # begin of the park, or of the spin without work, that has just ended
+    seats = _Seats(actors, bells, lifeline)
+    is_woken = False  # from a park, in this turn
     with ExitStack() as closing:
         for actor in actors:
             actor.on_start()
             closing.callback(actor.on_close)
         gc.freeze()
         while not stop():
-            bell.clear()
             now_ns = monotonic_ns()
-            if idle_since_ns:
-                usage.idle_ns += now_ns - idle_since_ns
-                idle_since_ns = 0
             if now_ns >= usage.due_ns:
                 usage.publish(now_ns, time.process_time_ns())
-            work = 0
-            for actor in actors:
-                work += actor.do_work(now_ns)
+            work = seats.work(now_ns)
             count_loop()
             usage.turns += 1
-            if work or spin:
-                is_woken = False
-                if not work:
-                    idle_since_ns = now_ns
-                busy_loops += 1
-                if busy_loops % LIFELINE_EVERY == 0 and lifeline is not None:
-                    _end_without_parent(lifeline)
-                continue
-            if is_woken:
+            if is_woken and not work:
                 usage.empty_wakes += 1
-            idle_since_ns = monotonic_ns()
-            timer_ns = min(actor.next_timer_ns() for actor in actors) - idle_since_ns
-            timeout_ms = min(PARK_MAX_MS, max(0, -(-timer_ns // _MILLISECOND_NS)))
-            sources = fixed + [source for actor in actors for source in actor.wait_on()]
-            ready = poller.wait(sources, timeout_ms)
-            is_woken = True
-            if not ready:
-                usage.timer_wakes += 1
-            elif ringing in ready:
-                usage.bell_wakes += 1
-            else:
-                usage.socket_wakes += 1
-            if lifeline is not None and lifeline in ready:
-                _end_without_parent(lifeline)
+            parked_ns = monotonic_ns()
+            timeout_ms = 0
+            is_woken = not (spin or seats.is_due)
+            if is_woken:
+                timeout_ms = max(0, -((parked_ns - seats.timer_ns) // _MILLISECOND_NS))
+            ready = seats.poll(timeout_ms)
+            if is_woken:
+                usage.idle_ns += monotonic_ns() - parked_ns
+                if not ready:
+                    usage.timer_wakes += 1
+                elif seats.has_rung(ready):
+                    usage.bell_wakes += 1
+                else:
+                    usage.socket_wakes += 1
+            elif not work:
+                usage.idle_ns += monotonic_ns() - now_ns  # it spins
+            if lifeline in ready:
+                _end_without_parent()
 
 
-def _end_without_parent(lifeline: int) -> None:
-    """End this process at once if the parent is gone: no child may outlive it (M3)."""
-    if select.select([lifeline], [], [], 0)[0]:
-        os._exit(EXIT_ORPHANED)
+def _end_without_parent() -> NoReturn:
+    """End this process at once, for the parent is gone: no child may outlive it (M3)."""
+    os._exit(EXIT_ORPHANED)

@@ -1,7 +1,7 @@
 """One replica in one process: the same actors, rings and bells, run in turn by one loop.
 
-For small hosts and debugging. The regions are anonymous memory, and there is one bell for all, so
-every message wakes the loop. No actor can be restarted: an error ends the replica.
+For small hosts and debugging. The regions are anonymous memory. No actor can be restarted: an error
+ends the replica.
 """
 
 from __future__ import annotations
@@ -134,9 +134,10 @@ def _run_actors(config: Config, node: NodeId, folder: Path) -> None:
             # status adds all processes up.
             sampler.sample({topology.SUPERVISOR: os.getpid()}, now_ns=now_ns)
 
+    stop.signals.wake(first.bell)
     run(
         [make_actor(station(process)) for process in processes],
-        first.bell,
+        [regions.bells[process] for process in processes],
         count_loop=count_loops,
         usage=LoopUsage(first.slots, first.slot, topology.SUPERVISOR),
         stop=stop.is_over,
@@ -164,13 +165,14 @@ def _make_regions(
     format_payload_ring(payload, incarnation=1)
     stamps = map_anonymous(stamp_region_bytes(len(row_names(node, nodes))))
     format_stamp_table(stamps, incarnation=1)
-    bell = Doorbell.create()
-    names = (topology.SUPERVISOR, *topology.processes(node, nodes))
+    bells = {name: Doorbell.create() for name in topology.processes(node, nodes)}
+    # the loop looks at what raft says to a supervisor at each turn
+    bells[topology.SUPERVISOR] = bells[topology.RAFT]
     return Regions(
         rings=rings,
         payload=payload,
         counters=open_counters(counters),
         stamps=stamps,
-        bells=dict.fromkeys(names, bell),
+        bells=bells,
         incarnation=1,
     )

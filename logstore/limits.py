@@ -89,7 +89,9 @@ RESTARTS_WINDOW_S = 60
 LIVENESS_TIMEOUT_S = 5.0
 RESTART_BACKOFF_MIN_S = 0.1
 RESTART_BACKOFF_MAX_S = 5.0
-PARK_MAX_MS = 100
+# How long a loop parks at most. Nothing waits for it: what has no bell, socket or timer is looked
+# at by then. The simulator's processes park as long, and longer where elections are slower.
+PARK_MAX_MS = 400
 # ZeroMQ IO threads of a process. Its guide says one for each GB a second: eight are above what the
 # disks of a replica take, and more would only wake each other.
 IO_THREADS_MAX = 8

@@ -12,20 +12,24 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from time import monotonic_ns
+from typing import Any, TypeAlias
 
 import zmq
 
 from transport.doorbell import Doorbell
+from transport.link_socket import LinkSocket
 from transport.socket_options import HIGH_WATER_MARK, of_client
 
 # How long `Context.close` waits for threads that use a socket. They are woken, so it takes a few
 # ms. One that is in a user's callback learns of the end when it returns.
 CLOSE_TIMEOUT_S = 2.0
-# What libzmq's poll takes is an int: 24 days. Whoever has longer parks again.
+# What a poll takes is an int: 24 days. Whoever has longer parks again.
 PARK_MAX_MS = (1 << 31) - 1
+_MILLISECOND_NS = 1_000_000
 # Masks of libzmq's I/O threads. A host's name is looked up in the thread of its socket, which does
 # nothing else meanwhile: for seconds if no name server answers, and again at each try to connect.
 # So names that may be wrong or gone are not looked up in the thread that carries data.
@@ -55,6 +59,12 @@ def forks() -> int:
     return _forks
 
 
+class _ZmqContext(zmq.Context[Any]):
+    """Makes sockets that are asked only where they may have input, monitors too."""
+
+    _socket_class = LinkSocket
+
+
 class Context:
     """The ZeroMQ context of one client; any thread may create links in it."""
 
@@ -64,7 +74,7 @@ class Context:
         self.closed = closed
         self._forks = _forks
         self._message_size_max = message_size_max
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=2)
+        self._context = _ZmqContext(io_threads=2)
         self._context.set(zmq.MAX_SOCKETS, 4_096)
         # creating a socket may race the end of the context
         self._lock = threading.Lock()
@@ -88,12 +98,12 @@ class Context:
 
     def socket(
         self, kind: int, *, thread: int = _DATA_THREAD, queue_max: int = HIGH_WATER_MARK
-    ) -> zmq.Socket[bytes]:
+    ) -> LinkSocket:
         """A socket with its options; `queue_max`: messages, per direction."""
         with self._lock:
             if self._is_closed or self.is_of_parent:
                 raise self.closed()
-            socket = self._context.socket(kind)
+            socket: LinkSocket = self._context.socket(kind)
         options = of_client(
             kind, message_size_max=self._message_size_max, high_water_mark=queue_max
         )
@@ -122,7 +132,7 @@ class Context:
 
 @contextlib.contextmanager
 def _closing_on_failure(
-    context: Context, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None = None
+    context: Context, socket: LinkSocket, monitor: LinkSocket | None = None
 ) -> Iterator[None]:
     """Close a socket whose set-up fails: nothing else has a reference to it."""
     try:
@@ -134,12 +144,12 @@ def _closing_on_failure(
         raise
 
 
-def _monitor(context: Context, socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
+def _monitor(context: Context, socket: LinkSocket, events: int) -> LinkSocket:
     with _closing_on_failure(context, socket):
         return socket.get_monitor_socket(events)
 
 
-def _close(context: Context, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes] | None) -> None:
+def _close(context: Context, socket: LinkSocket, monitor: LinkSocket | None) -> None:
     if context.is_of_parent:
         return
     if monitor is not None:
@@ -147,7 +157,7 @@ def _close(context: Context, socket: zmq.Socket[bytes], monitor: zmq.Socket[byte
     socket.close(0)
 
 
-def _close_monitor(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+def _close_monitor(socket: LinkSocket, monitor: LinkSocket) -> None:
     with contextlib.suppress(zmq.ContextTerminated):
         socket.disable_monitor()
     monitor.close(0)
@@ -173,11 +183,11 @@ class Requester:
         self.context = context
         thread = _LOOKUP_THREAD if is_probe and not _ADDRESS.fullmatch(address) else _DATA_THREAD
         self.socket = context.socket(zmq.DEALER, thread=thread)
-        self.monitor: zmq.Socket[bytes] | None = None
+        self.monitor: LinkSocket | None = None
         if reports_refusals:  # before the first try to connect
             self.monitor = _monitor(context, self.socket, zmq.EVENT_CONNECT_RETRIED)
         # readable with a reply or, if they are reported, with a refusal
-        self.sources: tuple[zmq.Socket[bytes], ...]
+        self.sources: tuple[LinkSocket, ...]
         self.sources = (self.socket,) if self.monitor is None else (self.socket, self.monitor)
         with _closing_on_failure(context, self.socket, self.monitor):
             self.socket.connect(address)
@@ -262,18 +272,46 @@ def park(
     for link in (*reads, *writes)[:1]:
         if link.context.is_of_parent:
             raise link.context.closed()
-    targets: list[tuple[zmq.Socket[bytes] | int, int]]
-    targets = [(source, zmq.POLLIN) for link in reads for source in link.sources]
-    targets += [(link.socket, zmq.POLLOUT) for link in writes]
-    if bell is not None:
-        targets.append((bell.fileno(), zmq.POLLIN))
+    sources = [source for link in reads for source in link.sources]
     try:
-        zmq.zmq_poll(targets, min(timeout_ms, PARK_MAX_MS))
+        _park(sources, [link.socket for link in writes], bell, min(timeout_ms, PARK_MAX_MS))
     except zmq.ContextTerminated:
         raise (*reads, *writes)[0].context.closed() from None
 
 
-def _drain(context: Context, monitor: zmq.Socket[bytes]) -> int:
+def _park(
+    sources: list[LinkSocket], writes: list[LinkSocket], bell: Doorbell | None, timeout_ms: int
+) -> None:
+    """As `link.Poller`. Before the kernel waits, libzmq must have been asked: a descriptor tells
+    only of what it has not looked at yet."""
+    if _is_any_ready(sources, writes):
+        return
+    poll = select.poll()
+    of_descriptor = {socket.descriptor: socket for socket in (*sources, *writes)}
+    bells = () if bell is None else (bell.fileno(),)
+    for descriptor in (*of_descriptor, *bells):
+        poll.register(descriptor, select.POLLIN)
+    until_ns = monotonic_ns() + timeout_ms * _MILLISECOND_NS
+    while found := poll.poll(timeout_ms):
+        for descriptor, _ in found:
+            if descriptor not in of_descriptor:
+                return
+            of_descriptor[descriptor].hint.may_have_input = True
+        if _is_any_ready(sources, writes):
+            return
+        timeout_ms = max(0, (until_ns - monotonic_ns()) // _MILLISECOND_NS)
+
+
+def _is_any_ready(sources: list[LinkSocket], writes: list[LinkSocket]) -> bool:
+    is_ready = False
+    for socket in sources:
+        is_ready |= socket.is_known_readable()
+    for socket in writes:
+        is_ready |= socket.has_room()
+    return is_ready
+
+
+def _drain(context: Context, monitor: LinkSocket) -> int:
     """Take every event; returns how many."""
     count = 0
     while _try_receive(context, monitor) is not None:
@@ -281,9 +319,10 @@ def _drain(context: Context, monitor: zmq.Socket[bytes]) -> int:
     return count
 
 
-def _try_send(context: Context, socket: zmq.Socket[bytes], frame: bytes) -> bool:
+def _try_send(context: Context, socket: LinkSocket, frame: bytes) -> bool:
     if context.is_of_parent:
         raise context.closed()
+    socket.hint.may_have_input = True
     try:
         socket.send(frame, zmq.NOBLOCK)
     except zmq.Again:
@@ -293,10 +332,12 @@ def _try_send(context: Context, socket: zmq.Socket[bytes], frame: bytes) -> bool
     return True
 
 
-def _try_receive(context: Context, socket: zmq.Socket[bytes]) -> list[Frame] | None:
+def _try_receive(context: Context, socket: LinkSocket) -> list[Frame] | None:
     if context.is_of_parent:
         raise context.closed()
     try:
+        if not socket.may_receive():
+            return None
         frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
     except zmq.Again:
         return None

@@ -3,6 +3,8 @@
 Owns bind checks, non-blocking send and receive. Must not know what a message means or who leads;
 `socket_options` decides which options a socket gets. Invariants:
   - only `Poller.wait` blocks; `try_send` and `try_receive` return at once;
+  - a socket is asked for a message only where it may have one: its descriptor was readable since it
+    was last found empty, or it was sent on meanwhile (`LinkSocket`);
   - ZeroMQ drops silently (XPUB at the mark, queues on close), so nothing may depend on a queued
     message;
   - every send copies: memory of a ring is never lent to libzmq (SAFETY M4);
@@ -15,6 +17,7 @@ import errno
 import select
 from collections.abc import Sequence
 from enum import Enum
+from time import monotonic_ns
 from typing import Any, TypeAlias
 
 import zmq
@@ -22,6 +25,7 @@ import zmq
 from transport import socket_options
 from transport.bind_policy import check_bind, check_port
 from transport.errors import LinkError, PortInUse, UnsupportedMachine
+from transport.link_socket import LinkSocket
 from transport.listening import FRAMES_MAX, ListeningSocket
 from transport.ports import Pollable, Socket
 from transport.socket_options import HIGH_WATER_MARK
@@ -29,6 +33,7 @@ from transport.socket_options import HIGH_WATER_MARK
 ZmqSocket: TypeAlias = "zmq.Socket[bytes]"
 
 LIBZMQ_MIN = (4, 3, 4)
+_MILLISECOND_NS = 1_000_000
 # Plain integers: pyzmq's flags are enums, and each `|` or `&` of them creates an object (1 µs).
 _DONTWAIT = int(zmq.DONTWAIT)
 _SNDMORE = int(zmq.SNDMORE)
@@ -189,11 +194,11 @@ def try_receive(socket: Socket) -> list[bytes] | None:
     At most FRAMES_MAX frames of a message are kept. No message of ours has so many, so a caller
     that checks the number of frames, as each does, refuses it.
     """
+    if not _may_receive(socket):
+        return None  # an Again raised and caught costs 4.7 µs
     if type(socket) is ListeningSocket:
         taken = socket.try_take()
         return None if taken is None else [frame.bytes for frame in taken]
-    if not socket.getsockopt(_EVENTS) & _POLLIN:
-        return None  # 1.6 µs; an Again raised and caught costs 4.7 µs
     try:
         frames: list[bytes] = [socket.recv(_DONTWAIT, copy=True)]
     except zmq.Again:
@@ -211,11 +216,11 @@ def try_receive_views(socket: Socket) -> list[memoryview] | None:
     Saves one copy of a large frame on its way into a ring; slower than `try_receive` for small
     ones. Here, too, at most FRAMES_MAX frames are kept.
     """
+    if not _may_receive(socket):
+        return None
     if type(socket) is ListeningSocket:
         taken = socket.try_take()
         return None if taken is None else [frame.buffer for frame in taken]
-    if not socket.getsockopt(_EVENTS) & _POLLIN:
-        return None
     try:
         frame = socket.recv(_DONTWAIT, copy=False)
     except zmq.Again:
@@ -238,6 +243,8 @@ def try_send(socket: Socket, frames: Sequence[bytes | memoryview]) -> bool:
     Raises:
       zmq.ZMQError: the socket is closed or cannot send.
     """
+    if isinstance(socket, LinkSocket):
+        socket.hint.may_have_input = True  # a send may process what made the descriptor readable
     flags = _DONTWAIT | _SNDMORE
     last = len(frames) - 1
     accepted = True
@@ -255,53 +262,70 @@ def try_send(socket: Socket, frames: Sequence[bytes | memoryview]) -> bool:
     return accepted
 
 
+def _may_receive(socket: Socket) -> bool:
+    if isinstance(socket, LinkSocket):
+        return socket.may_receive()
+    return bool(socket.getsockopt(_EVENTS) & _POLLIN)
+
+
 class Poller:
-    """Waits on sockets, bells and descriptors together; cheap while the set stays the same."""
+    """Waits on sockets, bells and descriptors together, with one system call where none has input
+    already. `zmq_poll` takes two for each socket before it waits, and as many after."""
 
     def __init__(self) -> None:
         self._items: list[Pollable] = []
-        self._targets: list[tuple[ZmqSocket | int, int]] = []
-        self._by_target: dict[ZmqSocket | int, Pollable] = {}
-        # The kernel's own poll if no ZeroMQ socket is among the items: it saves zmq_poll's 5 µs.
-        self._kernel: select.poll | None = None
+        self._sockets: list[LinkSocket] = []
+        self._of_descriptor: dict[int, Pollable] = {}
+        self._poll = select.poll()
 
     def wait(self, items: Sequence[Pollable], timeout_ms: int | None) -> list[Pollable]:
         """Those of `items` that can be read, as soon as there is one; empty after `timeout_ms`.
 
-        libzmq checks each socket's own queue before it parks, so a message that arrived between the
-        last receive and this call wakes it. A signal handler runs, then the wait continues: a
+        A socket's descriptor tells of what libzmq has not looked at yet, so a socket that may have
+        input is asked first, which empties the descriptor; and one whose descriptor is readable is
+        asked then, for it need not be a message. A signal handler runs, then the wait continues: a
         handler that must end the wait rings a bell that is waited on.
 
         Args:
-          items: ZeroMQ sockets, descriptors, or objects with `fileno()`.
+          items: sockets of this module, descriptors, or objects with `fileno()`.
           timeout_ms: None waits without limit.
         """
         if self._items != list(items):
             self._register(items)
-        if self._kernel is not None:
-            ready = self._kernel.poll(timeout_ms)
-        else:
-            ready = zmq.zmq_poll(self._targets, -1 if timeout_ms is None else timeout_ms)
-        return [self._by_target[target] for target, _ in ready]
+        ready: list[Pollable] = [socket for socket in self._sockets if socket.is_known_readable()]
+        begun_ns = monotonic_ns()
+        left_ms = 0 if ready else timeout_ms
+        while True:
+            found = self._poll.poll(left_ms)
+            for descriptor, _ in found:
+                item = self._of_descriptor[descriptor]
+                if not isinstance(item, LinkSocket) or (item.look() and item not in ready):
+                    ready.append(item)
+            if ready or not found:
+                return ready
+            if timeout_ms is not None:  # nothing but libzmq's own news
+                left_ms = max(0, timeout_ms - (monotonic_ns() - begun_ns) // _MILLISECOND_NS)
 
     def _register(self, items: Sequence[Pollable]) -> None:
         self._items = list(items)
-        self._by_target = {
-            item if isinstance(item, (zmq.Socket, int)) else item.fileno(): item for item in items
-        }
-        self._targets = [(target, zmq.POLLIN) for target in self._by_target]
-        self._kernel = None
-        if not any(isinstance(target, zmq.Socket) for target in self._by_target):
-            self._kernel = select.poll()
-            for target in self._by_target:
-                self._kernel.register(target, select.POLLIN)
+        self._sockets = [item for item in items if isinstance(item, LinkSocket)]
+        self._of_descriptor = {_descriptor(item): item for item in items}
+        self._poll = select.poll()
+        for descriptor in self._of_descriptor:
+            self._poll.register(descriptor, select.POLLIN)
 
 
-def _make(kind: int, lane: Lane, message_size_max: int, high_water_mark: int) -> ZmqSocket:
+def _descriptor(item: Pollable) -> int:
+    if isinstance(item, LinkSocket):
+        return item.descriptor
+    return item if isinstance(item, int) else item.fileno()
+
+
+def _make(kind: int, lane: Lane, message_size_max: int, high_water_mark: int) -> LinkSocket:
     require_libzmq()
     context: zmq.Context[Any] = zmq.Context.instance()
-    make = ListeningSocket if kind in _BOUND else None
-    socket: ZmqSocket = context.socket(kind, socket_class=make)
+    make: type[LinkSocket] = ListeningSocket if kind in _BOUND else LinkSocket
+    socket: LinkSocket = context.socket(kind, socket_class=make)
     options = socket_options.of_replica(
         kind,
         _LANES[lane],

@@ -18,6 +18,7 @@ from typing import Any
 
 import zmq
 
+from transport.link_socket import LinkSocket
 from transport.tcp_state import TcpState, end_connection, inode_of, kernel_bytes, tcp_state
 
 NO_SOURCE = -1
@@ -170,7 +171,7 @@ class Account:
         self._early.pop(fd, None)
 
 
-class ListeningSocket(zmq.Socket[Any]):
+class ListeningSocket(LinkSocket):
     """Created and bound by `transport.link`, read by `link.try_receive`."""
 
     # pyzmq takes an attribute of a socket for an option unless its class has it
@@ -217,12 +218,11 @@ class ListeningSocket(zmq.Socket[Any]):
 
     @property
     def is_readable(self) -> bool:
-        return bool(int(self.getsockopt(_EVENTS)) & _POLLIN)
+        return self.has_input()
 
     def try_take(self) -> list[Any] | None:
-        """The next message, as in `link.try_receive`, as frames of pyzmq; it is counted. Hot."""
-        if not self.getsockopt(_EVENTS) & _POLLIN:  # type: ignore[operator]
-            return None
+        """The next message, as in `link.try_receive`, as frames of pyzmq; it is counted. The caller
+        has seen that there is one. Hot."""
         try:
             frame = self.recv(_DONTWAIT, copy=False)
         except zmq.Again:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from actors import topology
-from actors.egress.fetch_port import ANSWERS_QUEUED_MAX, Requests
+from actors.egress.fetch_port import ANSWERS_QUEUED_MAX, SERVED_MAX, Requests
 from actors.egress.reads import Bounds
 from actors.egress.tail import Tail
 from actors.guard import ConnectionGuard, CounterSlots, Guarded
@@ -35,6 +35,8 @@ ROT_REMEMBERED_MAX = 1_024
 
 class EgressActor:
     """Serves fetches and publishes the tail."""
+
+    full_turn = SERVED_MAX  # a publication is bounded by more
 
     def __init__(self, station: Station) -> None:
         self._station = station

@@ -13,7 +13,7 @@ from typing import Any
 from actors.ingress.acks import AckFeed
 from actors.ingress.admission import Admission, Outcome
 from actors.ingress.appends import Appends
-from actors.ingress.bulk import PeerBulk
+from actors.ingress.bulk import MESSAGES_PER_WORK, PeerBulk
 from actors.ingress.control import ControlPort
 from actors.ingress.full_disks import FullDisks
 from actors.ingress.lags import Lags
@@ -44,6 +44,8 @@ _PATIENCE_TIMEOUTS = 2
 
 class IngressActor:
     """Ingress of one replica. `open_ports` opens sockets and rings; a simulator passes its own."""
+
+    full_turn = MESSAGES_PER_WORK  # of the bulk lane; what is taken elsewhere is bounded by more
 
     def __init__(
         self, station: Station, open_ports: Callable[[Station], Ports] = open_ports
@@ -145,17 +147,17 @@ class IngressActor:
             ports.to_raft.flush()
             ports.to_raft_bulk.flush()
         work += self._control.do_work(now_ns)
-        work += self._lags.do_work(now_ns)
+        slices = self._lags.do_work(now_ns)
         work += self._acks.take_subscriptions(now_ns)
-        work += self.admission.rebuild(now_ns, is_up_to_date=is_up_to_date)
-        work += self._retention.do_work(now_ns)
+        slices += self.admission.rebuild(now_ns, is_up_to_date=is_up_to_date)
+        slices += self._retention.do_work(now_ns)
         work += self._appends.do_work(now_ns)
         work += self.admission.propose()
         self.admission.update_counters()
         self._acks.flush()
         ports.to_raft.flush()
         ports.to_raft_bulk.flush()
-        return work
+        return max(work, self.full_turn) if slices else work
 
     def wait_on(self) -> Sequence[Any]:
         """Sockets that do_work would not read now are left out: polling one that stays readable

@@ -35,7 +35,7 @@ from transport.payload_ring import PayloadRingWriter
 from transport.ports import Socket
 
 # Bounds one do_work at about 16 x 1 MiB of CRC and copy: 6 ms.
-_MESSAGES_PER_WORK = 16
+MESSAGES_PER_WORK = 16
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class PeerBulk:
     def do_work(self, now_ns: int) -> int:
         """Pass on the message that waited for room, then read while there is room."""
         work = 0
-        while work < _MESSAGES_PER_WORK:
+        while work < MESSAGES_PER_WORK:
             if not self._pass_on(now_ns):
                 return work
             frames = link.try_receive_views(self._socket)

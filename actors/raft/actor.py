@@ -36,7 +36,7 @@ from actors.raft.log_files import FileLogView
 from actors.raft.routes import Routes
 from actors.raft.status_document import FaultyLsns, status_document
 from actors.raft.unsettled_ranges import UnsettledRanges
-from actors.station import Inbox, Station
+from actors.station import DRAIN_MAX, Inbox, Station
 from actors.topology import Counter
 from logstore.config import limits_digest
 from logstore.errors import ErrorCode
@@ -82,6 +82,8 @@ log = logging.getLogger("logstore.raft")
 
 class RaftActor:
     """Drives one `RaftCore`."""
+
+    full_turn = DRAIN_MAX  # of one ring
 
     def __init__(self, station: Station) -> None:
         self._station = station

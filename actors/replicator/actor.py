@@ -52,6 +52,8 @@ log = logging.getLogger("logstore.replicator")
 class ReplicatorActor:
     """All traffic to `peer`."""
 
+    full_turn = SENDS_MAX  # answers taken from a lane, or appends
+
     def __init__(self, station: Station) -> None:
         self._station = station
         self._slots = station.slots

@@ -15,7 +15,6 @@ from typing import Any
 from actors import topology
 from actors.child_main import make_actor
 from actors.messages import ProcessGone, StopReady, StopRequested
-from actors.replicator.actor import SENDS_MAX
 from actors.simulation.checkers.facts import (
     LevelRefused,
     MetaWritten,
@@ -35,7 +34,6 @@ from actors.simulation.world.random_streams import stream
 from actors.simulation.world.rings import PREEMPTED_MAX_NS, CommandRingSender
 from actors.simulation.world.station import SimulatedRegions, SimulatedStation
 from actors.simulation.world.world import World
-from actors.station import DRAIN_MAX
 from actors.supervisor.restarts import VITAL, RestartPolicy
 from logstore.config import Config
 from logstore.errors import DiskFull, ReplicaLost, UnsupportedLevel
@@ -49,16 +47,6 @@ MS_NS = 1_000_000
 SPAWN_NS = 5_000_000  # from the decision to start a process to its first do_work
 OPERATOR_NS = 2_000_000_000  # after which an operator starts a replica that gave up
 STOP_POLL_NS = 20_000_000
-# A do_work that did less has left no work but what has a bell, a readable socket or a timer: these
-# bound what raft receives, a replicator sends and egress publishes at once, and the writer's queue
-# has a timer.
-_RERUN_WORK_MIN = {
-    topology.RAFT: DRAIN_MAX,
-    topology.WRITER: DRAIN_MAX,
-    topology.INGRESS: 16,
-    topology.REPLICATOR: SENDS_MAX,
-    topology.EGRESS: 16,
-}
 # A process that is not paused closes a removed file within this time; a product's has 30 s.
 REMOVED_OPEN_NS = 5_000_000_000
 LIVENESS_NS = 5_000_000_000  # a process that hangs this long is killed (M3)
@@ -345,8 +333,8 @@ class Replica:
         process.count_loop = partial(_count_loop, slots, station.slot(f"{name}.loops"))
         process.on_worked = partial(self._observer.on_work_done, process, station)
         process.on_overslept = partial(self._observer.overslept, process.name)
-        process.rerun_work_min = _RERUN_WORK_MIN.get(name.partition("-")[0], 1)
         actor = make_actor(station)
+        process.rerun_work_min = actor.full_turn
         if name == topology.RAFT:
             self._to_replicators = station.to_replicators
             process.count_loop = partial(self._end_raft_loop, process.count_loop)

@@ -17,7 +17,7 @@ from typing import Any
 
 from actors import topology
 from actors.messages import CreateLog, InitSaved, RecoveryDelayed, RingMessage
-from actors.station import Station
+from actors.station import DRAIN_MAX, Station
 from actors.writer.folder import Folder
 from actors.writer.installs import Installs
 from actors.writer.log_work import LogWork
@@ -47,6 +47,8 @@ _log = logging.getLogger("logstore.writer")
 
 class WriterActor:
     """Runs the log writer and the META store for raft."""
+
+    full_turn = DRAIN_MAX
 
     def __init__(self, station: Station) -> None:
         self._from_raft = station.inbox(topology.RAFT)
@@ -82,11 +84,11 @@ class WriterActor:
             return 0
         work = self._take_commands()
         self._meta_worker.check()
-        work += self._work.do_work(now_ns)
-        work += self._trims.do_work(is_opening=self._work.is_opening)
+        begun = self._work.do_work(now_ns)
+        begun += self._trims.do_work(is_opening=self._work.is_opening)
         with self._answers:
             self._to_raft.flush()
-        return work
+        return max(work, self.full_turn) if begun and self._work.has_orders else work + begun
 
     def wait_on(self) -> Sequence[Any]:
         return ()

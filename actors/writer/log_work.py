@@ -115,6 +115,11 @@ class LogWork:
         return self._is_opening
 
     @property
+    def has_orders(self) -> bool:
+        """Orders wait, perhaps taken during a job, whose bell was cleared then."""
+        return bool(self._queue)
+
+    @property
     def workers(self) -> tuple[FlushWorker, ...]:
         return self._data_worker, self._records_worker, self._spare_worker
 
@@ -124,8 +129,7 @@ class LogWork:
         self._installs_queued += isinstance(command, InstallLog)
 
     def do_work(self, now_ns: int) -> int:
-        """Begin what can begin. Not 0 after a job: orders may have come during it,
-        and its bell was cleared.
+        """Begin what can begin; returns how much.
 
         Raises:
           WriteFailed: a worker's job failed; the incarnation ends (F5).

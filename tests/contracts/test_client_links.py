@@ -31,6 +31,7 @@ from logstore.format.message import decode_message, encode_message
 from logstore.limits import MESSAGE_MAX_BYTES
 from logstore.model import Lsn
 from logstore.settings import PortOffset
+from tests.contracts.receiving import poll_and_receive
 from tests.simulation.event_queue import EventQueue, Process
 from tests.unit import core_stage
 from transport import client_links, link
@@ -104,13 +105,13 @@ class Ports:
     def answer(self) -> None:
         if not self.is_up:
             return
-        while (frames := link.try_receive(self.router)) is not None:
+        while (frames := poll_and_receive(self.router)) is not None:
             number = decode_message(frames[1])[0].correlation
             link.try_send(self.router, [frames[0], encoded(MetadataReply(b"{}"), number)])
-        while (frames := link.try_receive(self.feed)) is not None:
+        while (frames := poll_and_receive(self.feed)) is not None:
             if frames[0][:1] == b"\1":
                 link.try_send(self.feed, [frames[0][1:], encoded(Welcome(Lsn(0)))])
-        while (frames := link.try_receive(self.pull)) is not None:
+        while (frames := poll_and_receive(self.pull)) is not None:
             self.pushed.append(frames[0][APPEND_PREFIX.size :])
 
 

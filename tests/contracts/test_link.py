@@ -17,11 +17,12 @@ import zmq
 
 from actors.simulation.network.network import VirtualNetwork
 from actors.simulation.network.socket import VirtualSocket
+from tests.contracts.receiving import poll_and_receive, poll_and_receive_views
 from tests.simulation.event_queue import EventQueue, Process
 from transport import link
 from transport.errors import PortInUse
 from transport.inproc import FakeNetwork, FakePoller, FakeSocket
-from transport.link import Lane, Poller, try_receive, try_receive_views, try_send
+from transport.link import Lane, Poller, try_send
 
 MARK = 4
 PATIENCE_MS = 10_000
@@ -165,7 +166,7 @@ def send(world: World, socket: Any, frames: Sequence[bytes]) -> None:
 
 def receive(world: World, socket: Any) -> list[bytes] | None:
     assert world.wait(socket) == [socket]
-    return try_receive(socket)
+    return poll_and_receive(socket)
 
 
 def subscriptions(world: World, publisher: Any, count: int) -> list[bytes]:
@@ -182,7 +183,7 @@ def test_a_router_knows_who_asked_and_answers_that_one(world: World) -> None:
     assert receive(world, router) == [b"n2", b"other"]
     assert try_send(router, [b"n1", memoryview(b"answer")])
     assert receive(world, dealers[0]) == [b"answer"]
-    assert try_receive(dealers[1]) is None
+    assert poll_and_receive(dealers[1]) is None
     assert try_send(router, [b"n2", b"other answer"])
     assert receive(world, dealers[1]) == [b"other answer"]
 
@@ -264,15 +265,15 @@ def test_messages_of_many_producers_reach_one_pull(world: World) -> None:
 def test_frames_can_be_received_as_views(world: World) -> None:
     pull, endpoint = world.bind(zmq.PULL)
     push = world.connect(zmq.PUSH, endpoint)
-    assert try_receive_views(pull) is None
+    assert poll_and_receive_views(pull) is None
     send(world, push, [b"envelope", b"x" * 100_000])
     assert world.wait(pull) == [pull]
-    views = try_receive_views(pull)
+    views = poll_and_receive_views(pull)
     assert views is not None
     assert [bytes(view) for view in views] == [b"envelope", b"x" * 100_000]
 
 
-@pytest.mark.parametrize("try_receive_any", [try_receive, try_receive_views])
+@pytest.mark.parametrize("try_receive_any", [poll_and_receive, poll_and_receive_views])
 def test_a_message_of_many_frames_is_cut_and_the_next_one_is_whole(
     world: World, try_receive_any: Callable[[Any], Any]
 ) -> None:
@@ -334,7 +335,7 @@ def test_a_publisher_drops_silently_at_a_slow_subscriber(world: World) -> None:
 
     def is_last_seen() -> bool:
         assert try_send(publisher, [b"last"])
-        while (frames := try_receive(subscriber)) is not None:
+        while (frames := poll_and_receive(subscriber)) is not None:
             got.append(frames[0])
         return got[-1:] == [b"last"]
 

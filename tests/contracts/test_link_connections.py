@@ -17,6 +17,7 @@ import zmq
 from actors import guard as guard_module
 from actors.guard import ConnectionGuard, CounterSlots, Guarded
 from logstore.cli.embedded import poll_until
+from tests.contracts.receiving import poll_and_receive
 from tests.faults.greedy import frame, zmtp_connection
 from transport import link
 from transport.link import Lane
@@ -47,7 +48,7 @@ class Stage:
     def work(self) -> None:
         self.guard._due_ns = 0
         self.guard.do_work(time.monotonic_ns())
-        while (frames := link.try_receive(self.socket)) is not None:
+        while (frames := poll_and_receive(self.socket)) is not None:
             self.received.append(frames[1])
 
     def until(self, is_true) -> None:
@@ -172,7 +173,7 @@ def test_a_connection_that_takes_over_a_descriptor_is_not_charged_with_what_was_
         connection.sendall(frame(0, b"x" * 4_000) * 20)
 
         def has_all() -> bool:
-            while (frames := link.try_receive(stage.socket)) is not None:
+            while (frames := poll_and_receive(stage.socket)) is not None:
                 stage.received.append(frames[1])
             return len(stage.received) == 20
 
@@ -194,7 +195,7 @@ def test_what_a_client_has_not_received_is_counted_until_it_reads(stage):
         found: list[list[bytes]] = []
         stage.guard.do_work(time.monotonic_ns())
         assert poll_until(lambda: bool(stage.socket.is_readable), PATIENCE_S)
-        frames = link.try_receive(stage.socket)
+        frames = poll_and_receive(stage.socket)
         assert frames is not None
         stage.socket.asked_by(frames[0])
         stage.guard._due_ns = 0

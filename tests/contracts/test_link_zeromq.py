@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket as tcp
 import time
 from collections.abc import Callable, Iterator
@@ -14,13 +15,16 @@ import pytest
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from tests.contracts.receiving import poll_and_receive
 from transport import link
 from transport.doorbell import Doorbell
 from transport.errors import InsecureBind, LinkError, PortInUse, UnsupportedMachine
 from transport.link import Lane, Poller, bound_endpoint, try_receive, try_send
+from transport.link_socket import LinkSocket
 
 ANY_PORT = "tcp://127.0.0.1:*"
 PATIENCE_MS = 10_000
+ROUTING_ID = b"peer"
 Closing = Callable[[Any], Any]
 
 
@@ -71,7 +75,7 @@ def test_a_lane_under_back_pressure_stays_connected(closing: Closing) -> None:
         link.push_connect(bound_endpoint(pull), message_size_max=1 << 20, high_water_mark=4)
     )
     assert not is_parted_while_sending(push, seconds=4.0)
-    assert try_receive(pull) == [bytes(1 << 20)]
+    assert poll_and_receive(pull) == [bytes(1 << 20)]
 
 
 @pytest.mark.slow
@@ -92,7 +96,7 @@ def test_a_frame_above_the_limit_parts_its_sender_and_is_not_delivered(closing: 
         until(lambda: try_send(dealer, [bytes(4_097)]))
         assert monitor.poll(PATIENCE_MS)
     until(lambda: try_send(dealer, [bytes(4_096)]) and Poller().wait([router], 10) == [router])
-    frames = try_receive(router)
+    frames = poll_and_receive(router)
     assert frames is not None
     assert frames[1:] == [bytes(4_096)]
 
@@ -105,8 +109,8 @@ def test_garbage_on_a_port_disturbs_nobody(closing: Closing) -> None:
         push = closing(link.push_connect(bound_endpoint(pull), message_size_max=4_096))
         until(lambda: try_send(push, [b"honest"]))
         assert Poller().wait([pull], PATIENCE_MS) == [pull]
-        assert try_receive(pull) == [b"honest"]
-        assert try_receive(pull) is None
+        assert poll_and_receive(pull) == [b"honest"]
+        assert poll_and_receive(pull) is None
 
 
 def test_a_sent_view_may_be_overwritten_at_once(closing: Closing) -> None:
@@ -117,7 +121,7 @@ def test_a_sent_view_may_be_overwritten_at_once(closing: Closing) -> None:
     until(lambda: try_send(push, [memoryview(memory)]))
     memory[:] = b"b" * len(memory)
     assert Poller().wait([pull], PATIENCE_MS) == [pull]
-    assert try_receive(pull) == [b"a" * (1 << 20)]
+    assert poll_and_receive(pull) == [b"a" * (1 << 20)]
 
 
 def test_a_message_refused_half_way_is_sent_to_its_end() -> None:
@@ -239,3 +243,61 @@ def test_one_poll_waits_on_sockets_bells_and_descriptors(closing: Closing) -> No
     bell.close()
     os.close(read_end)
     os.close(write_end)
+
+
+def test_m7_a_message_that_a_send_made_libzmq_see_is_not_slept_through(closing: Closing) -> None:
+    """A send may look at what came; then the descriptor is silent, and the message waits."""
+    router, dealer = connected(closing)
+    assert Poller().wait([dealer], 0) == []
+    until(lambda: try_send(router, [ROUTING_ID, b"to the dealer"]))
+    assert select.select([dealer.descriptor], [], [], PATIENCE_MS / 1e3)[0]
+    assert not select.select([], [], [], 0.01)[0]  # libzmq looks again after 3,000,000 ticks
+    assert try_send(dealer, [b"to the router"])
+    assert not select.select([dealer.descriptor], [], [], 0)[0]
+    assert Poller().wait([dealer], 0) == [dealer]
+    assert try_receive(dealer) == [b"to the dealer"]
+
+
+def test_a_socket_is_not_asked_while_it_can_have_nothing(
+    closing: Closing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router, dealer = connected(closing)
+    poller = Poller()
+    assert poller.wait([dealer], 0) == []
+    asked: list[int] = []
+    monkeypatch.setattr(LinkSocket, "has_input", lambda _: asked.append(1))
+    assert try_receive(dealer) is None
+    assert poller.wait([dealer], 0) == []
+    assert asked == []
+    monkeypatch.undo()
+    until(lambda: try_send(router, [ROUTING_ID, b"1"]) and try_send(router, [ROUTING_ID, b"2"]))
+    assert poller.wait([dealer], PATIENCE_MS) == [dealer]
+    assert [try_receive(dealer), poll_and_receive(dealer)] == [[b"1"], [b"2"]]
+
+
+def test_m7_what_is_left_in_a_socket_is_seen_by_the_next_poll(closing: Closing) -> None:
+    """An actor that stopped at a bound, or did not want to read for a while."""
+    router, dealer = connected(closing)
+    for number in range(3):
+        until(lambda number=number: try_send(router, [ROUTING_ID, b"%d" % number]))
+    poller = Poller()
+    for number in range(3):
+        assert poller.wait([dealer], PATIENCE_MS) == [dealer]
+        assert poller.wait([], 0) == []
+        assert poller.wait([dealer], 0) == [dealer]
+        assert try_receive(dealer) == [b"%d" % number]
+    assert poller.wait([dealer], 0) == []
+
+
+def connected(closing: Closing) -> tuple[Any, Any]:
+    """A ROUTER and a DEALER that it knows as ROUTING_ID."""
+    router = closing(link.router_bind(ANY_PORT, lane=Lane.CONTROL, message_size_max=4_096))
+    dealer = closing(
+        link.dealer_connect(
+            bound_endpoint(router), lane=Lane.CONTROL, message_size_max=4_096, routing_id=ROUTING_ID
+        )
+    )
+    until(lambda: try_send(dealer, [b"here"]))
+    assert Poller().wait([router], PATIENCE_MS) == [router]
+    assert try_receive(router) == [ROUTING_ID, b"here"]
+    return router, dealer

@@ -58,6 +58,8 @@ def tell(*words: object) -> None:
 class StageActor:
     """Tells that it runs; as raft also what the supervisor says, and answers a stop."""
 
+    full_turn = 1
+
     def __init__(self, station: Station) -> None:
         self._station = station
         self._is_raft = station.process == topology.RAFT
@@ -105,6 +107,7 @@ def be_child(process: str, parent_pid: int) -> None:
     stop = StopFlag()
     prepare_process(stop)
     station = open_station(spec)
+    stop.wake(station.bell)
     slots, loops = station.slots, station.slot(f"{process}.loops")
 
     def count_loop() -> None:
@@ -112,7 +115,7 @@ def be_child(process: str, parent_pid: int) -> None:
 
     run(
         [StageActor(station)],
-        station.bell,
+        [station.bell],
         count_loop=count_loop,
         usage=LoopUsage(slots, station.slot, station.process),
         stop=lambda: stop.is_set,

@@ -9,7 +9,7 @@ import pytest
 
 from actors import runner
 from actors.loop_usage import USAGE, LoopUsage
-from actors.runner import EXIT_ORPHANED, LIFELINE_EVERY, StopFlag, refuse_optimised_python, run
+from actors.runner import EXIT_ORPHANED, StopFlag, refuse_optimised_python, run
 from logstore.limits import PARK_MAX_MS
 from transport.doorbell import Doorbell
 from transport.link import Poller
@@ -19,6 +19,8 @@ MS = 1_000_000
 
 class StubActor:
     """Does what its script says: each step is called and gives the work done."""
+
+    full_turn = 2
 
     def __init__(self, *steps, timer_ns=1 << 62, calls=None):
         self.steps = list(steps)
@@ -69,33 +71,79 @@ def parks(monkeypatch):
     monkeypatch.setattr(runner, "Poller", Parks)
 
 
+@pytest.fixture
+def standing_clock(monkeypatch):
+    """No time passes between the begin of a turn and its end."""
+    clocks = SimpleNamespace(monotonic_ns=lambda: 10**15, process_time_ns=lambda: 0)
+    monkeypatch.setattr(runner, "time", clocks)
+
+
 def make_usage():
     return LoopUsage([0] * len(USAGE), lambda name: USAGE.index(name.split(".")[1]), "raft")
 
 
-def run_loops(actors, bell, loops, *, lifeline=None, spin=False, usage=None):
+def run_loops(actors, bells, loops, *, lifeline=None, spin=False, usage=None):
+    """`bells`: of each actor, or the one of all but those that have a silent one."""
     left = iter(range(loops))
+    made = [Doorbell.create() for _ in actors[1:]] if isinstance(bells, Doorbell) else []
+    bells = [bells, *made] if isinstance(bells, Doorbell) else bells
     run(
-        actors, bell, count_loop=lambda: None, usage=usage or make_usage(),
+        actors, bells, count_loop=lambda: None, usage=usage or make_usage(),
         stop=lambda: next(left, None) is None, lifeline=lifeline, spin=spin,
     )  # fmt: skip
 
 
-def test_m7_what_rings_while_an_actor_works_is_not_slept_through(bell, parks):
+def test_m7_what_rings_while_an_actor_works_is_not_slept_through(bell, parks, standing_clock):
     actor = StubActor(lambda: bell.ring() or 0)
     run_loops([actor], bell, 2)
     assert Parks.last.timeouts == [(PARK_MAX_MS, 1), (PARK_MAX_MS, 0)]
 
 
-def test_m7_work_is_done_until_there_is_none_before_the_loop_parks(bell, parks):
-    run_loops([StubActor(lambda: 1, lambda: 2), StubActor()], bell, 4)
-    assert len(Parks.last.timeouts) == 2
+def test_m7_a_bell_is_cleared_before_its_actor_works(bell, parks):
+    """What is published while it works rings a bell that is silent."""
+    seen = []
+    actor = StubActor(lambda: bell.ring() or 0, lambda: seen.append(Poller().wait([bell], 0)) or 0)
+    run_loops([actor], bell, 2)
+    assert seen == [[]]
+
+
+def test_m7_after_a_full_turn_the_actor_works_again_before_the_loop_parks(
+    bell, parks, standing_clock
+):
+    actor = StubActor(lambda: 2, lambda: 3, lambda: 1)
+    run_loops([actor], bell, 3)
+    assert [timeout for timeout, _ in Parks.last.timeouts] == [0, 0, PARK_MAX_MS]
+
+
+def test_an_actor_works_when_its_own_bell_rings_and_the_others_rest(parks):
+    bells = [Doorbell.create(), Doorbell.create()]
+    first, second = StubActor(lambda: 0, lambda: bells[1].ring() or 0), StubActor()
+    bells[0].ring()
+    run_loops([first, second], bells, 3)
+    assert (first.looks, second.looks) == (2, 2), "each at the start, and once for its bell"
+    for each in bells:
+        each.close()
+
+
+def test_an_actor_works_when_its_socket_can_be_read_and_the_others_rest(bell, parks):
+    first, second = Listening(), StubActor()
+    run_loops([first, second], bell, 4)
+    assert (first.looks, second.looks) == (4, 1)
 
 
 def test_a_loop_that_spins_never_parks(bell, parks):
-    actor = StubActor()
+    """Its bell is seen all the same."""
+    actor = StubActor(lambda: bell.ring() or 0)
     run_loops([actor], bell, 10, spin=True)
-    assert (actor.looks, Parks.last.timeouts) == (10, [])
+    assert {timeout for timeout, _ in Parks.last.timeouts} == {0}
+    assert actor.looks == 2
+
+
+def test_a_signal_ends_the_park_of_a_loop(bell):
+    stop = StopFlag()
+    stop.wake(bell)
+    stop.set()
+    assert Poller().wait([bell], 0) == [bell]
 
 
 @pytest.mark.parametrize(
@@ -103,27 +151,25 @@ def test_a_loop_that_spins_never_parks(bell, parks):
     [(-5 * MS, 0), (1, 1), (3 * MS, 3), (3 * MS + 1, 4), (10**12, PARK_MAX_MS)],
 )
 def test_a_park_ends_at_the_next_timer_rounded_up_and_never_lasts_long(
-    bell, parks, monkeypatch, in_ns, timeout_ms
+    bell, parks, standing_clock, in_ns, timeout_ms
 ):
-    clocks = SimpleNamespace(monotonic_ns=lambda: 10**15, process_time_ns=lambda: 0)
-    monkeypatch.setattr(runner, "time", clocks)
     run_loops([StubActor(), StubActor(timer_ns=10**15 + in_ns)], bell, 1)
     assert Parks.last.timeouts[0][0] == timeout_ms
 
 
-@pytest.mark.parametrize(("work", "spin"), [(0, False), (1, False), (0, True)])
+@pytest.mark.parametrize(("work", "spin"), [(0, False), (2, False), (0, True)])
 def test_m3_a_process_without_its_parent_ends_busy_or_not(bell, monkeypatch, work, spin):
     def leave(status):
         raise SystemExit(status)
 
     monkeypatch.setattr(os, "_exit", leave)
     lifeline, parents_end = os.pipe()
-    actor = StubActor(*[lambda: work] * (3 * LIFELINE_EVERY))
+    actor = StubActor(*[lambda: work] * 9)
     if work or spin:  # parked, the loop would wait for its time
-        run_loops([actor], bell, LIFELINE_EVERY + 1, lifeline=lifeline, spin=spin)
+        run_loops([actor], bell, 3, lifeline=lifeline, spin=spin)
     os.close(parents_end)
     with pytest.raises(SystemExit) as ended:
-        run_loops([actor], bell, LIFELINE_EVERY + 1, lifeline=lifeline, spin=spin)
+        run_loops([actor], bell, 3, lifeline=lifeline, spin=spin)
     assert ended.value.code == EXIT_ORPHANED
     os.close(lifeline)
 
@@ -225,26 +271,25 @@ def test_each_park_counts_by_what_ended_it(bell, clocks):
 
 def test_a_wake_up_without_work_after_it_is_empty_and_a_turn_after_work_is_none(bell, clocks):
     usage = make_usage()
-    steps = (lambda: 1, lambda: 0, lambda: 1, lambda: 0, lambda: 0)
-    run_loops([StubActor(*steps)], bell, 5, usage=usage)
-    assert usage.timer_wakes == 3
-    assert usage.empty_wakes == 1, (
-        "the last of them: the first and second found work or followed it"
-    )
+    steps = (lambda: 2, lambda: 0, lambda: 1, lambda: 0, lambda: 0)
+    run_loops([StubActor(*steps, timer_ns=1)], bell, 5, usage=usage)
+    assert usage.timer_wakes == 4
+    assert usage.empty_wakes == 2, "the last two: the second turn is no wake-up, the third worked"
 
 
 def test_time_parked_counts_and_a_loop_that_works_is_not_parked(bell, clocks):
     usage = make_usage()
-    run_loops([StubActor(lambda: 1, lambda: 1)], bell, 2, usage=usage)
+    run_loops([StubActor(lambda: 2, lambda: 2)], bell, 2, usage=usage)
     assert usage.idle_ns == 0
     run_loops([StubActor()], bell, 4, usage=usage)
-    assert usage.idle_ns == 3 * 11 * MS, "the last park ends with the loop"
+    assert usage.idle_ns == 4 * 11 * MS
 
 
 def test_a_loop_that_spins_is_idle_in_turns_without_work_and_never_woken(bell, clocks):
     usage = make_usage()
-    run_loops([StubActor(lambda: 1, lambda: 0, lambda: 1)], bell, 4, spin=True, usage=usage)
-    assert usage.idle_ns == 1 * MS, "of the second turn: the fourth ends with the loop"
+    steps = (lambda: 1, lambda: 0, lambda: 1)
+    run_loops([StubActor(*steps, timer_ns=1)], bell, 4, spin=True, usage=usage)
+    assert usage.idle_ns == 2 * (10 + 2) * MS, "of the second and fourth turn, with their polls"
     assert usage.timer_wakes == usage.empty_wakes == 0
 
 

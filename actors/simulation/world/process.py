@@ -3,9 +3,9 @@
 Owns when `do_work` is called, how long the process is busy, and which of its errors are a death and
 which are a violation. Must not know which actor it runs.
 
-A simulated process parks earlier than the product's runner lets one, so that a missing bell shows
-(SAFETY M7): it does not wake every 100 ms on its own, and it does not call do_work a second time
-before it parks if the first call did less than `rerun_work_min`.
+A simulated process parks as early as the product's runner lets one, and as long, so that a missing
+bell shows (SAFETY M7): it does not call do_work a second time before it parks if the first call did
+less than `rerun_work_min`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, Protocol
 from actors.simulation.world.world import World
 from logstore.errors import DiskFull, WriteFailed
 
-# How long a process without timers parks: far longer than the runner's 100 ms, so that a lost
-# wake-up shows. In a replica it is at least an election timeout: half of the time after which a
-# leader takes its ingress for dead (V6).
+# How long a process without timers parks, as in the runner, so that a lost wake-up shows. In a
+# replica it is at least an election timeout: half of the time after which a leader takes its
+# ingress for dead (V6).
 PARK_MAX_NS = 400_000_000
 # A process may work this long between publishing something and ringing the bell.
 BELL_DELAY_MAX_NS = 3_000_000
