@@ -29,6 +29,9 @@ from transport.process_memory import raise_descriptor_limit
 EXIT_ORPHANED = 71
 _MILLISECOND_NS = 1_000_000
 _PARK_MAX_NS = PARK_MAX_MS * _MILLISECOND_NS
+# How often actors of one loop answer each other before the others' bells and the sockets are looked
+# at: from a replicator to raft, to ingress, and back to raft.
+_PASSES_MAX = 4
 
 
 class StopFlag:
@@ -110,17 +113,24 @@ class _Seats:
         self._poller = Poller()
 
     def work(self, now_ns: int) -> int:
-        """One turn: those work that have to. Returns how much. Hot."""
+        """One turn: those work that have to, and then those whose bells they rang. Returns how
+        much. Hot."""
         done = 0
-        for seat in self.seats:
-            if seat.is_due or now_ns >= seat.timer_ns:
-                done += seat.work(now_ns)
+        for _ in range(_PASSES_MAX):
+            for seat in self.seats:
+                if seat.bell.is_noted:
+                    seat.bell.is_noted = False  # before it works (M7)
+                    seat.is_due = True
+                if seat.is_due or now_ns >= seat.timer_ns:
+                    done += seat.work(now_ns)
+            if not any(seat.bell.is_noted for seat in self.seats):
+                break
         return done
 
     @property
     def is_due(self) -> bool:
         """An actor must work again before the loop parks."""
-        return any(seat.is_due for seat in self.seats)
+        return any(seat.is_due or seat.bell.is_noted for seat in self.seats)
 
     @property
     def timer_ns(self) -> int:
@@ -171,7 +181,8 @@ def run(
     seats = _Seats(actors, bells, lifeline)
     is_woken = False  # from a park, in this turn
     with ExitStack() as closing:
-        for actor in actors:
+        for actor, bell in zip(actors, bells, strict=True):
+            bell.adopt()
             actor.on_start()
             closing.callback(actor.on_close)
         gc.freeze()

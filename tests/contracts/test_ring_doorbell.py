@@ -103,3 +103,19 @@ def test_a_bell_is_not_closed_under_a_ring_of_another_thread(
     bell.ring()
     assert was_open == [True]
     assert bell.fileno() == -1
+
+
+def test_a_ring_by_the_receiver_itself_is_noted_and_one_by_another_thread_wakes_it() -> None:
+    bell = Doorbell.create()
+    poller = Poller()
+    bell.adopt()
+    bell.ring()
+    assert bell.is_noted
+    assert poller.wait([bell], 0) == []
+    bell.is_noted = False
+    other = threading.Thread(target=bell.ring)
+    other.start()
+    other.join()
+    assert not bell.is_noted
+    assert poller.wait([bell], 0) == [bell]
+    bell.close()

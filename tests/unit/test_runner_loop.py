@@ -93,8 +93,13 @@ def run_loops(actors, bells, loops, *, lifeline=None, spin=False, usage=None):
     )  # fmt: skip
 
 
+def ring(bell):
+    """From another process."""
+    os.eventfd_write(bell.fileno(), 1)
+
+
 def test_m7_what_rings_while_an_actor_works_is_not_slept_through(bell, parks, standing_clock):
-    actor = StubActor(lambda: bell.ring() or 0)
+    actor = StubActor(lambda: ring(bell) or 0)
     run_loops([actor], bell, 2)
     assert Parks.last.timeouts == [(PARK_MAX_MS, 1), (PARK_MAX_MS, 0)]
 
@@ -102,7 +107,7 @@ def test_m7_what_rings_while_an_actor_works_is_not_slept_through(bell, parks, st
 def test_m7_a_bell_is_cleared_before_its_actor_works(bell, parks):
     """What is published while it works rings a bell that is silent."""
     seen = []
-    actor = StubActor(lambda: bell.ring() or 0, lambda: seen.append(Poller().wait([bell], 0)) or 0)
+    actor = StubActor(lambda: ring(bell) or 0, lambda: seen.append(Poller().wait([bell], 0)) or 0)
     run_loops([actor], bell, 2)
     assert seen == [[]]
 
@@ -117,12 +122,32 @@ def test_m7_after_a_full_turn_the_actor_works_again_before_the_loop_parks(
 
 def test_an_actor_works_when_its_own_bell_rings_and_the_others_rest(parks):
     bells = [Doorbell.create(), Doorbell.create()]
-    first, second = StubActor(lambda: 0, lambda: bells[1].ring() or 0), StubActor()
+    first, second = StubActor(lambda: 0, lambda: ring(bells[1]) or 0), StubActor()
     bells[0].ring()
     run_loops([first, second], bells, 3)
     assert (first.looks, second.looks) == (2, 2), "each at the start, and once for its bell"
     for each in bells:
         each.close()
+
+
+def test_what_an_actor_rings_in_its_own_loop_is_answered_in_the_same_turn(parks):
+    """Without a system call, and whatever their order."""
+    bells = [Doorbell.create(), Doorbell.create()]
+    first = StubActor(lambda: bells[1].ring() or 0, lambda: bells[1].ring() or 0)
+    second = StubActor(lambda: bells[0].ring() or 0)
+    run_loops([first, second], bells, 1)
+    assert (first.looks, second.looks, len(Parks.last.timeouts)) == (2, 2, 1)
+    for each in bells:
+        each.close()
+
+
+def test_two_actors_that_answer_each_other_for_ever_keep_nobody_waiting(bell, parks):
+    """The others' bells and the sockets are looked at all the same, without a park."""
+    bells = [bell, Doorbell.create()]
+    actors = [StubActor(*[lambda other=other: other.ring() or 0] * 99) for other in bells[::-1]]
+    run_loops(actors, bells, 3)
+    assert [timeout for timeout, _ in Parks.last.timeouts] == [0, 0, 0]
+    bells[1].close()
 
 
 def test_an_actor_works_when_its_socket_can_be_read_and_the_others_rest(bell, parks):
@@ -133,7 +158,7 @@ def test_an_actor_works_when_its_socket_can_be_read_and_the_others_rest(bell, pa
 
 def test_a_loop_that_spins_never_parks(bell, parks):
     """Its bell is seen all the same."""
-    actor = StubActor(lambda: bell.ring() or 0)
+    actor = StubActor(lambda: ring(bell) or 0)
     run_loops([actor], bell, 10, spin=True)
     assert {timeout for timeout, _ in Parks.last.timeouts} == {0}
     assert actor.looks == 2
@@ -263,7 +288,7 @@ class Listening(StubActor):
 
 def test_each_park_counts_by_what_ended_it(bell, clocks):
     usage = make_usage()
-    run_loops([StubActor(lambda: bell.ring() or 0)], bell, 3, usage=usage)
+    run_loops([StubActor(lambda: ring(bell) or 0)], bell, 3, usage=usage)
     assert (usage.bell_wakes, usage.socket_wakes, usage.timer_wakes) == (1, 0, 2)
     run_loops([Listening()], bell, 2, usage=usage)
     assert (usage.bell_wakes, usage.socket_wakes, usage.timer_wakes) == (1, 2, 2)
