@@ -1,8 +1,7 @@
-"""What a child process gets from the supervisor, and how it reads it.
+"""What a child process gets from the supervisor, and what it does with it.
 
-The spec is one JSON line on the child's standard input. The supervisor keeps the pipe
-open, so its end of file means that the supervisor is gone (the lifeline, SAFETY M3).
-Descriptors keep their numbers.
+Its standard input is a pipe that the supervisor keeps open and never writes to, so its end of file
+means that the supervisor is gone (the lifeline, SAFETY M3). Descriptors keep their numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import ctypes
 import logging
 import os
 import signal
-import sys
 
 import msgspec
 
@@ -30,6 +28,7 @@ EXIT_PARENT_GONE = 72
 # The exit status of a child that starting again cannot help: an operator must act.
 EXIT_REFUSED = 78
 _PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ChildSpec(msgspec.Struct, frozen=True):
@@ -52,21 +51,10 @@ class ChildSpec(msgspec.Struct, frozen=True):
 def die_with_parent(parent_pid: int) -> None:
     """Ask the kernel for SIGKILL when the parent dies, then check that it
     still lives (FAULTS P13)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent_pid:
         os._exit(EXIT_PARENT_GONE)
-
-
-def read_spec() -> ChildSpec:
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = os.read(LIFELINE, 1 << 16)
-        if not piece:
-            sys.exit(EXIT_PARENT_GONE)
-        line += piece
-    return msgspec.json.decode(line, type=ChildSpec)
 
 
 def take_placement(placement: Placement) -> None:

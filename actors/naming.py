@@ -15,5 +15,6 @@ def name_process(cluster: str, node: int, process: str) -> None:
     setproctitle.setproctitle(f"logstore {cluster} node {node} {process}")
     logging.basicConfig(
         level=logging.INFO,
+        force=True,  # a child has the supervisor's name so far
         format=f"%(asctime)s %(levelname)s {cluster} node {node} {process}: %(message)s",
     )

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Thread, get_native_id
 
 from logstore.config_placement import Placement
 
 NICE_MIN = -20
+_NOT_FOUND = 255  # the exit status of a child that could not look
 # Looks for threads that were started during the last look, by one that was not placed yet.
 _LOOKS_MAX = 16
 
@@ -65,21 +65,26 @@ def cpus_and_nice(pid: int) -> tuple[tuple[int, ...], int]:
 
 
 def lowest_nice() -> int:
-    """The lowest niceness that this process may set, for itself and what it starts. A thread that
-    ends with it tries, so nothing changes. Call it while no process is started (SAFETY M3)."""
-    found: list[int] = []
-    thread = Thread(target=lambda: found.append(_lower_this_thread()), name="niceness")
-    thread.start()
-    thread.join()
-    return found[0]
+    """The lowest niceness that this process may set, for itself and what it starts. A child that
+    ends with it tries, so nothing changes here. A thread would do, but the kernel may still have it
+    after the join, and a supervisor that forks must have one thread (SAFETY M3)."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(_lower_this_process() - NICE_MIN)
+        finally:
+            os._exit(_NOT_FOUND)
+    found = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if 0 <= found < _NOT_FOUND:
+        return found + NICE_MIN
+    return os.getpriority(os.PRIO_PROCESS, 0)
 
 
-def _lower_this_thread() -> int:
-    thread = get_native_id()
-    now = os.getpriority(os.PRIO_PROCESS, thread)
+def _lower_this_process() -> int:
+    now = os.getpriority(os.PRIO_PROCESS, 0)
     for nice in range(NICE_MIN, now):
         with suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, thread, nice)
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
             return nice
     return now
 

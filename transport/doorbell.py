@@ -38,7 +38,7 @@ class Doorbell:
 
     @classmethod
     def create(cls) -> Doorbell:
-        """A new bell, not ringing; close-on-exec, so children get it only by `pass_fds`."""
+        """A new bell, not ringing; close-on-exec."""
         return cls(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
 
     def adopt(self) -> None:

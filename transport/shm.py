@@ -5,7 +5,7 @@ Owns how a region is created and mapped. Must not know its contents. Invariants 
     later;
   - a region never has a name (O_TMPFILE), so it cannot be opened by path and no kill -9 leaks it:
     the memory is freed with the last descriptor and mapping;
-  - the descriptor is close-on-exec; a child gets it only through `pass_fds`.
+  - the descriptor is close-on-exec; a child has it only if its parent gives it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def create_region(size_bytes: int, folder: str = SHARED_MEMORY_FOLDER) -> int:
       folder: where; it must be on tmpfs, or the kernel would write the pages to a disk.
 
     Returns:
-      Its descriptor, owned by the caller; pass it on with `pass_fds`.
+      Its descriptor, owned by the caller; give it to a child by its number.
 
     Raises:
       RegionUnavailable: the tmpfs is too small or cannot create nameless files.

@@ -1,25 +1,19 @@
 """Starts, signals and reaps one child process; decides nothing.
 
-The child gets its spec as one line on standard input. That pipe stays open while the supervisor
-lives, so its end of file tells the child that it is an orphan (SAFETY M3). The supervisor polls a
-pidfd, since a pid may belong to another process by the time it is used.
+The child reads from a pipe that stays open while the supervisor lives, so its end of file tells the
+child that it is an orphan (SAFETY M3). The supervisor polls a pidfd, since a pid may belong to
+another process by the time it is used.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Sequence
-from contextlib import suppress
-
-import msgspec
+from collections.abc import Callable
+from contextlib import ExitStack
 
 from actors.child import ChildSpec
-
-# -P: never import a folder of the working directory that is named like one of our packages.
-CHILD_COMMAND = (sys.executable, "-P", "-m", "actors.child_main")
+from actors.supervisor.fork import fork_child
 
 
 class ChildProcess:
@@ -27,13 +21,13 @@ class ChildProcess:
     follows the thread that forked.
 
     Args:
-      command: what to execute; the process name and our pid are appended (`actors.child_main`).
-      descriptors: what the child inherits, under the same numbers.
+      run: what the child does with its spec; when it returns, the child ends with status 0.
+      descriptors: what the child has besides its lifeline and the standard ones.
     """
 
     def __init__(
         self,
-        command: Sequence[str],
+        run: Callable[[ChildSpec], None],
         spec: ChildSpec,
         descriptors: tuple[int, ...],
         *,
@@ -41,28 +35,18 @@ class ChildProcess:
     ) -> None:
         self.name = spec.process
         self.started_ns = now_ns
-        self._popen = subprocess.Popen(
-            [*command, spec.process, str(os.getpid())],
-            stdin=subprocess.PIPE,
-            pass_fds=descriptors,
-        )
-        self.pidfd = os.pidfd_open(self._popen.pid)
-        self._send(msgspec.json.encode(spec) + b"\n")
-
-    def _send(self, line: bytes) -> None:
-        """Never waits, because a spec is far below a pipe's 64 KiB. The
-        pidfd shows a dead child."""
-        if self._popen.stdin is None:
-            return
-        try:
-            self._popen.stdin.write(line)
-            self._popen.stdin.flush()
-        except BrokenPipeError:
-            return
-
-    @property
-    def pid(self) -> int:
-        return self._popen.pid
+        with ExitStack() as undo:
+            theirs, ours = os.pipe2(os.O_CLOEXEC)
+            undo.callback(os.close, ours)
+            try:
+                self.pid = fork_child(lambda: run(spec), lifeline=theirs, descriptors=descriptors)
+            finally:
+                os.close(theirs)
+            undo.callback(os.waitpid, self.pid, 0)
+            undo.callback(os.kill, self.pid, signal.SIGKILL)
+            self.pidfd = os.pidfd_open(self.pid)
+            undo.pop_all()
+        self._lifeline = ours
 
     def terminate(self) -> None:
         self._signal(signal.SIGTERM)
@@ -79,13 +63,10 @@ class ChildProcess:
     def reap(self) -> int:
         """Collect the dead child; returns its exit status, negative for a
         signal. Waits if it lives."""
-        status = self._popen.wait()
-        if self._popen.stdin is not None:
-            # the spec was never read; the descriptor is closed all the same
-            with suppress(BrokenPipeError):
-                self._popen.stdin.close()
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self._lifeline)
         os.close(self.pidfd)
-        return status
+        return os.waitstatus_to_exitcode(status)
 
 
 def describe_status(status: int) -> str:

@@ -6,7 +6,7 @@ was reaped, so no process writes into memory that a new incarnation uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from actors import messages, topology
 from actors.child import ChildSpec
@@ -29,13 +29,13 @@ class RunningReplica:
         folder: str,
         *,
         incarnation: int,
-        child_command: Sequence[str],
+        run_child: Callable[[ChildSpec], None],
         placement: PlacementKeeper,
     ) -> None:
         self._config = config
         self._node = node
         self._folder = folder
-        self._child_command = child_command
+        self._run_child = run_child
         self._placement = placement
         self._reported = b""  # the placement that raft was last told
         self.regions = ReplicaRegions(config, node, incarnation=incarnation)
@@ -74,7 +74,7 @@ class RunningReplica:
         for begins_anew in ("loops", "measured_ns"):  # what else is measured is the predecessor's
             self.station.slots[self.station.slot(f"{process}.{begins_anew}")] = 0
         descriptors = self.regions.descriptors_of(process)
-        child = ChildProcess(self._child_command, spec, descriptors, now_ns=now_ns)
+        child = ChildProcess(self._run_child, spec, descriptors, now_ns=now_ns)
         self.children[process] = child
         self._store_gauge(process, "pid", child.pid)
 

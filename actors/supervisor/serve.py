@@ -5,15 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
 
 from actors import topology
+from actors.child import ChildSpec
 from actors.naming import name_process
 from actors.runner import refuse_optimised_python
-from actors.supervisor.child_process import CHILD_COMMAND
 from actors.supervisor.http_listener import HttpListener
 from actors.supervisor.metrics import make_renderer
 from actors.supervisor.placement import look_at_machine
@@ -31,11 +31,18 @@ from transport.shm import require_total_store_order
 LOCK_NAME = "supervisor.lock"
 
 
-def serve_processes(config: Config, node: int, folder: str | Path, config_path: Path) -> int:
+def serve_processes(
+    config: Config,
+    node: int,
+    folder: str | Path,
+    config_path: Path,
+    run_child: Callable[[ChildSpec], None],
+) -> int:
     """Run replica `node` with its data in `folder` until SIGTERM, SIGINT or a crash loop.
 
     Must be called in the main thread of a process that has no other (SAFETY M3). `config_path`:
-    where `config` was read, and where the placement of the processes is read again.
+    where `config` was read, and where the placement of the processes is read again. `run_child`:
+    what each child does, which is forked from this process (`actors.child_main`).
 
     Returns:
       The exit status: 0 stopped, 70 crash loop, 78 if starting again cannot help.
@@ -77,7 +84,7 @@ def serve_processes(config: Config, node: int, folder: str | Path, config_path: 
                 signals=signals,
                 metrics=metrics,
                 random=random,
-                child_command=CHILD_COMMAND,
+                run_child=run_child,
                 placement=placement,
             )
             return supervisor.run()

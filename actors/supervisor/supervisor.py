@@ -11,13 +11,13 @@ import logging
 import os
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from random import Random
 
 from actors import topology
-from actors.child import EXIT_REFUSED
+from actors.child import EXIT_REFUSED, ChildSpec
 from actors.supervisor.child_process import describe_status
 from actors.supervisor.http_listener import HttpListener
 from actors.supervisor.liveness import LivenessMonitor
@@ -61,7 +61,7 @@ class Supervisor:
         signals: StopSignals,
         metrics: HttpListener | None,
         random: Random,
-        child_command: Sequence[str],
+        run_child: Callable[[ChildSpec], None],
         placement: PlacementKeeper,
     ) -> None:
         self._config = config
@@ -69,7 +69,7 @@ class Supervisor:
         self._folder = folder
         self._signals = signals
         self._metrics = metrics
-        self._child_command = child_command
+        self._run_child = run_child
         self._placement = placement
         self._policy = RestartPolicy(random)
         # Differs from every incarnation of earlier supervisors, and is the
@@ -263,7 +263,7 @@ class Supervisor:
             self._node,
             str(self._folder),
             incarnation=self._incarnation,
-            child_command=self._child_command,
+            run_child=self._run_child,
             placement=self._placement,
         )
         self._replica = replica

@@ -9,6 +9,7 @@ from types import FrameType
 
 import click
 
+from actors.child_main import run_child
 from actors.single import serve_single
 from actors.supervisor import serve_processes
 from logstore.config import load_config
@@ -53,4 +54,4 @@ def run_replica(config_path: Path, node: int, folder: Path) -> int:
     config = load_config(config_path)
     if config.process.mode == "single":
         return serve_single(config, node, folder)
-    return serve_processes(config, node, folder, config_path)
+    return serve_processes(config, node, folder, config_path, run_child)

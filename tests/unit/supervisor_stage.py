@@ -1,6 +1,6 @@
 """A supervisor and its children on real processes, with actors that only tell what they see.
 
-Run as a script: `supervise FOLDER` is the supervisor; any other first word is a child. Children
+Run as a script, with a FOLDER, it is the supervisor. Children
 print one line an event to the standard output they share, so that a test waits for a line and never
 for time. A file FOLDER/PROCESS.status makes that process leave at once with the status in it.
 """
@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from actors import messages, topology
-from actors.child import LIFELINE, die_with_parent, open_station, read_spec, take_placement
+from actors.child import LIFELINE, ChildSpec, open_station, take_placement
 from actors.loop_usage import LoopUsage
 from actors.runner import StopFlag, prepare_process, run
 from actors.station import Station
@@ -96,19 +96,17 @@ class StageActor:
         tell("closed", self._station.process)
 
 
-def be_child(process: str, parent_pid: int) -> None:
-    die_with_parent(parent_pid)
-    spec = read_spec()
-    order = Path(spec.folder) / f"{process}.status"
+def be_child(spec: ChildSpec) -> None:
+    order = Path(spec.folder) / f"{spec.process}.status"
     if order.exists():
-        tell("leaving", process)
+        tell("leaving", spec.process)
         sys.exit(int(order.read_text()))
     take_placement(spec.placement)
     stop = StopFlag()
     prepare_process(stop)
     station = open_station(spec)
     stop.wake(station.bell)
-    slots, loops = station.slots, station.slot(f"{process}.loops")
+    slots, loops = station.slots, station.slot(f"{spec.process}.loops")
 
     def count_loop() -> None:
         slots[loops] += 1
@@ -143,13 +141,11 @@ def be_supervisor(folder: Path) -> int:
             signals=signals,
             metrics=None,
             random=Random(1),
-            child_command=(sys.executable, __file__),
+            run_child=be_child,
             placement=placement,
         )
         return supervisor.run()
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "supervise":
-        sys.exit(be_supervisor(Path(sys.argv[2])))
-    be_child(sys.argv[1], int(sys.argv[2]))
+    sys.exit(be_supervisor(Path(sys.argv[1])))

@@ -22,7 +22,7 @@ from logstore.cli.exit_status import ExitStatus
 from logstore.config import parse_config
 from logstore.errors import ConfigError
 from logstore.limits import MIB
-from tests.unit.supervisor_stage import CONFIG, NODE, make_keeper
+from tests.unit.supervisor_stage import CONFIG, NODE, be_child, make_keeper
 from tests.unit.test_supervisor_processes import Stage
 from transport.errors import RegionUnavailable
 from transport.shm import SHARED_MEMORY_FOLDER
@@ -50,7 +50,7 @@ def test_a_replica_that_is_closed_gives_back_all_that_its_supervisor_has_mapped(
     placement = make_keeper(tmp_path)
     before, opened = mapped_bytes(), descriptors()
     replica = RunningReplica(
-        CONFIGURED, NODE, str(tmp_path), incarnation=1, child_command=(), placement=placement
+        CONFIGURED, NODE, str(tmp_path), incarnation=1, run_child=be_child, placement=placement
     )
     sampler: ProcessSampler | None = ProcessSampler(replica.station)
     assert mapped_bytes() - before > 16 * MIB

@@ -29,7 +29,7 @@ class Stage:
     def __init__(self, folder: Path, inside: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [*inside, sys.executable, supervisor_stage.__file__, "supervise", str(folder)],
+            [*inside, sys.executable, supervisor_stage.__file__, str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
