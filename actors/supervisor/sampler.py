@@ -1,16 +1,41 @@
-"""Samples the CPU and memory of each process of the replica into the shared counters."""
+"""Samples the CPU and memory of each process of the replica into the shared counters.
+
+Reads /proc itself: one file a process, 20 us, and nothing to import.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from contextlib import suppress
 
-import psutil
+import msgspec
 
 from actors.station import Station
 
 _SECOND_NS = 1_000_000_000
 SAMPLE_NS = _SECOND_NS
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class ProcessUsage(msgspec.Struct, frozen=True):
+    """What a process has used, by /proc/PID/stat."""
+
+    cpu_ticks: int
+    rss_bytes: int
+
+
+def usage_of(pid: int) -> ProcessUsage | None:
+    """None: there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name in parentheses may hold anything. The fields after it begin with the third.
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    user, system, rss_pages = (int(fields[number - 3]) for number in (14, 15, 24))
+    return ProcessUsage(user + system, rss_pages * _PAGE_BYTES)
 
 
 class ProcessSampler:
@@ -19,25 +44,21 @@ class ProcessSampler:
 
     def __init__(self, station: Station) -> None:
         self._station = station
-        self._seen: dict[int, tuple[psutil.Process, float, int]] = {}
+        self._seen: dict[int, tuple[int, int]] = {}  # by pid: ticks used, when
 
     def sample(self, pids: Mapping[str, int], *, now_ns: int) -> None:
-        """Store cpu and memory of the processes `pids` (name to pid) into the counters."""
-        for gone in self._seen.keys() - set(pids.values()):
-            del self._seen[gone]
-        for name, pid in pids.items():
-            # it may have died; its pidfd tells the loop
-            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                self._sample_one(name, pid, now_ns)
-
-    def _sample_one(self, name: str, pid: int, now_ns: int) -> None:
-        known = self._seen.get(pid)
-        process = known[0] if known else psutil.Process(pid)
-        times = process.cpu_times()
-        used_s = times.user + times.system
+        """Store cpu and memory of the processes `pids` (name to pid) into the counters. None of
+        them was reaped yet, so no pid is another process'."""
+        seen, self._seen = self._seen, {}
         slots, slot = self._station.slots, self._station.slot
-        slots[slot(f"{name}.rss_bytes")] = process.memory_info().rss
-        if known and now_ns > known[2]:
-            share = (used_s - known[1]) * _SECOND_NS / (now_ns - known[2])
-            slots[slot(f"{name}.cpu_permille")] = max(0, round(1_000 * share))
-        self._seen[pid] = (process, used_s, now_ns)
+        for name, pid in pids.items():
+            usage = usage_of(pid)
+            if usage is None:
+                continue
+            slots[slot(f"{name}.rss_bytes")] = usage.rss_bytes
+            if pid in seen and now_ns > seen[pid][1]:
+                ticks, since_ns = seen[pid]
+                used_ns = (usage.cpu_ticks - ticks) * _SECOND_NS // _TICKS_PER_SECOND
+                permille = round(1_000 * used_ns / (now_ns - since_ns))
+                slots[slot(f"{name}.cpu_permille")] = max(0, permille)
+            self._seen[pid] = (usage.cpu_ticks, now_ns)

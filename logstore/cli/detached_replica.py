@@ -1,38 +1,33 @@
-"""What a detached replica runs: `logstore serve`, which can be told to die with its
-parent.
+"""What a detached replica runs: `logstore serve`, which can be told to die with its parent.
+
+    python -m logstore.cli.detached_replica CONFIG NODE FOLDER [PARENT_PID]
 
 Owns the arguments of that process, nothing else. It is what `cluster up`, the demo, the benchmarks
-and the tests start.
+and the tests start, so it takes what `replica_process` gives, and has no help.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from actors.child import die_with_parent
 from logstore.cli.exit_status import exit_status_of
-from logstore.cli.output import say
-from logstore.cli.serve import run_replica
+from logstore.cli.run_replica import run_replica
 from logstore.errors import LogStoreError
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="logstore.cli.detached_replica", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, help="the TOML file")
-    parser.add_argument("--node", type=int, required=True, help="the node id to run")
-    parser.add_argument("--dir", type=Path, required=True, help="its data folder")
-    parser.add_argument("--parent", type=int, help="die with this process")
-    arguments = parser.parse_args()
-    if arguments.parent is not None:
-        die_with_parent(arguments.parent)
+def main(arguments: Sequence[str]) -> int:
+    config_path, node, folder, *parent_pid = arguments
+    if parent_pid:
+        die_with_parent(int(parent_pid[0]))
     try:
-        return run_replica(arguments.config, arguments.node, arguments.dir)
+        return run_replica(Path(config_path), int(node), Path(folder))
     except LogStoreError as error:
-        say(f"node {arguments.node} does not start: {error}")
+        print(f"node {node} does not start: {error}", file=sys.stderr, flush=True)
         return exit_status_of(error)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -48,10 +48,10 @@ def start_replica(
         call from the main thread.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "logstore.cli.detached_replica", "--config", str(config_path)]
-    command += ["--node", str(node), "--dir", str(folder)]
+    command = [sys.executable, "-m", "logstore.cli.detached_replica"]
+    command += [str(config_path), str(node), str(folder)]
     if dies_with_us:
-        command += ["--parent", str(os.getpid())]
+        command.append(str(os.getpid()))
     log = str(folder / LOG_NAME)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     pid = os.posix_spawn(

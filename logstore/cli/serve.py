@@ -9,10 +9,7 @@ from types import FrameType
 
 import click
 
-from actors.child_main import run_child
-from actors.single import serve_single
-from actors.supervisor import serve_processes
-from logstore.config import load_config
+from logstore.cli.run_replica import run_replica
 
 DEFAULT_FOLDER = Path("logstore-data")
 
@@ -43,15 +40,3 @@ def serve(config_path: Path, node: int, folder: Path | None) -> None:
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
-
-
-def run_replica(config_path: Path, node: int, folder: Path) -> int:
-    """Run node `node` here, in the mode its config names; the exit status.
-
-    Raises:
-      LogStoreError: before anything was started.
-    """
-    config = load_config(config_path)
-    if config.process.mode == "single":
-        return serve_single(config, node, folder)
-    return serve_processes(config, node, folder, config_path, run_child)
