@@ -81,7 +81,8 @@ class RaftSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Attributes:
       heartbeat: How often a leader sends its followers a heartbeat. A duration.
       election_timeout: How long a follower waits for a heartbeat before it stands for election;
-        each wait is drawn between one and two of it. At least five heartbeats. A duration.
+        each wait is drawn between one and two of it, the first one after a start between one and
+        two heartbeats. At least five heartbeats. A duration.
       stream_mode: `streaming` keeps several appends in flight to a follower, `paper` one at a
         time.
     """

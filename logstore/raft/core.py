@@ -320,7 +320,7 @@ def _on_tick(state: State, now_ns: int) -> None:
     if not state.started:
         state.started = True
         state.now_ns = now_ns
-        state.reset_election_timer()
+        state.begin_election_timer()
         return
     if gap_ns < 0:
         raise InvariantViolated(f"the monotonic clock went back by {-gap_ns} ns")

@@ -265,13 +265,21 @@ class State:
         self.following = Following()
         self.out.append(LeaderChanged(term, NO_NODE))
 
+    def begin_election_timer(self) -> None:
+        """Draw the first wait after a start: a leader, if there is one, is heard within a heartbeat
+        of connecting, and a pre-vote that comes too early is refused and changes no term (C1)."""
+        self._draw_election_deadline(self.config.heartbeat_ns)
+
     def reset_election_timer(self) -> None:
-        """Draw the next election timeout. A damaged or full replica lets the others campaign first
-        (Q3), and so does one that gave up leading (V6)."""
-        timeout_ns = self.config.election_timeout_ns
-        wait_ns = timeout_ns + self.random.randrange(timeout_ns)
+        """Draw the next election timeout."""
+        self._draw_election_deadline(self.config.election_timeout_ns)
+
+    def _draw_election_deadline(self, least_ns: int) -> None:
+        """Between one and two of `least_ns`. A damaged or full replica lets the others campaign
+        first (Q3), and so does one that gave up leading (V6)."""
+        wait_ns = least_ns + self.random.randrange(least_ns)
         if self.faulty or self.is_disk_full:
-            wait_ns += 3 * timeout_ns
+            wait_ns += 3 * self.config.election_timeout_ns
         self.campaign.deadline_ns = max(self.now_ns + wait_ns, self.campaign.quiet_until_ns)
 
     def _emit_durable(self, effect: Effect) -> None:

@@ -148,9 +148,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "elections-begin-on-common-ticks",
         "FAULTS R18",
-        f"{STATE}.reset_election_timer",
-        "timeout_ns + self.random.randrange(timeout_ns)",
-        "2 * timeout_ns - self.now_ns % timeout_ns",
+        f"{STATE}._draw_election_deadline",
+        "least_ns + self.random.randrange(least_ns)",
+        "2 * least_ns - self.now_ns % least_ns",
         "all candidates begin at the same time, so the vote is split again and again",
     ),
     mutant(

@@ -252,7 +252,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "follower-with-damage-campaigns-at-once",
         "SAFETY Q3",
-        f"{STATE}.reset_election_timer",
+        f"{STATE}._draw_election_deadline",
         "if self.faulty or self.is_disk_full:",
         "if self.is_disk_full:",
         "a damaged replica does not wait for the others to campaign",

@@ -62,6 +62,22 @@ def test_c1_a_node_that_was_cut_off_disturbs_nobody() -> None:
     assert leader.core.role == Role.LEADER
 
 
+def test_c1_a_replica_that_has_started_asks_after_a_heartbeat_or_two_and_disturbs_no_leader() -> (
+    None
+):
+    node = OneNode(rows=rows_of([1]), term=1)
+    heartbeat_ns = node.config.heartbeat_ns
+    assert heartbeat_ns <= node.core.deadline_ns - node.now_ns < 2 * heartbeat_ns
+    requests = sent(node.tick(2 * heartbeat_ns // MS), PreVoteRequest)
+    assert [peer for peer, _ in requests] == [2, 3]
+    assert node.core.term == 1
+    assert node.core.deadline_ns - node.now_ns >= node.config.election_timeout_ns
+    hearing = OneNode(rows=rows_of([1]), term=1)
+    hearing.follow(2, 1)
+    for _, request in requests:
+        assert sent(hearing.hear(3, request), PreVoteReply) == [(3, PreVoteReply(Term(1), False))]
+
+
 def test_c1_stickiness_ends_with_an_election_timeout_of_silence() -> None:
     node = OneNode(term=3)
     node.follow(2, 3)
