@@ -13,9 +13,11 @@ import signal
 
 import msgspec
 
+from actors.host import RealHost
 from actors.station import Regions, Station
 from actors.thread_placement import place_threads
 from logstore.config import parse_config
+from logstore.config_layout import layout_of
 from logstore.config_placement import IO_THREADS, Placement
 from logstore.model import NodeId
 from transport import link
@@ -32,8 +34,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ChildSpec(msgspec.Struct, frozen=True):
-    """Everything a child needs. Descriptors are the supervisor's, inherited
-    under the same numbers."""
+    """Everything a child needs. Which actors it runs, the layout of the config says. Descriptors
+    are the supervisor's, inherited under the same numbers; `bells` has every actor's."""
 
     process: str
     node: int
@@ -68,8 +70,9 @@ def take_placement(placement: Placement) -> None:
         link.use_io_threads(placement.io_threads)
 
 
-def open_station(spec: ChildSpec) -> Station:
-    """Map the regions and the counters; each is checked to be of this incarnation (M1)."""
+def open_stations(spec: ChildSpec) -> list[Station]:
+    """Map the regions and the counters, each checked to be of this incarnation (M1), for every
+    actor of the process, in the order of their turns."""
     regions = Regions(
         rings={name: map_region(fd, region_size_bytes(fd)) for name, fd in spec.rings.items()},
         payload=map_region(spec.payload, region_size_bytes(spec.payload)),
@@ -78,10 +81,16 @@ def open_station(spec: ChildSpec) -> Station:
         bells={name: Doorbell(fd) for name, fd in spec.bells.items()},
         incarnation=spec.incarnation,
     )
-    return Station(
-        spec.process,
-        node=NodeId(spec.node),
-        config=parse_config(spec.config_text),
-        folder=spec.folder,
-        regions=regions,
-    )
+    config, node = parse_config(spec.config_text), NodeId(spec.node)
+    actors = layout_of(config, node)[spec.process]
+    return [
+        Station(
+            actor,
+            node=node,
+            config=config,
+            folder=spec.folder,
+            regions=regions,
+            host=RealHost(has_own_thread=len(actors) == 1),
+        )
+        for actor in actors
+    ]

@@ -1,5 +1,5 @@
-"""What every child process does: it runs the actor of its spec until SIGTERM, until the supervisor
-is gone, or until an error that must end the process.
+"""What every child process does: it runs the actors of its process until SIGTERM, until the
+supervisor is gone, or until an error that must end the process.
 
 Imports every actor: the supervisor has imported this module when it forks, so a child imports
 nothing, and the pages of all that code are shared.
@@ -12,7 +12,7 @@ import sys
 
 from actors import topology
 from actors.actor import Actor
-from actors.child import EXIT_REFUSED, LIFELINE, ChildSpec, open_station, take_placement
+from actors.child import EXIT_REFUSED, LIFELINE, ChildSpec, open_stations, take_placement
 from actors.egress import EgressActor
 from actors.ingress import IngressActor
 from actors.loop_usage import LoopUsage
@@ -28,7 +28,7 @@ from logstore.errors import ConfigError, FolderRefused
 
 def make_actor(station: Station) -> Actor:
     """The actor that the station names."""
-    match station.process:
+    match station.actor:
         case topology.INGRESS:
             return IngressActor(station)
         case topology.RAFT:
@@ -47,18 +47,19 @@ def run_child(spec: ChildSpec) -> None:
       SystemExit: with EXIT_REFUSED, if starting the process again cannot help.
     """
     try:
-        _run_actor(spec)
+        _run_actors(spec)
     except (ConfigError, FolderRefused) as error:
         logging.critical("%s", error)
         sys.exit(EXIT_REFUSED)
 
 
-def _run_actor(spec: ChildSpec) -> None:
+def _run_actors(spec: ChildSpec) -> None:
     name_process(parse_config(spec.config_text).cluster.name, spec.node, spec.process)
     take_placement(spec.placement)
     stop = StopFlag()
     prepare_process(stop)
-    station = open_station(spec)
+    stations = open_stations(spec)
+    station = stations[0]
     stop.wake(station.bell)
     slots, loops = station.slots, station.slot(f"{spec.process}.loops")
 
@@ -66,8 +67,8 @@ def _run_actor(spec: ChildSpec) -> None:
         slots[loops] += 1
 
     run(
-        [make_actor(station)],
-        [station.bell],
+        [make_actor(each) for each in stations],
+        [each.bell for each in stations],
         count_loop=count_loop,
         usage=LoopUsage(slots, station.slot, spec.process),
         stop=lambda: stop.is_set,

@@ -1,9 +1,10 @@
-"""How many connections a process takes, and how much memory each may cost (SAFETY W6).
+"""How many connections an actor takes, and how much memory each may cost (SAFETY W6).
 
-Owns the bounds on the connections of a process' listening sockets, and ends connections beyond
-them. Must not know what messages say. It ends:
+Owns the bounds on the connections of an actor's listening sockets, and ends connections beyond
+them. Must not know what messages say. Ingress and egress in one process share its descriptors, and
+see the memory of both. It ends:
 
-- the newest connections beyond the number that the process takes, at once: older ones go on, and
+- the newest connections beyond the number that the actor takes, at once: older ones go on, and
   libzmq never runs out of descriptors, in which state it would spin, trying to accept;
 - a connection that sent more than the largest message without ending one, or more than a client may
   have under way: no other count shows what libzmq keeps of a message without an end;
@@ -24,7 +25,10 @@ from typing import Any
 
 import msgspec
 
+from actors import topology
+from actors.station import Station
 from logstore.limits import (
+    CONNECTION_MEMORY_BYTES,
     CONNECTIONS_MAX,
     DESCRIPTORS_RESERVED,
     KIB,
@@ -63,6 +67,7 @@ INCOMPLETE_SLACK_BYTES = 256 * KIB
 # Of those that are ended because memory is short.
 UNREAD_WORTH_BYTES = 1 * MIB
 STALLED_NS = 2_000_000_000
+LISTENING = (topology.INGRESS, topology.EGRESS)  # the actors with a guard
 CONNECTIONS_MIN = 16
 NEVER_NS = 1 << 62
 SUBSCRIBED, CANCELLED = 1, 0
@@ -92,8 +97,22 @@ class CounterSlots(msgspec.Struct, frozen=True):
     ended: int
 
 
+def guards_beside(station: Station) -> int:
+    """How many actors have a guard in the process of `station`."""
+    return sum(actor in LISTENING for actor in station.layout[station.process])
+
+
+def memory_max_bytes(station: Station) -> int:
+    """What the process of `station` may take for clients: connections, and what a leader's ingress
+    has read of them."""
+    lent_bytes = station.config.limits.client_memory_bytes
+    is_lending = topology.INGRESS in station.layout[station.process]
+    return guards_beside(station) * CONNECTION_MEMORY_BYTES + is_lending * lent_bytes
+
+
 class ConnectionGuard:
-    """Guards the sockets of one process. Those of the simulator have no connections to guard."""
+    """Guards the sockets of one actor. Those of the simulator have no connections to guard.
+    `guards`: how many there are in this process."""
 
     def __init__(
         self,
@@ -102,6 +121,7 @@ class ConnectionGuard:
         counters: CounterSlots,
         *,
         memory_max_bytes: int,
+        guards: int,
     ) -> None:
         self._guarded = [each for each in guarded if isinstance(each.socket, ListeningSocket)]
         self._slots = slots
@@ -119,7 +139,7 @@ class ConnectionGuard:
             return
         self._base_bytes = self._seen_bytes = private_bytes()
         free = descriptor_limit() - open_descriptors() - DESCRIPTORS_RESERVED
-        self.connections_max = max(CONNECTIONS_MIN, min(CONNECTIONS_MAX, free))
+        self.connections_max = max(CONNECTIONS_MIN, min(CONNECTIONS_MAX, free // guards))
         slots[counters.most] = self.connections_max
 
     @property

@@ -109,7 +109,7 @@ class LogRecovered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
 
 
 class ProcessGone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=187):
-    """supervisor to raft: a replicator or egress died and is started again (M3)."""
+    """supervisor to raft: a replicator or egress died with its process, which starts again (M3)."""
 
     process: str
 

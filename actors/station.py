@@ -1,7 +1,7 @@
-"""What one process of a replica is attached to: its ends of the rings, bells, counters, settings.
+"""What one actor of a replica is attached to: its ends of the rings, bells, counters, settings.
 
-The regions are created by others: the supervisor, or `single`. A station knows the topology, not
-what messages mean.
+The regions are created by the supervisor. A station knows the topology and the layout, not what
+messages mean.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from actors import messages, topology
 from actors.host import Host, RealHost
 from actors.trace import Stamper, TracePoint, row_name, row_names
 from logstore.config import Config
+from logstore.config_layout import layout_of, process_of
 from logstore.errors import InvariantViolated
 from logstore.format.level import NEWEST_LEVEL
 from logstore.limits import ReplicaLimits
@@ -138,12 +139,13 @@ class Regions(msgspec.Struct, frozen=True):
 
 
 class Station:
-    """What `process` of replica `node` is attached to. `folder`: the replica's data folder; `host`:
-    what the process runs on, by default this machine; `limits`: by default the real ones."""
+    """What `actor` of replica `node` is attached to. `folder`: the replica's data folder; `host`:
+    what it runs on, by default this machine; `limits`: by default the real ones. `process`: which
+    one runs it, by the layout of `config`."""
 
     def __init__(
         self,
-        process: str,
+        actor: str,
         *,
         node: NodeId,
         config: Config,
@@ -152,7 +154,9 @@ class Station:
         host: Host | None = None,
         limits: ReplicaLimits | None = None,
     ) -> None:
-        self.process = process
+        self.actor = actor
+        self.layout = layout_of(config, node)
+        self.process = process_of(self.layout, actor)
         self.node = node
         self.config = config
         self.folder = folder
@@ -166,24 +170,28 @@ class Station:
         self.slots = regions.counters.slots
         self.incarnation = regions.incarnation
         self._regions = regions
-        names = topology.counter_names(node, self.nodes)
+        names = topology.counter_names(self.layout, self.nodes)
         self._slot_of = {name: number for number, name in enumerate(names)}
         self._stamps = StampTable(regions.stamps, incarnation=regions.incarnation)
 
     @property
     def bell(self) -> Doorbell:
-        return self.bell_of(self.process)
+        return self.bell_of(self.actor)
 
-    def bell_of(self, process: str) -> Doorbell:
-        return self._regions.bells[process]
+    def bell_of(self, actor: str) -> Doorbell:
+        return self._regions.bells[actor]
 
     def slot(self, name: str) -> int:
         """The number of the counter `name`, for use with `slots`."""
         return self._slot_of[name]
 
+    def loops_slot(self, actor: str) -> int:
+        """The counter of the loops of the process that runs `actor`."""
+        return self.slot(f"{process_of(self.layout, actor)}.loops")
+
     def stamper(self, point: TracePoint) -> Stamper:
-        """What stamps the entries that pass `point`, which is one of this process alone."""
-        _, _, peer = self.process.partition("-")
+        """What stamps the entries that pass `point`, which is one of this actor alone."""
+        _, _, peer = self.actor.partition("-")
         name = row_name(point, NodeId(int(peer)) if peer else None)
         row = row_names(self.node, self.nodes).index(name)
         return Stamper(self._stamps.row(row), self.host.clock)
@@ -194,12 +202,12 @@ class Station:
         return {name: self._stamps.row(number).read() for number, name in enumerate(rows)}
 
     def outbox(self, target: str, channel: str = "") -> Outbox:
-        region = self._regions.rings[topology.ring_name(self.process, target, channel)]
+        region = self._regions.rings[topology.ring_name(self.actor, target, channel)]
         ring = CommandRingWriter(region, incarnation=self.incarnation)
         return Outbox(ring, self.bell_of(target))
 
     def inbox(self, source: str, channel: str = "") -> Inbox:
-        region = self._regions.rings[topology.ring_name(source, self.process, channel)]
+        region = self._regions.rings[topology.ring_name(source, self.actor, channel)]
         return Inbox(CommandRingReader(region, incarnation=self.incarnation))
 
     def payload_writer(self) -> PayloadRingWriter:

@@ -1,4 +1,4 @@
-"""Which processes a replica has, which rings connect them, and which counters they share.
+"""Which actors a replica has, which rings connect them, and which counters they share.
 
 Pure description: names, sizes and slots. The supervisor creates the regions and bells, `station`
 attaches a process to them.
@@ -6,6 +6,7 @@ attaches a process to them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 from actors.loop_usage import USAGE
@@ -25,14 +26,8 @@ BULK = "bulk"
 
 
 def replicator(peer: NodeId) -> str:
-    """Name of the process that talks to `peer`."""
+    """Name of the actor that talks to `peer`."""
     return f"{REPLICATOR}-{peer}"
-
-
-def processes(node: NodeId, nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
-    """The child processes of `node`, in the order they are started."""
-    peers = (replicator(peer) for peer in nodes if peer != node)
-    return (WRITER, RAFT, INGRESS, EGRESS, *peers)
 
 
 def ring_name(source: str, target: str, channel: str = "") -> str:
@@ -147,10 +142,11 @@ def clock_slot(node: NodeId) -> str:
     return f"{CLOCK}.{node}"
 
 
-def counter_names(node: NodeId, nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
-    """Names of all slots: the counters, gauges and usage of each process, each replica's clock."""
+def counter_names(processes: Iterable[str], nodes: tuple[NodeId, ...]) -> tuple[str, ...]:
+    """Names of all slots: the counters, gauges and usage of each process, each replica's clock.
+    `processes`: of the replica's layout, without its supervisor."""
     names = [counter.name.lower() for counter in Counter]
-    for process in (SUPERVISOR, *processes(node, nodes)):
+    for process in (SUPERVISOR, *processes):
         names += [f"{process}.{value}" for value in (*PROCESS_GAUGES, *USAGE)]
     names += map(clock_slot, nodes)
     return tuple(names)

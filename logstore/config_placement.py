@@ -6,15 +6,14 @@ not know any machine: what a process gets that is not named, the supervisor deci
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
 
-from logstore.settings import PROCESS_NAMES, Config
+from logstore.config_layout import REPLICATOR, SUPERVISOR, kind_of, layout_of
+from logstore.settings import Config
 
-REPLICATOR = "replicator"
-SUPERVISOR = "supervisor"
 # ZeroMQ's own default, of the processes that have sockets.
 IO_THREADS = 1
 WITH_SOCKETS = ("ingress", "egress", REPLICATOR)
@@ -39,29 +38,28 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 def process_names(config: Config, node: int) -> tuple[str, ...]:
     """The processes of `node`, its supervisor first."""
-    fixed = (name for name in PROCESS_NAMES if name not in (REPLICATOR, SUPERVISOR))
-    return (SUPERVISOR, *fixed, *(f"{REPLICATOR}-{peer}" for peer in config.peer_ids(node)))
+    return (SUPERVISOR, *layout_of(config, node))
 
 
-def kind_of(process: str) -> str:
-    """`replicator` of `replicator-2`, and any other name as it is."""
-    return process.partition("-")[0]
+def has_sockets(actors: Iterable[str]) -> bool:
+    return any(kind_of(actor) in WITH_SOCKETS for actor in actors)
 
 
 def placement_of(config: Config, node: int, process: str) -> Placement:
-    """What the configuration says of `process` on `node`.
+    """What the configuration says of `process`, one of `process_names`.
 
     Raises:
       InvalidRequest: there is no such node.
     """
     own, shared = config.node(node), config.process
+    actors = layout_of(config, node).get(process, ())
     cpus = _find(process, own.cpus, shared.cpus)
     threads = _find(process, own.io_threads, shared.io_threads)
     return Placement(
         cpus=tuple(sorted(set(cpus or ()))),
         nice=_find(process, own.nice, shared.nice),
-        io_threads=threads or (IO_THREADS if kind_of(process) in WITH_SOCKETS else 0),
-        spin=kind_of(process) in shared.spin,
+        io_threads=threads or (IO_THREADS if has_sockets(actors) else 0),
+        spin=not {process, kind_of(process)}.isdisjoint(shared.spin),
     )
 
 

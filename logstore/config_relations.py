@@ -11,11 +11,23 @@ import re
 from collections.abc import Sequence
 
 from logstore import limits
-from logstore.config_placement import WITH_SOCKETS, kind_of, placement_of, process_names
+from logstore.config_layout import (
+    ACTOR_KINDS,
+    AUTO_MODES,
+    REPLICATOR,
+    SUPERVISOR,
+    Layout,
+    actor_names,
+    kind_of,
+    layout_in,
+    possible_groups,
+    process_of,
+    with_mode,
+)
+from logstore.config_placement import WITH_SOCKETS, has_sockets, placement_of, process_names
 from logstore.errors import ConfigError
 from logstore.settings import (
     PORTS_PER_NODE,
-    PROCESS_NAMES,
     Config,
     NodeSettings,
     ProcessSettings,
@@ -46,6 +58,7 @@ NICE_MIN, NICE_MAX = -20, 19
 # holds less cannot be had.
 RETENTION_SEGMENTS_MIN = 2
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_GROUP_NAME = re.compile(r"[A-Za-z0-9_-]{1,16}")  # in process titles, counters and metrics
 _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
@@ -57,9 +70,11 @@ def check_relations(config: Config) -> None:
     _check_limits(config)
     _check_storage(config)
     _check_retention(config)
-    _check_placement(config.process, config.node_ids(), key="process")
+    _check_groups(config)
+    _check_placement(config.process, _layouts(config, config.node_ids()), key="process")
     for position, node in enumerate(config.nodes):
-        _check_placement(node, config.peer_ids(node.node), key=f"nodes[{position}]")
+        layouts = _layouts(config, config.peer_ids(node.node))
+        _check_placement(node, layouts, key=f"nodes[{position}]")
     _check_spin(config)
 
 
@@ -254,13 +269,61 @@ def _check_retention(config: Config) -> None:
     )
 
 
+def _check_groups(config: Config) -> None:
+    """SAFETY M3: each actor runs in one process."""
+    mode, groups = config.process.mode, config.process.groups
+    _require(
+        (mode == "custom") == bool(groups),
+        "process.groups",
+        'goes with mode = "custom": write both, or neither',
+    )
+    replicators = {f"{REPLICATOR}-{node}" for node in config.node_ids()}
+    grouped: set[str] = set()
+    for process, actors in groups.items():
+        key = f"process.groups.{process}"
+        _require(
+            _GROUP_NAME.fullmatch(process) is not None,
+            key,
+            "a group's name has 1 to 16 letters, digits, '-' or '_'",
+        )
+        _require(
+            kind_of(process) not in (*ACTOR_KINDS, SUPERVISOR),
+            key,
+            "is the name of another process; choose one that is no actor's",
+        )
+        _require(len(actors) > 0, key, "is empty; name the actors that it runs, or take it out")
+        for actor in actors:
+            _require(
+                actor in ACTOR_KINDS or actor in replicators,
+                key,
+                f"no such actor, {actor!r}; there are {', '.join(ACTOR_KINDS)}, and "
+                f"{', '.join(sorted(replicators))}",
+            )
+            _require(
+                actor not in grouped,
+                key,
+                f"{actor!r} is in a group twice; each actor runs in one process",
+            )
+            grouped.add(actor)
+    both = replicators & grouped if REPLICATOR in grouped else ()
+    _require(
+        not both,
+        "process.groups",
+        f"has {', '.join(sorted(both))} twice, `replicator` is all of them; name one or the other",
+    )
+
+
+def _layouts(config: Config, peers: Sequence[int]) -> list[Layout]:
+    """What this configuration may come to where `peers` have replicators."""
+    actors = actor_names(0, peers)  # no node has the id 0
+    return [layout_in(groups, actors) for groups in possible_groups(config.process)]
+
+
 def _check_placement(
-    settings: NodeSettings | ProcessSettings, peers: Sequence[int], *, key: str
+    settings: NodeSettings | ProcessSettings, layouts: Sequence[Layout], *, key: str
 ) -> None:
-    """`peers`: who may have a replicator here."""
-    names = [*PROCESS_NAMES, *(f"replicator-{peer}" for peer in peers)]
     for name, cpus in settings.cpus.items():
-        _require_name(name, names, f"{key}.cpus.{name}")
+        _require_process(name, layouts, f"{key}.cpus.{name}")
         _require(
             len(cpus) > 0 and all(0 <= cpu < CPUS_MAX for cpu in cpus),
             f"{key}.cpus.{name}",
@@ -268,42 +331,49 @@ def _check_placement(
         )
     for name, nice in settings.nice.items():
         _require(
-            name != "supervisor",
+            name != SUPERVISOR,
             f"{key}.nice.{name}",
             "the supervisor keeps the niceness it is started with; start the replica with nice -n",
         )
-        _require_name(name, names, f"{key}.nice.{name}")
+        _require_process(name, layouts, f"{key}.nice.{name}")
         _require_between(nice, NICE_MIN, NICE_MAX, f"{key}.nice.{name}")
     for name, threads in settings.io_threads.items():
-        _require_name(name, names, f"{key}.io_threads.{name}")
+        _require_process(name, layouts, f"{key}.io_threads.{name}")
         _require(
-            kind_of(name) in WITH_SOCKETS,
+            any(has_sockets(layout.get(name, (name,))) for layout in layouts),
             f"{key}.io_threads.{name}",
-            f"this process has no ZeroMQ sockets; write {', '.join(WITH_SOCKETS)}",
+            "this process has no ZeroMQ sockets; write one that runs one of "
+            f"{', '.join(WITH_SOCKETS)}",
         )
         _require_between(threads, 1, limits.IO_THREADS_MAX, f"{key}.io_threads.{name}")
 
 
-def _require_name(name: str, names: Sequence[str], key: str) -> None:
-    _require(name in names, key, f"no such process; there are {', '.join(names)}")
+def _require_process(name: str, layouts: Sequence[Layout], key: str) -> None:
+    """`name` is a process of one of the layouts, or all its replicators."""
+    processes = [process for layout in layouts for process in layout]
+    names = dict.fromkeys((SUPERVISOR, *map(kind_of, processes), *processes))
+    known = f"there are {', '.join(names)}"
+    groups = {process_of(layout, name) for layout in layouts} - {name}
+    if name not in names and groups:
+        known = f"this actor runs in {', '.join(sorted(groups))}: name that; {known}"
+    _require(name in names, key, f"no such process; {known}")
 
 
 def _check_spin(config: Config) -> None:
     """SAFETY M7: a process that spins on a shared core takes it from those it waits for."""
     for name in config.process.spin:
-        _require(
-            name in PROCESS_NAMES and name != "supervisor",
-            "process.spin",
-            f"{name!r} cannot spin; write names of {', '.join(PROCESS_NAMES[:-1])}",
-        )
+        _require(name != SUPERVISOR, "process.spin", "the supervisor cannot spin; take it out")
+        _require_process(name, _layouts(config, config.node_ids()), "process.spin")
+        modes = AUTO_MODES if config.process.mode == "auto" else (config.process.mode,)
         for node in config.nodes:
-            _check_spin_on(config, node.node, name)
+            for mode in modes:
+                _check_spin_on(with_mode(config, mode), node.node, name)
 
 
 def _check_spin_on(config: Config, node: int, name: str) -> None:
     placed = {each: placement_of(config, node, each).cpus for each in process_names(config, node)}
     for process, own in placed.items():
-        if kind_of(process) != name:
+        if name not in (process, kind_of(process)):
             continue
         others = {cpu for other, cpus in placed.items() if other != process for cpu in cpus}
         _require(

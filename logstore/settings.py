@@ -64,7 +64,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         without `supervisor`. Others have the one that the replica is started with. Below that one,
         the replica needs the right to it (CAP_SYS_NICE, or a limit such as systemd's `LimitNICE`).
       io_threads: Process name to its ZeroMQ IO threads, 1 to 8, such as `{ingress = 2}`; of
-        ingress, egress and replicators, the processes with sockets. Others have one.
+        processes with sockets, those of ingress, egress and replicators. Others have one.
     """
 
     node: int
@@ -225,8 +225,13 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     the file changes: CPUs and niceness at once, the rest when a process starts.
 
     Attributes:
-      mode: `processes` runs each actor in a process of its own, `single` all of them in one, which
-        has no placement: start it with `taskset` or `nice`.
+      mode: The layout, which actors run together in one process. `processes`: each in a process of
+        its own, with its name. `shared`: all but the writer in the process `shared`. `single`: all
+        in the process `single`. `auto`: one of these, by the CPUs that each replica of a host has;
+        names of processes that the chosen one lacks are passed over. `custom`: as `groups` says.
+      groups: Of `custom`: the name of a process to the actors that it runs, such as `{core =
+        ["ingress", "raft"], senders = ["replicator", "egress"]}`; `replicator` means all of them.
+        An actor that is not named has a process of its own.
       spin: Names of processes that spin instead of parking. Each needs CPUs of its own on every
         node.
       cpus: Process name to the CPU numbers it may run on.
@@ -235,7 +240,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
       metrics: Whether the supervisor serves `/metrics` over HTTP.
     """
 
-    mode: Literal["processes", "single"] = "processes"
+    mode: Literal["processes", "shared", "single", "auto", "custom"] = "processes"
+    groups: dict[str, list[str]] = {}
     spin: list[str] = []
     cpus: dict[str, list[int]] = {}
     nice: dict[str, int] = {}

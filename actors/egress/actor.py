@@ -13,12 +13,17 @@ from actors import topology
 from actors.egress.fetch_port import ANSWERS_QUEUED_MAX, SERVED_MAX, Requests
 from actors.egress.reads import Bounds
 from actors.egress.tail import Tail
-from actors.guard import ConnectionGuard, CounterSlots, Guarded
+from actors.guard import (
+    ConnectionGuard,
+    CounterSlots,
+    Guarded,
+    guards_beside,
+    memory_max_bytes,
+)
 from actors.messages import Identity, ReadersWaiting, RotReported
 from actors.station import Station
 from actors.topology import Counter
 from logstore.limits import (
-    CONNECTION_MEMORY_BYTES,
     CONTROL_MESSAGE_MAX_BYTES,
     SUBSCRIPTION_MAX_BYTES,
 )
@@ -77,7 +82,8 @@ class EgressActor:
                 refused=Counter.EGRESS_CONNECTIONS_REFUSED,
                 ended=Counter.EGRESS_CONNECTIONS_ENDED,
             ),
-            memory_max_bytes=CONNECTION_MEMORY_BYTES,
+            memory_max_bytes=memory_max_bytes(self._station),
+            guards=guards_beside(self._station),
         )
         self._tail = Tail(self._tail_socket, self._slots, self._guard)
         self._requests = Requests(

@@ -96,6 +96,7 @@ class IngressActor:
             self._bounds,
             self._reads,
             replica,
+            layout=station.layout,
             config=station.config,
             slots=slots,
             to_raft=ports.to_raft,

@@ -25,6 +25,7 @@ from actors.ingress.trim_bounds import TrimBounds
 from actors.messages import InitAnswered, InitRequested, StatusReported, StatusRequested
 from actors.topology import Counter, counter_of
 from logstore.config import Config
+from logstore.config_layout import Layout
 from logstore.errors import ErrorCode, FormatError
 from logstore.format.client_messages import (
     CursorsRequest,
@@ -86,6 +87,7 @@ class ControlPort:
         reads: LinearizableReads,
         replica: ReplicaInfo,
         *,
+        layout: Layout,
         config: Config,
         slots: memoryview,
         to_raft: ToRaft,
@@ -103,6 +105,7 @@ class ControlPort:
             EndSessionRequest: ChangeKind(decide_end, sees=None),
         }
         self._replica = replica
+        self._layout = layout
         self._config = config
         self._nodes = tuple(NodeId(each.node) for each in config.nodes)
         self._batch_max_bytes = config.limits.batch_max_bytes
@@ -271,6 +274,7 @@ class ControlPort:
             self._traced = TraceReply(
                 trace_document(
                     self._replica,
+                    self._layout,
                     self._nodes,
                     self._slots,
                     self._read_stamps(),
@@ -318,7 +322,5 @@ class ControlPort:
     def on_status(self, reported: StatusReported) -> None:
         caller = self._requests.take(reported.request_id)
         if caller is not None:
-            document = status_document(
-                reported.document, self._replica.node, self._nodes, self._slots
-            )
+            document = status_document(reported.document, self._layout, self._nodes, self._slots)
             self._requests.reply(caller, StatusReply(document))

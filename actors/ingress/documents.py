@@ -15,6 +15,7 @@ from actors.ingress.replica_info import ReplicaInfo
 from actors.loop_usage import USAGE
 from actors.topology import PROCESS_GAUGES, Counter
 from logstore.config import Config
+from logstore.config_layout import Layout
 from logstore.model import NodeId
 
 _MIB = 1 << 20
@@ -43,19 +44,21 @@ def metadata_document(replica: ReplicaInfo, config: Config) -> bytes:
 
 
 def status_document(
-    raft_document: bytes, node: NodeId, nodes: tuple[NodeId, ...], slots: Sequence[int]
+    raft_document: bytes, layout: Layout, nodes: tuple[NodeId, ...], slots: Sequence[int]
 ) -> bytes:
-    """What raft reports, and beside it the supervisor's pid, the processes and the counters."""
+    """What raft reports, and beside it the supervisor's pid, the processes with their actors, and
+    the counters."""
     document: dict[str, Any] = msgspec.json.decode(raft_document)
-    values = _values(node, nodes, slots)
+    values = _values(layout, nodes, slots)
     document["pid"] = values[f"{topology.SUPERVISOR}.pid"]
     document["processes"] = {
         process: {
+            "actors": layout.get(process, ()),
             "pid": values[f"{process}.pid"],
             "cpu_percent": values[f"{process}.cpu_permille"] / 10,
             "rss_mb": round(values[f"{process}.rss_bytes"] / _MIB, 1),
         }
-        for process in (topology.SUPERVISOR, *topology.processes(node, nodes))
+        for process in (topology.SUPERVISOR, *layout)
     }
     document["counters"] = _counters(slots)
     return msgspec.json.encode(document)
@@ -63,6 +66,7 @@ def status_document(
 
 def trace_document(
     replica: ReplicaInfo,
+    layout: Layout,
     nodes: tuple[NodeId, ...],
     slots: Sequence[int],
     stamps: Mapping[str, Mapping[int, int]],
@@ -71,7 +75,7 @@ def trace_document(
     now_ns: int,
 ) -> bytes:
     """What this replica has measured of itself. `stamps`: row to index to time."""
-    values = _values(replica.node, nodes, slots)
+    values = _values(layout, nodes, slots)
     return msgspec.json.encode(
         {
             "node": replica.node,
@@ -81,17 +85,18 @@ def trace_document(
             "now_ns": now_ns,
             "groups_in_flight_max": groups_in_flight_max,
             "counters": _counters(slots),
+            "layout": layout,
             "processes": {
                 process: {name: values[f"{process}.{name}"] for name in (*PROCESS_GAUGES, *USAGE)}
-                for process in (topology.SUPERVISOR, *topology.processes(replica.node, nodes))
+                for process in (topology.SUPERVISOR, *layout)
             },
             "stamps": stamps,
         }
     )
 
 
-def _values(node: NodeId, nodes: tuple[NodeId, ...], slots: Sequence[int]) -> dict[str, int]:
-    return dict(zip(topology.counter_names(node, nodes), slots, strict=False))
+def _values(layout: Layout, nodes: tuple[NodeId, ...], slots: Sequence[int]) -> dict[str, int]:
+    return dict(zip(topology.counter_names(layout, nodes), slots, strict=False))
 
 
 def _counters(slots: Sequence[int]) -> dict[str, int]:

@@ -12,7 +12,13 @@ from typing import Any, Protocol
 import msgspec
 
 from actors import topology
-from actors.guard import ConnectionGuard, CounterSlots, Guarded
+from actors.guard import (
+    ConnectionGuard,
+    CounterSlots,
+    Guarded,
+    guards_beside,
+    memory_max_bytes,
+)
 from actors.host import Clock
 from actors.messages import RingMessage
 from actors.station import Station
@@ -21,7 +27,6 @@ from logstore.format.entry import Row
 from logstore.format.meta import LogStart
 from logstore.format.segment_header import SegmentHeader
 from logstore.limits import (
-    CONNECTION_MEMORY_BYTES,
     CONTROL_MESSAGE_MAX_BYTES,
     MESSAGE_MAX_BYTES,
     SUBSCRIPTION_MAX_BYTES,
@@ -122,7 +127,8 @@ def guard_of(ports: Ports, station: Station) -> ConnectionGuard:
             refused=Counter.INGRESS_CONNECTIONS_REFUSED,
             ended=Counter.INGRESS_CONNECTIONS_ENDED,
         ),
-        memory_max_bytes=limits.client_memory_bytes + CONNECTION_MEMORY_BYTES,
+        memory_max_bytes=memory_max_bytes(station),
+        guards=guards_beside(station),
     )
 
 

@@ -104,7 +104,7 @@ class RaftActor:
         self._bootstrap: BootstrapDriver | None = None
         self._recovered: LogRecovered | None = None
         self._faulty_lsns = FaultyLsns()
-        self._ingress_loops = station.slot(f"{topology.INGRESS}.loops")
+        self._ingress_loops = station.loops_slot(topology.INGRESS)
         self._ingress_progress = (0, 0)
         self._clock_slots = [
             (node, station.slot(topology.clock_slot(node))) for node in station.nodes

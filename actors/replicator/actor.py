@@ -57,7 +57,7 @@ class ReplicatorActor:
     def __init__(self, station: Station) -> None:
         self._station = station
         self._slots = station.slots
-        self.peer = NodeId(int(station.process.rpartition("-")[2]))
+        self.peer = NodeId(int(station.actor.rpartition("-")[2]))
         self._from_raft = station.inbox(topology.RAFT)
         self._to_raft = station.outbox(topology.RAFT)
         config = station.config

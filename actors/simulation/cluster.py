@@ -37,6 +37,7 @@ from logstore.settings import (
     LimitSettings,
     NodeSettings,
     PortOffset,
+    ProcessSettings,
     RaftSettings,
     RetentionSettings,
     StorageSettings,
@@ -206,6 +207,10 @@ def make_config(ground: Ground) -> Config:
             session_window="64KiB",
             session_expiry=f"{ground.session_expiry_ms}ms",
             fetch_max="64KiB",
+        ),
+        process=ProcessSettings(
+            mode="custom" if ground.groups else "processes",
+            groups={process: list(actors) for process, actors in ground.groups.items()},
         ),
     )
 

@@ -241,9 +241,11 @@ class FaultInjector:
             replica.kill_at_call("", fault.calls + 1, act)
 
     def _pause(self, fault: Fault) -> None:
-        if fault.process in ("", RAFT, WRITER):
+        replica = self._replica(fault)
+        paused = replica.actors_beside(fault.process)
+        if not fault.process or RAFT in paused or WRITER in paused:
             self._excuse_saves(fault.node, self._world.now_ns + fault.for_ns)
-        self._replica(fault).pause(fault.process, fault.for_ns)
+        replica.pause(fault.process, fault.for_ns)
 
     def _excuse_saves(self, node: int, until_ns: int) -> None:
         self._cluster.ledger.tell(SavesExcused(node, until_ns))

@@ -13,8 +13,9 @@ from random import Random
 from typing import Any
 
 from actors import topology
+from actors.actor import Actor
 from actors.child_main import make_actor
-from actors.messages import ProcessGone, StopReady, StopRequested
+from actors.messages import StopReady, StopRequested
 from actors.simulation.checkers.facts import (
     LevelRefused,
     MetaWritten,
@@ -28,14 +29,21 @@ from actors.simulation.disk.disk import SimulatedDisk
 from actors.simulation.faults.draw_ground import LEVEL_MAX
 from actors.simulation.faults.script import Ground, Moment
 from actors.simulation.oracle.observers import ClusterObserver, ProcessObserver
+from actors.simulation.world.group import Group
 from actors.simulation.world.machine import NodeClock, SimulatedHost
 from actors.simulation.world.process import PARK_MAX_NS, Process, ProcessKilled, Runnable
 from actors.simulation.world.random_streams import stream
 from actors.simulation.world.rings import PREEMPTED_MAX_NS, CommandRingSender
-from actors.simulation.world.station import SimulatedRegions, SimulatedStation
+from actors.simulation.world.station import ProcessMemory, SimulatedRegions, SimulatedStation
 from actors.simulation.world.world import World
-from actors.supervisor.restarts import VITAL, RestartPolicy
+from actors.supervisor.restarts import (
+    RestartPolicy,
+    is_stall_fatal,
+    is_vital,
+    reports_of_death,
+)
 from logstore.config import Config
+from logstore.config_layout import kind_of, layout_of, process_of
 from logstore.errors import DiskFull, ReplicaLost, UnsupportedLevel
 from logstore.format.level import NEWEST_LEVEL
 from logstore.limits import ReplicaLimits
@@ -81,6 +89,7 @@ class Replica:
         )
         self.monotonic_ns: Callable[[], int] = self.clock.monotonic_ns
         self.processes: dict[str, Process] = {}
+        self.layout = layout_of(config, node)
         self.incarnation = 0
         self._plan = 0  # number of the last decision; a start planned before it is dropped
         self.is_running = False
@@ -99,6 +108,7 @@ class Replica:
         self.stalled_until_ns = 0  # until then the disk's flushes are slow
         self._stops = 0  # number of the last orderly stop, or of what ended it
         self._regions: SimulatedRegions | None = None
+        self._actors: dict[str, Actor] = {}
         self._views: dict[str, Any] = {}
         self._removed_open: dict[str, dict[str, int]] = {}  # process -> path -> since when
         self._to_raft: Any = None
@@ -125,6 +135,7 @@ class Replica:
         self._regions = SimulatedRegions(
             node,
             nodes,
+            self.layout,
             incarnation=self.incarnation,
             command_ring_bytes=self._ground.command_ring_bytes,
             ring_bytes=self._ground.ring_bytes,
@@ -135,28 +146,38 @@ class Replica:
         supervisor = Process(
             self._world, self, node=self.node, name=f"{self.node}.supervisor", make=_nobody
         )
-        station = self._station(supervisor, topology.SUPERVISOR, host=None)
+        memory = self._memory_of(supervisor, writes_files=False)
+        station = self._station(topology.SUPERVISOR, memory, host=None)
         self._to_raft = station.outbox(topology.RAFT)
         self._from_raft = station.inbox(topology.RAFT)
-        for name in topology.processes(node, nodes):
+        for name in self.layout:
             self._spawn(name)
 
-    def expect_bell(self, name: str) -> None:
-        """From now on there is work for this process: a bell must ring."""
-        process = self.processes.get(name)
+    def process_running(self, actor: str) -> Process | None:
+        return self.processes.get(process_of(self.layout, actor))
+
+    def actors_beside(self, actor: str) -> tuple[str, ...]:
+        """The actors of the process that runs `actor`, itself among them."""
+        return self.layout.get(process_of(self.layout, actor), ())
+
+    def expect_bell(self, actor: str) -> None:
+        """From now on there is work for this actor: a bell must ring."""
+        process = self.process_running(actor)
         if process is not None:
             process.expect_bell()
 
     def report_holdings(self) -> None:
-        """Report what its processes hold, and how many removed files each keeps open too long."""
+        """Report what its actors hold, and how many removed files each keeps open too long."""
         now_ns = self._world.now_ns
-        for name, process in self.processes.items():
-            self._observer.report_holdings(process.name, process.actor)
+        running = [each for each in self.processes.items() if each[1].actor is not None]
+        for name, process in ((a, each) for own, each in running for a in self.layout[own]):
+            shown = f"{self.node}.{name}"
+            self._observer.report_holdings(shown, self._actors[name])
             view, since = self._views.get(name), self._removed_open.get(name, {})
             removed = [] if view is None or process.is_paused else view.removed_open
             self._removed_open[name] = {path: since.get(path, now_ns) for path in removed}
             late = [path for path in removed if now_ns - since.get(path, now_ns) > REMOVED_OPEN_NS]
-            self._observer.tell(QueueSeen(f"{process.name}/removed files", len(late), 0))
+            self._observer.tell(QueueSeen(f"{shown}/removed files", len(late), 0))
 
     def kill(self, *, for_good: bool = False) -> None:
         """SIGKILL to every process; the page cache stays. `for_good`: no planned start follows."""
@@ -172,20 +193,23 @@ class Replica:
 
     def power_cut(self, random: Random, *, garble: bool) -> None:
         # Other processes may have acted on everything the disk had by the end of their work.
-        others = [each for name, each in self.processes.items() if name != topology.WRITER]
+        writing = self.process_running(topology.WRITER)
+        others = [each for each in self.processes.values() if each is not writing]
         self.disk.drop_after(max(self._world.now_ns, *(each.free_at_ns for each in others), 0))
         self.kill()
         self._world.note(f"{self.node} power cut")
         self.disk.power_cut(random, garble=garble)
         self._observer.disk_changed(self.node)
 
-    def kill_process(self, name: str) -> None:
-        process = self.processes.get(name)
+    def kill_process(self, actor: str) -> None:
+        """SIGKILL to the process that runs `actor`."""
+        process = self.process_running(actor)
         if process is not None:
             self.on_death(process, "killed")
 
     def kill_at_call(self, process: str, calls: int, act: Callable[[], None]) -> None:
-        """Kill the process in its `calls`-th disk call from now, and call `act` there."""
+        """Kill the process of the actor `process` in that one's `calls`-th disk call from now, and
+        call `act` there."""
         self._victim, self._calls_left, self._on_kill = process, calls, act
         self._counted_from = ""
 
@@ -199,12 +223,13 @@ class Replica:
         self._calls_left, self._on_kill = -1, None
         self._stops += 1
 
-    def pause(self, name: str, for_ns: int) -> None:
-        """`name` "": the whole replica, with its supervisor."""
-        for each, process in self.processes.items():
-            if name in ("", each):
+    def pause(self, actor: str, for_ns: int) -> None:
+        """The process that runs `actor`; "": the whole replica, with its supervisor."""
+        for name, process in self.processes.items():
+            actors = self.layout[name]
+            if not actor or actor in actors:
                 process.pause(for_ns)
-                if name and name != topology.WRITER and for_ns > LIVENESS_NS:
+                if actor and is_stall_fatal(actors) and for_ns > LIVENESS_NS:
                     self._world.at(self._world.now_ns + LIVENESS_NS, self._reap, process)
 
     def resume(self) -> None:
@@ -245,17 +270,20 @@ class Replica:
             if self.processes.get(name) is not process:
                 return
         now_ns = self.clock.monotonic_ns()
-        if name in VITAL:
+        actors = self.layout[name]
+        if is_vital(actors):
             at_ns = self._policy.try_replica_restart_at(now_ns=now_ns)
             self.kill()
             wait_ns = OPERATOR_NS if at_ns is None else at_ns - now_ns
             self._world.at(self._world.now_ns + wait_ns + SPAWN_NS, self._restart, self._plan)
             return
         self._remove(name)
-        self._observer.died(self.node, name, self.incarnation)
-        if name in self._to_replicators:
-            self._to_replicators[name].drop_refused()
-        self._to_raft.send(ProcessGone(name))
+        for actor in actors:
+            self._observer.died(self.node, actor, self.incarnation)
+            if actor in self._to_replicators:
+                self._to_replicators[actor].drop_refused()
+        for report in reports_of_death(actors):
+            self._to_raft.send(report)
         self._to_raft.flush()
         at_ns = self._policy.child_restart_at(name, now_ns=now_ns, lived_ns=0)
         wait_ns = at_ns - now_ns
@@ -292,7 +320,8 @@ class Replica:
 
     def _respawn(self, name: str, incarnation: int) -> None:
         if self.is_running and incarnation == self.incarnation and name not in self.processes:
-            self._observer.tell(ProcessRespawned(self.node, name, incarnation))
+            for actor in self.layout[name]:
+                self._observer.tell(ProcessRespawned(self.node, actor, incarnation))
             self._spawn(name)
 
     def _reap(self, process: Process) -> None:
@@ -312,13 +341,31 @@ class Replica:
         self.processes[name] = process
         process.wake_at(self._world.now_ns + SPAWN_NS + self._random.randrange(SPAWN_NS))
 
-    def _make(self, process: Process) -> Runnable:
-        name = process.name.partition(".")[2]
+    def _make(self, process: Process) -> Actor | Group:
+        """The actors of a process, as one if there are several."""
+        actors = self.layout[process.name.partition(".")[2]]
+        memory = self._memory_of(process, writes_files=topology.WRITER in actors)
+        stations = [self._make_actor(process, actor, memory) for actor in actors]
+        # Ingress' loops are read by raft (V6); nobody reads those of the others, late or not.
+        slots = memory.slots if topology.INGRESS in actors else memory.raw_slots
+        process.count_loop = partial(_count_loop, slots, stations[0].loops_slot(actors[0]))
+        process.on_worked = partial(self._on_work_done, process, stations)
+        process.on_overslept = partial(self._observer.overslept, process.name)
+        if topology.RAFT in actors:
+            self._to_replicators = stations[actors.index(topology.RAFT)].to_replicators
+            process.count_loop = partial(self._end_raft_loop, process.count_loop)
+        found: Actor | Group = self._actors[actors[0]]
+        if len(actors) > 1:
+            found = group = Group(process, {actor: self._actors[actor] for actor in actors})
+            process.on_bell = group.ring
+        process.rerun_work_min = found.full_turn
+        return found
+
+    def _make_actor(self, process: Process, name: str, memory: ProcessMemory) -> SimulatedStation:
+        """Make the actor; returns its station."""
         view = self._views[name] = self.disk.view(partial(self._charge, process), process)
         view.on_call = self._on_call(name, process)
         view.on_write = partial(self._observer.on_write, process)
-        if name.startswith(topology.REPLICATOR):
-            view.on_read = partial(self._observer.on_replicator_read, process)
         host = SimulatedHost(
             process,
             disk=view,
@@ -327,37 +374,41 @@ class Replica:
             random=self._random,
             observer=ProcessObserver(self._observer, self.node, self.incarnation),
         )
-        station = self._station(process, name, host=host)
-        # Ingress' loops are read by raft (V6); nobody reads those of the others, late or not.
-        slots = station.slots if name == topology.INGRESS else station.raw_slots
-        process.count_loop = partial(_count_loop, slots, station.slot(f"{name}.loops"))
-        process.on_worked = partial(self._observer.on_work_done, process, station)
-        process.on_overslept = partial(self._observer.overslept, process.name)
-        actor = make_actor(station)
-        process.rerun_work_min = actor.full_turn
-        if name == topology.RAFT:
-            self._to_replicators = station.to_replicators
-            process.count_loop = partial(self._end_raft_loop, process.count_loop)
-        return actor
+        station = self._station(name, memory, host=host)
+        actor = self._actors[name] = make_actor(station)
+        if kind_of(name) == topology.REPLICATOR:
+            view.on_read = partial(self._observer.on_replicator_read, self.node, actor)
+        return station
 
-    def _station(self, process: Process, name: str, *, host: Any) -> SimulatedStation:
+    def _memory_of(self, process: Process, *, writes_files: bool) -> ProcessMemory:
         if self._regions is None:
             raise RuntimeError("a process before its replica")
-        return SimulatedStation(
+        return ProcessMemory(
             process,
+            self._regions,
+            writes_files=writes_files,
+            random=self._ring_random,
+            ring_delay_ns=self._ground.ring_delay_ns,
+        )
+
+    def _station(self, name: str, memory: ProcessMemory, *, host: Any) -> SimulatedStation:
+        return SimulatedStation(
             name,
+            memory,
             config=self._config,
             folder=self.folder,
-            regions=self._regions,
             host=host,
             limits=self._limits,
             newest_level=self.newest_level,
             new_log_level=self._ground.new_log_level,
-            process_of=self.processes.get,
-            random=self._ring_random,
-            ring_delay_ns=self._ground.ring_delay_ns,
+            process_running=self.process_running,
             observer=self._observer,
         )
+
+    def _on_work_done(self, process: Process, stations: list[SimulatedStation]) -> None:
+        """Hot: after each do_work."""
+        for station in stations:
+            self._observer.on_work_done(process, station, self._actors[station.actor])
 
     def _end_raft_loop(self, count_loop: Callable[[], None]) -> None:
         """Hot: after each do_work of raft."""
@@ -377,11 +428,12 @@ class Replica:
         process = self.processes.pop(name)
         process.kill()
         self._network.close_owner(process)
-        view = self._views.pop(name, None)
-        if view is not None:
-            view.kill()
-        if self._regions is not None:
-            self._regions.drop_after(name, self._world.now_ns)
+        for actor in self.layout[name]:
+            view = self._views.pop(actor, None)
+            if view is not None:
+                view.kill()
+            if self._regions is not None:
+                self._regions.drop_after(actor, self._world.now_ns)
 
     def _on_call(self, name: str, process: Process) -> Callable[[str, str], None]:
         incarnation = self.incarnation

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import combinations
+from typing import Any
 
 import msgspec
 
@@ -138,7 +139,8 @@ class _Search:
 
 
 # Each is tried by itself.
-_PLAINER: tuple[dict[str, int | bool | str], ...] = (
+_PLAINER: tuple[dict[str, Any], ...] = (
+    {"groups": {}},
     {"imports": 0},
     {"first_lsn": 1},
     {"batch_max_payloads": 1},
@@ -152,7 +154,7 @@ def _with_faults(script: Script, faults: tuple[Fault, ...]) -> Script:
     return msgspec.structs.replace(script, faults=faults)
 
 
-def _with_ground(script: Script, **changes: int | bool | str) -> Script:
+def _with_ground(script: Script, **changes: Any) -> Script:
     return msgspec.structs.replace(script, ground=msgspec.structs.replace(script.ground, **changes))
 
 

@@ -11,7 +11,8 @@ import msgspec
 
 from actors.thread_placement import cpus_and_nice, lowest_nice
 from logstore.config import Config
-from logstore.config_placement import SUPERVISOR, Placement, placement_of, process_names
+from logstore.config_layout import SUPERVISOR, Layout, choose_mode, layout_of
+from logstore.config_placement import Placement, placement_of, process_names
 from logstore.errors import ConfigError
 from logstore.model import NodeId
 
@@ -39,12 +40,14 @@ def look_at_machine() -> Machine:
 
 
 def placements_on(machine: Machine, config: Config, node: NodeId) -> dict[str, Placement]:
-    """Where each process of `node` is to run here, nothing left open.
+    """Where each process of `node` is to run here, nothing left open. `auto` is decided by the CPUs
+    that there are.
 
     Raises:
       ConfigError: as `check_placement`.
       InvalidRequest: there is no such node.
     """
+    config = choose_mode(config, node, len(machine.cpus))
     placements = {}
     for process in process_names(config, node):
         wanted = placement_of(config, node, process)
@@ -55,6 +58,11 @@ def placements_on(machine: Machine, config: Config, node: NodeId) -> dict[str, P
             nice=machine.nice if wanted.nice is None else wanted.nice,
         )
     return placements
+
+
+def layout_on(machine: Machine, config: Config, node: NodeId) -> Layout:
+    """Which actors each process of `node` runs here."""
+    return layout_of(choose_mode(config, node, len(machine.cpus)), node)
 
 
 def check_placement(wanted: Placement, machine: Machine, where: str, process: str) -> None:

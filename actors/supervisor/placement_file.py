@@ -1,8 +1,8 @@
 """The placement that the replica's config file asks for now: it may change while the replica runs.
 
 Owns when the file is read again, and what is taken from it: the placement of this node's processes,
-nothing else. A file that cannot be read, asks for what cannot be had, or has another cluster or
-other nodes than the replica was started with, changes nothing.
+nothing else. A file that cannot be read, asks for what cannot be had, or has another cluster, other
+nodes or another layout than the replica was started with, changes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import os
 from pathlib import Path
 
-from actors.supervisor.placement import Machine, placements_on
+from actors.supervisor.placement import Machine, layout_on, placements_on
 from logstore.config import Config, load_config
 from logstore.config_placement import Placement
 from logstore.errors import ConfigError, LogStoreError
@@ -41,6 +41,7 @@ class PlacementFile:
         self.path = path
         self._cluster = config.cluster.name
         self._stamp = _NEVER_SEEN
+        self.layout = layout_on(machine, config, node)
         self.placements = placements_on(machine, config, node)
         self.refusal = ""
 
@@ -66,10 +67,11 @@ class PlacementFile:
 
     def _placements_in(self, config: Config) -> dict[str, Placement]:
         placements = placements_on(self.machine, config, self._node)
-        if config.cluster.name != self._cluster or placements.keys() != self.placements.keys():
+        layout = layout_on(self.machine, config, self._node)
+        if config.cluster.name != self._cluster or layout != self.layout:
             raise ConfigError(
-                f"{self.path} has another cluster or other nodes than this replica runs with: "
-                "restart it to take them"
+                f"{self.path} has another cluster, other nodes or another layout than this replica "
+                "runs with: restart it to take them"
             )
         return placements
 

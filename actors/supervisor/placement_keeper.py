@@ -102,15 +102,15 @@ class PlacementKeeper:
             _log.info("%s: CPUs %s, niceness %s", process, list(wanted.cpus), wanted.nice)
 
     def _report_of(self, process: str, pid: int) -> ProcessReport:
-        configured = self._file.of(process)
+        configured, actors = self._file.of(process), self._file.layout.get(process, ())
         try:
             cpus, nice = cpus_and_nice(pid) if pid else ((), None)
         except OSError:
             pid = 0
         if not pid:
-            return ProcessReport(0, None, configured)
+            return ProcessReport(0, None, configured, actors)
         now = msgspec.structs.replace(self._started[process], cpus=cpus, nice=nice)
-        return ProcessReport(pid, now, configured)
+        return ProcessReport(pid, now, configured, actors)
 
 
 def _shown(text: str) -> str:

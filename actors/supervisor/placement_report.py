@@ -34,11 +34,13 @@ class ProcessReport(msgspec.Struct, frozen=True):
       now: CPUs and niceness as the kernel has them, the rest as the process was started; None: it
         does not run now.
       configured: as it should be; what the file leaves open is filled in.
+      actors: those that it runs.
     """
 
     pid: int
     now: Placement | None
     configured: Placement
+    actors: tuple[str, ...] = ()
 
 
 class PlacementReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,7 +50,7 @@ class PlacementReport(msgspec.Struct, frozen=True, omit_defaults=True):
       node: its id.
       machine: what it may have there.
       refusal: why the config file as it is now is not taken; empty if it is.
-      processes: by name; in `single` mode only `single`.
+      processes: by name.
       config_path: the file that is followed, absolute; told to commands of this machine only.
     """
 

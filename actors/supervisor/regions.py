@@ -17,6 +17,7 @@ from actors.station import Regions
 from actors.trace import row_names
 from logstore import limits
 from logstore.config import Config
+from logstore.config_layout import actor_names, layout_of
 from logstore.model import NodeId
 from transport.command_ring import command_region_bytes, create_command_ring
 from transport.counters import create_nameless_counters, open_counters
@@ -50,7 +51,7 @@ class ReplicaRegions:
         self.incarnation = incarnation
         self._nodes = tuple(NodeId(each) for each in config.node_ids())
         _check_room(config, node, folder)
-        self._processes = (topology.SUPERVISOR, *topology.processes(node, self._nodes))
+        self._layout = layout_of(config, node)
         with _with_size_in_error(config, node), ExitStack() as undo:
             self.rings: dict[str, int] = {}
             for name in topology.rings(node, self._nodes):
@@ -64,7 +65,7 @@ class ReplicaRegions:
             )
             undo.callback(os.close, self.payload)
             self.counters = create_nameless_counters(
-                topology.counter_names(node, self._nodes), incarnation, folder
+                topology.counter_names(self._layout, self._nodes), incarnation, folder
             )
             undo.callback(os.close, self.counters)
             self.stamps = create_stamp_table(
@@ -72,17 +73,18 @@ class ReplicaRegions:
             )
             undo.callback(os.close, self.stamps)
             self.bells: dict[str, Doorbell] = {}
-            for process in self._processes:
-                self.bells[process] = Doorbell.create()
-                undo.callback(self.bells[process].close)
+            for actor in (topology.SUPERVISOR, *actor_names(node, self._nodes)):
+                self.bells[actor] = Doorbell.create()
+                undo.callback(self.bells[actor].close)
             self._owned = undo.pop_all()
 
     def rings_of(self, process: str) -> dict[str, int]:
-        """The command rings that `process` has an end of."""
+        """The command rings that an actor of `process` has an end of."""
+        actors = set(self._layout.get(process, (process,)))
         return {
             name: fd
             for name, fd in self.rings.items()
-            if process in name.partition(".")[0].split(">")
+            if not actors.isdisjoint(name.partition(".")[0].split(">"))
         }
 
     def descriptors_of(self, process: str) -> tuple[int, ...]:

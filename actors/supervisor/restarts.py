@@ -1,16 +1,18 @@
 """What follows from the death of a child, and when: the rules of SAFETY M3. Pure.
 
 raft, the writer and ingress share cursors and numbering that none of them can rebuild alone, so the
-death of one ends the incarnation. Replicators and egress hold nothing that others need, and are
-started again alone.
+death of a process that runs one of them ends the incarnation. Replicators and egress hold nothing
+that others need: a process that runs only such actors is started again alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from random import Random
 
 from actors import topology
+from actors.messages import ProcessGone
 from logstore import limits
 
 _SECOND_NS = 1_000_000_000
@@ -18,6 +20,23 @@ VITAL = frozenset({topology.RAFT, topology.WRITER, topology.INGRESS})
 # A child that lived this long did not die of its start: its back-off begins again.
 STEADY_NS = limits.RESTARTS_WINDOW_S * _SECOND_NS
 EXIT_CRASH_LOOP = 70
+
+
+def is_vital(actors: Sequence[str]) -> bool:
+    """Whether the death of the process that runs these ends the incarnation."""
+    return not VITAL.isdisjoint(actors)
+
+
+def is_stall_fatal(actors: Sequence[str]) -> bool:
+    """Whether a process that stands still is killed. The writer may be in the kernel, waiting for a
+    disk, where a kill helps nobody: its process is only reported."""
+    return topology.WRITER not in actors
+
+
+def reports_of_death(actors: Sequence[str]) -> list[ProcessGone]:
+    """What raft must hear before the process that ran these starts again: it settles for each what
+    that one held."""
+    return [ProcessGone(actor) for actor in actors]
 
 
 class RestartPolicy:
@@ -29,8 +48,8 @@ class RestartPolicy:
         self._child_deaths: dict[str, int] = {}
 
     def child_restart_at(self, process: str, *, now_ns: int, lived_ns: int) -> int:
-        """When to start a replicator or egress again: after 0.1 s, doubled each death up to 5 s.
-        Half of it is jitter, so that the replicators of several nodes do not restart in step."""
+        """When to start a process that is not vital again: after 0.1 s, doubled each death up to 5
+        s. Half of it is jitter, so that the replicators of several nodes do not restart in step."""
         deaths = 1 if lived_ns >= STEADY_NS else self._child_deaths.get(process, 0) + 1
         self._child_deaths[process] = deaths
         return now_ns + _backoff_ns(deaths, self._random)

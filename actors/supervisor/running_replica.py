@@ -15,6 +15,7 @@ from actors.supervisor.child_process import ChildProcess
 from actors.supervisor.placement_keeper import PlacementKeeper
 from actors.supervisor.placement_report import encode_report
 from actors.supervisor.regions import ReplicaRegions
+from actors.supervisor.restarts import reports_of_death
 from logstore.config import Config, render_config
 from logstore.model import NodeId
 
@@ -47,12 +48,13 @@ class RunningReplica:
         self.station = Station(
             topology.SUPERVISOR, node=node, config=config, folder=folder, regions=regions
         )
+        self.layout = self.station.layout
         self._to_raft = self.station.outbox(topology.RAFT)
         self._from_raft = self.station.inbox(topology.RAFT)
         self.children: dict[str, ChildProcess] = {}
 
     def spawn_all(self, *, now_ns: int) -> None:
-        for process in topology.processes(self._node, self.station.nodes):
+        for process in self.layout:
             self.spawn(process, now_ns=now_ns)
 
     def spawn(self, process: str, *, now_ns: int) -> None:
@@ -94,9 +96,10 @@ class RunningReplica:
             child.kill()
 
     def report_death(self, process: str) -> None:
-        """Tell raft, which settles what the dead `process` held before a new
-        one starts (SAFETY M3)."""
-        self._to_raft.send(messages.ProcessGone(process))
+        """Tell raft, which settles what each actor of the dead `process` held before a new one
+        starts (SAFETY M3)."""
+        for report in reports_of_death(self.layout[process]):
+            self._to_raft.send(report)
         self._to_raft.flush()
 
     def keep_placement(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs one replica in `processes` mode, from the command line's arguments to the exit status."""
+"""Runs one replica, from the command line's arguments to the exit status."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from actors.supervisor.placement_keeper import PlacementKeeper
 from actors.supervisor.signals import StopSignals
 from actors.supervisor.supervisor import Supervisor
 from logstore.config import Config, PortOffset
+from logstore.config_layout import choose_mode
 from logstore.errors import ConfigError, FolderInUse, FolderRefused, LogStoreError
 from logstore.model import NodeId
 from transport.errors import RegionUnavailable
@@ -55,7 +56,9 @@ def serve_processes(
     require_total_store_order()
     settings = config.node(node)
     node_id = NodeId(node)
-    file = PlacementFile(config, node_id, look_at_machine(), config_path.absolute())
+    machine = look_at_machine()
+    config = choose_mode(config, node_id, len(machine.cpus))
+    file = PlacementFile(config, node_id, machine, config_path.absolute())
     is_new = not Path(folder).exists()
     path = prepare_folder(Path(folder))
     _enter_own_process_group()

@@ -22,7 +22,12 @@ from actors.supervisor.child_process import describe_status
 from actors.supervisor.http_listener import HttpListener
 from actors.supervisor.liveness import LivenessMonitor
 from actors.supervisor.placement_keeper import PlacementKeeper
-from actors.supervisor.restarts import EXIT_CRASH_LOOP, VITAL, RestartPolicy
+from actors.supervisor.restarts import (
+    EXIT_CRASH_LOOP,
+    RestartPolicy,
+    is_stall_fatal,
+    is_vital,
+)
 from actors.supervisor.running_replica import RunningReplica
 from actors.supervisor.sampler import SAMPLE_NS, ProcessSampler
 from actors.supervisor.signals import StopSignals
@@ -150,7 +155,7 @@ class Supervisor:
         if self._phase in (Phase.TERMINATING, Phase.KILLING):
             return
         reason = f"{process} {describe_status(status)}"
-        if process in VITAL:
+        if is_vital(replica.layout[process]):
             self._on_vital_death(replica, reason, status, now_ns)
         elif self._phase is Phase.RUNNING:
             _log.warning("%s; it is started again", reason)
@@ -230,11 +235,11 @@ class Supervisor:
         if self._phase is not Phase.RUNNING:
             return
         for process in self._liveness.stalled(replica.loops(), now_ns=now_ns):
-            if process == topology.WRITER:
-                _log.warning("the writer stands still, maybe in the kernel")
-            else:
+            if is_stall_fatal(replica.layout[process]):
                 _log.error("%s stands still and is killed", process)
                 replica.children[process].kill()
+            else:
+                _log.warning("%s, which writes, stands still, maybe in the kernel", process)
 
     # --- actions ---
 

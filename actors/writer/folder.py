@@ -44,7 +44,7 @@ class Folder:
     def __init__(self, station: Station) -> None:
         self._station = station
         self._slots = station.slots
-        self._loops = station.slot(f"{topology.WRITER}.loops")
+        self._loops = station.loops_slot(topology.WRITER)
         storage = station.config.storage
         self._options = SegmentOptions(storage.segment_bytes, storage.segment_records)
         self._disk = station.host.disk

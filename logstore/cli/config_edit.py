@@ -18,7 +18,7 @@ from typing import Any
 import tomlkit
 from tomlkit.items import Table
 
-from logstore.config_placement import REPLICATOR
+from logstore.config_layout import REPLICATOR
 from logstore.errors import ConfigError, InvalidRequest
 from logstore.storage.disk import flush_path
 

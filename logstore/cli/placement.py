@@ -122,7 +122,8 @@ def set_(
 ) -> None:
     """Place PROCESSes of a replica of this machine, and keep it in its configuration.
 
-    PROCESS is ingress, raft, writer, egress, supervisor, replicator (all of them) or replicator-2;
+    PROCESS is ingress, raft, writer, egress, supervisor, replicator (all of them) or replicator-2,
+    or by the layout a group such as shared (`placement show` has the names);
     --config, --node and --dir are what `serve` was given. `default` takes an entry out of the file.
     What cannot be had is refused, and nothing is changed. Exit status 1 if a process does not take
     now what it could.
@@ -167,15 +168,15 @@ def _print_nodes(nodes: Sequence[dict[str, Any]]) -> None:
 
 def _table_of(nodes: Sequence[tuple[str, dict[str, Any]]]) -> Table:
     """A row for each process that runs."""
-    table = Table("node", "process", "pid", "CPUs", "nice", "spins", "IO threads")
+    table = Table("node", "process", "pid", "CPUs", "nice", "spins", "IO threads", "runs")
     for node, processes in nodes:
         for name, report in processes.items():
-            now = report["now"]
+            now, runs = report["now"], ", ".join(report.get("actors", ()))
             if now is None:
-                table.add_row(node, name, "-", "-", "-", "-", "-")
+                table.add_row(node, name, "-", "-", "-", "-", "-", runs)
                 continue
             spins = "yes" if now["spin"] else "no"
             threads = str(now["io_threads"] or "-")
             cells = (cpu_words(now["cpus"]), str(now["nice"]), spins, threads)
-            table.add_row(node, name, str(report["pid"]), *cells)
+            table.add_row(node, name, str(report["pid"]), *cells, runs)
     return table

@@ -16,18 +16,18 @@ import msgspec
 
 from actors.supervisor.placement import check_placement, placements_on
 from actors.supervisor.placement_report import PlacementReport, ProcessReport, read_report
+from actors.supervisor.restarts import is_vital
 from logstore.cli.config_edit import Change, edit_placement, locked_config, replace_file
 from logstore.cli.cpu_list import cpu_words, parse_cpus
 from logstore.cli.embedded import poll_until
 from logstore.config import Config, load_config, parse_config
-from logstore.config_placement import SUPERVISOR, Placement, kind_of
+from logstore.config_layout import REPLICATOR, SUPERVISOR, kind_of
+from logstore.config_placement import Placement
 from logstore.errors import ConfigError, InvalidRequest, LogStoreError, Unreachable
 from logstore.model import NodeId
 
 # After the supervisor has read the file: a process that is just starting is placed when it has.
 SETTLE_S = 5.0
-# To end one of these ends the replica.
-VITAL = ("ingress", "raft", "writer", "supervisor")
 _CGROUPS = "/sys/fs/cgroup"
 _ONLINE = "/sys/devices/system/cpu/online"
 
@@ -80,8 +80,8 @@ def change_placement(
             ) from error
         if wanted.keys() != report.processes.keys():
             raise ConfigError(
-                f"{config_path} has other nodes than this replica runs with, nothing was changed: "
-                "restart it first"
+                f"{config_path} has other nodes or another layout than this replica runs with, "
+                "nothing was changed: restart it first"
             )
         # Also where it says so already: a process that was moved since takes its place again.
         replace_file(target, edited)
@@ -93,15 +93,10 @@ def _running_report(folder: Path, config_path: Path, config: Config, node: int) 
     """What the replica says of itself, which must be the one that is meant."""
     config.node(node)
     report = read_report(folder)
-    if config.process.mode == "single":
-        raise InvalidRequest(
-            "in `single` mode a replica is one process and has no placement: restart it with "
-            '`taskset` or `nice`, or use `mode = "processes"`'
-        )
     if report is None:
         raise InvalidRequest(
-            f"no replica in `processes` mode runs in {folder}: name its data folder with --dir, "
-            f"or start it; while it is down, edit {config_path} by hand"
+            f"no replica runs in {folder}: name its data folder with --dir, or start it; while it "
+            f"is down, edit {config_path} by hand"
         )
     if report.node != node:
         raise InvalidRequest(
@@ -126,12 +121,21 @@ def _names(report: PlacementReport, processes: Sequence[str]) -> list[str]:
     """The processes that are meant, in the order of the report."""
     for process in processes:
         if process not in report.processes and process not in map(kind_of, report.processes):
-            known = ", ".join(report.processes)
             raise InvalidRequest(
-                f"node {report.node} has no process {process!r}; there are {known}, and "
-                "`replicator` for all of them"
+                f"node {report.node} has no process {process!r}; there are "
+                f"{_known_words(report, process)}"
             )
     return [name for name in report.processes if {name, kind_of(name)} & set(processes)]
+
+
+def _known_words(report: PlacementReport, asked: str) -> str:
+    words = ", ".join(report.processes)
+    if REPLICATOR in map(kind_of, report.processes):
+        words += f", and `{REPLICATOR}` for all of them"
+    for process, each in report.processes.items():
+        if asked in (*each.actors, *map(kind_of, each.actors)):
+            return f"{words}; {asked} runs in {process}"
+    return words
 
 
 def _check(change: Change, names: Sequence[str], report: PlacementReport) -> None:
@@ -210,7 +214,8 @@ def _missing(report: ProcessReport) -> list[str]:
 def _outcome(process: str, report: ProcessReport) -> Outcome:
     now, configured = report.now, report.configured
     missing = _missing(report)
-    start = "restart the replica" if process in VITAL else f"`kill {report.pid}` does it"
+    ends_replica = process == SUPERVISOR or is_vital(report.actors or (process,))
+    start = "restart the replica" if ends_replica else f"`kill {report.pid}` does it"
     pending = []
     if missing:
         pending.append(

@@ -19,6 +19,7 @@ class ReplicaTrace(msgspec.Struct, frozen=True):
       groups_in_flight_max: so many groups a leader has between acceptance and commit.
       counters: as /metrics has them.
       processes: for each process its gauges and what its loop costs, by name.
+      layout: the actors that each process runs; empty of a version without layouts.
       stamps: for each point, by name, when which entries passed it: index to time. Only some
         entries are stamped, the same on all replicas, and only the newest are kept.
     """
@@ -32,6 +33,10 @@ class ReplicaTrace(msgspec.Struct, frozen=True):
     processes: dict[str, dict[str, int]]
     stamps: dict[str, dict[int, int]]
     boot: int = 0
+    layout: dict[str, tuple[str, ...]] = {}
+
+    def actors_of(self, process: str) -> tuple[str, ...]:
+        return self.layout.get(process, (process,))
 
 
 def parse_trace(document: bytes, *, node: int) -> ReplicaTrace:

@@ -42,6 +42,7 @@ class Stage:
             self.slots,
             CounterSlots(OPEN, MOST, REFUSED, ENDED),
             memory_max_bytes=1 << 30,
+            guards=1,
         )
         self.received: list[bytes] = []
 

@@ -28,6 +28,7 @@ def quiet_script(*faults: Fault, **ground: Any) -> Script:
         link_delay_ns=(100_000, 200_000),
         flush_ns=(100_000, 400_000),
         write_ns=5_000,
+        groups={},
         has_brink=False,
         has_flooder=False,
         newest_levels=(),

@@ -77,7 +77,7 @@ def test_an_ended_process_owes_no_bell() -> None:
     replica = quiet.replica(quiet.follower)
     process = replica.processes["replicator-1" if replica.node != 1 else "replicator-2"]
     name = process.name.partition(".")[2]
-    process.on_worked.args[1].owed.mark_owed("ingress")()  # type: ignore[attr-defined]
+    process.on_worked.args[1][0].owed.mark_owed("ingress")()  # type: ignore[attr-defined]
     replica.kill_process(name)
     quiet.run_for(SECOND_NS)
     assert replica.processes[name] is not process

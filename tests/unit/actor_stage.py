@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
+import msgspec
 import zmq
 
 from actors import topology
@@ -16,7 +17,9 @@ from actors.host import Host
 from actors.station import Regions, Station
 from actors.trace import row_names
 from logstore.config import parse_config
+from logstore.config_layout import actor_names, layout_of
 from logstore.format.message import encode_message
+from logstore.settings import ProcessSettings
 from transport import link
 from transport.command_ring import command_region_bytes, format_command_ring
 from transport.counters import create_counters
@@ -62,9 +65,15 @@ segment_records = 256
 class ActorStage:
     """The replica `NODE` of three; `station` and the rings of any process, by its name."""
 
-    def __init__(self, folder: Path, *, command_ring_bytes: int = 1 << 18) -> None:
+    def __init__(
+        self, folder: Path, *, command_ring_bytes: int = 1 << 18, groups: dict | None = None
+    ) -> None:
         self.folder = folder
         self.config = parse_config(CONFIG)
+        if groups:
+            process = ProcessSettings(mode="custom", groups=groups)
+            self.config = msgspec.structs.replace(self.config, process=process)
+        layout = layout_of(self.config, NODE)
         rings = {}
         for name in topology.rings(NODE, NODES):
             rings[name] = mmap.mmap(-1, command_region_bytes(command_ring_bytes))
@@ -74,13 +83,13 @@ class ActorStage:
         stamps = mmap.mmap(-1, stamp_region_bytes(len(row_names(NODE, NODES))))
         format_stamp_table(stamps, incarnation=1)
         self.bells = {
-            name: FakeDoorbell() for name in (topology.SUPERVISOR, *topology.processes(NODE, NODES))
+            name: FakeDoorbell() for name in (topology.SUPERVISOR, *actor_names(NODE, NODES))
         }
         counters = folder / "stage-counters"
         self.regions = Regions(
             rings=rings,
             payload=payload,
-            counters=create_counters(counters, topology.counter_names(NODE, NODES), 1),
+            counters=create_counters(counters, topology.counter_names(layout, NODES), 1),
             stamps=stamps,
             bells=self.bells,
             incarnation=1,

@@ -9,10 +9,10 @@ from itertools import accumulate
 from typing import Any
 
 from actors.loop_usage import USAGE
-from actors.topology import PROCESS_GAUGES, Counter, processes
+from actors.topology import PROCESS_GAUGES, Counter
 from logstore.cli.explain.readings import Reading, Readings, put_together
 from logstore.client.replica_trace import ReplicaTrace
-from logstore.model import NodeId
+from logstore.config_layout import actor_names
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -77,7 +77,7 @@ def trace(
     but wait."""
     now_ns = CLOCKS[node] + int(at_s * SECOND)
     rows: dict[str, dict[str, int]] = {}
-    for number, process in enumerate(("supervisor", *processes(NodeId(node), NODES))):
+    for number, process in enumerate(("supervisor", *actor_names(node, NODES))):
         idle = {"pid": 100 * node + number, "measured_ns": now_ns, "idle_ns": int(at_s * SECOND)}
         if process == "supervisor":
             idle = {"pid": 100 * node}

@@ -20,6 +20,7 @@ from actors.messages import Identity
 from actors.station import Inbox, Outbox
 from actors.trace import Stamper, row_names
 from logstore.config import parse_config
+from logstore.config_layout import actor_names, layout_of
 from logstore.errors import CorruptData
 from logstore.format.batch import encode_batch
 from logstore.format.client_messages import (
@@ -178,10 +179,11 @@ class Stage:
         self.bulk_ring = FakeCommandRing(1 << 16)
         self.raft_ring = FakeCommandRing(1 << 20)
         nodes = (1, 2, 3)
-        count = len(topology.counter_names(NODE, nodes))
+        count = len(topology.counter_names(actor_names(NODE, nodes), nodes))
         self.slots = memoryview(bytearray(8 * count)).cast("Q")
         self.station = SimpleNamespace(
             node=NODE, nodes=nodes, peers=(2, 3), config=self.config, slots=self.slots,
+            actor="ingress", process="ingress", layout=layout_of(self.config, NODE),
             limits=ReplicaLimits(**limits), host=SimpleNamespace(observer=self),
             stamper=self._stamper, read_stamps=self.read_stamps,
         )  # fmt: skip

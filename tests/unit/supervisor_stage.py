@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from actors import messages, topology
-from actors.child import LIFELINE, ChildSpec, open_station, take_placement
+from actors.child import LIFELINE, ChildSpec, open_stations, take_placement
 from actors.loop_usage import LoopUsage
 from actors.runner import StopFlag, prepare_process, run
 from actors.station import Station
@@ -26,7 +26,7 @@ from actors.supervisor.placement_file import PlacementFile
 from actors.supervisor.placement_keeper import PlacementKeeper
 from actors.supervisor.signals import StopSignals
 from actors.supervisor.supervisor import Supervisor
-from logstore.config import parse_config
+from logstore.config import load_config
 from logstore.model import NodeId
 
 CONFIG = """
@@ -62,13 +62,13 @@ class StageActor:
 
     def __init__(self, station: Station) -> None:
         self._station = station
-        self._is_raft = station.process == topology.RAFT
+        self._is_raft = station.actor == topology.RAFT
         if self._is_raft:
             self._inbox = station.inbox(topology.SUPERVISOR)
             self._outbox = station.outbox(topology.SUPERVISOR)
 
     def on_start(self) -> None:
-        tell("started", self._station.process, os.getpid(), self._station.incarnation)
+        tell("started", self._station.actor, os.getpid(), self._station.incarnation)
 
     def do_work(self, now_ns: int) -> int:
         if not self._is_raft:
@@ -93,7 +93,7 @@ class StageActor:
         return 1 << 62
 
     def on_close(self) -> None:
-        tell("closed", self._station.process)
+        tell("closed", self._station.actor)
 
 
 def be_child(spec: ChildSpec) -> None:
@@ -104,7 +104,8 @@ def be_child(spec: ChildSpec) -> None:
     take_placement(spec.placement)
     stop = StopFlag()
     prepare_process(stop)
-    station = open_station(spec)
+    stations = open_stations(spec)
+    station = stations[0]
     stop.wake(station.bell)
     slots, loops = station.slots, station.slot(f"{spec.process}.loops")
 
@@ -112,8 +113,8 @@ def be_child(spec: ChildSpec) -> None:
         slots[loops] += 1
 
     run(
-        [StageActor(station)],
-        [station.bell],
+        [StageActor(each) for each in stations],
+        [each.bell for each in stations],
         count_loop=count_loop,
         usage=LoopUsage(slots, station.slot, station.process),
         stop=lambda: stop.is_set,
@@ -123,10 +124,11 @@ def be_child(spec: ChildSpec) -> None:
 
 
 def make_keeper(folder: Path) -> PlacementKeeper:
-    """Of a supervisor that follows FOLDER/stage.toml."""
+    """Of a supervisor that follows FOLDER/stage.toml, which is CONFIG if it is not there yet."""
     path = folder / CONFIG_NAME
-    path.write_text(CONFIG)
-    file = PlacementFile(parse_config(CONFIG), NODE, look_at_machine(), path)
+    if not path.exists():
+        path.write_text(CONFIG)
+    file = PlacementFile(load_config(path), NODE, look_at_machine(), path)
     return PlacementKeeper(file, NODE, folder)
 
 
@@ -135,7 +137,7 @@ def be_supervisor(folder: Path) -> int:
     with StopSignals() as signals, closing(make_keeper(folder)) as placement:
         placement.place_supervisor()
         supervisor = Supervisor(
-            parse_config(CONFIG),
+            load_config(folder / CONFIG_NAME),
             NODE,
             folder,
             signals=signals,

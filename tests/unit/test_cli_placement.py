@@ -18,6 +18,7 @@ from logstore.cli.cpu_list import cpu_words, parse_cpus
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.trouble import placement_words
 from logstore.config import parse_config
+from logstore.config_layout import layout_of
 from logstore.errors import InvalidRequest
 from logstore.model import NodeId
 from tests.unit.cli_stage import run
@@ -257,14 +258,17 @@ class PlayedReplica:
     def follow(self) -> None:
         """What happens within a second of a change."""
         config = parse_config(self.path.read_text() if self.obeys else TEXT)
-        processes = {}
+        processes, layout = {}, layout_of(config, 2)
         for number, (name, wanted) in enumerate(placements_on(MACHINE, config, NodeId(2)).items()):
-            now = msgspec.structs.replace(wanted, io_threads=self._started[name].io_threads)
+            now = msgspec.structs.replace(
+                wanted, io_threads=self._started.get(name, wanted).io_threads
+            )
             if self.nice_stays:
                 now = msgspec.structs.replace(now, nice=0)
             if self.cpus_stay:
                 now = msgspec.structs.replace(now, cpus=MACHINE.cpus)
-            processes[name] = ProcessReport(100 + number if number else self.pid, now, wanted)
+            pid, actors = 100 + number if number else self.pid, layout.get(name, ())
+            processes[name] = ProcessReport(pid, now, wanted, actors)
         self._link.write(PlacementReport(2, MACHINE, self.refusal, processes, str(self.path)))
 
     def set(self, *arguments: str) -> int:
@@ -348,7 +352,7 @@ def test_a_replica_that_does_not_follow_is_unreachable(
         (("supervisor", "--nice", "1"), r"nice -n"),
         (("raft", "--io-threads", "2"), r"has no ZeroMQ sockets"),
         (("egress", "--io-threads", "9"), r"9 is not in the range"),
-        (("disk", "--cpus", "1"), r"no process 'disk'; there are supervisor, ingress"),
+        (("disk", "--cpus", "1"), r"no process 'disk'; there are supervisor, writer"),
         (("replicator-2", "--cpus", "1"), r"no process 'replicator-2'"),
         (("writer",), r"nothing to set: name --cpus, --nice or --io-threads"),
     ],
@@ -421,7 +425,7 @@ def test_another_node_another_file_and_another_folder_are_refused(
         (played.path, "1", played.folder, "node 2 runs in"),
         (played.path, "3", played.folder, "no node 3"),
         (copy, "2", played.folder, "was started with"),
-        (played.path, "2", tmp_path, "no replica in `processes` mode runs in"),
+        (played.path, "2", tmp_path, "no replica runs in"),
     ):
         status = run(*own, "--config", config, "--node", node, "--dir", folder)
         assert status == ExitStatus.USAGE
@@ -436,7 +440,7 @@ def test_a_file_with_other_nodes_than_those_that_run_is_not_changed(
     played.path.write_text(other)
     for process in ("writer", "replicator"):
         assert played.set(process, "--nice", "-5") == ExitStatus.USAGE
-        assert "has other nodes than this replica runs with" in capsys.readouterr().err
+        assert "has other nodes or another layout than this replica" in capsys.readouterr().err
     assert played.path.read_text() == other
 
 
@@ -462,12 +466,16 @@ def test_a_second_name_of_the_file_stays_a_name_of_it_no_longer(
     assert second.read_text() == TEXT
 
 
-def test_a_replica_of_one_process_has_no_placement(
+def test_an_actor_of_a_group_is_refused_with_the_name_of_its_process(
     played: PlayedReplica, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    played.path.write_text(TEXT.replace("metrics = false", 'mode = "single"'))
-    assert played.set("writer", "--cpus", "1") == ExitStatus.USAGE
-    assert "`taskset`" in capsys.readouterr().err
+    text = TEXT.replace("metrics = false", 'mode = "shared"')
+    text = text.replace("{ raft = [1], ingress = [0] }", "{ shared = [1] }")
+    played.path.write_text(text)
+    played.follow()
+    assert played.set("raft", "--cpus", "1") == ExitStatus.USAGE
+    assert "there are supervisor, writer, shared; raft runs in shared" in capsys.readouterr().err
+    assert played.path.read_text() == text
 
 
 # --- words of the status ---

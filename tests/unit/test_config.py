@@ -137,7 +137,7 @@ REFUSALS = {
     "cpu list": (THREE + "cpus = {raft = []}\n", r"nodes\[2\]\.cpus\.raft: is \[\]"),
     "own replicator": (THREE + "cpus = {replicator-3 = [0]}\n", r"replicator-3: no such process"),
     "spin alone": (THREE + '[process]\nspin = ["raft"]\n', r"process\.spin: 'raft' has no CPU"),
-    "spin name": (THREE + '[process]\nspin = ["disk"]\n', r"process\.spin: 'disk' cannot spin"),
+    "spin name": (THREE + '[process]\nspin = ["disk"]\n', r"process\.spin: no such process"),
 }
 
 

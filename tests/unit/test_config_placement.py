@@ -63,7 +63,7 @@ def test_what_is_not_named_is_left_open_and_only_sockets_have_io_threads() -> No
 
 def test_a_node_has_a_replicator_for_each_other_node() -> None:
     config = parse_config(PLACED)
-    fixed = ("supervisor", "ingress", "raft", "writer", "egress")
+    fixed = ("supervisor", "writer", "raft", "ingress", "egress")
     assert process_names(config, 2) == (*fixed, "replicator-1", "replicator-3")
     with pytest.raises(InvalidRequest, match="no node 4"):
         placement_of(config, 4, "raft")
@@ -77,7 +77,10 @@ def test_a_placement_survives_rendering() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("cpus = {disk = [1]}", r"process\.cpus\.disk: no such process; there are ingress"),
+        (
+            "cpus = {disk = [1]}",
+            r"process\.cpus\.disk: no such process; there are supervisor",
+        ),
         ("cpus = {replicator-4 = [1]}", r"process\.cpus\.replicator-4: no such process"),
         ("cpus = {raft = []}", r"process\.cpus\.raft: is \[\]; write at least one CPU"),
         ("cpus = {raft = [4096]}", r"process\.cpus\.raft: is \[4096\]; .* 0 to 4095"),

@@ -71,6 +71,7 @@ def guarded_port() -> Iterator[tuple[ConnectionGuard, ListeningSocket]]:
             memoryview(bytearray(64)).cast("Q"),
             CounterSlots(0, 1, 2, 3),
             memory_max_bytes=1 << 30,
+            guards=1,
         )
         yield guard, socket
     finally:

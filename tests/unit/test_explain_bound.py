@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from actors.loop_usage import USAGE
+from actors.topology import PROCESS_GAUGES
 from logstore.cli.explain.bottleneck import (
     IDLE,
     IN_FLIGHT,
@@ -81,20 +84,30 @@ def test_a_process_that_was_started_again_or_published_nothing_has_no_usage() ->
     assert names == ["writer", "raft", "ingress", "replicator-3"], "the supervisor has no such loop"
 
 
-def test_the_processes_of_single_mode_are_one() -> None:
-    names = ("supervisor", "writer", "raft", "ingress", "egress", "replicator-2", "replicator-3")
-    one = {name: {"pid": 7, "measured_ns": 0} for name in names}
+def test_a_group_is_one_process_and_is_passed_where_one_of_its_actors_is() -> None:
+    rows = {
+        "supervisor": {"pid": 7, "measured_ns": 0},
+        "core": busy(0.9) | {"pid": 8, "turns": 600, "measured_ns": 2 * SECOND},
+        "senders": {"pid": 9, "measured_ns": 2 * SECOND},
+    }
+    began = {name: {"pid": row["pid"], "measured_ns": 5} for name, row in rows.items()}
+    layout = {"core": ("writer", "raft", "ingress"), "senders": ("egress", "replicator-2")}
     found = readings()
-    first = trace(1, use=one | {"supervisor": {"pid": 7, "measured_ns": 5}})
-    loop = busy(0.9) | {"pid": 7, "measured_ns": 5 + 2 * SECOND}
-    late = one | {"supervisor": loop | {"turns": 600}}
-    last = trace(1, at_s=2.0, use=late, counters=ACKNOWLEDGED)
+    first = msgspec.structs.replace(trace(1), processes=_whole(began), layout=layout)
+    last = trace(1, at_s=2.0, counters=ACKNOWLEDGED)
+    last = msgspec.structs.replace(last, processes=_whole(rows), layout=layout)
     found.replicas[1] = type(found.replicas[1])(first, last, {}, first.processes)
-    (use,) = process_uses(1, found.replicas[1])
-    assert (use.process, use.busy, use.turns) == ("single process", 0.9, 300.0)
+    core, senders = process_uses(1, found.replicas[1])
+    assert (core.process, core.actors) == ("core", layout["core"])
+    assert (round(core.busy, 1), round(core.turns)) == (0.9, 300)
+    assert senders.actors == layout["senders"]
     bound = explain_readings(found).bound
     assert bound is not None
-    assert (bound.kind, bound.node) == ("single process", 1)
+    assert (bound.kind, bound.node) == ("core process", 1)
+
+
+def _whole(rows: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    return {name: dict.fromkeys((*PROCESS_GAUGES, *USAGE), 0) | row for name, row in rows.items()}
 
 
 def test_flushes_have_their_rate_their_times_and_how_busy_they_keep_the_disk() -> None:

@@ -14,6 +14,7 @@ from actors.messages import (
 )
 from actors.topology import Counter
 from logstore import limits
+from logstore.config_layout import actor_names
 from logstore.errors import ErrorCode
 from logstore.format.client_messages import (
     DoneReply,
@@ -59,7 +60,7 @@ def test_metadata_is_told_before_there_is_a_cluster():
 
 
 def test_status_joins_rafts_facts_with_processes_and_counters(stage):
-    names = topology.counter_names(1, (1, 2, 3))
+    names = topology.counter_names(actor_names(1, (1, 2, 3)), (1, 2, 3))
     stage.slots[names.index("supervisor.pid")] = 4321
     stage.slots[names.index("replicator-3.pid")] = 99
     stage.slots[names.index("replicator-3.cpu_permille")] = 125
@@ -73,6 +74,7 @@ def test_status_joins_rafts_facts_with_processes_and_counters(stage):
     document = msgspec.json.decode(client.answer().document)
     assert (document["role"], document["pid"]) == ("leader", 4321)
     assert document["processes"]["replicator-3"] == {
+        "actors": ["replicator-3"],
         "pid": 99,
         "cpu_percent": 12.5,
         "rss_mb": 3.0,

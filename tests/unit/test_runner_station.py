@@ -1,4 +1,4 @@
-"""A station's ends of the rings: order, full rings, bells; the orderly stop of single mode."""
+"""A station's ends of the rings: order, full rings, bells, also of groups."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 
 from actors import station as station_module
 from actors import topology
-from actors.messages import InitSaved, StatusReported, StopReady, StopRequested
-from actors.single import SingleSupervisor
+from actors.messages import InitSaved, StatusReported
 from logstore.errors import InvariantViolated
 from tests.unit.actor_stage import ActorStage
 
@@ -117,19 +116,14 @@ def test_what_a_dead_reader_left_can_be_forgotten(stage, outbox):
     assert set(numbers(stage)) == {1}
 
 
-def test_an_orderly_stop_asks_raft_once_and_ends_when_it_is_ready(stage):
-    stop = SingleSupervisor(stage.station(topology.SUPERVISOR), timeout_ns=10**12)
-    assert not stop.is_over()
-    stop.signals.set()
-    assert not stop.is_over()
-    assert not stop.is_over()
-    assert stage.heard(topology.SUPERVISOR, topology.RAFT) == [StopRequested()]
-    stage.send(topology.RAFT, topology.SUPERVISOR, StopReady())
-    assert stop.is_over()
-
-
-def test_an_orderly_stop_has_an_end_without_raft(stage):
-    stop = SingleSupervisor(stage.station(topology.SUPERVISOR), timeout_ns=0)
-    stop.signals.set()
-    assert not stop.is_over()
-    assert stop.is_over()
+def test_an_actor_of_a_group_has_a_bell_of_its_own_and_the_loop_counter_of_its_process(tmp_path):
+    stage = ActorStage(tmp_path, groups={"core": ["ingress", "raft"]})
+    raft = stage.station(topology.RAFT)
+    assert raft.loops_slot(topology.INGRESS) == raft.slot("core.loops")
+    assert raft.loops_slot(topology.EGRESS) == raft.slot("egress.loops")
+    assert (raft.process, raft.actor) == ("core", "raft")
+    with pytest.raises(KeyError):
+        raft.slot("raft.loops")
+    stage.send(topology.WRITER, topology.RAFT, InitSaved(1))
+    assert stage.bells["raft"].is_ringing
+    assert not stage.bells["ingress"].is_ringing

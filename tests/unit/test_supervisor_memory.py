@@ -13,14 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from actors import single
 from actors.supervisor import regions as regions_module
 from actors.supervisor.regions import ReplicaRegions, shared_memory_bytes
 from actors.supervisor.running_replica import RunningReplica
 from actors.supervisor.sampler import ProcessSampler
 from logstore.cli.exit_status import ExitStatus
 from logstore.config import parse_config
-from logstore.errors import ConfigError
 from logstore.limits import MIB
 from tests.unit.supervisor_stage import CONFIG, NODE, be_child, make_keeper
 from tests.unit.test_supervisor_processes import Stage
@@ -122,18 +120,6 @@ def test_where_somebody_was_faster_the_need_is_told_and_no_name_was_ever_there(
     assert descriptors() == opened
 
 
-def test_single_mode_names_the_memory_that_it_may_not_map(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_more(_fd: int, _size_bytes: int) -> None:
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    monkeypatch.setattr("transport.shm.mmap.mmap", no_more)
-    monkeypatch.setattr(single, "name_process", lambda *_: None)
-    with pytest.raises(ConfigError, match=r"rings of node 1: .*Cannot allocate.* raise the limit"):
-        single.serve_single(CONFIGURED, NODE, tmp_path)
-
-
 @pytest.fixture
 def small_shm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is started has a small /dev/shm of its own, in a mount namespace."""
@@ -161,20 +147,12 @@ def test_a_restart_takes_no_shared_memory_twice(tmp_path: Path, small_shm: None)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_single", [False, True])
-def test_serve_names_too_little_shared_memory_in_one_line(
-    tmp_path: Path, small_shm: None, is_single: bool
-) -> None:
+def test_serve_names_too_little_shared_memory_in_one_line(tmp_path: Path, small_shm: None) -> None:
     path = tmp_path / "config.toml"
     path.write_text(CONFIG.replace("16MiB", "64MiB"))
     serve = [sys.executable, "-m", "logstore.cli.main", "serve", "--config", str(path)]
-    filled: list[str] = []
-    if is_single:
-        path.write_text(path.read_text() + 'mode = "single"\n')
-        fill = f'head -c 99M /dev/zero > {SHARED_MEMORY_FOLDER}/full 2> /dev/null; exec "$@"'
-        filled = ["sh", "-c", fill, "sh"]
     with subprocess.Popen(
-        [*filled, *serve, "--node", "1", "--dir", str(tmp_path / "data")],
+        [*serve, "--node", "1", "--dir", str(tmp_path / "data")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -16,10 +16,11 @@ from actors.supervisor.http_listener import (
 )
 from actors.supervisor.metrics import make_renderer
 from actors.topology import SKEW_ZERO_MS, clock_slot, counter_names
+from logstore.config_layout import actor_names
 from logstore.errors import InvalidRequest
 from logstore.model import NodeId
 
-VALUES = dict.fromkeys(counter_names(NodeId(1), (NodeId(1), NodeId(2))), 0)
+VALUES = dict.fromkeys(counter_names(actor_names(1, (1, 2)), (NodeId(1), NodeId(2))), 0)
 VALUES |= {"visible": 8, "fetches": 3, "raft.cpu_permille": 250, "raft.pid": 77}
 # Whatever a name looks like, it is a label.
 ODD_NAME = 'a "b"\\ \n.pid'

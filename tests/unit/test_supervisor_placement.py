@@ -204,7 +204,10 @@ def test_a_changed_file_is_followed(file: PlacementFile, config_path: Path) -> N
         (TEXT.replace("writer = [0]", "writer = [9]"), "no CPU 9 here"),
         ("[cluster", "is not TOML that can be read"),
         (TEXT.replace("node = 1", "node = 7"), "no node 1"),
-        (TEXT.replace("node = 2", "node = 3"), "other nodes than this replica runs with"),
+        (
+            TEXT.replace("node = 2", "node = 3"),
+            "other nodes or another layout than",
+        ),
         (TEXT.replace('"placed"', '"another"'), "has another cluster"),
         (TEXT.replace("port = 7110", f"port = {'9' * 5_000}"), "is not TOML that can be read"),
         (f"a = {'[' * 3_000}", "is not TOML that can be read"),

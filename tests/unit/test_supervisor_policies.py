@@ -9,7 +9,13 @@ import pytest
 
 from actors.supervisor.child_process import describe_status
 from actors.supervisor.liveness import START_TIMEOUT_NS, TIMEOUT_NS, LivenessMonitor
-from actors.supervisor.restarts import STEADY_NS, RestartPolicy
+from actors.supervisor.restarts import (
+    STEADY_NS,
+    RestartPolicy,
+    is_stall_fatal,
+    is_vital,
+    reports_of_death,
+)
 from actors.supervisor.serve import sole_supervisor
 from logstore.errors import ConfigError, FolderInUse, FolderRefused
 
@@ -38,6 +44,25 @@ def test_each_child_has_a_back_off_of_its_own() -> None:
     for _ in range(6):
         policy.child_restart_at("egress", now_ns=0, lived_ns=0)
     assert policy.child_restart_at("replicator-2", now_ns=0, lived_ns=0) <= 0.2 * SECOND_NS
+
+
+@pytest.mark.parametrize(
+    ("actors", "is_fatal", "is_killed"),
+    [
+        (("raft",), True, True),
+        (("writer",), True, False),
+        (("raft", "ingress", "egress", "replicator-2"), True, True),
+        (("writer", "egress"), True, False),
+        (("egress", "replicator-2"), False, True),
+    ],
+)
+def test_what_a_group_runs_decides_what_follows_from_its_death_and_its_stall(
+    actors: tuple[str, ...], is_fatal: bool, is_killed: bool
+) -> None:
+    """SAFETY M3."""
+    assert is_vital(actors) is is_fatal
+    assert is_stall_fatal(actors) is is_killed
+    assert [each.process for each in reports_of_death(actors)] == list(actors)
 
 
 def test_the_first_replica_restart_is_at_once_and_the_sixth_in_a_minute_is_refused() -> None:

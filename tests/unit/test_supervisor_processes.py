@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.unit import supervisor_stage
-from tests.unit.supervisor_stage import CHILDREN
+from tests.unit.supervisor_stage import CHILDREN, CONFIG, CONFIG_NAME
 from transport.counters import read_counters
 
 PATIENCE_S = 60.0
@@ -159,6 +159,49 @@ def test_replicators_and_egress_come_back_alone_after_raft_was_told(stage: Stage
         assert counters["replica_restarts"] == 0
         assert counters[f"{victim}.pid"] == int(pid)
         assert counters["raft.pid"] == before["raft"][0]
+
+
+@pytest.fixture
+def grouped(tmp_path: Path) -> Iterator[Stage]:
+    (tmp_path / CONFIG_NAME).write_text(
+        CONFIG + 'mode = "custom"\n'
+        'groups = {core = ["ingress", "raft"], senders = ["replicator", "egress"]}\n'
+    )
+    running = Stage(tmp_path)
+    yield running
+    running.close()
+
+
+def test_a_group_without_a_vital_actor_comes_back_alone_after_raft_was_told_of_each(
+    grouped: Stage,
+) -> None:
+    """SAFETY M3."""
+    before = grouped.wait_started()
+    assert before["egress"] == before["replicator-2"]
+    os.kill(before["egress"][0], signal.SIGKILL)
+    assert [grouped.wait_for("gone")[1] for _ in range(2)] == ["egress", "replicator-2"]
+    back = [grouped.wait_for("started")[1:] for _ in range(2)]
+    assert [(name, int(incarnation)) for name, _, incarnation in back] == [
+        ("egress", before["egress"][1]),
+        ("replicator-2", before["egress"][1]),
+    ]
+    counters = read_counters(grouped.folder / "counters")
+    assert (counters["child_restarts"], counters["replica_restarts"]) == (1, 0)
+    assert counters["senders.pid"] == int(back[0][1]) == int(back[1][1])
+    assert counters["core.pid"] == before["raft"][0] == before["ingress"][0]
+    assert "egress.pid" not in counters
+
+
+def test_a_group_with_a_vital_actor_takes_the_replica_with_it(grouped: Stage) -> None:
+    """SAFETY M3."""
+    before = grouped.wait_started()
+    os.kill(before["ingress"][0], signal.SIGKILL)
+    after = grouped.wait_started()
+    assert {incarnation for _, incarnation in after.values()} == {before["raft"][1] + 1}
+    grouped.process.send_signal(signal.SIGTERM)
+    status, log = grouped.finish()
+    assert status == 0, log
+    assert "core was killed by SIGKILL; the replica is restarted" in log
 
 
 def test_no_orphan_survives_kill_9_of_the_supervisor(stage: Stage) -> None:

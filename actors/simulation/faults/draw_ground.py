@@ -14,9 +14,11 @@ from typing import Any
 
 from actors.simulation.faults.script import FaultClass, Ground
 from actors.simulation.world.random_streams import stream
+from logstore.config_layout import ACTOR_KINDS, groups_of
 from logstore.format.batch import batch_size
 from logstore.format.level import FIRST_LEVEL, NEWEST_LEVEL
 from logstore.limits import FIRST_LSN_MAX
+from logstore.settings import ProcessSettings
 
 KIB = 1 << 10
 MICROSECOND = 1_000
@@ -88,6 +90,7 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         new_log_level=_new_log_level(seed),
         trim_every_ms=_trims(seed),
         **_retention(seed, sizes["segment_bytes"]),
+        groups=_groups(seed),
         **_import(seed),
         **_sessions(seed, workload["producers"], sizes["batch_max_bytes"]),
     )
@@ -188,6 +191,21 @@ def _sessions(seed: int, producers: int, batch_max_bytes: int) -> dict[str, Any]
         found["sessions_max"] = producers + 4
         found["session_idle_ms"] = spread(random, 300, 2_000)
     return found
+
+
+def _groups(seed: int) -> dict[str, tuple[str, ...]]:
+    """Half of the seeds have a mode of the product, the others groups at random."""
+    random = stream(seed, "ground.groups")
+    modes = [ProcessSettings(), ProcessSettings(mode="shared"), ProcessSettings(mode="single")]
+    chosen = random.randrange(2 * len(modes))
+    if chosen < len(modes):
+        groups = groups_of(modes[chosen])
+        return {process: tuple(actors) for process, actors in groups.items()}
+    drawn: dict[str, tuple[str, ...]] = {}
+    for actor in ACTOR_KINDS:
+        process = f"group{random.randrange(3)}"
+        drawn[process] = (*drawn.get(process, ()), actor)
+    return drawn
 
 
 def _clocks(seed: int, nodes: int, *, is_on: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -193,6 +193,8 @@ class Ground(msgspec.Struct, frozen=True):
     retention_age_ms: int = 0
     retention_bytes: int = 0
     retention_payloads: int = 0
+    # Process to the actors that it runs on every node; others run alone (M3)
+    groups: dict[str, tuple[str, ...]] = {}
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -202,6 +204,7 @@ class Ground(msgspec.Struct, frozen=True):
             "clock.drift": any(self.clock_drift_ppm),
             "ring.delay": self.ring_delay_ns,
             "ring.counters": self.counters_lag,
+            "groups": bool(self.groups),
         }
         return tuple(name for name, is_on in parts.items() if is_on)
 

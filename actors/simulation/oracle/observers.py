@@ -99,16 +99,16 @@ class ClusterObserver:
         text = f"{process} slept for {late_ns / 1e6:.1f} ms while there was news for it"
         self._report_violation(Invariant.I13, text)
 
-    def on_work_done(self, process: Process, station: SimulatedStation) -> None:
-        """Hot. A do_work is over."""
+    def on_work_done(self, process: Process, station: SimulatedStation, actor: Any) -> None:
+        """Hot. A do_work of this actor is over."""
         owed = station.owed
         if owed:
-            self.tell(facts.BellsNotRung(process.node, station.process, tuple(owed)))
+            self.tell(facts.BellsNotRung(process.node, station.actor, tuple(owed)))
             owed.clear()
-        if type(process.actor) is IngressActor:
-            self._report_batch_left(process.node, process.actor)
-        if process.unread and process.actor is not None:
-            for socket in process.actor.wait_on():
+        if type(actor) is IngressActor:
+            self._report_batch_left(process.node, actor)
+        if process.unread:
+            for socket in actor.wait_on():
                 if socket.lane is Lane.CONTROL and socket.oldest is not None:
                     self.tell(facts.ControlLaneUnread(process.name, socket.endpoint, socket.oldest))
 
@@ -157,12 +157,13 @@ class ClusterObserver:
     def _report_misplaced(self, node: int, how: str) -> None:
         self.tell(facts.ForbiddenWrite(node, how))
 
-    def on_replicator_read(self, process: Process, path: str, offset: int, data: bytes) -> None:
+    def on_replicator_read(
+        self, node: int, replicator: Any, path: str, offset: int, data: bytes
+    ) -> None:
         """Hot. A replicator read a file; only a record that is not there matters."""
-        if data == _NO_RECORD and path.endswith(".raft") and process.actor is not None:
-            term = process.actor._stream.term  # type: ignore[attr-defined]
+        if data == _NO_RECORD and path.endswith(".raft"):
             place = f"{path} at byte {offset}"
-            self.tell(facts.ReadAheadOfWriter(process.node, term, place))
+            self.tell(facts.ReadAheadOfWriter(node, replicator._stream.term, place))
 
     def disk_changed(self, node: int) -> None:
         self._durability.disk_changed(node)

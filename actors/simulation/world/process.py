@@ -74,6 +74,7 @@ class Process:
         self.busy_ns = 0
         self.count_loop: Callable[[], None] = _do_nothing
         self.on_worked: Callable[[], None] = _do_nothing
+        self.on_bell: Callable[[str, int], None] = _pass_over
         self.on_overslept: Callable[[int], None] = lambda _late_ns: None
         self.rerun_work_min = 1
         self.wake_delay_ns = 0
@@ -235,8 +236,9 @@ class Process:
         self._schedule(free_at_ns if work >= self.rerun_work_min else self._park_until(now_ns))
 
     def _start(self) -> int:
-        self.actor = self._make(self)
-        self.actor.on_start()
+        actor = self._make(self)
+        actor.on_start()
+        self.actor = actor  # before, there is nothing to be observed
         return self.rerun_work_min
 
     def _park_until(self, monotonic_ns: int) -> int:
@@ -257,6 +259,10 @@ class Process:
         if wakes and wakes[0] + self.wake_delay_ns < until_ns:
             return wakes[0] + self.wake_delay_ns
         return until_ns
+
+
+def _pass_over(_actor: str, _at_ns: int) -> None:
+    """For a process with one actor: whatever wakes it lets that one work."""
 
 
 def _do_nothing() -> None:

@@ -1,7 +1,7 @@
-"""What one simulated process is attached to: its ends of simulated rings, bells and counters.
+"""What one simulated actor is attached to: its ends of simulated rings, bells and counters.
 
-Plays `actors.station.Station`. Owns the memory of one incarnation and each process' view of it.
-Must not know actors.
+Plays `actors.station.Station`. Owns the memory of one incarnation and each process' view of it,
+which the actors of a group share. Must not know actors.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from actors.simulation.world.rings import (
 from actors.station import DRAIN_MAX, Inbox, Outbox, Station
 from actors.trace import row_names
 from logstore.config import Config
+from logstore.config_layout import Layout, layout_of, process_of
 from logstore.limits import ReplicaLimits
 from logstore.model import NodeId
 from transport.layout import LINES, SLOTS_PER_LINE, RingKind, control_slots
@@ -66,6 +67,7 @@ class SimulatedRegions:
         self,
         node: NodeId,
         nodes: tuple[NodeId, ...],
+        layout: Layout,
         *,
         incarnation: int,
         command_ring_bytes: int,
@@ -84,17 +86,17 @@ class SimulatedRegions:
         format_payload_ring(self.payload, incarnation=incarnation)
         page = control_slots(self.payload, kind=RingKind.PAYLOAD, incarnation=incarnation)
         self.page = SharedSlots(page)
-        names = topology.counter_names(node, nodes)
+        names = topology.counter_names(layout, nodes)
         self.slot_of = {name: number for number, name in enumerate(names)}
         self.counters = SharedSlots([0] * len(names))
         stamps = map_anonymous(stamp_region_bytes(len(row_names(node, nodes))))
         format_stamp_table(stamps, incarnation=incarnation)
         self.stamps = StampTable(stamps, incarnation=incarnation)
 
-    def drop_after(self, process: str, at_ns: int) -> None:
-        """`process` died at `at_ns`: drop what it would have sent later."""
+    def drop_after(self, actor: str, at_ns: int) -> None:
+        """`actor` died at `at_ns`: drop what it would have sent later."""
         for name, ring in self.rings.items():
-            if name.startswith(f"{process}>"):
+            if name.startswith(f"{actor}>"):
                 ring.drop_after(at_ns)
 
 
@@ -104,31 +106,59 @@ class RingObserver(Protocol):
     def on_readers_waiting(self, node: int, are_waiting: bool) -> None: ...
 
 
-class SimulatedStation(Station):
-    """The station of `process`. `process_of` finds the process that has a name now."""
+class ProcessMemory:
+    """The memory of one incarnation as the actors of `process` see it: what one of them stores, the
+    others see at once."""
 
     def __init__(
         self,
         process: Process,
-        name: str,
+        regions: SimulatedRegions,
+        *,
+        writes_files: bool,
+        random: Random,
+        ring_delay_ns: int,
+    ) -> None:
+        self.process = process
+        self.regions = regions
+        self.stores = StoreBuffer(process, random, ring_delay_ns)
+        self.own_stores = StoreBuffer(process, random, 0)  # what another actor of it reads
+        self.raw_slots: Any = regions.counters.values  # stores to these are visible at once
+        self.slots: Any = self.raw_slots
+        self.page: Any = None
+        if regions.is_lagging:
+            lagging = frozenset(regions.slot_of.values()) - _METRICS
+            self.slots = LaggingSlots(regions.counters, process, self.stores, lagging)
+            self.page = LaggingSlots(regions.page, process, self.stores, _GUIDING_SLOTS)
+        elif writes_files:
+            self.slots = OwnTimeSlots(regions.counters.values, process, _FILE_SLOTS)
+
+
+class SimulatedStation(Station):
+    """The station of `actor`. `process_running` finds the process that runs an actor now."""
+
+    def __init__(
+        self,
+        actor: str,
+        memory: ProcessMemory,
         *,
         config: Config,
         folder: str,
-        regions: SimulatedRegions,
         host: Any,
         limits: ReplicaLimits,
         newest_level: int,
         new_log_level: int,
-        process_of: Callable[[str], Process | None],
-        random: Random,
-        ring_delay_ns: int,
+        process_running: Callable[[str], Process | None],
         observer: RingObserver,
     ) -> None:
         self.to_replicators: dict[str, CommandRingSender] = {}  # by the receiver's name
         self.owed = OwedBells()
         self._observer = observer
-        self.process = name
+        process, regions = memory.process, memory.regions
+        self.actor = actor
         self.node = NodeId(process.node)
+        self.layout = layout_of(config, self.node)
+        self.process = process_of(self.layout, actor)
         self.config = config
         self.folder = folder
         self.host = host
@@ -142,40 +172,34 @@ class SimulatedStation(Station):
         self._slot_of = regions.slot_of
         self._stamps = regions.stamps  # no process reads them, so they need not become visible late
         self._process = process
-        self._process_of = process_of
-        self.stores = StoreBuffer(process, random, ring_delay_ns)
-        is_lagging = regions.is_lagging
-        self.raw_slots: Any = regions.counters.values  # stores to these are visible at once
-        self.slots: Any = self.raw_slots
-        if is_lagging:
-            lagging = frozenset(regions.slot_of.values()) - _METRICS
-            self.slots = LaggingSlots(regions.counters, process, self.stores, lagging)
-        elif name == topology.WRITER:
-            self.slots = OwnTimeSlots(regions.counters.values, process, _FILE_SLOTS)
+        self._process_running = process_running
+        self._memory = memory
+        self.stores = memory.stores
+        self.slots = memory.slots
         self.counters: Any = _Unread()
-        self._page: Any = (
-            LaggingSlots(regions.page, process, self.stores, _GUIDING_SLOTS) if is_lagging else None
-        )
+        self._page = memory.page
 
-    def bell_of(self, process: str) -> Any:
-        receiver = _Receiver(process, self._process_of)
-        return SimulatedBell(receiver, self.stores, on_rung=self.owed.mark_rung(process))
+    def bell_of(self, actor: str) -> Any:
+        receiver = _Receiver(actor, self._process_running)
+        return SimulatedBell(receiver, self.stores, on_rung=self.owed.mark_rung(actor))
 
     def outbox(self, target: str, channel: str = "") -> Outbox:
-        name = topology.ring_name(self.process, target, channel)
+        name = topology.ring_name(self.actor, target, channel)
         refused = RefusedMessages(f"{self.node}.{name}", self._observer.ring_misused)
         ring = self._simulated.rings[name]
+        is_own = process_of(self.layout, target) == self.process
+        stores = self._memory.own_stores if is_own else self.stores
         sender: Any = CommandRingSender(
-            ring, self.stores, refused, on_offered=self.owed.mark_owed(target)
+            ring, stores, refused, on_offered=self.owed.mark_owed(target)
         )
         if target.startswith(topology.REPLICATOR):
             self.to_replicators[target] = sender
         return Outbox(sender, self.bell_of(target))
 
     def inbox(self, source: str, channel: str = "") -> Inbox:
-        ring = self._simulated.rings[topology.ring_name(source, self.process, channel)]
+        ring = self._simulated.rings[topology.ring_name(source, self.actor, channel)]
         receiver = CommandRingReceiver(ring, self._process)
-        if (source, self.process) == (topology.EGRESS, topology.RAFT):
+        if (source, self.actor) == (topology.EGRESS, topology.RAFT):
             return _EgressInbox(
                 receiver, ring, partial(self._observer.on_readers_waiting, self.node)
             )
@@ -233,13 +257,14 @@ class _EgressInbox(_SimulatedInbox):
 
 
 class _Receiver:
-    """The process that has the name now: a restarted process is woken by the same bell."""
+    """The process that runs the actor now: a restarted process is woken by the same bell."""
 
-    def __init__(self, name: str, process_of: Callable[[str], Process | None]) -> None:
-        self._name = name
-        self._process_of = process_of
+    def __init__(self, actor: str, process_running: Callable[[str], Process | None]) -> None:
+        self._actor = actor
+        self._process_running = process_running
 
     def wake_at(self, at_ns: int) -> None:
-        process = self._process_of(self._name)
+        process = self._process_running(self._actor)
         if process is not None:
+            process.on_bell(self._actor, at_ns)
             process.wake_at(at_ns)

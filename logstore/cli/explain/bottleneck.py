@@ -14,9 +14,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from actors.topology import INGRESS, RAFT, REPLICATOR, WRITER
+from actors.supervisor.restarts import VITAL
+from actors.topology import REPLICATOR, WRITER
 from logstore.cli.explain.breakdown import AWAY, MAJORITY, TOTAL, PathTime, StageTime
-from logstore.cli.explain.utilisation import SINGLE, FlushUse, ProcessUse, Traffic
+from logstore.cli.explain.utilisation import FlushUse, ProcessUse, Traffic
 from logstore.raft.quorum import majority
 
 # A stage that is busy more than this bounds: the rest is the time between two of its jobs.
@@ -50,8 +51,9 @@ _WAITS = {
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """`kind`: the name of a process, "data flush", "records flush", or one of the others above.
-    `node`: where; 0: nowhere. `busy`: the share of the time."""
+    """`kind`: the name of a process, with the word "process" if it runs several actors; "data
+    flush", "records flush", or one of the others above. `node`: where; 0: nowhere. `busy`: the
+    share of the time."""
 
     kind: str
     node: int
@@ -145,19 +147,25 @@ def awaited_nodes(paths: Sequence[PathTime], nodes: int) -> set[int]:
 
 def _counts(use: ProcessUse, leader: int, awaited: set[int]) -> bool:
     """Whether appends pass this process."""
-    if use.process in (INGRESS, RAFT, WRITER, SINGLE):
-        return use.node == leader or use.node in awaited
-    kind, _, peer = use.process.partition("-")
-    return kind == REPLICATOR and use.node == leader and int(peer) in awaited
+    return any(_passes(actor, use.node, leader, awaited) for actor in use.actors)
+
+
+def _passes(actor: str, node: int, leader: int, awaited: set[int]) -> bool:
+    if actor in VITAL:
+        return node == leader or node in awaited
+    kind, _, peer = actor.partition("-")
+    return kind == REPLICATOR and node == leader and int(peer) in awaited
 
 
 def _of_process(use: ProcessUse) -> _Stage:
     # A writer that waits for its disk is no stage by itself: the flushes are.
-    busy = min(use.busy, use.loop_cpu + use.waits) if use.process == WRITER else use.busy
+    does_wait = use.actors == (WRITER,)
+    busy = min(use.busy, use.loop_cpu + use.waits) if does_wait else use.busy
     reason = f"it is busy {busy:.0%} of the time, {use.cpu:.0%} on a processor"
     if use.waits >= WAITS_FROM * busy > 0:
         reason += f", and waits for one {use.waits:.0%} of it: the machine has too few free"
-    return _Stage(use.process, use.node, busy, reason)
+    kind = use.process if len(use.actors) == 1 else f"{use.process} process"
+    return _Stage(kind, use.node, busy, reason)
 
 
 def _of_flush(use: FlushUse, traffic: Traffic) -> _Stage:

@@ -20,6 +20,7 @@ from logstore.cli.explain.breakdown import (
 )
 from logstore.cli.explain.explanation import Explanation
 from logstore.cli.explain.utilisation import Traffic
+from logstore.config_layout import kind_of
 
 UNKNOWN = "-"
 P99_OF_MIN = 100
@@ -58,6 +59,8 @@ def show(found: Explanation, console: Console) -> None:
     if found.flushes:
         console.print(_flush_table(found))
     console.print(_process_table(found))
+    for process, actors in _groups(found).items():
+        console.print(f"{process}: {actors}", style="dim", highlight=False)
 
 
 def _traffic_words(found: Explanation, traffic: Traffic) -> str:
@@ -125,6 +128,15 @@ def _process_table(found: Explanation) -> Table:
             *(f"{each:.0f}" for each in (*rates, use.empty_wakes)),
         )
     return table
+
+
+def _groups(found: Explanation) -> dict[str, str]:
+    """What each process runs that runs several actors, in words."""
+    return {
+        use.process: ", ".join(dict.fromkeys(map(kind_of, use.actors)))
+        for use in found.processes
+        if len(use.actors) > 1
+    }
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -14,6 +14,7 @@ import msgspec
 from logstore.client.client import LogClient
 from logstore.client.clock import milliseconds_until, seconds_from_now
 from logstore.client.replica_trace import ReplicaTrace
+from logstore.config_layout import process_of
 
 # A replica keeps the stamps of its newest 2,816 entries: asked so often, it forgets none up to
 # 5,600 entries a second; a third of it while a node is silent, whose answer is waited for.
@@ -113,9 +114,10 @@ def put_together(answers: Iterable[dict[int, ReplicaTrace | str]]) -> Readings:
 
 def _incarnation(trace: ReplicaTrace) -> tuple[int, int]:
     """What tells one start of a replica, with counters that begin at 0, from the next: META's
-    count of them, and the pid of ingress, whose death ends all processes (in a container a pid may
-    come back)."""
-    return trace.boot, trace.processes.get(INGRESS, {}).get("pid", 0)
+    count of them, and the pid of the process of ingress, whose death ends all processes (in a
+    container a pid may come back)."""
+    process = process_of(trace.layout, INGRESS)
+    return trace.boot, trace.processes.get(process, {}).get("pid", 0)
 
 
 def _extended(reading: Reading, trace: ReplicaTrace) -> Reading:

@@ -11,22 +11,20 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.topology import SUPERVISOR
 from actors.trace import TracePoint
 from logstore.cli.explain.breakdown import percentile
 from logstore.cli.explain.readings import Reading
 
-# In `single` mode the processes of a replica are one, whose loop runs them in turn.
-SINGLE = "single process"
-
 
 class ProcessUse(msgspec.Struct, frozen=True):
-    """One process. Shares of the time, of one core: `busy`; `cpu` of all its threads, which may be
-    more than one core; `loop_cpu` of the loop's own, and `waits` of it for a processor. The rest is
-    a second: `empty_wakes` are those after which nothing had come."""
+    """One process, and the actors that it runs. Shares of the time, of one core: `busy`; `cpu` of
+    all its threads, which may be more than one core; `loop_cpu` of the loop's own, and `waits` of
+    it for a processor. The rest is a second: `empty_wakes` are those after which nothing had come.
+    """
 
     node: int
     process: str
+    actors: tuple[str, ...]
     busy: float
     cpu: float
     loop_cpu: float
@@ -76,7 +74,6 @@ _FLUSHES = {
 def process_uses(node: int, reading: Reading) -> list[ProcessUse]:
     """Every process of a replica whose loop was measured, and that is the same one all the time."""
     before, after = reading.begun, reading.last.processes
-    is_single = len({each["pid"] for each in after.values()}) == 1
     found = []
     for process, now in after.items():
         then = before.get(process, {})
@@ -90,7 +87,8 @@ def process_uses(node: int, reading: Reading) -> list[ProcessUse]:
         found.append(
             ProcessUse(
                 node,
-                SINGLE if is_single and process == SUPERVISOR else process,
+                process,
+                reading.last.actors_of(process),
                 busy=round(min(1.0, max(0.0, 1 - grown["idle_ns"] / measured_ns, scheduled)), 4),
                 cpu=round(grown["cpu_ns"] / measured_ns, 4),
                 loop_cpu=round(grown["run_ns"] / measured_ns, 4),

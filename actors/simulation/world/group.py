@@ -1,0 +1,91 @@
+"""Several actors that one simulated process runs in turn, as `actors.runner.run` does.
+
+Owns which of them work in a turn: those whose bell rang, with a readable socket, or whose timer is
+due. They die together, are paused together, and share the time that each of them takes. Must not
+know which actors they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import Any
+
+from actors.actor import Actor
+from actors.simulation.world.process import Process
+
+# As in the runner: how often they answer each other in a turn.
+_PASSES_MAX = 4
+
+
+class _Seat:
+    """One actor. `is_due`: it works in the next turn, whatever its timer says."""
+
+    __slots__ = ("_process", "_rung_ns", "actor", "is_due", "timer_ns")
+
+    def __init__(self, actor: Actor, process: Process) -> None:
+        self._process = process
+        self._rung_ns: list[int] = []  # when its bell rings: what was published by then is visible
+        self.actor = actor
+        self.is_due = True
+        self.timer_ns = 0
+
+    def ring(self, at_ns: int) -> None:
+        heappush(self._rung_ns, at_ns)
+
+    def clear_bell(self) -> bool:
+        """Whether it rang."""
+        rung_ns, now_ns = self._rung_ns, self._process.local_now_ns
+        has_rung = bool(rung_ns) and rung_ns[0] <= now_ns
+        while rung_ns and rung_ns[0] <= now_ns:
+            heappop(rung_ns)
+        return has_rung
+
+    def work(self, now_ns: int) -> int:
+        work = self.actor.do_work(now_ns)
+        self.is_due = work >= self.actor.full_turn
+        self.timer_ns = min(self.actor.next_timer_ns(), now_ns + self._process.park_max_ns)
+        return work
+
+
+class Group:
+    """Looks like one actor. `actors`: by name, in the order of their turns."""
+
+    full_turn = 1
+
+    def __init__(self, process: Process, actors: Mapping[str, Actor]) -> None:
+        self._process = process
+        self._seats = {name: _Seat(actor, process) for name, actor in actors.items()}
+
+    def ring(self, name: str, at_ns: int) -> None:
+        """The bell of an actor rings then."""
+        self._seats[name].ring(at_ns)
+
+    def on_start(self) -> None:
+        for seat in self._seats.values():
+            seat.actor.on_start()
+
+    def do_work(self, now_ns: int) -> int:
+        """0 unless an actor has to work again at once. Hot."""
+        seats = self._seats.values()
+        if self._process.unread:
+            for seat in seats:
+                seat.is_due |= any(source.is_readable for source in seat.actor.wait_on())
+        for _ in range(_PASSES_MAX):
+            worked = [self._turn_of(seat, now_ns) for seat in seats]
+            if not any(worked):
+                break
+        return int(any(seat.is_due for seat in seats))
+
+    def _turn_of(self, seat: _Seat, now_ns: int) -> bool:
+        """Whether it worked."""
+        has_to = seat.clear_bell() or seat.is_due or now_ns >= seat.timer_ns
+        if has_to:
+            seat.work(now_ns)
+        return has_to
+
+    def wait_on(self) -> list[Any]:
+        return [source for seat in self._seats.values() for source in seat.actor.wait_on()]
+
+    def next_timer_ns(self) -> int:
+        return min(seat.timer_ns for seat in self._seats.values())

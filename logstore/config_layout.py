@@ -1,0 +1,98 @@
+"""The layout of a replica: which of its actors run together in one process.
+
+Pure. An actor that no group has runs alone, in a process of its name; `replicator` is all of them.
+Owns which groups a mode has, and what `auto` chooses. `config_relations` refuses impossible groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from logstore.errors import InvariantViolated
+from logstore.settings import Config, ProcessSettings
+
+REPLICATOR = "replicator"
+SUPERVISOR = "supervisor"
+SHARED = "shared"
+SINGLE = "single"
+# The order in which processes start, and in which a group's actors have their turns. The writer's
+# recovery takes longest. Replicators come last: what raft orders in a turn they send in the same.
+ACTOR_KINDS = ("writer", "raft", "ingress", "egress", REPLICATOR)
+# The groups of a mode: a process to the actors that it runs. `custom` has those of the settings.
+_GROUPS: dict[str, dict[str, list[str]]] = {
+    "processes": {},
+    "shared": {SHARED: ["ingress", "raft", "egress", REPLICATOR]},
+    "single": {SINGLE: list(ACTOR_KINDS)},
+}
+AUTO_MODES = tuple(_GROUPS)
+# CPUs for each replica of the host from which on `auto` chooses a mode; `single` below.
+PROCESSES_FROM_CPUS = 4
+SHARED_FROM_CPUS = 2
+
+Layout = Mapping[str, tuple[str, ...]]
+
+
+def actor_names(node: int, nodes: Iterable[int]) -> tuple[str, ...]:
+    """The actors of `node`, in the order of `ACTOR_KINDS`."""
+    peers = (f"{REPLICATOR}-{peer}" for peer in nodes if peer != node)
+    return (*(kind for kind in ACTOR_KINDS if kind != REPLICATOR), *peers)
+
+
+def kind_of(name: str) -> str:
+    """`replicator` of `replicator-2`, and any other name of an actor or a process as it is."""
+    kind, _, peer = name.partition("-")
+    return kind if kind == REPLICATOR and peer.isdigit() else name
+
+
+def layout_of(config: Config, node: int) -> Layout:
+    """Process to the actors that it runs, both in the order of `ACTOR_KINDS`; without the
+    supervisor, which runs none. `config`: one whose mode was chosen, if it was `auto`."""
+    return layout_in(groups_of(config.process), actor_names(node, config.node_ids()))
+
+
+def layout_in(groups: Mapping[str, Sequence[str]], actors: Iterable[str]) -> Layout:
+    """The layout of `actors` by these groups. A group that has none of them is no process."""
+    process_of = {name: process for process, names in groups.items() for name in names}
+    found: dict[str, tuple[str, ...]] = {}
+    for actor in actors:
+        process = process_of.get(actor) or process_of.get(kind_of(actor)) or actor
+        found[process] = (*found.get(process, ()), actor)
+    return found
+
+
+def groups_of(process: ProcessSettings) -> Mapping[str, Sequence[str]]:
+    """The groups of a mode that is not `auto`."""
+    if process.mode == "auto":
+        raise InvariantViolated("a layout was asked for before `auto` chose one")
+    return process.groups if process.mode == "custom" else _GROUPS[process.mode]
+
+
+def possible_groups(process: ProcessSettings) -> list[Mapping[str, Sequence[str]]]:
+    """The groups of each layout that these settings may come to: of `auto` several."""
+    return list(_GROUPS.values()) if process.mode == "auto" else [groups_of(process)]
+
+
+def process_of(layout: Layout, actor: str) -> str:
+    """The process that runs `actor`; the supervisor's name is its own."""
+    return next((process for process, actors in layout.items() if actor in actors), actor)
+
+
+def choose_mode(config: Config, node: int, cpus: int) -> Config:
+    """`config` with what `auto` means for `node` on a machine with so many CPUs, of which each
+    replica of the same host has its share; as it is in another mode."""
+    if config.process.mode != "auto":
+        return config
+    host = config.node(node).host
+    share = cpus / sum(each.host == host for each in config.nodes)
+    mode = SINGLE if share < SHARED_FROM_CPUS else SHARED
+    if share >= PROCESSES_FROM_CPUS:
+        mode = "processes"
+    return with_mode(config, mode)
+
+
+def with_mode(config: Config, mode: str) -> Config:
+    """`config` in one of `AUTO_MODES`."""
+    process = msgspec.structs.replace(config.process, mode=mode)
+    return msgspec.structs.replace(config, process=process)

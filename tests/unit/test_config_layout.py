@@ -1,0 +1,151 @@
+"""Which actors run together: the modes, groups by name, what `auto` chooses, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from logstore.config import Config, parse_config, render_config
+from logstore.config_layout import actor_names, choose_mode, kind_of, layout_of, process_of
+from logstore.config_placement import placement_of, process_names
+from logstore.errors import ConfigError, InvariantViolated
+
+CLUSTER = """
+[cluster]
+name = "grouped"
+[[nodes]]
+node = 1
+port = 7100
+[[nodes]]
+node = 2
+port = 7110
+[[nodes]]
+node = 3
+port = 7120
+[process]
+"""
+EVERY_ACTOR = ("writer", "raft", "ingress", "egress", "replicator-1", "replicator-3")
+
+
+def config_of(process: str, cluster: str = CLUSTER) -> Config:
+    return parse_config(cluster + process)
+
+
+def test_every_actor_of_a_node_has_a_name() -> None:
+    assert actor_names(2, (1, 2, 3)) == EVERY_ACTOR
+    assert actor_names(1, (1,)) == EVERY_ACTOR[:4]
+
+
+@pytest.mark.parametrize(
+    ("process", "layout"),
+    [
+        ("", {actor: (actor,) for actor in EVERY_ACTOR}),
+        ('mode = "processes"', {actor: (actor,) for actor in EVERY_ACTOR}),
+        ('mode = "shared"', {"writer": ("writer",), "shared": EVERY_ACTOR[1:]}),
+        ('mode = "single"', {"single": EVERY_ACTOR}),
+        (
+            'mode = "custom"\ngroups = {core = ["ingress", "raft"], out = ["replicator-3"]}',
+            {
+                "writer": ("writer",),
+                "core": ("raft", "ingress"),
+                "egress": ("egress",),
+                "replicator-1": ("replicator-1",),
+                "out": ("replicator-3",),
+            },
+        ),
+    ],
+)
+def test_a_layout_has_every_actor_once(process: str, layout: dict[str, tuple[str, ...]]) -> None:
+    config = config_of(process)
+    assert layout_of(config, 2) == layout
+    assert process_names(config, 2) == ("supervisor", *layout)
+    assert parse_config(render_config(config)) == config
+    for name, actors in layout.items():
+        assert {process_of(layout, actor) for actor in actors} == {name}
+    assert process_of(layout, "supervisor") == "supervisor"
+
+
+def test_a_group_of_another_nodes_replicators_is_no_process_here() -> None:
+    config = config_of('mode = "custom"\ngroups = {out = ["replicator-3"]}')
+    assert "out" not in layout_of(config, 3)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "together", "alone"),
+    [(1, "single", "single"), (2, "single", "shared"), (3, "single", "shared"),
+     (4, "single", "processes"), (6, "shared", "processes"), (12, "processes", "processes")],
+)  # fmt: skip
+def test_auto_goes_by_the_cpus_that_each_replica_of_the_host_has(
+    cpus: int, together: str, alone: str
+) -> None:
+    config = config_of('mode = "auto"')
+    assert choose_mode(config, 2, cpus).process.mode == together
+    apart = CLUSTER.replace('"grouped"', '"grouped"\ninsecure = true')
+    apart = apart.replace("node = 2", 'node = 2\nhost = "10.0.0.2"')
+    assert choose_mode(config_of('mode = "auto"', apart), 2, cpus).process.mode == alone
+    fixed = config_of('mode = "shared"')
+    assert choose_mode(fixed, 2, cpus) is fixed
+
+
+def test_there_is_no_layout_before_auto_chose_one() -> None:
+    with pytest.raises(InvariantViolated, match="auto"):
+        layout_of(config_of('mode = "auto"'), 1)
+
+
+def test_only_a_replicator_has_a_kind_that_is_not_its_name() -> None:
+    assert [kind_of(name) for name in ("replicator-12", "my-group", "replicator-x", "raft")] == [
+        "replicator", "my-group", "replicator-x", "raft"
+    ]  # fmt: skip
+
+
+def test_placement_goes_by_the_names_of_groups() -> None:
+    config = config_of(
+        'mode = "custom"\ngroups = {a-b = ["ingress", "raft"], w = ["writer"]}\n'
+        'cpus = {a-b = [1], w = [2], egress = [3]}\nnice = {w = 4}\nspin = ["a-b"]\n'
+        "io_threads = {a-b = 2}"
+    )
+    core, writer = placement_of(config, 2, "a-b"), placement_of(config, 2, "w")
+    assert (core.cpus, core.io_threads, core.spin) == ((1,), 2, True)
+    assert (writer.cpus, writer.nice, writer.io_threads, writer.spin) == ((2,), 4, 0, False)
+    assert placement_of(config, 2, "replicator-1").io_threads == 1
+
+
+def test_with_auto_the_names_of_each_layout_are_taken_and_count_where_they_are() -> None:
+    config = config_of('mode = "auto"\ncpus = {raft = [0], shared = [1], writer = [2]}')
+    shared = choose_mode(config, 2, 6)
+    assert placement_of(shared, 2, "shared").cpus == (1,)
+    assert "raft" not in process_names(shared, 2)
+    assert placement_of(choose_mode(config, 2, 12), 2, "raft").cpus == (0,)
+
+
+CUSTOM = 'mode = "custom"\ngroups = '
+
+
+@pytest.mark.parametrize(
+    ("process", "reason"),
+    [
+        (CUSTOM + '{core = ["ingress", "rafft"]}', r"groups\.core: no such actor, 'rafft'; there"),
+        (CUSTOM + '{core = ["supervisor"]}', r"groups\.core: no such actor, 'supervisor'"),
+        (CUSTOM + '{core = ["replicator-4"]}', r"groups\.core: no such actor, 'replicator-4'"),
+        (CUSTOM + '{a = ["raft"], b = ["raft"]}', r"groups\.b: 'raft' is in a group twice"),
+        (CUSTOM + '{a = ["raft", "raft"]}', r"groups\.a: 'raft' is in a group twice"),
+        (CUSTOM + '{a = ["replicator"], b = ["replicator-2"]}', r"has replicator-2 twice"),
+        (CUSTOM + "{core = []}", r"groups\.core: is empty; name the actors"),
+        (CUSTOM + '{raft = ["ingress", "raft"]}', r"groups\.raft: is the name of another process"),
+        (CUSTOM + '{supervisor = ["raft"]}', r"groups\.supervisor: is the name of another"),
+        (CUSTOM + '{replicator-9 = ["raft"]}', r"groups\.replicator-9: is the name of another"),
+        (CUSTOM + '{"a.b" = ["raft"]}', r"groups\.a\.b: a group's name has 1 to 16 letters"),
+        ('groups = {core = ["raft"]}', r"process\.groups: goes with mode = .custom."),
+        ('mode = "custom"', r"process\.groups: goes with mode = .custom."),
+        ('mode = "shared"\ncpus = {raft = [1]}', r"cpus\.raft: .* runs in shared: name that"),
+        ('mode = "single"\nspin = ["writer"]', r"spin: .* runs in single: name that"),
+        ('mode = "shared"\nio_threads = {writer = 2}', r"io_threads\.writer: this process has no"),
+        ('mode = "processes"\nnice = {shared = 1}', r"nice\.shared: no such process"),
+        (
+            'mode = "auto"\nspin = ["shared"]\ncpus = {shared = [1], writer = [1]}',
+            r"'shared' has no CPU of its own",
+        ),
+    ],
+)
+def test_a_grouping_that_cannot_be_is_refused_by_name(process: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        config_of(process)
