@@ -30,7 +30,7 @@ from transport.stamp_table import StampTable
 SPILL_MAX = 65_536  # messages that wait for a slow reader; credit keeps it far below (M8)
 DRAIN_MAX = 256  # messages received per ring and do_work: about 1 ms of a receiver's time
 # A message above a ring's bound is sent in pieces of a quarter of that bound, which is an eighth of
-# the ring, so that some are sent while others are read. 200,000 term runs are 30 pieces of 128 KiB.
+# the ring, so that some are sent while others are read. 200,000 term runs are 120 pieces of 32 KiB.
 PIECE_SHARE = 4
 PART_MARGIN_BYTES = 24  # of an encoded Part, besides its piece
 

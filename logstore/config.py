@@ -100,7 +100,7 @@ def limits_digest(config: Config) -> int:
     sizes = (
         bounds.batch_max_bytes,
         bounds.group_max_bytes,
-        bounds.ring_bytes,
+        config.ring_bytes,
         bounds.bulk_window_bytes,
         storage.segment_bytes,
         storage.segment_records,

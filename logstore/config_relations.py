@@ -28,13 +28,15 @@ from logstore.config_placement import WITH_SOCKETS, has_sockets, placement_of, p
 from logstore.errors import ConfigError
 from logstore.settings import (
     PORTS_PER_NODE,
+    RING_AUTO,
+    RING_STEP_BYTES,
     Config,
     NodeSettings,
     ProcessSettings,
 )
 from logstore.units import DURATION_UNITS, SIZE_UNITS, size_words
 
-RING_ALIGNMENT_BYTES = 64 << 10
+RING_BYTES_MAX = 16 << 30
 # Below, heartbeats cost more than an earlier election saves; above, a dead leader is noticed too
 # late.
 HEARTBEAT_MIN_NS = 5_000_000
@@ -201,23 +203,19 @@ def _check_limits(config: Config) -> None:
 
 
 def _check_ring(config: Config) -> None:
-    """SAFETY W7: room for what peers may send while clients fill the rest, so neither can stop
-    it."""
-    bounds = config.limits
-    peers = len(config.nodes) - 1
-    largest = max(bounds.batch_max_bytes, bounds.group_max_bytes)
-    needed = 4 * largest + peers * bounds.bulk_window_bytes + bounds.message_max_bytes
+    """SAFETY W7: what peers may send, and clients, have room beside each other."""
+    ring, peers = config.limits.ring, len(config.nodes) - 1
     _require(
-        bounds.ring_bytes >= needed,
+        config.ring_bytes >= config.ring_bytes_min,
         "limits.ring",
-        f"is {bounds.ring}; with {peers} peers it must be at least {size_words(needed)} "
+        f"is {ring}; with {peers} peers it must be at least {size_words(config.ring_bytes_min)} "
         "(4 of the larger of batch_max and group_max, a bulk_window a peer, a message); "
-        "raise it or lower bulk_window",
+        f'write "{RING_AUTO}", which is that, or lower bulk_window',
     )
     _require(
-        bounds.ring_bytes % RING_ALIGNMENT_BYTES == 0 and bounds.ring_bytes <= 16 << 30,
+        config.ring_bytes % RING_STEP_BYTES == 0 and config.ring_bytes <= RING_BYTES_MAX,
         "limits.ring",
-        f"is {bounds.ring}; write a multiple of 64KiB, at most 16GiB",
+        f'is {ring}; write "{RING_AUTO}" or a multiple of 64KiB, at most 16GiB',
     )
 
 

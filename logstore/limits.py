@@ -33,14 +33,13 @@ MESSAGE_MARGIN_BYTES = 64 * KIB
 # Every message of any configuration. The bound of a socket depends on its own: see LimitSettings.
 MESSAGE_MAX_BYTES = BATCH_WALL_BYTES + MESSAGE_MARGIN_BYTES
 CONTROL_MESSAGE_MAX_BYTES = 4 * KIB
-# Payload ring: SAFETY W7: >= 4 x max(group_max, batch_max) + peers x bulk_window + message_max.
-RING_BYTES = 64 * MIB
 BULK_WINDOW_BYTES = 8 * MIB
 # Entries in flight to one follower: bounds the replicator's bookkeeping, 64 x 1 MiB > the byte
 # window.
 BULK_WINDOW_ENTRIES = 256
-# One command ring: 1 MiB holds about 8,000 entry descriptors of 120 bytes.
-COMMAND_RING_BYTES = 1 * MIB
+# One command ring holds about 2,000 entry descriptors of 120 bytes: eight times the entries that are
+# in flight to a follower. A ring is written round and round, so all of it is memory in use.
+COMMAND_RING_BYTES = 256 * KIB
 # Rows of the newest entries kept in raft's memory (M9): 8,192 x about 300 B = 2.5 MB. So many older
 # rows are dropped at once, which shares the cost of moving the rest.
 ROWS_KEPT = 8_192

@@ -119,16 +119,21 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return parse_size(self.segment, key="storage.segment")
 
 
+RING_AUTO = "auto"
+RING_STEP_BYTES = 64 * limits.KIB
+
+
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds, most of them in bytes. The same on every node: a batch that one takes, all must.
 
     Attributes:
       batch_max: The largest batch, whole. A size, 4 KiB to 16 MiB. One above
-        4 MiB needs a larger `ring` and `bulk_window`.
+        8 MiB needs a larger `bulk_window`.
       group_max: What ingress joins into one Raft entry; a single larger batch is one of its own.
         A size, at most 4 MiB.
-      ring: Each replica's payload ring in shared memory, a multiple of 64 KiB. A size, at least
-        four of the larger of `batch_max` and `group_max`, a `bulk_window` a peer and a message.
+      ring: Each replica's payload ring in shared memory. "auto", or a size, a multiple of 64 KiB
+        and at least what "auto" takes: four of the larger of `batch_max` and `group_max`, a
+        `bulk_window` a peer and a message. That is 37 MiB with three nodes.
       bulk_window: What a leader has in flight to one follower. A size.
       groups_in_flight: Groups a leader has between acceptance and commit; small, so that groups
         grow under load instead of queues. With a small `segment` fewer: the largest ones fit into
@@ -144,7 +149,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     batch_max: str = "4MiB"
     group_max: str = "1MiB"
-    ring: str = "64MiB"
+    ring: str = RING_AUTO
     bulk_window: str = "8MiB"
     groups_in_flight: int = limits.GROUPS_IN_FLIGHT_MAX
     client_memory: str = "1GiB"
@@ -165,10 +170,6 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def group_max_bytes(self) -> int:
         return parse_size(self.group_max, key="limits.group_max")
-
-    @property
-    def ring_bytes(self) -> int:
-        return parse_size(self.ring, key="limits.ring")
 
     @property
     def bulk_window_bytes(self) -> int:
@@ -275,6 +276,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def peer_ids(self, node: int) -> list[int]:
         """Every node id but `node`, in the file's order."""
         return [other for other in self.node_ids() if other != node]
+
+    @property
+    def ring_bytes_min(self) -> int:
+        """The smallest payload ring that takes what is granted (SAFETY W7): what peers may send
+        while clients fill the rest, so neither can stop the other."""
+        bounds = self.limits
+        largest = max(bounds.batch_max_bytes, bounds.group_max_bytes)
+        peers = len(self.nodes) - 1
+        granted = 4 * largest + peers * bounds.bulk_window_bytes + bounds.message_max_bytes
+        return -(-granted // RING_STEP_BYTES) * RING_STEP_BYTES
+
+    @property
+    def ring_bytes(self) -> int:
+        if self.limits.ring == RING_AUTO:
+            return self.ring_bytes_min
+        return parse_size(self.limits.ring, key="limits.ring")
 
     def endpoint(self, node: int, offset: PortOffset) -> str:
         """The ZeroMQ address of one listener, such as "tcp://127.0.0.1:7100"."""

@@ -117,7 +117,7 @@ class RaftActor:
         self._housekeeping_due_ns = 0
         self._reported_role: Role | None = None
         # far below the room that W7 keeps beyond the largest batch
-        self._free_lag_bytes = station.config.limits.ring_bytes // 64
+        self._free_lag_bytes = station.config.ring_bytes // 64
 
     def on_start(self) -> None:
         """Nothing to open: the writer's LogRecovered comes first."""

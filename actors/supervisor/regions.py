@@ -61,7 +61,7 @@ class ReplicaRegions:
                 undo.callback(os.close, fd)
                 self.rings[name] = fd
             self.payload = create_payload_ring(
-                config.limits.ring_bytes, incarnation=incarnation, folder=folder
+                config.ring_bytes, incarnation=incarnation, folder=folder
             )
             undo.callback(os.close, self.payload)
             self.counters = create_nameless_counters(
@@ -119,7 +119,7 @@ def shared_memory_bytes(config: Config, node: NodeId) -> int:
     nodes = tuple(NodeId(each) for each in config.node_ids())
     rings = len(topology.rings(node, nodes)) * command_region_bytes(limits.COMMAND_RING_BYTES)
     stamps = stamp_region_bytes(len(row_names(node, nodes)))
-    return rings + payload_region_bytes(config.limits.ring_bytes) + stamps
+    return rings + payload_region_bytes(config.ring_bytes) + stamps
 
 
 def _check_room(config: Config, node: NodeId, folder: str) -> None:

@@ -58,11 +58,11 @@ def make_config(replicas: int, random: Random) -> Config:
 
 
 def make_small_config(replicas: int, random: Random) -> Config:
-    """The same with segments and rings for a laptop's disk and memory: demo and tests."""
+    """The same with segments and rings of 28 MiB for a laptop's disk and memory: demo and tests."""
     return msgspec.structs.replace(
         make_config(replicas, random),
         storage=StorageSettings(segment="64MiB"),
-        limits=LimitSettings(ring="32MiB", bulk_window="4MiB"),
+        limits=LimitSettings(bulk_window="4MiB"),
     )
 
 

@@ -43,10 +43,11 @@ from logstore.raft.effects import Log
 
 CLUSTER_ID_SIZE = 16
 NO_CLUSTER = bytes(CLUSTER_ID_SIZE)
-# How often requests are repeated; an answer takes milliseconds.
-RETRY_NS = 200_000_000
-# A node that another coordinator prepared waits for so many retries before it coordinates itself.
-RETRIES_YIELDED = 25
+# How often requests are repeated; an answer takes milliseconds. Nodes that start together wait for
+# the last one's sockets, and then for the next request.
+RETRY_NS = 50_000_000
+# A node that another coordinator prepared waits for so many retries, 5 s, before it coordinates.
+RETRIES_YIELDED = 100
 NEVER_NS = 1 << 62
 _ATTEMPT_BITS = 32  # a nonce: an attempt number, then 32 random bits
 

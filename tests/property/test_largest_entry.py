@@ -100,7 +100,7 @@ def test_an_accepted_configuration_holds_its_largest_entry(
     group = config.storage.segment_bytes // GROUP_SEGMENT_SHARE - 1 + size_on_disk(largest)
     assert SEGMENT_HEADER_SIZE + group <= config.storage.segment_bytes
     assert config.storage.segment_records >= limits.FLUSH_ENTRIES_MAX
-    assert 4 * largest <= bounds.ring_bytes
+    assert 4 * largest <= config.ring_bytes
     assert largest < bounds.message_max_bytes
     assert largest <= bounds.bulk_window_bytes
 

@@ -45,7 +45,7 @@ def test_every_shipped_file_is_accepted_and_survives_rendering(path: Path) -> No
 def test_defaults_are_the_limits_of_the_product() -> None:
     config = parse_config(THREE)
     assert config.limits.batch_max_bytes == 4 << 20
-    assert config.limits.ring_bytes == 64 << 20
+    assert config.ring_bytes == (36 << 20) + (64 << 10)
     assert config.storage.segment_bytes == 256 << 20
     assert config.raft.heartbeat_ns == 200_000_000
     assert config.raft.election_timeout_ns == 1_000_000_000
@@ -159,6 +159,15 @@ def test_the_ring_relation_counts_every_peer() -> None:
     parse_config(THREE + f'[limits]\nring = "{needed} B"\n')
     with pytest.raises(ConfigError, match=r"limits\.ring"):
         parse_config(THREE + f'[limits]\nring = "{needed - (64 << 10)} B"\n')
+
+
+def test_a_ring_is_what_is_granted_unless_the_file_says_more() -> None:
+    assert parse_config(THREE).ring_bytes == parse_config(THREE).ring_bytes_min
+    two_nodes = THREE.rpartition("[[nodes]]")[0]
+    assert parse_config(two_nodes).ring_bytes == parse_config(THREE).ring_bytes - (8 << 20)
+    larger = parse_config(THREE + '[limits]\nbatch_max = "8MiB"\nring = "auto"\n')
+    assert larger.ring_bytes == parse_config(THREE).ring_bytes + 5 * (4 << 20)
+    assert parse_config(THREE + '[limits]\nring = "64MiB"\n').ring_bytes == 64 << 20
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_too_little_shared_memory_is_said_before_any_of_it_is_taken(
     monkeypatch.setattr(regions_module, "room_bytes", lambda _folder: needed)  # but no counters
     opened = descriptors()
     with pytest.raises(
-        RegionUnavailable, match=r"/dev/shm has [0-9.]+ MiB .*node 1 needs 2[0-9.]+"
+        RegionUnavailable, match=r"/dev/shm has [0-9.]+ MiB .*node 1 needs 1[0-9.]+"
     ):
         ReplicaRegions(CONFIGURED, NODE, incarnation=1)
     assert descriptors() == opened
@@ -113,7 +113,7 @@ def test_where_somebody_was_faster_the_need_is_told_and_no_name_was_ever_there(
     monkeypatch.setattr(os, "posix_fallocate", allocate_some)
     opened = descriptors()
     with tempfile.TemporaryDirectory(dir=SHARED_MEMORY_FOLDER) as folder:
-        with pytest.raises(RegionUnavailable, match=r"node 1 needs 2[0-9.]+ MiB .* has no room"):
+        with pytest.raises(RegionUnavailable, match=r"node 1 needs 1[0-9.]+ MiB .* has no room"):
             ReplicaRegions(CONFIGURED, NODE, incarnation=1, folder=folder)
         assert os.listdir(folder) == []
     assert len(sizes) == made

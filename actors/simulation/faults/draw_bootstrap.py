@@ -21,7 +21,7 @@ from actors.simulation.faults.draw_episodes import (
 from actors.simulation.faults.draw_ground import MILLISECOND, SECOND, spread
 from actors.simulation.faults.script import Fault, FaultClass
 
-# Most bootstraps take less: two rounds of requests 200 ms apart, and the saves between.
+# Most bootstraps take less: two rounds of requests 50 ms apart, and the saves between.
 _BOOTSTRAP_NS = 300 * MILLISECOND
 
 
