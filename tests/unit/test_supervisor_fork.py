@@ -155,6 +155,32 @@ def test_a_child_whose_parent_died_before_it_could_ask_for_its_signal_ends() -> 
     assert said == ["-9", str(EXIT_PARENT_GONE)], errors
 
 
+def test_children_that_came_and_went_leave_nothing_in_their_parent() -> None:
+    """FAULTS P18."""
+    said, errors = run("""
+        import gc
+        from actors.child import ChildSpec
+        from actors.supervisor.child_process import ChildProcess
+        from logstore.config_placement import Placement
+
+        spec = ChildSpec("egress", 1, "", "", 1, {}, 3, "", 4, {}, Placement())
+
+        def live_and_die():
+            return ChildProcess(lambda _: None, spec, (), now_ns=0).reap()
+
+        live_and_die()
+        opened, objects = os.listdir("/proc/self/fd"), len(gc.get_objects()) + gc.get_freeze_count()
+        statuses = {live_and_die() for _ in range(200)}
+        tell(statuses, os.listdir("/proc/self/fd") == opened)
+        tell(len(gc.get_objects()) + gc.get_freeze_count() - objects < 100)
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            tell("no child")
+    """)
+    assert said == ["{0} True", "True", "no child"], errors
+
+
 def test_a_process_with_another_thread_forks_no_child() -> None:
     said, errors = run("""
         ends = threading.Event()
