@@ -17,6 +17,7 @@ from actors.real_clock import RealClock
 from logstore.storage.disk import Disk, RealDisk
 from transport import link
 from transport.link import Lane
+from transport.ports import Watch
 
 
 class Clock(Protocol):
@@ -49,6 +50,8 @@ class Links(Protocol):
         high_water_mark: int = ...,
         routing_id: bytes = ...,
     ) -> Any: ...
+
+    def watch_connection(self, socket: Any) -> Watch: ...
 
     def pull_bind(
         self,

@@ -176,9 +176,9 @@ ToRaft = (
     events.Proposed | events.AppendReceived | events.ControlReceived | events.StreamAnswer
     | events.Persisted | events.MetaPersisted | events.TransferRequested
     | events.ReadIndexRequested | events.DiskFullChanged | events.LevelRequested
-    | events.LogStartMoved | events.InstallReceived | RotReported | InitReceived | InitRequested
-    | InitSaved | LogRecovered | ProcessGone | StopRequested | StatusRequested | ReadersWaiting
-    | RecoveryDelayed | PlacementReported
+    | events.LogStartMoved | events.InstallReceived | events.ConnectionLost | RotReported
+    | InitReceived | InitRequested | InitSaved | LogRecovered | ProcessGone | StopRequested
+    | StatusRequested | ReadersWaiting | RecoveryDelayed | PlacementReported
 )  # fmt: skip
 ToWriter = effects.WriterEffect | SaveInit | CreateLog
 ToReplicator = effects.ReplicatorEffect | SendInit | Identity

@@ -103,6 +103,7 @@ class FakeSocket:
         self.topics: list[bytes] = []
         self.welcome = b""
         self.pipes: list[_Pipe] = []
+        self.losses = 0  # connections that ended, of a connecting socket
         self.notices: deque[list[bytes]] = deque()  # an XPUB's subscriptions
         self._network = network
         self._building: list[bytes] = []
@@ -312,7 +313,23 @@ class FakeNetwork:
                 others = {topic for each in pipe.binding.pipes for topic in each.connecting.topics}
                 gone = [topic for topic in socket.topics if topic not in others]
                 pipe.binding.notices.extend([b"\0" + topic] for topic in gone)
+        socket.losses += len(socket.pipes)
         socket.pipes.clear()
+
+
+class FakeWatch:
+    """As `ConnectionWatch`; no connection is refused here, it is made later."""
+
+    def __init__(self, socket: FakeSocket) -> None:
+        self.source = socket
+        self._seen = socket.losses
+
+    def was_lost(self) -> bool:
+        seen, self._seen = self._seen, self.source.losses
+        return self._seen != seen
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 class FakePoller:

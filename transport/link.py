@@ -24,6 +24,7 @@ import zmq
 
 from transport import socket_options
 from transport.bind_policy import check_bind, check_port
+from transport.connection_watch import ConnectionWatch
 from transport.errors import LinkError, PortInUse, UnsupportedMachine
 from transport.link_socket import LinkSocket
 from transport.listening import FRAMES_MAX, ListeningSocket
@@ -117,6 +118,12 @@ def dealer_connect(
     if routing_id:
         socket.setsockopt(zmq.ROUTING_ID, routing_id)
     return _connect(socket, endpoint)
+
+
+def watch_connection(socket: ZmqSocket) -> ConnectionWatch:
+    """Learn when the connection of a connecting socket ends, or a new one is refused. Close the
+    watch before the socket."""
+    return ConnectionWatch(socket)
 
 
 def pull_bind(

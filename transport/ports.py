@@ -78,5 +78,15 @@ class AnsweringSocket(Socket, Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Whether a connecting socket has lost its connection; see `transport.connection_watch`."""
+
+    source: Any
+
+    def was_lost(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
 # what `Poller.wait` takes and returns: a ZeroMQ socket, a bell, a descriptor
 Pollable: TypeAlias = HasFileno | int

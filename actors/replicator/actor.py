@@ -1,7 +1,8 @@
 """The replicator process: all traffic with one peer, in every role (SAFETY W4, W7).
 
 It owns both lanes to the peer and the stream of entries. It originates nothing: raft orders control
-messages, and appends follow `Describe` in index order. It sends from a private copy of ring or file
+messages, and appends follow `Describe` in index order. It reports when the control lane loses its
+connection, since the peer may be gone. It sends from a private copy of ring or file
 bytes, so a slow peer blocks nothing else.
 """
 
@@ -33,7 +34,7 @@ from logstore.limits import BULK_WINDOW_ENTRIES, CONTROL_MESSAGE_MAX_BYTES
 from logstore.model import NO_INDEX, Index, Lsn, NodeId
 from logstore.raft.bootstrap import SendInit
 from logstore.raft.effects import Describe, Lead, Rewind, Send, StopLeading
-from logstore.raft.events import ControlReceived, StreamAnswer
+from logstore.raft.events import ConnectionLost, ControlReceived, StreamAnswer
 from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing, SendInstall
 from logstore.settings import PortOffset
 from transport import link
@@ -86,6 +87,7 @@ class ReplicatorActor:
             lane=link.Lane.CONTROL,
             message_size_max=CONTROL_MESSAGE_MAX_BYTES,
         )
+        self._watch = self._station.host.links.watch_connection(self._control)
         self._bulk = self._open_bulk()
 
     def do_work(self, now_ns: int) -> int:
@@ -96,6 +98,9 @@ class ReplicatorActor:
             work += 1
         work += self._receive_answers(self._control)
         work += self._receive_answers(self._bulk)
+        if self._watch.was_lost():
+            self._to_raft.send(ConnectionLost(self.peer))
+            work += 1
         self._to_raft.flush()  # raft may commit by these answers: send them before the appends
         self._reconnect_if_silent(now_ns)
         work += self._send_appends()
@@ -105,13 +110,14 @@ class ReplicatorActor:
         return work
 
     def wait_on(self) -> Sequence[Any]:
-        return (self._control, self._bulk)
+        return (self._control, self._bulk, self._watch.source)
 
     def next_timer_ns(self) -> int:
         return min(self._retry_ns, self._stream.deadline_ns)
 
     def on_close(self) -> None:
         self._bodies.release_hold()
+        self._watch.close()
         self._control.close()
         self._bulk.close()
 

@@ -44,6 +44,7 @@ from logstore.raft import (
 from logstore.raft.effects import Effect, Log
 from logstore.raft.events import (
     AppendReceived,
+    ConnectionLost,
     ControlReceived,
     DiskFullChanged,
     EntryRotted,
@@ -293,16 +294,15 @@ def _dispatch(state: State, event: Event) -> None:
         case TransferRequested():
             transfer.on_requested(state, event)
         case ReadIndexRequested():
-            read_index.on_request(state, event.request_id)
-            if state.leading is not None:
-                replication.begin_round_if_wanted(state, state.leading)
+            replication.on_read_requested(state, event.request_id)
         case DiskFullChanged():
             _on_disk_full(state, event)
         case IngressStalled():
-            if state.leading is not None:
-                role.step_down(state, state.leading, "its ingress stands still")
+            role.on_ingress_stalled(state)
         case ReplicatorGone():
             replication.on_replicator_gone(state, event.peer)
+        case ConnectionLost():
+            election.on_connection_lost(state, event.peer)
         case EntryRotted():
             _on_rotted(state, event.index)
         case LevelRequested():

@@ -1,7 +1,8 @@
 """Elections: pre-vote, votes, stickiness, TimeoutNow (SAFETY C1, C2, V6; Q2, Q3).
 
 Owns who may become leader and when. Invariants: one vote a term, durable before it is sent; a
-candidate counts its own vote only once that is durable; a pre-vote changes no term.
+candidate counts its own vote only once that is durable; a pre-vote changes no term; a broken
+connection to the leader begins a pre-vote, never a campaign.
 """
 
 from __future__ import annotations
@@ -19,6 +20,34 @@ from logstore.raft.effects import Log
 from logstore.raft.quorum import majority
 from logstore.raft.state import State
 
+# Pre-votes after a broken connection, one soon after the other. The other followers may notice the
+# break later, and each round finds those that have noticed it by then.
+QUICK_ROUNDS = 4
+
+
+def on_connection_lost(state: State, peer: NodeId) -> None:
+    """The leader may be gone: count it as not heard, and run a pre-vote soon (C1). Another message
+    of it takes that back. Followers of one leader wait for times that do not meet, or their votes
+    would split. A damaged or full replica lets the others campaign first, as ever (Q3)."""
+    if state.role != Role.FOLLOWER or peer != state.leader:
+        return
+    campaign = state.campaign
+    campaign.leader_heard_ns = None
+    if state.faulty or state.is_disk_full:
+        return
+    campaign.quick_rounds = QUICK_ROUNDS
+    others = [voter for voter in state.config.voters if voter != peer]
+    turn_ns = state.config.quick_round_ns
+    wait_ns = others.index(state.config.node) * turn_ns + turn_ns // 4
+    _campaign_by(state, state.now_ns + wait_ns + state.random.randrange(turn_ns // 4 + 1))
+
+
+def _campaign_by(state: State, deadline_ns: int) -> None:
+    """Bring the election timer forward, but not into the time in which this node leaves elections
+    to others (V6)."""
+    campaign = state.campaign
+    campaign.deadline_ns = min(campaign.deadline_ns, max(deadline_ns, campaign.quiet_until_ns))
+
 
 def on_election_timeout(state: State) -> None:
     """No leader was heard: run a pre-vote, which changes no term. A replica whose log is being
@@ -31,12 +60,21 @@ def on_election_timeout(state: State) -> None:
     state.campaign.awaited_meta_seq = None
     state.campaign.granted = {state.config.node}
     state.reset_election_timer()
+    state.campaign.quick_rounds = max(0, state.campaign.quick_rounds - 1)
+    if state.campaign.quick_rounds:
+        _wait_a_turn(state)
     if _has_won(state):
         _campaign(state, is_transfer=False)
         return
     request = PreVoteRequest(Term(state.term + 1), state.log.last_index, state.log.last.term)
     for peer in state.config.peers:
         state.send(peer, request)
+
+
+def _wait_a_turn(state: State) -> None:
+    """The next quick round is due after one to two turns: answers of this one had time to come."""
+    turn_ns = state.config.quick_round_ns
+    _campaign_by(state, state.now_ns + turn_ns + state.random.randrange(turn_ns))
 
 
 def on_pre_vote_request(state: State, sender: NodeId, request: PreVoteRequest) -> None:
@@ -47,6 +85,9 @@ def on_pre_vote_request(state: State, sender: NodeId, request: PreVoteRequest) -
         and not is_sticky(state)
         and _is_up_to_date(state, request.last_index, request.last_term)
     )
+    if is_granted and state.campaign.quick_rounds:
+        state.reset_election_timer()
+        _wait_a_turn(state)  # the sender may campaign now: a round of our own would split the votes
     state.answer(sender, PreVoteReply(request.term if is_granted else state.term, is_granted))
 
 

@@ -137,8 +137,15 @@ class InstallReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, ta
     install: Install
 
 
+class ConnectionLost(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=116):
+    """The connection to `peer` ended, or a new one was refused. A hint, no more: the peer may be
+    alive, and another connection to it work (C1)."""
+
+    peer: NodeId
+
+
 Event = (
     Tick | Proposed | AppendReceived | ControlReceived | StreamAnswer | Persisted | MetaPersisted
     | TransferRequested | ReadIndexRequested | DiskFullChanged | IngressStalled | ReplicatorGone
-    | EntryRotted | LevelRequested | LogStartMoved | InstallReceived
+    | EntryRotted | LevelRequested | LogStartMoved | InstallReceived | ConnectionLost
 )  # fmt: skip

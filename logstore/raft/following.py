@@ -36,6 +36,7 @@ def follow_leader(state: State, sender: NodeId) -> None:
     state.role = Role.FOLLOWER
     state.set_leader(sender)
     state.campaign.leader_heard_ns = state.now_ns
+    state.campaign.quick_rounds = 0
     state.reset_election_timer()
 
 

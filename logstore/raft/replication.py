@@ -280,6 +280,13 @@ def send_heartbeats(state: State, leading: Leading) -> None:
     read_index.on_round_answered(state, leading)  # a cluster of one is a majority by itself
 
 
+def on_read_requested(state: State, request_id: int) -> None:
+    """A linearizable read: the leader begins a round for it (V5)."""
+    read_index.on_request(state, request_id)
+    if state.leading is not None:
+        begin_round_if_wanted(state, state.leading)
+
+
 def begin_round_if_wanted(state: State, leading: Leading) -> None:
     """Begin a round if a read waits for one. Reads do not wait for the next heartbeat; those that
     come during a round share the next one."""

@@ -30,6 +30,12 @@ def step_down(state: State, leading: Leading, why: str) -> None:
     state.reset_election_timer()
 
 
+def on_ingress_stalled(state: State) -> None:
+    """The loop of this replica's ingress stands still (V6)."""
+    if state.leading is not None:
+        step_down(state, state.leading, "its ingress stands still")
+
+
 def step_down_quietly(state: State, leading: Leading, why: str) -> None:
     """Stop leading because this node can commit nothing, and let the others elect a leader. For
     some election timeouts this node votes and follows, and begins no election. If nobody else can

@@ -105,6 +105,7 @@ class Campaign:
     awaited_meta_seq: int | None = None
     is_transfer: bool = False
     leader_heard_ns: int | None = None
+    quick_rounds: int = 0  # pre-votes left that follow each other quickly: the leader may be gone
     quiet_until_ns: int = 0
 
 
@@ -263,6 +264,7 @@ class State:
         self.leader = NO_NODE
         self.verified = self.commit
         self.following = Following()
+        self.campaign.quick_rounds = 0
         self.out.append(LeaderChanged(term, NO_NODE))
 
     def begin_election_timer(self) -> None:

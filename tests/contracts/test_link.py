@@ -21,8 +21,9 @@ from tests.contracts.receiving import poll_and_receive, poll_and_receive_views
 from tests.simulation.event_queue import EventQueue, Process
 from transport import link
 from transport.errors import PortInUse
-from transport.inproc import FakeNetwork, FakePoller, FakeSocket
+from transport.inproc import FakeNetwork, FakePoller, FakeSocket, FakeWatch
 from transport.link import Lane, Poller, try_send
+from transport.ports import Watch
 
 MARK = 4
 PATIENCE_MS = 10_000
@@ -38,6 +39,8 @@ class World(Protocol):
     def connect(self, kind: int, endpoint: str, **options: Any) -> Any: ...
 
     def wait(self, *sockets: Any) -> list[Any]: ...
+
+    def watch(self, socket: Any) -> Watch: ...
 
     def until(self, is_done: Callable[[], bool]) -> None: ...
 
@@ -71,6 +74,9 @@ class RealWorld:
         self.sockets.append(socket)
         return socket
 
+    def watch(self, socket: Any) -> Watch:
+        return link.watch_connection(socket)
+
     def wait(self, *sockets: Any) -> list[Any]:
         return list(Poller().wait(sockets, PATIENCE_MS))
 
@@ -98,6 +104,9 @@ class FakeWorld:
 
     def connect(self, kind: int, endpoint: str, **options: Any) -> FakeSocket:
         return self.network.connect(kind, endpoint, **options)
+
+    def watch(self, socket: FakeSocket) -> Watch:
+        return FakeWatch(socket)
 
     def wait(self, *sockets: Any) -> list[Any]:
         return list(FakePoller().wait(sockets))
@@ -137,6 +146,9 @@ class VirtualWorld:
             zmq.SUB: self.client.sub_connect,
         }
         return make[kind](endpoint, message_size_max=1 << 20, **options)
+
+    def watch(self, socket: VirtualSocket) -> Watch:
+        return self.client.watch_connection(socket)
 
     def wait(self, *sockets: Any) -> list[Any]:
         self.until(lambda: any(socket.is_readable for socket in sockets))
@@ -363,3 +375,25 @@ def test_a_port_in_use_says_so(world: World) -> None:
     _, endpoint = world.bind(zmq.PULL)
     with pytest.raises(PortInUse, match="in use"):
         world.bind(zmq.PULL, endpoint)
+
+
+def test_a_watch_reports_that_the_connection_ended_until_there_is_another(world: World) -> None:
+    router, endpoint = world.bind(zmq.ROUTER)
+    dealer = world.connect(zmq.DEALER, endpoint)
+    watch = world.watch(dealer)
+    send(world, dealer, [b"before"])
+    assert receive(world, router)
+    watch.was_lost()  # tries to connect may have failed
+    assert not watch.was_lost()
+    router.close(linger=0)
+    world.until(watch.was_lost)
+    router, _ = world.bind(zmq.ROUTER, endpoint)
+
+    def is_received() -> bool:  # what is sent too soon goes with the old connection
+        try_send(dealer, [b"after"])
+        return try_receive(router) is not None
+
+    world.until(is_received)
+    watch.was_lost()
+    assert not watch.was_lost()
+    watch.close()

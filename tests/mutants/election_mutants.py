@@ -194,6 +194,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "a replica that was cut off gets votes for an election that the cluster does not need",
     ),
     mutant(
+        "lost-connection-begins-a-campaign",
+        "SAFETY C1",
+        f"{ELECTION}:on_connection_lost",
+        "    campaign.quick_rounds = QUICK_ROUNDS\n",
+        "    _campaign(state, is_transfer=False)\n    return\n",
+        "without a pre-vote one broken connection deposes a leader that the others hear",
+    ),
+    mutant(
+        "any-lost-connection-lifts-stickiness",
+        "SAFETY C1",
+        f"{ELECTION}:on_connection_lost",
+        "peer != state.leader",
+        "state.leader == NO_NODE",
+        "a replica that hears its leader grants a pre-vote, because another peer is gone",
+    ),
+    mutant(
         "leader-without-progress-leads-on",
         "SAFETY V6",
         "logstore.raft.stall:give_up_if_stalled",

@@ -8,7 +8,12 @@ from logstore.format.peer_messages import Heartbeat, HeartbeatReply, TimeoutNow
 from logstore.limits import STALL_ELECTION_TIMEOUTS
 from logstore.model import NO_NODE, Index, NodeId, Role, Term
 from logstore.raft.effects import AdmissionClosed, Effect, StopLeading, TransferAnswered
-from logstore.raft.events import DiskFullChanged, ReadIndexRequested, TransferRequested
+from logstore.raft.events import (
+    ConnectionLost,
+    DiskFullChanged,
+    ReadIndexRequested,
+    TransferRequested,
+)
 from tests.paper.one_node import OneNode, of_type, rows_of, sent
 
 TIMEOUT_MS = 500
@@ -57,6 +62,15 @@ def test_v6_a_leader_whose_appends_are_lost_steps_down() -> None:
     effects = answer_heartbeats(node, 4 * STEP_MS)
     assert of_type(effects, StopLeading)
     assert node.core.deadline_ns - node.now_ns > 5 * node.config.election_timeout_ns
+
+
+def test_v6_who_stepped_down_leaves_elections_to_others_also_when_its_leader_is_lost() -> None:
+    node = leader()
+    answer_heartbeats(node, STALLED_MS + 2 * STEP_MS)
+    quiet_until_ns = node.core.deadline_ns
+    node.follow(2, node.core.term + 1)
+    node.step(ConnectionLost(NodeId(2)))
+    assert node.core.deadline_ns == quiet_until_ns > node.now_ns
 
 
 def test_v6_a_new_leader_whose_no_op_is_lost_steps_down() -> None:

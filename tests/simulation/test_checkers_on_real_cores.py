@@ -80,7 +80,7 @@ def vote_again(self: TermAndVote, node: NodeId) -> None:
     ("place", "name", "broken", "invariants", "first_seed"),
     [
         (replication, "commit_candidate", max, {"I10"}, 0),
-        (election, "majority", minority, {"I1", "I3", "I9"}, 0),
+        (election, "majority", minority, {"I1", "I3", "I9", "I13"}, 0),
         (commit, "advance_visible", show_what_is_committed, {"I8"}, 0),
         # One seed in a hundred shows it.
         (PersistQueue, "truncate", keep_what_was_in_flight, {"I10", "I12"}, 260),

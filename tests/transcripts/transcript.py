@@ -108,6 +108,8 @@ def _operation(verb: str, arguments: list[str], numbers: list[int]) -> Any:
             return events.IngressStalled()
         case "replicator-gone":
             return events.ReplicatorGone(NodeId(numbers[0]))
+        case "connection-lost":
+            return events.ConnectionLost(NodeId(numbers[0]))
         case "rotted":
             return events.EntryRotted(Index(numbers[0]))
         case _:

@@ -23,7 +23,7 @@ from logstore.settings import ProcessSettings
 from transport import link
 from transport.command_ring import command_region_bytes, format_command_ring
 from transport.counters import create_counters
-from transport.inproc import FakeDoorbell, FakeNetwork
+from transport.inproc import FakeDoorbell, FakeNetwork, FakeWatch
 from transport.payload_ring import (
     PayloadRingWriter,
     RingFreer,
@@ -158,6 +158,7 @@ class ActorStage:
             return bind
 
         monkeypatch.setattr(link, "dealer_connect", connect)
+        monkeypatch.setattr(link, "watch_connection", FakeWatch)
         monkeypatch.setattr(link, "router_bind", binder(zmq.ROUTER))
         monkeypatch.setattr(link, "xpub_bind", binder(zmq.XPUB))
 

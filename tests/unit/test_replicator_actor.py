@@ -17,7 +17,7 @@ from logstore.format.peer_messages import (
     VoteReply,
 )
 from logstore.raft.effects import Rewind, Send, StopLeading
-from logstore.raft.events import ControlReceived, StreamAnswer
+from logstore.raft.events import ConnectionLost, ControlReceived, StreamAnswer
 from logstore.raft.log_view import Position, WholeLogStart
 from logstore.settings import PortOffset
 from tests.unit.actor_stage import OUR_UUID, PEER_UUID, RING_BYTES, receive_all
@@ -329,3 +329,12 @@ def test_a_replicator_that_has_everything_acknowledged_is_idle(leading):
     leading.append(80)
     leading.answer(AppendPersisted(1, 1))
     assert leading.replicator.next_timer_ns() > leading.stage.now_ns + 10**12
+
+
+def test_c1_a_lost_connection_is_reported_once(replicator):
+    replicator.work()
+    assert replicator.heard() == []
+    replicator.ports[PortOffset.PEER_CONTROL].close()
+    replicator.work()
+    replicator.work()
+    assert replicator.heard() == [ConnectionLost(PEER)]

@@ -1,5 +1,6 @@
 """A leader hears its majority (check-quorum, V6), and no replica that hears a leader votes for
-another one (stickiness, C1; FAULTS N1 to N3, N10).
+another one (stickiness, C1; FAULTS N1 to N3, N10). A broken connection to the leader counts as not
+hearing it, until the leader's next message.
 
 Owns the rules; `Replica` has which peers a replica has heard, and when by its own clock. A process
 that was paused is not excused: its first Tick after the pause is checked like any other.
@@ -22,7 +23,13 @@ from logstore.format.peer_messages import (
 )
 from logstore.model import Role
 from logstore.raft.effects import Answer, Effect, SaveMeta, StopLeading
-from logstore.raft.events import AppendReceived, ControlReceived, StreamAnswer, Tick
+from logstore.raft.events import (
+    AppendReceived,
+    ConnectionLost,
+    ControlReceived,
+    StreamAnswer,
+    Tick,
+)
 
 
 class Contacts:
@@ -42,16 +49,22 @@ class Contacts:
 
     @reads(AppendReceived)
     def on_append(self, replica: Replica, event: AppendReceived, step: Stepped) -> None:
-        self._on_leader_heard(replica, event.append.term, step)
+        self._on_leader_heard(replica, event.sender, event.append.term, step)
 
     @reads((ControlReceived, Heartbeat))
     def on_heartbeat(self, replica: Replica, event: ControlReceived, step: Stepped) -> None:
-        self._on_leader_heard(replica, event.message.term, step)
+        self._on_leader_heard(replica, event.sender, event.message.term, step)
 
-    def _on_leader_heard(self, replica: Replica, term: int, step: Stepped) -> None:
+    def _on_leader_heard(self, replica: Replica, node: int, term: int, step: Stepped) -> None:
         """The replica hears the leader of a term. Hot."""
         if term == step.core.term:
             replica.heard_term, replica.heard_ns = term, replica.clock_ns
+            replica.heard_node = node
+
+    @reads(ConnectionLost)
+    def on_connection_lost(self, replica: Replica, lost: ConnectionLost, _step: Stepped) -> None:
+        if lost.peer == replica.heard_node:
+            replica.heard_term = 0
 
     @reads((ControlReceived, HeartbeatReply), StreamAnswer)
     def on_heard(
@@ -72,7 +85,7 @@ class Contacts:
     def on_leader(self, began: LeaderBegan) -> None:
         """A majority has just voted for it."""
         replica = began.replica
-        replica.heard_term = began.term
+        replica.heard_term, replica.heard_node = began.term, replica.node
         replica.leading_since_ns = replica.clock_ns
         replica.peers_heard_ns = {}
         replica.quorum_deadline_ns = replica.clock_ns + self._quorum_timeout_ns

@@ -1,5 +1,7 @@
 """Terms, votes and leaders (I9): terms and votes are durable before they are sent (I10), each start
-has a new boot number (I15), and a leader has all that was committed before its term (I1).
+has a new boot number (I15), and a leader has all that was committed before its term (I1). Who asks
+for votes has won a pre-vote, or a leader handed over to it: else it would disturb a live leader
+(I13, C1).
 
 Owns which node led which term, and all votes. Must not know logs beyond the shadow logs.
 """
@@ -32,6 +34,7 @@ class Elections:
         self._findings = record.findings
         self._durability = record.durability
         self._votes: dict[tuple[int, int], int] = {}  # (node, term) -> candidate
+        self._pre_votes: dict[tuple[int, int], set[int]] = {}  # (candidate, term) -> granted by
 
     @reads(TermMoved)
     def on_term(self, moved: TermMoved) -> None:
@@ -89,16 +92,26 @@ class Elections:
             self._vote(replica, message.term, answer.peer)
         if type(message) is not PreVoteReply:
             self._on_term_sent(replica, message.term)
+        elif message.is_granted:
+            self._pre_votes.setdefault((answer.peer, message.term), set()).add(replica.node)
 
     @reads(Send)
     def on_send(self, replica: Replica, send: Send, _step: Stepped) -> None:
         """A candidate votes for itself; its request says so."""
         message, node = send.message, replica.node
         if type(message) is VoteRequest:
+            if not message.is_transfer:
+                self._check_pre_vote(replica, message.term)
             if message.term > replica.promised_term or replica.promised_vote != node:
                 self._vote(replica, message.term, node)
         if type(message) is not PreVoteRequest:
             self._on_term_sent(replica, message.term)
+
+    def _check_pre_vote(self, replica: Replica, term: int) -> None:
+        granted = {replica.node, *self._pre_votes.get((replica.node, term), ())}
+        if len(granted) < self._record.majority:
+            text = f"node {replica.node} asks for votes in term {term}"
+            self._findings.report(Invariant.I13, f"{text} without a majority's pre-vote")
 
     def _on_term_sent(self, replica: Replica, term: int) -> None:
         """Any message promises its term, except those of a pre-vote, which changes no term (C1)."""

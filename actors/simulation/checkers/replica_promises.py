@@ -82,6 +82,7 @@ class Replica:
     commit_at_stop: int = -1  # where commit was when it last stopped leading
     heard_term: int = 0  # its term, if it has heard that term's leader
     heard_ns: int = 0  # when, by its own clock
+    heard_node: int = 0  # which leader that is
     opened_gens: dict[int, tuple[int, int]] = field(default_factory=dict)  # gen -> (index, chain)
     # the number of an InstallLog, and where the log starts over
     installing: tuple[int, Position] | None = None
@@ -102,7 +103,7 @@ class Replica:
         self.full_peers = set()
         self.stall_check_ns, self.stall_checked = NEVER_NS, (0, 0, 0)
         self.progressed_ns, self.positions, self.commit_at_stop = 0, {}, -1
-        self.heard_term = self.heard_ns = 0
+        self.heard_term = self.heard_ns = self.heard_node = 0
         self.opened_gens, self.unanswered, self.faulty = {}, deque(), []
         self.installing = None
         self.saves, self.saved_term = deque(), 0

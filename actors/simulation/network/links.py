@@ -16,6 +16,27 @@ from transport.link import Lane
 from transport.socket_options import HIGH_WATER_MARK
 
 
+class VirtualWatch:
+    """A `transport.ports.Watch`; nothing polls its source."""
+
+    def __init__(self, socket: VirtualSocket) -> None:
+        self.source = socket
+        self._is_lost = False
+        socket.on_connection = self._on_connection
+
+    def was_lost(self) -> bool:
+        is_lost, self._is_lost = self._is_lost, False
+        return is_lost
+
+    def close(self) -> None:
+        self.source.on_connection = None
+
+    def _on_connection(self, is_connected: bool) -> None:
+        if not is_connected:
+            self._is_lost = True
+            self.source.owner.wake()
+
+
 class VirtualLinks:
     """The sockets of `owner`."""
 
@@ -51,6 +72,10 @@ class VirtualLinks:
         socket = self._make(zmq.DEALER, endpoint, message_size_max, high_water_mark, lane=lane)
         socket.routing_id = routing_id
         return self._connect(socket)
+
+    def watch_connection(self, socket: VirtualSocket) -> VirtualWatch:
+        """It wakes the owner as a monitor's socket does."""
+        return VirtualWatch(socket)
 
     def pull_bind(
         self,

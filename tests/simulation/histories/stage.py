@@ -21,7 +21,14 @@ from logstore.format.batch import encode_batch
 from logstore.format.entry import EntryHeader, Row, chain_start
 from logstore.format.level import level_of
 from logstore.format.meta import LogStart
-from logstore.format.peer_messages import Append, AppendPersisted, Heartbeat, VoteReply, VoteRequest
+from logstore.format.peer_messages import (
+    Append,
+    AppendPersisted,
+    Heartbeat,
+    PreVoteReply,
+    VoteReply,
+    VoteRequest,
+)
 from logstore.model import NO_INDEX, NO_TERM, EntryKind, Index, Lsn, NodeId, Role, Term
 from logstore.raft.effects import (
     Accepted,
@@ -257,8 +264,15 @@ class Stage:
     def tell_vote(self, node: int, candidate: int, term: int) -> None:
         self.idle(node, Answer(NodeId(candidate), VoteReply(Term(term), True)))
 
+    def tell_pre_votes(self, candidate: int, term: int) -> None:
+        granted = PreVoteReply(Term(term), True)
+        for peer in self.nodes:
+            if peer != candidate:
+                self.idle(peer, Answer(NodeId(candidate), granted))
+
     def campaign(self, node: int, term: int, voters: Iterable[int]) -> None:
-        """Ask and get the votes; leading is another act."""
+        """Win a pre-vote, ask for votes and get these; leading is another act."""
+        self.tell_pre_votes(node, term)
         self.save_meta(node, term, node)
         last = Position.after(self.nodes[node].rows[-1]) if self.nodes[node].rows else START
         request = VoteRequest(Term(term), last.index, last.term, False)

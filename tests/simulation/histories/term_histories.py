@@ -30,6 +30,7 @@ from logstore.raft.effects import (
     StopLeading,
 )
 from logstore.raft.events import (
+    ConnectionLost,
     ControlReceived,
     DiskFullChanged,
     ReadIndexRequested,
@@ -303,6 +304,26 @@ def a_pre_vote_is_granted_while_a_leader_is_heard(stage: Stage, is_broken: bool)
     stage.step(2, Tick(heard_ns + (ELECTION_NS - 1 if is_broken else ELECTION_NS)))
     asked = ControlReceived(NodeId(3), 1, PreVoteRequest(Term(2), Index(1), FIRST))
     stage.step(2, asked, Answer(NodeId(3), PreVoteReply(Term(2), True)))
+
+
+@breaks("I13", says="node 2 grants a pre-vote, 2, and hears the leader of term 1")
+def the_connection_that_was_lost_is_not_the_leaders(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.beat(2, 1, 1)
+    stage.step(2, ConnectionLost(NodeId(3 if is_broken else 1)))
+    asked = ControlReceived(NodeId(3), 1, PreVoteRequest(Term(2), Index(1), FIRST))
+    stage.step(2, asked, Answer(NodeId(3), PreVoteReply(Term(2), True)))
+
+
+@breaks("I13", says="node 2 asks for votes in term 2 without a majority's pre-vote")
+def a_lost_connection_begins_a_campaign(stage: Stage, is_broken: bool) -> None:
+    stage.elect_first()
+    stage.beat(2, 1, 1)
+    stage.step(2, ConnectionLost(NodeId(1)))
+    if not is_broken:
+        stage.idle(3, Answer(NodeId(2), PreVoteReply(Term(2), True)))
+    stage.save_meta(2, 2, 2)
+    stage.idle(2, Send(NodeId(3), VoteRequest(Term(2), Index(1), FIRST, False)))
 
 
 # --- times ---

@@ -1,0 +1,43 @@
+"""Whether a connecting ZeroMQ socket has lost its connection, or was refused one (SAFETY M5, C1).
+
+Owns the monitor of one socket. libzmq connects again by itself, so a loss is only reported. Must
+not know what it means that a peer is gone. Events are read whenever the owner asks, so that they do
+not pile up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import zmq
+
+_LOST = int(zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
+_DONTWAIT = int(zmq.DONTWAIT)
+_POLLIN = int(zmq.POLLIN)
+_EVENTS = int(zmq.EVENTS)
+_EVENTS_MAX = 256  # read at once; retries are at least 50 ms apart
+
+
+class ConnectionWatch:
+    """The monitor of `socket`, which the owner closes after it. `source` is readable when there is
+    news."""
+
+    def __init__(self, socket: zmq.Socket[Any]) -> None:
+        self._socket = socket
+        self.source: zmq.Socket[Any] = socket.get_monitor_socket(_LOST)
+        self.source.setsockopt(zmq.LINGER, 0)
+
+    def was_lost(self) -> bool:
+        """Whether the connection ended, or a try to connect failed, since the last call. Hot."""
+        source = self.source
+        is_lost = False
+        for _ in range(_EVENTS_MAX):
+            if not int(source.getsockopt(_EVENTS)) & _POLLIN:
+                break
+            source.recv_multipart(_DONTWAIT)
+            is_lost = True
+        return is_lost
+
+    def close(self) -> None:
+        self._socket.disable_monitor()
+        self.source.close(linger=0)
