@@ -37,8 +37,8 @@ BULK_WINDOW_BYTES = 8 * MIB
 # Entries in flight to one follower: bounds the replicator's bookkeeping, 64 x 1 MiB > the byte
 # window.
 BULK_WINDOW_ENTRIES = 256
-# One command ring holds about 2,000 entry descriptors of 120 bytes: eight times the entries in flight
-# to a follower. A ring is written round and round, so all of it is memory in use.
+# One command ring holds about 2,000 entry descriptors of 120 bytes: eight times the entries in
+# flight to a follower. A ring is written round and round, so all of it is memory in use.
 COMMAND_RING_BYTES = 256 * KIB
 # Rows of the newest entries kept in raft's memory (M9): 8,192 x about 300 B = 2.5 MB. So many older
 # rows are dropped at once, which shares the cost of moving the rest.

@@ -11,10 +11,10 @@ from typing import Any
 
 import zmq
 
+from transport.link_socket import LinkSocket
+
 _LOST = int(zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
 _DONTWAIT = int(zmq.DONTWAIT)
-_POLLIN = int(zmq.POLLIN)
-_EVENTS = int(zmq.EVENTS)
 _EVENTS_MAX = 256  # read at once; retries are at least 50 ms apart
 
 
@@ -22,19 +22,22 @@ class ConnectionWatch:
     """The monitor of `socket`, which the owner closes after it. `source` is readable when there is
     news."""
 
-    def __init__(self, socket: zmq.Socket[Any]) -> None:
+    def __init__(self, socket: LinkSocket) -> None:
         self._socket = socket
-        self.source: zmq.Socket[Any] = socket.get_monitor_socket(_LOST)
+        address = f"inproc://watch-{socket.descriptor}"
+        socket.monitor(address, _LOST)
+        context: zmq.Context[Any] = socket.context
+        self.source = context.socket(zmq.PAIR, socket_class=LinkSocket)
         self.source.setsockopt(zmq.LINGER, 0)
+        self.source.connect(address)
 
     def was_lost(self) -> bool:
         """Whether the connection ended, or a try to connect failed, since the last call. Hot."""
-        source = self.source
         is_lost = False
         for _ in range(_EVENTS_MAX):
-            if not int(source.getsockopt(_EVENTS)) & _POLLIN:
+            if not self.source.may_receive():
                 break
-            source.recv_multipart(_DONTWAIT)
+            self.source.recv_multipart(_DONTWAIT)
             is_lost = True
         return is_lost
 

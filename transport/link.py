@@ -120,7 +120,7 @@ def dealer_connect(
     return _connect(socket, endpoint)
 
 
-def watch_connection(socket: ZmqSocket) -> ConnectionWatch:
+def watch_connection(socket: LinkSocket) -> ConnectionWatch:
     """Learn when the connection of a connecting socket ends, or a new one is refused. Close the
     watch before the socket."""
     return ConnectionWatch(socket)

@@ -7,6 +7,7 @@ from typing import Any
 from transport import link
 from transport.link import Poller
 from transport.link_socket import LinkSocket
+from transport.ports import Watch
 
 
 def poll_and_receive(socket: Any) -> list[bytes] | None:
@@ -17,6 +18,11 @@ def poll_and_receive(socket: Any) -> list[bytes] | None:
 def poll_and_receive_views(socket: Any) -> list[memoryview] | None:
     _poll(socket)
     return link.try_receive_views(socket)
+
+
+def poll_and_look(watch: Watch) -> bool:
+    _poll(watch.source)
+    return watch.was_lost()
 
 
 def _poll(socket: Any) -> None:

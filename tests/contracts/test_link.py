@@ -17,7 +17,7 @@ import zmq
 
 from actors.simulation.network.network import VirtualNetwork
 from actors.simulation.network.socket import VirtualSocket
-from tests.contracts.receiving import poll_and_receive, poll_and_receive_views
+from tests.contracts.receiving import poll_and_look, poll_and_receive, poll_and_receive_views
 from tests.simulation.event_queue import EventQueue, Process
 from transport import link
 from transport.errors import PortInUse
@@ -383,17 +383,17 @@ def test_a_watch_reports_that_the_connection_ended_until_there_is_another(world:
     watch = world.watch(dealer)
     send(world, dealer, [b"before"])
     assert receive(world, router)
-    watch.was_lost()  # tries to connect may have failed
-    assert not watch.was_lost()
+    poll_and_look(watch)  # tries to connect may have failed
+    assert not poll_and_look(watch)
     router.close(linger=0)
-    world.until(watch.was_lost)
+    world.until(lambda: poll_and_look(watch))
     router, _ = world.bind(zmq.ROUTER, endpoint)
 
     def is_received() -> bool:  # what is sent too soon goes with the old connection
         try_send(dealer, [b"after"])
-        return try_receive(router) is not None
+        return poll_and_receive(router) is not None
 
     world.until(is_received)
-    watch.was_lost()
-    assert not watch.was_lost()
+    poll_and_look(watch)
+    assert not poll_and_look(watch)
     watch.close()
