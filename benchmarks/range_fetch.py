@@ -67,7 +67,7 @@ def fetch_range(cluster: EmbeddedCluster, node: int, first_lsn: int, last_lsn: i
     """
     spec = FetchSpec(cluster.endpoints, node, first_lsn, last_lsn, os.getpid())
     command = [sys.executable, "-m", "benchmarks.range_fetch", msgspec.json.encode(spec).decode()]
-    egress = psutil.Process(cluster.processes(node)["egress"])
+    egress = psutil.Process(cluster.pid_of(node, "egress"))
     before = egress.cpu_times()
     done = subprocess.run(command, stdout=subprocess.PIPE, timeout=TIMEOUT_S, check=False)
     after = egress.cpu_times()

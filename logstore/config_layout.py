@@ -27,6 +27,7 @@ _GROUPS: dict[str, dict[str, list[str]]] = {
     "single": {SINGLE: list(ACTOR_KINDS)},
 }
 AUTO_MODES = tuple(_GROUPS)
+MODES = (*AUTO_MODES, "auto")
 # CPUs for each replica of the host from which on `auto` chooses a mode; `single` below.
 PROCESSES_FROM_CPUS = 4
 SHARED_FROM_CPUS = 2
@@ -93,6 +94,6 @@ def choose_mode(config: Config, node: int, cpus: int) -> Config:
 
 
 def with_mode(config: Config, mode: str) -> Config:
-    """`config` in one of `AUTO_MODES`."""
+    """`config` in one of `MODES`, which need no groups of the settings."""
     process = msgspec.structs.replace(config.process, mode=mode)
     return msgspec.structs.replace(config, process=process)

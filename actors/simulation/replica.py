@@ -338,6 +338,8 @@ class Replica:
         process.park_max_ns = max(PARK_MAX_NS, self._ground.election_ms * MS_NS)
         if self._ground.ring_delay_ns:
             process.bell_delay_max_ns += self._ground.ring_delay_ns + PREEMPTED_MAX_NS
+        if len(self.layout[name]) > 1:
+            process.rung_ns = {actor: [] for actor in self.layout[name]}
         self.processes[name] = process
         process.wake_at(self._world.now_ns + SPAWN_NS + self._random.randrange(SPAWN_NS))
 
@@ -356,8 +358,7 @@ class Replica:
             process.count_loop = partial(self._end_raft_loop, process.count_loop)
         found: Actor | Group = self._actors[actors[0]]
         if len(actors) > 1:
-            found = group = Group(process, {actor: self._actors[actor] for actor in actors})
-            process.on_bell = group.ring
+            found = Group(process, {actor: self._actors[actor] for actor in actors})
         process.rerun_work_min = found.full_turn
         return found
 

@@ -35,12 +35,21 @@ from logstore.cli.replica_process import (
 )
 from logstore.client.clock import milliseconds_until, seconds_from_now
 from logstore.config import Config, render_config
+from logstore.config_layout import (
+    MODES,
+    Layout,
+    choose_mode,
+    layout_of,
+    process_of,
+    with_mode,
+)
 from logstore.errors import InvalidRequest, NoQuorum, Unreachable
 from logstore.settings import ClusterSettings, LimitSettings, NodeSettings, StorageSettings
 from transport.counters import read_counters
 from transport.errors import CountersInvalid
 
 CONFIG_NAME = "cluster.toml"
+MODE_VARIABLE = "LOGSTORE_MODE"
 COUNTERS_NAME = "counters"
 # A start is about 20 Python processes: seconds on a busy small machine.
 LEADER_TIMEOUT_S = 60.0
@@ -51,10 +60,15 @@ LOOK_MS = 20
 
 
 def make_config(replicas: int, random: Random) -> Config:
-    """`replicas` nodes on free loopback ports, everything else as it ships."""
+    """`replicas` nodes on free loopback ports, in the mode that the environment names
+    (`LOGSTORE_MODE`), everything else as it ships."""
     ports = find_free_ports(replicas, random)
     nodes = [NodeSettings(node=number, port=port) for number, port in enumerate(ports, 1)]
-    return Config(cluster=ClusterSettings(name="embedded"), nodes=nodes)
+    config = Config(cluster=ClusterSettings(name="embedded"), nodes=nodes)
+    mode = os.environ.get(MODE_VARIABLE, "")
+    if mode and mode not in MODES:
+        raise InvalidRequest(f"{MODE_VARIABLE} is {mode!r}; write one of {', '.join(MODES)}")
+    return with_mode(config, mode) if mode else config
 
 
 def make_small_config(replicas: int, random: Random) -> Config:
@@ -169,9 +183,9 @@ class EmbeddedCluster:
     def resume(self, node: int) -> None:
         signal_replica(self._running[node], signal.SIGCONT)
 
-    def kill_process(self, node: int, process: str) -> None:
-        """SIGKILL one process of a replica, by the name that topology gives it."""
-        os.kill(self.processes(node)[process], signal.SIGKILL)
+    def kill_process(self, node: int, actor: str) -> None:
+        """SIGKILL the process of a replica that runs `actor`."""
+        os.kill(self.pid_of(node, actor), signal.SIGKILL)
 
     def close(self) -> None:
         """Kill what still runs. The folder is the caller's to remove."""
@@ -197,6 +211,15 @@ class EmbeddedCluster:
             for name, pid in counters.items()
             if name.endswith(".pid") and pid
         }
+
+    def layout(self, node: int) -> Layout:
+        """The actors of each process of a replica."""
+        cpus = len(os.sched_getaffinity(0))
+        return layout_of(choose_mode(self.config, node, cpus), node)
+
+    def pid_of(self, node: int, actor: str) -> int:
+        """The pid of the process that runs `actor`, or of the supervisor; 0: it does not run."""
+        return self.processes(node).get(process_of(self.layout(node), actor), 0)
 
     def all_processes(self) -> dict[str, psutil.Process]:
         """Every running process of the cluster, as "1.writer" for example."""

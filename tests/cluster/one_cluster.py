@@ -16,28 +16,39 @@ from random import Random
 import psutil
 
 from logstore.cli.embedded import LEADER_TIMEOUT_S, EmbeddedCluster, make_small_config, poll_until
+from logstore.config import Config
+from logstore.config_layout import choose_mode, with_mode
+from logstore.config_placement import process_names
 
 CLI_PATIENCE_S = 60.0
 SHARED_MEMORY = Path("/dev/shm")
 
 
 @contextmanager
-def running_cluster(folder: Path) -> Iterator[EmbeddedCluster]:
-    """Three replicas with a leader; stopped in order at the end, with nothing left behind."""
+def running_cluster(folder: Path, mode: str = "") -> Iterator[EmbeddedCluster]:
+    """Three replicas with a leader; stopped in order at the end, with nothing left behind. `mode`:
+    for tests that are about one; else as the environment says."""
     names_before = set(os.listdir(SHARED_MEMORY))
-    with EmbeddedCluster(folder, make_small_config(3, Random())) as cluster:
+    config = make_small_config(3, Random())
+    with EmbeddedCluster(folder, with_mode(config, mode) if mode else config) as cluster:
         cluster.start_all()
         cluster.wait_for_leader()
         yield cluster
         cluster.start_all()  # whatever a test killed: an orderly stop is asked of all three
         cluster.wait_for_leader()
-        assert poll_until(lambda: len(cluster.all_processes()) == 3 * 7, LEADER_TIMEOUT_S)
+        count = sum(processes_of(cluster.config, node) for node in cluster.nodes)
+        assert poll_until(lambda: len(cluster.all_processes()) == count, LEADER_TIMEOUT_S)
         processes = cluster.all_processes()
         assert cluster.stop_all(), "a replica needed SIGKILL"
     alive = {name: each for name, each in processes.items() if each.is_running()}
     assert not alive, "left behind"
     assert not left_in_shared_memory(names_before), "left behind in shared memory"
     assert not [each for each in psutil.Process().children() if str(folder) in _command(each)]
+
+
+def processes_of(config: Config, node: int) -> int:
+    """How many a node has on this machine, its supervisor among them."""
+    return len(process_names(choose_mode(config, node, len(os.sched_getaffinity(0))), node))
 
 
 def left_in_shared_memory(names_before: set[str]) -> set[str]:

@@ -20,6 +20,7 @@ import pytest
 
 import logstore
 from logstore.cli.embedded import EmbeddedCluster
+from logstore.config_layout import process_of
 from logstore.errors import UnknownProducer
 from logstore.limits import MIB
 from tests.cluster.one_cluster import CLI_PATIENCE_S, run_cli, running_cluster
@@ -197,7 +198,11 @@ def test_what_can_be_done_has_status_0(cluster: EmbeddedCluster) -> None:
         assert row["role"] == ("leader" if row["node"] == found["leader"] else "follower")
         assert row["faulty"] == []
         processes = cluster.processes(row["node"])
-        assert row["pid"] == processes["supervisor"] == os.getpgid(processes["writer"])
+        assert (
+            row["pid"]
+            == processes["supervisor"]
+            == os.getpgid(cluster.pid_of(row["node"], "writer"))
+        )
         assert {name: each["pid"] for name, each in row["processes"].items()} == processes
     done = run_cli(cluster, "verify", "--json", "-")
     assert done.returncode == 0, done.stderr
@@ -235,7 +240,8 @@ def test_inspect_reads_the_files_of_a_stopped_node_and_sees_damage(
     cluster.wait_until_visible(node, lsns[1])
     counters = run_cli(None, "inspect", "counters", str(cluster.node_folder(node) / "counters"))
     assert counters.returncode == 0, counters.stderr
-    assert b"writer.pid %d\n" % cluster.processes(node)["writer"] in counters.stdout
+    process = process_of(cluster.layout(node), "writer")
+    assert f"{process}.pid {cluster.pid_of(node, 'writer')}\n".encode() in counters.stdout
     assert cluster.stop(node)
     folder = cluster.node_folder(node)
     raft = max(folder.glob("*.raft"), key=lambda path: path.stat().st_mtime_ns)

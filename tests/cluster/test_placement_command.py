@@ -22,7 +22,7 @@ NODE = 2
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    with running_cluster(tmp_path_factory.mktemp("placement")) as running:
+    with running_cluster(tmp_path_factory.mktemp("placement"), "processes") as running:
         yield running
 
 
@@ -54,7 +54,7 @@ def test_what_is_set_is_taken_by_every_thread_kept_and_taken_by_the_next_process
     cluster: EmbeddedCluster,
 ) -> None:
     one = min(os.sched_getaffinity(0))
-    writer, egress = (cluster.processes(NODE)[name] for name in ("writer", "egress"))
+    writer, egress = (cluster.pid_of(NODE, name) for name in ("writer", "egress"))
     assert len(threads_of(writer)) > 1  # those that flush
     status, said = set_(cluster, "writer", "egress", "--cpus", str(one), "--nice", "3")
     assert status == 0, said
@@ -73,7 +73,7 @@ def test_what_is_set_is_taken_by_every_thread_kept_and_taken_by_the_next_process
         return counters["egress.pid"] not in (0, egress) and counters["egress.loops"] > 0
 
     assert poll_until(has_new_egress, LEADER_TIMEOUT_S)
-    egress = cluster.processes(NODE)["egress"]
+    egress = cluster.pid_of(NODE, "egress")
     for thread in threads_of(egress):
         assert os.sched_getaffinity(thread) == {one}
         assert os.getpriority(os.PRIO_PROCESS, thread) == 3
@@ -91,7 +91,7 @@ def test_what_is_set_is_taken_by_every_thread_kept_and_taken_by_the_next_process
 def test_what_cannot_be_had_is_refused_and_changes_nothing(cluster: EmbeddedCluster) -> None:
     path = cluster.folder / CONFIG_NAME
     before = path.read_text()
-    pid = cluster.processes(NODE)["raft"]
+    pid = cluster.pid_of(NODE, "raft")
     affinity = os.sched_getaffinity(pid)
     status, said = set_(cluster, "raft", "--cpus", "4096")
     assert status == ExitStatus.USAGE
@@ -108,7 +108,7 @@ def test_a_file_that_is_edited_by_hand_is_followed_and_a_wrong_one_is_told_of(
 ) -> None:
     path = cluster.folder / CONFIG_NAME
     before = path.read_text()
-    pid = cluster.processes(NODE)["raft"]
+    pid = cluster.pid_of(NODE, "raft")
     one = min(os.sched_getaffinity(0))
     try:
         path.write_text(

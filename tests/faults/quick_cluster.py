@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Literal
 
 import msgspec
 
@@ -36,15 +35,17 @@ def quick_config(
     *,
     segment: str = "2MiB",
     ring: str = "8MiB",
-    mode: Literal["processes", "single"] = "processes",
+    process: ProcessSettings | None = None,
 ) -> Config:
-    """Elections within a second; a segment is full after a few hundred small groups."""
+    """Elections within a second; a segment is full after a few hundred small groups. `process`: for
+    tests that are about a layout; else as the environment says."""
+    config = make_config(3, Random())
     return msgspec.structs.replace(
-        make_config(3, Random()),
+        config,
         raft=RaftSettings(heartbeat="60ms", election_timeout="400ms"),
         storage=StorageSettings(segment=segment, segment_records=2_048),
         limits=LimitSettings(batch_max="256KiB", group_max="128KiB", ring=ring, bulk_window="1MiB"),
-        process=ProcessSettings(mode=mode),
+        process=process or config.process,
     )
 
 

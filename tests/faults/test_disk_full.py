@@ -84,7 +84,7 @@ def test_a_leader_whose_disk_is_full_hands_over_and_comes_back(site: Site) -> No
     cluster = site.cluster
     with Load(cluster) as load, logstore.connect(cluster.endpoints, timeout=20) as log:
         full = cluster.wait_for_leader()
-        incarnation = cluster.processes(full)["writer"]
+        incarnation = cluster.pid_of(full, "writer")
         site.fill_until_full([full], 1)
         assert poll_until(lambda: cluster.leader() not in (0, full), RECOVERY_TIMEOUT_S)
         load.wait_for_progress(20)
@@ -97,7 +97,7 @@ def test_a_leader_whose_disk_is_full_hands_over_and_comes_back(site: Site) -> No
         site.make_space([full])
         load.wait_for_progress(20)
     load.assert_kept()
-    assert cluster.processes(full)["writer"] == incarnation, "a full disk is no crash"
+    assert cluster.pid_of(full, "writer") == incarnation, "a full disk is no crash"
 
 
 def test_when_a_majority_is_full_appends_fail_in_time_and_go_on_with_space(site: Site) -> None:

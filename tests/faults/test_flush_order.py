@@ -32,7 +32,7 @@ def _append_traced(folder: Path, *, appends: int) -> list[str]:
         with logstore.connect(cluster.endpoints) as log:
             producer = log.producer()
             producer.append(b"the first append opens everything").result(30)
-            writers = [cluster.processes(node)["writer"] for node in cluster.nodes]
+            writers = [cluster.pid_of(node, "writer") for node in cluster.nodes]
             strace = Strace(folder / "strace", writers)
             told: dict[int, float] = {}
             for number in range(appends):

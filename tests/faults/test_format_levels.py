@@ -162,7 +162,7 @@ def test_an_older_version_takes_no_entries_of_a_raised_log_and_says_so(
             start(cluster, node, newest=NEW)
             cluster.wait_until_caught_up(node)
         node = cluster.followers()[0]
-        writer = cluster.processes(node)["writer"]
+        writer = cluster.pid_of(node, "writer")
         os.kill(writer, signal.SIGSTOP)
         try:
             assert poll_until(lambda: upgrade(cluster)[0] == 0, RECOVERY_TIMEOUT_S), cluster.said()

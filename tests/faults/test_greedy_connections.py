@@ -44,7 +44,7 @@ def address_of(cluster: QuickCluster, node: int) -> tuple[str, int]:
 
 
 def own_bytes(cluster: QuickCluster, node: int, process: str) -> int:
-    memory = psutil.Process(cluster.processes(node)[process]).memory_info()
+    memory = psutil.Process(cluster.pid_of(node, process)).memory_info()
     return int(memory.rss - memory.shared)
 
 

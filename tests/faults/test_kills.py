@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from logstore.cli.embedded import poll_until
+from logstore.config_layout import kind_of
 from tests.faults.ledger import Load
 from tests.faults.quick_cluster import (
     GONE_TIMEOUT_S,
@@ -35,22 +36,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuickCluster]:
         yield started
 
 
-def _pid_of(cluster: QuickCluster, node: int, kind: str) -> tuple[str, int]:
-    """Name and pid of one process of a kind."""
-    processes = cluster.processes(node)
-    name = next(each for each in sorted(processes) if each.partition("-")[0] == kind)
-    return name, processes[name]
-
-
 def _kill_under_load(cluster: QuickCluster, node: int, kind: str) -> None:
-    name, pid = _pid_of(cluster, node, kind)
+    """Kill the process that runs an actor of a kind."""
+    actors = sorted(actor for each in cluster.layout(node).values() for actor in each)
+    actor = next(each for each in actors if kind_of(each) == kind)
+    pid = cluster.pid_of(node, actor)
     with Load(cluster) as load:
         assert load.in_flight
         os.kill(pid, signal.SIGKILL)
-        assert poll_until(lambda: cluster.processes(node).get(name, pid) != pid, GONE_TIMEOUT_S)
+        assert poll_until(lambda: cluster.pid_of(node, actor) not in (0, pid), GONE_TIMEOUT_S)
         load.wait_for_progress(20)
     load.assert_kept()
-    assert cluster.processes(node)[name] != pid
+    assert cluster.pid_of(node, actor) != pid
 
 
 @pytest.mark.parametrize("kind", ON_THE_LEADER)

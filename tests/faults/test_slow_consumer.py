@@ -91,7 +91,7 @@ class Follower:
 
 
 def _egress_bytes(cluster: QuickCluster, node: int) -> int:
-    memory = psutil.Process(cluster.processes(node)["egress"]).memory_info()
+    memory = psutil.Process(cluster.pid_of(node, "egress")).memory_info()
     return int(memory.rss - memory.shared)
 
 

@@ -8,7 +8,7 @@ know which actors they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from heapq import heappop, heappush
+from heapq import heappop
 from typing import Any
 
 from actors.actor import Actor
@@ -23,15 +23,12 @@ class _Seat:
 
     __slots__ = ("_process", "_rung_ns", "actor", "is_due", "timer_ns")
 
-    def __init__(self, actor: Actor, process: Process) -> None:
+    def __init__(self, actor: Actor, process: Process, rung_ns: list[int]) -> None:
         self._process = process
-        self._rung_ns: list[int] = []  # when its bell rings: what was published by then is visible
+        self._rung_ns = rung_ns  # when its bell rings: what was published by then is visible
         self.actor = actor
         self.is_due = True
         self.timer_ns = 0
-
-    def ring(self, at_ns: int) -> None:
-        heappush(self._rung_ns, at_ns)
 
     def clear_bell(self) -> bool:
         """Whether it rang."""
@@ -55,19 +52,17 @@ class Group:
 
     def __init__(self, process: Process, actors: Mapping[str, Actor]) -> None:
         self._process = process
-        self._seats = {name: _Seat(actor, process) for name, actor in actors.items()}
-
-    def ring(self, name: str, at_ns: int) -> None:
-        """The bell of an actor rings then."""
-        self._seats[name].ring(at_ns)
+        self._seats = [
+            _Seat(actor, process, process.rung_ns[name]) for name, actor in actors.items()
+        ]
 
     def on_start(self) -> None:
-        for seat in self._seats.values():
+        for seat in self._seats:
             seat.actor.on_start()
 
     def do_work(self, now_ns: int) -> int:
         """0 unless an actor has to work again at once. Hot."""
-        seats = self._seats.values()
+        seats = self._seats
         if self._process.unread:
             for seat in seats:
                 seat.is_due |= any(source.is_readable for source in seat.actor.wait_on())
@@ -85,7 +80,7 @@ class Group:
         return has_to
 
     def wait_on(self) -> list[Any]:
-        return [source for seat in self._seats.values() for source in seat.actor.wait_on()]
+        return [source for seat in self._seats for source in seat.actor.wait_on()]
 
     def next_timer_ns(self) -> int:
-        return min(seat.timer_ns for seat in self._seats.values())
+        return min(seat.timer_ns for seat in self._seats)

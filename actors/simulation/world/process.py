@@ -74,7 +74,9 @@ class Process:
         self.busy_ns = 0
         self.count_loop: Callable[[], None] = _do_nothing
         self.on_worked: Callable[[], None] = _do_nothing
-        self.on_bell: Callable[[str, int], None] = _pass_over
+        # Of a group: when the bells of its actors ring. Whatever wakes another process lets the one
+        # actor that it has work.
+        self.rung_ns: dict[str, list[int]] = {}
         self.on_overslept: Callable[[int], None] = lambda _late_ns: None
         self.rerun_work_min = 1
         self.wake_delay_ns = 0
@@ -131,6 +133,12 @@ class Process:
             return
         if (next_run_ns < 0 and not self._is_running) or next_run_ns > at_ns:
             self._schedule(at_ns + self.wake_delay_ns)
+
+    def ring(self, actor: str, at_ns: int) -> None:
+        """The bell of one of its actors rings then."""
+        if actor in self.rung_ns:
+            heappush(self.rung_ns[actor], at_ns)
+        self.wake_at(at_ns)
 
     def expect_bell(self) -> None:
         """From now on there is something for it to do that no ring carries: a bell must ring."""
@@ -259,10 +267,6 @@ class Process:
         if wakes and wakes[0] + self.wake_delay_ns < until_ns:
             return wakes[0] + self.wake_delay_ns
         return until_ns
-
-
-def _pass_over(_actor: str, _at_ns: int) -> None:
-    """For a process with one actor: whatever wakes it lets that one work."""
 
 
 def _do_nothing() -> None:

@@ -266,5 +266,4 @@ class _Receiver:
     def wake_at(self, at_ns: int) -> None:
         process = self._process_running(self._actor)
         if process is not None:
-            process.on_bell(self._actor, at_ns)
-            process.wake_at(at_ns)
+            process.ring(self._actor, at_ns)
