@@ -86,6 +86,12 @@ class MemoryLog:
     def row(self, index: Index) -> Row:
         return self._rows[index - 1]
 
+    def record(self, index: Index) -> Any:
+        return self.row(index)
+
+    def body_of(self, record: Any) -> bytes:
+        return self.read_body(record.header.index)
+
     def read_body(self, index: Index) -> bytes:
         return self._bodies[index - 1]
 

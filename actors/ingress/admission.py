@@ -97,6 +97,7 @@ class Admission:
         self._ready_index = NO_INDEX
         self.takes_batches = True
         self._snapshots = Snapshots(
+            every_entries=replica_limits.snapshot_every_entries,
             every_batches=replica_limits.snapshot_every_batches,
             part_max_bytes=snapshot_part_max_bytes,
         )
@@ -253,7 +254,11 @@ class Admission:
             return
         self._ready_index = rebuild.admit.last_index
         self._snapshots.begin_at(
-            batches=rebuild.batches, size_bytes=rebuild.body_bytes, snapshot=rebuild.snapshot_index
+            rebuild.table,
+            entries=rebuild.entries,
+            batches=rebuild.batches,
+            size_bytes=rebuild.body_bytes,
+            snapshot=rebuild.snapshot_index,
         )
         self._committed_ns = rebuild.timestamp_ns  # committed once `is_ready`, not read before
         self._requests_taken = 0
@@ -288,7 +293,9 @@ class Admission:
                 snapshots.proposed(proposals.add_entry(EntryKind.SESSION, part))
         elif self.takes_batches and self.is_ready and self.may_take_request:
             self._expire(self.table)
-        return proposals.propose()
+        proposed = proposals.propose()
+        snapshots.count_entries(proposed)
+        return proposed
 
     @property
     def room_bytes(self) -> int:

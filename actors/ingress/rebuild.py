@@ -19,8 +19,8 @@ from actors.host import Clock
 from actors.ingress.sockets_and_rings import Log
 from actors.topology import Counter
 from logstore.errors import CorruptData, FormatError, InvariantViolated
-from logstore.format.entry import EntryHeader
 from logstore.format.meta import NO_START, LogStart
+from logstore.format.raft_record import RaftRecord
 from logstore.format.session_snapshot import PartHead, read_part_head
 from logstore.format.trim_entry import decode_trim
 from logstore.limits import REBUILD_SLICE_NS
@@ -53,6 +53,7 @@ class Rebuild:
         self.snapshot_index = NO_INDEX  # of its first part
         self.trimmed = NO_START  # all up to it is given up, here or soon
         self.passed_over = 0  # snapshots without an end, newer than that one
+        self.entries = 0  # since the newest snapshot, as the next two
         self.batches = 0
         self.body_bytes = 0
         self._open_log = open_log
@@ -182,8 +183,8 @@ class Rebuild:
             self._log = None
 
     def _fold_entry(self, log: Log, index: Index) -> None:
-        row = log.row(index)
-        header = row.header
+        record = log.record(index)
+        header = record.header
         if self._chain not in (None, header.prev_chain):
             raise CorruptData(
                 f"the log at index {index}",
@@ -191,12 +192,14 @@ class Rebuild:
                 expected=f"a previous chain of {self._chain:#x}",
                 got=f"{header.prev_chain:#x}",
             )
-        self._fold_row(log, header)
-        self._chain = row.chain
+        self._fold_record(log, record)
+        self._chain = record.chain
 
-    def _fold_row(self, log: Log, header: EntryHeader) -> None:
+    def _fold_record(self, log: Log, record: RaftRecord) -> None:
         """Imports are not read, since they belong to no session. Their bytes count towards the next
         snapshot all the same: it spares the next rebuild the walk over them."""
+        header = record.header
+        self.entries += 1
         self.next_lsn = header.next_lsn
         self.timestamp_ns = header.timestamp_ns
         self.body_bytes += header.body_size
@@ -208,11 +211,11 @@ class Rebuild:
             header.kind,
             index,
             header.first_lsn,
-            log.read_body(index),
+            log.body_of(record),
             timestamp_ns=header.timestamp_ns,
         )
         if fold.snapshots > snapshots:
-            self.batches = self.body_bytes = 0
+            self.entries = self.batches = self.body_bytes = 0
 
     def _has_beginning(self, log: Log) -> bool:
         """Whether the walk began where a table can. A log that was trimmed has a snapshot (G1):

@@ -1,9 +1,9 @@
 """When a SESSION snapshot is due, and writing it part by part (SAFETY E6).
 
-Owns what counts towards the next one, the one that is being written, and where the newest one that
-is committed begins: no TRIM may reach above it (G1). From the moment one is due until its last part
-is in the stream nothing may change the table: no batch is read, no session opened or ended, no
-cursor moved. Must not know raft or clients.
+Owns what counts towards the next one, which is what a rebuild would read after the newest; the one
+that is being written; and where the newest one that is committed begins: no TRIM may reach above it
+(G1). From the moment one is due until its last part is in the stream nothing may change the table:
+no batch is read, no session opened or ended, no cursor moved. Must not know raft or clients.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ _log = logging.getLogger(__name__)
 class Snapshots:
     """The snapshots of one replica; `forget` is called when a gen ends."""
 
-    def __init__(self, *, every_batches: int, part_max_bytes: int) -> None:
+    def __init__(self, *, every_entries: int, every_batches: int, part_max_bytes: int) -> None:
+        self._every_entries = every_entries
         self._every_batches = every_batches
         self._part_max_bytes = part_max_bytes
         self._number = 0  # of the newest one begun here
-        self._batches = 0  # since the newest whole one
+        self._rows = 0  # of the newest one, or of the table that the gen began with
+        self._entries = 0  # since the newest whole one
+        self._batches = 0
         self._bytes = 0
         self.committed_index = NO_INDEX  # first part of the newest whole one; NO_INDEX: none
         self._first: Group | None = None  # the first part of the one under way
@@ -43,8 +46,12 @@ class Snapshots:
 
     @property
     def is_due(self) -> bool:
-        is_late = self._batches >= self._every_batches or self._bytes >= limits.SNAPSHOT_EVERY_BYTES
-        return self._is_wanted or (is_late and self.takes_batches)
+        is_late = (
+            self._entries >= max(self._every_entries, self._rows)
+            or self._batches >= self._every_batches
+            or self._bytes >= limits.SNAPSHOT_EVERY_BYTES
+        )
+        return self._is_wanted or self.is_under_way or (is_late and self.takes_batches)
 
     def want(self) -> bool:
         """One is due now, because the newest committed one keeps the log start from moving (G1).
@@ -65,16 +72,23 @@ class Snapshots:
         """The first part of one is in the stream, and the last one is not."""
         return self._parts is not None
 
-    def begin_at(self, *, batches: int, size_bytes: int, snapshot: Index) -> None:
+    def begin_at(
+        self, table: SessionTable, *, entries: int, batches: int, size_bytes: int, snapshot: Index
+    ) -> None:
         """A gen begins, and the log has so much after the newest whole snapshot, whose first part
         is at `snapshot`. It counts as committed: nobody asks before all of that log is."""
-        self._batches, self._bytes = batches, size_bytes
+        self._rows = table.row_count
+        self._entries, self._batches, self._bytes = entries, batches, size_bytes
         self.committed_index = snapshot
 
     def count(self, size_bytes: int) -> None:
         """Count a batch, an OPEN, an EXPIRE or a change of a cursor. Hot."""
         self._batches += 1
         self._bytes += size_bytes
+
+    def count_entries(self, count: int) -> None:
+        """Count entries that are proposed. Hot."""
+        self._entries += count
 
     def next_part(self, table: SessionTable, term: Term) -> bytes | None:
         """The next part for the stream; None: the snapshot cannot be encoded, and is postponed.
@@ -84,6 +98,7 @@ class Snapshots:
         """
         if self._parts is None:
             self._number += 1
+            self._rows = table.row_count
             self._parts = snapshot_parts(
                 table,
                 term=term,
@@ -124,5 +139,5 @@ class Snapshots:
 
     def _end(self) -> None:
         self._parts = self._next_part = None
-        self._batches = self._bytes = 0
+        self._entries = self._batches = self._bytes = 0
         self._is_wanted = self._is_postponed = False

@@ -25,6 +25,7 @@ from actors.station import Station
 from actors.topology import Counter
 from logstore.format.entry import Row
 from logstore.format.meta import LogStart
+from logstore.format.raft_record import RaftRecord
 from logstore.format.segment_header import SegmentHeader
 from logstore.limits import (
     CONTROL_MESSAGE_MAX_BYTES,
@@ -73,7 +74,11 @@ class Log(Protocol):
 
     def row(self, index: Index) -> Row: ...
 
+    def record(self, index: Index) -> RaftRecord: ...
+
     def read_body(self, index: Index) -> bytes: ...
+
+    def body_of(self, record: RaftRecord) -> bytes: ...
 
     def newest_of_kind(self, kind: int, last_index: Index) -> Index | None: ...
 

@@ -219,6 +219,8 @@ def make_limits(ground: Ground) -> ReplicaLimits:
     """Limits so small that they are met in seconds instead of hours."""
     return ReplicaLimits(
         snapshot_every_batches=ground.snapshot_every_batches,
+        # a group of them has one to three batches, so that either bound is met first
+        snapshot_every_entries=ground.snapshot_every_batches // 2,
         snapshot_part_max_bytes=ground.snapshot_part_bytes,
         rows_kept=ground.rows_kept,
         rows_dropped_at_once=max(1, ground.rows_kept // 4),

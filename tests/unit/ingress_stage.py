@@ -138,6 +138,12 @@ class StageLog:
     def row(self, index):
         return Row(self._entries[index - 1][0], 0)
 
+    def record(self, index):
+        return self.row(index)
+
+    def body_of(self, record):
+        return self.read_body(record.header.index)
+
     def read_body(self, index):
         if index in self._damaged:
             raise CorruptData("00.data", 0, expected="a frame", got="rot")

@@ -70,6 +70,47 @@ def lead_again(stage, *, accepted, trim=0):
     stage.commit()
 
 
+def test_entries_count_towards_a_snapshot(stage):
+    producer = stage.producer()
+    stage.ingress.admission._snapshots._every_entries = 4  # the no-op and the OPEN count
+    producer.push(0)
+    assert settle(stage) == [EntryKind.DATA]
+    producer.push(1)
+    assert settle(stage) == [EntryKind.DATA, EntryKind.SESSION]
+
+
+def test_a_table_with_many_rows_is_written_down_after_as_many_entries(stage):
+    producer = stage.producer()
+    sequences = iter(range(100))
+
+    def entries_until_a_snapshot():
+        kinds = []
+        while EntryKind.SESSION not in kinds:
+            producer.push(next(sequences))
+            kinds += settle(stage)
+        return len(kinds) - 1
+
+    for _ in range(8):
+        producer.push(next(sequences))
+        settle(stage)
+    snapshots = stage.ingress.admission._snapshots
+    snapshots._every_entries = 2
+    assert entries_until_a_snapshot() == 1
+    assert (snapshots._rows, snapshots._entries) == (8, 2)  # the snapshot, and one after it
+    assert entries_until_a_snapshot() == 6
+
+
+def test_a_snapshot_under_way_lets_no_batch_in_however_many_rows_it_has(stage, small_parts):
+    """Its rows raise the number of entries after which the next one is due."""
+    producers = with_sessions(stage, 24)
+    snapshots = stage.ingress.admission._snapshots
+    snapshots._rows, snapshots._every_entries = 0, snapshots._entries
+    stage.work()
+    assert snapshots.is_under_way
+    producers[0].push(2)
+    assert set(settle(stage)[:-1]) == {EntryKind.SESSION}
+
+
 def test_a_snapshot_is_written_in_parts_and_read_back(stage, small_parts):
     with_sessions(stage, 24)
     make_due(stage)
