@@ -66,26 +66,7 @@ class IngressActor:
         self._acks = AckFeed(ports.acks, replica, slots, self._guard)
         self._requests = Requests(ports.control, replica, slots)
         self._proposals = _make_proposals(ports, station.config, stampers)
-        self.admission = Admission(
-            self._proposals,
-            session_limits=SessionLimits(
-                batch_max_bytes=limits.batch_max_bytes,
-                client_memory_bytes=limits.client_memory_bytes,
-                session_window_bytes=limits.session_window_bytes,
-                sessions_max=station.limits.sessions_max,
-                kept_names_max=station.limits.kept_names_max,
-            ),
-            session_expiry_ns=limits.session_expiry_ns,
-            snapshot_part_max_bytes=min(
-                limits.group_max_bytes, station.limits.snapshot_part_max_bytes
-            ),
-            replica_limits=station.limits,
-            open_log=ports.open_log,
-            clock=ports.clock,
-            slots=slots,
-            to_raft=ports.to_raft,
-            observer=station.host.observer,
-        )
+        self.admission = _make_admission(station, ports, self._proposals)
         self._reads = LinearizableReads(self.admission, self._requests, ports.to_raft)
         full_disks = FullDisks(self.admission, slots, station.limits)
         self._bounds = TrimBounds(self.admission, ports.open_log, slots, full_disks)
@@ -250,6 +231,28 @@ def _make_proposals(ports: Ports, config: Config, stampers: Stampers) -> Proposa
         in_flight_max=groups_in_flight(config),
         batch_max_bytes=limits.batch_max_bytes,
         lend_max_bytes=limits.client_memory_bytes,
+    )
+
+
+def _make_admission(station: Station, ports: Ports, proposals: Proposals) -> Admission:
+    limits = station.config.limits
+    return Admission(
+        proposals,
+        session_limits=SessionLimits(
+            batch_max_bytes=limits.batch_max_bytes,
+            client_memory_bytes=limits.client_memory_bytes,
+            session_window_bytes=limits.session_window_bytes,
+            sessions_max=station.limits.sessions_max,
+            kept_names_max=station.limits.kept_names_max,
+        ),
+        session_expiry_ns=limits.session_expiry_ns,
+        snapshot_part_max_bytes=min(limits.group_max_bytes, station.limits.snapshot_part_max_bytes),
+        replica_limits=station.limits,
+        open_log=ports.open_log,
+        clock=ports.clock,
+        slots=station.slots,
+        to_raft=ports.to_raft,
+        observer=station.host.observer,
     )
 
 

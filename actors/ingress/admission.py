@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from actors.host import Clock
-from actors.ingress.expiry import Expiry
+from actors.ingress.expiry import Expiry, note_use
 from actors.ingress.groups import Group, Origin
 from actors.ingress.proposals import Proposals
 from actors.ingress.pushes import Push
@@ -153,9 +153,9 @@ class Admission:
         for producer_id, _, _, _ in group.origins:
             if producer_id != last_id:
                 last_id = producer_id
-                _used(table, producer_id, group.timestamp_ns)
+                note_use(table, producer_id, group.timestamp_ns)
         if group.producer_id:
-            _used(table, group.producer_id, group.timestamp_ns)
+            note_use(table, group.producer_id, group.timestamp_ns)
 
     def commit(self, committed: Committed) -> Outcome:
         """What was accepted in this term up to the index is committed."""
@@ -498,9 +498,3 @@ class Admission:
         for entry in self._expiry.due(table, self._committed_ns, self._clock, _EXPIRED_AT_A_TIME):
             _log.info("producer %d was idle for too long: its session ends", entry.producer_id)
             self.take(entry)
-
-
-def _used(table: SessionTable, producer_id: int, timestamp_ns: int) -> None:
-    session = table.get(producer_id)
-    if session is not None:
-        session.last_used_ns = timestamp_ns

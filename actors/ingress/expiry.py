@@ -106,3 +106,10 @@ def _is_idle(session: Session, before_ns: int) -> bool:
 
 def _entry_of(session: Session) -> ExpireEntry:
     return ExpireEntry(session.producer_id, session.producer_epoch, bool(session.name))
+
+
+def note_use(table: SessionTable, producer_id: int, timestamp_ns: int) -> None:
+    """A committed entry of that time is of this producer."""
+    session = table.get(producer_id)
+    if session is not None:
+        session.last_used_ns = timestamp_ns
