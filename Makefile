@@ -6,7 +6,7 @@ MUTANTS_ARGS ?=
 CHAOS_ARGS ?=
 PEERS_ARGS ?=
 
-.PHONY: help .venv .venv-spark demo test test-spark test-spark-cluster chaos-spark check fix reference bench bench-quick peers simulate explore mutants clean
+.PHONY: help .venv .venv-spark demo test test-layouts test-spark test-spark-cluster chaos-spark check fix reference bench bench-quick peers simulate explore mutants clean
 .DEFAULT_GOAL := help
 
 help: ## list the words
@@ -29,6 +29,11 @@ demo: .venv/.complete ## a log of three replicas whose leader is killed half way
 
 test: .venv/.complete ## every test (PYTEST_ARGS=… passes options on)
 	@$(VENV)/python -m pytest -n 3 $(PYTEST_ARGS)
+
+test-layouts: .venv/.complete ## the tests on clusters in the modes that do not ship as the default (PYTEST_ARGS=… as above)
+	@for mode in shared single; do \
+		echo "mode $$mode" && LOGSTORE_MODE=$$mode $(VENV)/python -m pytest -n 2 tests/cluster tests/faults $(PYTEST_ARGS) || exit 1; \
+	done
 
 test-spark: .venv-spark ## the tests of logstore.spark, with a real Spark (PYTEST_ARGS=… as above)
 	@.venv-spark/bin/python -m pytest tests/spark $(PYTEST_ARGS)

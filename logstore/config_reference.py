@@ -42,7 +42,7 @@ bad units and impossible relations are refused at start, with the key and the re
 | file | what it is |
 |---|---|
 | `cluster-3.toml` | three replicas on this machine; the default of the command line |
-| `single.toml` | one replica, all its actors in one process |
+| `single.toml` | one replica, all its actors in one process beside its supervisor |
 | `placement-2.toml`, `-4`, `-8`, `-16` | three machines of so many cores, processes pinned |
 | `placement.md` | the reasons for these layouts, and what to look at before one is used |
 

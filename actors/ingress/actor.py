@@ -77,12 +77,9 @@ class IngressActor:
             self._bounds,
             self._reads,
             replica,
-            layout=station.layout,
-            config=station.config,
-            slots=slots,
+            station=station,
             to_raft=ports.to_raft,
             random_u64=ports.random_u64,
-            read_stamps=station.read_stamps,
         )
         self._retention = Retention(station, self.admission, self._bounds, ports.clock)
         status = self._control.on_status, self._requests.is_pending

@@ -23,9 +23,8 @@ from actors.ingress.session_requests import decide_end, list_sessions, look_up, 
 from actors.ingress.sockets_and_rings import ToRaft
 from actors.ingress.trim_bounds import TrimBounds
 from actors.messages import InitAnswered, InitRequested, StatusReported, StatusRequested
+from actors.station import Station
 from actors.topology import Counter, counter_of
-from logstore.config import Config
-from logstore.config_layout import Layout
 from logstore.errors import ErrorCode, FormatError
 from logstore.format.client_messages import (
     CursorsRequest,
@@ -87,13 +86,11 @@ class ControlPort:
         reads: LinearizableReads,
         replica: ReplicaInfo,
         *,
-        layout: Layout,
-        config: Config,
-        slots: memoryview,
+        station: Station,
         to_raft: ToRaft,
         random_u64: Callable[[], int],
-        read_stamps: Callable[[], dict[str, dict[int, int]]],
     ) -> None:
+        config = station.config
         self._socket = socket
         self._requests = requests
         self._admission = admission
@@ -105,14 +102,14 @@ class ControlPort:
             EndSessionRequest: ChangeKind(decide_end, sees=None),
         }
         self._replica = replica
-        self._layout = layout
+        self._layout = station.layout
         self._config = config
         self._nodes = tuple(NodeId(each.node) for each in config.nodes)
         self._batch_max_bytes = config.limits.batch_max_bytes
-        self._slots = slots
+        self._slots = station.slots
         self._to_raft = to_raft
         self._random_u64 = random_u64
-        self._read_stamps = read_stamps
+        self._read_stamps = station.read_stamps
         self._traced: TraceReply | None = None
         self._traced_ns = 0
 

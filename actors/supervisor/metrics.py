@@ -92,6 +92,12 @@ _LAGS = {
 }
 
 
+def _is_lag(key: str) -> bool:
+    """Whether a leader's ingress published it; a process may have the name of one without a dot."""
+    name, dot, _ = key.partition(".")
+    return name in _LAGS and bool(dot) == bool(_LAGS[name][1])
+
+
 class CounterCollector(Collector):
     """Reads the counters at each scrape; gauges of processes have the process as a label."""
 
@@ -104,7 +110,7 @@ class CounterCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         read = self._read()
-        lags = {key: value for key, value in read.items() if key.partition(".")[0] in _LAGS}
+        lags = {key: value for key, value in read.items() if _is_lag(key)}
         values = {key: value for key, value in read.items() if key not in lags}
         for counter in Counter:
             name = counter.name.lower()
@@ -132,7 +138,7 @@ class CounterCollector(Collector):
         )
         for key, value in values.items():
             kind, _, node = key.partition(".")
-            if kind == CLOCK and value:
+            if kind == CLOCK and node.isdigit() and value:  # a process may have that name
                 family.add_metric([self._node, node], (value - SKEW_ZERO_MS) / 1_000)
         return family
 

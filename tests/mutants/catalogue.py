@@ -6,6 +6,7 @@ from tests.mutants import (
     cursor_mutants,
     election_mutants,
     install_mutants,
+    layout_mutants,
     level_mutants,
     log_mutants,
     read_mutants,
@@ -39,6 +40,7 @@ CATALOGUE: tuple[Mutant, ...] = (
     *retention_mutants.MUTANTS,
     *request_mutants.MUTANTS,
     *ring_mutants.MUTANTS,
+    *layout_mutants.MUTANTS,
 )
 
 

@@ -153,3 +153,15 @@ def test_between_incarnations_there_is_nothing_to_show() -> None:
 def test_a_taken_port_is_refused_by_name(listener: HttpListener) -> None:
     with pytest.raises(InvalidRequest, match=rf"127\.0\.0\.1:{listener.port}: Address already in"):
         HttpListener("127.0.0.1", listener.port, lambda: ("text/plain", b""))
+
+
+def test_a_process_may_be_named_like_another_metric() -> None:
+    processes = ("clock", "cursors")
+    values = dict.fromkeys(counter_names(processes, (NodeId(1), NodeId(2))), 7)
+    values |= {"cursors": 3}
+    _, text = make_renderer(1, lambda: values, lambda: 4_000_000_000)()
+    lines = text.decode().splitlines()
+    for process in processes:
+        assert f'logstore_process_pid{{node="1",process="{process}"}} 7.0' in lines
+    assert 'logstore_cursors{node="1"} 3.0' in lines
+    assert sum(line.startswith("logstore_clock_skew_seconds{") for line in lines) == 2
