@@ -17,6 +17,7 @@ proves that its frame was durable (SAFETY F2). For searches over many records se
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import msgspec
 
@@ -43,6 +44,7 @@ _LOCAL = struct.Struct("<QQQQI8s")
 _LOCAL_OFFSET = _HEAD.size + ENTRY_HEADER_SIZE
 _PREFIX = _HEAD.pack(RECORD_MAGIC, RECORD_VERSION, 0)
 _ZEROS = bytes(8)
+_KIND_OFFSET = _HEAD.size  # u16, the first field of the entry header
 
 
 class RaftRecord(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +68,20 @@ class RaftRecord(msgspec.Struct, frozen=True, gc=False):
             self.log_epoch, _ZEROS,
         )  # fmt: skip
         return seal(b"".join((_PREFIX, self.header.pack(), local)), segment_uuid)
+
+
+def places_of_kind(records: bytes, kind: int) -> Iterator[int]:
+    """The numbers of those records that say they are of `kind`, the newest first; none is verified.
+
+    A new leader searches so for a snapshot before it admits anybody: to import numpy for it took
+    60 to 150 ms (2026-11-24).
+    """
+    low, high = kind.to_bytes(2, "little")
+    lows, highs = (records[at::RECORD_SIZE] for at in (_KIND_OFFSET, _KIND_OFFSET + 1))
+    place = len(lows)
+    while (place := lows.rfind(low, 0, place)) >= 0:
+        if highs[place] == high:
+            yield place
 
 
 def unpack_raft_record(buffer: Buffer, offset: int = 0, *, segment_uuid: bytes) -> RaftRecord:

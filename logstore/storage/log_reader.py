@@ -27,7 +27,12 @@ from logstore.errors import CorruptData, FormatError
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.group import FRAME_HEADER_SIZE, frame_size, unpack_frame_header
 from logstore.format.meta import NO_START
-from logstore.format.raft_record import RECORD_SIZE, RaftRecord, unpack_raft_record
+from logstore.format.raft_record import (
+    RECORD_SIZE,
+    RaftRecord,
+    places_of_kind,
+    unpack_raft_record,
+)
 from logstore.format.segment_header import FileRole, SegmentHeader
 from logstore.limits import POSITION_MAX
 from logstore.model import NO_TERM, Index, Lsn
@@ -246,10 +251,6 @@ class LogReader:
         return stop, _ABOVE_ALL
 
     def _newest_of_kind(self, kind: int, last_index: Index) -> Index | None:
-        import numpy as np  # only searches need it; other readers start without
-
-        from logstore.format.record_array import record_array
-
         stop = last_index
         while stop > self.start.index:
             segment = self._map.find(stop)
@@ -258,8 +259,7 @@ class LogReader:
             first = max(segment.first_index, stop - _SCAN_RECORDS + 1, self.start.index + 1)
             if segment.header is not None:
                 raw = self._read_salvaged(segment.header, Index(first), stop - first + 1)
-                found = np.flatnonzero(record_array(raw)["kind"] == kind)
-                for place in reversed(found.tolist()):
+                for place in places_of_kind(raw, kind):
                     if self._is_whole(Index(first + place)):
                         return Index(first + place)
             stop = Index(first - 1)

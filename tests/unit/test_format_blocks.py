@@ -22,7 +22,12 @@ from logstore.format.fields import seal
 from logstore.format.group import FrameHeader, frame_size, unpack_frame_header
 from logstore.format.meta import InstallMark, LogStart, Meta, unpack_meta
 from logstore.format.pair_summary import PairSummary, unpack_pair_summary
-from logstore.format.raft_record import RECORD_SIZE, record_from_frame, unpack_raft_record
+from logstore.format.raft_record import (
+    RECORD_SIZE,
+    places_of_kind,
+    record_from_frame,
+    unpack_raft_record,
+)
 from logstore.format.record_array import RECORD_DTYPE, record_array
 from logstore.format.segment_header import FileRole, SegmentHeader, unpack_segment_header
 from logstore.limits import POSITION_MAX
@@ -323,3 +328,14 @@ def test_only_the_mark_says_what_the_entry_at_log_start_was(
 def test_a_meta_with_the_mark_install_is_read_at_any_level(level: int, mark: InstallMark) -> None:
     meta = replaced(META, level=level, installing=mark)
     assert unpack_meta(meta.pack()) == meta
+
+
+def test_records_of_a_kind_are_found_newest_first_whatever_their_other_bytes() -> None:
+    random = np.random.default_rng(7)
+    raw = bytearray(random.bytes(4_000 * RECORD_SIZE))
+    records = record_array(raw)
+    records["kind"] = random.choice([4, 4 << 8, 4 << 8 | 4, 0, 8], 4_000)
+    for kind in (4, 4 << 8, 4 << 8 | 4, 0, 8, 9):
+        expected = np.flatnonzero(records["kind"] == kind)[::-1].tolist()
+        assert list(places_of_kind(bytes(raw), kind)) == expected
+    assert not list(places_of_kind(b"", 4))
