@@ -253,13 +253,7 @@ class Admission:
             _log.error("admission stays closed: the log ends at LSN %d", rebuild.next_lsn - 1)
             return
         self._ready_index = rebuild.admit.last_index
-        self._snapshots.begin_at(
-            rebuild.table,
-            entries=rebuild.entries,
-            batches=rebuild.batches,
-            size_bytes=rebuild.body_bytes,
-            snapshot=rebuild.snapshot_index,
-        )
+        self._snapshots.begin_at(rebuild.table, rebuild.since, snapshot=rebuild.snapshot_index)
         self._committed_ns = rebuild.timestamp_ns  # committed once `is_ready`, not read before
         self._requests_taken = 0
         self.trimmed = rebuild.trimmed

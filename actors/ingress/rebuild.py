@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.host import Clock
+from actors.ingress.snapshots import SinceSnapshot
 from actors.ingress.sockets_and_rings import Log
 from actors.topology import Counter
 from logstore.errors import CorruptData, FormatError, InvariantViolated
@@ -53,9 +54,7 @@ class Rebuild:
         self.snapshot_index = NO_INDEX  # of its first part
         self.trimmed = NO_START  # all up to it is given up, here or soon
         self.passed_over = 0  # snapshots without an end, newer than that one
-        self.entries = 0  # since the newest snapshot, as the next two
-        self.batches = 0
-        self.body_bytes = 0
+        self.since = SinceSnapshot()
         self._open_log = open_log
         self._clock = clock
         self._slots = slots
@@ -199,15 +198,16 @@ class Rebuild:
         """Imports are not read, since they belong to no session. Their bytes count towards the next
         snapshot all the same: it spares the next rebuild the walk over them."""
         header = record.header
-        self.entries += 1
+        since = self.since
+        since.entries += 1
         self.next_lsn = header.next_lsn
         self.timestamp_ns = header.timestamp_ns
-        self.body_bytes += header.body_size
+        since.size_bytes += header.body_size
         if header.kind not in FOLDED_KINDS or not self._has_beginning(log):
             return
         index, fold = header.index, self._fold
         snapshots = fold.snapshots
-        self.batches += fold.apply(
+        since.batches += fold.apply(
             header.kind,
             index,
             header.first_lsn,
@@ -215,7 +215,7 @@ class Rebuild:
             timestamp_ns=header.timestamp_ns,
         )
         if fold.snapshots > snapshots:
-            self.entries = self.batches = self.body_bytes = 0
+            self.since = SinceSnapshot()
 
     def _has_beginning(self, log: Log) -> bool:
         """Whether the walk began where a table can. A log that was trimmed has a snapshot (G1):

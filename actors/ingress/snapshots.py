@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from actors.ingress.groups import Group
 from logstore import limits
@@ -23,6 +24,16 @@ from logstore.session.table import SessionTable
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class SinceSnapshot:
+    """What the log has after the newest whole snapshot. `batches` counts OPENs, EXPIREs and changes
+    of cursors, too."""
+
+    entries: int = 0
+    batches: int = 0
+    size_bytes: int = 0
+
+
 class Snapshots:
     """The snapshots of one replica; `forget` is called when a gen ends."""
 
@@ -32,9 +43,7 @@ class Snapshots:
         self._part_max_bytes = part_max_bytes
         self._number = 0  # of the newest one begun here
         self._rows = 0  # of the newest one, or of the table that the gen began with
-        self._entries = 0  # since the newest whole one
-        self._batches = 0
-        self._bytes = 0
+        self._since = SinceSnapshot()
         self.committed_index = NO_INDEX  # first part of the newest whole one; NO_INDEX: none
         self._first: Group | None = None  # the first part of the one under way
         self._proposed: deque[tuple[Group, Group]] = deque()  # first and last parts of whole ones
@@ -46,17 +55,18 @@ class Snapshots:
 
     @property
     def is_due(self) -> bool:
+        since = self._since
         is_late = (
-            self._entries >= max(self._every_entries, self._rows)
-            or self._batches >= self._every_batches
-            or self._bytes >= limits.SNAPSHOT_EVERY_BYTES
+            since.entries >= max(self._every_entries, self._rows)
+            or since.batches >= self._every_batches
+            or since.size_bytes >= limits.SNAPSHOT_EVERY_BYTES
         )
         return self._is_wanted or self.is_under_way or (is_late and self.takes_batches)
 
     def want(self) -> bool:
         """One is due now, because the newest committed one keeps the log start from moving (G1).
         False: another one is on its way to be committed, or would say the same as the newest."""
-        has_news = bool(self._bytes) or self._is_postponed
+        has_news = bool(self._since.size_bytes) or self._is_postponed
         self._is_wanted = has_news and not (self._proposed or self.is_under_way)
         return self._is_wanted
 
@@ -72,23 +82,21 @@ class Snapshots:
         """The first part of one is in the stream, and the last one is not."""
         return self._parts is not None
 
-    def begin_at(
-        self, table: SessionTable, *, entries: int, batches: int, size_bytes: int, snapshot: Index
-    ) -> None:
+    def begin_at(self, table: SessionTable, since: SinceSnapshot, *, snapshot: Index) -> None:
         """A gen begins, and the log has so much after the newest whole snapshot, whose first part
         is at `snapshot`. It counts as committed: nobody asks before all of that log is."""
         self._rows = table.row_count
-        self._entries, self._batches, self._bytes = entries, batches, size_bytes
+        self._since = since
         self.committed_index = snapshot
 
     def count(self, size_bytes: int) -> None:
         """Count a batch, an OPEN, an EXPIRE or a change of a cursor. Hot."""
-        self._batches += 1
-        self._bytes += size_bytes
+        self._since.batches += 1
+        self._since.size_bytes += size_bytes
 
     def count_entries(self, count: int) -> None:
         """Count entries that are proposed. Hot."""
-        self._entries += count
+        self._since.entries += count
 
     def next_part(self, table: SessionTable, term: Term) -> bytes | None:
         """The next part for the stream; None: the snapshot cannot be encoded, and is postponed.
@@ -139,5 +147,5 @@ class Snapshots:
 
     def _end(self) -> None:
         self._parts = self._next_part = None
-        self._entries = self._batches = self._bytes = 0
+        self._since = SinceSnapshot()
         self._is_wanted = self._is_postponed = False

@@ -41,7 +41,7 @@ def with_sessions(stage, count):
 
 
 def make_due(stage, *, after=0):
-    snapshot_every(stage, stage.ingress.admission._snapshots._batches + after)
+    snapshot_every(stage, stage.ingress.admission._snapshots._since.batches + after)
 
 
 def snapshot_every(stage, batches):
@@ -96,7 +96,7 @@ def test_a_table_with_many_rows_is_written_down_after_as_many_entries(stage):
     snapshots = stage.ingress.admission._snapshots
     snapshots._every_entries = 2
     assert entries_until_a_snapshot() == 1
-    assert (snapshots._rows, snapshots._entries) == (8, 2)  # the snapshot, and one after it
+    assert (snapshots._rows, snapshots._since.entries) == (8, 2)  # the snapshot, and one after it
     assert entries_until_a_snapshot() == 6
 
 
@@ -104,7 +104,7 @@ def test_a_snapshot_under_way_lets_no_batch_in_however_many_rows_it_has(stage, s
     """Its rows raise the number of entries after which the next one is due."""
     producers = with_sessions(stage, 24)
     snapshots = stage.ingress.admission._snapshots
-    snapshots._rows, snapshots._every_entries = 0, snapshots._entries
+    snapshots._rows, snapshots._every_entries = 0, snapshots._since.entries
     stage.work()
     assert snapshots.is_under_way
     producers[0].push(2)
