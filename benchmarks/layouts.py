@@ -118,6 +118,10 @@ def candidates(cpus: Sequence[int], nice_min: int) -> tuple[list[Layout], list[s
         left_out.append(f"niceness stays: {nice_min} is the lowest here, {NICE} is asked for")
     threads = dict.fromkeys(("ingress", "egress", "replicator"), 2)
     found.append(Layout("two IO threads", {"io_threads": threads}))
+    found += [Layout(mode, {"mode": mode}) for mode in ("shared", "single")]
+    if rest:
+        apart = {"shared": list(cpus[:-1]), "writer": [rest[-1]]}
+        found.append(Layout("shared, writer apart", {"mode": "shared", "cpus": apart}))
     return found, left_out
 
 

@@ -53,18 +53,18 @@ def test_every_candidate_is_a_possible_configuration_of_these_cpus(
 ) -> None:
     layouts, _ = candidates(cpus, nice_min)
     assert layouts[0] == Layout(DEFAULT)
-    assert len({layout.name for layout in layouts}) == len(layouts) <= 10
+    assert len({layout.name for layout in layouts}) == len(layouts) <= 13
     for layout in layouts:
         config = placed(THREE, layout)
         for node in (1, 2, 3):
-            for process in ("ingress", "raft", "writer", "egress", "replicator-1", "supervisor"):
+            for process in process_names(config, node):
                 placement = placement_of(config, node, process)
                 assert set(placement.cpus) <= set(cpus)
                 assert placement.nice is None or placement.nice >= nice_min
 
 
 def test_what_a_machine_cannot_do_is_left_out_and_said() -> None:
-    assert names_of((0,), 0) == {DEFAULT, "two IO threads"}
+    assert names_of((0,), 0) == {DEFAULT, "two IO threads", "shared", "single"}
     _, left_out = candidates((0,), 0)
     assert ["one CPU" in left_out[0], "0 is the lowest" in left_out[1]] == [True, True]
     assert "writer nice -5" in names_of((0,), -5)
