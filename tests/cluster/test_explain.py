@@ -13,6 +13,7 @@ import logstore
 from actors.trace import TracePoint
 from logstore.cli.embedded import EmbeddedCluster, poll_until
 from logstore.cli.explain.breakdown import AWAY, PATH_STAGES, STAGES
+from logstore.config_layout import process_of
 from tests.cluster.one_cluster import CLI_PATIENCE_S, run_cli, running_cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -98,9 +99,10 @@ def test_every_stage_of_an_append_is_found_in_its_order(
     assert len(found["flushes"]) == 6
     assert all(each["per_s"] > 0 and each["mean_ms"] > 0 for each in found["flushes"])
     used = {(each["node"], each["process"]): each for each in found["processes"]}
-    assert len(used) == 3 * 6
+    assert used.keys() == {(node, each) for node in cluster.nodes for each in cluster.layout(node)}
     assert all(0 <= each["busy"] <= 1 for each in used.values())
-    raft = used[found["leader"], "raft"]
+    leader = found["leader"]
+    raft = used[leader, process_of(cluster.layout(leader), "raft")]
     assert raft["bell_wakes"] > 0
     assert raft["cpu"] > 0
     assert found["wakes_per_group"] > 1
