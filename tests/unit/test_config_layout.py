@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from logstore.config import Config, parse_config, render_config
-from logstore.config_layout import actor_names, choose_mode, kind_of, layout_of, process_of
+from logstore.config_layout import (
+    actor_names,
+    choose_mode,
+    kind_of,
+    layout_in,
+    layout_of,
+    process_of,
+)
 from logstore.config_placement import placement_of, process_names
 from logstore.errors import ConfigError, InvariantViolated
 
@@ -149,3 +158,22 @@ CUSTOM = 'mode = "custom"\ngroups = '
 def test_a_grouping_that_cannot_be_is_refused_by_name(process: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         config_of(process)
+
+
+@given(
+    st.lists(st.sampled_from(("writer", "raft", "ingress", "egress", "replicator")), unique=True),
+    st.data(),
+)
+def test_any_groups_make_a_partition_of_the_actors(grouped: list[str], data: st.DataObject) -> None:
+    groups: dict[str, list[str]] = {}
+    for actor in grouped:
+        groups.setdefault(data.draw(st.sampled_from("abc")), []).append(actor)
+    actors = actor_names(2, (1, 2, 3))
+    layout = layout_in(groups, actors)
+    assert sorted(actor for each in layout.values() for actor in each) == sorted(actors)
+    for process, members in layout.items():
+        assert list(members) == sorted(members, key=actors.index)
+        if process in groups:
+            assert set(map(kind_of, members)) == set(groups[process])
+        else:
+            assert members == (process,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +19,11 @@ from actors.guard import (
     ConnectionGuard,
     CounterSlots,
     Guarded,
+    guards_beside,
+    memory_max_bytes,
 )
-from logstore.limits import MIB, TOPIC_MAX_BYTES
+from logstore.limits import CONNECTION_MEMORY_BYTES, MIB, TOPIC_MAX_BYTES
+from tests.unit.actor_stage import ActorStage
 from transport import link
 from transport.link import Lane
 from transport.listening import Connection, ListeningSocket
@@ -142,3 +146,21 @@ def test_giving_memory_back_takes_a_quarter_of_the_time_at_most(monkeypatch):
             guard.subscribed(socket, STRANGE_SUBSCRIPTION, now_ns)
     assert len(given_back) >= 2
     assert len(given_back) * memory_mib * GIVE_BACK_COST_NS <= SECOND_NS // 4 + LOOK_EVERY_NS * 2
+
+
+@pytest.mark.parametrize(
+    ("groups", "guards", "lends"),
+    [
+        ({}, 1, False),
+        ({"core": ["ingress", "egress"]}, 2, True),
+        ({"out": ["egress", "replicator"]}, 1, False),
+        ({"core": ["raft", "ingress", "egress"]}, 2, True),
+    ],
+)
+def test_w6_guards_of_one_process_share_descriptors_and_expect_the_memory_of_both(
+    tmp_path: Path, groups: dict[str, list[str]], guards: int, lends: bool
+) -> None:
+    station = ActorStage(tmp_path, groups=groups).station("egress")
+    lent_bytes = station.config.limits.client_memory_bytes if lends else 0
+    assert guards_beside(station) == guards
+    assert memory_max_bytes(station) == guards * CONNECTION_MEMORY_BYTES + lent_bytes
