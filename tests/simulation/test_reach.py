@@ -26,7 +26,13 @@ from actors.simulation.oracle.reach import MUST_REACH, Reach, ReachObserver, mis
 from logstore.errors import ErrorCode
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.meta import LogStart
-from logstore.format.peer_messages import AppendPersisted, PreVoteReply, PreVoteRequest, VoteReply
+from logstore.format.peer_messages import (
+    AppendPersisted,
+    Heartbeat,
+    PreVoteReply,
+    PreVoteRequest,
+    VoteReply,
+)
 from logstore.format.session_entries import ExpireEntry, OpenEntry
 from logstore.format.trim_entry import TrimEntry, TrimReason
 from logstore.model import AckLevel, EntryKind, Index, Lsn, NodeId, Role, SequenceMode, Term
@@ -45,6 +51,7 @@ from logstore.raft.effects import (
     Truncate,
 )
 from logstore.raft.events import (
+    ConnectionLost,
     ControlReceived,
     DiskFullChanged,
     EntryRotted,
@@ -80,6 +87,7 @@ class Stage:
         self.observer = ReachObserver((1, 2, 3))
         self.cores = {node: FakeCore() for node in (1, 2, 3)}
         self._seq = 0
+        self.heard_node = 0  # whom each replica has heard as its leader
         self._table = Table([self.observer], "reads")
 
     def step(self, node: int, *effects: Any, event: Any = None, **facts: Any) -> None:
@@ -87,7 +95,7 @@ class Stage:
         for name, value in facts.items():
             setattr(core, name, value)
         step = Stepped(node, 1, core, event or Tick(0), effects)
-        dispatch_parts(self._table, Replica(node), step)
+        dispatch_parts(self._table, Replica(node, heard_node=self.heard_node), step)
 
     def tell(self, fact: Any) -> None:
         for read in self._table[type(fact)]:
@@ -264,6 +272,23 @@ def test_two_candidates_of_one_term_split_the_vote(stage: Stage) -> None:
     assert stage.met() == set()
     stage.step(3, SaveMeta(1, Term(6), NodeId(3)), role=Role.CANDIDATE, term=6)
     assert stage.observer.counts() == {Reach.SPLIT_VOTE.name: 1}
+
+
+def test_lost_leaders(stage: Stage) -> None:
+    """Of node 1, in term 4: heard again, and replaced."""
+    stage.heard_node = 1
+    beat = Heartbeat(Term(4), Index(0), 1, Index(0), Term(0), Lsn(1), 0)
+    lead = Lead(NodeId(1), Term(5), 1, Index(1), Index(0), 0, Index(0))
+    stage.step(2, event=ConnectionLost(NodeId(3)), term=4)
+    stage.step(2, event=ControlReceived(NodeId(1), 1, beat), term=4)
+    stage.step(2, lead, term=5)
+    assert stage.met() == set()
+    for node in (2, 3):
+        stage.step(node, event=ConnectionLost(NodeId(1)), term=4)
+    stage.step(2, event=ControlReceived(NodeId(1), 1, beat), term=4)
+    assert stage.met() == {Reach.LOST_LEADER_HEARD}
+    stage.step(3, lead, term=5)
+    assert stage.met() == {Reach.LOST_LEADER_HEARD, Reach.LOST_LEADER_REPLACED}
 
 
 def test_votes_and_victories_of_damaged_replicas(stage: Stage) -> None:

@@ -17,24 +17,28 @@ from transport.socket_options import HIGH_WATER_MARK
 
 
 class VirtualWatch:
-    """A `transport.ports.Watch`; nothing polls its source."""
+    """A `transport.ports.Watch`. It is its own source, on no lane and without messages."""
+
+    lane = None
+    oldest = None
 
     def __init__(self, socket: VirtualSocket) -> None:
-        self.source = socket
-        self._is_lost = False
+        self.source = self
+        self.is_readable = False  # there is news
+        self._socket = socket
         socket.on_connection = self._on_connection
 
     def was_lost(self) -> bool:
-        is_lost, self._is_lost = self._is_lost, False
+        is_lost, self.is_readable = self.is_readable, False
         return is_lost
 
     def close(self) -> None:
-        self.source.on_connection = None
+        self._socket.on_connection = None
 
     def _on_connection(self, is_connected: bool) -> None:
         if not is_connected:
-            self._is_lost = True
-            self.source.owner.wake()
+            self.is_readable = True
+            self._socket.owner.wake()
 
 
 class VirtualLinks:

@@ -17,7 +17,13 @@ from actors.simulation.checkers.replica_promises import Replica
 from logstore.errors import ErrorCode
 from logstore.format.entry import takes_lsns
 from logstore.format.level import FIRST_LEVEL, level_of
-from logstore.format.peer_messages import AppendPersisted, PreVoteReply, PreVoteRequest, VoteReply
+from logstore.format.peer_messages import (
+    AppendPersisted,
+    Heartbeat,
+    PreVoteReply,
+    PreVoteRequest,
+    VoteReply,
+)
 from logstore.format.session_entries import ExpireEntry
 from logstore.format.trim_entry import TrimReason
 from logstore.model import Role
@@ -38,6 +44,7 @@ from logstore.raft.effects import (
 )
 from logstore.raft.events import (
     AppendReceived,
+    ConnectionLost,
     ControlReceived,
     DiskFullChanged,
     EntryRotted,
@@ -60,6 +67,8 @@ class Reach(StrEnum):
     DEPOSED_WITHOUT_QUORUM = "a leader that stepped down because it heard no majority"
     COMMITTED_BEFORE_OWN_FLUSH = "a commit by the followers before the leader's own flush"
     STREAM_REJECTED = "a stream that did not match the follower's log"
+    LOST_LEADER_REPLACED = "a new leader that had lost its connection to the one before"
+    LOST_LEADER_HEARD = "a lost connection to a leader that is heard again in the same term"
     SPLIT_VOTE = "two candidates in one term"
     ELECTION_WITH_FAULTY_VOTER = "a vote given, or an election won, by a replica with damage"
     DAMAGED_TAIL_DECIDES = "a log that lacks only what is damaged in a voter's asked it for a vote"
@@ -163,6 +172,7 @@ class ReachObserver:
         self._late_majority: dict[int, int] = {}  # index → term, flushed by a majority in a later
         self._candidates: dict[int, int] = {}  # term → the first candidate
         self._expired: set[int] = set()  # producer ids
+        self._lost: dict[int, int] = {}  # nodes that lost their leader → its term
 
     def counts(self) -> dict[str, int]:
         """How often each was met so far, by name, in the order of `Reach`."""
@@ -382,9 +392,21 @@ class ReachObserver:
         ):
             self._add(Reach.DAMAGED_TAIL_DECIDES)
 
+    @reads(ConnectionLost)
+    def on_lost(self, node: Replica, lost: ConnectionLost, step: facts.Stepped) -> None:
+        if lost.peer == node.heard_node:
+            self._lost[node.node] = step.core.term
+
+    @reads((ControlReceived, Heartbeat))
+    def on_heartbeat(self, node: Replica, event: ControlReceived, _step: facts.Stepped) -> None:
+        if self._lost and self._lost.pop(node.node, 0) == event.message.term:
+            self._add(Reach.LOST_LEADER_HEARD)
+
     @reads(Lead)
-    def on_lead(self, _node: Replica, _lead: Lead, step: facts.Stepped) -> None:
+    def on_lead(self, node: Replica, lead: Lead, step: facts.Stepped) -> None:
         self._count_damaged_voter(step)
+        if self._lost.pop(node.node, -1) == lead.term - 1:
+            self._add(Reach.LOST_LEADER_REPLACED)
 
     def _count_damaged_voter(self, step: facts.Stepped) -> None:
         if step.core.faulty:
