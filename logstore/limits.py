@@ -157,6 +157,10 @@ FAULTY_LSNS_KEPT = 4_096
 REQUEST_TIMEOUT_NS = 10_000_000_000
 # How often a line that an operator must act on is logged again: 1,440 lines a day.
 LOG_AGAIN_NS = 60_000_000_000
+# Producers that wait for a new leader to admit: 1,024 x about 200 B, and for how long at most: less
+# than the second after which they ask again (PROTOCOL section 7).
+PRODUCERS_WAITING_MAX = 1_024
+PRODUCERS_WAIT_MAX_NS = 800_000_000
 # Answers that wait for a commit, each with a window of up to 4,096 rows: 64 x about 0.4 MB.
 HELD_ANSWERS_MAX = 64
 # Connections of clients that one process takes, where its descriptors allow it: 4,096 x about 30 KB

@@ -159,10 +159,10 @@ class IngressActor:
             or self._ports.to_raft.is_congested
             or self._ports.to_raft_bulk.is_congested
         )
-        retry_ns = self._now_ns + _RETRY_NS if waits_for_room else self._requests.next_timer_ns
+        retry_ns = self._now_ns + _RETRY_NS if waits_for_room else self._control.next_timer_ns
         return min(
             retry_ns,
-            self._requests.next_timer_ns,
+            self._control.next_timer_ns,
             self._guard.next_timer_ns,
             self._lags.next_timer_ns,
             self._retention.next_timer_ns,

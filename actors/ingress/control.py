@@ -22,6 +22,7 @@ from actors.ingress.replica_info import ZERO_ID, ReplicaInfo
 from actors.ingress.session_requests import decide_end, list_sessions, look_up, state_reply
 from actors.ingress.sockets_and_rings import ToRaft
 from actors.ingress.trim_bounds import TrimBounds
+from actors.ingress.waiting_producers import WaitingProducers
 from actors.messages import InitAnswered, InitRequested, StatusReported, StatusRequested
 from actors.station import Station
 from actors.topology import Counter, counter_of
@@ -110,6 +111,7 @@ class ControlPort:
         self._to_raft = to_raft
         self._random_u64 = random_u64
         self._read_stamps = station.read_stamps
+        self._waiting = WaitingProducers()
         self._traced: TraceReply | None = None
         self._traced_ns = 0
 
@@ -119,7 +121,11 @@ class ControlPort:
         while work < _REQUESTS_PER_WORK and (frames := link.try_receive(self._socket)) is not None:
             work += 1
             self._receive(frames, now_ns)
-        return work + expired + self._trims.do_work()
+        return work + expired + self._trims.do_work() + self._answer_waiting(now_ns)
+
+    @property
+    def next_timer_ns(self) -> int:
+        return min(self._requests.next_timer_ns, self._waiting.next_timer_ns)
 
     def _receive(self, frames: list[bytes], now_ns: int) -> None:
         request = read_request(frames[1:], RequestPort.CONTROL)
@@ -225,7 +231,8 @@ class ControlPort:
         admission = self._admission
         table = admission.table
         if table is None or not admission.is_ready or not admission.takes_batches:
-            self._requests.refuse_as_not_leading(caller)
+            if not (self._may_be_ready_soon and self._waiting.try_add(caller, request, now_ns)):
+                self._requests.refuse_as_not_leading(caller)
             return
         session = table.state_of(request.producer_id, request.producer_epoch)
         if isinstance(session, Refused):
@@ -238,6 +245,23 @@ class ControlPort:
                     session.producer_id, session.producer_epoch, request.round, row
                 )
         self._requests.reply(caller, state_reply(session, table.commit))
+
+    @property
+    def _may_be_ready_soon(self) -> bool:
+        return self._replica.is_leading and not self._slots[Counter.DISK_FULL]
+
+    def _answer_waiting(self, now_ns: int) -> int:
+        """Answer the producers that wait, once this leader is ready or leads no more."""
+        if not self._waiting:
+            return 0
+        expired = self._waiting.take_expired(now_ns)
+        for caller in expired:
+            self._requests.refuse_as_not_leading(caller)
+        admission = self._admission
+        if not self._may_be_ready_soon or (admission.is_ready and admission.takes_batches):
+            for caller, request in self._waiting.take():
+                self._answer_session_state(caller, request, now_ns)
+        return len(expired)
 
     def _deny_session(self, caller: Caller, refused: Refused, now_ns: int) -> None:
         """The session is over once the entry that ended it is committed. Before that it may go on

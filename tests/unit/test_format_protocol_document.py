@@ -89,8 +89,8 @@ FIGURES = {
         (backoff.FIRST_S, 0.025), (backoff.MAX_S, 0.2), (backoff.JITTER, 0.2),
     ),
     "| a leader, before a round | | 1 s,": ((producer_machine.LEADER_TIMEOUT_S, 1.0),),
-    "SessionState | at once; that a session is over, once that is committed | 1 s each,": (
-        (producer_machine.STEP_TIMEOUT_S, 1.0),
+    "of a new leader within 0.8 s; that a session is over, once that is committed | 1 s each,": (
+        (producer_machine.STEP_TIMEOUT_S, 1.0), (limits.PRODUCERS_WAIT_MAX_NS, 800_000_000),
     ),
     "pause of 10 ms, doubled each time that nothing was settled in\nbetween, up to 100 ms (each": (
         (producer_machine.BACKOFF_MIN_S, 0.01), (producer_machine.BACKOFF_MAX_S, 0.1),

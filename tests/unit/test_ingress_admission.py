@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors import messages
+from actors.ingress import waiting_producers
 from actors.messages import RotReported
 from actors.topology import Counter
 from logstore import limits
@@ -357,10 +358,46 @@ def test_session_state_is_told_only_once_the_terms_no_op_is_committed():
     stage.lead()
     client = stage.client()
     client.ask(SessionStateRequest(1001, 1, 1))
+    assert client.answer() is None
+    stage.commit()
+    assert client.answer().code == ErrorCode.UNKNOWN_PRODUCER
+
+
+def test_who_asks_a_new_leader_too_early_is_told_when_it_leads_no_more():
+    stage = Stage()
+    stage.lead()
+    client = stage.client()
+    client.ask(SessionStateRequest(1001, 1, 1))
+    stage.tell(effects.AdmissionClosed(1, 0, "step_down"), effects.TermEnded(1))
+    stage.tell(effects.LeaderChanged(2, 3))
+    reply = client.answer()
+    assert (reply.code, reply.leader) == (ErrorCode.NOT_LEADER, 3)
+
+
+def test_who_asks_a_new_leader_too_early_waits_for_less_than_a_second():
+    stage = Stage()
+    stage.lead()
+    client = stage.client()
+    client.ask(SessionStateRequest(1001, 1, 1))
+    due_ns = stage.ingress.next_timer_ns()
+    assert due_ns - stage.clock.now_ns <= limits.PRODUCERS_WAIT_MAX_NS
+    stage.clock.now_ns += limits.PRODUCERS_WAIT_MAX_NS
+    stage.work()
     assert client.answer().code == ErrorCode.NOT_READY
     stage.commit()
-    client.ask(SessionStateRequest(1001, 1, 1))
-    assert client.answer().code == ErrorCode.UNKNOWN_PRODUCER
+    assert client.answer() is None
+
+
+def test_only_so_many_producers_wait_for_a_new_leader(monkeypatch):
+    monkeypatch.setattr(waiting_producers, "PRODUCERS_WAITING_MAX", 1)
+    stage = Stage()
+    stage.lead()
+    first, second = stage.client(), stage.client()
+    for client in (first, second):
+        client.ask(SessionStateRequest(1001, 1, 1))
+    assert second.answer().code == ErrorCode.NOT_READY
+    stage.commit()
+    assert first.answer().code == ErrorCode.UNKNOWN_PRODUCER
 
 
 def test_committed_that_comes_before_admit_counts_for_it():
