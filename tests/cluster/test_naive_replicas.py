@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from random import Random
 
+import psutil
 import pytest
 
 import logstore
@@ -21,8 +22,8 @@ APPENDED = BATCHES * sum(map(len, PAYLOADS))
 
 def written_by_writers(cluster: EmbeddedCluster) -> dict[int, int]:
     """By node: bytes that its writer gave to write calls."""
-    processes = cluster.all_processes()
-    return {node: processes[f"{node}.writer"].io_counters().write_chars for node in cluster.nodes}
+    writers = {node: psutil.Process(cluster.pid_of(node, "writer")) for node in cluster.nodes}
+    return {node: writer.io_counters().write_chars for node, writer in writers.items()}
 
 
 def read(cluster: EmbeddedCluster, node: int, first: int, last: int) -> list[bytes]:

@@ -154,6 +154,8 @@ def test_an_older_version_takes_no_entries_of_a_raised_log_and_says_so(
 ) -> None:
     """Its own log ends before the entry that raised the level: it read the level when it was asked,
     and is killed before it has written the entry."""
+    if "writer" not in cluster.layout(1):
+        pytest.skip("its raft must go on while its writer stands still")
     cluster.wait_for_level(OLD)
     with Load(cluster) as load:
         load.wait_for_progress(5)  # an empty log is raised by itself
