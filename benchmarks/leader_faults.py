@@ -18,6 +18,7 @@ from benchmarks.switched_network import SwitchedNetwork
 from logstore.cli.embedded import EmbeddedCluster, make_config, poll_until
 from logstore.client.clock import monotonic_ns
 from logstore.config import Config
+from logstore.config_layout import SUPERVISOR, kind_of
 from logstore.errors import LogStoreError, Unreachable
 from logstore.settings import ClusterSettings, NodeSettings, StorageSettings
 
@@ -38,7 +39,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 KINDS = (
     Kind("replica killed", ALL),
-    Kind("supervisor killed", "supervisor"),
+    Kind("supervisor killed", SUPERVISOR),
     Kind("ingress killed", "ingress"),
     Kind("raft killed", "raft"),
     Kind("writer killed", "writer"),
@@ -107,12 +108,12 @@ class StruckCluster(EmbeddedCluster):
     def _target(self, node: int, kind: Kind) -> int:
         """What `kill` takes: a pid, or the replica's process group as a negative number. The
         supervisor leads the group."""
-        processes = self.processes(node)
-        wanted = "supervisor" if kind.strikes == ALL else kind.strikes
-        names = sorted(name for name in processes if name.partition("-")[0] == wanted)
-        if not names:
+        wanted = SUPERVISOR if kind.strikes == ALL else kind.strikes
+        actors = [SUPERVISOR, *(actor for each in self.layout(node).values() for actor in each)]
+        pids = {name: self.pid_of(node, name) for name in sorted(actors) if kind_of(name) == wanted}
+        if not any(pids.values()):
             raise Unreachable(f"node {node} runs no {wanted} now")
-        pid = processes[self._random.choice(names)]
+        pid = self._random.choice([pid for pid in pids.values() if pid])
         return -pid if kind.strikes == ALL else pid
 
     def make_whole(self, struck: Struck) -> None:
@@ -125,7 +126,7 @@ class StruckCluster(EmbeddedCluster):
             self._network.mend(struck.node)
         elif struck.kind.signal == signal.SIGSTOP:
             self.resume(struck.node)
-        elif struck.kind.strikes in (ALL, "supervisor"):
+        elif struck.kind.strikes in (ALL, SUPERVISOR):
             self.kill(struck.node)  # what is left of it, and the zombie
         self.wait_until_whole(without_pid=struck.pid)
 

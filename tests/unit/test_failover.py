@@ -23,7 +23,9 @@ from benchmarks.leader_failover import (
 )
 from benchmarks.leader_faults import ALL, KINDS, LINK, Kind, Struck, StruckCluster, is_whole
 from benchmarks.results import Result, as_read
+from logstore.config import Config
 from logstore.errors import LogStoreError, Unreachable
+from logstore.settings import ClusterSettings, NodeSettings
 
 MS = 1_000_000
 LOG = """\
@@ -123,6 +125,8 @@ class Target(StruckCluster):
     """A leader of made-up processes."""
 
     def __init__(self) -> None:
+        nodes = [NodeSettings(node=node, port=7_000 + 10 * node) for node in (1, 2, 3)]
+        self.config = Config(cluster=ClusterSettings(name="made-up"), nodes=nodes)
         self._random = leader_faults.Random(1)
         self._network = None
 
