@@ -111,6 +111,7 @@ class _Seats:
         self._of_source: dict[Pollable, _Seat] = {}
         self._items: list[Pollable] = []
         self._poller = Poller()
+        self.has_rung = False  # a bell, in the last poll
 
     def work(self, now_ns: int) -> int:
         """One turn: those work that have to, and then those whose bells they rang. Returns how
@@ -147,16 +148,14 @@ class _Seats:
             self._of_source = {source: seat for seat in self.seats for source in seat.sources}
             self._items = [*self._lifeline, *self._of_bell, *self._of_source]
         ready = self._poller.wait(self._items, timeout_ms)
+        self.has_rung = False
         for item in ready:
             if (ringing := self._of_bell.get(item)) is not None:
                 ringing.bell.clear()  # before it works (M7)
-                ringing.is_due = True
+                ringing.is_due = self.has_rung = True
             elif (readable := self._of_source.get(item)) is not None:
                 readable.is_due = True
         return ready
-
-    def has_rung(self, ready: list[Pollable]) -> bool:
-        return any(item in self._of_bell for item in ready)
 
 
 def run(
@@ -186,11 +185,12 @@ def run(
             actor.on_start()
             closing.callback(actor.on_close)
         gc.freeze()
+        now_ns = monotonic_ns()
         while not stop():
-            now_ns = monotonic_ns()
-            if now_ns >= usage.due_ns:
-                usage.publish(now_ns, time.process_time_ns())
-            work = seats.work(now_ns)
+            begun_ns = now_ns
+            if begun_ns >= usage.due_ns:
+                usage.publish(begun_ns, time.process_time_ns())
+            work = seats.work(begun_ns)
             count_loop()
             usage.turns += 1
             if is_woken and not work:
@@ -201,16 +201,17 @@ def run(
             if is_woken:
                 timeout_ms = max(0, -((parked_ns - seats.timer_ns) // _MILLISECOND_NS))
             ready = seats.poll(timeout_ms)
+            now_ns = monotonic_ns()
             if is_woken:
-                usage.idle_ns += monotonic_ns() - parked_ns
+                usage.idle_ns += now_ns - parked_ns
                 if not ready:
                     usage.timer_wakes += 1
-                elif seats.has_rung(ready):
+                elif seats.has_rung:
                     usage.bell_wakes += 1
                 else:
                     usage.socket_wakes += 1
             elif not work:
-                usage.idle_ns += monotonic_ns() - now_ns  # it spins
+                usage.idle_ns += now_ns - begun_ns  # it spins
             if lifeline in ready:
                 _end_without_parent()
 
