@@ -125,6 +125,10 @@ class Load:
     def in_flight(self) -> int:
         return sum(producer.in_flight for producer in self.producers)
 
+    def wait_until_in_flight(self) -> None:
+        """Until an append is under way: between two of them there may be none for a moment."""
+        assert poll_until(lambda: self.in_flight > 0, RECOVERY_TIMEOUT_S)
+
     def progress(self) -> tuple[int, ...]:
         """Batches acknowledged so far, by producer."""
         return tuple(producer.acknowledged for producer in self.producers)

@@ -46,7 +46,7 @@ def _kill_under_load(cluster: QuickCluster, node: int, kind: str, kinds: tuple[s
         pytest.skip("its process was killed already")
     pid = cluster.pid_of(node, actor)
     with Load(cluster) as load:
-        assert load.in_flight
+        load.wait_until_in_flight()
         os.kill(pid, signal.SIGKILL)
         assert poll_until(lambda: cluster.pid_of(node, actor) not in (0, pid), GONE_TIMEOUT_S)
         load.wait_for_progress(20)
@@ -97,7 +97,7 @@ def _is_lockable(folder: Path) -> bool:
 
 def test_killing_all_of_the_leaders_replica_loses_nothing(cluster: QuickCluster) -> None:
     with Load(cluster) as load:
-        assert load.in_flight
+        load.wait_until_in_flight()
         leader = cluster.wait_for_leader()
         cluster.kill(leader)
         load.wait_for_progress(20)
@@ -109,7 +109,7 @@ def test_killing_all_of_the_leaders_replica_loses_nothing(cluster: QuickCluster)
 @pytest.mark.promise("P1", "P2", "P3", "P4")
 def test_killing_all_three_replicas_at_once_loses_nothing(cluster: QuickCluster) -> None:
     with Load(cluster) as load:
-        assert load.in_flight
+        load.wait_until_in_flight()
         cluster.kill_all()
         cluster.start_all()
         load.wait_for_progress(20)

@@ -95,7 +95,7 @@ def test_a_leader_that_was_stopped_serves_and_acknowledges_nothing_of_its_old_te
         old = cluster.wait_for_leader()
         old_term = cluster.counters(old)["term"]
         with LinearizableAsker(cluster, old) as asker:
-            assert load.in_flight
+            load.wait_until_in_flight()
             cluster.pause(old)
             new = cluster.wait_for_leader(RECOVERY_TIMEOUT_S, other_than=old)
             load.wait_for_progress(20)

@@ -29,7 +29,7 @@ def test_sigterm_hands_leadership_over_before_the_leader_goes(cluster: QuickClus
     with Load(cluster) as load:
         leader = cluster.wait_for_leader()
         session = cluster.session(leader)
-        assert load.in_flight
+        load.wait_until_in_flight()
         assert cluster.stop(leader), "the stop needed SIGKILL"
         # it leads before the old one is gone: nobody waited for an election timeout
         assert cluster.leader() not in (0, leader)
