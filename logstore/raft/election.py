@@ -28,10 +28,13 @@ QUICK_ROUNDS = 4
 def on_connection_lost(state: State, peer: NodeId) -> None:
     """The leader may be gone: count it as not heard, and run a pre-vote soon (C1). Another message
     of it takes that back. Followers of one leader wait for times that do not meet, or their votes
-    would split. A damaged or full replica lets the others campaign first, as ever (Q3)."""
-    if state.role != Role.FOLLOWER or peer != state.leader:
-        return
+    would split. A damaged or full replica lets the others campaign first, as ever (Q3). In its
+    first election timeout a leader is not given up for it: where connections break all the time
+    (FAULTS N8), each would cost a term."""
     campaign = state.campaign
+    is_new = state.now_ns - campaign.term_entered_ns < state.config.election_timeout_ns
+    if state.role != Role.FOLLOWER or peer != state.leader or is_new:
+        return
     campaign.leader_heard_ns = None
     if state.faulty or state.is_disk_full:
         return

@@ -106,6 +106,7 @@ class Campaign:
     is_transfer: bool = False
     leader_heard_ns: int | None = None
     quick_rounds: int = 0  # pre-votes left that follow each other quickly: the leader may be gone
+    term_entered_ns: int = 0  # 0: in an earlier incarnation
     quiet_until_ns: int = 0
 
 
@@ -264,7 +265,7 @@ class State:
         self.leader = NO_NODE
         self.verified = self.commit
         self.following = Following()
-        self.campaign.quick_rounds = 0
+        self.campaign.quick_rounds, self.campaign.term_entered_ns = 0, self.now_ns
         self.out.append(LeaderChanged(term, NO_NODE))
 
     def begin_election_timer(self) -> None:

@@ -72,6 +72,7 @@ def _stop_clock(state: State) -> None:
     state.campaign.deadline_ns = NOW_NS + state.config.election_timeout_ns
     heard = state.role == Role.FOLLOWER and state.leader != NO_NODE
     state.campaign.leader_heard_ns = NOW_NS if heard else None
+    state.campaign.term_entered_ns = 0
 
 
 def _normalise_role(state: State) -> None:

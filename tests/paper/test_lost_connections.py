@@ -145,3 +145,18 @@ def test_damaged_and_full_replicas_let_others_campaign_first_but_vote() -> None:
         lose(node)
         assert node.core.deadline_ns == before_ns
         assert sent(node.hear(3, ASKED), PreVoteReply) == [(3, PreVoteReply(Term(4), True))]
+
+
+def test_a_leader_is_not_given_up_in_its_first_election_timeout() -> None:
+    """FAULTS N8: connections that break all the time cost no term each."""
+    node = OneNode(node=2, term=3)
+    node.follow(1, 4)
+    timeout_ms = node.config.election_timeout_ns // MS
+    for wait in (timeout_ms - 1, 1):
+        before_ns = node.core.deadline_ns
+        lose(node)
+        assert node.core.deadline_ns == before_ns
+        node.tick(wait)
+        node.hear_heartbeat(1, term=4, round=2)
+    lose(node)
+    assert wait_ms(node) <= TURN_MS / 2

@@ -69,6 +69,8 @@ def test_v6_who_stepped_down_leaves_elections_to_others_also_when_its_leader_is_
     answer_heartbeats(node, STALLED_MS + 2 * STEP_MS)
     quiet_until_ns = node.core.deadline_ns
     node.follow(2, node.core.term + 1)
+    node.tick(TIMEOUT_MS)
+    node.hear_heartbeat(2, term=node.core.term, round=2)
     node.step(ConnectionLost(NodeId(2)))
     assert node.core.deadline_ns == quiet_until_ns > node.now_ns
 
