@@ -228,8 +228,9 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     Attributes:
       mode: The layout, which actors run together in one process. `processes`: each in a process of
         its own, with its name. `shared`: all but the writer in the process `shared`. `single`: all
-        in the process `single`. `auto`: one of these, by the CPUs that each replica of a host has;
-        names of processes that the chosen one lacks are passed over. `custom`: as `groups` says.
+        in the process `single`. `auto`: `processes` where each replica of a host has four CPUs or
+        more, else `shared`; names of processes that the chosen one lacks are passed over.
+        `custom`: as `groups` says.
       groups: Of `custom`: the name of a process to the actors that it runs, such as `{core =
         ["ingress", "raft"], senders = ["replicator", "egress"]}`; `replicator` means all of them.
         An actor that is not named has a process of its own.

@@ -80,8 +80,8 @@ def test_a_group_of_another_nodes_replicators_is_no_process_here() -> None:
 
 @pytest.mark.parametrize(
     ("cpus", "together", "alone"),
-    [(1, "single", "single"), (2, "single", "shared"), (3, "single", "shared"),
-     (4, "single", "processes"), (6, "shared", "processes"), (12, "processes", "processes")],
+    [(1, "shared", "shared"), (3, "shared", "shared"), (4, "shared", "processes"),
+     (11, "shared", "processes"), (12, "processes", "processes")],
 )  # fmt: skip
 def test_auto_goes_by_the_cpus_that_each_replica_of_the_host_has(
     cpus: int, together: str, alone: str
