@@ -22,7 +22,7 @@ from actors.actor import Actor
 from actors.loop_usage import LoopUsage
 from logstore.limits import PARK_MAX_MS
 from transport.doorbell import Doorbell
-from transport.link import Poller
+from transport.poller import Poller
 from transport.ports import Pollable
 from transport.process_memory import raise_descriptor_limit
 
@@ -78,7 +78,7 @@ def prepare_process(stop: StopFlag) -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-class _Seat:
+class _Task:
     """One actor of the loop. `is_due`: it must work in this turn, whatever its timer says."""
 
     __slots__ = ("actor", "bell", "is_due", "sources", "timer_ns")
@@ -99,16 +99,16 @@ class _Seat:
         return work
 
 
-class _Seats:
+class _Scheduler:
     """The actors of a loop, and which of them a poll's answer concerns."""
 
     def __init__(
         self, actors: Sequence[Actor], bells: Sequence[Doorbell], lifeline: int | None
     ) -> None:
-        self.seats = [_Seat(actor, bell) for actor, bell in zip(actors, bells, strict=True)]
+        self.tasks = [_Task(actor, bell) for actor, bell in zip(actors, bells, strict=True)]
         self._lifeline = () if lifeline is None else (lifeline,)
-        self._of_bell: dict[Pollable, _Seat] = {each.bell.fileno(): each for each in self.seats}
-        self._of_source: dict[Pollable, _Seat] = {}
+        self._of_bell: dict[Pollable, _Task] = {each.bell.fileno(): each for each in self.tasks}
+        self._of_source: dict[Pollable, _Task] = {}
         self._items: list[Pollable] = []
         self._poller = Poller()
         self.has_rung = False  # a bell, in the last poll
@@ -118,34 +118,34 @@ class _Seats:
         much. Hot."""
         done = 0
         for _ in range(_PASSES_MAX):
-            for seat in self.seats:
-                if seat.bell.is_noted:
-                    seat.bell.is_noted = False  # before it works (M7)
-                    seat.is_due = True
-                if seat.is_due or now_ns >= seat.timer_ns:
-                    done += seat.work(now_ns)
-            if not any(seat.bell.is_noted for seat in self.seats):
+            for task in self.tasks:
+                if task.bell.is_rung_locally:
+                    task.bell.is_rung_locally = False  # before it works (M7)
+                    task.is_due = True
+                if task.is_due or now_ns >= task.timer_ns:
+                    done += task.work(now_ns)
+            if not any(task.bell.is_rung_locally for task in self.tasks):
                 break
         return done
 
     @property
     def is_due(self) -> bool:
         """An actor must work again before the loop parks."""
-        return any(seat.is_due or seat.bell.is_noted for seat in self.seats)
+        return any(task.is_due or task.bell.is_rung_locally for task in self.tasks)
 
     @property
     def timer_ns(self) -> int:
-        return min(seat.timer_ns for seat in self.seats)
+        return min(task.timer_ns for task in self.tasks)
 
     def poll(self, timeout_ms: int) -> list[Pollable]:
         """Wait, and note who has to work; returns what is ready. Hot."""
         is_changed = not self._items
-        for seat in self.seats:
-            sources = tuple(seat.actor.wait_on())
-            if sources != seat.sources:
-                seat.sources, is_changed = sources, True
+        for task in self.tasks:
+            sources = tuple(task.actor.wait_on())
+            if sources != task.sources:
+                task.sources, is_changed = sources, True
         if is_changed:
-            self._of_source = {source: seat for seat in self.seats for source in seat.sources}
+            self._of_source = {source: task for task in self.tasks for source in task.sources}
             self._items = [*self._lifeline, *self._of_bell, *self._of_source]
         ready = self._poller.wait(self._items, timeout_ms)
         self.has_rung = False
@@ -177,7 +177,7 @@ def run(
       spin: never park; only for a process that has a core to itself.
     """
     monotonic_ns = time.monotonic_ns
-    seats = _Seats(actors, bells, lifeline)
+    scheduler = _Scheduler(actors, bells, lifeline)
     is_woken = False  # from a park, in this turn
     with ExitStack() as closing:
         for actor, bell in zip(actors, bells, strict=True):
@@ -190,23 +190,23 @@ def run(
             begun_ns = now_ns
             if begun_ns >= usage.due_ns:
                 usage.publish(begun_ns, time.process_time_ns())
-            work = seats.work(begun_ns)
+            work = scheduler.work(begun_ns)
             count_loop()
             usage.turns += 1
             if is_woken and not work:
                 usage.empty_wakes += 1
             parked_ns = monotonic_ns()
             timeout_ms = 0
-            is_woken = not (spin or seats.is_due)
+            is_woken = not (spin or scheduler.is_due)
             if is_woken:
-                timeout_ms = max(0, -((parked_ns - seats.timer_ns) // _MILLISECOND_NS))
-            ready = seats.poll(timeout_ms)
+                timeout_ms = max(0, -((parked_ns - scheduler.timer_ns) // _MILLISECOND_NS))
+            ready = scheduler.poll(timeout_ms)
             now_ns = monotonic_ns()
             if is_woken:
                 usage.idle_ns += now_ns - parked_ns
                 if not ready:
                     usage.timer_wakes += 1
-                elif seats.has_rung:
+                elif scheduler.has_rung:
                     usage.bell_wakes += 1
                 else:
                     usage.socket_wakes += 1

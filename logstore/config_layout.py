@@ -30,7 +30,7 @@ AUTO_MODES = ("processes", SHARED)
 MODES = (*_GROUPS, "auto")
 # CPUs for each replica of the host from which on `auto` chooses `processes`; `shared` below. With
 # three replicas and their client on two CPUs, or on one, `shared` had the lowest latency and took
-# the least processor time an append that is alone; `single` is no quicker (2026-11-24).
+# the least processor time an append that is alone; `single` is about as quick (2026-11-24).
 PROCESSES_FROM_CPUS = 4
 
 Layout = Mapping[str, tuple[str, ...]]

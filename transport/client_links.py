@@ -12,24 +12,23 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from time import monotonic_ns
 from typing import Any, TypeAlias
 
 import zmq
 
 from transport.doorbell import Doorbell
 from transport.link_socket import LinkSocket
+from transport.poller import Poller
+from transport.ports import Pollable
 from transport.socket_options import HIGH_WATER_MARK, of_client
 
 # How long `Context.close` waits for threads that use a socket. They are woken, so it takes a few
 # ms. One that is in a user's callback learns of the end when it returns.
 CLOSE_TIMEOUT_S = 2.0
-# What a poll takes is an int: 24 days. Whoever has longer parks again.
+# poll() takes an int, 24 days at most. For a longer wait the caller parks again.
 PARK_MAX_MS = (1 << 31) - 1
-_MILLISECOND_NS = 1_000_000
 # Masks of libzmq's I/O threads. A host's name is looked up in the thread of its socket, which does
 # nothing else meanwhile: for seconds if no name server answers, and again at each try to connect.
 # So names that may be wrong or gone are not looked up in the thread that carries data.
@@ -272,43 +271,14 @@ def park(
     for link in (*reads, *writes)[:1]:
         if link.context.is_of_parent:
             raise link.context.closed()
-    sources = [source for link in reads for source in link.sources]
+    items: list[Pollable] = [source for link in reads for source in link.sources]
+    if bell is not None:
+        items.append(bell)
+    sends = [link.socket for link in writes]
     try:
-        _park(sources, [link.socket for link in writes], bell, min(timeout_ms, PARK_MAX_MS))
+        Poller().wait(items, min(timeout_ms, PARK_MAX_MS), sends)
     except zmq.ContextTerminated:
         raise (*reads, *writes)[0].context.closed() from None
-
-
-def _park(
-    sources: list[LinkSocket], writes: list[LinkSocket], bell: Doorbell | None, timeout_ms: int
-) -> None:
-    """As `link.Poller`. Before the kernel waits, libzmq must have been asked: a descriptor tells
-    only of what it has not looked at yet."""
-    if _is_any_ready(sources, writes):
-        return
-    poll = select.poll()
-    of_descriptor = {socket.descriptor: socket for socket in (*sources, *writes)}
-    bells = () if bell is None else (bell.fileno(),)
-    for descriptor in (*of_descriptor, *bells):
-        poll.register(descriptor, select.POLLIN)
-    until_ns = monotonic_ns() + timeout_ms * _MILLISECOND_NS
-    while found := poll.poll(timeout_ms):
-        for descriptor, _ in found:
-            if descriptor not in of_descriptor:
-                return
-            of_descriptor[descriptor].hint.may_have_input = True
-        if _is_any_ready(sources, writes):
-            return
-        timeout_ms = max(0, (until_ns - monotonic_ns()) // _MILLISECOND_NS)
-
-
-def _is_any_ready(sources: list[LinkSocket], writes: list[LinkSocket]) -> bool:
-    is_ready = False
-    for socket in sources:
-        is_ready |= socket.is_known_readable()
-    for socket in writes:
-        is_ready |= socket.has_room()
-    return is_ready
 
 
 def _drain(context: Context, monitor: LinkSocket) -> int:

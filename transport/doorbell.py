@@ -9,8 +9,8 @@ There is no "is parked" flag that would save a ring: a store followed by a load 
 x86-64, so sender and receiver could each miss the other
 (test_no_wake_up_is_lost_over_a_million_hand_offs).
 
-Where sender and receiver are the same thread, a note in the bell does instead of two system calls:
-the receiver adopts its bells, and looks at their notes before it polls.
+Where sender and receiver are the same thread, a flag replaces two system calls: the receiver adopts
+its bells, and looks at `is_rung_locally` before it polls.
 
 A closed bell rings nothing. The kernel gives its number to the next file that the process opens, so
 a ring after the close, or one that races it, would write eight bytes into another file. So the
@@ -34,7 +34,7 @@ class Doorbell:
         self._fd = fd
         self._lock = threading.Lock()  # any thread may ring while another closes; 0.1 µs a ring
         self._receiver = _NO_THREAD
-        self.is_noted = False  # rung by the receiver's own thread, which sets it back
+        self.is_rung_locally = False  # rung by the receiver's own thread, which sets it back
 
     @classmethod
     def create(cls) -> Doorbell:
@@ -42,14 +42,14 @@ class Doorbell:
         return cls(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
 
     def adopt(self) -> None:
-        """The calling thread is the receiver from now on, and looks at `is_noted`."""
+        """The calling thread is the receiver from now on, and looks at `is_rung_locally`."""
         self._receiver = threading.get_ident()
 
     def ring(self) -> None:
         """Wake the receiver, now or when it next parks. No effect on a bell
         that rings or is closed."""
         if self._receiver == threading.get_ident():
-            self.is_noted = True
+            self.is_rung_locally = True
             return
         with self._lock:
             if self._fd == _CLOSED_FD:

@@ -1,8 +1,8 @@
-"""ZeroMQ sockets as this system uses them (SAFETY M5), and the poll on sockets and bells.
+"""ZeroMQ sockets as this system uses them (SAFETY M5).
 
 Owns bind checks, non-blocking send and receive. Must not know what a message means or who leads;
 `socket_options` decides which options a socket gets. Invariants:
-  - only `Poller.wait` blocks; `try_send` and `try_receive` return at once;
+  - nothing here blocks (`transport.poller` does): `try_send` and `try_receive` return at once;
   - a socket is asked for a message only where it may have one: its descriptor was readable since it
     was last found empty, or it was sent on meanwhile (`LinkSocket`);
   - ZeroMQ drops silently (XPUB at the mark, queues on close), so nothing may depend on a queued
@@ -14,10 +14,8 @@ Owns bind checks, non-blocking send and receive. Must not know what a message me
 from __future__ import annotations
 
 import errno
-import select
 from collections.abc import Sequence
 from enum import Enum
-from time import monotonic_ns
 from typing import Any, TypeAlias
 
 import zmq
@@ -28,13 +26,12 @@ from transport.connection_watch import ConnectionWatch
 from transport.errors import LinkError, PortInUse, UnsupportedMachine
 from transport.link_socket import LinkSocket
 from transport.listening import FRAMES_MAX, ListeningSocket
-from transport.ports import Pollable, Socket
+from transport.ports import Socket
 from transport.socket_options import HIGH_WATER_MARK
 
 ZmqSocket: TypeAlias = "zmq.Socket[bytes]"
 
 LIBZMQ_MIN = (4, 3, 4)
-_MILLISECOND_NS = 1_000_000
 # Plain integers: pyzmq's flags are enums, and each `|` or `&` of them creates an object (1 µs).
 _DONTWAIT = int(zmq.DONTWAIT)
 _SNDMORE = int(zmq.SNDMORE)
@@ -273,59 +270,6 @@ def _may_receive(socket: Socket) -> bool:
     if isinstance(socket, LinkSocket):
         return socket.may_receive()
     return bool(socket.getsockopt(_EVENTS) & _POLLIN)
-
-
-class Poller:
-    """Waits on sockets, bells and descriptors together, with one system call where none has input
-    already. `zmq_poll` takes two for each socket before it waits, and as many after."""
-
-    def __init__(self) -> None:
-        self._items: list[Pollable] = []
-        self._sockets: list[LinkSocket] = []
-        self._of_descriptor: dict[int, Pollable] = {}
-        self._poll = select.poll()
-
-    def wait(self, items: Sequence[Pollable], timeout_ms: int | None) -> list[Pollable]:
-        """Those of `items` that can be read, as soon as there is one; empty after `timeout_ms`.
-
-        A socket's descriptor tells of what libzmq has not looked at yet, so a socket that may have
-        input is asked first, which empties the descriptor; and one whose descriptor is readable is
-        asked then, for it need not be a message. A signal handler runs, then the wait continues: a
-        handler that must end the wait rings a bell that is waited on.
-
-        Args:
-          items: sockets of this module, descriptors, or objects with `fileno()`.
-          timeout_ms: None waits without limit.
-        """
-        if self._items != list(items):
-            self._register(items)
-        ready: list[Pollable] = [socket for socket in self._sockets if socket.is_known_readable()]
-        begun_ns = monotonic_ns()
-        left_ms = 0 if ready else timeout_ms
-        while True:
-            found = self._poll.poll(left_ms)
-            for descriptor, _ in found:
-                item = self._of_descriptor[descriptor]
-                if not isinstance(item, LinkSocket) or (item.look() and item not in ready):
-                    ready.append(item)
-            if ready or not found:
-                return ready
-            if timeout_ms is not None:  # nothing but libzmq's own news
-                left_ms = max(0, timeout_ms - (monotonic_ns() - begun_ns) // _MILLISECOND_NS)
-
-    def _register(self, items: Sequence[Pollable]) -> None:
-        self._items = list(items)
-        self._sockets = [item for item in items if isinstance(item, LinkSocket)]
-        self._of_descriptor = {_descriptor(item): item for item in items}
-        self._poll = select.poll()
-        for descriptor in self._of_descriptor:
-            self._poll.register(descriptor, select.POLLIN)
-
-
-def _descriptor(item: Pollable) -> int:
-    if isinstance(item, LinkSocket):
-        return item.descriptor
-    return item if isinstance(item, int) else item.fileno()
 
 
 def _make(kind: int, lane: Lane, message_size_max: int, high_water_mark: int) -> LinkSocket:

@@ -18,7 +18,6 @@ from logstore.format.peer_messages import NO_ROUND, AppendAccepted, AppendPersis
 from logstore.model import NodeId, Term
 from logstore.raft import effects
 from logstore.raft.bootstrap import SendInit
-from transport.stamp_table import STAMPED_EVERY
 
 COALESCED_MAX_NS = 20_000_000
 COMMIT_NEWS_DELAY_NS = 1_000_000
@@ -258,8 +257,7 @@ class Routes:
             self._egress_bell.ring()
 
     def _persist(self, effect: effects.Persist) -> None:
-        if (index := effect.header.index) % STAMPED_EVERY == 0:  # a call would cost more
-            self._appended.stamp(index)
+        self._appended.stamp(effect.header.index)
         self._writer.send(effect)
 
     def _commit(self, effect: effects.Committed) -> None:

@@ -38,7 +38,6 @@ from logstore.raft.events import ConnectionLost, ControlReceived, StreamAnswer
 from logstore.raft.stream import FollowerStream, SendFromFile, SendFromRing, SendInstall
 from logstore.settings import PortOffset
 from transport import link
-from transport.stamp_table import STAMPED_EVERY
 
 # Appends sent per do_work: 32 x 100 us of Python bound how long an answer waits.
 SENDS_MAX = 32
@@ -251,7 +250,7 @@ class ReplicatorActor:
             if self._unsent is not None:
                 stream, index, frames = self._unsent
                 if stream == self._stream.stream:
-                    if index % STAMPED_EVERY == 0 and index != NO_INDEX:  # a call would cost more
+                    if index != NO_INDEX:
                         self._sent.stamp(index)
                     if not self._try_send(self._bulk, frames):
                         self._retry_later()

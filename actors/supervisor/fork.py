@@ -46,8 +46,8 @@ def fork_child(body: Callable[[], None], *, lifeline: int, descriptors: Iterable
         raise InvariantViolated(f"a fork with {len(threads)} threads: the supervisor has one (M3)")
     parent_pid = os.getpid()
     _flush_output()
-    # What is frozen, no collection of a child looks at: its pages stay shared, and an object that
-    # the supervisor lost never closes a descriptor number that the child uses anew.
+    # A collection in the child does not look at frozen objects. So their pages stay shared, and
+    # none of them is freed and closes a descriptor number that the child uses for something else.
     gc.collect()
     gc.freeze()
     allowed = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from transport import link
-from transport.link import Poller
 from transport.link_socket import LinkSocket
+from transport.poller import Poller
 from transport.ports import Watch
 
 

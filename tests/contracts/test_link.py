@@ -22,7 +22,8 @@ from tests.simulation.event_queue import EventQueue, Process
 from transport import link
 from transport.errors import PortInUse
 from transport.inproc import FakeNetwork, FakePoller, FakeSocket, FakeWatch
-from transport.link import Lane, Poller, try_send
+from transport.link import Lane, try_send
+from transport.poller import Poller
 from transport.ports import Watch
 
 MARK = 4

@@ -19,8 +19,9 @@ from tests.contracts.receiving import poll_and_receive
 from transport import link
 from transport.doorbell import Doorbell
 from transport.errors import InsecureBind, LinkError, PortInUse, UnsupportedMachine
-from transport.link import Lane, Poller, bound_endpoint, try_receive, try_send
+from transport.link import Lane, bound_endpoint, try_receive, try_send
 from transport.link_socket import LinkSocket
+from transport.poller import Poller
 
 ANY_PORT = "tcp://127.0.0.1:*"
 PATIENCE_MS = 10_000
@@ -287,6 +288,17 @@ def test_m7_what_is_left_in_a_socket_is_seen_by_the_next_poll(closing: Closing) 
         assert poller.wait([dealer], 0) == [dealer]
         assert try_receive(dealer) == [b"%d" % number]
     assert poller.wait([dealer], 0) == []
+
+
+def test_a_poll_waits_for_room_to_send_too(closing: Closing, tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/late"
+    push = closing(link.push_connect(endpoint, message_size_max=4_096))
+    poller = Poller()
+    assert poller.wait([], 0, [push]) == []
+    closing(link.pull_bind(endpoint, message_size_max=4_096))
+    assert poller.wait([], PATIENCE_MS, [push]) == [push]
+    assert poller.wait([push], 0) == [], "there is nothing to read"
+    assert try_send(push, [b"message"])
 
 
 def connected(closing: Closing) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from transport.doorbell import Doorbell
 from transport.inproc import FakeDoorbell, FakePoller
-from transport.link import Poller
+from transport.poller import Poller
 from transport.ports import Bell
 
 IsRinging = Callable[[], bool]
@@ -105,17 +105,17 @@ def test_a_bell_is_not_closed_under_a_ring_of_another_thread(
     assert bell.fileno() == -1
 
 
-def test_a_ring_by_the_receiver_itself_is_noted_and_one_by_another_thread_wakes_it() -> None:
+def test_a_ring_by_the_receiver_sets_a_flag_and_one_by_another_thread_wakes_it() -> None:
     bell = Doorbell.create()
     poller = Poller()
     bell.adopt()
     bell.ring()
-    assert bell.is_noted
+    assert bell.is_rung_locally
     assert poller.wait([bell], 0) == []
-    bell.is_noted = False
+    bell.is_rung_locally = False
     other = threading.Thread(target=bell.ring)
     other.start()
     other.join()
-    assert not bell.is_noted
+    assert not bell.is_rung_locally
     assert poller.wait([bell], 0) == [bell]
     bell.close()

@@ -93,6 +93,17 @@ class LoadingProducer:
             self._in_flight.popleft()
 
 
+def stop_the_leader_under_load(cluster: QuickCluster) -> None:
+    """It hands leadership over before it is gone, so nobody waits for an election timeout."""
+    with Load(cluster) as load:
+        leader = cluster.wait_for_leader()
+        assert cluster.stop(leader), "the stop needed SIGKILL"
+        assert cluster.leader() not in (0, leader)
+        load.wait_for_progress(20)
+        cluster.start(leader)
+    load.assert_kept()
+
+
 class Load:
     """All producers. Use as a context manager: `finish` is called whatever happens."""
 

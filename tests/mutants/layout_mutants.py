@@ -21,6 +21,6 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{RESTARTS}:reports_of_death",
         "for actor in actors]",
         "for actor in actors[:1]]",
-        "raft is told of the first actor of a process that died, and not of the others",
+        "when a process with several actors dies, raft is told of the first one only",
     ),
 )

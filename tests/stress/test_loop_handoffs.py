@@ -26,6 +26,7 @@ from transport.command_ring import (
 )
 from transport.doorbell import Doorbell
 from transport.link import Lane, bound_endpoint
+from transport.poller import Poller
 from transport.shm import map_anonymous
 
 RING_BYTES = 1 << 16
@@ -111,7 +112,7 @@ class Table:
         dealer = link.dealer_connect(bound_endpoint(router), routing_id=NAME, **options)
         while not link.try_send(dealer, [b"here"]):
             pass
-        assert link.Poller().wait([router], 10_000) == [router]
+        assert Poller().wait([router], 10_000) == [router]
         assert link.try_receive(router) == [NAME, b"here"]
         self.sockets = [router, dealer]
         self.partners = [
@@ -183,12 +184,12 @@ def test_m7_a_loop_that_clears_its_bell_after_the_work_sleeps_through_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The mutant that the test above must see."""
-    work = runner._Seat.work
+    work = runner._Task.work
 
-    def work_then_clear(seat: Any, now_ns: int) -> int:
-        done = work(seat, now_ns)
-        seat.bell.clear()
+    def work_then_clear(task: Any, now_ns: int) -> int:
+        done = work(task, now_ns)
+        task.bell.clear()
         return done
 
-    monkeypatch.setattr(runner._Seat, "work", work_then_clear)
+    monkeypatch.setattr(runner._Task, "work", work_then_clear)
     assert not Table(Way.RINGS).play()

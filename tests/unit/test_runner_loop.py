@@ -12,7 +12,7 @@ from actors.loop_usage import USAGE, LoopUsage
 from actors.runner import EXIT_ORPHANED, StopFlag, refuse_optimised_python, run
 from logstore.limits import PARK_MAX_MS
 from transport.doorbell import Doorbell
-from transport.link import Poller
+from transport.poller import Poller
 
 MS = 1_000_000
 
@@ -142,7 +142,7 @@ def test_what_an_actor_rings_in_its_own_loop_is_answered_in_the_same_turn(parks)
 
 
 def test_two_actors_that_answer_each_other_for_ever_keep_nobody_waiting(bell, parks):
-    """The others' bells and the sockets are looked at all the same, without a park."""
+    """The loop still polls the other bells and the sockets, without parking."""
     bells = [bell, Doorbell.create()]
     actors = [StubActor(*[lambda other=other: other.ring() or 0] * 99) for other in bells[::-1]]
     run_loops(actors, bells, 3)
@@ -157,7 +157,7 @@ def test_an_actor_works_when_its_socket_can_be_read_and_the_others_rest(bell, pa
 
 
 def test_a_loop_that_spins_never_parks(bell, parks):
-    """Its bell is seen all the same."""
+    """It still sees its bell."""
     actor = StubActor(lambda: ring(bell) or 0)
     run_loops([actor], bell, 10, spin=True)
     assert {timeout for timeout, _ in Parks.last.timeouts} == {0}

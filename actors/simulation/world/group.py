@@ -18,7 +18,7 @@ from actors.simulation.world.process import Process
 _PASSES_MAX = 4
 
 
-class _Seat:
+class _Task:
     """One actor. `is_due`: it works in the next turn, whatever its timer says."""
 
     __slots__ = ("_process", "_rung_ns", "actor", "is_due", "timer_ns")
@@ -52,35 +52,35 @@ class Group:
 
     def __init__(self, process: Process, actors: Mapping[str, Actor]) -> None:
         self._process = process
-        self._seats = [
-            _Seat(actor, process, process.rung_ns[name]) for name, actor in actors.items()
+        self._tasks = [
+            _Task(actor, process, process.rung_ns[name]) for name, actor in actors.items()
         ]
 
     def on_start(self) -> None:
-        for seat in self._seats:
-            seat.actor.on_start()
+        for task in self._tasks:
+            task.actor.on_start()
 
     def do_work(self, now_ns: int) -> int:
         """0 unless an actor has to work again at once. Hot."""
-        seats = self._seats
+        tasks = self._tasks
         if self._process.unread:
-            for seat in seats:
-                seat.is_due |= any(source.is_readable for source in seat.actor.wait_on())
+            for task in tasks:
+                task.is_due |= any(source.is_readable for source in task.actor.wait_on())
         for _ in range(_PASSES_MAX):
-            worked = [self._turn_of(seat, now_ns) for seat in seats]
+            worked = [self._turn_of(task, now_ns) for task in tasks]
             if not any(worked):
                 break
-        return int(any(seat.is_due for seat in seats))
+        return int(any(task.is_due for task in tasks))
 
-    def _turn_of(self, seat: _Seat, now_ns: int) -> bool:
+    def _turn_of(self, task: _Task, now_ns: int) -> bool:
         """Whether it worked."""
-        has_to = seat.clear_bell() or seat.is_due or now_ns >= seat.timer_ns
+        has_to = task.clear_bell() or task.is_due or now_ns >= task.timer_ns
         if has_to:
-            seat.work(now_ns)
+            task.work(now_ns)
         return has_to
 
     def wait_on(self) -> list[Any]:
-        return [source for seat in self._seats for source in seat.actor.wait_on()]
+        return [source for task in self._tasks for source in task.actor.wait_on()]
 
     def next_timer_ns(self) -> int:
-        return min(seat.timer_ns for seat in self._seats)
+        return min(task.timer_ns for task in self._tasks)
