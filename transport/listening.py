@@ -33,8 +33,6 @@ _MONITORED = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
 _ACCEPTED = int(zmq.EVENT_ACCEPTED)
 _EVENT = struct.Struct("=HI")
 _DONTWAIT = int(zmq.DONTWAIT)
-_POLLIN = int(zmq.POLLIN)
-_EVENTS = int(zmq.EVENTS)
 _SRCFD = int(zmq.SRCFD)
 _ROUTER = int(zmq.ROUTER)
 # bytes that ZMTP puts before a frame
@@ -189,19 +187,20 @@ class ListeningSocket(LinkSocket):
         self.is_router = self.getsockopt(zmq.TYPE) == _ROUTER
         address = f"inproc://listening-{int(self.getsockopt(zmq.FD))}"
         self.monitor(address, _MONITORED)
-        end = self.context.socket(zmq.PAIR)
+        end = self.context.socket(zmq.PAIR, socket_class=LinkSocket)
         end.setsockopt(zmq.RCVHWM, 0)
         end.setsockopt(zmq.LINGER, 0)
         end.connect(address)
         self.monitor_end = end
 
     def refresh(self, now_ns: int) -> list[Connection]:
-        """Read the monitor's events; returns the connections that are new and still open."""
+        """Read the monitor's events; returns the connections that are new and still open. Call it
+        when a poll has found `monitor_end` readable."""
         end, account = self.monitor_end, self.account
         fresh: dict[int, Connection] = {}
         gone: set[int] = set()
         for _ in range(EVENTS_MAX):
-            if end is None or not end.getsockopt(_EVENTS) & _POLLIN:
+            if end is None or not end.may_receive():
                 break
             event, fd = _EVENT.unpack(end.recv(_DONTWAIT))
             end.recv(_DONTWAIT)  # the endpoint

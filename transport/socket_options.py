@@ -33,8 +33,14 @@ HIGH_WATER_MARK = 256
 # taking subscriptions for as long as they come: a second of them froze its owner for 11 s and cost
 # 3.8 GB (1 KB topics, libzmq 4.3.5, 2026-11-22); with 4, 4 ms and 2 MB (60 B topics).
 SUBSCRIPTIONS_AHEAD = 4
+# A client's user waits for the word that a replica is gone.
 HEARTBEAT_MS = 200
 HEARTBEAT_TIMEOUT_MS = 1_000
+# Replicas have Raft's heartbeats to go by; these end connections to hosts that are gone, within the
+# 3 s of TCP_MAXRT. Every 200 ms they were most of what an idle cluster did (2026-11-26).
+REPLICA_HEARTBEAT_MS = 1_000
+REPLICA_HEARTBEAT_TIMEOUT_MS = 1_500
+PEER_SILENCE_MS = 2_500
 HANDSHAKE_MS = 2_000
 CONNECT_MS = 2_000  # a SYN into a partition is given up; the system's own limit is two minutes
 RECONNECT_MIN_MS = 50
@@ -58,8 +64,13 @@ KEEPALIVE: Options = {
     zmq.TCP_KEEPALIVE_INTVL: KEEPALIVE_INTERVAL_S,
     zmq.TCP_KEEPALIVE_CNT: KEEPALIVE_PROBES,
 }
-# What a replica adds: the peer, too, gives up a connection on which it hears nothing.
-CONTROL_LANE: Options = {**HEARTBEATS, zmq.HEARTBEAT_TTL: HEARTBEAT_TIMEOUT_MS}
+CONTROL_LANE: Options = {
+    **HEARTBEATS,
+    zmq.HEARTBEAT_IVL: REPLICA_HEARTBEAT_MS,
+    zmq.HEARTBEAT_TIMEOUT: REPLICA_HEARTBEAT_TIMEOUT_MS,
+    # the peer, too, gives up a connection on which it hears nothing
+    zmq.HEARTBEAT_TTL: PEER_SILENCE_MS,
+}
 BULK_LANE = KEEPALIVE
 
 # A peer that reconnects under its routing id takes the id over: the end of its old connection may

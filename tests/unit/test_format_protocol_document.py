@@ -111,7 +111,13 @@ FIGURES = {
     "| the tail | a Tip every second | 3.5 s of silence |": (
         (tail.TIP_EVERY_NS, 1_000_000_000), (consumer_machine.SILENCE_S, 3.5),
     ),
-    "PING every 200 ms": (
+    "PING every second (`04 07 04 50 49 4e 47 00 19`: TTL 2.5 s": (
+        (socket_options.REPLICA_HEARTBEAT_MS, 1_000), (socket_options.PEER_SILENCE_MS, 2_500),
+    ),
+    "over which then nothing has come for 1.5 s": (
+        (socket_options.REPLICA_HEARTBEAT_TIMEOUT_MS, 1_500),
+    ),
+    "(the library: every 200 ms, hangs up after 1 s without an answer)": (
         (socket_options.HEARTBEAT_MS, 200), (socket_options.HEARTBEAT_TIMEOUT_MS, 1_000),
     ),
     "a client that leaves 256 of them unread (base + 4: 16)": (
