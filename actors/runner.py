@@ -32,6 +32,7 @@ _PARK_MAX_NS = PARK_MAX_MS * _MILLISECOND_NS
 # How often actors of one loop answer each other before the others' bells and the sockets are looked
 # at: from a replicator to raft, to ingress, and back to raft.
 _PASSES_MAX = 4
+_NOW, _NEVER_NS = -1, 1 << 62
 
 
 class StopFlag:
@@ -79,9 +80,10 @@ def prepare_process(stop: StopFlag) -> None:
 
 
 class _Task:
-    """One actor of the loop. `is_due`: it must work in this turn, whatever its timer says."""
+    """One actor of the loop. `is_due`: it must work in this turn, whatever its timer says.
+    `sources`: what it waits on besides its bell, which only its work changes."""
 
-    __slots__ = ("actor", "bell", "is_due", "sources", "timer_ns")
+    __slots__ = ("actor", "bell", "has_new_sources", "is_due", "sources", "timer_ns")
 
     def __init__(self, actor: Actor, bell: Doorbell) -> None:
         self.actor = actor
@@ -89,6 +91,7 @@ class _Task:
         self.is_due = True
         self.timer_ns = 0
         self.sources: tuple[Pollable, ...] = ()
+        self.has_new_sources = True
 
     def work(self, now_ns: int) -> int:
         """Let the actor work; returns what it says. Hot."""
@@ -96,6 +99,9 @@ class _Task:
         work = actor.do_work(now_ns)
         self.is_due = work >= actor.full_turn
         self.timer_ns = min(actor.next_timer_ns(), now_ns + _PARK_MAX_NS)
+        sources = tuple(actor.wait_on())
+        if sources != self.sources:
+            self.sources, self.has_new_sources = sources, True
         return work
 
 
@@ -117,33 +123,38 @@ class _Scheduler:
         """One turn: those work that have to, and then those whose bells they rang. Returns how
         much. Hot."""
         done = 0
+        tasks = self.tasks
         for _ in range(_PASSES_MAX):
-            for task in self.tasks:
-                if task.bell.is_rung_locally:
-                    task.bell.is_rung_locally = False  # before it works (M7)
+            for task in tasks:
+                bell = task.bell
+                if bell.is_rung_locally:
+                    bell.is_rung_locally = False  # before it works (M7)
                     task.is_due = True
                 if task.is_due or now_ns >= task.timer_ns:
                     done += task.work(now_ns)
-            if not any(task.bell.is_rung_locally for task in self.tasks):
+            for task in tasks:
+                if task.bell.is_rung_locally:
+                    break
+            else:
                 break
         return done
 
-    @property
-    def is_due(self) -> bool:
-        """An actor must work again before the loop parks."""
-        return any(task.is_due or task.bell.is_rung_locally for task in self.tasks)
-
-    @property
-    def timer_ns(self) -> int:
-        return min(task.timer_ns for task in self.tasks)
+    def next_turn_ns(self) -> int:
+        """When an actor must work at the latest; NOW: before the loop parks. Hot."""
+        next_ns = _NEVER_NS
+        for task in self.tasks:
+            if task.is_due or task.bell.is_rung_locally:
+                return _NOW
+            if task.timer_ns < next_ns:
+                next_ns = task.timer_ns
+        return next_ns
 
     def poll(self, timeout_ms: int) -> list[Pollable]:
         """Wait, and note who has to work; returns what is ready. Hot."""
-        is_changed = not self._items
+        is_changed = False
         for task in self.tasks:
-            sources = tuple(task.actor.wait_on())
-            if sources != task.sources:
-                task.sources, is_changed = sources, True
+            if task.has_new_sources:
+                task.has_new_sources, is_changed = False, True
         if is_changed:
             self._of_source = {source: task for task in self.tasks for source in task.sources}
             self._items = [*self._lifeline, *self._of_bell, *self._of_source]
@@ -197,9 +208,10 @@ def run(
                 usage.empty_wakes += 1
             parked_ns = monotonic_ns()
             timeout_ms = 0
-            is_woken = not (spin or scheduler.is_due)
+            next_ns = scheduler.next_turn_ns()
+            is_woken = not (spin or next_ns == _NOW)
             if is_woken:
-                timeout_ms = max(0, -((parked_ns - scheduler.timer_ns) // _MILLISECOND_NS))
+                timeout_ms = max(0, -((parked_ns - next_ns) // _MILLISECOND_NS))
             ready = scheduler.poll(timeout_ms)
             now_ns = monotonic_ns()
             if is_woken:

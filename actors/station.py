@@ -79,6 +79,9 @@ class Outbox:
         self._spill.clear()
 
     def flush(self) -> None:
+        """Hot."""
+        if not self._must_ring and not self._spill:
+            return
         while self._spill and self._ring.offer(self._spill[0]):
             self._spill.popleft()
             self._must_ring = True

@@ -96,29 +96,29 @@ def candidates(cpus: Sequence[int], nice_min: int) -> tuple[list[Layout], list[s
         others = [cpu for cpu in cpus if cpu != rest[-1]]
         two = {"ingress": [first], "raft": [first], "writer": [rest[0]]}
         found += [
-            Layout("writer apart", {"cpus": two}),
-            Layout("writer alone", {"cpus": _all_on(others) | {"writer": [rest[-1]]}}),
+            Layout("writer apart", _processes(cpus=two)),
+            Layout("writer alone", _processes(cpus=_all_on(others) | {"writer": [rest[-1]]})),
             Layout(
                 "leader's writer alone",
-                {"cpus": _all_on(others)},
+                _processes(cpus=_all_on(others)),
                 {LEADER: {"cpus": {"writer": [rest[-1]]}}},
             ),
             _spinning(cpus),
         ]
     if len(cpus) > 3:
         four = {"ingress": [cpus[0]], "raft": [cpus[1]], "writer": [cpus[2]]}
-        found.append(Layout("a core for each", {"cpus": _all_on(cpus[3:]) | four}))
+        found.append(Layout("a core for each", _processes(cpus=_all_on(cpus[3:]) | four)))
     if nice_min <= NICE:
         names = (("writer",), ("raft",), ("writer", "raft"))
         found += [
-            Layout(f"{' and '.join(each)} nice {NICE}", {"nice": dict.fromkeys(each, NICE)})
+            Layout(f"{' and '.join(each)} nice {NICE}", _processes(nice=dict.fromkeys(each, NICE)))
             for each in names
         ]
     else:
         left_out.append(f"niceness stays: {nice_min} is the lowest here, {NICE} is asked for")
     threads = dict.fromkeys(("ingress", "egress", "replicator"), 2)
-    found.append(Layout("two IO threads", {"io_threads": threads}))
-    found += [Layout(mode, {"mode": mode}) for mode in ("shared", "single")]
+    found.append(Layout("two IO threads", _processes(io_threads=threads)))
+    found += [Layout(mode, {"mode": mode}) for mode in ("processes", "shared", "single")]
     if rest:
         apart = {"shared": list(cpus[:-1]), "writer": [rest[-1]]}
         found.append(Layout("shared, writer apart", {"mode": "shared", "cpus": apart}))
@@ -129,10 +129,16 @@ def _spinning(cpus: Sequence[int]) -> Layout:
     """The rafts of all replicas spin, each on a CPU of its own if there are as many; on one, only
     one of them runs at a time."""
     if len(cpus) <= len(NODES):
-        process = {"cpus": _all_on(cpus[1:]) | {"raft": [cpus[0]]}, "spin": ["raft"]}
-        return Layout("raft spins", process)
+        placed_cpus = _all_on(cpus[1:]) | {"raft": [cpus[0]]}
+        return Layout("raft spins", _processes(cpus=placed_cpus, spin=["raft"]))
     own = {node: {"cpus": {"raft": [cpu]}} for node, cpu in zip(NODES, cpus, strict=False)}
-    return Layout("raft spins", {"cpus": _all_on(cpus[len(NODES) :]), "spin": ["raft"]}, own)
+    process = _processes(cpus=_all_on(cpus[len(NODES) :]), spin=["raft"])
+    return Layout("raft spins", process, own)
+
+
+def _processes(**keys: Any) -> dict[str, Any]:
+    """A placement of processes by the names of their actors: each actor has one."""
+    return {"mode": "processes", **keys}
 
 
 def placed(config: Config, layout: Layout) -> Config:

@@ -242,7 +242,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
       metrics: Whether the supervisor serves `/metrics` over HTTP.
     """
 
-    mode: Literal["processes", "shared", "single", "auto", "custom"] = "processes"
+    mode: Literal["processes", "shared", "single", "auto", "custom"] = "auto"
     groups: dict[str, list[str]] = {}
     spin: list[str] = []
     cpus: dict[str, list[int]] = {}

@@ -35,8 +35,6 @@ LIBZMQ_MIN = (4, 3, 4)
 # Plain integers: pyzmq's flags are enums, and each `|` or `&` of them creates an object (1 µs).
 _DONTWAIT = int(zmq.DONTWAIT)
 _SNDMORE = int(zmq.SNDMORE)
-_POLLIN = int(zmq.POLLIN)
-_EVENTS = int(zmq.EVENTS)
 _RCVMORE = int(zmq.RCVMORE)
 _REFUSED = frozenset({errno.EAGAIN, errno.EHOSTUNREACH})
 _BOUND = frozenset({zmq.ROUTER, zmq.PULL, zmq.XPUB})
@@ -198,7 +196,7 @@ def try_receive(socket: Socket) -> list[bytes] | None:
     At most FRAMES_MAX frames of a message are kept. No message of ours has so many, so a caller
     that checks the number of frames, as each does, refuses it.
     """
-    if not _may_receive(socket):
+    if not socket.may_receive():
         return None  # an Again raised and caught costs 4.7 µs
     if type(socket) is ListeningSocket:
         taken = socket.try_take()
@@ -220,7 +218,7 @@ def try_receive_views(socket: Socket) -> list[memoryview] | None:
     Saves one copy of a large frame on its way into a ring; slower than `try_receive` for small
     ones. Here, too, at most FRAMES_MAX frames are kept.
     """
-    if not _may_receive(socket):
+    if not socket.may_receive():
         return None
     if type(socket) is ListeningSocket:
         taken = socket.try_take()
@@ -264,12 +262,6 @@ def try_send(socket: Socket, frames: Sequence[bytes | memoryview]) -> bool:
             # The connection broke between two frames. libzmq drops the rest, but the message has to
             # be sent to its end, or the next one would count as that rest.
     return accepted
-
-
-def _may_receive(socket: Socket) -> bool:
-    if isinstance(socket, LinkSocket):
-        return socket.may_receive()
-    return bool(socket.getsockopt(_EVENTS) & _POLLIN)
 
 
 def _make(kind: int, lane: Lane, message_size_max: int, high_water_mark: int) -> LinkSocket:

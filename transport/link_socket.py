@@ -52,10 +52,6 @@ class LinkSocket(zmq.Socket[Any]):
             return True
         return hint.may_have_input and self.has_input()
 
-    def is_known_readable(self) -> bool:
-        """For a poll: whether a message waits that no descriptor tells of."""
-        return self.hint.may_have_input and self.look()
-
     def look(self) -> bool:
         """For a poll: whether a message waits; the next receive need not ask."""
         hint = self.hint

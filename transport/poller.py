@@ -10,7 +10,7 @@ import select
 from collections.abc import Sequence
 from time import monotonic_ns
 
-from transport.link_socket import LinkSocket
+from transport.link_socket import InputHint, LinkSocket
 from transport.ports import Pollable
 
 _MILLISECOND_NS = 1_000_000
@@ -21,9 +21,10 @@ class Poller:
     set has changed. `zmq_poll` takes two calls for each socket before it waits, and two after."""
 
     def __init__(self) -> None:
+        self._given: Sequence[Pollable] = ()
         self._items: list[Pollable] = []
         self._writes: list[LinkSocket] = []
-        self._reads: list[LinkSocket] = []  # the sockets among the items
+        self._reads: list[tuple[LinkSocket, InputHint]] = []  # the sockets among the items
         self._of_descriptor: dict[int, Pollable] = {}
         self._poll = select.poll()
 
@@ -42,14 +43,21 @@ class Poller:
         handler that must end the wait rings a bell that is waited on.
 
         Args:
-          items: sockets of this package, descriptors, or objects with `fileno()`.
+          items: sockets of this package, descriptors, or objects with `fileno()`; a list that was
+            given is not changed later.
           timeout_ms: None waits without limit.
           writes: sockets that wait for a connection, or for room.
         """
-        if self._items != list(items) or self._writes != list(writes):
+        if (items is not self._given and self._items != list(items)) or (
+            (writes or self._writes) and self._writes != list(writes)
+        ):
             self._register(items, writes)
-        ready: list[Pollable] = [socket for socket in self._reads if socket.is_known_readable()]
-        ready += [socket for socket in self._writes if socket.has_room()]
+        self._given = items
+        ready: list[Pollable] = [
+            socket for socket, hint in self._reads if hint.may_have_input and socket.look()
+        ]
+        if self._writes:
+            ready += [socket for socket in self._writes if socket.has_room()]
         begun_ns = monotonic_ns()
         left_ms = 0 if ready else timeout_ms
         while True:
@@ -64,13 +72,13 @@ class Poller:
                 left_ms = max(0, timeout_ms - (monotonic_ns() - begun_ns) // _MILLISECOND_NS)
 
     def _is_ready(self, socket: LinkSocket) -> bool:
-        if socket in self._reads and socket.look():
+        if (socket, socket.hint) in self._reads and socket.look():
             return True
         return socket in self._writes and socket.has_room()
 
     def _register(self, items: Sequence[Pollable], writes: Sequence[LinkSocket]) -> None:
         self._items, self._writes = list(items), list(writes)
-        self._reads = [item for item in items if isinstance(item, LinkSocket)]
+        self._reads = [(item, item.hint) for item in items if isinstance(item, LinkSocket)]
         self._of_descriptor = {_descriptor(item): item for item in (*items, *writes)}
         self._poll = select.poll()
         for descriptor in self._of_descriptor:

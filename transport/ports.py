@@ -50,9 +50,12 @@ class Socket(Protocol):
     # One frame: bytes, or an object with `buffer` and `more` when copy is False, as pyzmq types it.
     def recv(self, flags: int, copy: bool) -> Any: ...
 
+    def may_receive(self) -> bool:
+        """Whether a message waits, as far as this is known without a look."""
+        ...
+
     def getsockopt(self, option: int) -> Any:
-        """Used for `zmq.EVENTS`, whether a message can be received, and `zmq.RCVMORE`, whether the
-        last frame's message has more frames."""
+        """Used for `zmq.RCVMORE`: whether the last frame's message has more frames."""
         ...
 
     def close(self, linger: int | None = ...) -> None: ...

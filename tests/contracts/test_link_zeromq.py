@@ -272,8 +272,9 @@ def test_a_socket_is_not_asked_while_it_can_have_nothing(
     assert asked == []
     monkeypatch.undo()
     until(lambda: try_send(router, [ROUTING_ID, b"1"]) and try_send(router, [ROUTING_ID, b"2"]))
-    assert poller.wait([dealer], PATIENCE_MS) == [dealer]
-    assert [try_receive(dealer), poll_and_receive(dealer)] == [[b"1"], [b"2"]]
+    for expected in ([b"1"], [b"2"]):
+        assert poller.wait([dealer], PATIENCE_MS) == [dealer]
+        assert try_receive(dealer) == expected
 
 
 def test_m7_what_is_left_in_a_socket_is_seen_by_the_next_poll(closing: Closing) -> None:

@@ -59,6 +59,8 @@ bulk_window = "64KiB"
 [storage]
 segment = "256KiB"
 segment_records = 256
+[process]
+mode = "processes"
 """
 
 

@@ -71,6 +71,7 @@ ring = "8MiB"
 bulk_window = "64KiB"
 groups_in_flight = 4
 [process]
+mode = "processes"
 metrics = false
 """
 

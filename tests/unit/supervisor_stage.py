@@ -44,6 +44,7 @@ batch_max = "64KiB"
 group_max = "64KiB"
 bulk_window = "64KiB"
 [process]
+mode = "processes"
 metrics = false
 """
 CONFIG_NAME = "stage.toml"

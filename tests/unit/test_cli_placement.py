@@ -39,7 +39,7 @@ node = 2
 port = 7110
 
 [process]
-metrics = false
+mode = "processes"
 """
 MACHINE = Machine(cpus=(0, 1), nice=0, nice_min=-5)
 Captured = pytest.CaptureFixture[str]
@@ -409,7 +409,7 @@ def test_a_change_that_takes_a_spinning_process_its_cpu_is_refused(
     played: PlayedReplica, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spinning = TEXT.replace("port = 7110", "port = 7110\ncpus = {raft = [1]}")
-    spinning = spinning.replace("metrics = false", 'spin = ["raft"]')
+    spinning += 'spin = ["raft"]\n'
     played.path.write_text(spinning)
     assert played.set("writer", "--cpus", "0-1") == ExitStatus.USAGE
     assert "'raft' has no CPU of its own on node 2" in capsys.readouterr().err
@@ -469,7 +469,7 @@ def test_a_second_name_of_the_file_stays_a_name_of_it_no_longer(
 
 def test_an_actor_of_a_group_is_refused_by_name(played: PlayedReplica, capsys: Captured) -> None:
     text = TEXT.replace("{ raft = [1], ingress = [0] }", "{ shared = [1] }")
-    played.path.write_text(text.replace("metrics = false", 'mode = "shared"'))
+    played.path.write_text(text.replace('mode = "processes"', 'mode = "shared"'))
     played.follow()
     assert played.set("raft", "--cpus", "1") == ExitStatus.USAGE
     assert "there are supervisor, writer, shared; raft runs in shared" in capsys.readouterr().err

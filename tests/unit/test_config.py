@@ -49,7 +49,7 @@ def test_defaults_are_the_limits_of_the_product() -> None:
     assert config.storage.segment_bytes == 256 << 20
     assert config.raft.heartbeat_ns == 200_000_000
     assert config.raft.election_timeout_ns == 1_000_000_000
-    assert config.process.mode == "processes"
+    assert config.process.mode == "auto"
 
 
 def test_by_default_everything_is_kept() -> None:

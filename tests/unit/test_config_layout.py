@@ -47,7 +47,6 @@ def test_every_actor_of_a_node_has_a_name() -> None:
 @pytest.mark.parametrize(
     ("process", "layout"),
     [
-        ("", {actor: (actor,) for actor in EVERY_ACTOR}),
         ('mode = "processes"', {actor: (actor,) for actor in EVERY_ACTOR}),
         ('mode = "shared"', {"writer": ("writer",), "shared": EVERY_ACTOR[1:]}),
         ('mode = "single"', {"single": EVERY_ACTOR}),

@@ -29,6 +29,7 @@ port = 7110
 node = 3
 port = 7120
 [process]
+mode = "processes"
 cpus = {raft = [5], writer = [6], replicator-2 = [7]}
 nice = {writer = 3, replicator-3 = 4}
 io_threads = {egress = 2, replicator = 4}
@@ -124,6 +125,7 @@ node = 2
 port = 7110
 %s
 [process]
+mode = "processes"
 spin = ["%s"]
 cpus = {%s}
 """

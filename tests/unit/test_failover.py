@@ -24,6 +24,7 @@ from benchmarks.leader_failover import (
 from benchmarks.leader_faults import ALL, KINDS, LINK, Kind, Struck, StruckCluster, is_whole
 from benchmarks.results import Result, as_read
 from logstore.config import Config
+from logstore.config_layout import with_mode
 from logstore.errors import LogStoreError, Unreachable
 from logstore.settings import ClusterSettings, NodeSettings
 
@@ -126,7 +127,8 @@ class Target(StruckCluster):
 
     def __init__(self) -> None:
         nodes = [NodeSettings(node=node, port=7_000 + 10 * node) for node in (1, 2, 3)]
-        self.config = Config(cluster=ClusterSettings(name="made-up"), nodes=nodes)
+        config = Config(cluster=ClusterSettings(name="made-up"), nodes=nodes)
+        self.config = with_mode(config, "processes")
         self._random = leader_faults.Random(1)
         self._network = None
 

@@ -29,6 +29,7 @@ from benchmarks.measurement import Site
 from benchmarks.results import Result, as_read
 from benchmarks.saturate import Row
 from logstore.config import parse_config
+from logstore.config_layout import choose_mode
 from logstore.config_placement import placement_of, process_names
 from logstore.errors import Unreachable
 from tests.unit.load_rows import product
@@ -53,10 +54,10 @@ def test_every_candidate_is_a_possible_configuration_of_these_cpus(
 ) -> None:
     layouts, _ = candidates(cpus, nice_min)
     assert layouts[0] == Layout(DEFAULT)
-    assert len({layout.name for layout in layouts}) == len(layouts) <= 13
+    assert len({layout.name for layout in layouts}) == len(layouts) <= 14
     for layout in layouts:
-        config = placed(THREE, layout)
-        for node in (1, 2, 3):
+        for node in NODES:
+            config = choose_mode(placed(THREE, layout), node, len(cpus))
             for process in process_names(config, node):
                 placement = placement_of(config, node, process)
                 assert set(placement.cpus) <= set(cpus)
@@ -64,7 +65,7 @@ def test_every_candidate_is_a_possible_configuration_of_these_cpus(
 
 
 def test_what_a_machine_cannot_do_is_left_out_and_said() -> None:
-    assert names_of((0,), 0) == {DEFAULT, "two IO threads", "shared", "single"}
+    assert names_of((0,), 0) == {DEFAULT, "two IO threads", "processes", "shared", "single"}
     _, left_out = candidates((0,), 0)
     assert ["one CPU" in left_out[0], "0 is the lowest" in left_out[1]] == [True, True]
     assert "writer nice -5" in names_of((0,), -5)
@@ -104,9 +105,10 @@ def test_a_block_is_what_the_configuration_takes() -> None:
         text = f"{NODES_TEXT}\n{block}"
         for node, line in re.findall(r"table of node (\d)[^\n]*:\n# ([^\n]*)", block):
             text = text.replace(f"node = {node}\n", f"node = {node}\n{line}\n", 1)
-        merged, meant = parse_config(text), placed(THREE, layout)
         for node in NODES:
-            for process in process_names(THREE, node):
+            merged = choose_mode(parse_config(text), node, 4)
+            meant = choose_mode(placed(THREE, layout), node, 4)
+            for process in process_names(meant, node):
                 found = placement_of(merged, node, process)
                 assert found == placement_of(meant, node, process)
 

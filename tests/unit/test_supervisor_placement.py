@@ -32,6 +32,7 @@ port = 7100
 node = 2
 port = 7110
 [process]
+mode = "processes"
 cpus = {writer = [0]}
 nice = {writer = 3}
 """

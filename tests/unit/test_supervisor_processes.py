@@ -164,8 +164,8 @@ def test_replicators_and_egress_come_back_alone_after_raft_was_told(stage: Stage
 @pytest.fixture
 def grouped(tmp_path: Path) -> Iterator[Stage]:
     (tmp_path / CONFIG_NAME).write_text(
-        CONFIG + 'mode = "custom"\n'
-        'groups = {core = ["ingress", "raft"], senders = ["replicator", "egress"]}\n'
+        CONFIG.replace('mode = "processes"', 'mode = "custom"')
+        + 'groups = {core = ["ingress", "raft"], senders = ["replicator", "egress"]}\n'
     )
     running = Stage(tmp_path)
     yield running

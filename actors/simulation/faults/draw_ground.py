@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from actors.simulation.faults.script import FaultClass, Ground
 from actors.simulation.world.random_streams import stream
@@ -196,10 +196,10 @@ def _sessions(seed: int, producers: int, batch_max_bytes: int) -> dict[str, Any]
 def _groups(seed: int) -> dict[str, tuple[str, ...]]:
     """Half of the seeds have a mode of the product, the others groups at random."""
     random = stream(seed, "ground.groups")
-    modes = [ProcessSettings(), ProcessSettings(mode="shared"), ProcessSettings(mode="single")]
+    modes: tuple[Literal["processes", "shared", "single"], ...] = ("processes", "shared", "single")
     chosen = random.randrange(2 * len(modes))
     if chosen < len(modes):
-        groups = groups_of(modes[chosen])
+        groups = groups_of(ProcessSettings(mode=modes[chosen]))
         return {process: tuple(actors) for process, actors in groups.items()}
     drawn: dict[str, tuple[str, ...]] = {}
     for actor in ACTOR_KINDS:

@@ -23,9 +23,7 @@ from transport.link import Lane
 # Plain integers: each `&` of pyzmq's enums makes a new one.
 _DONTWAIT = int(zmq.DONTWAIT)
 _SNDMORE = int(zmq.SNDMORE)
-_EVENTS = int(zmq.EVENTS)
 _RCVMORE = int(zmq.RCVMORE)
-_POLLIN = int(zmq.POLLIN)
 _ROUTER = int(zmq.ROUTER)
 _XPUB = int(zmq.XPUB)
 _SENDERS = frozenset(int(kind) for kind in (zmq.ROUTER, zmq.DEALER, zmq.PUSH, zmq.XPUB))
@@ -156,17 +154,19 @@ class VirtualSocket:
             self._receiving, self._next = (), 0
         return frame if copy else FakeFrame(memoryview(frame), has_more)
 
+    def may_receive(self) -> bool:
+        """Whether a message waits. Hot."""
+        if self._inbox or self._receiving:
+            return True
+        if self.is_closed:
+            self._check_open()
+        return False
+
     def getsockopt(self, option: int) -> int:
-        """RCVMORE, and EVENTS with POLLIN only. Hot."""
-        if option == _EVENTS:
-            if self._inbox or self._receiving:
-                return _POLLIN
-            if self.is_closed:
-                self._check_open()
-            return 0
+        """RCVMORE."""
         if option == _RCVMORE:
             return 1 if self._receiving else 0
-        raise ValueError("a virtual socket knows its EVENTS and RCVMORE only")
+        raise ValueError("a virtual socket knows its RCVMORE only")
 
     def asked_by(self, routing_id: bytes) -> None:
         """Not needed: the flows have these numbers (`AnsweringSocket.asked_by`)."""
