@@ -20,7 +20,8 @@ from logstore.raft import effects
 from logstore.raft.bootstrap import SendInit
 
 COALESCED_MAX_NS = 20_000_000
-COMMIT_NEWS_DELAY_NS = 1_000_000
+# Where the last commit was followed by an append within so long, the next one is held as long.
+COMMIT_NEWS_DELAY_NS = 4_000_000
 COALESCED_MAX = 1_024
 NEVER_NS = 1 << 62
 
@@ -38,6 +39,10 @@ class ReplicatorRoute:
         self._newest_descriptor: bytes | None = None
         self._commit_news: effects.Send | None = None
         self.deadline_ns = NEVER_NS
+        self._has_committed = False  # since the last flush
+        self._commit_ns = 0  # the last commit
+        self._was_described = False  # an entry since the last flush
+        self._is_followed = False  # by an entry, the last commit within COMMIT_NEWS_DELAY_NS
 
     def send(self, message: Any) -> None:
         """An order to the replicator. Every later message to the peer carries a commit index that
@@ -46,11 +51,12 @@ class ReplicatorRoute:
         self.outbox.send(message)
 
     def send_control(self, send: effects.Send) -> None:
-        """Commit news is held for COMMIT_NEWS_DELAY_NS: with appends one after the other, the next
-        append carries it."""
+        """Commit news is held where appends come one after the other: the next one carries it. It
+        leaves with the next flush where they do not."""
         message = send.message
         if isinstance(message, Heartbeat) and message.round == NO_ROUND:
             self._commit_news = send
+            self._has_committed = True
         elif isinstance(message, Heartbeat):
             self._drop_commit_news()
             self.offer(send)
@@ -70,14 +76,20 @@ class ReplicatorRoute:
 
     def describe(self, described: bytes) -> None:
         self._drop_commit_news()
+        self._was_described = True
         if not self.outbox.try_send_encoded(described):
             self._newest_descriptor = described
 
     def flush(self, now_ns: int) -> None:
+        if self._has_committed:
+            self._has_committed, self._commit_ns = False, now_ns
+        if self._was_described:
+            self._was_described = False
+            self._is_followed = now_ns - self._commit_ns < COMMIT_NEWS_DELAY_NS
         if self._commit_news is not None:
             if self.deadline_ns == NEVER_NS:
-                self.deadline_ns = now_ns + COMMIT_NEWS_DELAY_NS
-            elif now_ns >= self.deadline_ns:
+                self.deadline_ns = now_ns + self._is_followed * COMMIT_NEWS_DELAY_NS
+            if now_ns >= self.deadline_ns:
                 self.offer(self._commit_news)
                 self._drop_commit_news()
         if self._newest_descriptor is not None and self.outbox.try_send_encoded(
