@@ -19,6 +19,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from actors.child import LIFELINE, die_with_parent
 from actors.supervisor.signals import STOP_SIGNALS
@@ -109,7 +110,10 @@ def _close_all_but(kept: set[int]) -> None:
 
 
 def _flush_output() -> None:
-    """What a buffer holds at the fork would be written twice."""
+    """What a buffer holds at the fork would be written twice. A log on a full disk, or one that
+    nobody reads any more, costs no replica: without this, the restart of an egress would end the
+    supervisor, and a child would run its parent's code on instead of ending."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
-            stream.flush()
+            with suppress(OSError):
+                stream.flush()

@@ -6,6 +6,7 @@ and a test runner may have some.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from actors.child import EXIT_PARENT_GONE
 pytestmark = pytest.mark.slow
 
 PREFACE = """
-import os, select, signal, socket, sys, threading
+import logging, os, select, signal, socket, sys, threading
 from actors.supervisor.fork import fork_child
 from actors.supervisor.signals import StopSignals
 
@@ -36,6 +37,7 @@ def run(script: str) -> tuple[list[str], str]:
     """The lines that parent and child wrote, and what is on standard error."""
     done = subprocess.run(
         [sys.executable, "-c", PREFACE + textwrap.dedent(script)],
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -107,6 +109,40 @@ def test_a_child_ends_with_the_status_of_its_body_and_runs_nothing_of_its_parent
     """)
     assert said == ["once", "parent", str(status), "exit handler"], errors
     assert re.search(re.escape(error) + "$", errors.strip()), errors
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [("print('lost')", 0), ("sys.exit(78)", 78), ("sys.exit('no')", 1), ("1 / 0", 1)],
+)
+def test_output_that_cannot_be_written_keeps_nobody_from_forking_or_from_ending(
+    body: str, status: int
+) -> None:
+    """A log on a full disk, or a pipe whose reader went."""
+    said, _ = run(f"""
+        full = os.open("/dev/full", os.O_WRONLY)
+        told = os.dup(1)
+
+        def tell(*words):
+            os.write(told, (" ".join(map(str, words)) + "\\n").encode())
+
+        os.dup2(full, 1)
+        os.dup2(full, 2)
+
+        def body():
+            logging.error("lost, too")
+            {body}
+
+        print("never written")
+        try:
+            pid = fork_child(body, lifeline=lifeline, descriptors=(told,))
+        except BaseException as error:
+            tell("raised", type(error).__name__)
+            os._exit(0)
+        tell(wait(pid))
+        os._exit(0)
+    """)
+    assert said == [str(status)]
 
 
 def test_a_stop_signal_amid_the_fork_ends_the_child_and_is_none_for_its_parent() -> None:
