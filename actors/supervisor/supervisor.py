@@ -156,7 +156,7 @@ class Supervisor:
             return
         reason = f"{process} {describe_status(status)}"
         if is_vital(replica.layout[process]):
-            self._on_vital_death(replica, reason, status, now_ns)
+            self._on_vital_death(replica, reason, status=status, now_ns=now_ns)
         elif self._phase is Phase.RUNNING:
             _log.warning("%s; it is started again", reason)
             replica.report_death(process)
@@ -165,7 +165,7 @@ class Supervisor:
             )
 
     def _on_vital_death(
-        self, replica: RunningReplica, reason: str, status: int, now_ns: int
+        self, replica: RunningReplica, reason: str, *, status: int, now_ns: int
     ) -> None:
         """End the incarnation, and decide whether another begins; the policy decides when."""
         if self._phase is Phase.HANDING_OVER:
@@ -200,9 +200,7 @@ class Supervisor:
         for process, due_ns in list(self._child_restarts.items()):
             if self._phase is Phase.RUNNING and now_ns >= due_ns:
                 del self._child_restarts[process]
-                self._child_restart_count += 1
-                replica.spawn(process, now_ns=now_ns)
-                self._store_restarts(replica)
+                self._start_again(replica, process, now_ns)
 
     def _on_stop_signal(self, now_ns: int) -> None:
         """The first signal: hand leadership over, then stop. A second one: stop now."""
@@ -243,12 +241,26 @@ class Supervisor:
 
     # --- actions ---
 
+    def _start_again(self, replica: RunningReplica, process: str, now_ns: int) -> None:
+        """Start a process that is not vital. Where the machine has no room for it now, the others
+        go on without it (SAFETY M3)."""
+        try:
+            replica.spawn(process, now_ns=now_ns)
+        except OSError as error:
+            _log.warning("%s cannot be started: %s; it is tried again", process, error)
+            self._child_restarts[process] = self._policy.child_restart_at(
+                process, now_ns=now_ns, lived_ns=0
+            )
+            return
+        self._child_restart_count += 1
+        self._store_restarts(replica)
+
     def _restart(self, now_ns: int) -> None:
-        """Start the next incarnation, later if another process has taken the
-        shared memory meanwhile."""
+        """Start the next incarnation, later if other processes have taken the
+        shared memory or the descriptors meanwhile."""
         try:
             self._start_incarnation(now_ns)
-        except RegionUnavailable as error:
+        except (RegionUnavailable, OSError) as error:
             restart_ns = self._policy.try_replica_restart_at(now_ns=now_ns)
             if restart_ns is None:
                 _log.critical("%s; more than 5 restarts in 60 s, giving up", error)
@@ -258,9 +270,12 @@ class Supervisor:
             self._restart_ns = restart_ns
 
     def _start_incarnation(self, now_ns: int) -> None:
-        """
+        """Start every process. Where the machine has no room for one of them, the incarnation ends
+        as if that had died.
+
         Raises:
-          RegionUnavailable: too little shared memory; nothing was started.
+          RegionUnavailable, OSError: too little shared memory, or no descriptors; nothing was
+            started.
         """
         self._incarnation += 1
         replica = RunningReplica(
@@ -274,12 +289,15 @@ class Supervisor:
         self._replica = replica
         self._liveness = LivenessMonitor()
         self._sampler = ProcessSampler(replica.station)
-        replica.regions.publish_counters(self._folder)
+        self._phase = Phase.RUNNING
         slot = replica.station.slot(f"{topology.SUPERVISOR}.pid")
         replica.station.slots[slot] = os.getpid()
         self._store_restarts(replica)
-        replica.spawn_all(now_ns=now_ns)
-        self._phase = Phase.RUNNING
+        try:
+            replica.regions.publish_counters(self._folder)
+            replica.spawn_all(now_ns=now_ns)
+        except OSError as error:
+            self._on_vital_death(replica, f"the start failed: {error}", status=1, now_ns=now_ns)
 
     def _terminate(self, replica: RunningReplica, now_ns: int) -> None:
         self._phase = Phase.TERMINATING

@@ -3,10 +3,12 @@
 Run as a script, with a FOLDER, it is the supervisor. Children
 print one line an event to the standard output they share, so that a test waits for a line and never
 for time. A file FOLDER/PROCESS.status makes that process leave at once with the status in it.
+While there is a file FOLDER/forks-left, the supervisor can start as many processes as it says.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -133,8 +135,25 @@ def make_keeper(folder: Path) -> PlacementKeeper:
     return PlacementKeeper(file, NODE, folder)
 
 
+def bound_forks(order: Path) -> None:
+    """As where a cgroup has as many processes as it may."""
+    fork = os.fork
+
+    def try_fork() -> int:
+        if order.exists():
+            left = int(order.read_text())
+            if not left:
+                tell("fork-refused")
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            order.write_text(str(left - 1))
+        return fork()
+
+    os.fork = try_fork
+
+
 def be_supervisor(folder: Path) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    bound_forks(folder / "forks-left")
     with StopSignals() as signals, closing(make_keeper(folder)) as placement:
         placement.place_supervisor()
         supervisor = Supervisor(

@@ -252,6 +252,37 @@ def test_a_crash_loop_of_a_replicator_is_no_reason_to_exit(tmp_path: Path) -> No
     assert status == 0, log
 
 
+def test_a_process_that_cannot_be_forked_now_is_tried_again_alone(stage: Stage) -> None:
+    """SAFETY M3: the others go on, for as long as the machine has no room for it."""
+    before = stage.wait_started()
+    (stage.folder / "forks-left").write_text("0")
+    os.kill(before["egress"][0], signal.SIGKILL)
+    for _ in range(2):
+        stage.wait_for("fork-refused")
+    (stage.folder / "forks-left").unlink()
+    name, _, incarnation = stage.wait_for("started")[1:]
+    assert (name, int(incarnation)) == ("egress", before["egress"][1])
+    assert read_counters(stage.folder / "counters")["child_restarts"] == 1
+    stage.process.send_signal(signal.SIGTERM)
+    status, log = stage.finish()
+    assert status == 0, log
+    assert "egress cannot be started: " in log
+
+
+def test_a_replica_that_cannot_be_forked_as_a_whole_now_is_tried_again(stage: Stage) -> None:
+    before = stage.wait_started()
+    (stage.folder / "forks-left").write_text("2")
+    os.kill(before["raft"][0], signal.SIGKILL)
+    for _ in range(2):
+        stage.wait_for("fork-refused")
+    (stage.folder / "forks-left").unlink()
+    after = stage.wait_started()
+    assert {incarnation for _, incarnation in after.values()} == {before["raft"][1] + 3}
+    stage.process.send_signal(signal.SIGTERM)
+    status, log = stage.finish()
+    assert status == 0, log
+
+
 def test_a_second_stop_signal_does_not_wait_for_anybody(stage: Stage) -> None:
     started = stage.wait_started()
     os.kill(started["raft"][0], signal.SIGSTOP)
