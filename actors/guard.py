@@ -231,12 +231,15 @@ class ConnectionGuard:
 
     def _end_beyond_peers(self, guarded: Guarded, now_ns: int) -> None:
         """End connections beyond PEER_CONNECTIONS_MAX, so that strangers do not keep peers out:
-        first those that never sent a message, the oldest first, then the newest of the others."""
+        first those that never said anything, the oldest first, then the newest of the others. A
+        follower that loses its connection counts its leader as gone (C1)."""
         found = _connections(guarded)
         beyond = len(found) - PEER_CONNECTIONS_MAX
         if beyond <= 0:
             return
-        found.sort(key=lambda each: (1, -each.accepted_ns) if each.taken else (0, each.accepted_ns))
+        found.sort(
+            key=lambda each: (1, -each.accepted_ns) if each.has_spoken() else (0, each.accepted_ns)
+        )
         for connection in found[:beyond]:
             connection.end()
             self._slots[self._counters.refused] += 1

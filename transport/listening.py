@@ -28,6 +28,9 @@ FRAMES_MAX = 4
 EVENTS_MAX = 4_096  # events of a monitor per call: about 10 ms
 # Bytes a second that no message accounts for: pings and pongs, 5 of each, are 80.
 HEARTBEAT_BYTES_PER_S = 128
+# A handshake has 107 bytes, and replicas' heartbeats bring 16 a second, a PING and a PONG (libzmq
+# 4.3.5, 2026-11-26): so many have come after a second of them.
+SPOKEN_BYTES = 120
 _NS_PER_S = 1_000_000_000
 _MONITORED = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
 _ACCEPTED = int(zmq.EVENT_ACCEPTED)
@@ -67,6 +70,15 @@ class Connection:
         state = self._state()
         if state is not None:
             self.taken = max(self.taken, state.received)
+
+    def has_spoken(self) -> bool:
+        """Whether a message was taken, or heartbeats have come for a second. A follower sends no
+        message over its own connection to a leader: only heartbeats tell it from one that was
+        opened and left."""
+        if self.taken:
+            return True
+        state = self._state()
+        return state is not None and state.received >= SPOKEN_BYTES
 
     def unread_bytes(self, now_ns: int) -> int:
         """About what arrived and was not taken: in the kernel, in messages that wait, and in a

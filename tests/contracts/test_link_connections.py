@@ -26,6 +26,7 @@ from transport.tcp_state import end_connection, inode_of, tcp_state
 
 PATIENCE_S = 60.0
 OPEN, MOST, REFUSED, ENDED = range(4)
+PING = b"\x04\x0b\x04PING\0\x0a1234"  # a command of ZMTP: its time to live, its context
 
 
 class Stage:
@@ -152,6 +153,28 @@ def test_strangers_that_talk_do_not_drive_an_old_peer_out(monkeypatch):
         assert fd in stage.fds()
         peer.sendall(frame(0, b"again"))
         stage.until(lambda: b"again" in stage.received)
+
+
+def test_strangers_do_not_drive_out_an_old_peer_that_sends_heartbeats_only(monkeypatch):
+    """A follower has nothing else to say over its own connection to a leader, and counts the leader
+    as gone where it is ended (C1)."""
+    monkeypatch.setattr(guard_module, "PEER_CONNECTIONS_MAX", 3)
+    stage = Stage(is_for_peers=True)
+    with ExitStack() as stack:
+        stack.callback(stage.socket.close)
+        peer = stack.enter_context(zmtp_connection(stage.address, 0))
+        stage.until(lambda: len(stage.fds()) == 1)
+        [fd] = stage.fds()
+        [connection] = stage.socket.account.connections.values()
+        assert not connection.has_spoken()
+        peer.sendall(PING * 10)
+        assert poll_until(connection.has_spoken, PATIENCE_S)
+        for _ in range(6):
+            stack.enter_context(zmtp_connection(stage.address, 0))
+        stage.until(lambda: stage.slots[REFUSED] >= 4)
+        assert fd in stage.fds()
+        peer.sendall(frame(0, b"still here"))
+        stage.until(lambda: b"still here" in stage.received)
 
 
 def test_what_is_unread_is_told_from_what_was_taken(stage):
