@@ -28,6 +28,9 @@ from transport.payload_ring import PayloadRingReader, PayloadRingWriter, RingFre
 from transport.stamp_table import StampTable
 
 SPILL_MAX = 65_536  # messages that wait for a slow reader; credit keeps it far below (M8)
+# How soon what found no room in a ring is offered again: no bell rings when there is some.
+RING_RETRY_NS = 1_000_000
+NEVER_NS = 1 << 62
 DRAIN_MAX = 256  # messages received per ring and do_work: about 1 ms of a receiver's time
 # A message above a ring's bound is sent in pieces of a quarter of that bound, which is an eighth of
 # the ring, so that some are sent while others are read. 200,000 term runs are 120 pieces of 32 KiB.
@@ -73,6 +76,10 @@ class Outbox:
     @property
     def is_congested(self) -> bool:
         return bool(self._spill)
+
+    def retry_ns(self, now_ns: int) -> int:
+        """When `flush` must be called again at the latest."""
+        return now_ns + RING_RETRY_NS if self._spill else NEVER_NS
 
     def drop_unsent(self) -> None:
         """Drop messages that found no room yet, because their receiver died."""

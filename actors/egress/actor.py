@@ -53,6 +53,7 @@ class EgressActor:
         self._identity: Identity | None = None
         self._are_readers_waiting = False  # what raft was told last
         self._rotted: set[Index] = set()
+        self._now_ns = 0
 
     def on_start(self) -> None:
         config, node = self._station.config, self._station.node
@@ -97,6 +98,7 @@ class EgressActor:
         )
 
     def do_work(self, now_ns: int) -> int:
+        self._now_ns = now_ns
         self._guard.do_work(now_ns)
         work = 0
         for message in self._from_raft.receive():
@@ -120,7 +122,10 @@ class EgressActor:
 
     def next_timer_ns(self) -> int:
         return min(
-            self._tail.next_timer_ns, self._requests.next_timer_ns, self._guard.next_timer_ns
+            self._tail.next_timer_ns,
+            self._requests.next_timer_ns,
+            self._guard.next_timer_ns,
+            self._to_raft.retry_ns(self._now_ns),
         )
 
     def on_close(self) -> None:

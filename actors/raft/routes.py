@@ -122,6 +122,10 @@ class IngressRoute:
         """When the coalesced messages must be sent."""
         return self._due_ns
 
+    def retry_ns(self, now_ns: int) -> int:
+        """When what found no room in the ring is offered again."""
+        return self._outbox.retry_ns(now_ns)
+
     def send(self, message: Any) -> None:
         self._release()
         self._outbox.send(message)
@@ -182,6 +186,7 @@ class Routes:
             for peer in station.peers
         }
         self._egress_bell = station.bell_of(topology.EGRESS)
+        self._retry_ns = NEVER_NS  # when what found no room is offered again
         self._has_visible_moved = False
         self._are_readers_waiting = False
         self._appended = station.stamper(TracePoint.APPENDED)
@@ -249,7 +254,7 @@ class Routes:
     @property
     def deadline_ns(self) -> int:
         """When `flush` has something to send without a new message."""
-        deadline_ns = self.ingress.deadline_ns
+        deadline_ns = min(self.ingress.deadline_ns, self._retry_ns)
         for replicator in self._replicators.values():
             if replicator.deadline_ns < deadline_ns:
                 deadline_ns = replicator.deadline_ns
@@ -264,6 +269,13 @@ class Routes:
         self.ingress.flush(now_ns)
         self._egress.flush()
         self.supervisor.flush()
+        # A replicator that is started again and again may read nothing for hours: its orders wait
+        # for the next flush.
+        self._retry_ns = min(
+            self._writer.retry_ns(now_ns),
+            self.ingress.retry_ns(now_ns),
+            self._egress.retry_ns(now_ns),
+        )
         if self._has_visible_moved:
             self._has_visible_moved = False
             self._egress_bell.ring()

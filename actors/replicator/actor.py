@@ -113,7 +113,8 @@ class ReplicatorActor:
         return (self._control, self._bulk, self._watch.source)
 
     def next_timer_ns(self) -> int:
-        return min(self._retry_ns, self._stream.deadline_ns)
+        ring_ns = self._to_raft.retry_ns(self._now_ns)
+        return min(self._retry_ns, self._stream.deadline_ns, ring_ns)
 
     def on_close(self) -> None:
         self._bodies.release_hold()

@@ -36,9 +36,6 @@ from logstore.raft.effects import (
 )
 from logstore.raft.events import MetaPersisted
 
-# How soon a message that found no room in the ring to raft is offered again, such as a
-# long report of recovery.
-RING_RETRY_NS = 1_000_000
 # How often recovery and the bootstrap are tried again.
 RETRY_NS = 1_000_000_000
 
@@ -94,9 +91,8 @@ class WriterActor:
         return ()
 
     def next_timer_ns(self) -> int:
-        timer_ns = self._work.next_timer_ns()
-        if self._to_raft.is_congested:
-            timer_ns = min(timer_ns, self._now_ns + RING_RETRY_NS)
+        # what finds no room may be a long report of recovery
+        timer_ns = min(self._work.next_timer_ns(), self._to_raft.retry_ns(self._now_ns))
         if self.delay and not self._meta_worker.is_busy:  # the job's end wakes the writer
             timer_ns = min(timer_ns, self._retry_due_ns)
         return timer_ns

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import zmq
 
+from actors import topology
 from actors.egress.tail import PUBLISH_MAX, SUBSCRIPTIONS_MAX, TIP_EVERY_NS
+from actors.messages import ReadersWaiting
+from actors.station import RING_RETRY_NS
 from actors.topology import Counter
 from logstore.format.client_messages import PIECE, TailGroup, TailNotice, Tip, Welcome
 from logstore.format.message import decode_message
@@ -153,3 +156,17 @@ def test_a_damaged_group_is_left_out_and_the_next_one_comes(egress):
     data.write_bytes(raw)
     egress.show()
     assert groups_of(socket)[0] == [3]
+
+
+def test_m8_what_found_no_room_in_the_ring_to_raft_is_offered_again_soon(egress):
+    """Nothing rings when raft has made room."""
+    outbox = egress.egress._to_raft
+    while not outbox.is_congested:
+        outbox.send(ReadersWaiting(True))
+    egress.work()
+    assert egress.egress.next_timer_ns() <= egress.stage.now_ns + RING_RETRY_NS
+    while egress.stage.heard(topology.EGRESS, topology.RAFT):
+        pass
+    egress.work()
+    assert egress.stage.heard(topology.EGRESS, topology.RAFT) == [ReadersWaiting(True)]
+    assert egress.egress.next_timer_ns() > egress.stage.now_ns + RING_RETRY_NS

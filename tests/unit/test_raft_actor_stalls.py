@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from actors import topology
+from actors.messages import RecoveryDelayed
+from actors.station import RING_RETRY_NS
 from actors.topology import Counter
 from logstore.raft.effects import StopLeading
 from tests.unit.raft_stage import RaftStage
 
 REPLICATOR = "replicator-2"
+MESSAGE = RecoveryDelayed("no room")
 
 
 @pytest.fixture
@@ -42,3 +45,24 @@ def test_m7_whoever_hears_that_the_term_ends_is_woken_in_the_same_work(raft):
     assert any(isinstance(each, StopLeading) for each in raft.heard(REPLICATOR))
     assert raft.stage.bells[REPLICATOR].is_ringing
     assert raft.stage.bells[topology.INGRESS].is_ringing
+
+
+@pytest.mark.parametrize("target", [topology.WRITER, topology.INGRESS, topology.EGRESS])
+def test_m8_what_found_no_room_in_a_ring_of_raft_is_offered_again_soon(tmp_path, target):
+    """Nothing rings when the receiver has made room."""
+    raft = RaftStage(tmp_path)
+    routes = raft.raft._routes
+    outbox = {
+        topology.WRITER: routes._writer,
+        topology.INGRESS: routes.ingress._outbox,
+        topology.EGRESS: routes._egress,
+    }[target]
+    while not outbox.is_congested:
+        outbox.send(MESSAGE)
+    raft.stage.work(raft.raft)
+    assert raft.raft.next_timer_ns() <= raft.stage.now_ns + RING_RETRY_NS
+    while raft.stage.heard(topology.RAFT, target):
+        pass
+    raft.stage.work(raft.raft)
+    assert raft.stage.heard(topology.RAFT, target) == [MESSAGE]
+    assert raft.raft.next_timer_ns() > raft.stage.now_ns + RING_RETRY_NS

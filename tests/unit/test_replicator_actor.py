@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.messages import RotReported
+from actors.station import RING_RETRY_NS
 from actors.topology import Counter
 from logstore.format.client_messages import OpenSessionReply
 from logstore.format.message import decode_message
@@ -338,3 +339,20 @@ def test_c1_a_lost_connection_is_reported_once(replicator):
     replicator.work()
     replicator.work()
     assert replicator.heard() == [ConnectionLost(PEER)]
+
+
+def test_m8_what_found_no_room_in_the_ring_to_raft_is_offered_again_soon(replicator):
+    """Nothing rings when raft has made room."""
+    outbox = replicator.replicator._to_raft
+    sent = 0
+    while not outbox.is_congested:
+        outbox.send(ConnectionLost(PEER))
+        sent += 1
+    replicator.work()
+    assert replicator.replicator.next_timer_ns() <= replicator.stage.now_ns + RING_RETRY_NS
+    heard = 0
+    while found := len(replicator.heard()):
+        heard += found
+    replicator.work()
+    assert heard + len(replicator.heard()) == sent
+    assert replicator.replicator.next_timer_ns() > replicator.stage.now_ns + RING_RETRY_NS
