@@ -85,7 +85,7 @@ class WriterActor:
         begun += self._trims.do_work(is_opening=self._work.is_opening)
         with self._answers:
             self._to_raft.flush()
-        return max(work, self.full_turn) if begun and self._work.has_orders else work + begun
+        return max(work, self.full_turn) if begun and self._work.has_more else work + begun
 
     def wait_on(self) -> Sequence[Any]:
         return ()

@@ -105,6 +105,7 @@ class LogWork:
         self._full_until_ns = 0
         self._spare_retry_ns = NEVER_NS
         self._spare_due_ns = 0
+        self._is_preparing = False  # the spare worker's job, until its end was looked at
         self._is_full = False
         self._is_room_new = False  # a truncation or an install left another segment
         self._now_ns = 0
@@ -115,9 +116,16 @@ class LogWork:
         return self._is_opening
 
     @property
-    def has_orders(self) -> bool:
-        """Orders wait, perhaps taken during a job, whose bell was cleared then."""
-        return bool(self._queue)
+    def has_more(self) -> bool:
+        """After a job that had the writer's thread there is something to do for which no bell rings
+        any more: orders that were taken during it, what follows a segment that it opened, and what
+        another worker has ended meanwhile."""
+        return bool(
+            self._queue
+            or self._is_opening
+            or self._is_room_new
+            or (self._is_preparing and not self._spare_worker.is_busy)
+        )
 
     @property
     def workers(self) -> tuple[FlushWorker, ...]:
@@ -300,6 +308,7 @@ class LogWork:
         self._spare_retry_ns = NEVER_NS
         if not self._folder.has_log or self._spare_worker.is_busy or self._is_opening:
             return 0
+        self._is_preparing = False
         log = self._folder.log
         if log.is_disk_full != self._is_full:
             self._is_full = log.is_disk_full
@@ -318,6 +327,7 @@ class LogWork:
             self._spare_retry_ns = self._spare_due_ns
         else:
             self._spare_due_ns = self._spare_retry_ns = now_ns + SPARE_RETRY_NS
+            self._is_preparing = True
             self._spare_worker.start(self._prepare_spare)
         return 0
 
