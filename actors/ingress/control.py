@@ -251,17 +251,20 @@ class ControlPort:
         return self._replica.is_leading and not self._slots[Counter.DISK_FULL]
 
     def _answer_waiting(self, now_ns: int) -> int:
-        """Answer the producers that wait, once this leader is ready or leads no more."""
+        """Answer the producers that wait, once this leader is ready or leads no more. A window of
+        4,096 rows takes 3 ms: a thousand at once would stand still until raft stepped down (V6)."""
         if not self._waiting:
             return 0
         expired = self._waiting.take_expired(now_ns)
         for caller in expired:
             self._requests.refuse_as_not_leading(caller)
         admission = self._admission
-        if not self._may_be_ready_soon or (admission.is_ready and admission.takes_batches):
-            for caller, request in self._waiting.take():
-                self._answer_session_state(caller, request, now_ns)
-        return len(expired)
+        if self._may_be_ready_soon and not (admission.is_ready and admission.takes_batches):
+            return len(expired)
+        taken = self._waiting.take(_REQUESTS_PER_WORK)
+        for caller, request in taken:
+            self._answer_session_state(caller, request, now_ns)
+        return len(expired) + len(taken)
 
     def _deny_session(self, caller: Caller, refused: Refused, now_ns: int) -> None:
         """The session is over once the entry that ended it is committed. Before that it may go on

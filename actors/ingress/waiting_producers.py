@@ -34,11 +34,10 @@ class WaitingProducers:
         self._waiting.append((caller, request, now_ns + PRODUCERS_WAIT_MAX_NS))
         return True
 
-    def take(self) -> list[tuple[Caller, SessionStateRequest]]:
-        """All of them: now they can be answered, or never."""
-        taken = [(caller, request) for caller, request, _ in self._waiting]
-        self._waiting.clear()
-        return taken
+    def take(self, most: int) -> list[tuple[Caller, SessionStateRequest]]:
+        """The first of them, `most` at most: now they can be answered, or never."""
+        count = min(most, len(self._waiting))
+        return [self._waiting.popleft()[:2] for _ in range(count)]
 
     def take_expired(self, now_ns: int) -> list[Caller]:
         """Those that have waited long enough: their clients ask elsewhere soon."""
