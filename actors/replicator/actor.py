@@ -41,8 +41,9 @@ from transport import link
 
 # Appends sent per do_work: 32 x 100 us of Python bound how long an answer waits.
 SENDS_MAX = 32
-# A lane that accepted nothing (no connection, mark reached) is tried again after this long, twice
-# as long each time: a peer that is down would otherwise cost 200 wake-ups a second.
+# A lane that accepted nothing (no connection, mark reached), and an entry that is not written yet,
+# are tried again after this long, twice as long each time: a peer that is down would otherwise cost
+# 200 wake-ups a second.
 RETRY_NS = 5_000_000
 RETRY_MAX_NS = 80_000_000
 NEVER_NS = 1 << 62
@@ -259,8 +260,11 @@ class ReplicatorActor:
                 self._unsent = None
                 self._retry_wait_ns = RETRY_NS
                 continue
-            step = self._stream.next_send(self._slots[Counter.WRITTEN], self._now_ns)
+            written_seq = self._slots[Counter.WRITTEN]
+            step = self._stream.next_send(written_seq, self._now_ns)
             if step is None:
+                if self._stream.waits_for_files(written_seq):
+                    self._retry_later()
                 return sent
             message = self._frames(step)
             if message is None:

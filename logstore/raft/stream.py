@@ -231,6 +231,14 @@ class FollowerStream:
         self._next = Index(index + 1)
         return step
 
+    def waits_for_files(self, written_seq: int) -> bool:
+        """Whether the next entry will be in the files once WRITTEN has moved, which rings
+        nobody."""
+        if not self._is_leading or self._is_rejected or self._install is not None:
+            return False
+        last, seq = self._in_files
+        return self._next <= last and written_seq < seq
+
     def on_size_known(self, step: SendFromFile, size_bytes: int) -> None:
         """The size of an entry read from the files replaces the assumed one."""
         if self._in_flight and self._in_flight[-1][0] == step.index and step.stream == self.stream:
@@ -282,14 +290,20 @@ class FollowerStream:
                 raise InvariantViolated(f"entry {entry.header.index} where {index} belongs")
             ring = (entry.ring_start, entry.ring_end)
             return SendFromRing(entry.header, *ring, self.stream, self._commit, self.term)
-        last, seq = self._files_last, self._files_seq
-        if described:
-            # Persist sequences rise by one with each entry, so what precedes the oldest
-            # descriptor has lower ones.
-            last, seq = Index(described[0].header.index - 1), described[0].persist_seq - 1
+        last, seq = self._in_files
         if index > last or written_seq < seq:
             return None
         return SendFromFile(index, self.stream, self._commit, self.term)
+
+    @property
+    def _in_files(self) -> tuple[Index, int]:
+        """What is read from the files: up to which entry, once WRITTEN is what."""
+        if not self._described:
+            return self._files_last, self._files_seq
+        # Persist sequences rise by one with each entry, so what precedes the oldest
+        # descriptor has lower ones.
+        oldest = self._described[0]
+        return Index(oldest.header.index - 1), oldest.persist_seq - 1
 
     def _has_room(self, size_bytes: int) -> bool:
         flying = len(self._in_flight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.messages import RotReported
+from actors.replicator.actor import RETRY_MAX_NS
 from actors.station import RING_RETRY_NS
 from actors.topology import Counter
 from logstore.format.client_messages import OpenSessionReply
@@ -69,6 +70,19 @@ def test_w4_what_was_not_described_is_read_from_the_files_once_it_is_written(rep
     assert not replicator.stage.is_busy_loop(replicator.replicator)
     replicator.write()
     assert [(i, len(body)) for _, i, body in replicator.appends()] == [(1, 80), (2, 160)]
+
+
+def test_w4_what_is_not_written_yet_is_looked_for_again_soon(replicator):
+    """WRITTEN is a counter, for which no bell rings."""
+    replicator.identify()
+    replicator.append(80, is_described=False)
+    replicator.lead()
+    assert replicator.indexes() == []
+    assert replicator.replicator.next_timer_ns() <= replicator.stage.now_ns + RETRY_MAX_NS
+    replicator.log.settle()
+    replicator.stage.now_ns = replicator.replicator.next_timer_ns()
+    replicator.work()
+    assert replicator.indexes() == [1]
 
 
 def test_g5_the_log_start_goes_first_and_what_follows_after_its_answer(replicator):
