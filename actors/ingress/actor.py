@@ -132,6 +132,7 @@ class IngressActor:
         slices += self._retention.do_work(now_ns)
         work += self._appends.do_work(now_ns)
         work += self.admission.propose()
+        slices += self.admission.has_next_part
         self.admission.update_counters()
         self._acks.flush()
         ports.to_raft.flush()

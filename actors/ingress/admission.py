@@ -292,6 +292,11 @@ class Admission:
         return proposed
 
     @property
+    def has_next_part(self) -> bool:
+        """Another part of a snapshot can be proposed now; batches wait for the last one."""
+        return self._snapshots.is_under_way and not self.proposals.is_held_back
+
+    @property
     def room_bytes(self) -> int:
         """Bytes of batches that may be read now. It is 0 while disks are full (S9), and while a
         snapshot is due: nothing may change the table until it is in the stream (E6)."""

@@ -100,6 +100,22 @@ def test_a_table_with_many_rows_is_written_down_after_as_many_entries(stage):
     assert entries_until_a_snapshot() == 6
 
 
+def test_all_parts_of_a_snapshot_for_which_there_is_room_leave_before_ingress_parks(
+    stage, small_parts
+):
+    """Batches wait for the last one (E6), and no bell rings for the next one."""
+    with_sessions(stage, 24)
+    admission = stage.ingress.admission
+    admission.proposals.in_flight_max = 1_000
+    make_due(stage)
+    while stage.ingress.do_work(stage.clock.now_ns) >= stage.ingress.full_turn:
+        pass
+    assert not admission._snapshots.is_due
+    kinds = [header.kind for header in stage.accept()]
+    assert set(kinds) == {EntryKind.SESSION}
+    assert len(kinds) > 5  # as many as one do_work proposes
+
+
 def test_a_snapshot_under_way_lets_no_batch_in_however_many_rows_it_has(stage, small_parts):
     """Its rows raise the number of entries after which the next one is due."""
     producers = with_sessions(stage, 24)
