@@ -62,8 +62,8 @@ def refuse_optimised_python() -> None:
 def prepare_process(stop: StopFlag) -> None:
     """Set up signals and the garbage collector of a child process.
 
-    SIGINT goes to a whole terminal group: only the supervisor acts on it. The collector is
-    frozen and runs rarely: message structs are untracked (gc=False), so it would only walk
+    SIGINT and SIGHUP go to a whole terminal group: only the supervisor acts on them. The collector
+    is frozen and runs rarely: message structs are untracked (gc=False), so it would only walk
     the objects of the start.
     """
     refuse_optimised_python()
@@ -74,6 +74,7 @@ def prepare_process(stop: StopFlag) -> None:
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     signal.signal(signal.SIGTERM, stop.set)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

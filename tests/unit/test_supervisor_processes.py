@@ -116,6 +116,19 @@ def test_an_orderly_stop_asks_raft_first_and_leaves_nobody(stage: Stage) -> None
     assert not [pid for pid, _ in started.values() if psutil.pid_exists(pid)]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=lambda each: each.name)
+def test_a_terminal_that_stops_the_whole_group_stops_it_in_order(
+    stage: Stage, number: signal.Signals
+) -> None:
+    """It interrupts, or hangs up, with a signal to every process: only the supervisor acts on it."""
+    stage.wait_started()
+    os.killpg(stage.process.pid, number)
+    status, log = stage.finish()
+    assert status == 0, log
+    assert ["stop-requested"] in stage.lines
+    assert sorted(words[1] for words in stage.lines if words[0] == "closed") == sorted(CHILDREN)
+
+
 def test_death_of_a_vital_process_begins_a_new_incarnation(stage: Stage) -> None:
     """SAFETY M3, for each of the three, one after the other."""
     before = stage.wait_started()
