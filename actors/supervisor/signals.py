@@ -14,7 +14,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopSignals:
-    """While entered, a stop signal makes `fileno()` readable instead of ending the process."""
+    """While entered, a stop signal makes `fileno()` readable instead of ending the process. A
+    hang-up that is ignored, as under nohup, stays so."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -22,7 +23,9 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         self._handlers_before = {each: signal.getsignal(each) for each in STOP_SIGNALS}
-        for each in STOP_SIGNALS:
+        if self._handlers_before[signal.SIGHUP] == signal.SIG_IGN:
+            del self._handlers_before[signal.SIGHUP]
+        for each in self._handlers_before:
             signal.signal(each, lambda *_: None)
         return self
 

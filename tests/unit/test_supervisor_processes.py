@@ -120,13 +120,27 @@ def test_an_orderly_stop_asks_raft_first_and_leaves_nobody(stage: Stage) -> None
 def test_a_terminal_that_stops_the_whole_group_stops_it_in_order(
     stage: Stage, number: signal.Signals
 ) -> None:
-    """It interrupts, or hangs up, with a signal to every process: only the supervisor acts on it."""
+    """It interrupts or hangs up with a signal to every process; only the supervisor acts on it."""
     stage.wait_started()
     os.killpg(stage.process.pid, number)
     status, log = stage.finish()
     assert status == 0, log
     assert ["stop-requested"] in stage.lines
     assert sorted(words[1] for words in stage.lines if words[0] == "closed") == sorted(CHILDREN)
+
+
+def test_a_replica_under_nohup_outlives_the_terminal(tmp_path: Path) -> None:
+    running = Stage(tmp_path, inside=("nohup",))
+    try:
+        before = running.wait_started()
+        running.process.send_signal(signal.SIGHUP)
+        os.kill(before["egress"][0], signal.SIGKILL)
+        assert running.wait_for("started")[1] == "egress"
+        running.process.send_signal(signal.SIGTERM)
+        status, log = running.finish()
+    finally:
+        running.close()
+    assert status == 0, log
 
 
 def test_death_of_a_vital_process_begins_a_new_incarnation(stage: Stage) -> None:
