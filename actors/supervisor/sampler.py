@@ -26,11 +26,11 @@ class ProcessUsage(msgspec.Struct, frozen=True):
 
 
 def usage_of(pid: int) -> ProcessUsage | None:
-    """None: there is no such process."""
+    """None: there is no such process, or no descriptor to look at it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return None
     # The name in parentheses may hold anything. The fields after it begin with the third.
     fields = stat[stat.rindex(b")") + 2 :].split()

@@ -4,6 +4,7 @@ behind."""
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from logstore.cli.embedded import poll_until
 from tests.unit import supervisor_stage
 from tests.unit.supervisor_stage import CHILDREN, CONFIG, CONFIG_NAME
 from transport.counters import read_counters
@@ -294,6 +296,29 @@ def test_a_process_that_cannot_be_forked_now_is_tried_again_alone(stage: Stage) 
     status, log = stage.finish()
     assert status == 0, log
     assert "egress cannot be started: " in log
+
+
+def test_a_supervisor_without_descriptors_goes_on(stage: Stage) -> None:
+    """It samples its children every second, and may have no descriptor to do it."""
+    before = stage.wait_started()
+
+    def loops() -> int:
+        return read_counters(stage.folder / "counters")["supervisor.loops"]
+
+    assert poll_until(lambda: loops() >= 2, PATIENCE_S)
+    limits = resource.prlimit(stage.process.pid, resource.RLIMIT_NOFILE)
+    taken = {int(name) for name in os.listdir(f"/proc/{stage.process.pid}/fd")}
+    first_free = min(set(range(limits[0])) - taken)
+    resource.prlimit(stage.process.pid, resource.RLIMIT_NOFILE, (first_free, limits[1]))
+    begun = loops()
+    assert poll_until(lambda: loops() >= begun + 3, PATIENCE_S)
+    os.kill(before["egress"][0], signal.SIGKILL)
+    stage.wait_for("gone")
+    resource.prlimit(stage.process.pid, resource.RLIMIT_NOFILE, limits)
+    assert stage.wait_for("started")[1] == "egress"
+    stage.process.send_signal(signal.SIGTERM)
+    status, log = stage.finish()
+    assert status == 0, log
 
 
 def test_a_replica_that_cannot_be_forked_as_a_whole_now_is_tried_again(stage: Stage) -> None:
