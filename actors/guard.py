@@ -145,6 +145,7 @@ class ConnectionGuard:
         free = descriptor_limit() - open_descriptors() - DESCRIPTORS_RESERVED
         self.connections_max = max(CONNECTIONS_MIN, min(CONNECTIONS_MAX, free // guards))
         slots[counters.most] = self.connections_max
+        slots[counters.open] = 0  # a predecessor's, which died with them (M3)
 
     @property
     def next_timer_ns(self) -> int:

@@ -116,6 +116,25 @@ def test_memory_is_given_back_again_for_as_long_as_a_starved_thread_may_free_it(
     assert len(given_back) <= 12
 
 
+def test_a_guard_that_was_started_again_shows_no_connections_of_its_predecessor():
+    """Egress starts again alone, over the same counters (M3)."""
+    socket = link.router_bind("tcp://127.0.0.1:*", lane=Lane.BULK, message_size_max=4_096)
+    slots = memoryview(bytearray(64)).cast("Q")
+    slots[0] = 57
+    try:
+        guard = ConnectionGuard(
+            [Guarded("test", socket, 4_096, UNREAD_MAX_BYTES)],
+            slots,
+            CounterSlots(0, 1, 2, 3),
+            memory_max_bytes=1 << 30,
+            guards=1,
+        )
+        guard.do_work(SECOND_NS)
+    finally:
+        socket.close()
+    assert slots[0] == 0
+
+
 STRANGE_SUBSCRIPTION = b"\x01" + bytes(TOPIC_MAX_BYTES + 1)
 
 
