@@ -161,7 +161,7 @@ class ConnectionGuard:
             return
         self._due_ns = now_ns + LOOK_EVERY_NS
         self._count(now_ns)
-        memory_bytes = private_bytes()
+        memory_bytes = self._memory_bytes()
         if memory_bytes < self._seen_bytes:
             self._seen_bytes = memory_bytes
         elif memory_bytes - self._seen_bytes >= GROWTH_BYTES and now_ns >= self._look_due_ns:
@@ -299,8 +299,17 @@ class ConnectionGuard:
         self._give_back_ns = min(self._give_back_ns, max(soon_ns, self._give_back_rest_ns))
         self._warn(now_ns, f"a connection was ended because {why}")
 
+    def _memory_bytes(self) -> int:
+        """The process' own memory; as much as was seen last where no descriptor is free to look.
+        More strangers may have come since the last count than DESCRIPTORS_RESERVED, and libzmq has
+        not closed yet what this count ended."""
+        try:
+            return private_bytes()
+        except OSError:
+            return self._seen_bytes
+
     def _give_back(self, now_ns: int) -> None:
-        cost_ns = private_bytes() // MIB * GIVE_BACK_COST_NS
+        cost_ns = self._memory_bytes() // MIB * GIVE_BACK_COST_NS
         give_back_memory()
         self._give_back_rest_ns = now_ns + cost_ns * LOOK_SHARE
         self._give_back_wait_ns *= 2

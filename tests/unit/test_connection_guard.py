@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,6 +135,28 @@ def test_a_guard_that_was_started_again_shows_no_connections_of_its_predecessor(
     finally:
         socket.close()
     assert slots[0] == 0
+
+
+def test_a_guard_without_a_free_descriptor_looks_at_memory_later(monkeypatch):
+    """More strangers came between two looks than descriptors are kept for."""
+
+    def refuse() -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    memory_bytes = 2 * GROWTH_BYTES
+    with guarded_port() as (guard, socket):
+        greedy = socket.account.connections[0] = Greedy(0, 1, accepted_ns=0)
+        greedy.topics.add(b"ended with it")
+        guard._seen_bytes = 0
+        monkeypatch.setattr(guard_module, "private_bytes", refuse)
+        guard.do_work(SECOND_NS)
+        assert greedy.topics
+        assert guard.next_timer_ns > SECOND_NS
+        monkeypatch.setattr(guard_module, "private_bytes", lambda: memory_bytes)
+        guard.do_work(guard.next_timer_ns)
+        assert not greedy.topics
+        monkeypatch.setattr(guard_module, "private_bytes", refuse)
+        guard.do_work(guard.next_timer_ns)  # gives memory back
 
 
 STRANGE_SUBSCRIPTION = b"\x01" + bytes(TOPIC_MAX_BYTES + 1)
