@@ -344,7 +344,7 @@ class RaftActor:
                 self._begin_replicator(peer, self._recovered)
         elif process == topology.EGRESS and self._recovered is not None:
             self._routes.set_readers_waiting(are_waiting=False)
-            self._send_identity(self._recovered)
+            self._routes.reset_egress(_identity(self._recovered))
 
     def _begin_replicator(self, peer: NodeId, recovered: LogRecovered) -> None:
         """The new process knows nothing: send our identity, then its stream. Orders to lead that

@@ -186,6 +186,7 @@ class Routes:
             for peer in station.peers
         }
         self._egress_bell = station.bell_of(topology.EGRESS)
+        self._is_egress_gone = False  # it died, and nobody has made room in its ring since
         self._retry_ns = NEVER_NS  # when what found no room is offered again
         self._has_visible_moved = False
         self._are_readers_waiting = False
@@ -232,6 +233,12 @@ class Routes:
         self._replicators[peer].reset()
         self._replicators[peer].outbox.send(identity)
 
+    def reset_egress(self, identity: messages.Identity) -> None:
+        """Egress died: drop what waits for it. The next one gets our identity."""
+        self._egress.drop_unsent()
+        self._egress.send(identity)
+        self._is_egress_gone = True
+
     def stop_leading(self, peer: NodeId, term: Term) -> None:
         """Order one replicator to send nothing of `term` or older."""
         self._replicators[peer].send(effects.StopLeading(term))
@@ -269,12 +276,13 @@ class Routes:
         self.ingress.flush(now_ns)
         self._egress.flush()
         self.supervisor.flush()
-        # A replicator that is started again and again may read nothing for hours: its orders wait
-        # for the next flush.
+        self._is_egress_gone = self._is_egress_gone and self._egress.is_congested
+        # A replicator or egress that is started again and again may read nothing for hours: what is
+        # for it waits for the next flush.
         self._retry_ns = min(
             self._writer.retry_ns(now_ns),
             self.ingress.retry_ns(now_ns),
-            self._egress.retry_ns(now_ns),
+            NEVER_NS if self._is_egress_gone else self._egress.retry_ns(now_ns),
         )
         if self._has_visible_moved:
             self._has_visible_moved = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors import topology
-from actors.messages import RecoveryDelayed
+from actors.messages import Identity, ProcessGone, RecoveryDelayed
 from actors.station import RING_RETRY_NS
 from actors.topology import Counter
 from logstore.raft.effects import StopLeading
@@ -66,3 +66,21 @@ def test_m8_what_found_no_room_in_a_ring_of_raft_is_offered_again_soon(tmp_path,
     raft.stage.work(raft.raft)
     assert raft.stage.heard(topology.RAFT, target) == [MESSAGE]
     assert raft.raft.next_timer_ns() > raft.stage.now_ns + RING_RETRY_NS
+
+
+def test_m3_an_egress_that_dies_again_and_again_costs_raft_nothing(tmp_path):
+    """What it never reads does not pile up, and is not offered a thousand times a second."""
+    raft = RaftStage(tmp_path)
+    raft.recover()
+    outbox = raft.raft._routes._egress
+    while not outbox.is_congested:
+        outbox.send(MESSAGE)
+    for _ in range(100):
+        raft.say(topology.SUPERVISOR, ProcessGone(topology.EGRESS))
+    assert len(outbox._spill) == 1
+    assert raft.raft.next_timer_ns() > raft.stage.now_ns + RING_RETRY_NS
+    while received := raft.stage.heard(topology.RAFT, topology.EGRESS):
+        assert received[-1] == MESSAGE
+    raft.stage.work(raft.raft)
+    [identity] = raft.stage.heard(topology.RAFT, topology.EGRESS)
+    assert isinstance(identity, Identity)
