@@ -79,6 +79,7 @@ class ReplicatorActor:
         self._confirmed = station.stamper(TracePoint.CONFIRMED)
         self._retry_ns = NEVER_NS
         self._retry_wait_ns = RETRY_NS
+        self._retry_due_ns = 0  # of what waits now
         self._now_ns = 0
 
     def on_start(self) -> None:
@@ -258,13 +259,15 @@ class ReplicatorActor:
                         self._retry_later()
                         return sent
                 self._unsent = None
-                self._retry_wait_ns = RETRY_NS
+                self._forget_wait()
                 continue
             written_seq = self._slots[Counter.WRITTEN]
             step = self._stream.next_send(written_seq, self._now_ns)
             if step is None:
                 if self._stream.waits_for_files(written_seq):
                     self._retry_later()
+                else:
+                    self._forget_wait()
                 return sent
             message = self._frames(step)
             if message is None:
@@ -274,8 +277,14 @@ class ReplicatorActor:
         return SENDS_MAX
 
     def _retry_later(self) -> None:
-        self._retry_ns = self._now_ns + self._retry_wait_ns
-        self._retry_wait_ns = min(2 * self._retry_wait_ns, RETRY_MAX_NS)
+        """Whatever wakes this process earlier tries, too, and puts the next try off no further."""
+        if self._now_ns >= self._retry_due_ns:
+            self._retry_due_ns = self._now_ns + self._retry_wait_ns
+            self._retry_wait_ns = min(2 * self._retry_wait_ns, RETRY_MAX_NS)
+        self._retry_ns = self._retry_due_ns
+
+    def _forget_wait(self) -> None:
+        self._retry_wait_ns, self._retry_due_ns = RETRY_NS, 0
 
     def _report_rot(self, index: Index, first_lsn: Lsn, last_lsn: Lsn) -> None:
         self._to_raft.send(RotReported(index, first_lsn, last_lsn))

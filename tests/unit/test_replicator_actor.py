@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.messages import RotReported
-from actors.replicator.actor import RETRY_MAX_NS
+from actors.replicator.actor import RETRY_MAX_NS, RETRY_NS
 from actors.station import RING_RETRY_NS
 from actors.topology import Counter
 from logstore.format.client_messages import OpenSessionReply
@@ -83,6 +83,37 @@ def test_w4_what_is_not_written_yet_is_looked_for_again_soon(replicator):
     replicator.stage.now_ns = replicator.replicator.next_timer_ns()
     replicator.work()
     assert replicator.indexes() == [1]
+
+
+def test_w4_what_wakes_a_replicator_that_waits_does_not_put_its_next_try_off(replicator):
+    """Each wake-up doubled the wait: five heartbeats, and the entry came 80 ms late."""
+    replicator.identify()
+    replicator.append(80, is_described=False)
+    replicator.lead()
+    due_ns = replicator.replicator.next_timer_ns()
+    assert due_ns <= replicator.stage.now_ns + RETRY_NS
+    for _ in range(5):
+        replicator.stage.now_ns += 1_000
+        replicator.work()
+        assert replicator.replicator.next_timer_ns() == due_ns
+    waits = []
+    for _ in range(6):
+        replicator.stage.now_ns = replicator.replicator.next_timer_ns()
+        replicator.work()
+        waits.append(replicator.replicator.next_timer_ns() - replicator.stage.now_ns)
+    assert waits == [min(RETRY_NS << each, RETRY_MAX_NS) for each in range(1, 7)]
+
+
+def test_w4_who_waits_anew_waits_short_again(replicator):
+    replicator.identify()
+    replicator.append(80, is_described=False)
+    replicator.lead()
+    for _ in range(6):
+        replicator.stage.now_ns = replicator.replicator.next_timer_ns()
+        replicator.work()
+    replicator.tell(StopLeading(1))
+    replicator.lead(term=2)
+    assert replicator.replicator.next_timer_ns() <= replicator.stage.now_ns + RETRY_NS
 
 
 def test_g5_the_log_start_goes_first_and_what_follows_after_its_answer(replicator):
