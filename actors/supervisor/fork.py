@@ -85,8 +85,10 @@ def _be_child(
     except BaseException:
         traceback.print_exc()
     finally:
-        _flush_output()
-        os._exit(status)
+        try:
+            _flush_output()
+        finally:
+            os._exit(status)  # whatever that raised: ValueError where the child closed its output
 
 
 def _status_of(ending: SystemExit) -> int:

@@ -145,6 +145,23 @@ def test_output_that_cannot_be_written_keeps_nobody_from_forking_or_from_ending(
     assert said == [str(status)]
 
 
+def test_output_that_is_closed_keeps_a_child_from_running_the_code_of_its_parent() -> None:
+    said, _ = run("""
+        told = os.dup(1)
+
+        def body():
+            sys.stdout.close()
+            sys.exit(78)
+
+        try:
+            pid = fork_child(body, lifeline=lifeline, descriptors=(told,))
+        finally:
+            os.write(told, b"parent\\n")
+        os.write(told, b"%d\\n" % wait(pid))
+    """)
+    assert said == ["parent", "78"]
+
+
 def test_a_stop_signal_amid_the_fork_ends_the_child_and_is_none_for_its_parent() -> None:
     """The child has its parent's handlers for a moment, and they write into its parent's pipe."""
     said, errors = run("""
