@@ -232,15 +232,14 @@ class ConnectionGuard:
 
     def _end_beyond_peers(self, guarded: Guarded, now_ns: int) -> None:
         """End connections beyond PEER_CONNECTIONS_MAX, so that strangers do not keep peers out:
-        first those that never said anything, the oldest first, then the newest of the others. A
-        follower that loses its connection counts its leader as gone (C1)."""
+        first those that never said anything, without a handshake before those with one, the oldest
+        first, then the newest of the others. A follower that loses its connection counts its leader
+        as gone (C1), and says nothing in the first second of a new one."""
         found = _connections(guarded)
         beyond = len(found) - PEER_CONNECTIONS_MAX
         if beyond <= 0:
             return
-        found.sort(
-            key=lambda each: (1, -each.accepted_ns) if each.has_spoken() else (0, each.accepted_ns)
-        )
+        found.sort(key=_peer_rank)
         for connection in found[:beyond]:
             connection.end()
             self._slots[self._counters.refused] += 1
@@ -330,6 +329,13 @@ class ConnectionGuard:
         if now_ns >= self._log_ns:
             self._log_ns = now_ns + LOG_EVERY_NS
             _log.warning("%s", text)
+
+
+def _peer_rank(connection: Connection) -> tuple[int, int]:
+    """The lowest is ended first."""
+    if connection.has_spoken():
+        return 2, -connection.accepted_ns
+    return int(connection.has_shaken_hands()), connection.accepted_ns
 
 
 def _connections(guarded: Guarded) -> list[Connection]:

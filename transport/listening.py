@@ -31,6 +31,7 @@ HEARTBEAT_BYTES_PER_S = 128
 # A handshake has 107 bytes, and replicas' heartbeats bring 16 a second, a PING and a PONG (libzmq
 # 4.3.5, 2026-11-26): so many have come after a second of them.
 SPOKEN_BYTES = 120
+GREETING_BYTES = 64  # the first part of a handshake; the rest answers ours
 _NS_PER_S = 1_000_000_000
 _MONITORED = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
 _ACCEPTED = int(zmq.EVENT_ACCEPTED)
@@ -70,6 +71,11 @@ class Connection:
         state = self._state()
         if state is not None:
             self.taken = max(self.taken, state.received)
+
+    def has_shaken_hands(self) -> bool:
+        """Whether more than a greeting has come: it takes a round trip, and no heartbeat."""
+        state = self._state()
+        return state is not None and state.received > GREETING_BYTES
 
     def has_spoken(self) -> bool:
         """Whether a message was taken, or heartbeats have come for a second. A follower sends no

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
 import subprocess
 import sys
 import time
@@ -172,6 +173,24 @@ def test_strangers_do_not_drive_out_an_old_peer_that_sends_heartbeats_only(monke
         for _ in range(6):
             stack.enter_context(zmtp_connection(stage.address, 0))
         stage.until(lambda: stage.slots[REFUSED] >= 4)
+        assert fd in stage.fds()
+        peer.sendall(frame(0, b"still here"))
+        stage.until(lambda: b"still here" in stage.received)
+
+
+def test_strangers_that_say_nothing_do_not_drive_out_a_peer_that_has_just_connected(monkeypatch):
+    """Its first heartbeats come after a second, its handshake at once."""
+    monkeypatch.setattr(guard_module, "PEER_CONNECTIONS_MAX", 3)
+    stage = Stage(is_for_peers=True)
+    with ExitStack() as stack:
+        stack.callback(stage.socket.close)
+        peer = stack.enter_context(zmtp_connection(stage.address, 0))
+        stage.until(lambda: len(stage.fds()) == 1)
+        [fd] = stage.fds()
+        for _ in range(6):
+            stack.enter_context(socket.create_connection(stage.address, PATIENCE_S))
+        stage.until(lambda: stage.slots[REFUSED] >= 4)
+        stage.until(lambda: len(stage.fds()) <= 3)
         assert fd in stage.fds()
         peer.sendall(frame(0, b"still here"))
         stage.until(lambda: b"still here" in stage.received)
