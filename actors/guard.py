@@ -131,6 +131,7 @@ class ConnectionGuard:
         self._counters = counters
         self._memory_max_bytes = memory_max_bytes
         self._poller = Poller()
+        self._is_behind = False  # monitors have more events than were read
         self._due_ns = 0
         self._look_due_ns = 0
         self._log_ns = 0
@@ -150,6 +151,8 @@ class ConnectionGuard:
     @property
     def next_timer_ns(self) -> int:
         """When to look, or to give memory back. An endless message grows without a wake-up."""
+        if self._is_behind:
+            return min(self._give_back_ns, self._due_ns)
         idle_ns = (self._due_ns // LOOK_IDLE_NS + 1) * LOOK_IDLE_NS
         return min(self._give_back_ns, idle_ns)
 
@@ -203,6 +206,7 @@ class ConnectionGuard:
 
     def _count(self, now_ns: int) -> None:
         changed = self._poller.wait([guarded.socket.monitor_end for guarded in self._guarded], 0)
+        self._is_behind = False
         if not changed:
             return
         count = 0
@@ -215,6 +219,7 @@ class ConnectionGuard:
             most = self.connections_max + guarded.spare
             fresh += [(most, each) for each in new]
             count += len(guarded.socket.account.connections)
+        self._is_behind = any(guarded.socket.has_more_events for guarded in self._guarded)
         self._slots[self._counters.open] = count
         if count <= self.connections_max:
             return

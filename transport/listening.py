@@ -199,7 +199,7 @@ class ListeningSocket(LinkSocket):
         """Start to learn of connections.
 
         The monitor's queue has no mark, because libzmq's thread would wait for room in it. An event
-        is about 100 bytes, and is read at least as often as the loop turns.
+        is about 100 bytes, and all are read five times a second at least, EVENTS_MAX at once.
         """
         self.account = Account()
         self.is_router = self.getsockopt(zmq.TYPE) == _ROUTER
@@ -210,6 +210,12 @@ class ListeningSocket(LinkSocket):
         end.setsockopt(zmq.LINGER, 0)
         end.connect(address)
         self.monitor_end = end
+
+    @property
+    def has_more_events(self) -> bool:
+        """`refresh` has left some, perhaps."""
+        end = self.monitor_end
+        return end is not None and end.hint.may_have_input
 
     def refresh(self, now_ns: int) -> list[Connection]:
         """Read the monitor's events; returns the connections that are new and still open. Call it

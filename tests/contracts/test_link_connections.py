@@ -16,11 +16,11 @@ import pytest
 import zmq
 
 from actors import guard as guard_module
-from actors.guard import ConnectionGuard, CounterSlots, Guarded
+from actors.guard import LOOK_EVERY_NS, ConnectionGuard, CounterSlots, Guarded
 from logstore.cli.embedded import poll_until
 from tests.contracts.receiving import poll_and_receive
 from tests.faults.greedy import frame, zmtp_connection
-from transport import link
+from transport import link, listening
 from transport.link import Lane
 from transport.process_memory import open_descriptors, raise_descriptor_limit
 from transport.tcp_state import end_connection, inode_of, tcp_state
@@ -194,6 +194,20 @@ def test_strangers_that_say_nothing_do_not_drive_out_a_peer_that_has_just_connec
         assert fd in stage.fds()
         peer.sendall(frame(0, b"still here"))
         stage.until(lambda: b"still here" in stage.received)
+
+
+def test_a_guard_that_left_events_unread_looks_again_soon(stage, monkeypatch):
+    """They have no bound: strangers that come and go faster than that would fill the memory."""
+    monkeypatch.setattr(listening, "EVENTS_MAX", 2)
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(zmtp_connection(stage.address, 0))
+        now_ns = 1
+        for known, is_behind in ((2, True), (4, True), (4, False)):
+            stage.guard.do_work(now_ns)
+            assert len(stage.fds()) == known
+            assert (stage.guard.next_timer_ns - now_ns <= LOOK_EVERY_NS) is is_behind
+            now_ns = stage.guard.next_timer_ns
 
 
 def test_what_is_unread_is_told_from_what_was_taken(stage):
