@@ -12,6 +12,11 @@ import resource
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATM = "/proc/self/statm"
 _STATM_MAX_BYTES = 256
+# of glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_KEPT_BYTES = 32 << 20
+_MAPPED_FROM_BYTES = 4 << 20
+_GROW_BYTES = 1 << 20
 
 
 def private_bytes() -> int:
@@ -23,6 +28,21 @@ def private_bytes() -> int:
     finally:
         os.close(descriptor)
     return (int(resident) - int(shared)) * _PAGE_BYTES
+
+
+def keep_freed_memory() -> None:
+    """Let glibc's allocator keep freed memory for the next messages, up to _KEPT_BYTES a heap, and
+    map none for a batch by itself.
+
+    By default it gives a buffer of 64 KiB back and faults it in again with the next message: 7,000
+    faults a second in each of ZeroMQ's threads at 56 MB/s (2 cores, 2026-11-26). `mallopt(3)` has
+    the parameters; other allocators have none, and nothing is changed there.
+    """
+    set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_parameter is not None:
+        set_parameter(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        set_parameter(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
+        set_parameter(_M_TOP_PAD, _GROW_BYTES)
 
 
 def give_back_memory() -> None:

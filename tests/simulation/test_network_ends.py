@@ -164,7 +164,7 @@ def test_neither_waiting_nor_lingering_is_played(stage: NetworkStage) -> None:
         pull.recv()
     with pytest.raises(ValueError, match="linger"):
         pull.close(linger=None)
-    with pytest.raises(ValueError, match="EVENTS and RCVMORE"):
+    with pytest.raises(ValueError, match="RCVMORE only"):
         pull.getsockopt(zmq.LINGER)
     with pytest.raises(zmq.Again):
         pull.recv(zmq.DONTWAIT)

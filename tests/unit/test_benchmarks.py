@@ -138,15 +138,23 @@ def test_the_median_of_the_pairs_decides_and_less_latency_is_better() -> None:
     singles, batches, one = FIGURES
     pairs = [
         Pair(singles.name, product(payloads_per_s=6.0), floor(frames_per_s=10.0), ratio)
-        for ratio in (0.4, 0.6, 0.7)
+        for ratio in (0.9, 1.1, 1.2)
     ]
     pairs += [Pair(batches.name, product(mb_per_s=5.0), floor(mb_per_s=10.0), 0.5)]
-    pairs += [Pair(one.name, product(p50_ms=2.0), floor(p50_ms=1.0), 2.0)]
+    alone = product(
+        p50_ms=1.2, p99_ms=3.0, cpu_s={"1.raft": 1.0, "client": 0.5}, payloads_per_s=100.0,
+        seconds=10.0,
+    )  # fmt: skip
+    pairs += [Pair(one.name, alone, floor(p50_ms=1.0, p99_ms=1.0), 1.2)]
     summary = summarise(pairs, IdleRow(10.0, 0.06, {}, {}, 0.0))
-    assert summary[singles.name]["median_ratio"] == 0.6
+    assert summary[singles.name]["median_ratio"] == 1.1
     assert summary[singles.name]["is_reached"]
     assert not summary[batches.name]["is_reached"]
     assert summary[one.name]["is_reached"]
+    assert summary[f"{one.name}, p99"]["median_ratio"] == 3.0
+    assert not summary[f"{one.name}, p99"]["is_reached"]
+    assert summary[f"{one.name}, processor time"]["median_cpu_ms"] == 1.5
+    assert summary[f"{one.name}, processor time"]["is_reached"]
     assert not summary["idle"]["is_reached"]
 
 
