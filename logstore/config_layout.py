@@ -6,12 +6,13 @@ Owns which groups a mode has, and what `auto` chooses. `config_relations` refuse
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from logstore.errors import InvariantViolated
-from logstore.settings import Config, ProcessSettings
+from logstore.settings import Config, NodeSettings, ProcessSettings
 
 REPLICATOR = "replicator"
 SUPERVISOR = "supervisor"
@@ -34,6 +35,7 @@ MODES = (*_GROUPS, "auto")
 PROCESSES_FROM_CPUS = 4
 
 Layout = Mapping[str, tuple[str, ...]]
+_Settings = TypeVar("_Settings", NodeSettings, ProcessSettings)
 
 
 def actor_names(node: int, nodes: Iterable[int]) -> tuple[str, ...]:
@@ -85,12 +87,35 @@ def process_of(layout: Layout, actor: str) -> str:
 
 def choose_mode(config: Config, node: int, cpus: int) -> Config:
     """`config` with what `auto` means for `node` on a machine with so many CPUs, of which each
-    replica of the same host has its share; as it is in another mode."""
+    replica of the same host has its share, and without the placement of processes that it then
+    has not: children check what they get, and it is of one mode. As it is in another mode."""
     if config.process.mode != "auto":
         return config
     host = config.node(node).host
     share = cpus / sum(each.host == host for each in config.nodes)
-    return with_mode(config, "processes" if share >= PROCESSES_FROM_CPUS else SHARED)
+    chosen = with_mode(config, "processes" if share >= PROCESSES_FROM_CPUS else SHARED)
+    names = {SUPERVISOR}
+    for each in chosen.node_ids():
+        for process in layout_of(chosen, each):
+            names |= {process, kind_of(process)}
+    spin = [name for name in chosen.process.spin if name in names]
+    return msgspec.structs.replace(
+        chosen,
+        nodes=[_placing_only(names, each) for each in chosen.nodes],
+        process=msgspec.structs.replace(_placing_only(names, chosen.process), spin=spin),
+    )
+
+
+def _placing_only(names: Collection[str], settings: _Settings) -> _Settings:
+    def kept(table: Mapping[str, object]) -> dict[str, object]:
+        return {name: value for name, value in table.items() if name in names}
+
+    return msgspec.structs.replace(
+        settings,
+        cpus=kept(settings.cpus),
+        nice=kept(settings.nice),
+        io_threads=kept(settings.io_threads),
+    )
 
 
 def with_mode(config: Config, mode: str) -> Config:

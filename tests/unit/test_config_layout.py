@@ -14,6 +14,7 @@ from logstore.config_layout import (
     layout_in,
     layout_of,
     process_of,
+    with_mode,
 )
 from logstore.config_placement import placement_of, process_names
 from logstore.errors import ConfigError, InvariantViolated
@@ -123,6 +124,21 @@ def test_with_auto_the_names_of_each_layout_are_taken_and_count_where_they_are()
     assert placement_of(shared, 2, "shared").cpus == (1,)
     assert "raft" not in process_names(shared, 2)
     assert placement_of(choose_mode(config, 2, 12), 2, "raft").cpus == (0,)
+
+
+@pytest.mark.parametrize("cpus", [6, 12])
+def test_children_can_read_what_auto_chose_whatever_names_were_placed(cpus: int) -> None:
+    config = config_of(
+        'mode = "auto"\ncpus = {raft = [0], shared = [1], writer = [2], supervisor = [3]}\n'
+        "nice = {ingress = 1, replicator = 2}\nio_threads = {egress = 2, replicator-1 = 3}\n"
+        'spin = ["raft", "shared"]',
+        CLUSTER.replace("port = 7110", "port = 7110\ncpus = {egress = [4], shared = [5]}"),
+    )
+    chosen = choose_mode(config, 2, cpus)
+    assert parse_config(render_config(chosen)) == chosen
+    for process in process_names(chosen, 2):
+        modes = with_mode(config, chosen.process.mode)
+        assert placement_of(chosen, 2, process) == placement_of(modes, 2, process)
 
 
 CUSTOM = 'mode = "custom"\ngroups = '
