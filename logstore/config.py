@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 import msgspec
@@ -149,9 +150,18 @@ def _explain(message: str) -> str:
         return f"{prefix}{unknown[1]}: unknown key; the keys here are {known}"
     if missing := _MISSING_FIELD.fullmatch(reason):
         return f"{prefix}{missing[1]}: is missing; add it"
+    if reason.startswith("Invalid enum value") and (choices := _choices_of(path)):
+        return f"{path}: {reason}; write one of {', '.join(choices)}"
     if example := _example_of(path) if reason.startswith("Expected `str`") else "":
         return f"{path}: {reason}; write it in quotes, {example}"
     return f"{path}: {reason}" if path else reason
+
+
+def _choices_of(path: str) -> list[str]:
+    """What a setting of few words may be, in quotes as it is written; empty for any other."""
+    table, _, key = path.partition(".")
+    kind = get_type_hints(_TABLES[table.split("[")[0]]).get(key)
+    return [f'"{choice}"' for choice in get_args(kind)] if get_origin(kind) is Literal else []
 
 
 def _example_of(path: str) -> str:

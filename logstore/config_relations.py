@@ -271,9 +271,15 @@ def _check_groups(config: Config) -> None:
     """SAFETY M3: each actor runs in one process."""
     mode, groups = config.process.mode, config.process.groups
     _require(
-        (mode == "custom") == bool(groups),
+        mode != "custom" or len(groups) > 0,
         "process.groups",
-        'goes with mode = "custom": write both, or neither',
+        'mode = "custom" needs one group or more, such as {core = ["ingress", "raft"]}; '
+        'without groups, mode = "processes" is meant',
+    )
+    _require(
+        mode == "custom" or not groups,
+        "process.groups",
+        f'counts with mode = "custom" only, and mode is "{mode}": write that, or take groups out',
     )
     replicators = {f"{REPLICATOR}-{node}" for node in config.node_ids()}
     grouped: set[str] = set()
@@ -287,7 +293,7 @@ def _check_groups(config: Config) -> None:
         _require(
             kind_of(process) not in (*ACTOR_KINDS, SUPERVISOR),
             key,
-            "is the name of another process; choose one that is no actor's",
+            "an actor, or the supervisor, has this name; choose another one for the group",
         )
         _require(len(actors) > 0, key, "is empty; name the actors that it runs, or take it out")
         for actor in actors:

@@ -92,7 +92,10 @@ REFUSALS = {
     "no unit": (THREE + '[raft]\nheartbeat = "100"\n', r"raft\.heartbeat: '100' has no unit; .*ms"),
     "bad unit": (THREE + '[limits]\nring = "64mb"\n', r"limits\.ring: '64mb' has the unknown unit"),
     "negative": (THREE + '[limits]\nring = "-1MiB"\n', r"limits\.ring: '-1MiB' is no quantity"),
-    "bad choice": (THREE + '[raft]\nstream_mode = "fast"\n', r"raft\.stream_mode: Invalid enum"),
+    "bad choice": (
+        THREE + '[raft]\nstream_mode = "fast"\n',
+        r'stream_mode: Invalid .*; write one of "streaming", "paper"$',
+    ),
     "not TOML": ("[cluster", r"is not TOML"),
     "no nodes": ("nodes = []\n[cluster]\nname = 'x'\n", r"nodes \(their number\): is 0"),
     "node twice": (THREE.replace("node = 3", "node = 1"), r"nodes\[2\]\.node: 1 is given twice"),
