@@ -98,7 +98,7 @@ def show(endpoints: str, timeout_s: float, json_path: str | None) -> None:
 @click.option(
     "--io-threads",
     type=_Number(1, IO_THREADS_MAX),
-    help="of ZeroMQ, for ingress, egress and replicators; when it starts again",
+    help="of ZeroMQ, for a process that runs ingress, egress or replicators; when it starts again",
 )
 @click.option(
     "--timeout",
@@ -124,9 +124,9 @@ def set_(
 
     PROCESS is ingress, raft, writer, egress, supervisor, replicator (all of them) or replicator-2,
     or by the layout a group such as shared (`placement show` has the names);
-    --config, --node and --dir are what `serve` was given. `default` takes an entry out of the file.
-    What cannot be had is refused, and nothing is changed. Exit status 1 if a process does not take
-    now what it could.
+    --config, --node and --dir are what `serve` was given. `default` takes the node's own entry out
+    of the file: then [process] counts, which is of every node. What cannot be had is refused, and
+    nothing is changed. Exit status 1 if a process does not take now what it could.
     """
     from logstore.cli.placement_change import change_placement
 
@@ -149,8 +149,9 @@ def set_(
     else:
         rows = {each.process: msgspec.to_builtins(each.report) for each in outcomes}
         Terminal().print(_table_of([(str(node), rows)]))
-    for each in filter(lambda each: each.pending, outcomes):
-        say(f"{each.process}: {each.pending}")
+    for each in outcomes:
+        for words in filter(None, (each.pending, each.inherited)):
+            say(f"{each.process}: {words}")
     if any(each.is_refused for each in outcomes):
         sys.exit(ExitStatus.NO)
 

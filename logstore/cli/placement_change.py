@@ -34,12 +34,14 @@ _ONLINE = "/sys/devices/system/cpu/online"
 
 class Outcome(msgspec.Struct, frozen=True):
     """What a process has now. `pending`: what it does not have of what is configured, and what to
-    do; empty if it has all. `is_refused`: some of that was to be had at once."""
+    do; empty if it has all. `is_refused`: some of that was to be had at once. `inherited`: what
+    [process] says where the entry of the node was taken out; empty if nothing."""
 
     process: str
     report: ProcessReport
     pending: str
     is_refused: bool
+    inherited: str
 
 
 def change_placement(
@@ -73,7 +75,8 @@ def change_placement(
             text = file.read()
         edited = edit_placement(text, node, processes, change)
         try:
-            wanted = placements_on(report.machine, parse_config(edited), NodeId(node))
+            config = parse_config(edited)
+            wanted = placements_on(report.machine, config, NodeId(node))
         except ConfigError as error:
             raise ConfigError(
                 f"{config_path} would be refused, nothing was changed: {error}"
@@ -86,7 +89,10 @@ def change_placement(
         # Also where it says so already: a process that was moved since takes its place again.
         replace_file(target, edited)
     report = _followed(folder, {name: wanted[name] for name in names}, config_path, timeout_s)
-    return [_outcome(name, report.processes[name]) for name in names]
+    return [
+        _outcome(name, report.processes[name], _inherited(config, node, name, change))
+        for name in names
+    ]
 
 
 def _running_report(folder: Path, config_path: Path, config: Config, node: int) -> PlacementReport:
@@ -211,7 +217,21 @@ def _missing(report: ProcessReport) -> list[str]:
     return found
 
 
-def _outcome(process: str, report: ProcessReport) -> Outcome:
+def _inherited(config: Config, node: int, process: str, change: Change) -> str:
+    """What [process] still says of what was taken out of the node's own table."""
+    found = []
+    for key in (key for key, value in change.items() if value is None):
+        own, shared = getattr(config.node(node), key), getattr(config.process, key)
+        for name in dict.fromkeys((process, kind_of(process))):
+            if name in shared and own.keys().isdisjoint((process, kind_of(process))):
+                found.append(f"{key} = {{{name} = {shared[name]}}}")
+                break
+    if not found:
+        return ""
+    return f"[process], which is of every node, still says {', '.join(found)}: change it there"
+
+
+def _outcome(process: str, report: ProcessReport, inherited: str) -> Outcome:
     now, configured = report.now, report.configured
     missing = _missing(report)
     ends_replica = process == SUPERVISOR or is_vital(report.actors or (process,))
@@ -224,4 +244,4 @@ def _outcome(process: str, report: ProcessReport) -> Outcome:
         )
     if now is not None and now.io_threads != configured.io_threads:
         pending.append(f"{configured.io_threads} IO threads when it starts again ({start})")
-    return Outcome(process, report, "; ".join(pending), bool(missing))
+    return Outcome(process, report, "; ".join(pending), bool(missing), inherited)

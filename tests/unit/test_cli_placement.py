@@ -311,6 +311,22 @@ def test_what_is_set_is_kept_in_the_file(
     assert parse_config(played.path.read_text()).node(2).cpus == {"replicator": [1]}
 
 
+def test_default_says_what_the_table_of_every_node_still_says(
+    played: PlayedReplica, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = TEXT.replace("[process]", "[process]\nnice = {replicator = 3, raft = 4}")
+    assert config != TEXT
+    played.path.write_text(config)
+    assert played.set("replicator", "--nice", "5") == ExitStatus.DONE
+    assert "still says" not in capsys.readouterr().err
+    assert played.set("replicator", "raft", "--nice", "default") == ExitStatus.DONE
+    said = capsys.readouterr().err
+    assert (
+        "replicator-1: [process], which is of every node, still says nice = {replicator = " in said
+    )
+    assert "raft: [process], which is of every node, still says nice = {raft = 4}: change" in said
+
+
 def test_io_threads_are_said_to_wait_for_the_next_start(
     played: PlayedReplica, capsys: pytest.CaptureFixture[str]
 ) -> None:
