@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 
 from logstore.cli.cpu_list import cpu_words, parse_cpus
 from logstore.cli.exit_status import ExitStatus
@@ -169,15 +169,17 @@ def _print_nodes(nodes: Sequence[dict[str, Any]]) -> None:
 
 def _table_of(nodes: Sequence[tuple[str, dict[str, Any]]]) -> Table:
     """A row for each process that runs."""
-    table = Table("node", "process", "pid", "CPUs", "nice", "spins", "IO threads", "runs")
+    process = Column("process", min_width=len("replicator-2"))  # whole in 80 columns, too
+    runs = Column("runs", min_width=len("replicator-2,"), overflow="fold")
+    table = Table("node", process, "pid", "CPUs", "nice", "spins", "IO\nthreads", runs)
     for node, processes in nodes:
         for name, report in processes.items():
-            now, runs = report["now"], ", ".join(report.get("actors", ()))
+            now, actors = report["now"], ", ".join(report.get("actors", ()))
             if now is None:
-                table.add_row(node, name, "-", "-", "-", "-", "-", runs)
+                table.add_row(node, name, "-", "-", "-", "-", "-", actors)
                 continue
             spins = "yes" if now["spin"] else "no"
             threads = str(now["io_threads"] or "-")
             cells = (cpu_words(now["cpus"]), str(now["nice"]), spins, threads)
-            table.add_row(node, name, str(report["pid"]), *cells, runs)
+            table.add_row(node, name, str(report["pid"]), *cells, actors)
     return table

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from logstore.cli.exit_status import ExitStatus
@@ -38,7 +38,8 @@ def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
     if json_path is not None:
         write_json({"sessions": [_document(each) for each in found]}, json_path)
         return
-    table = Table("producer id", "epoch", "name", "mode", "next sequence", "window", "last used")
+    whole = Column("producer id", min_width=len(str((1 << 64) - 1)))  # `session end --id` takes it
+    table = Table(whole, "epoch", "name", "mode", "next sequence", "window", "last used")
     for each in found:
         table.add_row(
             str(each.producer_id),
