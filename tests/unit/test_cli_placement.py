@@ -1,22 +1,19 @@
-"""`logstore placement`: lists of CPUs, what is refused, and that a file keeps what people wrote."""
+"""`logstore placement set`: what is refused, and that a file keeps what people wrote."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Callable, Iterator
-from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from actors.supervisor.placement import Machine, placements_on
 from actors.supervisor.placement_report import PlacementReport, ProcessReport, ReportLink
-from logstore.cli import placement, placement_change
+from logstore.cli import placement_change
 from logstore.cli.config_edit import edit_placement, locked_config, replace_file
-from logstore.cli.cpu_list import cpu_words, parse_cpus
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.trouble import placement_words
 from logstore.config import parse_config
@@ -46,28 +43,6 @@ mode = "processes"
 MACHINE = Machine(cpus=(0, 1), nice=0, nice_min=-5)
 Captured = pytest.CaptureFixture[str]
 FIRST = "[[nodes]]\nnode = 1\nport = 7100\n"
-
-
-# --- lists of CPUs ---
-
-
-@pytest.mark.parametrize(
-    ("text", "cpus"), [("0", [0]), ("0-3,8", [0, 1, 2, 3, 8]), ("3, 1-2,2", [1, 2, 3])]
-)
-def test_a_list_of_cpus_is_what_linux_writes(text: str, cpus: list[int]) -> None:
-    assert parse_cpus(text) == cpus
-
-
-@pytest.mark.parametrize("text", ["", "a", "3-1", "1-", "-1", "0,", "0-999999", "1.5"])
-def test_what_is_no_list_of_cpus_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="write one such as 0-3,8"):
-        parse_cpus(text)
-
-
-def test_cpus_are_written_shortest() -> None:
-    assert cpu_words([8, 0, 1, 2, 3]) == "0-3,8"
-    assert cpu_words([5]) == "5"
-    assert cpu_words([]) == "none"
 
 
 # --- the file ---
@@ -311,18 +286,6 @@ def test_what_is_set_is_kept_in_the_file(
     assert "egress" not in said.out
     assert played.set("writer", "--cpus", "default", "--nice", "default") == ExitStatus.DONE
     assert parse_config(played.path.read_text()).node(2).cpus == {"replicator": [1]}
-
-
-def test_names_are_whole_in_80_columns() -> None:
-    now = {"cpus": [0, 1], "nice": 19, "io_threads": 1, "spin": False}
-    actors = ["writer", "raft", "ingress", "egress", "replicator-2", "replicator-3"]
-    processes = {name: {"pid": 123456, "now": now, "actors": [name]} for name in actors}
-    processes["single"] = {"pid": 123456, "now": now, "actors": actors}
-    out = StringIO()
-    Console(width=80, file=out).print(placement._table_of([("1", processes)]))
-    said = out.getvalue()
-    assert "…" not in said
-    assert said.count("replicator-2") == 3
 
 
 def test_default_says_what_the_table_of_every_node_still_says(
