@@ -36,8 +36,10 @@ TABLES: tuple[tuple[str, type[msgspec.Struct]], ...] = (
 _INTRODUCTION = """\
 # Configuration
 
-One TOML file describes a cluster; every replica, tool and client reads the same one. Unknown keys,
-bad units and impossible relations are refused at start, with the key and the reason.
+One TOML file describes a cluster; every replica and tool reads the same one. Where a node has a
+file of its own, `[process]` and the node's `cpus`, `nice` and `io_threads` may differ, all else is
+the same. Unknown keys, bad units and impossible relations are refused at start, with the key and
+the reason.
 
 | file | what it is |
 |---|---|

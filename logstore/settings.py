@@ -133,7 +133,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         A size, at most 4 MiB.
       ring: Each replica's payload ring in shared memory. "auto", or a size, a multiple of 64 KiB
         and at least what "auto" takes: four of the larger of `batch_max` and `group_max`, a
-        `bulk_window` a peer and a message. That is 37 MiB with three nodes.
+        `bulk_window` a peer and a message. With three nodes that is 36928KiB, some 36 MiB.
       bulk_window: What a leader has in flight to one follower. A size.
       groups_in_flight: Groups a leader has between acceptance and commit; small, so that groups
         grow under load instead of queues. With a small `segment` fewer: the largest ones fit into

@@ -20,7 +20,7 @@ DEFAULT_FOLDER = Path("logstore-data")
     "config_path",
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="the cluster's TOML file, the same for every node",
+    help="the cluster's TOML file; only [process] may differ between nodes",
 )
 @click.option("--node", required=True, type=click.IntRange(1), help="which of its nodes this is")
 @click.option(
