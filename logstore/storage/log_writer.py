@@ -41,6 +41,7 @@ from logstore.storage.segment import (
     aligned,
     header_after,
     log_start_at,
+    pair_sizes,
     prepare_pair,
     record_position,
     release_allocation,
@@ -49,6 +50,7 @@ from logstore.storage.segment import (
     segment_path,
     write_headers_durable,
 )
+from logstore.units import SIZE_UNITS
 
 # One entry to append: header, chain, known commit index, pieces of the body.
 EntryToWrite = tuple[EntryHeader, int, int, Sequence[Buffer]]
@@ -395,7 +397,11 @@ class LogWriter:
     def _open_segment(self, before: Row, *, log_epoch: int, valid_end: int) -> None:
         self._check_none_unfinished()
         if not self.prepare_spare() or self._spare is None:
-            raise DiskFull(f"{self._folder}: no space for the next segment; free some space")
+            size = -(-sum(pair_sizes(self._options).values()) // SIZE_UNITS["MiB"])
+            raise DiskFull(
+                f"{self._folder}: no space for the next segment, which takes {size} MiB; free some "
+                "space"
+            )
         number, data, raft = self._spare
         first_index = Index(before.header.index + 1)
         kept = [header for header in self._live if header.first_index < first_index]

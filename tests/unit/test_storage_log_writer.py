@@ -182,7 +182,7 @@ def test_a_full_disk_is_a_state_that_ends_when_space_appears() -> None:
     assert trial.writer.is_disk_full
     assert len(segment_files(trial)) == 2
     trial.commit(1, [8])
-    with pytest.raises(DiskFull, match="free some space"):
+    with pytest.raises(DiskFull, match="next segment, which takes 1 MiB; free some space"):
         trial.writer.roll()
     trial.commit(1, [8])
     trial.disk.capacity_bytes = 100_000
