@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -16,19 +17,20 @@ from actors.child import ChildSpec
 from actors.naming import name_process
 from actors.runner import refuse_optimised_python
 from actors.supervisor.http_listener import HttpListener
-from actors.supervisor.placement import look_at_machine
+from actors.supervisor.placement import Machine, look_at_machine
 from actors.supervisor.placement_file import PlacementFile
 from actors.supervisor.placement_keeper import PlacementKeeper
 from actors.supervisor.signals import StopSignals
 from actors.supervisor.supervisor import Supervisor
 from logstore.config import Config, PortOffset
-from logstore.config_layout import choose_mode
+from logstore.config_layout import choose_mode, layout_of
 from logstore.errors import ConfigError, FolderInUse, FolderRefused, LogStoreError
 from logstore.model import NodeId
 from transport.errors import RegionUnavailable
 from transport.process_memory import raise_descriptor_limit
 from transport.shm import require_total_store_order
 
+_log = logging.getLogger(__name__)
 LOCK_NAME = "supervisor.lock"
 
 
@@ -57,6 +59,7 @@ def serve_processes(
     settings = config.node(node)
     node_id = NodeId(node)
     machine = look_at_machine()
+    asked = config.process.mode
     config = choose_mode(config, node_id, len(machine.cpus))
     file = PlacementFile(config, node_id, machine, config_path.absolute())
     is_new = not Path(folder).exists()
@@ -70,6 +73,7 @@ def serve_processes(
         closing(PlacementKeeper(file, node_id, path)) as placement,
     ):
         placement.place_supervisor()
+        _say_layout(config, node_id, asked, machine)
         metrics: HttpListener | None = None
         supervisor: Supervisor | None = None
         if config.process.metrics:
@@ -96,6 +100,23 @@ def serve_processes(
         finally:
             if metrics is not None:
                 metrics.close()
+
+
+def _say_layout(config: Config, node: NodeId, asked: str, machine: Machine) -> None:
+    """The first line of a replica's log: what it runs as, and why if nobody wrote it."""
+    host = config.node(node).host
+    beside = sum(each.host == host for each in config.nodes)
+    share = len(machine.cpus) / beside
+    chosen = f", which auto chose: {share:.3g} CPUs for each replica of this host"
+    _log.info(
+        "starting in mode %s%s, as %s",
+        config.process.mode,
+        chosen if asked != config.process.mode else "",
+        "; ".join(
+            name if actors == (name,) else f"{name} ({', '.join(actors)})"
+            for name, actors in layout_of(config, node).items()
+        ),
+    )
 
 
 def _renderer(node: int, read: Callable[[], Mapping[str, int]]) -> Callable[[], tuple[str, bytes]]:

@@ -97,6 +97,7 @@ def test_up_starts_what_is_missing_and_down_stops_everything(folder: Path) -> No
     assert said.count(b"stopped") == 3
     for row in second.nodes:
         log = (Path(row.dir) / "log").read_text(encoding="utf-8")
+        assert f" INFO embedded node {row.node} supervisor: starting in mode " in log
         assert f" INFO embedded node {row.node} supervisor: stopping\n" in log
     assert not [each for each in children if each.is_running()]
 
