@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors.supervisor.placement import check_placement, placements_on
+from actors.supervisor.placement import check_placement, layout_on, placements_on
 from actors.supervisor.placement_report import PlacementReport, ProcessReport, read_report
 from actors.supervisor.restarts import is_vital
 from logstore.cli.config_edit import Change, edit_placement, locked_config, replace_file
@@ -68,6 +68,8 @@ def change_placement(
     """
     config = load_config(config_path)
     report = _running_report(folder, config_path, config, node)
+    # Before names are looked at: those of the file are not yet those of the replica.
+    _require_layout(config, report, config_path)
     names = _names(report, processes)
     _check(change, names, report)
     with locked_config(Path(report.config_path)) as target:  # not another name of it
@@ -81,11 +83,7 @@ def change_placement(
             raise ConfigError(
                 f"{config_path} would be refused, nothing was changed: {error}"
             ) from error
-        if wanted.keys() != report.processes.keys():
-            raise ConfigError(
-                f"{config_path} has other nodes or another layout than this replica runs with, "
-                "nothing was changed: restart it first"
-            )
+        _require_layout(config, report, config_path)  # nobody changed it meanwhile
         # Also where it says so already: a process that was moved since takes its place again.
         replace_file(target, edited)
     report = _followed(folder, {name: wanted[name] for name in names}, config_path, timeout_s)
@@ -93,6 +91,15 @@ def change_placement(
         _outcome(name, report.processes[name], _inherited(config, node, name, change))
         for name in names
     ]
+
+
+def _require_layout(config: Config, report: PlacementReport, config_path: Path) -> None:
+    layout = layout_on(report.machine, config, NodeId(report.node))
+    if {SUPERVISOR, *layout} != set(report.processes):
+        raise ConfigError(
+            f"{config_path} has other nodes or another layout than this replica runs with, "
+            "nothing was changed: restart it first"
+        )
 
 
 def _running_report(folder: Path, config_path: Path, config: Config, node: int) -> PlacementReport:

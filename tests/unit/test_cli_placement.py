@@ -430,12 +430,17 @@ def test_another_node_another_file_and_another_folder_are_refused(
 def test_a_file_with_other_nodes_than_those_that_run_is_not_changed(
     played: PlayedReplica, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = TEXT.replace("node = 1", "node = 3")
-    played.path.write_text(other)
-    for process in ("writer", "replicator"):
-        assert played.set(process, "--nice", "-5") == ExitStatus.USAGE
-        assert "has other nodes or another layout than this replica" in capsys.readouterr().err
-    assert played.path.read_text() == other
+    in_groups = TEXT.replace("raft = [1], ", "").replace("ingress = [0]", "shared = [0]")
+    for other, processes in (
+        (TEXT.replace("node = 1", "node = 3"), ("writer", "replicator")),
+        # those of the replica, of the file, and of neither
+        (in_groups.replace('"processes"', '"shared"'), ("writer", "raft", "shared", "nobody")),
+    ):
+        played.path.write_text(other)
+        for process in processes:
+            assert played.set(process, "--nice", "-5") == ExitStatus.USAGE
+            assert "has other nodes or another layout than this replica" in capsys.readouterr().err
+        assert played.path.read_text() == other
 
 
 def test_a_replica_that_refuses_the_file_has_not_followed_it(
