@@ -28,21 +28,22 @@ QUICK_ROUNDS = 4
 def on_connection_lost(state: State, peer: NodeId) -> None:
     """The leader may be gone: count it as not heard, and run a pre-vote soon (C1). Another message
     of it takes that back. Followers of one leader wait for times that do not meet, or their votes
-    would split. A damaged or full replica lets the others campaign first, as ever (Q3). In its
-    first election timeout a leader is not given up for it: where connections break all the time
-    (FAULTS N8), each would cost a term."""
+    would split. A damaged or full replica lets the others campaign first, as ever (Q3). A leader is
+    given up for it after its first election timeout at the earliest: where connections break all
+    the time (FAULTS N8), each would cost a term."""
     campaign = state.campaign
-    is_new = state.now_ns - campaign.term_entered_ns < state.config.election_timeout_ns
-    if state.role != Role.FOLLOWER or peer != state.leader or is_new:
+    if state.role != Role.FOLLOWER or peer != state.leader:
         return
-    campaign.leader_heard_ns = None
+    first_timeout_ns = campaign.term_entered_ns + state.config.election_timeout_ns
+    campaign.given_up_ns = min(campaign.given_up_ns, max(state.now_ns, first_timeout_ns))
     if state.faulty or state.is_disk_full:
         return
     campaign.quick_rounds = QUICK_ROUNDS
     others = [voter for voter in state.config.voters if voter != peer]
     turn_ns = state.config.quick_round_ns
     wait_ns = others.index(state.config.node) * turn_ns + turn_ns // 4
-    _campaign_by(state, state.now_ns + wait_ns + state.random.randrange(turn_ns // 4 + 1))
+    chance_ns = state.random.randrange(turn_ns // 4 + 1)
+    _campaign_by(state, max(state.now_ns, campaign.given_up_ns) + wait_ns + chance_ns)
 
 
 def _campaign_by(state: State, deadline_ns: int) -> None:
@@ -156,7 +157,8 @@ def is_sticky(state: State) -> bool:
     return (
         state.leader != NO_NODE
         and heard_ns is not None
-        and state.now_ns - heard_ns < state.config.election_timeout_ns
+        and state.now_ns
+        < min(heard_ns + state.config.election_timeout_ns, state.campaign.given_up_ns)
     )
 
 

@@ -26,7 +26,7 @@ from logstore.raft.effects import InstallLog, MoveLogStart, Persist, StreamAccep
 from logstore.raft.events import AppendReceived, InstallReceived
 from logstore.raft.faulty import FaultyEntries
 from logstore.raft.log_view import Position, WholeLogStart
-from logstore.raft.state import Installing, State
+from logstore.raft.state import NEVER_NS, Installing, State
 
 
 def follow_leader(state: State, sender: NodeId) -> None:
@@ -36,7 +36,7 @@ def follow_leader(state: State, sender: NodeId) -> None:
     state.role = Role.FOLLOWER
     state.set_leader(sender)
     state.campaign.leader_heard_ns = state.now_ns
-    state.campaign.quick_rounds = 0
+    state.campaign.quick_rounds, state.campaign.given_up_ns = 0, NEVER_NS
     state.reset_election_timer()
 
 

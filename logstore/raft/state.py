@@ -24,6 +24,7 @@ from logstore.raft.raft_config import RaftConfig
 from logstore.raft.term_and_vote import TermAndVote
 
 NO_LSN = Lsn(0)
+NEVER_NS = 1 << 62
 
 
 @dataclass(slots=True)
@@ -105,6 +106,7 @@ class Campaign:
     awaited_meta_seq: int | None = None
     is_transfer: bool = False
     leader_heard_ns: int | None = None
+    given_up_ns: int = NEVER_NS  # when the leader, not heard again, counts as gone (C1)
     quick_rounds: int = 0  # pre-votes left that follow each other quickly: the leader may be gone
     term_entered_ns: int = 0  # 0: in an earlier incarnation
     quiet_until_ns: int = 0
@@ -265,7 +267,8 @@ class State:
         self.leader = NO_NODE
         self.verified = self.commit
         self.following = Following()
-        self.campaign.quick_rounds, self.campaign.term_entered_ns = 0, self.now_ns
+        self.campaign.quick_rounds, self.campaign.given_up_ns = 0, NEVER_NS
+        self.campaign.term_entered_ns = self.now_ns
         self.out.append(LeaderChanged(term, NO_NODE))
 
     def begin_election_timer(self) -> None:

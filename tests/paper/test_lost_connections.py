@@ -152,11 +152,37 @@ def test_a_leader_is_not_given_up_in_its_first_election_timeout() -> None:
     node = OneNode(node=2, term=3)
     node.follow(1, 4)
     timeout_ms = node.config.election_timeout_ns // MS
-    for wait in (timeout_ms - 1, 1):
-        before_ns = node.core.deadline_ns
+    node.tick(timeout_ms - 2)
+    node.hear_heartbeat(1, term=4, round=2)
+    for _ in range(2):  # its next try to connect is refused
         lose(node)
-        assert node.core.deadline_ns == before_ns
-        node.tick(wait)
-        node.hear_heartbeat(1, term=4, round=2)
+        assert 2 <= wait_ms(node) <= 2 + TURN_MS / 2
+        refused = sent(node.hear(3, PreVoteRequest(Term(5), Index(9), Term(9))), PreVoteReply)
+        assert refused == [(3, PreVoteReply(Term(4), False))]
+    node.tick(2)
+    granted = sent(node.hear(3, PreVoteRequest(Term(5), Index(9), Term(9))), PreVoteReply)
+    assert granted == [(3, PreVoteReply(Term(5), True))]
+
+
+def test_a_message_in_its_first_election_timeout_takes_the_hint_back() -> None:
+    node = OneNode(node=2, term=3)
+    node.follow(1, 4)
+    timeout_ms = node.config.election_timeout_ns // MS
     lose(node)
-    assert wait_ms(node) <= TURN_MS / 2
+    node.tick(timeout_ms - 1)
+    node.hear_heartbeat(1, term=4, round=2)
+    node.tick(2)
+    assert wait_ms(node) >= timeout_ms - 2
+    refused = sent(node.hear(3, PreVoteRequest(Term(5), Index(9), Term(9))), PreVoteReply)
+    assert refused == [(3, PreVoteReply(Term(4), False))]
+
+
+def test_a_hint_of_one_term_says_nothing_of_the_next_leader() -> None:
+    node = OneNode(node=2, term=3)
+    node.follow(1, 4)
+    lose(node)
+    node.follow(3, 5)
+    timeout_ms = node.config.election_timeout_ns // MS
+    node.tick(timeout_ms - 1)
+    refused = sent(node.hear(1, PreVoteRequest(Term(6), Index(9), Term(9))), PreVoteReply)
+    assert refused == [(1, PreVoteReply(Term(5), False))]
