@@ -73,7 +73,6 @@ def serve_processes(
         closing(PlacementKeeper(file, node_id, path)) as placement,
     ):
         placement.place_supervisor()
-        _say_layout(config, node_id, asked, machine)
         metrics: HttpListener | None = None
         supervisor: Supervisor | None = None
         if config.process.metrics:
@@ -94,6 +93,7 @@ def serve_processes(
                 run_child=run_child,
                 placement=placement,
             )
+            _say_layout(config, node_id, asked, machine)
             return supervisor.run()
         except RegionUnavailable as error:
             raise ConfigError(str(error)) from error

@@ -23,6 +23,8 @@ from logstore.raft.state import State
 # Pre-votes after a broken connection, one soon after the other. The other followers may notice the
 # break later, and each round finds those that have noticed it by then.
 QUICK_ROUNDS = 4
+# How many turns a candidate leaves for its term to be flushed, and for votes and theirs.
+VOTE_TURNS = 4
 
 
 def on_connection_lost(state: State, peer: NodeId) -> None:
@@ -164,7 +166,9 @@ def is_sticky(state: State) -> bool:
 
 def _campaign(state: State, *, is_transfer: bool) -> None:
     """Enter a new term and vote for this node; `on_meta_durable` asks for votes
-    once both are durable."""
+    once both are durable. Where quick rounds are left and the votes do not come, another round
+    follows soon: they were split, or a voter has read a last message of the leader that is gone."""
+    quick_rounds = state.campaign.quick_rounds
     state.role = Role.CANDIDATE
     state.enter_term(Term(state.term + 1))
     state.meta.cast_vote(state.config.node)
@@ -174,6 +178,11 @@ def _campaign(state: State, *, is_transfer: bool) -> None:
     campaign.is_transfer = is_transfer
     campaign.awaited_meta_seq = state.meta.needed_seq
     state.reset_election_timer()
+    if quick_rounds:
+        campaign.quick_rounds = quick_rounds
+        turn_ns = state.config.quick_round_ns
+        wait_ns = VOTE_TURNS * turn_ns + state.random.randrange(VOTE_TURNS * turn_ns)
+        _campaign_by(state, state.now_ns + wait_ns)
 
 
 def _has_won(state: State) -> bool:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from logstore.cli.embedded import poll_until
+from logstore.cli.embedded import MODE_VARIABLE, poll_until
 from logstore.config_layout import kind_of, process_of
+from logstore.settings import ProcessSettings
 from tests.faults.ledger import Load
 from tests.faults.quick_cluster import (
     GONE_TIMEOUT_S,
@@ -32,7 +33,11 @@ ON_A_FOLLOWER = ("ingress", "writer", "egress")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuickCluster]:
-    with quick_cluster(tmp_path_factory.mktemp("kills"), quick_config()) as started:
+    """With a process for each actor, where the environment names no mode: `test_layouts` has the
+    others."""
+    process = None if os.environ.get(MODE_VARIABLE) else ProcessSettings(mode="processes")
+    folder = tmp_path_factory.mktemp("kills")
+    with quick_cluster(folder, quick_config(process=process)) as started:
         yield started
 
 
