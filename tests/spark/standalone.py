@@ -145,7 +145,8 @@ class StandaloneSpark:
     def _has_all_workers(self) -> bool:
         try:
             workers = self.state()["workers"]
-        except OSError:  # the port may answer 404, or nothing, before its pages are attached
+        except (OSError, ValueError):
+            # before its pages are attached the port may answer 404, its first page, or nothing
             return False
         return sum(each["state"] == "ALIVE" for each in workers) == WORKERS
 
