@@ -142,7 +142,7 @@ class _Scheduler:
         return done
 
     def next_turn_ns(self) -> int:
-        """When an actor must work at the latest; NOW: before the loop parks. Hot."""
+        """When an actor must work at the latest; _NOW: before the loop parks. Hot."""
         next_ns = _NEVER_NS
         for task in self.tasks:
             if task.is_due or task.bell.is_rung_locally:

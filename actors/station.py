@@ -86,7 +86,7 @@ class Outbox:
         self._spill.clear()
 
     def flush(self) -> None:
-        """Hot."""
+        """Offer what found no room, then ring the bell once if there is anything new. Hot."""
         if not self._must_ring and not self._spill:
             return
         while self._spill and self._ring.offer(self._spill[0]):

@@ -29,7 +29,7 @@ EVENTS_MAX = 4_096  # events of a monitor per call: about 10 ms
 # Bytes a second that no message accounts for: pings and pongs, 5 of each, are 80.
 HEARTBEAT_BYTES_PER_S = 128
 # A handshake has 107 bytes, and replicas' heartbeats bring 16 a second, a PING and a PONG (libzmq
-# 4.3.5, 2026-11-26): so many have come after a second of them.
+# 4.3.5, 2026-11-26), so a connection has received this many after its first second.
 SPOKEN_BYTES = 120
 GREETING_BYTES = 64  # the first part of a handshake; the rest answers ours
 _NS_PER_S = 1_000_000_000

@@ -51,7 +51,7 @@ class Socket(Protocol):
     def recv(self, flags: int, copy: bool) -> Any: ...
 
     def may_receive(self) -> bool:
-        """Whether a message waits, as far as this is known without a look."""
+        """Whether a message waits. A real socket is asked only where one may have come."""
         ...
 
     def getsockopt(self, option: int) -> Any:

@@ -33,9 +33,9 @@ HIGH_WATER_MARK = 256
 # taking subscriptions for as long as they come: a second of them froze its owner for 11 s and cost
 # 3.8 GB (1 KB topics, libzmq 4.3.5, 2026-11-22); with 4, 4 ms and 2 MB (60 B topics).
 SUBSCRIPTIONS_AHEAD = 4
-# A client's user waits for the word that a replica is gone.
-HEARTBEAT_MS = 200
-HEARTBEAT_TIMEOUT_MS = 1_000
+# A client's user waits until the client notices that a replica is gone.
+CLIENT_HEARTBEAT_MS = 200
+CLIENT_HEARTBEAT_TIMEOUT_MS = 1_000
 # Replicas have Raft's heartbeats to go by; these end connections to hosts that are gone, within the
 # 3 s of TCP_MAXRT. Every 200 ms they were most of what an idle cluster did (2026-11-26).
 REPLICA_HEARTBEAT_MS = 1_000
@@ -53,9 +53,9 @@ TCP_RETRANSMIT_MAX_MS = 3_000
 KEEPALIVE_IDLE_S = KEEPALIVE_INTERVAL_S = 1
 KEEPALIVE_PROBES = 3
 
-HEARTBEATS: Options = {
-    zmq.HEARTBEAT_IVL: HEARTBEAT_MS,
-    zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT_MS,
+CLIENT_HEARTBEATS: Options = {
+    zmq.HEARTBEAT_IVL: CLIENT_HEARTBEAT_MS,
+    zmq.HEARTBEAT_TIMEOUT: CLIENT_HEARTBEAT_TIMEOUT_MS,
     zmq.TCP_MAXRT: TCP_RETRANSMIT_MAX_MS,
 }
 KEEPALIVE: Options = {
@@ -65,11 +65,11 @@ KEEPALIVE: Options = {
     zmq.TCP_KEEPALIVE_CNT: KEEPALIVE_PROBES,
 }
 CONTROL_LANE: Options = {
-    **HEARTBEATS,
     zmq.HEARTBEAT_IVL: REPLICA_HEARTBEAT_MS,
     zmq.HEARTBEAT_TIMEOUT: REPLICA_HEARTBEAT_TIMEOUT_MS,
     # the peer, too, gives up a connection on which it hears nothing
     zmq.HEARTBEAT_TTL: PEER_SILENCE_MS,
+    zmq.TCP_MAXRT: TCP_RETRANSMIT_MAX_MS,
 }
 BULK_LANE = KEEPALIVE
 
@@ -105,7 +105,7 @@ def of_client(kind: int, *, message_size_max: int, high_water_mark: int) -> dict
         zmq.RECONNECT_IVL: RECONNECT_MIN_MS,
         zmq.RECONNECT_IVL_MAX: CLIENT_RECONNECT_MAX_MS,
     }
-    heartbeats: Options = HEARTBEATS if kind == zmq.DEALER else {}
+    heartbeats: Options = CLIENT_HEARTBEATS if kind == zmq.DEALER else {}
     return {**common, **reconnect, **KEEPALIVE, **heartbeats}
 
 

@@ -20,7 +20,8 @@ from logstore.raft import effects
 from logstore.raft.bootstrap import SendInit
 
 COALESCED_MAX_NS = 20_000_000
-# Where the last commit was followed by an append within so long, the next one is held as long.
+# If an append came within this time after the last commit, the news of the next commit waits this
+# long for an append to carry it.
 COMMIT_NEWS_DELAY_NS = 4_000_000
 COALESCED_MAX = 1_024
 NEVER_NS = 1 << 62
@@ -42,7 +43,7 @@ class ReplicatorRoute:
         self._has_committed = False  # since the last flush
         self._commit_ns = 0  # the last commit
         self._was_described = False  # an entry since the last flush
-        self._is_followed = False  # by an entry, the last commit within COMMIT_NEWS_DELAY_NS
+        self._is_followed = False  # an entry came within COMMIT_NEWS_DELAY_NS of the last commit
 
     def send(self, message: Any) -> None:
         """An order to the replicator. Every later message to the peer carries a commit index that

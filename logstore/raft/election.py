@@ -23,7 +23,8 @@ from logstore.raft.state import State
 # Pre-votes after a broken connection, one soon after the other. The other followers may notice the
 # break later, and each round finds those that have noticed it by then.
 QUICK_ROUNDS = 4
-# How many turns a candidate leaves for its term to be flushed, and for votes and theirs.
+# A candidate waits one to two times this many turns for votes: its own term and vote are flushed in
+# that time, and those of the voters.
 VOTE_TURNS = 4
 
 

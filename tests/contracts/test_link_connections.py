@@ -64,6 +64,14 @@ class Stage:
     def fds(self) -> list[int]:
         return list(self.socket.account.connections)
 
+    def expect_kept(self, fd: int, peer: socket.socket) -> None:
+        """Four of seven connections are ended, and this one is not."""
+        self.until(lambda: self.slots[REFUSED] >= 4)
+        self.until(lambda: len(self.fds()) <= 3)
+        assert fd in self.fds()
+        peer.sendall(frame(0, b"still here"))
+        self.until(lambda: b"still here" in self.received)
+
 
 @pytest.fixture
 def stage():
@@ -157,8 +165,8 @@ def test_strangers_that_talk_do_not_drive_an_old_peer_out(monkeypatch):
 
 
 def test_strangers_do_not_drive_out_an_old_peer_that_sends_heartbeats_only(monkeypatch):
-    """A follower has nothing else to say over its own connection to a leader, and counts the leader
-    as gone where it is ended (C1)."""
+    """A follower sends its leader nothing else over its own connection, and counts the leader as
+    gone if that connection is ended (C1)."""
     monkeypatch.setattr(guard_module, "PEER_CONNECTIONS_MAX", 3)
     stage = Stage(is_for_peers=True)
     with ExitStack() as stack:
@@ -172,10 +180,7 @@ def test_strangers_do_not_drive_out_an_old_peer_that_sends_heartbeats_only(monke
         assert poll_until(connection.has_spoken, PATIENCE_S)
         for _ in range(6):
             stack.enter_context(zmtp_connection(stage.address, 0))
-        stage.until(lambda: stage.slots[REFUSED] >= 4)
-        assert fd in stage.fds()
-        peer.sendall(frame(0, b"still here"))
-        stage.until(lambda: b"still here" in stage.received)
+        stage.expect_kept(fd, peer)
 
 
 def test_strangers_that_say_nothing_do_not_drive_out_a_peer_that_has_just_connected(monkeypatch):
@@ -189,11 +194,7 @@ def test_strangers_that_say_nothing_do_not_drive_out_a_peer_that_has_just_connec
         [fd] = stage.fds()
         for _ in range(6):
             stack.enter_context(socket.create_connection(stage.address, PATIENCE_S))
-        stage.until(lambda: stage.slots[REFUSED] >= 4)
-        stage.until(lambda: len(stage.fds()) <= 3)
-        assert fd in stage.fds()
-        peer.sendall(frame(0, b"still here"))
-        stage.until(lambda: b"still here" in stage.received)
+        stage.expect_kept(fd, peer)
 
 
 def test_a_guard_that_left_events_unread_looks_again_soon(stage, monkeypatch):

@@ -20,9 +20,9 @@ ROUNDS = 5
 
 
 def test_c1_strangers_on_the_port_for_peers_depose_no_leader(tmp_path: Path) -> None:
-    """A follower has nothing to say to its leader over a connection of its own that was made anew.
-    As silent as strangers, and older, such connections were ended first, and all followers counted
-    the leader as gone."""
+    """A follower sends its leader no message over a connection that it has just made again. Such
+    connections were as silent as those of strangers, and older, so they were ended first, and all
+    followers counted the leader as gone."""
     config = quick_config(process=ProcessSettings(mode="processes"))
     with quick_cluster(tmp_path, config) as cluster:
         leader = cluster.wait_for_leader()

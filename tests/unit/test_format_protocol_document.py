@@ -118,7 +118,8 @@ FIGURES = {
         (socket_options.REPLICA_HEARTBEAT_TIMEOUT_MS, 1_500),
     ),
     "(the library: every 200 ms, hangs up after 1 s without an answer)": (
-        (socket_options.HEARTBEAT_MS, 200), (socket_options.HEARTBEAT_TIMEOUT_MS, 1_000),
+        (socket_options.CLIENT_HEARTBEAT_MS, 200),
+        (socket_options.CLIENT_HEARTBEAT_TIMEOUT_MS, 1_000),
     ),
     "a client that leaves 256 of them unread (base + 4: 16)": (
         (socket_options.HIGH_WATER_MARK, 256), (egress.ANSWERS_QUEUED_MAX, 16),
