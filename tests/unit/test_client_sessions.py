@@ -13,8 +13,6 @@ from logstore.errors import (
     ErrorCode,
     FormatError,
     InvalidRequest,
-    OutcomeUnknown,
-    Overloaded,
     UnknownProducer,
 )
 from logstore.format.client_messages import (
@@ -119,16 +117,6 @@ def test_no_session_after_a_lost_answer_is_what_was_wanted(
 ) -> None:
     replica.answer_in_turn(EndSessionRequest, refusal(code), refusal(ErrorCode.UNKNOWN_PRODUCER))
     assert admin.end_session(5) == 5
-
-
-def test_a_session_that_is_busy_all_the_time_says_so(replica: FakeReplica) -> None:
-    replica.answer_in_turn(EndSessionRequest, refusal(ErrorCode.OVERLOADED, b"stop its producer"))
-    with logstore.connect(replica.cluster.endpoint, timeout=1.0) as client:
-        with pytest.raises(Overloaded, match="stop its producer"):
-            client.admin.end_session(5)
-        replica.answer_in_turn(EndSessionRequest, refusal(ErrorCode.TIMED_OUT))
-        with pytest.raises(OutcomeUnknown, match="may be ended"):
-            client.admin.end_session(5)
 
 
 # --- the command line ---
