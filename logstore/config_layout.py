@@ -106,6 +106,18 @@ def choose_mode(config: Config, node: int, cpus: int) -> Config:
     )
 
 
+def names_passed_over(asked: Config, chosen: Config, node: int) -> list[str]:
+    """The processes whose placement `choose_mode` left out of what was asked for `node`."""
+    return sorted(_placed_names(asked, node) - _placed_names(chosen, node))
+
+
+def _placed_names(config: Config, node: int) -> set[str]:
+    names = set(config.process.spin)
+    for settings in (config.process, config.node(node)):
+        names |= {*settings.cpus, *settings.nice, *settings.io_threads}
+    return names
+
+
 def _placing_only(names: Collection[str], settings: _Settings) -> _Settings:
     def kept(table: Mapping[str, object]) -> dict[str, object]:
         return {name: value for name, value in table.items() if name in names}

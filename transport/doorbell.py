@@ -3,7 +3,8 @@
 Owns the descriptor's use. Must not know why it rings. The protocol that loses no wake-up (M7):
 
 1. A sender publishes (ring cursor, counter), then always rings, once per receiver and do_work.
-2. A receiver clears the bell, then does its work once more. Only if there was none, it polls.
+2. A receiver clears the bell, then does its work. It polls unless that was a full turn, which may
+   have left some.
 
 There is no "is parked" flag that would save a ring: a store followed by a load is reordered even on
 x86-64, so sender and receiver could each miss the other

@@ -57,7 +57,7 @@ class Poller:
             socket for socket, hint in self._reads if hint.may_have_input and socket.look()
         ]
         if self._writes:
-            ready += [socket for socket in self._writes if socket.has_room()]
+            ready += [socket for socket in self._writes if self._may_go_on(socket)]
         begun_ns = monotonic_ns()
         left_ms = 0 if ready else timeout_ms
         while True:
@@ -72,9 +72,14 @@ class Poller:
                 left_ms = max(0, timeout_ms - (monotonic_ns() - begun_ns) // _MILLISECOND_NS)
 
     def _is_ready(self, socket: LinkSocket) -> bool:
-        if (socket, socket.hint) in self._reads and socket.look():
-            return True
-        return socket in self._writes and socket.has_room()
+        return self._may_go_on(socket) if socket in self._writes else socket.look()
+
+    def _may_go_on(self, socket: LinkSocket) -> bool:
+        """Whether one of `writes` has room, or a message if that is waited for, too: asked at once,
+        for each question empties the descriptor of the other's news."""
+        return socket.has_room() or (
+            socket.hint.may_have_input and (socket, socket.hint) in self._reads
+        )
 
     def _register(self, items: Sequence[Pollable], writes: Sequence[LinkSocket]) -> None:
         self._items, self._writes = list(items), list(writes)

@@ -23,7 +23,7 @@ from actors.supervisor.placement_keeper import PlacementKeeper
 from actors.supervisor.signals import StopSignals
 from actors.supervisor.supervisor import Supervisor
 from logstore.config import Config, PortOffset
-from logstore.config_layout import choose_mode, layout_of
+from logstore.config_layout import choose_mode, layout_of, names_passed_over
 from logstore.errors import ConfigError, FolderInUse, FolderRefused, LogStoreError
 from logstore.model import NodeId
 from transport.errors import RegionUnavailable
@@ -59,7 +59,7 @@ def serve_processes(
     settings = config.node(node)
     node_id = NodeId(node)
     machine = look_at_machine()
-    asked = config.process.mode
+    asked = config
     config = choose_mode(config, node_id, len(machine.cpus))
     file = PlacementFile(config, node_id, machine, config_path.absolute())
     is_new = not Path(folder).exists()
@@ -102,8 +102,9 @@ def serve_processes(
                 metrics.close()
 
 
-def _say_layout(config: Config, node: NodeId, asked: str, machine: Machine) -> None:
-    """The first line of a replica's log: what it runs as, and why if nobody wrote it."""
+def _say_layout(config: Config, node: NodeId, asked: Config, machine: Machine) -> None:
+    """The first lines of a replica's log: what it runs as, why if nobody wrote it, and what of the
+    placement is not used then."""
     host = config.node(node).host
     beside = sum(each.host == host for each in config.nodes)
     share = len(machine.cpus) / beside
@@ -111,12 +112,16 @@ def _say_layout(config: Config, node: NodeId, asked: str, machine: Machine) -> N
     _log.info(
         "starting in mode %s%s, as %s",
         config.process.mode,
-        chosen if asked != config.process.mode else "",
+        chosen if asked.process.mode != config.process.mode else "",
         "; ".join(
             name if actors == (name,) else f"{name} ({', '.join(actors)})"
             for name, actors in layout_of(config, node).items()
         ),
     )
+    for name in names_passed_over(asked, config, node):
+        _log.info(
+            "no process %s in this mode: its cpus, nice, io_threads and spin are not used", name
+        )
 
 
 def _renderer(node: int, read: Callable[[], Mapping[str, int]]) -> Callable[[], tuple[str, bytes]]:

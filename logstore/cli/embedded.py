@@ -103,6 +103,7 @@ class EmbeddedCluster:
         self._config_path = folder / CONFIG_NAME
         self._config_path.write_text(render_config(config), encoding="utf-8")
         self._running: dict[int, ReplicaProcess] = {}
+        self._cpus: dict[int, int] = {}  # how many each replica found when it started
 
     def __enter__(self) -> EmbeddedCluster:
         return self
@@ -132,6 +133,7 @@ class EmbeddedCluster:
         """Start one replica; it must not be running."""
         if self.is_running(node):
             raise InvalidRequest(f"node {node} runs already")
+        self._cpus[node] = len(os.sched_getaffinity(0))
         self._running[node] = start_replica(
             self._config_path, node, self.node_folder(node), dies_with_us=True
         )
@@ -185,7 +187,10 @@ class EmbeddedCluster:
 
     def kill_process(self, node: int, actor: str) -> None:
         """SIGKILL the process of a replica that runs `actor`."""
-        os.kill(self.pid_of(node, actor), signal.SIGKILL)
+        pid = self.pid_of(node, actor)
+        if not pid:  # which would be our own process group
+            raise InvalidRequest(f"no process of node {node} runs {actor} now")
+        os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Kill what still runs. The folder is the caller's to remove."""
@@ -213,8 +218,8 @@ class EmbeddedCluster:
         }
 
     def layout(self, node: int) -> Layout:
-        """The actors of each process of a replica."""
-        cpus = len(os.sched_getaffinity(0))
+        """The actors of each process of a replica that was started."""
+        cpus = self._cpus.get(node, len(os.sched_getaffinity(0)))
         return layout_of(choose_mode(self.config, node, cpus), node)
 
     def pid_of(self, node: int, actor: str) -> int:

@@ -23,8 +23,8 @@ from logstore.raft.state import State
 # Pre-votes after a broken connection, one soon after the other. The other followers may notice the
 # break later, and each round finds those that have noticed it by then.
 QUICK_ROUNDS = 4
-# A candidate waits one to two times this many turns for votes: its own term and vote are flushed in
-# that time, and those of the voters.
+# A candidate that has asked for votes waits one to two times this many turns for them, more where
+# its own was flushed slowly: the voters flush theirs, too.
 VOTE_TURNS = 4
 
 
@@ -62,13 +62,22 @@ def on_election_timeout(state: State) -> None:
     if state.installing is not None:
         state.reset_election_timer()
         return
+    campaign = state.campaign
+    if campaign.quick_rounds and (state.faulty or state.is_disk_full):  # since the hint
+        campaign.quick_rounds = 0
+        state.reset_election_timer()
+        return
+    campaign.quick_rounds = max(0, campaign.quick_rounds - 1)
+    if state.role == Role.CANDIDATE and campaign.vote_wait_ns and campaign.quick_rounds:
+        state.reset_election_timer()
+        _ask_for_votes(state)
+        return
     state.role = Role.PRE_CANDIDATE
     state.set_leader(NO_NODE)
-    state.campaign.awaited_meta_seq = None
-    state.campaign.granted = {state.config.node}
+    campaign.awaited_meta_seq = None
+    campaign.granted = {state.config.node}
     state.reset_election_timer()
-    state.campaign.quick_rounds = max(0, state.campaign.quick_rounds - 1)
-    if state.campaign.quick_rounds:
+    if campaign.quick_rounds:
         _wait_a_turn(state)
     if _has_won(state):
         _campaign(state, is_transfer=False)
@@ -122,7 +131,10 @@ def on_vote_request(state: State, sender: NodeId, request: VoteRequest) -> None:
 
 
 def on_vote_reply(state: State, sender: NodeId, reply: VoteReply) -> None:
-    if state.role != Role.CANDIDATE or not reply.is_granted or reply.term != state.term:
+    if state.role != Role.CANDIDATE or reply.term != state.term:
+        return
+    if not reply.is_granted:
+        state.campaign.vote_wait_ns = 0  # the votes are split: the next round has a new term
         return
     state.campaign.granted.add(sender)
     _lead_if_won(state)
@@ -144,12 +156,28 @@ def on_meta_durable(state: State, seq: int) -> None:
         return
     campaign.awaited_meta_seq = None
     campaign.granted = {state.config.node}
+    if campaign.quick_rounds:
+        flush_ns = state.now_ns - campaign.term_entered_ns
+        campaign.vote_wait_ns = max(VOTE_TURNS * state.config.quick_round_ns, 2 * flush_ns)
+    _ask_for_votes(state)
+    _lead_if_won(state)
+
+
+def _ask_for_votes(state: State) -> None:
+    """Where quick rounds are left and the votes do not come, another round follows soon. A voter
+    may have read a last message of the leader that is gone, and then drops the request: it is asked
+    again in the same term, for its vote may as well be on its way, or its disk slow. After a vote
+    for another candidate a pre-vote follows."""
+    campaign = state.campaign
     request = VoteRequest(
         state.term, state.log.last_index, state.log.last.term, campaign.is_transfer
     )
     for peer in state.config.peers:
-        state.send(peer, request)
-    _lead_if_won(state)
+        if peer not in campaign.granted:
+            state.send(peer, request)
+    if campaign.vote_wait_ns:
+        chance_ns = state.random.randrange(campaign.vote_wait_ns)
+        _campaign_by(state, state.now_ns + campaign.vote_wait_ns + chance_ns)
 
 
 def is_sticky(state: State) -> bool:
@@ -166,24 +194,20 @@ def is_sticky(state: State) -> bool:
 
 
 def _campaign(state: State, *, is_transfer: bool) -> None:
-    """Enter a new term and vote for this node; `on_meta_durable` asks for votes
-    once both are durable. Where quick rounds are left and the votes do not come, another round
-    follows soon: they were split, or a voter has read a last message of the leader that is gone."""
-    quick_rounds = state.campaign.quick_rounds
+    """Enter a new term and vote for this node; `on_meta_durable` asks for votes once both are
+    durable. Quick rounds that are left stay for that."""
+    campaign = state.campaign
+    quick_rounds = campaign.quick_rounds
     state.role = Role.CANDIDATE
     state.enter_term(Term(state.term + 1))
     state.meta.cast_vote(state.config.node)
     state.emit(Log(f"node {state.config.node} campaigns in term {state.term}"))
-    campaign = state.campaign
     campaign.granted = set()
     campaign.is_transfer = is_transfer
+    campaign.quick_rounds = quick_rounds
+    campaign.vote_wait_ns = 0
     campaign.awaited_meta_seq = state.meta.needed_seq
     state.reset_election_timer()
-    if quick_rounds:
-        campaign.quick_rounds = quick_rounds
-        turn_ns = state.config.quick_round_ns
-        wait_ns = VOTE_TURNS * turn_ns + state.random.randrange(VOTE_TURNS * turn_ns)
-        _campaign_by(state, state.now_ns + wait_ns)
 
 
 def _has_won(state: State) -> bool:

@@ -107,7 +107,8 @@ class Campaign:
     is_transfer: bool = False
     leader_heard_ns: int | None = None
     given_up_ns: int = NEVER_NS  # when the leader, not heard again, counts as gone (C1)
-    quick_rounds: int = 0  # pre-votes left that follow each other quickly: the leader may be gone
+    quick_rounds: int = 0  # left, that follow each other quickly: the leader may be gone
+    vote_wait_ns: int = 0  # until votes of this term are asked for again; 0: they are not
     term_entered_ns: int = 0  # 0: in an earlier incarnation
     quiet_until_ns: int = 0
 

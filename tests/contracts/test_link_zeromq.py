@@ -259,6 +259,30 @@ def test_m7_a_message_that_a_send_made_libzmq_see_is_not_slept_through(closing: 
     assert try_receive(dealer) == [b"to the dealer"]
 
 
+def test_m7_a_message_that_comes_between_two_questions_is_not_slept_through(
+    closing: Closing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for a message and for room asks for both, and each answer empties the
+    descriptor."""
+    router, dealer = connected(closing)
+    looked = []
+
+    def look(socket: LinkSocket) -> bool:
+        found = bool(socket.hint.has_message or socket.has_input())
+        if not looked:
+            looked.append(socket)
+            until(lambda: try_send(router, [ROUTING_ID, b"too late for that look"]))
+            assert select.select([dealer.descriptor], [], [], PATIENCE_MS / 1e3)[0]
+        return found
+
+    monkeypatch.setattr(LinkSocket, "look", look)
+    monkeypatch.setattr(LinkSocket, "has_room", lambda socket: socket.has_input() and False)
+    dealer.hint.may_have_input = True
+    assert Poller().wait([dealer], PATIENCE_MS, [dealer]) == [dealer]
+    assert looked
+    assert try_receive(dealer) == [b"too late for that look"]
+
+
 def test_a_socket_is_not_asked_while_it_can_have_nothing(
     closing: Closing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,6 +264,23 @@ MUTANTS: tuple[Mutant, ...] = (
         "the target campaigns with a shorter log",
         unreachable="voters refuse a log that is behind theirs; only one election is lost",
     ),
+    # --- a broken connection to the leader ---
+    mutant(
+        "message-of-the-leader-leaves-the-hint",
+        "SAFETY C1",
+        "logstore.raft.following:follow_leader",
+        "    state.campaign.quick_rounds, state.campaign.given_up_ns = 0, NEVER_NS\n",
+        "    state.campaign.quick_rounds = 0\n",
+        "a replica that lost a connection once grants pre-votes against a leader that it hears",
+    ),
+    mutant(
+        "candidate-tries-again-without-a-pre-vote",
+        "SAFETY C1",
+        "logstore.raft.election:on_election_timeout",
+        "        _ask_for_votes(state)\n",
+        "        _campaign(state, is_transfer=False)\n",
+        "a candidate whose votes are slow raises its term with each quick round",
+    ),
     # --- heartbeats, full disks ---
     mutant(
         "heartbeats-for-who-lags-only",

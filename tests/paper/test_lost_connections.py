@@ -14,7 +14,7 @@ from logstore.format.peer_messages import (
 )
 from logstore.model import Index, NodeId, Role, Term
 from logstore.raft.election import QUICK_ROUNDS, VOTE_TURNS
-from logstore.raft.events import ConnectionLost, DiskFullChanged
+from logstore.raft.events import ConnectionLost, DiskFullChanged, EntryRotted
 from tests.paper.one_node import OneNode, rows_of, sent
 from tests.paper.virtual_node import MS
 
@@ -197,25 +197,90 @@ def campaigning(node: OneNode) -> None:
     assert node.core.role == Role.CANDIDATE
 
 
-def test_a_candidate_whose_votes_do_not_come_tries_again_soon() -> None:
+def test_a_candidate_whose_votes_do_not_come_asks_for_them_again_in_the_same_term() -> None:
     """Of 156 leaders that were killed, four were replaced after more than 1.4 s, 1.2 to 1.4 s of it
-    an election timeout after a split vote."""
+    an election timeout. A vote that is on its way still counts: with 150 ms a save of META, a new
+    term for each round made 322 ms 547 to 1,032."""
     node = follower()
     campaigning(node)
-    assert VOTE_TURNS * TURN_MS <= wait_ms(node) < 2 * VOTE_TURNS * TURN_MS
+    assert 4 * TURN_MS <= wait_ms(node) < 8 * TURN_MS
+    asked = VoteRequest(Term(4), Index(0), Term(0), False)
+    assert sent(node.time_out(), VoteRequest) == [(peer, asked) for peer in (1, 3)]
+    assert (node.core.role, node.core.term) == (Role.CANDIDATE, 4)
+    node.hear(3, VoteReply(Term(4), True))
+    assert node.core.role == Role.LEADER
+
+
+def test_a_candidate_waits_for_its_own_vote_and_leaves_the_voters_as_long() -> None:
+    node = follower()
+    lose(node)
+    node.time_out()
+    node.hear(3, PreVoteReply(Term(4), True))
+    assert wait_ms(node) >= node.config.election_timeout_ns / MS
+    node.tick(100)
+    assert sent(node.flush_meta(), VoteRequest)
+    assert 200 <= wait_ms(node) < 400
+
+
+def test_who_becomes_damaged_or_full_after_the_hint_lets_the_others_campaign_first() -> None:
+    """Q3. A hint about a new leader counts up to a second later."""
+    damaged = OneNode(node=2, term=3, rows=rows_of([1, 1]))
+    full, candidate = OneNode(node=2, term=3), follower()
+    for node in (damaged, full):
+        node.follow(1, 4)
+        lose(node)
+    campaigning(candidate)
+    damaged.step(EntryRotted(Index(2)))
+    for node in (full, candidate):
+        node.step(DiskFullChanged(True))
+    for node in (damaged, full, candidate):
+        assert not node.time_out()
+        assert wait_ms(node) >= 4 * node.config.election_timeout_ns / MS
+
+
+def test_ten_thousand_hints_are_as_one() -> None:
+    node = OneNode(node=2, term=3)
+    node.follow(1, 4)
+    for _ in range(10_000):
+        lose(node)
+    assert wait_ms(node) <= node.config.election_timeout_ns / MS + TURN_MS / 2
+    node.hear_heartbeat(1, term=4, round=2)
+    assert wait_ms(node) >= node.config.election_timeout_ns / MS
+
+
+def test_after_a_split_vote_a_candidate_tries_again_soon_in_another_term() -> None:
+    node = follower()
+    campaigning(node)
+    assert not node.hear(3, VoteReply(Term(4), False))
+    assert wait_ms(node) < 2 * VOTE_TURNS * TURN_MS
+    asked = sent(node.time_out(), PreVoteRequest)
+    assert asked == [(peer, PreVoteRequest(Term(5), Index(0), Term(0))) for peer in (1, 3)]
+    assert (node.core.role, node.core.term) == (Role.PRE_CANDIDATE, 4)
+    node.hear(3, PreVoteReply(Term(5), True))
+    assert sent(node.flush_meta(), VoteRequest)
+    assert len(sent(node.time_out(), VoteRequest)) == 2
+
+
+def test_a_candidate_does_not_ask_again_for_ever() -> None:
+    node = follower()
+    campaigning(node)
+    for _ in range(QUICK_ROUNDS - 2):
+        assert len(sent(node.time_out(), VoteRequest)) == 2
     assert len(sent(node.time_out(), PreVoteRequest)) == 2
     assert (node.core.role, node.core.term) == (Role.PRE_CANDIDATE, 4)
+    assert wait_ms(node) >= node.config.election_timeout_ns / MS
 
 
-def test_candidates_do_not_try_again_soon_for_ever() -> None:
+def test_candidates_of_split_votes_do_not_try_again_soon_for_ever() -> None:
     node = follower()
     campaigning(node)
-    terms = 1
-    while len(sent(node.time_out(), PreVoteRequest)) == 2 and wait_ms(node) <= 2 * TURN_MS:
+    for _ in range(QUICK_ROUNDS - 2):
+        node.hear(3, VoteReply(node.core.term, False))
+        assert len(sent(node.time_out(), PreVoteRequest)) == 2
         node.hear(3, PreVoteReply(Term(node.core.term + 1), True))
-        node.flush_meta()
-        terms += 1
-    assert terms < QUICK_ROUNDS
+        assert sent(node.flush_meta(), VoteRequest)
+    node.hear(3, VoteReply(node.core.term, False))
+    assert len(sent(node.time_out(), PreVoteRequest)) == 2
     assert wait_ms(node) >= node.config.election_timeout_ns / MS
 
 
@@ -224,4 +289,6 @@ def test_another_candidates_term_ends_the_quick_rounds() -> None:
     campaigning(node)
     node.hear(3, VoteRequest(Term(5), Index(9), Term(9), False))
     node.flush_meta()
-    assert wait_ms(node) >= node.config.election_timeout_ns / MS
+    for _ in range(2):
+        assert wait_ms(node) >= node.config.election_timeout_ns / MS
+        node.time_out()

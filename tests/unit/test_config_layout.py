@@ -13,6 +13,7 @@ from logstore.config_layout import (
     kind_of,
     layout_in,
     layout_of,
+    names_passed_over,
     process_of,
     with_mode,
 )
@@ -139,6 +140,17 @@ def test_children_can_read_what_auto_chose_whatever_names_were_placed(cpus: int)
     for process in process_names(chosen, 2):
         modes = with_mode(config, chosen.process.mode)
         assert placement_of(chosen, 2, process) == placement_of(modes, 2, process)
+
+
+def test_names_that_the_chosen_layout_lacks_are_told() -> None:
+    config = config_of(
+        'mode = "auto"\ncpus = {raft = [0], writer = [2]}\nspin = ["raft"]\nnice = {egress = 1}',
+        CLUSTER.replace("port = 7110", "port = 7110\nio_threads = {ingress = 2}"),
+    )
+    shared, apart = choose_mode(config, 1, 6), choose_mode(config, 1, 12)
+    assert names_passed_over(config, shared, 1) == ["egress", "raft"]
+    assert names_passed_over(config, shared, 2) == ["egress", "ingress", "raft"]
+    assert names_passed_over(config, apart, 1) == []
 
 
 CUSTOM = 'mode = "custom"\ngroups = '

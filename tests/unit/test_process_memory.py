@@ -8,16 +8,15 @@ import sys
 import pytest
 
 ROUNDS = 50
-BUFFERS = 40
-BUFFER_BYTES = 100_000
-ROUND_PAGES = BUFFERS * BUFFER_BYTES // 4_096
+PAGE_BYTES = 4_096
 CHILD = f"""
 import ctypes, resource, sys
 from transport.process_memory import give_back_memory, keep_freed_memory, private_bytes
 if sys.argv[1] == "kept":
     keep_freed_memory()
+buffer_bytes, buffers = int(sys.argv[2]), int(sys.argv[3])
 def fill():
-    return [b"x" * {BUFFER_BYTES} for _ in range({BUFFERS})]
+    return [b"x" * buffer_bytes for _ in range(buffers)]
 fill()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range({ROUNDS}):
@@ -29,23 +28,26 @@ print(hasattr(ctypes.CDLL(None), "mallopt"), faults, held - private_bytes())
 """
 
 
-def run_child(word: str) -> tuple[int, int]:
+def run_child(word: str, buffer_bytes: int, buffers: int) -> tuple[int, int]:
     """The faults of all rounds, and the bytes that were given back in the end."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, word], stdout=subprocess.PIPE, check=True, text=True
-    )
+    arguments = [sys.executable, "-c", CHILD, word, str(buffer_bytes), str(buffers)]
+    done = subprocess.run(arguments, stdout=subprocess.PIPE, check=True, text=True)
     has_parameters, faults, given_back = done.stdout.split()
     if has_parameters == "False":
         pytest.skip("this system's allocator has no mallopt")
     return int(faults), int(given_back)
 
 
-def test_buffers_that_come_and_go_are_not_faulted_in_again() -> None:
-    faults, given_back = run_child("kept")
-    assert faults < ROUND_PAGES, "less than a fault for each page of one round"
-    assert given_back >= BUFFERS * BUFFER_BYTES // 2, "and it can still be given back"
+@pytest.mark.parametrize(
+    ("buffer_bytes", "buffers"), [(100_000, 40), (4 << 20, 1), ((16 << 20) + (64 << 10), 1)]
+)
+def test_buffers_that_come_and_go_are_not_faulted_in_again(buffer_bytes: int, buffers: int) -> None:
+    faults, given_back = run_child("kept", buffer_bytes, buffers)
+    round_bytes = buffer_bytes * buffers
+    assert faults < round_bytes // PAGE_BYTES, "less than a fault for each page of one round"
+    assert given_back >= round_bytes // 2, "and it can still be given back"
 
 
 def test_it_is_not_so_by_default() -> None:
-    faults, _ = run_child("as it is")
-    assert faults > ROUNDS * ROUND_PAGES // 4
+    faults, _ = run_child("as it is", 100_000, 40)
+    assert faults > ROUNDS * 40 * 100_000 // PAGE_BYTES // 4
