@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from logstore.client.digest import BatchDigest
     from logstore.client.endpoint import Endpoint
     from logstore.client.future import AppendFuture, LsnRange
-    from logstore.client.producer import Producer, ProducerOptions
+    from logstore.client.producer import Producer
+    from logstore.client.producer_options import ProducerOptions
     from logstore.client.reader import RangeReader
     from logstore.client.records import RawBatch, Record, RecordBatch
     from logstore.errors import LogStoreError
@@ -33,7 +34,7 @@ _HOME = {
     "connect": "logstore.client.client",
     "LogClient": "logstore.client.client",
     "Producer": "logstore.client.producer",
-    "ProducerOptions": "logstore.client.producer",
+    "ProducerOptions": "logstore.client.producer_options",
     "SequenceMode": "logstore.model",
     "AppendFuture": "logstore.client.future",
     "LsnRange": "logstore.client.future",

@@ -186,6 +186,10 @@ ANSWERS_BYTES_MAX = 256 * MIB
 # clients are granted besides.
 CONNECTION_MEMORY_BYTES = 512 * MIB
 
+# How long a client's request may take, unless it says otherwise: an election, a new connection and
+# the request fit in it several times.
+CLIENT_TIMEOUT_S = 10.0
+
 
 class ReplicaLimits(msgspec.Struct, frozen=True):
     """Limits that a real log reaches after hours, and that no configuration changes. A replica gets

@@ -128,6 +128,16 @@ class Context:
         ending.start()
         ending.join(CLOSE_TIMEOUT_S)
 
+    def close_here(self) -> None:
+        """Close every socket, and the context, in this thread, which is the only one that uses
+        them."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        if not self.is_of_parent:
+            self._context.destroy(linger=0)
+
 
 @contextlib.contextmanager
 def _closing_on_failure(

@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from logstore.limits import FIRST_LSN_MAX
+from logstore.limits import CLIENT_TIMEOUT_S, FIRST_LSN_MAX
 from logstore.model import FIRST_LSN
 
 # The nodes of configs/cluster-3.toml: each of them may be the one that is down.
 DEFAULT_ENDPOINTS = "127.0.0.1:7100,127.0.0.1:7110,127.0.0.1:7120"
-DEFAULT_TIMEOUT_S = 10.0
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -48,7 +47,7 @@ def timeout_option(command: _F) -> _F:
         "--timeout",
         "timeout_s",
         type=NumberRange(0.1, 3_600.0),
-        default=DEFAULT_TIMEOUT_S,
+        default=CLIENT_TIMEOUT_S,
         show_default=True,
         help="seconds to wait for a leader or a replica",
     )(command)

@@ -23,7 +23,8 @@ from logstore.cli.trouble import troubles_of
 from logstore.client.client import connect
 from logstore.client.clock import monotonic_ns
 from logstore.client.future import AppendFuture
-from logstore.client.producer import Producer, ProducerOptions
+from logstore.client.producer import Producer
+from logstore.client.producer_options import ProducerOptions
 from logstore.errors import (
     BatchTooLarge,
     LogStoreError,

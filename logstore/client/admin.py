@@ -10,7 +10,7 @@ from typing import Any
 
 from logstore.client.core import operating, upgrade
 from logstore.client.core.commits import SessionCommits, look_up
-from logstore.client.core.cursor_admin import Cursor, Cursors, deletion_of
+from logstore.client.core.cursor_admin import Cursor, Cursors, check_position, deletion_of
 from logstore.client.core.importing import Window, import_batches
 from logstore.client.core.operating import Cluster, Watermarks
 from logstore.client.core.routing import Routing
@@ -23,7 +23,6 @@ from logstore.client.core.upgrade import FormatLevels
 from logstore.client.core.verification import Verification, verify_replicas
 from logstore.client.replica_trace import ReplicaTrace
 from logstore.client.threads import run
-from logstore.errors import InvalidRequest
 from logstore.limits import POSITION_MAX
 from logstore.model import FIRST_LSN
 
@@ -151,8 +150,7 @@ class Admin:
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
           InvalidRequest: the name or the LSN is out of bounds.
         """
-        if lsn == 0:
-            raise InvalidRequest("LSN 0 is where no cursor stands: use delete_cursor")
+        check_position(lsn)
         return run(self._cursors.change(Cursor(name, lsn, hold), expected_lsn))
 
     def delete_cursor(self, name: str, *, expected_lsn: int | None = None) -> int:

@@ -38,6 +38,14 @@ class QueueLimits(msgspec.Struct, frozen=True):
     append_timeout_s: float
     delivery_timeout_s: float
 
+    def check_batch(self, size_bytes: int) -> None:
+        """Raises: BatchTooLarge: no replica takes a batch of so many bytes."""
+        if size_bytes > self.batch_max_bytes:
+            raise BatchTooLarge(
+                f"{size_bytes} bytes in one batch, at most {self.batch_max_bytes}: split it, or "
+                "raise the replicas' limit"
+            )
+
 
 class AppendQueue:
     """Packs on their way from callers to the network thread."""
@@ -66,7 +74,7 @@ class AppendQueue:
     def append(self, payload: bytes) -> AppendFuture:
         """Add one payload to the open pack. Hot: once per payload."""
         if type(payload) is not bytes:
-            payload = _bytes_of(payload)
+            payload = bytes_of(payload)
         size = len(payload) + PAYLOAD_OVERHEAD_BYTES
         is_first = False
         with self._lock:
@@ -93,19 +101,7 @@ class AppendQueue:
 
     def append_batch(self, payloads: Sequence[bytes], *, sequence: int) -> AppendFuture:
         """Seal what is open, then queue these payloads as a batch. `sequence` -1: the next."""
-        batch: list[bytes] | PackedPayloads
-        if isinstance(payloads, PackedPayloads):
-            batch, payload_bytes = payloads, len(payloads.values)
-        else:
-            batch = [item if type(item) is bytes else _bytes_of(item) for item in payloads]
-            payload_bytes = sum(map(len, batch))
-        if not batch:
-            raise InvalidBatch("a batch holds at least one payload; there is nothing to append")
-        if len(batch) > BATCH_MAX_PAYLOADS:
-            raise BatchTooLarge(
-                f"{len(batch)} payloads in one batch, at most {BATCH_MAX_PAYLOADS}: split it"
-            )
-        size = payload_bytes + PAYLOAD_OVERHEAD_BYTES * len(batch)
+        batch, size = batch_of(payloads)
         with self._lock:
             if self._size_bytes + size > self._limit_bytes:
                 self._wait_for_room(size)
@@ -189,11 +185,7 @@ class AppendQueue:
     def _new_pack(self, payloads: list[bytes] | PackedPayloads, size: int) -> Pack:
         now_ns = monotonic_ns()
         pack = Pack(payloads, opened_ns=now_ns, deadline_ns=now_ns + self._delivery_timeout_ns)
-        if pack.size_bytes + size > self._limits.batch_max_bytes:
-            raise BatchTooLarge(
-                f"{pack.size_bytes + size} bytes in one batch, at most "
-                f"{self._limits.batch_max_bytes}: split it, or raise the replicas' limit"
-            )
+        self._limits.check_batch(pack.size_bytes + size)
         pack.size_bytes += size
         return pack
 
@@ -215,13 +207,39 @@ class AppendQueue:
                 self._ring()
             left_s = (deadline_ns - monotonic_ns()) / 1e9
             if left_s <= 0 or not self._room.wait(left_s):
-                raise Overloaded(
-                    f"{self._size_bytes} unacknowledged bytes fill the window, and none was "
-                    f"acknowledged within {self._limits.append_timeout_s} s: retry later"
-                )
+                raise full_window(self._size_bytes, self._limits.append_timeout_s)
 
 
-def _bytes_of(payload: object) -> bytes:
+def full_window(size_bytes: int, waited_s: float) -> Overloaded:
+    return Overloaded(
+        f"{size_bytes} unacknowledged bytes fill the window, and none was acknowledged within "
+        f"{waited_s} s: retry later"
+    )
+
+
+def batch_of(payloads: Sequence[bytes]) -> tuple[list[bytes] | PackedPayloads, int]:
+    """The payloads of one batch, and their bytes with those of their offsets.
+
+    Raises:
+      InvalidBatch, BatchTooLarge: none, or too many.
+      InvalidRequest: one is not bytes.
+    """
+    batch: list[bytes] | PackedPayloads
+    if isinstance(payloads, PackedPayloads):
+        batch, payload_bytes = payloads, len(payloads.values)
+    else:
+        batch = [item if type(item) is bytes else bytes_of(item) for item in payloads]
+        payload_bytes = sum(map(len, batch))
+    if not batch:
+        raise InvalidBatch("a batch holds at least one payload; there is nothing to append")
+    if len(batch) > BATCH_MAX_PAYLOADS:
+        raise BatchTooLarge(
+            f"{len(batch)} payloads in one batch, at most {BATCH_MAX_PAYLOADS}: split it"
+        )
+    return batch, payload_bytes + PAYLOAD_OVERHEAD_BYTES * len(batch)
+
+
+def bytes_of(payload: object) -> bytes:
     try:
         return memoryview(payload).tobytes()  # type: ignore[arg-type]  # checked by the call itself
     except TypeError:

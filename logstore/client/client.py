@@ -18,19 +18,18 @@ from logstore.client.core.routing import Routing
 from logstore.client.core.start import Start
 from logstore.client.digest import BatchDigest
 from logstore.client.endpoint import Endpoint, parse_endpoints
-from logstore.client.producer import Producer, ProducerOptions
+from logstore.client.producer import Producer
+from logstore.client.producer_options import ProducerOptions
 from logstore.client.reader import RangeReader
 from logstore.client.records import RawBatch, RecordBatch
 from logstore.client.threads import closed, host_on, new_context, run
 from logstore.client.watch import Watch
 from logstore.errors import InvalidRequest
-from logstore.limits import BATCH_MAX_BYTES
-
-DEFAULT_TIMEOUT_S = 10.0
+from logstore.limits import BATCH_MAX_BYTES, CLIENT_TIMEOUT_S
 
 
 def connect(
-    endpoints: str | Iterable[str | Endpoint], *, timeout: float = DEFAULT_TIMEOUT_S
+    endpoints: str | Iterable[str | Endpoint], *, timeout: float = CLIENT_TIMEOUT_S
 ) -> LogClient:
     """A client of the cluster that answers at `endpoints`.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from logstore.client.call_guard import CallGuard
 from logstore.client.core.consumer_machine import ConsumerMachine
@@ -113,20 +114,22 @@ class Consumer:
           Closed: the consumer or its client was closed, maybe while this call waited. This is an
             error, so that it is not taken for the end of the range.
         """
-        machine = self._machine
-        skipped, trimmed = machine.skipped_payloads, machine.trimmed_payloads
-        with self._guard:
-            batches = run(machine.poll(timeout_s), check=self._guard.check)
-        skipped, trimmed = machine.skipped_payloads - skipped, machine.trimmed_payloads - trimmed
-        if skipped > trimmed:
-            _LOG.warning(
-                "%d payloads were trimmed before this consumer read them, and %d more passed over "
-                "to go on at the end: left out",
-                trimmed,
-                skipped - trimmed,
-            )
-        elif skipped:
-            _LOG.warning(
-                "%d payloads were trimmed before this consumer read them: left out", trimmed
-            )
-        return batches
+        with warn_of_skipped(self._machine), self._guard:
+            return run(self._machine.poll(timeout_s), check=self._guard.check)
+
+
+@contextmanager
+def warn_of_skipped(machine: ConsumerMachine) -> Iterator[None]:
+    """Log what a poll has left out."""
+    skipped, trimmed = machine.skipped_payloads, machine.trimmed_payloads
+    yield
+    skipped, trimmed = machine.skipped_payloads - skipped, machine.trimmed_payloads - trimmed
+    if skipped > trimmed:
+        _LOG.warning(
+            "%d payloads were trimmed before this consumer read them, and %d more passed over "
+            "to go on at the end: left out",
+            trimmed,
+            skipped - trimmed,
+        )
+    elif skipped:
+        _LOG.warning("%d payloads were trimmed before this consumer read them: left out", trimmed)

@@ -10,16 +10,22 @@ import logging
 import threading
 from collections.abc import Sequence
 
-import msgspec
-
-from logstore.client.append_queue import AppendQueue, QueueLimits
+from logstore.client.append_queue import AppendQueue
 from logstore.client.clock import monotonic_ns, seconds_from_now
 from logstore.client.core.connection import Session
-from logstore.client.core.producer_machine import AckObserver, MachineOptions, ProducerMachine
+from logstore.client.core.producer_machine import ProducerMachine
 from logstore.client.core.routing import Routing
 from logstore.client.core.sessions import open_session
 from logstore.client.core.steps import Host
 from logstore.client.future import AppendFuture
+from logstore.client.producer_options import (
+    STOP_TIMEOUT_S,
+    ProducerOptions,
+    check_sequence,
+    machine_options,
+    open_request,
+    queue_limits,
+)
 from logstore.client.threads import closed, run
 from logstore.errors import (
     InvalidRequest,
@@ -28,54 +34,11 @@ from logstore.errors import (
     NotCommitted,
     OutcomeUnknown,
 )
-from logstore.format.client_messages import OpenSessionRequest
-from logstore.limits import (
-    KIB,
-    POSITION_MAX,
-    SESSION_NAME_MAX_BYTES,
-    SESSION_WINDOW_BYTES,
-    SESSION_WINDOW_MAX,
-    SESSION_WINDOW_MIN,
-)
-from logstore.model import AckLevel, SequenceMode
+from logstore.model import SequenceMode
 from transport.client_links import forks
 from transport.doorbell import Doorbell
 
 _LOG = logging.getLogger(__name__)
-
-STOP_TIMEOUT_S = 10.0
-
-
-class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a producer.
-
-    Attributes:
-      name: a lasting identity; a producer that opens it again fences the one before. None:
-        anonymous.
-      mode: DENSE, sequences are counted for you; MONOTONE, each batch brings its own, rising one.
-      linger_ms: how long a small append waits for others to share its batch while another batch is
-        in flight.
-      pack_bytes: a pack of small appends of this size goes without lingering.
-      window: batches in flight at most (SESSION_WINDOW_MIN..MAX).
-      window_bytes: unacknowledged bytes at most; never above what the leader grants.
-      append_timeout_s: how long an append waits for room in the window before it raises Overloaded.
-      delivery_timeout_s: after this a future fails, whatever happened to its batch.
-      ack_timeout_s: after so long without an acknowledgement the leader is looked for and asked.
-      on_ack: called per committed batch, from the network thread, with its bytes, its payloads, and
-        the monotonic times in ns at which its first payload was appended and its acknowledgement
-        came.
-    """
-
-    name: str | None = None
-    mode: SequenceMode = SequenceMode.DENSE
-    linger_ms: float = 1.0
-    pack_bytes: int = 64 * KIB
-    window: int = 1_024
-    window_bytes: int = SESSION_WINDOW_BYTES
-    append_timeout_s: float = 30.0
-    delivery_timeout_s: float = 30.0
-    ack_timeout_s: float = 1.0
-    on_ack: AckObserver | None = None
 
 
 class Producer:
@@ -84,35 +47,21 @@ class Producer:
     def __init__(
         self, host: Host, routing: Routing, options: ProducerOptions, *, timeout_s: float
     ) -> None:
-        _check(options)
-        request = OpenSessionRequest(
-            0, options.mode, AckLevel.QUORUM, options.window, (options.name or "").encode()
-        )
+        request = open_request(options)
         self._session = run(open_session(host, routing, request, timeout_s=timeout_s))
         self._is_dense = options.mode == SequenceMode.DENSE
         self._last_sequence = -1
         self._order = threading.Lock()
         self._doorbell = Doorbell.create()
         self._forks = forks()
-        self._queue = AppendQueue(
-            QueueLimits(
-                window_bytes=min(options.window_bytes, self._session.window_bytes),
-                pack_bytes=options.pack_bytes,
-                batch_max_bytes=self._session.batch_max_bytes,
-                append_timeout_s=options.append_timeout_s,
-                delivery_timeout_s=options.delivery_timeout_s,
-            ),
-            ring=self._ring,
+        self._queue = AppendQueue(queue_limits(options, self._session), ring=self._ring)
+        self._machine = ProducerMachine(
+            host,
+            routing,
+            self._session,
+            self._queue,
+            machine_options(options, on_connected=self._log_connection),
         )
-        machine_options = MachineOptions(
-            linger_s=options.linger_ms / 1_000,
-            ack_timeout_s=options.ack_timeout_s,
-            delivery_timeout_s=options.delivery_timeout_s,
-            is_dense=self._is_dense,
-            on_ack=options.on_ack,
-            on_connected=self._log_connection,
-        )
-        self._machine = ProducerMachine(host, routing, self._session, self._queue, machine_options)
         self._delivery_timeout_s = options.delivery_timeout_s
         self._closing = threading.Lock()
         self._is_closed = False
@@ -247,35 +196,7 @@ class Producer:
                 )
 
     def _append_numbered(self, payloads: Sequence[bytes], sequence: int | None) -> AppendFuture:
-        if sequence is None or sequence < 0:
-            raise InvalidRequest(f"a monotone producer gives each batch a sequence, not {sequence}")
-        if sequence >= POSITION_MAX:
-            raise InvalidRequest(f"sequence {sequence}: sequences end at {POSITION_MAX - 1}")
-        if sequence <= self._last_sequence:
-            raise InvalidRequest(f"sequence {sequence} after {self._last_sequence}: they must rise")
+        sequence = check_sequence(sequence, self._last_sequence)
         future = self._queue.append_batch(payloads, sequence=sequence)
         self._last_sequence = sequence
         return future
-
-
-def _check(options: ProducerOptions) -> None:
-    if not SESSION_WINDOW_MIN <= options.window <= SESSION_WINDOW_MAX:
-        raise InvalidRequest(
-            f"window {options.window}: give {SESSION_WINDOW_MIN}..{SESSION_WINDOW_MAX} batches"
-        )
-    if options.name is not None and not 0 < len(options.name.encode()) <= SESSION_NAME_MAX_BYTES:
-        raise InvalidRequest(f"a producer's name has 1..{SESSION_NAME_MAX_BYTES} bytes")
-    if options.mode == SequenceMode.MONOTONE and options.name is None:
-        raise InvalidRequest("a monotone producer needs a name: its sequences outlive it")
-    positive = {
-        "window_bytes": options.window_bytes,
-        "pack_bytes": options.pack_bytes,
-        "append_timeout_s": options.append_timeout_s,
-        "delivery_timeout_s": options.delivery_timeout_s,
-        "ack_timeout_s": options.ack_timeout_s,
-    }
-    for name, value in positive.items():
-        if not value > 0:  # NaN is not, either
-            raise InvalidRequest(f"{name} {value}: give a number above 0")
-    if not options.linger_ms >= 0:
-        raise InvalidRequest(f"linger_ms {options.linger_ms}: give 0 or more")

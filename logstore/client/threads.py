@@ -72,14 +72,13 @@ def run(
             except Closed as error:
                 task.fail(error)
     except NoReplicaAnswers as error:
-        raise _explained(error) from None
+        raise explained(error, unknown_hosts(error.hosts)) from None
     finally:
         task.close()
 
 
-def _explained(error: NoReplicaAnswers) -> Unreachable:
+def explained(error: NoReplicaAnswers, unknown: list[str]) -> Unreachable:
     """Why no replica answers, as far as this machine knows."""
-    unknown = unknown_hosts(error.hosts)
     if not unknown:
         return Unreachable(str(error))
     return Unreachable(

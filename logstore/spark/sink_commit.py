@@ -22,7 +22,8 @@ from contextlib import ExitStack, contextmanager
 from logstore.client.client import LogClient
 from logstore.client.core.commits import Commit
 from logstore.client.future import LsnRange
-from logstore.client.producer import Producer, ProducerOptions
+from logstore.client.producer import Producer
+from logstore.client.producer_options import ProducerOptions
 from logstore.errors import (
     BatchTooLarge,
     CommittedLsnUnknown,

@@ -8,7 +8,7 @@ import pytest
 
 import logstore
 from logstore.cli.embedded import EmbeddedCluster, poll_until
-from logstore.client.producer import ProducerOptions
+from logstore.client.producer_options import ProducerOptions
 from logstore.errors import LevelRefused, Unreachable
 from logstore.format.level import TRIM_LEVEL
 from logstore.model import SequenceMode

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import logstore
 from logstore.cli.embedded import EmbeddedCluster, make_small_config
 from logstore.cli.main import main
-from logstore.client.producer import ProducerOptions
+from logstore.client.producer_options import ProducerOptions
 from logstore.errors import (
     CorruptData,
     CursorMoved,

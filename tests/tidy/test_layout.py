@@ -21,6 +21,7 @@ from tests.tidy.repository import (
 
 # The virtual world and the fakes are there for tests; everything else is of use to the product.
 FOR_TESTS = ("actors.simulation", "transport.inproc")
+COUNTERPARTS = ("actors/simulation", "logstore/aio")
 # One role in several packages, each with this name for it.
 ROLES = {
     "actor.py",  # what an actor does in one turn; actors/actor.py: what any actor is
@@ -82,7 +83,8 @@ def test_readmes_of_packages_name_no_file_that_is_gone() -> None:
 
 def test_no_two_modules_have_one_name() -> None:
     """So that a reader guesses the file from its name. A command's module is called as the command
-    is typed, whatever does its work; in the simulator a part has the name of what it plays.
+    is typed, whatever does its work; in the simulator a part has the name of what it plays, and in
+    `logstore.aio` that of what it is to threads.
     """
     commands = {*COMMANDS, *PIPELINES}
     named: dict[str, list[str]] = {}

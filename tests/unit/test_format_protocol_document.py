@@ -14,7 +14,7 @@ from actors.egress import spans_from_records, tail
 from actors.ingress import sockets_and_rings
 from actors.topology import Counter
 from logstore import limits
-from logstore.client import client, producer
+from logstore.client import producer_options
 from logstore.client.core import (
     backoff,
     consumer_machine,
@@ -97,13 +97,13 @@ FIGURES = {
     ),
     "| TIMED_OUT after 10 s | 2 s a try, tries for 10 s |": (
         (limits.REQUEST_TIMEOUT_NS, 10_000_000_000), (leader.ANSWER_TIMEOUT_S, 2.0),
-        (client.DEFAULT_TIMEOUT_S, 10.0),
+        (limits.CLIENT_TIMEOUT_S, 10.0),
     ),
     "| none is promised | 1 s; an import 2 s |": (
-        (producer.ProducerOptions().ack_timeout_s, 1.0), (importing.ACK_TIMEOUT_S, 2.0),
+        (producer_options.ProducerOptions().ack_timeout_s, 1.0), (importing.ACK_TIMEOUT_S, 2.0),
     ),
     "| the outcome that a caller is told | | 30 s,": (
-        (producer.ProducerOptions().delivery_timeout_s, 30.0),
+        (producer_options.ProducerOptions().delivery_timeout_s, 30.0),
     ),
     "is_linearizable at least 5 s, then NO_QUORUM | 3 s a replica, a range 10 s; in all 10 s": (
         (egress.READ_INDEX_WAIT_NS, 5_000_000_000), (replica_reader.ANSWER_TIMEOUT_S, 3.0),

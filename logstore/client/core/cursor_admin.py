@@ -105,6 +105,12 @@ def _request(cursor: Cursor, expected_lsn: int | None) -> SetCursorRequest:
     return SetCursorRequest(stored.lsn, expected, stored.is_held, stored.name)
 
 
+def check_position(lsn: int) -> None:
+    """Raises: InvalidRequest: no cursor stands there."""
+    if lsn == 0:
+        raise InvalidRequest("LSN 0 is where no cursor stands: use delete_cursor")
+
+
 def deletion_of(name: str) -> Cursor:
     """The cursor that `change` takes as a deletion."""
     return Cursor(name, NO_LSN, False)

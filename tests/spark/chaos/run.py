@@ -20,7 +20,7 @@ import logstore
 from logstore.cli.embedded import EmbeddedCluster, make_small_config, poll_until
 from logstore.client.clock import milliseconds_until, seconds_from_now
 from logstore.client.future import AppendFuture
-from logstore.client.producer import ProducerOptions
+from logstore.client.producer_options import ProducerOptions
 from tests.spark.chaos.content import CHUNK_ROWS, Comparison, chunk, compare
 from tests.spark.chaos.copier import Copier
 from tests.spark.chaos.driver import Copy

@@ -1,0 +1,105 @@
+"""The consumer for asyncio: iteration, and closing by any task.
+
+`core.consumer_machine` decides what is read from which replica.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+
+from logstore.aio.driver import CallGuard, Driver
+from logstore.client.consumer import warn_of_skipped
+from logstore.client.core.consumer_machine import ConsumerMachine
+from logstore.client.core.start import Start
+from logstore.client.records import Record, RecordBatch
+
+
+class Consumer:
+    """Reads committed payloads in order, for one task at a time. Use it as an async context
+    manager, or close it.
+
+    A call that is cancelled loses nothing: the next one goes on where it was.
+    """
+
+    def __init__(self, driver: Driver, machine: ConsumerMachine, *, timeout_s: float) -> None:
+        self._machine = machine
+        self._timeout_s = timeout_s
+        self._guard = CallGuard(driver, "consumer", machine)
+        self._records: deque[Record] = deque()
+
+    async def locate(self, start: Start) -> None:
+        """Find the position that `start` means: before anything is read."""
+        try:
+            await self._guard.run(self._machine.locate(start))
+        except BaseException:
+            self._guard.close()
+            raise
+
+    @property
+    def next_lsn(self) -> int:
+        """The position: the LSN of the payload that comes next."""
+        return self._records[0].lsn if self._records else self._machine.next_lsn
+
+    @property
+    def skipped_payloads(self) -> int:
+        """How many were left out: trimmed before they were read, or with `on_out_of_range` "latest"
+        passed over to go on at the end. 0 unless `on_out_of_range` allows it."""
+        return self._machine.skipped_payloads
+
+    @property
+    def node(self) -> int:
+        """The replica that is read now."""
+        return self._machine.node
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything up to `end_lsn` was handed on."""
+        return not self._records and self._machine.is_at_end
+
+    @property
+    def is_closed(self) -> bool:
+        return self._guard.is_closed
+
+    async def close(self) -> None:
+        """Close it; a call that waits raises `Closed`."""
+        self._guard.close()
+
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Consumer:
+        """Record by record, up to `end_lsn`, else for ever. A loop that is left and begun again
+        goes on after its last record. Errors as `poll`."""
+        return self
+
+    async def __anext__(self) -> Record:
+        while not self._records:
+            if self._machine.is_at_end:
+                self._guard.check()
+                raise StopAsyncIteration
+            for batch in await self._poll(self._timeout_s):
+                self._records.extend(batch.records())
+        return self._records.popleft()
+
+    async def batches(self) -> AsyncIterator[RecordBatch]:
+        """Batches as they are committed, up to `end_lsn`, else for ever. Errors as `poll`."""
+        while not self._machine.is_at_end:
+            for batch in await self.poll(self._timeout_s):
+                yield batch
+
+    async def poll(self, timeout_s: float) -> list[RecordBatch]:
+        """The next batches, at least one unless nothing came within `timeout_s` or the end is
+        reached. Records of a batch that iteration has begun come by iteration.
+
+        Raises: as `logstore.Consumer.poll`; and
+          InvalidRequest: another task's call runs.
+        """
+        return await self._poll(timeout_s)
+
+    async def _poll(self, timeout_s: float) -> list[RecordBatch]:
+        with warn_of_skipped(self._machine):
+            return await self._guard.run(self._machine.poll(timeout_s))

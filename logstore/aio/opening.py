@@ -1,0 +1,32 @@
+"""What is opened by an `await` or by an `async with`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, Protocol, TypeVar
+
+
+class Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+_T = TypeVar("_T", bound=Closable)
+
+
+class Opening(Generic[_T]):
+    """`await` it, and close what it gives; or `async with`, which closes it. Nothing is opened
+    before."""
+
+    def __init__(self, opens: Callable[[], Coroutine[Any, Any, _T]]) -> None:
+        self._open = opens
+        self._opened: list[_T] = []
+
+    def __await__(self) -> Generator[Any, None, _T]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> _T:
+        self._opened.append(await self._open())
+        return self._opened[-1]
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._opened.pop().close()
