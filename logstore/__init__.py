@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from logstore.client.core.cursor_admin import Cursor
     from logstore.client.core.operating import Watermarks
     from logstore.client.core.session_admin import SessionInfo
-    from logstore.client.core.start import AtTime
+    from logstore.client.core.start import AtCursor, AtTime
     from logstore.client.core.upgrade import FormatLevels
     from logstore.client.core.verification import Verification
     from logstore.client.digest import BatchDigest
@@ -40,6 +40,7 @@ _HOME = {
     "LsnRange": "logstore.client.future",
     "Consumer": "logstore.client.consumer",
     "AtTime": "logstore.client.core.start",
+    "AtCursor": "logstore.client.core.start",
     "Cursor": "logstore.client.core.cursor_admin",
     "RangeReader": "logstore.client.reader",
     "Record": "logstore.client.records",
@@ -65,6 +66,7 @@ __all__ = [
     "LsnRange",
     "Consumer",
     "AtTime",
+    "AtCursor",
     "Cursor",
     "RangeReader",
     "Record",

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from logstore.aio.driver import CallGuard, Driver
 from logstore.client.consumer import warn_of_skipped
 from logstore.client.core.consumer_machine import ConsumerMachine
 from logstore.client.core.start import Start
 from logstore.client.records import Record, RecordBatch
+from logstore.client.unread import Unread
 
 
 class Consumer:
@@ -26,7 +26,8 @@ class Consumer:
         self._machine = machine
         self._timeout_s = timeout_s
         self._guard = CallGuard(driver, "consumer", machine)
-        self._records: deque[Record] = deque()
+        self._unread = Unread()
+        self._records: Iterator[Record] = iter(())
 
     async def locate(self, start: Start) -> None:
         """Find the position that `start` means: before anything is read."""
@@ -37,9 +38,9 @@ class Consumer:
             raise
 
     @property
-    def next_lsn(self) -> int:
-        """The position: the LSN of the payload that comes next."""
-        return self._records[0].lsn if self._records else self._machine.next_lsn
+    def position(self) -> int:
+        """The LSN of the payload that comes next."""
+        return self._unread.position or self._machine.next_lsn
 
     @property
     def skipped_payloads(self) -> int:
@@ -55,7 +56,11 @@ class Consumer:
     @property
     def is_at_end(self) -> bool:
         """Whether everything up to `end_lsn` was handed on."""
-        return not self._records and self._machine.is_at_end
+        return not self._unread and self._machine.is_at_end
+
+    @property
+    def is_paused(self) -> bool:
+        return self._machine.is_paused
 
     @property
     def is_closed(self) -> bool:
@@ -77,28 +82,53 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Record:
-        while not self._records:
+        while True:
+            for record in self._records:
+                return record
+            self._records = self._unread.records()
+            if self._unread:
+                continue
             if self._machine.is_at_end:
                 self._guard.check()
                 raise StopAsyncIteration
-            for batch in await self._poll(self._timeout_s):
-                self._records.extend(batch.records())
-        return self._records.popleft()
+            self._unread.add(await self._poll(self._timeout_s))
 
     async def batches(self) -> AsyncIterator[RecordBatch]:
         """Batches as they are committed, up to `end_lsn`, else for ever. Errors as `poll`."""
-        while not self._machine.is_at_end:
+        while not self.is_at_end:
             for batch in await self.poll(self._timeout_s):
                 yield batch
 
     async def poll(self, timeout_s: float) -> list[RecordBatch]:
-        """The next batches, at least one unless nothing came within `timeout_s` or the end is
-        reached. Records of a batch that iteration has begun come by iteration.
+        """The next batches, at least one unless nothing came within `timeout_s`, the end is reached
+        or the consumer is paused. First comes what iteration has not handed on.
 
         Raises: as `logstore.Consumer.poll`; and
           InvalidRequest: another task's call runs.
         """
-        return await self._poll(timeout_s)
+        self._guard.check()
+        return self._unread.take() or await self._poll(timeout_s)
+
+    async def seek(self, start: Start) -> None:
+        """Go on at another place. Errors as `logstore.Consumer.seek`."""
+        await self._guard.run(self._machine.locate(start))
+        self._unread.clear()
+
+    def pause(self) -> None:
+        """Hand nothing on until `resume`: a poll waits its time, and the replica is not read."""
+        self._machine.is_paused = True
+
+    def resume(self) -> None:
+        """Go on where `pause` left off, within a tenth of a second."""
+        self._machine.is_paused = False
+
+    async def commit(self, name: str, *, position: int | None = None) -> int:
+        """Set the cursor `name` before the position, and return that. Arguments, promises and
+        errors as `logstore.Consumer.commit`; one that is cancelled may have set it or not, and the
+        next one goes on from either."""
+        position = self.position if position is None else position
+        await self._guard.run(self._machine.commit(name, position))
+        return position
 
     async def _poll(self, timeout_s: float) -> list[RecordBatch]:
         with warn_of_skipped(self._machine):

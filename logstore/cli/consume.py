@@ -1,7 +1,8 @@
 """`logstore consume`: committed payloads of the log to stdout.
 
 Without `--follow` it ends where the log ended when it began. The leader says where that was; the
-command waits until the replica that it reads has come that far.
+command waits until the replica that it reads has come that far. With `--cursor` it moves that
+cursor behind what it has written, so what a crash leaves unwritten is read again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import IO
@@ -21,13 +23,15 @@ from logstore.cli.interrupts import Terminated, terminate
 from logstore.cli.options import endpoint_option, json_option, timeout_option
 from logstore.cli.output import STDOUT, Bar, open_output
 from logstore.client.client import LogClient, connect
+from logstore.client.consumer import Consumer
 from logstore.client.core.operating import Watermarks
-from logstore.client.core.start import TIMESTAMP_MAX_NS, AtTime
+from logstore.client.core.start import TIMESTAMP_MAX_NS, AtCursor, AtTime
 from logstore.client.records import RecordBatch
 from logstore.client.refusal import explain_bounds
 from logstore.errors import NoQuorum, OutOfRange, Unreachable
 
 Write = Callable[[IO[bytes], RecordBatch], None]
+COMMIT_EVERY_S = 1.0
 LSN_LIMIT = (1 << 64) - 2
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -87,6 +91,11 @@ def start_at(time: datetime) -> AtTime:
     help="where to begin",
 )
 @click.option("--to", "to_lsn", type=click.IntRange(1, LSN_LIMIT), help="the last LSN to read")
+@click.option(
+    "--cursor",
+    metavar="NAME",
+    help="begin where this cursor stands (at --from if there is none), and move it along",
+)
 @click.option("--follow", is_flag=True, help="go on with what is committed from now on")
 @click.option(
     "--replica", type=click.IntRange(1), metavar="NODE", help="read this replica and no other"
@@ -98,6 +107,7 @@ def start_at(time: datetime) -> AtTime:
 def consume(
     start: int | str | AtTime,
     to_lsn: int | None,
+    cursor: str | None,
     follow: bool,
     replica: int | None,
     raw: bool,
@@ -108,7 +118,9 @@ def consume(
     """Write committed payloads to stdout, each with a line feed after it.
 
     With --json each payload is an object on a line of its own: lsn, timestamp_ns and payload, or
-    payload_base64 where it is no UTF-8.
+    payload_base64 where it is no UTF-8. With --cursor every payload is written at least once,
+    however often the command is interrupted and begun again: the cursor moves once what lies before
+    it is written, every second and at the end.
     """
     signal.signal(signal.SIGTERM, terminate)
     if to_lsn is not None and isinstance(start, int) and to_lsn < start:
@@ -120,7 +132,12 @@ def consume(
         write = _write_json_lines
     try:
         with connect(endpoints, timeout=timeout_s) as client:
-            if follow:
+            if cursor is not None:
+                end_lsn = to_lsn if follow or to_lsn is not None else _end_of_log(client)
+                at_cursor = AtCursor(cursor, absent=start)
+                with client.consumer(at_cursor, end_lsn=end_lsn, replica=replica) as consumer:
+                    _copy_and_commit(consumer, cursor, json_path or STDOUT, write)
+            elif follow:
                 batches = client.consumer(start, end_lsn=to_lsn, replica=replica).batches()
                 _copy(batches, json_path or STDOUT, write, is_live=True)
             else:
@@ -229,6 +246,27 @@ def _copy(
                 output.flush()
             if bar is not None:
                 bar.set(written)
+
+
+def _copy_and_commit(consumer: Consumer, cursor: str, path: str, write: Write) -> None:
+    """Write what comes, and move the cursor behind what has left this process."""
+    next_lsn = consumer.position
+    committed_s = time.monotonic()
+    with open_output(path) as output:
+        try:
+            while not consumer.is_at_end:
+                batches = consumer.poll(COMMIT_EVERY_S)
+                for batch in batches:
+                    write(output, batch)
+                output.flush()
+                next_lsn = batches[-1].last_lsn + 1 if batches else next_lsn
+                if time.monotonic() - committed_s >= COMMIT_EVERY_S:
+                    consumer.commit(cursor, position=next_lsn)
+                    committed_s = time.monotonic()
+        except KeyboardInterrupt:
+            consumer.commit(cursor, position=next_lsn)
+            raise
+        consumer.commit(cursor, position=next_lsn)
 
 
 def _write_lines(output: IO[bytes], batch: RecordBatch) -> None:

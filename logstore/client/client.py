@@ -121,7 +121,7 @@ class LogClient:
 
         Args:
           start: an LSN, "earliest", "latest" (what comes after now), a datetime with a time zone,
-            or AtTime(ns).
+            AtTime(ns), or AtCursor(name).
           end_lsn: the last LSN to hand on; None: follow for ever.
           replica: read this node only, and wait for it while it is down. None: any, moving on.
           on_out_of_range: what happens when the position lies below the log start, because what

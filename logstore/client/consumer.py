@@ -16,6 +16,7 @@ from logstore.client.core.start import Start
 from logstore.client.core.steps import Host
 from logstore.client.records import Record, RecordBatch, batches_of
 from logstore.client.threads import run
+from logstore.client.unread import Unread
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Consumer:
             timeout_s=timeout_s,
             on_out_of_range=on_out_of_range,
         )
+        self._unread = Unread()
         self._guard = CallGuard("consumer", self._machine.close)
         try:
             run(self._machine.locate(start))
@@ -53,9 +55,9 @@ class Consumer:
             raise
 
     @property
-    def next_lsn(self) -> int:
-        """The position: the LSN of the payload that comes next."""
-        return self._machine.next_lsn
+    def position(self) -> int:
+        """The LSN of the payload that comes next."""
+        return self._unread.position or self._machine.next_lsn
 
     @property
     def skipped_payloads(self) -> int:
@@ -71,7 +73,11 @@ class Consumer:
     @property
     def is_at_end(self) -> bool:
         """Whether everything up to `end_lsn` was handed on."""
-        return self._machine.is_at_end
+        return not self._unread and self._machine.is_at_end
+
+    @property
+    def is_paused(self) -> bool:
+        return self._machine.is_paused
 
     @property
     def is_closed(self) -> bool:
@@ -89,8 +95,12 @@ class Consumer:
         self.close()
 
     def __iter__(self) -> Iterator[Record]:
-        for batch in self.batches():
-            yield from batch.records()
+        """Record by record, up to `end_lsn`, else for ever. A loop that is left and begun again
+        goes on after its last record. Errors as `poll`."""
+        while not self.is_at_end:
+            yield from self._unread.records()
+            if not self._machine.is_at_end:
+                self._unread.add(self._poll(self._timeout_s))
 
     def batches(self) -> Iterator[RecordBatch]:
         """Batches as they are committed, up to `end_lsn`, else for ever.
@@ -100,9 +110,51 @@ class Consumer:
         while not self.is_at_end:
             yield from self.poll(self._timeout_s)
 
+    def seek(self, start: Start) -> None:
+        """Go on at another place: `start` as for `LogClient.consumer`.
+
+        Raises:
+          Unreachable, NoQuorum: no replica, or no leader, answered in time; the position stays.
+          InvalidRequest: there is no such start.
+        """
+        with self._guard:
+            run(self._machine.locate(start), check=self._guard.check)
+        self._unread.clear()
+
+    def pause(self) -> None:
+        """Hand nothing on until `resume`: a poll waits its time, and the replica is not read. May
+        be called from any thread, and takes effect within a tenth of a second there."""
+        self._machine.is_paused = True
+
+    def resume(self) -> None:
+        """Go on where `pause` left off."""
+        self._machine.is_paused = False
+
+    def commit(self, name: str, *, position: int | None = None) -> int:
+        """Set the cursor `name` before the position, and return that. `AtCursor(name)` begins
+        there. Commit after what was read has taken effect, and it does at least once.
+
+        Args:
+          name: of the cursor; it need not exist.
+          position: the first LSN that is to be read again; None: where the consumer stands.
+
+        The cursor is moved from where this consumer last knew it: where it began at the cursor, or
+        set it; else from where it stands now. A held cursor stays one.
+
+        Raises:
+          CursorMoved: somebody else has moved it; `.lsn` says where to.
+          OutcomeUnknown: it may be moved or not; commit again.
+          TooManyCursors, OutOfRange, InvalidRequest: as `Admin.set_cursor`.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
+        """
+        position = self.position if position is None else position
+        with self._guard:
+            run(self._machine.commit(name, position), check=self._guard.check)
+        return position
+
     def poll(self, timeout_s: float) -> list[RecordBatch]:
-        """The next batches, at least one unless nothing came within `timeout_s` or the end is
-        reached.
+        """The next batches, at least one unless nothing came within `timeout_s`, the end is reached
+        or the consumer is paused. First comes what iteration has not handed on.
 
         Raises:
           OutOfRange: the position lies below the log start: what was there is gone. `first` and
@@ -114,6 +166,10 @@ class Consumer:
           Closed: the consumer or its client was closed, maybe while this call waited. This is an
             error, so that it is not taken for the end of the range.
         """
+        self._guard.check()
+        return self._unread.take() or self._poll(timeout_s)
+
+    def _poll(self, timeout_s: float) -> list[RecordBatch]:
         with warn_of_skipped(self._machine), self._guard:
             return run(self._machine.poll(timeout_s), check=self._guard.check)
 

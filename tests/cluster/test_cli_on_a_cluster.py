@@ -145,6 +145,43 @@ def test_follow_goes_on_until_it_is_told_to_stop(cluster: EmbeddedCluster) -> No
         follower.communicate()
 
 
+def test_a_cursor_goes_on_where_the_last_command_ended(cluster: EmbeddedCluster) -> None:
+    first_lsn, _ = produce(cluster, b"1\n2\n3\n")
+    cursor = ("--cursor", "print", "--from", str(first_lsn))
+    assert consume(cluster, *cursor, "--to", str(first_lsn + 1)) == b"1\n2\n"
+    assert consume(cluster, *cursor) == b"3\n"
+    assert consume(cluster, *cursor) == b""
+    first_lsn, _ = produce(cluster, b"4\n5\n")
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "logstore.cli.main", "consume", "--follow", *cursor, "--endpoint",
+         cluster.endpoints[0]],
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert follower.stdout is not None
+        assert read_until(follower.stdout.fileno(), b"4\n5\n")
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(CLI_PATIENCE_S) == 0
+    finally:
+        follower.kill()
+        follower.communicate()
+    listed = json.loads(run_cli(cluster, "cursor", "list", "--json", "-").stdout)
+    assert [row["lsn"] for row in listed["cursors"] if row["name"] == "print"] == [first_lsn + 2]
+
+
+def test_what_was_not_written_is_not_committed(cluster: EmbeddedCluster) -> None:
+    first_lsn, _ = produce(cluster, b"".join(b"line %d\n" % number for number in range(100_000)))
+    cursor = ("--cursor", "broken", "--from", str(first_lsn))
+    command = [sys.executable, "-m", "logstore.cli.main", "consume", *cursor, "--endpoint",
+               cluster.endpoints[0]]  # fmt: skip
+    broken = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert broken.stdout is not None
+    assert broken.stdout.readline() == b"line 0\n"
+    broken.stdout.close()
+    broken.wait(CLI_PATIENCE_S)
+    assert consume(cluster, *cursor).startswith(b"line 0\n")
+
+
 def read_until(descriptor: int, wanted: bytes) -> bool:
     """Whether exactly these bytes come, waited for."""
     received = b""

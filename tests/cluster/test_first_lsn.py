@@ -51,7 +51,7 @@ def test_p1_an_empty_log_begins_where_it_was_told_to(
         list(log.read(1, 10))
     assert (refused.value.first, refused.value.last) == (FIRST_LSN, FIRST_LSN - 1)
     with log.consumer("earliest") as consumer:
-        assert consumer.next_lsn == FIRST_LSN
+        assert consumer.position == FIRST_LSN
         assert consumer.poll(0.2) == []
     with log.consumer(1) as consumer, pytest.raises(OutOfRange):
         consumer.poll(10.0)

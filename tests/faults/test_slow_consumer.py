@@ -61,9 +61,9 @@ def _append_all(cluster: QuickCluster) -> Acknowledged:
 def _consume(consumer: logstore.Consumer, last_lsn: int) -> Delivered:
     lsns: list[int] = []
     digests = []
-    while consumer.next_lsn <= last_lsn:
+    while consumer.position <= last_lsn:
         batches = consumer.poll(READ_TIMEOUT_S)
-        assert batches, f"nothing came after LSN {consumer.next_lsn - 1} of {last_lsn}"
+        assert batches, f"nothing came after LSN {consumer.position - 1} of {last_lsn}"
         for batch in batches:
             lsns += range(batch.first_lsn, batch.last_lsn + 1)
             digests.append(digests_of(batch.payloads()))

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 import uvloop
 
-from logstore import aio
+from logstore import AtCursor, aio
 from logstore.errors import Closed, CursorMoved, ErrorCode, InvalidRequest, OutOfRange
 from logstore.format.client_messages import (
     DoneReply,
@@ -20,6 +20,7 @@ from logstore.format.client_messages import (
 )
 from tests.unit.client_stage import Cluster, FakeReplica
 from tests.unit.test_client_fork import in_child
+from tests.unit.test_client_positions import CursorTable
 
 Test = Callable[[aio.LogClient], Awaitable[None]]
 Run = Callable[[Test], None]
@@ -71,7 +72,7 @@ def test_a_loop_that_is_left_goes_on_after_its_last_record(run: Run, replica: Fa
             async for record in consumer:
                 if record.lsn == 7:
                     break
-            assert consumer.next_lsn == 8
+            assert consumer.position == 8
             assert (await anext(consumer)).lsn == 8
             assert [record.lsn async for record in consumer][-1] == 20
 
@@ -110,6 +111,33 @@ def test_what_is_appended_later_comes_by_the_tail(run: Run, replica: FakeReplica
             batches = consumer.batches()
             assert (await anext(batches)).first_lsn == 22
             await batches.aclose()
+
+    run(body)
+
+
+def test_positions_are_sought_committed_and_paused(run: Run, replica: FakeReplica) -> None:
+    cursors = CursorTable(replica)
+
+    async def body(log: aio.LogClient) -> None:
+        async with log.consumer(AtCursor("mine"), end_lsn=20) as consumer:
+            seen = []
+            async for record in consumer:
+                seen.append(record.lsn)
+                if record.lsn == 2:
+                    assert await consumer.commit("mine") == 3
+                    await consumer.seek(19)
+            assert seen == [1, 2, 19, 20]
+        async with log.consumer(AtCursor("mine"), end_lsn=20) as consumer:
+            assert consumer.position == 3
+            consumer.pause()
+            assert await consumer.poll(0.05) == []
+            waiting = asyncio.ensure_future(anext(consumer))
+            await asyncio.sleep(0)
+            consumer.resume()
+            assert (await waiting).lsn == 3
+            cursors.held["mine"] = (9, False)
+            with pytest.raises(CursorMoved):
+                await consumer.commit("mine")
 
     run(body)
 

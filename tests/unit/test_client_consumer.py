@@ -98,7 +98,7 @@ def test_a_group_that_the_tail_dropped_is_fetched_before_the_next(
         assert payloads(consumer.poll(WAIT_S)) == [b"b", b"c"]
         publish(replica, 2)  # and again: it is old by now
         assert consumer.poll(0.05) == []
-        assert consumer.next_lsn == 4
+        assert consumer.position == 4
 
 
 def test_a_lost_last_group_is_noticed_by_the_tip(
@@ -151,7 +151,7 @@ def test_starts_are_located(client: logstore.LogClient, replica: FakeReplica) ->
         ("earliest", 3), ("latest", 10), (5, 5), (day, 7), (AtTime(123), 7),
     ]:  # fmt: skip
         with client.consumer(start) as consumer:
-            assert consumer.next_lsn == expected
+            assert consumer.position == expected
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     assert asked == [(day - epoch) // timedelta(microseconds=1) * 1_000, 123]
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from logstore.client.core.committed_cursors import CommittedCursors
 from logstore.client.core.range_machine import Decode
 from logstore.client.core.replica_reader import ANSWER_TIMEOUT_S, ReplicaReader, replica_wait_ms
 from logstore.client.core.requests import NO_CLUSTER
 from logstore.client.core.routing import Routing
-from logstore.client.core.start import AtTime, Start, at_datetime
+from logstore.client.core.start import AtCursor, AtTime, Start, at_datetime
 from logstore.client.core.steps import FeedLink, Frame, Host, Steps, Wait, nanoseconds
 from logstore.client.records import RecordBatch
 from logstore.client.refusal import explain_bounds
@@ -43,6 +44,8 @@ SILENCE_S = 3.5
 SILENCE_NS = int(SILENCE_S * 1e9)
 # Tail groups are at most 256 KiB: 128 of them bound a slow consumer's queue to 32 MiB.
 TAIL_QUEUE_MAX_MESSAGES = 128
+# A paused consumer looks this often whether it is to go on.
+PAUSED_LOOK_NS = 100_000_000
 # What a consumer does that falls below the log start: raise, go on there, or go on at the end.
 ON_OUT_OF_RANGE = ("error", "earliest", "latest")
 
@@ -83,6 +86,8 @@ class ConsumerMachine:
         self._on_out_of_range = on_out_of_range
         self._skipped_payloads = 0
         self._trimmed_payloads = 0
+        self.is_paused = False  # a poll hands nothing on
+        self._committed = CommittedCursors(host, routing, timeout_s=timeout_s)
         self._end_lsn = LSN_MAX - 1 if end_lsn is None else end_lsn
 
     @property
@@ -151,6 +156,10 @@ class ConsumerMachine:
     def _step(self, deadline_ns: int) -> Steps[list[RecordBatch]]:
         """Handle one message of the feed, else fetch, else wait."""
         self._routing.check_endpoints_now()
+        if self.is_paused:
+            self._close_feed()  # it would drop what nobody reads
+            yield Wait(min(deadline_ns, self._host.clock.monotonic_ns() + PAUSED_LOOK_NS))
+            return []
         feed = yield from self._ensure_feed()
         frames = feed.try_receive()
         if frames is not None:
@@ -279,36 +288,44 @@ class ConsumerMachine:
 
     # --- where to begin ---
 
+    def commit(self, name: str, position: int) -> Steps[None]:
+        """Set the cursor `name` before `position`; see `CommittedCursors.commit`."""
+        return self._committed.commit(name, position)
+
     def locate(self, start: Start) -> Steps[None]:
         """Find the position that `start` means.
 
         Raises:
-          Unreachable: no replica answered in time.
+          Unreachable, NoQuorum: no replica, or of a cursor no leader, answered in time.
           InvalidRequest: there is no such start, or no such replica.
         """
+        if isinstance(start, AtCursor):
+            start = yield from self._committed.find(start)
         if isinstance(start, datetime):
             start = at_datetime(start)
         if isinstance(start, AtTime):
             found, _ = yield from self._replica.request(
                 start.request(), TimeLookupReply, timeout_s=self._timeout_s
             )
-            self._next_lsn = int(found.lsn)
+            next_lsn = int(found.lsn)
         elif isinstance(start, int):
             if not 1 <= start < LSN_MAX:
                 raise InvalidRequest(f"LSN {start}: the first payload has LSN 1")
             yield from self._replica.endpoint()
-            self._next_lsn = start
+            next_lsn = start
         elif start in ("earliest", "latest"):
             wait_ms = replica_wait_ms(min(self._timeout_s, ANSWER_TIMEOUT_S))
             request = WatermarksRequest(Lsn(0), wait_ms, False)
             marks, _ = yield from self._replica.request(
                 request, WatermarksReply, timeout_s=self._timeout_s
             )
-            is_first = start == "earliest"
-            self._next_lsn = int(marks.log_start_lsn if is_first else marks.visible_lsn + 1)
-            self._is_at_earliest = is_first
+            next_lsn = marks.log_start_lsn if start == "earliest" else Lsn(marks.visible_lsn + 1)
         else:
-            raise InvalidRequest(f"start {start!r}: give an LSN, 'earliest', 'latest' or a time")
+            raise InvalidRequest(
+                f"start {start!r}: give an LSN, 'earliest', 'latest', a time or AtCursor(name)"
+            )
+        self._next_lsn = int(next_lsn)
+        self._is_at_earliest = start == "earliest"
 
 
 def _check_contiguous(batches: list[RecordBatch], next_lsn: int) -> None:

@@ -1,4 +1,4 @@
-"""Where reading begins: an LSN, one of the two ends of the log, or a time.
+"""Where reading begins: an LSN, one of the two ends of the log, a time or a cursor.
 
 Pure: values only.
 """
@@ -37,7 +37,15 @@ class AtTime(msgspec.Struct, frozen=True):
         return time.isoformat().replace("+00:00", "Z")
 
 
-Start = int | str | datetime | AtTime
+class AtCursor(msgspec.Struct, frozen=True):
+    """A start: where the cursor `name` stands, or, if there is none, the start `absent`; "error"
+    raises `InvalidRequest` then."""
+
+    name: str
+    absent: int | str | datetime | AtTime = "earliest"
+
+
+Start = int | str | datetime | AtTime | AtCursor
 
 
 def at_datetime(start: datetime) -> AtTime:

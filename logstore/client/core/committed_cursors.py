@@ -1,0 +1,82 @@
+"""The cursors that a consumer begins at and commits its position to.
+
+Owns where each stood when this consumer last knew it: a commit moves it from there only, so of two
+consumers with one cursor the second learns of the first.
+"""
+
+from __future__ import annotations
+
+from logstore.client.core.cursor_admin import Cursor, Cursors
+from logstore.client.core.routing import Routing
+from logstore.client.core.start import AtCursor, Start
+from logstore.client.core.steps import Host, Steps
+from logstore.errors import CursorMoved, InvalidRequest
+
+_NONE: frozenset[int] = frozenset()
+
+
+class CommittedCursors:
+    """Of one consumer."""
+
+    def __init__(self, host: Host, routing: Routing, *, timeout_s: float) -> None:
+        self._cursors = Cursors(host, routing, timeout_s=timeout_s)
+        self._known: dict[str, Cursor] = {}
+        # Where commits may have set it whose answers did not come.
+        self._in_doubt: dict[str, frozenset[int]] = {}
+
+    def find(self, start: AtCursor) -> Steps[Start]:
+        """Where the cursor stands, as a majority has it; else what is to be begun at instead.
+
+        Raises:
+          InvalidRequest: there is none, and the start demands it.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
+        """
+        if isinstance(start.absent, AtCursor):
+            raise InvalidRequest("where a cursor is absent, another one is no start")
+        cursor = yield from self._look_up(start.name)
+        if cursor.lsn:
+            return cursor.lsn
+        if start.absent == "error":
+            raise InvalidRequest(f"there is no cursor {start.name!r}")
+        return start.absent
+
+    def commit(self, name: str, position: int) -> Steps[None]:
+        """Set the cursor before `position`, if it stands where this consumer last knew it; at the
+        first commit to a cursor that it did not begin at, where it stands now. It keeps its hold.
+
+        Raises:
+          CursorMoved: somebody else has moved it; `.lsn` says where to.
+          OutcomeUnknown: it may be moved or not; commit again.
+          OutOfRange, TooManyCursors, InvalidRequest: as `Admin.set_cursor`.
+          Unreachable, NoQuorum: no replica, or no leader, answered in time.
+        """
+        known = self._known.get(name)
+        if known is None:
+            known = yield from self._look_up(name)
+        in_doubt = self._in_doubt.get(name, _NONE)
+        if position == known.lsn and not in_doubt:
+            return
+        # Before the attempt: the caller may be cancelled during it.
+        self._in_doubt[name] = in_doubt | {position}
+        committed = Cursor(name, position, known.hold)
+        try:
+            yield from self._cursors.change(committed, known.lsn)
+        except CursorMoved as moved:
+            if moved.lsn not in in_doubt:
+                self._in_doubt[name] = in_doubt
+                raise
+            self._known[name] = Cursor(name, moved.lsn, known.hold)
+            self._in_doubt[name] = frozenset({position})
+            if moved.lsn != position:
+                yield from self._cursors.change(committed, moved.lsn)
+        self._in_doubt[name] = frozenset()
+        self._known[name] = committed
+
+    def _look_up(self, name: str) -> Steps[Cursor]:
+        """Where it stands now; before LSN 0 if nowhere."""
+        for cursor in (yield from self._cursors.list()):
+            if cursor.name == name:
+                self._known[name] = cursor
+                return cursor
+        self._known[name] = Cursor(name, 0, False)
+        return self._known[name]

@@ -1,0 +1,59 @@
+"""What a consumer has read and iteration has not handed on.
+
+Pure; shared by the consumers of threads and of asyncio.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from logstore.client.records import Record, RecordBatch
+
+
+class Unread:
+    """Batches, in order. A loop over `records` may be left and begun again."""
+
+    def __init__(self) -> None:
+        self._batches: deque[RecordBatch] = deque()
+        self._next_lsn = 0  # of the first batch, if iteration has begun it
+
+    def __bool__(self) -> bool:
+        return self.position is not None
+
+    @property
+    def position(self) -> int | None:
+        """The LSN of the record that comes next; None: everything was handed on."""
+        for batch in self._batches:
+            if batch.last_lsn >= self._next_lsn:
+                return max(batch.first_lsn, self._next_lsn)
+        return None
+
+    def add(self, batches: Iterable[RecordBatch]) -> None:
+        if not self:
+            self.clear()
+        self._batches.extend(batches)
+
+    def clear(self) -> None:
+        """Forget them; loops over them end."""
+        self._batches = deque()
+        self._next_lsn = 0
+
+    def records(self) -> Iterator[Record]:
+        """Hand on each record. Hot: once for each."""
+        batches = self._batches
+        while batches and batches is self._batches:
+            batch = batches[0].cut(self._next_lsn, batches[0].last_lsn)
+            for record in () if batch is None else batch.records():
+                self._next_lsn = record.lsn + 1
+                yield record
+                if batches is not self._batches:
+                    return
+            batches.popleft()
+
+    def take(self) -> list[RecordBatch]:
+        """What is left, as batches; loops over it end."""
+        left = (batch.cut(self._next_lsn, batch.last_lsn) for batch in self._batches)
+        taken = [batch for batch in left if batch is not None]
+        self.clear()
+        return taken

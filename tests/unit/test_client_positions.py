@@ -1,0 +1,211 @@
+"""Where a consumer stands: cursors that it begins at and commits to, seeking, pausing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import logstore
+from logstore import AtCursor
+from logstore.errors import Closed, CursorMoved, ErrorCode, InvalidRequest, OutcomeUnknown
+from logstore.format.client_messages import (
+    CursorsReply,
+    CursorsRequest,
+    DoneReply,
+    ErrorReply,
+    SetCursorRequest,
+)
+from logstore.format.cursor_entries import ANY_LSN, Cursor, encode_cursors
+from logstore.model import Lsn
+from tests.unit.client_stage import Cluster, FakeReplica
+
+WAIT_S = 10
+
+
+class CursorTable:
+    """What a leader keeps of cursors. `lost`: how many answers get lost, after the change."""
+
+    def __init__(self, replica: FakeReplica) -> None:
+        self.held: dict[str, tuple[int, bool]] = {}
+        self.lost = 0
+        self.changes = 0
+        replica.on[CursorsRequest] = lambda _: CursorsReply(
+            encode_cursors(
+                [Cursor(name.encode(), Lsn(lsn), held) for name, (lsn, held) in self.held.items()]
+            )
+        )
+        replica.on[SetCursorRequest] = self.set
+
+    def set(self, request: SetCursorRequest) -> object:
+        name = request.name.decode()
+        before = self.held.get(name, (0, False))[0]
+        if request.expected_lsn not in (ANY_LSN, before):
+            return ErrorReply(ErrorCode.CURSOR_MOVED, 1, before, 0, b"moved")
+        self.held[name] = (request.lsn, bool(request.is_held))
+        self.changes += 1
+        if self.lost:
+            self.lost -= 1
+            return ErrorReply(ErrorCode.TIMED_OUT, 1, 0, 0, b"no answer")
+        return DoneReply(before)
+
+
+@pytest.fixture
+def replica() -> Iterator[FakeReplica]:
+    with Cluster() as cluster:
+        replica = cluster.replicas[1]
+        for number in range(10):
+            replica.append_to_log([b"%d a" % number, b"%d b" % number])
+        yield replica
+
+
+@pytest.fixture
+def cursors(replica: FakeReplica) -> CursorTable:
+    return CursorTable(replica)
+
+
+@pytest.fixture
+def log(replica: FakeReplica) -> Iterator[logstore.LogClient]:
+    with logstore.connect(replica.cluster.endpoint, timeout=20) as log:
+        yield log
+
+
+def lsns(consumer: logstore.Consumer) -> list[int]:
+    return [record.lsn for record in consumer]
+
+
+def test_a_consumer_begins_where_the_cursor_stands(
+    log: logstore.LogClient, cursors: CursorTable
+) -> None:
+    cursors.held["mine"] = (7, False)
+    with log.consumer(AtCursor("mine"), end_lsn=20) as consumer:
+        assert lsns(consumer) == list(range(7, 21))
+
+
+def test_without_a_cursor_it_begins_where_it_is_told(
+    log: logstore.LogClient, cursors: CursorTable
+) -> None:
+    cursors.held["other"] = (7, False)
+    assert log.consumer(AtCursor("mine")).position == 1
+    assert log.consumer(AtCursor("mine", absent="latest")).position == 21
+    with pytest.raises(InvalidRequest, match="no cursor 'mine'"):
+        log.consumer(AtCursor("mine", absent="error"))
+    assert log.consumer(AtCursor("mine", absent=5)).position == 5
+    for wrong in ("somewhere", AtCursor("other")):
+        with pytest.raises(InvalidRequest):
+            log.consumer(AtCursor("mine", absent=wrong))  # type: ignore[arg-type]
+
+
+def test_a_commit_says_what_comes_next_and_the_next_consumer_goes_on_there(
+    log: logstore.LogClient, cursors: CursorTable
+) -> None:
+    with log.consumer(AtCursor("mine")) as consumer:
+        for record in consumer:
+            if record.lsn == 5:
+                assert consumer.commit("mine") == 6
+                break
+    assert cursors.held == {"mine": (6, False)}
+    with log.consumer(AtCursor("mine"), end_lsn=20) as consumer:
+        assert lsns(consumer) == list(range(6, 21))
+        assert [consumer.commit("mine") for _ in range(2)] == [21, 21]
+    assert cursors.changes == 2
+
+
+def test_a_held_cursor_stays_held(log: logstore.LogClient, cursors: CursorTable) -> None:
+    cursors.held["mine"] = (3, True)
+    with log.consumer(10) as consumer:
+        consumer.commit("mine")
+    assert cursors.held == {"mine": (10, True)}
+
+
+def test_of_two_consumers_with_one_cursor_the_second_is_told(
+    log: logstore.LogClient, cursors: CursorTable
+) -> None:
+    with log.consumer(AtCursor("mine")) as first, log.consumer(AtCursor("mine")) as second:
+        first.poll(WAIT_S)
+        second.poll(WAIT_S)
+        assert first.commit("mine") == 21
+        with pytest.raises(CursorMoved) as moved:
+            second.commit("mine")
+        assert moved.value.lsn == 21
+
+
+def test_a_commit_whose_answer_is_lost_is_made_again(
+    replica: FakeReplica, cursors: CursorTable
+) -> None:
+    with (
+        logstore.connect(replica.cluster.endpoint, timeout=0.5) as log,
+        log.consumer(AtCursor("mine")) as consumer,
+    ):
+        next(iter(consumer))
+        cursors.lost = 100
+        with pytest.raises(OutcomeUnknown):
+            consumer.commit("mine")
+        cursors.lost = 0
+        assert cursors.held == {"mine": (2, False)}
+        assert consumer.commit("mine") == 2
+        next(iter(consumer))
+        cursors.lost = 100
+        with pytest.raises(OutcomeUnknown):
+            consumer.commit("mine")
+        cursors.lost = 0
+        next(iter(consumer))
+        assert consumer.commit("mine") == 4
+    assert cursors.held == {"mine": (4, False)}
+
+
+def test_a_loop_that_is_left_goes_on_after_its_last_record(log: logstore.LogClient) -> None:
+    with log.consumer("earliest", end_lsn=20) as consumer:
+        for record in consumer:
+            if record.lsn == 3:
+                break
+        assert consumer.position == 4
+        assert not consumer.is_at_end
+        assert next(iter(consumer)).lsn == 4
+        batches = consumer.poll(WAIT_S)
+        assert [batch.first_lsn for batch in batches] == list(range(5, 21, 2))
+        assert consumer.is_at_end
+
+
+def test_seek_goes_anywhere_also_within_a_loop(
+    log: logstore.LogClient, cursors: CursorTable
+) -> None:
+    cursors.held["mine"] = (19, False)
+    with log.consumer("earliest", end_lsn=20) as consumer:
+        seen = []
+        for record in consumer:
+            seen.append(record.lsn)
+            if record.lsn == 2:
+                consumer.seek(18)
+        assert seen == [1, 2, 18, 19, 20]
+        consumer.seek("earliest")
+        assert consumer.position == 1
+        consumer.seek(AtCursor("mine"))
+        assert lsns(consumer) == [19, 20]
+        for wrong in (0, "somewhere", 2.5):
+            with pytest.raises(InvalidRequest):
+                consumer.seek(wrong)  # type: ignore[arg-type]
+        assert consumer.position == 21
+
+
+def test_a_paused_consumer_hands_nothing_on(log: logstore.LogClient, replica: FakeReplica) -> None:
+    with log.consumer(15) as consumer:
+        consumer.pause()
+        assert consumer.is_paused
+        assert consumer.poll(0.05) == []
+        threading.Timer(0.05, consumer.resume).start()
+        assert consumer.poll(WAIT_S)
+        replica.call(lambda: replica.append_to_log([b"new"]))
+        assert consumer.position == 21
+
+
+def test_a_closed_consumer_does_nothing(log: logstore.LogClient) -> None:
+    consumer = log.consumer("earliest", end_lsn=20)
+    next(iter(consumer))
+    consumer.close()
+    for use in (
+        lambda: consumer.poll(0), lambda: consumer.seek(1), lambda: consumer.commit("mine")
+    ):  # fmt: skip
+        with pytest.raises(Closed):
+            use()
