@@ -71,7 +71,7 @@ class LogClient:
         self._routing = routing
         self._timeout_s = timeout_s
         self._opened: list[Producer | Consumer | RangeReader | Watch] = []
-        self.admin = Admin(driver, self._host, routing, timeout_s=timeout_s)
+        self.admin: Admin = Admin(driver, self._host, routing, timeout_s=timeout_s)
 
     async def __aenter__(self) -> LogClient:
         return self

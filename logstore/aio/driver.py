@@ -29,8 +29,8 @@ class Driver:
     """Of one client, in the loop that runs when it is made."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.poller = LoopPoller()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.poller: LoopPoller = LoopPoller()
         self._context = new_context()
         self._forks = forks()
         self._runs: set[Run[Any]] = set()

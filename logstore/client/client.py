@@ -61,7 +61,7 @@ class LogClient:
         self._lock = threading.Lock()
         self._opened: list[Producer | Consumer | RangeReader | Watch] = []
         self._is_closed = False
-        self.admin = Admin(self._host, self._routing, timeout_s=timeout_s)
+        self.admin: Admin = Admin(self._host, self._routing, timeout_s=timeout_s)
         try:
             run(self._routing.check_endpoints(deadline_ns=seconds_from_now(timeout_s)))
         except BaseException:

@@ -25,8 +25,11 @@ class BatchDigest:
 
     def __init__(self) -> None:
         self._hash = blake2b(digest_size=DIGEST_SIZE)
-        self.first_lsn = self.last_lsn = 0
-        self.batches = self.payloads = self.size_bytes = 0
+        self.first_lsn: int = 0
+        self.last_lsn: int = 0
+        self.batches: int = 0
+        self.payloads: int = 0
+        self.size_bytes: int = 0
 
     def add(self, first_lsn: int, count: int, data: bytes | memoryview) -> None:
         """The next batch, of `count` payloads; `data` is the whole of it, header included.

@@ -61,12 +61,12 @@ class Pack:
     def __init__(
         self, payloads: list[bytes] | PackedPayloads, *, opened_ns: int, deadline_ns: int
     ) -> None:
-        self.payloads = payloads
-        self.size_bytes = BATCH_OVERHEAD_BYTES
-        self.opened_ns = opened_ns
-        self.deadline_ns = deadline_ns
-        self.sequence = -1
-        self.batch = b""
+        self.payloads: list[bytes] | PackedPayloads = payloads
+        self.size_bytes: int = BATCH_OVERHEAD_BYTES
+        self.opened_ns: int = opened_ns
+        self.deadline_ns: int = deadline_ns
+        self.sequence: int = -1
+        self.batch: bytes = b""
         self._lock = threading.Lock()
         self._is_settled = False
         self._first_lsn = 0

@@ -86,8 +86,8 @@ class PackedPayloads(Sequence[bytes]):
     def __init__(self, offsets: array[int], values: bytes | memoryview) -> None:
         if not offsets or offsets[0] != 0 or offsets[-1] != len(values):
             raise InvalidBatch(f"offsets do not go from 0 to the {len(values)} bytes there are")
-        self.offsets = offsets
-        self.values = values
+        self.offsets: array[int] = offsets
+        self.values: bytes | memoryview = values
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
