@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from benchmarks.aio_client import AIO
 from benchmarks.clients import compare_clients
 from benchmarks.cluster_start import START
 from benchmarks.compare import compare
@@ -269,5 +270,6 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     FAILOVER,
     START,
     READS,
+    AIO,
     EXPLAIN_COST,
 )

@@ -59,9 +59,22 @@ def forks() -> int:
 
 
 class _ZmqContext(zmq.Context[Any]):
-    """Makes sockets that are asked only where they may have input, monitors too."""
+    """Makes sockets that are asked only where they may have input, monitors too.
+
+    Knows its open sockets by references of its own. A client that is never closed is collected with
+    them, and pyzmq's weak references are gone before the context is to close the sockets: it would
+    wait for them for ever.
+    """
 
     _socket_class = LinkSocket
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._sockets: set[LinkSocket] = set()  # type: ignore[assignment]  # pyzmq's is weak
+
+    def close_sockets(self) -> None:
+        for socket in list(self._sockets):
+            socket.close(0)
 
 
 class Context:
@@ -120,23 +133,25 @@ class Context:
         a use from two threads. It waits in a thread of its own, because a user's callback may hold
         an owner up for any time.
         """
+        ending = self._end()
+        if ending is not None:
+            ending.join(CLOSE_TIMEOUT_S)
+
+    def close_with_sockets(self) -> None:
+        """Close every socket in this thread, which is the only one that uses them. What libzmq does
+        then may wait for a look-up of a name; it is not waited for."""
+        if not self.is_of_parent:
+            self._context.close_sockets()
+        self._end()
+
+    def _end(self) -> threading.Thread | None:
         with self._lock:
             if self._is_closed:
-                return
+                return None
             self._is_closed = True
         ending = threading.Thread(target=self._context.term, name="client-ending", daemon=True)
         ending.start()
-        ending.join(CLOSE_TIMEOUT_S)
-
-    def close_here(self) -> None:
-        """Close every socket, and the context, in this thread, which is the only one that uses
-        them."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-        if not self.is_of_parent:
-            self._context.destroy(linger=0)
+        return ending
 
 
 @contextlib.contextmanager
@@ -167,8 +182,9 @@ def _close(context: Context, socket: LinkSocket, monitor: LinkSocket | None) -> 
 
 
 def _close_monitor(socket: LinkSocket, monitor: LinkSocket) -> None:
-    with contextlib.suppress(zmq.ContextTerminated):
-        socket.disable_monitor()
+    if not socket.closed:
+        with contextlib.suppress(zmq.ContextTerminated):
+            socket.disable_monitor()
     monitor.close(0)
 
 

@@ -35,11 +35,12 @@ class LoopPack:
 
     __slots__ = (
         "_is_settled",
-        "_outcome",
+        "_on_settled",
         "batch",
         "deadline_ns",
         "futures",
         "is_whole",
+        "number",
         "opened_ns",
         "payloads",
         "sequence",
@@ -54,6 +55,8 @@ class LoopPack:
         is_whole: bool,
         size_bytes: int,
         deadline_after_ns: int,
+        number: int,
+        on_settled: Callable[[], None],
     ) -> None:
         self.payloads = payloads
         self.futures = futures
@@ -63,14 +66,9 @@ class LoopPack:
         self.deadline_ns = self.opened_ns + deadline_after_ns
         self.sequence = -1
         self.batch = b""
+        self.number = number
         self._is_settled = False
-        self._outcome: asyncio.Future[None] | None = None
-
-    def outcome(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """Done once it is settled, either way."""
-        if self._outcome is None:
-            self._outcome = loop.create_future()
-        return self._outcome
+        self._on_settled = on_settled
 
     def is_settled(self) -> bool:
         return self._is_settled
@@ -81,7 +79,7 @@ class LoopPack:
             return
         futures = self._settle()
         if self.is_whole:
-            if not futures[0].done():
+            if futures and not futures[0].done():
                 futures[0].set_result(LsnRange(first_lsn, first_lsn + count - 1))
             return
         for lsn, future in enumerate(futures, first_lsn):
@@ -97,12 +95,11 @@ class LoopPack:
                 future.exception()  # whoever only flushes need not ask for it
 
     def _settle(self) -> list[asyncio.Future[LsnRange]]:
-        """The futures that take the outcome."""
+        """The futures that take the outcome: none of a loop that is closed."""
         self._is_settled = True
-        if self._outcome is not None and not self._outcome.done():
-            self._outcome.set_result(None)
         futures, self.futures = self.futures, []
-        return futures
+        self._on_settled()
+        return [] if futures[0].get_loop().is_closed() else futures
 
 
 class LoopAppendQueue:
@@ -117,6 +114,9 @@ class LoopAppendQueue:
         self._open: LoopPack | None = None
         self._sealed: deque[LoopPack] = deque()
         self._unsettled: deque[LoopPack] = deque()
+        self._packs = 0  # that there were, the number of the last one
+        # Who waits until the packs up to a number are settled.
+        self._flushes: dict[int, asyncio.Future[None]] = {}
         self._size_bytes = 0
         self._sent_bytes = 0  # of them, handed out
         self._limit_bytes = limits.window_bytes + QUEUE_MAX_BYTES
@@ -179,10 +179,22 @@ class LoopAppendQueue:
         if self._refusal is not None:
             raise without_traceback(self._refusal)
 
+    def flush(self) -> asyncio.Future[None]:
+        """Seal what is open; a future that is done once every pack so far has its outcome."""
+        self._seal()
+        self._wake()
+        flush = self._flushes.get(self._packs)
+        if flush is None:
+            flush = self._loop.create_future()
+            if self._unsettled:
+                self._flushes[self._packs] = flush
+            else:
+                flush.set_result(None)
+        return flush
+
     def snapshot(self) -> list[LoopPack]:
         """Seal what is open; every pack whose outcome is not known yet."""
         self._seal()
-        self._wake()
         return [pack for pack in self._unsettled if not pack.is_settled()]
 
     # --- the steps ---
@@ -233,11 +245,7 @@ class LoopAppendQueue:
         """Packs of so many bytes in all are settled."""
         self._size_bytes -= size_bytes
         self._sent_bytes -= size_bytes
-        unsettled = self._unsettled
-        while unsettled and unsettled[0].is_settled():
-            unsettled.popleft()
-        if self._size_bytes < self._limits.window_bytes:
-            self._tell_room()
+        self._tell_room()
 
     def refuse(self, error: LogStoreError) -> None:
         """Refuse every later append, and those that wait for room, with this error."""
@@ -264,7 +272,10 @@ class LoopAppendQueue:
             is_whole=is_whole,
             size_bytes=size_bytes,
             deadline_after_ns=self._delivery_timeout_ns,
+            number=self._packs + 1,
+            on_settled=self._on_settled,
         )
+        self._packs += 1
         self._size_bytes += size_bytes
         self._unsettled.append(pack)
         return pack
@@ -274,9 +285,21 @@ class LoopAppendQueue:
         if pack is not None:
             self._sealed.append(pack)
 
+    def _on_settled(self) -> None:
+        unsettled, flushes = self._unsettled, self._flushes
+        while unsettled and unsettled[0].is_settled():
+            unsettled.popleft()
+        if flushes:
+            first = unsettled[0].number if unsettled else self._packs + 1
+            while flushes and (number := next(iter(flushes))) < first:  # they rise
+                flush = flushes.pop(number)
+                if not flush.done() and not self._loop.is_closed():
+                    flush.set_result(None)
+
     def _tell_room(self) -> None:
+        """Who waits looks again, and waits for as long again if there is none."""
         room, self._room = self._room, None
-        if room is not None and not room.done():
+        if room is not None and not room.done() and not self._loop.is_closed():
             room.set_result(None)
 
     def _refuse_append(self) -> None:

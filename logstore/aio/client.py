@@ -7,7 +7,7 @@ it when it is closed.
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import TypeVar
@@ -29,6 +29,7 @@ from logstore.client.digest import BatchDigest
 from logstore.client.endpoint import Endpoint, parse_endpoints
 from logstore.client.producer_options import ProducerOptions
 from logstore.client.records import RawBatch, RecordBatch, batches_of
+from logstore.client.threads import closed
 from logstore.errors import InvalidRequest
 from logstore.limits import BATCH_MAX_BYTES, CLIENT_TIMEOUT_S
 
@@ -71,6 +72,7 @@ class LogClient:
         self._routing = routing
         self._timeout_s = timeout_s
         self._opened: list[Producer | Consumer | RangeReader | Watch] = []
+        self._closing: asyncio.Future[None] | None = None
         self.admin: Admin = Admin(driver, self._host, routing, timeout_s=timeout_s)
 
     async def __aenter__(self) -> LogClient:
@@ -99,11 +101,11 @@ class LogClient:
     def producer(self, options: ProducerOptions | None = None) -> Opening[Producer]:
         """Open a producer session, by `async with` or `await`. Errors as
         `logstore.LogClient.producer`."""
-        self._driver.check()
+        self._check()
         chosen = options or ProducerOptions()
 
         async def opens() -> Producer:
-            self._driver.check()
+            self._check()
             producer = await open_producer(
                 self._driver, self._host, self._routing, chosen, timeout_s=self._timeout_s
             )
@@ -121,10 +123,10 @@ class LogClient:
     ) -> Opening[Consumer]:
         """A consumer of every committed payload from `start` on, by `async with` or `await`.
         Arguments and errors as `logstore.LogClient.consumer`."""
-        self._driver.check()
+        self._check()
 
         async def opens() -> Consumer:
-            self._driver.check()
+            self._check()
             machine = ConsumerMachine(
                 self._host,
                 self._routing,
@@ -150,7 +152,7 @@ class LogClient:
     ) -> RangeReader:
         """A reader of LSN ranges from one replica, or from any. Arguments as
         `logstore.LogClient.reader`."""
-        self._driver.check()
+        self._check()
         machine = RangeMachine(
             self._host,
             self._routing,
@@ -163,7 +165,7 @@ class LogClient:
 
     def watch(self, *, replica: int | None = None) -> Watch:
         """A watch of how far one replica, or any, shows the log, without reading it."""
-        self._driver.check()
+        self._check()
         machine = WatermarksWatch(
             self._host, self._routing, replica=replica, timeout_s=self._timeout_s
         )
@@ -178,8 +180,9 @@ class LogClient:
         min_lsn: int = 0,
         linearizable: bool = False,
     ) -> AsyncIterator[RecordBatch]:
-        """The committed payloads [first_lsn, last_lsn]; see `RangeReader.read`."""
-        self._driver.check()
+        """The committed payloads [first_lsn, last_lsn]; see `RangeReader.read`. A generator: a call
+        of it that is cancelled ends it, unlike what a `reader` gives."""
+        self._check()
 
         def read(reader: RangeReader) -> AsyncIterator[RecordBatch]:
             return reader.read(first_lsn, last_lsn, min_lsn=min_lsn, linearizable=linearizable)
@@ -196,7 +199,7 @@ class LogClient:
         linearizable: bool = False,
     ) -> AsyncIterator[RawBatch]:
         """The whole batches that hold [first_lsn, last_lsn]; see `RangeReader.read_batches`."""
-        self._driver.check()
+        self._check()
 
         def read(reader: RangeReader) -> AsyncIterator[RawBatch]:
             return reader.read_batches(
@@ -231,23 +234,53 @@ class LogClient:
 
     async def close(self) -> None:
         """Close every producer (flushing it), consumer and reader, then the sockets. A task during
-        a call, of a consumer for example, gets `Closed` there."""
+        a call, of a consumer for example, gets `Closed` there. Nothing is opened from now on.
+
+        May be called twice, and at once: the second call waits for the first. Where it is
+        cancelled, producers end without waiting for outcomes.
+
+        Raises:
+          InvalidRequest: this is not the client's event loop.
+        """
+        self._driver.check_end()
+        if self._closing is not None:
+            await asyncio.wait([self._closing])
+            return
         opened, self._opened = self._opened, []
-        async with contextlib.AsyncExitStack() as stack:
-            stack.callback(self._close_sockets)
+        if self._driver.is_closed or self._driver.loop.is_closed():
             for each in opened:
-                stack.push_async_callback(each.close)
+                await each.close()  # which waits for nothing
+            self._close_sockets()
+            return
+        self._closing = self._driver.loop.create_future()
+        try:
+            # At once: each producer may wait for its own outcomes.
+            await asyncio.gather(*(each.close() for each in opened))
+        finally:
+            self._close_sockets()
+            self._closing.set_result(None)
 
     def _close_sockets(self) -> None:
         if not self._driver.is_closed:
             self._routing.close()
         self._driver.close()
 
+    def _check(self) -> None:
+        """Before something is opened.
+
+        Raises:
+          Closed: the client is, or is about to be.
+          InvalidRequest: this is not the client's event loop.
+        """
+        self._driver.check()
+        if self._closing is not None:
+            raise closed()
+
     async def _remember(self, opened: _Opened) -> _Opened:
         """Keep what took a while to open: the client may be closed by now."""
-        if self._driver.is_closed:
+        if self._driver.is_closed or self._closing is not None:
             await opened.close()
-            self._driver.check()
+            raise closed()
         return self._keep(opened)
 
     def _keep(self, opened: _Opened) -> _Opened:

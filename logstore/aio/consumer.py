@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 from logstore.aio.driver import CallGuard, Driver
 from logstore.client.consumer import warn_of_skipped
@@ -67,8 +67,13 @@ class Consumer:
         return self._guard.is_closed
 
     async def close(self) -> None:
-        """Close it; a call that waits raises `Closed`."""
+        """Close it; a call that waits raises `Closed`.
+
+        Raises:
+          InvalidRequest: this is not the client's event loop.
+        """
         self._guard.close()
+        self._unread.clear()
 
     async def __aenter__(self) -> Consumer:
         return self
@@ -83,21 +88,29 @@ class Consumer:
 
     async def __anext__(self) -> Record:
         while True:
+            if self._guard.is_closed:
+                self._guard.check()
             for record in self._records:
                 return record
             self._records = self._unread.records()
-            if self._unread:
-                continue
-            if self._machine.is_at_end:
-                self._guard.check()
-                raise StopAsyncIteration
-            self._unread.add(await self._poll(self._timeout_s))
+            if not self._unread:
+                await self._read_on()
 
-    async def batches(self) -> AsyncIterator[RecordBatch]:
-        """Batches as they are committed, up to `end_lsn`, else for ever. Errors as `poll`."""
-        while not self.is_at_end:
-            for batch in await self.poll(self._timeout_s):
-                yield batch
+    async def _read_on(self) -> None:
+        """Read what comes next, for iteration.
+
+        Raises:
+          StopAsyncIteration: there is nothing more.
+        """
+        if self._machine.is_at_end:
+            self._guard.check()
+            raise StopAsyncIteration
+        self._unread.add(await self._poll(self._timeout_s))
+
+    def batches(self) -> AsyncIterator[RecordBatch]:
+        """Batches as they are committed, up to `end_lsn`, else for ever. A loop that is left and
+        begun again goes on after its last batch. Errors as `poll`."""
+        return _Batches(self._unread, self._read_on)
 
     async def poll(self, timeout_s: float) -> list[RecordBatch]:
         """The next batches, at least one unless nothing came within `timeout_s`, the end is reached
@@ -132,4 +145,20 @@ class Consumer:
 
     async def _poll(self, timeout_s: float) -> list[RecordBatch]:
         with warn_of_skipped(self._machine):
-            return await self._guard.run(self._machine.poll(timeout_s))
+            return await self._guard.run(self._machine.poll(timeout_s), lost=self._unread.add)
+
+
+class _Batches:
+    """An iterator, not a generator, which a cancelled call would end."""
+
+    def __init__(self, unread: Unread, read_on: Callable[[], Awaitable[None]]) -> None:
+        self._unread = unread
+        self._read_on = read_on
+
+    def __aiter__(self) -> _Batches:
+        return self
+
+    async def __anext__(self) -> RecordBatch:
+        while (batch := self._unread.take_batch()) is None:
+            await self._read_on()
+        return batch

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, cast
 
 from logstore.client.clock import RealClock, monotonic_ns
@@ -18,7 +18,7 @@ from logstore.client.core.steps import Host, Steps
 from logstore.client.core.task import Task
 from logstore.client.names import unknown_hosts
 from logstore.client.threads import closed, explained, new_context
-from logstore.errors import Closed, InvalidRequest, LogStoreError
+from logstore.errors import Closed, InvalidRequest, InvariantViolated, LogStoreError
 from transport.client_links import forks
 from transport.loop_poller import LoopPoller
 
@@ -55,6 +55,18 @@ class Driver:
         """
         if self._is_closed or self._forks != forks():
             raise closed()
+        self._check_loop()
+
+    def check_end(self) -> None:
+        """For a call that closes something: once the client or its loop is closed, anyone may.
+
+        Raises:
+          InvalidRequest: the caller is not in the client's event loop.
+        """
+        if not self.is_closed and not self.loop.is_closed():
+            self._check_loop()
+
+    def _check_loop(self) -> None:
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -80,10 +92,18 @@ class Driver:
         """
         return await self.outcome(self.start(steps))
 
-    async def outcome(self, run: Run[_T]) -> _T:
-        """What the steps of a run return; it is closed then, also where the caller is cancelled."""
+    async def outcome(self, run: Run[_T], *, lost: Callable[[_T], object] | None = None) -> _T:
+        """What the steps of a run return; it is closed then, also where the caller is cancelled.
+        `lost` gets what they have returned when that comes first."""
         try:
-            return await run.future
+            if run.future.done():
+                await asyncio.sleep(0)  # others have their turn, too, where nothing has to wait
+            # A cancellation is not to reach the future: the result may come before we know of it.
+            return await asyncio.shield(run.future)
+        except asyncio.CancelledError:
+            if lost is not None and run.has_result:
+                lost(run.future.result())
+            raise
         except NoReplicaAnswers as error:
             # A look-up may take seconds: in the loop's own pool for such calls.
             unknown = await self.loop.run_in_executor(None, unknown_hosts, error.hosts)
@@ -101,13 +121,15 @@ class Driver:
         self._is_closed = True
         if self._forks != forks():
             return  # all of it is the parent's
-        for run in list(self._runs):
-            run.fail(closed())
-            run.close()
-        if not self.loop.is_closed():
-            self.loop.remove_reader(self.poller.fileno())
-        self.poller.close()
-        self._context.close_here()
+        try:
+            for run in list(self._runs):
+                run.fail(closed())
+                run.close()
+            if not self.loop.is_closed():
+                self.loop.remove_reader(self.poller.fileno())
+        finally:
+            self.poller.close()
+            self._context.close_with_sockets()
 
 
 class Run(Generic[_T]):
@@ -121,6 +143,19 @@ class Run(Generic[_T]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
         self._is_due = False
+        # A callback of the user runs within a turn, and may end this.
+        self._is_in_turn = False
+        self._is_closed = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the steps go on as soon as the loop has its turn."""
+        return self._is_due
+
+    @property
+    def has_result(self) -> bool:
+        future = self.future
+        return future.done() and not future.cancelled() and future.exception() is None
 
     def wake(self) -> None:
         """Go on soon. Hot."""
@@ -133,17 +168,21 @@ class Run(Generic[_T]):
 
     def fail(self, error: Exception) -> None:
         """Raise an error where the steps wait."""
-        if not self._task.is_done:
+        if self._is_in_turn:
+            self.close()
+        elif not self._task.is_done:
             self._go_on(error)
 
     def close(self) -> None:
-        """Cancel the steps: they close what they have opened."""
+        """Cancel the steps: they close what they have opened, at the end of a turn of theirs."""
+        self._is_closed = True
         self._end_wait()
         self._driver.forget(self)
         if self._timer is not None:
             self._timer.cancel()
-        self._task.close()
-        if not self.future.done():
+        if not self._is_in_turn:
+            self._task.close()
+        if not self.future.done() and not self._driver.loop.is_closed():
             self.future.cancel()
 
     def _turn(self) -> None:
@@ -153,17 +192,23 @@ class Run(Generic[_T]):
 
     def _go_on(self, error: Exception | None) -> None:
         self._end_wait()
+        self._is_in_turn = True
         try:
             if error is None:
                 self._task.do_work(monotonic_ns())
             else:
                 self._task.fail(error)
-        except (KeyboardInterrupt, SystemExit):
+        except (KeyboardInterrupt, SystemExit) as raised:
+            self._settle(InvariantViolated(f"interrupted by {raised!r}"))
             raise
         except BaseException as raised:
             self._settle(raised)
             return
-        if self._task.is_done:
+        finally:
+            self._is_in_turn = False
+        if self._is_closed:
+            self._task.close()
+        elif self._task.is_done:
             self._settle(None)
         else:
             self._wait()
@@ -174,8 +219,9 @@ class Run(Generic[_T]):
         reads, writes = cast(Any, wait.reads), cast(Any, wait.writes)
         try:
             waited = self._driver.poller.wait(reads, writes, self.wake)
-        except Closed as error:
-            self._go_on(error)
+        except Exception as error:  # no descriptor, for example: nothing would wake the steps
+            self._task.close()
+            self._settle(error)
             return
         if waited is None:
             self.wake()
@@ -202,7 +248,7 @@ class Run(Generic[_T]):
         self._waited = ()
 
     def _settle(self, error: BaseException | None) -> None:
-        if self.future.done():
+        if self.future.done() or self._driver.loop.is_closed():
             return
         if error is None:
             self.future.set_result(self._task.result)
@@ -221,8 +267,9 @@ class CallGuard:
         self._machine = machine
         self._run: Run[Any] | None = None
 
-    async def run(self, steps: Steps[_T]) -> _T:
-        """Run the steps of one call.
+    async def run(self, steps: Steps[_T], *, lost: Callable[[_T], object] | None = None) -> _T:
+        """Run the steps of one call. `lost` gets its result if the caller was cancelled when that
+        had come already.
 
         Raises: what they raise, and
           Closed: it is closed, maybe during the call.
@@ -237,7 +284,7 @@ class CallGuard:
             raise
         self._run = self._driver.start(steps)
         try:
-            return await self._driver.outcome(self._run)
+            return await self._driver.outcome(self._run, lost=lost)
         finally:
             self._run = None
             if self.is_closed:
@@ -247,14 +294,22 @@ class CallGuard:
         """Whether it may be used, here."""
         self._driver.check()
         if self.is_closed:
-            raise Closed(f"the {self._what} is closed: make another one")
+            raise self._closed()
 
     def close(self) -> None:
-        """May be called twice."""
+        """May be called twice.
+
+        Raises:
+          InvalidRequest: this is not the client's event loop.
+        """
+        self._driver.check_end()
         if self.is_closed:
             return
         self.is_closed = True
         if self._run is not None:
-            self._run.fail(Closed(f"the {self._what} was closed"))
+            self._run.fail(self._closed())
         elif not self._driver.is_closed:
             self._machine.close()
+
+    def _closed(self) -> Closed:
+        return Closed(f"the {self._what} is closed: make another one")

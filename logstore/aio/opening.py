@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, Protocol, TypeVar
 
+from logstore.errors import InvalidRequest
+
 
 class Closable(Protocol):
     async def close(self) -> None: ...
@@ -20,11 +22,15 @@ class Opening(Generic[_T]):
     def __init__(self, opens: Callable[[], Coroutine[Any, Any, _T]]) -> None:
         self._open = opens
         self._opened: list[_T] = []
+        self._is_entered = False
 
     def __await__(self) -> Generator[Any, None, _T]:
         return self._open().__await__()
 
     async def __aenter__(self) -> _T:
+        if self._is_entered:
+            raise InvalidRequest("this was entered before: make another one for each `async with`")
+        self._is_entered = True
         self._opened.append(await self._open())
         return self._opened[-1]
 

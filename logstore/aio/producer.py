@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from logstore.aio.append_queue import LoopAppendQueue
 from logstore.aio.driver import Driver, Run
+from logstore.client.clock import monotonic_ns
 from logstore.client.core.connection import Session
 from logstore.client.core.producer_machine import ProducerMachine
 from logstore.client.core.routing import Routing
@@ -26,10 +27,13 @@ from logstore.client.producer_options import (
     open_request,
     queue_limits,
 )
-from logstore.errors import InvalidRequest, InvariantViolated, LogStoreError
+from logstore.errors import InvalidRequest, InvariantViolated, LogStoreError, NotCommitted
 from logstore.model import SequenceMode
 
 _LOG = logging.getLogger(__name__)
+
+# How often `room` lets the event loop have its turn.
+_YIELD_EVERY_NS = 1_000_000
 
 
 class Producer:
@@ -48,6 +52,8 @@ class Producer:
         self._session = session
         self._is_dense = options.mode == SequenceMode.DENSE
         self._last_sequence = -1
+        self._yielded_ns = 0
+        self._closing: asyncio.Future[None] | None = None  # who closes flushes
         self._is_closed = False
         self._is_settled = False  # nothing is sent any more, and every append has its outcome
         self._delivery_timeout_s = options.delivery_timeout_s
@@ -117,13 +123,18 @@ class Producer:
 
     async def room(self) -> None:
         """Wait until less than a window of appends has no outcome: back-pressure for a loop that
-        appends without waiting for outcomes.
+        appends without waiting for outcomes. Where there is room, the event loop has its turn once
+        a millisecond, in which appends are sent.
 
         Raises:
           Overloaded: the window stayed full for `append_timeout_s`.
           LogStoreError: the producer ended, or was closed.
         """
         self._driver.check()
+        now_ns = monotonic_ns()
+        if now_ns - self._yielded_ns >= _YIELD_EVERY_NS:
+            self._yielded_ns = now_ns
+            await asyncio.sleep(0)
         await self._queue.room()
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -135,30 +146,42 @@ class Producer:
           TimeoutError: not within `timeout` seconds; the appends go on.
         """
         self._driver.check()
-        waits = [pack.outcome(self._driver.loop) for pack in self._queue.snapshot()]
-        if waits:
-            _, pending = await asyncio.wait(waits, timeout=timeout)
-            if pending:
-                raise TimeoutError(f"appends without an outcome after {timeout} s; they go on")
+        flush = self._queue.flush()
+        if not flush.done():
+            await asyncio.wait([flush], timeout=timeout)
+        if not flush.done():
+            raise TimeoutError(f"appends without an outcome after {timeout} s; they go on")
 
     async def close(self, timeout: float | None = None) -> None:
-        """Flush, then end. What has no outcome by then fails. May be called twice.
+        """Flush, then end. What has no outcome by then fails; so does everything at once where this
+        is cancelled. May be called twice, and at once: the second call waits for the first.
 
         Args:
           timeout: for the flush, in seconds; None: the delivery timeout bounds it.
+
+        Raises:
+          InvalidRequest: this is not the client's event loop.
         """
+        self._driver.check_end()
         if self._is_closed:
             return
-        self._is_closed = True
+        if self._driver.is_closed or self._driver.loop.is_closed():
+            self._end()
+            return
+        if self._closing is not None:
+            await asyncio.wait([self._closing])
+            return
+        self._closing = self._driver.loop.create_future()
+        self._queue.refuse(NotCommitted("the producer is closed: open a new one"))
         try:
-            if not self._driver.is_closed:
-                most_s = self._delivery_timeout_s + STOP_TIMEOUT_S
-                await self.flush(most_s if timeout is None else timeout)
+            most_s = self._delivery_timeout_s + STOP_TIMEOUT_S
+            await self.flush(most_s if timeout is None else timeout)
         except TimeoutError:
             pass  # the futures fail now
         finally:
-            self._run.close()
-            self._settle_rest(None)
+            self._end()
+            if not self._closing.done():
+                self._closing.set_result(None)
 
     async def __aenter__(self) -> Producer:
         return self
@@ -172,9 +195,17 @@ class Producer:
     def _log_connection(self, node: int) -> None:
         _LOG.info("producer %d appends at node %d", self._session.producer_id, node)
 
+    def _end(self) -> None:
+        """Send nothing any more, and fail what has no outcome."""
+        self._is_closed = True
+        ended = self._run.future
+        self._run.close()
+        self._on_end(ended)
+        self._settle_rest(None)
+
     def _on_end(self, ended: asyncio.Future[None]) -> None:
-        """The steps have ended by themselves: every append fails."""
-        error = None if ended.cancelled() else ended.exception()
+        """If the steps have ended by themselves, every append fails for the same reason."""
+        error = ended.exception() if ended.done() and not ended.cancelled() else None
         if error is None:
             return
         if not isinstance(error, LogStoreError):

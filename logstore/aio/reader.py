@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from logstore.aio.driver import CallGuard, Driver
 from logstore.client.core.range_machine import Decode, RangeMachine, RangeWalk
@@ -63,7 +64,7 @@ class RangeReader:
             raw_batches_of, first_lsn, last_lsn, min_lsn, is_linearizable=linearizable
         )
 
-    async def _read(
+    def _read(
         self,
         decode: Decode[_B],
         first_lsn: int,
@@ -72,8 +73,7 @@ class RangeReader:
         *,
         is_linearizable: bool,
     ) -> AsyncIterator[_B]:
-        self._guard.check()
-        walk = RangeWalk(
+        walk: RangeWalk[_B] = RangeWalk(
             self._machine,
             decode,
             first_lsn,
@@ -81,6 +81,25 @@ class RangeReader:
             min_lsn=min_lsn,
             is_linearizable=is_linearizable,
         )
-        while not walk.is_at_end:
-            for batch in await self._guard.run(walk.next_batches()):
-                yield batch
+        return _Read(self._guard, walk)
+
+
+class _Read(Generic[_B]):
+    """An iterator, not a generator, which a cancelled call would end."""
+
+    def __init__(self, guard: CallGuard, walk: RangeWalk[_B]) -> None:
+        self._guard = guard
+        self._walk: RangeWalk[_B] = walk
+        self._batches: deque[_B] = deque()
+
+    def __aiter__(self) -> _Read[_B]:
+        return self
+
+    async def __anext__(self) -> _B:
+        self._guard.check()
+        while not self._batches:
+            if self._walk.is_at_end:
+                raise StopAsyncIteration
+            found = await self._guard.run(self._walk.next_batches(), lost=self._batches.extend)
+            self._batches.extend(found)
+        return self._batches.popleft()

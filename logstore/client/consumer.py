@@ -103,12 +103,17 @@ class Consumer:
                 self._unread.add(self._poll(self._timeout_s))
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Batches as they are committed, up to `end_lsn`, else for ever.
+        """Batches as they are committed, up to `end_lsn`, else for ever. A loop that is left and
+        begun again goes on after its last batch.
 
         Raises: as `poll`.
         """
         while not self.is_at_end:
-            yield from self.poll(self._timeout_s)
+            batch = self._unread.take_batch()
+            if batch is not None:
+                yield batch
+            else:
+                self._unread.add(self._poll(self._timeout_s))
 
     def seek(self, start: Start) -> None:
         """Go on at another place: `start` as for `LogClient.consumer`.
@@ -178,8 +183,13 @@ class Consumer:
 def warn_of_skipped(machine: ConsumerMachine) -> Iterator[None]:
     """Log what a poll has left out."""
     skipped, trimmed = machine.skipped_payloads, machine.trimmed_payloads
-    yield
-    skipped, trimmed = machine.skipped_payloads - skipped, machine.trimmed_payloads - trimmed
+    try:
+        yield
+    finally:
+        _warn(machine.skipped_payloads - skipped, machine.trimmed_payloads - trimmed)
+
+
+def _warn(skipped: int, trimmed: int) -> None:
     if skipped > trimmed:
         _LOG.warning(
             "%d payloads were trimmed before this consumer read them, and %d more passed over "

@@ -43,9 +43,9 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
       append_timeout_s: how long an append waits for room in the window before it raises Overloaded.
       delivery_timeout_s: after this a future fails, whatever happened to its batch.
       ack_timeout_s: after so long without an acknowledgement the leader is looked for and asked.
-      on_ack: called per committed batch, from the network thread, with its bytes, its payloads, and
-        the monotonic times in ns at which its first payload was appended and its acknowledgement
-        came.
+      on_ack: called per committed batch, from the network thread (asyncio: in the loop), with its
+        bytes, its payloads, and the monotonic times in ns at which its first payload was appended
+        and its acknowledgement came.
     """
 
     name: str | None = None

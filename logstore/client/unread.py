@@ -51,6 +51,12 @@ class Unread:
                     return
             batches.popleft()
 
+    def take_batch(self) -> RecordBatch | None:
+        """The first batch that is left."""
+        taken = self.take()
+        self._batches.extend(taken[1:])
+        return taken[0] if taken else None
+
     def take(self) -> list[RecordBatch]:
         """What is left, as batches; loops over it end."""
         left = (batch.cut(self._next_lsn, batch.last_lsn) for batch in self._batches)

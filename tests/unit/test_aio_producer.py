@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import uvloop
 
 import logstore
 from logstore import ProducerOptions, aio
@@ -31,11 +31,10 @@ from logstore.format.client_messages import (
     OpenSessionRequest,
     SessionStateRequest,
 )
+from tests.unit.aio_stage import LOOPS, Run, run_of, silent
 from tests.unit.client_stage import Cluster, FakeReplica
 
 WAIT_S = 10
-Test = Callable[[aio.LogClient], Awaitable[None]]
-Run = Callable[[Test], None]
 
 
 @pytest.fixture
@@ -49,24 +48,9 @@ def leader(cluster: Cluster) -> FakeReplica:
     return cluster.replicas[1]
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest, cluster: Cluster) -> Run:
-    """Runs a test's body with a client of the cluster, in a loop of each kind."""
-    factory = uvloop.new_event_loop if request.param == "uvloop" else None
-
-    async def with_client(body: Test) -> None:
-        async with asyncio.timeout(60), aio.connect(cluster.endpoint, timeout=20) as log:
-            await body(log)
-
-    def run_body(body: Test) -> None:
-        with asyncio.Runner(debug=False, loop_factory=factory) as runner:
-            runner.run(with_client(body))
-
-    return run_body
-
-
-def silent(*_: object) -> None:
-    """A leader that takes a batch and says nothing."""
+    return run_of(request.param, cluster)
 
 
 def test_an_append_resolves_to_its_lsn(run: Run) -> None:
@@ -364,5 +348,62 @@ def test_a_fenced_producer_ends(run: Run, leader: FakeReplica) -> None:
         with pytest.raises(Fenced):
             producer.append(b"y")
         await producer.close()
+
+    run(body)
+
+
+def test_room_lets_the_steps_run(run: Run, leader: FakeReplica) -> None:
+    """`append` is "sent when the caller next awaits something"; a loop of append and room sent
+    nothing until the window was full, so slow input expired unsent."""
+
+    async def body(log: aio.LogClient) -> None:
+        options = ProducerOptions(delivery_timeout_s=0.4)
+        async with log.producer(options) as producer:
+            await producer.append(b"connected")
+            futures = []
+            for _ in range(30):
+                futures.append(producer.append(b"x"))
+                await producer.room()
+                time.sleep(0.02)  # parses, computes
+            assert leader.pushed.qsize() > 1
+            results = await asyncio.gather(*futures, return_exceptions=True)
+            assert [each for each in results if isinstance(each, Exception)] == []
+
+    run(body)
+
+
+def test_each_flush_waits_for_what_was_appended_before_it(run: Run, leader: FakeReplica) -> None:
+    """A future for each flush, told in order: to wait for each batch in each of a thousand flushes
+    took 7 s."""
+
+    async def body(log: aio.LogClient) -> None:
+        async with log.producer() as producer:
+            await producer.append(b"x")
+
+            async def one() -> None:
+                future = producer.append_batch([b"y"])
+                await producer.flush()
+                assert future.done()
+
+            await asyncio.gather(*[one() for _ in range(1_000)])
+            assert producer._queue._flushes == {}
+
+    run(body)
+
+
+def test_room_is_patient_while_acknowledgements_come(run: Run, leader: FakeReplica) -> None:
+    """`Overloaded` says that none was acknowledged for so long."""
+
+    def slow(round_number: int, sequence: int, payloads: list[bytes]) -> None:
+        time.sleep(0.15)
+        leader.acknowledge(round_number, sequence, payloads)
+
+    async def body(log: aio.LogClient) -> None:
+        options = ProducerOptions(window_bytes=4_096, pack_bytes=1_024, append_timeout_s=1)
+        async with log.producer(options) as producer:
+            leader.on_push = slow
+            for _ in range(16):
+                producer.append(bytes(900))
+            await producer.room()
 
     run(body)

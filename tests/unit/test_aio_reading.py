@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-import uvloop
 
 from logstore import AtCursor, aio
 from logstore.errors import Closed, CursorMoved, ErrorCode, InvalidRequest, OutOfRange
@@ -18,12 +17,10 @@ from logstore.format.client_messages import (
     TailGroup,
     Tip,
 )
+from tests.unit.aio_stage import LOOPS, Run, fill, run_of
 from tests.unit.client_stage import Cluster, FakeReplica
 from tests.unit.test_client_fork import in_child
 from tests.unit.test_client_positions import CursorTable
-
-Test = Callable[[aio.LogClient], Awaitable[None]]
-Run = Callable[[Test], None]
 
 
 @pytest.fixture
@@ -35,24 +32,13 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def replica(cluster: Cluster) -> FakeReplica:
     replica = cluster.replicas[1]
-    for number in range(10):
-        replica.append_to_log([b"%d a" % number, b"%d b" % number])
+    fill(replica)
     return replica
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest, cluster: Cluster) -> Run:
-    factory = uvloop.new_event_loop if request.param == "uvloop" else None
-
-    async def with_client(body: Test) -> None:
-        async with asyncio.timeout(60), aio.connect(cluster.endpoint, timeout=20) as log:
-            await body(log)
-
-    def run_body(body: Test) -> None:
-        with asyncio.Runner(debug=False, loop_factory=factory) as runner:
-            runner.run(with_client(body))
-
-    return run_body
+    return run_of(request.param, cluster)
 
 
 def test_a_consumer_gives_every_record_to_the_end(run: Run, replica: FakeReplica) -> None:
@@ -110,7 +96,6 @@ def test_what_is_appended_later_comes_by_the_tail(run: Run, replica: FakeReplica
             replica.call(lambda: replica.publish_tail(Tip(22)))
             batches = consumer.batches()
             assert (await anext(batches)).first_lsn == 22
-            await batches.aclose()
 
     run(body)
 
