@@ -51,10 +51,10 @@ def test_contributing_names_files_and_tests_that_are_there() -> None:
 
 
 def test_ci_runs_the_words_of_the_makefile() -> None:
-    commands = text_of(Path(".ci/run")).splitlines()
-    assert [line for line in commands if line.startswith("make ")] == [
+    lines = [line.partition("  #")[0] for line in text_of(Path(".ci/run")).splitlines()]
+    assert [line for line in lines if line.startswith("make ")] == [
         "make check",
-        "make test",
+        "make test PYTEST_ARGS=--ignore=tests/tidy",
         "make test-spark",
         "make bench-quick",
         "make simulate",
