@@ -16,7 +16,7 @@ help: ## list the words
 
 # The stamp is touched last, so a half-made .venv is finished or replaced by the next call.
 .venv/.complete: constraints.txt pyproject.toml tools/make-venv.sh
-	@./tools/make-venv.sh .venv dev constraints.txt
+	@./tools/make-venv.sh .venv dev,types constraints.txt
 
 .venv-spark: .venv-spark/.complete ## the same with Spark, from constraints-spark.txt; and Java
 	@./tools/need-java.sh .venv-spark/bin/python

@@ -13,7 +13,7 @@ from logstore import LsnRange, aio
 from tests.faults.quick_cluster import QuickCluster, quick_cluster, quick_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
-BATCHES = 3_000
+BATCHES = 1_500
 SINGLES = 3
 TIMEOUT_S = 60
 

@@ -85,7 +85,8 @@ def test_constraints_of_spark_add_what_the_others_have_not() -> None:
 
 def test_every_dependency_is_pinned_with_all_it_needs() -> None:
     project = tomllib.loads(text_of(Path("pyproject.toml")))["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["dev"], *extras["types"]]
     seen: set[str] = set()
     missing: list[str] = []
     while wanted:
