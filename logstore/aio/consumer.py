@@ -90,6 +90,9 @@ class Consumer:
         while True:
             if self._guard.is_closed:
                 self._guard.check()
+            if self._machine.is_paused:
+                await self._read_on()
+                continue
             for record in self._records:
                 return record
             self._records = self._unread.records()
@@ -102,7 +105,7 @@ class Consumer:
         Raises:
           StopAsyncIteration: there is nothing more.
         """
-        if self._machine.is_at_end:
+        if self.is_at_end:
             self._guard.check()
             raise StopAsyncIteration
         self._unread.add(await self._poll(self._timeout_s))
@@ -110,7 +113,10 @@ class Consumer:
     def batches(self) -> AsyncIterator[RecordBatch]:
         """Batches as they are committed, up to `end_lsn`, else for ever. A loop that is left and
         begun again goes on after its last batch. Errors as `poll`."""
-        return _Batches(self._unread, self._read_on)
+        return _Batches(self._next_batch, self._read_on)
+
+    def _next_batch(self) -> RecordBatch | None:
+        return None if self._machine.is_paused else self._unread.take_batch()
 
     async def poll(self, timeout_s: float) -> list[RecordBatch]:
         """The next batches, at least one unless nothing came within `timeout_s`, the end is reached
@@ -120,7 +126,8 @@ class Consumer:
           InvalidRequest: another task's call runs.
         """
         self._guard.check()
-        return self._unread.take() or await self._poll(timeout_s)
+        unread = [] if self._machine.is_paused else self._unread.take()
+        return unread or await self._poll(timeout_s)
 
     async def seek(self, start: Start) -> None:
         """Go on at another place. Errors as `logstore.Consumer.seek`."""
@@ -128,7 +135,8 @@ class Consumer:
         self._unread.clear()
 
     def pause(self) -> None:
-        """Hand nothing on until `resume`: a poll waits its time, and the replica is not read."""
+        """Hand nothing on until `resume`: a poll waits its time, a loop waits, and the replica is
+        not read."""
         self._machine.is_paused = True
 
     def resume(self) -> None:
@@ -151,14 +159,16 @@ class Consumer:
 class _Batches:
     """An iterator, not a generator, which a cancelled call would end."""
 
-    def __init__(self, unread: Unread, read_on: Callable[[], Awaitable[None]]) -> None:
-        self._unread = unread
+    def __init__(
+        self, next_batch: Callable[[], RecordBatch | None], read_on: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._next_batch = next_batch
         self._read_on = read_on
 
     def __aiter__(self) -> _Batches:
         return self
 
     async def __anext__(self) -> RecordBatch:
-        while (batch := self._unread.take_batch()) is None:
+        while (batch := self._next_batch()) is None:
             await self._read_on()
         return batch

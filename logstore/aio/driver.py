@@ -7,6 +7,7 @@ do nor who awaits them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterable
@@ -22,7 +23,11 @@ from logstore.errors import Closed, InvalidRequest, InvariantViolated, LogStoreE
 from transport.client_links import forks
 from transport.loop_poller import LoopPoller
 
+_LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
+
+# A timer that fires so late says that something in the loop does not await.
+_LATE_NS = 1_000_000_000
 
 
 class Driver:
@@ -241,6 +246,9 @@ class Run(Generic[_T]):
 
     def _on_timer(self) -> None:
         self._timer = None
+        late_ns = monotonic_ns() - self._timer_ns
+        if late_ns > _LATE_NS:
+            _LOG.warning("the event loop did not run for %.1f s", late_ns / 1e9)
         self.wake()
 
     def _end_wait(self) -> None:

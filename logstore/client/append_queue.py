@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -225,6 +225,9 @@ def batch_of(payloads: Sequence[bytes]) -> tuple[list[bytes] | PackedPayloads, i
       InvalidRequest: one is not bytes.
     """
     batch: list[bytes] | PackedPayloads
+    given: object = payloads
+    if isinstance(given, bytes | str) or not isinstance(given, Iterable):
+        raise InvalidRequest(f"a batch is a list of payloads, not {type(payloads).__name__}")
     if isinstance(payloads, PackedPayloads):
         batch, payload_bytes = payloads, len(payloads.values)
     else:

@@ -97,10 +97,15 @@ class Consumer:
     def __iter__(self) -> Iterator[Record]:
         """Record by record, up to `end_lsn`, else for ever. A loop that is left and begun again
         goes on after its last record. Errors as `poll`."""
+        machine, unread = self._machine, self._unread
         while not self.is_at_end:
-            yield from self._unread.records()
-            if not self._machine.is_at_end:
-                self._unread.add(self._poll(self._timeout_s))
+            if not self.is_paused:
+                for record in unread.records():
+                    yield record
+                    if machine.is_paused:
+                        break
+            if machine.is_paused or not machine.is_at_end:
+                unread.add(self._poll(self._timeout_s))
 
     def batches(self) -> Iterator[RecordBatch]:
         """Batches as they are committed, up to `end_lsn`, else for ever. A loop that is left and
@@ -109,7 +114,7 @@ class Consumer:
         Raises: as `poll`.
         """
         while not self.is_at_end:
-            batch = self._unread.take_batch()
+            batch = None if self._machine.is_paused else self._unread.take_batch()
             if batch is not None:
                 yield batch
             else:
@@ -127,8 +132,8 @@ class Consumer:
         self._unread.clear()
 
     def pause(self) -> None:
-        """Hand nothing on until `resume`: a poll waits its time, and the replica is not read. May
-        be called from any thread, and takes effect within a tenth of a second there."""
+        """Hand nothing on until `resume`: a poll waits its time, a loop waits, and the replica is
+        not read. Any thread may call it, and `resume`, which takes a tenth of a second at most."""
         self._machine.is_paused = True
 
     def resume(self) -> None:
@@ -144,10 +149,12 @@ class Consumer:
           position: the first LSN that is to be read again; None: where the consumer stands.
 
         The cursor is moved from where this consumer last knew it: where it began at the cursor, or
-        set it; else from where it stands now. A held cursor stays one.
+        set it; else from where it stands now. A held cursor stays one. What this consumer has
+        committed already is not sent again.
 
         Raises:
-          CursorMoved: somebody else has moved it; `.lsn` says where to.
+          CursorMoved: somebody else has moved it; `.lsn` says where to. Stop, or go on there, by
+            `seek(AtCursor(name))`.
           OutcomeUnknown: it may be moved or not; commit again.
           TooManyCursors, OutOfRange, InvalidRequest: as `Admin.set_cursor`.
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
@@ -172,7 +179,8 @@ class Consumer:
             error, so that it is not taken for the end of the range.
         """
         self._guard.check()
-        return self._unread.take() or self._poll(timeout_s)
+        unread = [] if self._machine.is_paused else self._unread.take()
+        return unread or self._poll(timeout_s)
 
     def _poll(self, timeout_s: float) -> list[RecordBatch]:
         with warn_of_skipped(self._machine), self._guard:

@@ -95,6 +95,10 @@ def parse_endpoints(endpoints: str | Iterable[str | Endpoint]) -> tuple[Endpoint
     Raises:
       InvalidRequest: none at all, more than NODES_MAX, or one that is no HOST:PORT.
     """
+    if not isinstance(endpoints, Iterable):
+        raise InvalidRequest(
+            f"endpoints {endpoints!r}: give HOST:PORT[,HOST:PORT…] or a list of them"
+        )
     items = endpoints.split(",") if isinstance(endpoints, str) else endpoints
     found = dict.fromkeys(
         item if isinstance(item, Endpoint) else parse_endpoint(item) for item in items if item

@@ -58,7 +58,8 @@ class CursorTable:
         lsn = self.lsn_of(cursor.name)
         if request.expected_lsn not in (lsn, ANY_LSN):
             stands = f"stands at LSN {lsn}" if lsn else "does not exist"
-            text = f"the cursor {stands}, {request.expected_lsn} was expected: who else moves it?"
+            expected = f"LSN {request.expected_lsn}" if request.expected_lsn else "no cursor"
+            text = f"the cursor {stands}, {expected} was expected: who else moves it?"
             return Refused(ErrorCode.CURSOR_MOVED, lsn, text)
         if cursor.lsn != NO_LSN and lsn == NO_LSN and len(self._cursors) >= CURSORS_MAX:
             text = f"the log has {CURSORS_MAX} cursors, as many as it may: delete one first"

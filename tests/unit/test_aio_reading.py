@@ -120,6 +120,10 @@ def test_positions_are_sought_committed_and_paused(run: Run, replica: FakeReplic
             await asyncio.sleep(0)
             consumer.resume()
             assert (await waiting).lsn == 3
+            consumer.pause()  # holds back what was read, too
+            assert await consumer.poll(0.05) == []
+            assert consumer.position == 4
+            consumer.resume()
             cursors.held["mine"] = (9, False)
             with pytest.raises(CursorMoved):
                 await consumer.commit("mine")

@@ -200,6 +200,38 @@ def test_a_paused_consumer_hands_nothing_on(log: logstore.LogClient, replica: Fa
         assert consumer.position == 21
 
 
+def test_a_pause_holds_back_what_was_read(log: logstore.LogClient) -> None:
+    with log.consumer("earliest", end_lsn=20) as consumer:
+        loop = iter(consumer)
+        assert next(loop).lsn == 1
+        consumer.pause()
+        assert consumer.poll(0.05) == []
+        assert (consumer.position, consumer.is_at_end) == (2, False)
+        resuming = threading.Timer(0.05, consumer.resume)
+        resuming.start()
+        assert next(loop).lsn == 2
+        assert not consumer.is_paused
+        resuming.join()
+        consumer.pause()
+        threading.Timer(0.05, consumer.resume).start()
+        assert next(consumer.batches()).first_lsn == 3
+        assert lsns(consumer) == list(range(5, 21))
+
+
+def test_what_no_cursor_can_be_is_told(log: logstore.LogClient) -> None:
+    for name in ("", 5, "x" * 300):
+        with pytest.raises(InvalidRequest, match="cursor's name"):
+            log.consumer(AtCursor(name))  # type: ignore[arg-type]
+    with log.consumer("earliest") as consumer:
+        for position in (0, -1, "3", 2.0):
+            with pytest.raises(InvalidRequest, match="position"):
+                consumer.commit("mine", position=position)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="end_lsn"):
+        log.consumer(1, end_lsn="5")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="endpoints"):
+        logstore.connect(5)  # type: ignore[arg-type]
+
+
 def test_a_closed_consumer_does_nothing(log: logstore.LogClient) -> None:
     consumer = log.consumer("earliest", end_lsn=20)
     next(iter(consumer))

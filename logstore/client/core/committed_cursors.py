@@ -6,11 +6,12 @@ consumers with one cursor the second learns of the first.
 
 from __future__ import annotations
 
-from logstore.client.core.cursor_admin import Cursor, Cursors
+from logstore.client.core.cursor_admin import Cursor, Cursors, check_cursor
 from logstore.client.core.routing import Routing
 from logstore.client.core.start import AtCursor, Start
 from logstore.client.core.steps import Host, Steps
 from logstore.errors import CursorMoved, InvalidRequest
+from logstore.limits import POSITION_MAX
 
 _NONE: frozenset[int] = frozenset()
 
@@ -31,6 +32,7 @@ class CommittedCursors:
           InvalidRequest: there is none, and the start demands it.
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """
+        _check_name(start.name)
         if isinstance(start.absent, AtCursor):
             raise InvalidRequest("where a cursor is absent, another one is no start")
         cursor = yield from self._look_up(start.name)
@@ -50,6 +52,10 @@ class CommittedCursors:
           OutOfRange, TooManyCursors, InvalidRequest: as `Admin.set_cursor`.
           Unreachable, NoQuorum: no replica, or no leader, answered in time.
         """
+        _check_name(name)
+        given: object = position
+        if not isinstance(given, int) or not 1 <= given <= POSITION_MAX:
+            raise InvalidRequest(f"position {position!r}: it is an LSN, 1 or above")
         known = self._known.get(name)
         if known is None:
             known = yield from self._look_up(name)
@@ -80,3 +86,10 @@ class CommittedCursors:
                 return cursor
         self._known[name] = Cursor(name, 0, False)
         return self._known[name]
+
+
+def _check_name(name: object) -> None:
+    """Raises: InvalidRequest: no cursor can have this name."""
+    if not isinstance(name, str):
+        raise InvalidRequest(f"a cursor's name is text, not {name!r}")
+    check_cursor(Cursor(name, 1, False))

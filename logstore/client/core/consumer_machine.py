@@ -68,6 +68,8 @@ class ConsumerMachine:
         if on_out_of_range not in ON_OUT_OF_RANGE:
             words = ", ".join(ON_OUT_OF_RANGE)
             raise InvalidRequest(f"on_out_of_range {on_out_of_range!r}: give one of {words}")
+        if end_lsn is not None and not isinstance(end_lsn, int):
+            raise InvalidRequest(f"end_lsn {end_lsn!r}: give an LSN, or None to go on for ever")
         self._host = host
         self._routing = routing
         self._decode = decode
@@ -132,7 +134,7 @@ class ConsumerMachine:
           WrongCluster: the replica belongs to another cluster.
         """
         deadline_ns = self._host.deadline_ns(timeout_s)
-        while not self.is_at_end:
+        while self.is_paused or not self.is_at_end:
             batches = yield from self._step(deadline_ns)
             if batches:
                 self._next_lsn = batches[-1].last_lsn + 1

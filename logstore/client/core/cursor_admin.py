@@ -95,14 +95,24 @@ def _request(cursor: Cursor, expected_lsn: int | None) -> SetCursorRequest:
     """
     if cursor.lsn < 0 or (expected_lsn is not None and not 0 <= expected_lsn <= POSITION_MAX):
         raise InvalidRequest(f"an LSN is 0 to {POSITION_MAX}; 0 is where no cursor stands")
+    stored = check_cursor(cursor)
+    expected = ANY_LSN if expected_lsn is None else Lsn(expected_lsn)
+    return SetCursorRequest(stored.lsn, expected, stored.is_held, stored.name)
+
+
+def check_cursor(cursor: Cursor) -> cursor_entries.Cursor:
+    """The cursor as it is stored.
+
+    Raises:
+      InvalidRequest: none can be like this.
+    """
     # Bytes of a command line that are not UTF-8 come as surrogates; `cursor_fault` names them.
     name = cursor.name.encode(errors="surrogateescape")
     stored = cursor_entries.Cursor(name, Lsn(cursor.lsn), cursor.hold)
     fault = cursor_fault(stored)
     if fault is not None:
         raise InvalidRequest(fault)
-    expected = ANY_LSN if expected_lsn is None else Lsn(expected_lsn)
-    return SetCursorRequest(stored.lsn, expected, stored.is_held, stored.name)
+    return stored
 
 
 def check_position(lsn: int) -> None:
