@@ -1,7 +1,8 @@
 """One load of the public client, under threads or under asyncio, run as a script.
 
 Prints what it took as JSON. `singles`: as fast as the window lets it, every outcome looked at;
-`one at a time`: the next append once the last one is acknowledged.
+`flushed`: the same with one flush at the end, and `room` awaited before each append; `one at a
+time`: the next append once the last one is acknowledged.
 """
 
 from __future__ import annotations
@@ -39,6 +40,16 @@ def singles(endpoints: str, payload: bytes, count: int) -> dict[str, float]:
         return _took(started_s, cpu_s, count)
 
 
+def flushed(endpoints: str, payload: bytes, count: int) -> dict[str, float]:
+    with logstore.connect(endpoints, timeout=PATIENCE_S) as log, log.producer() as producer:
+        producer.append(payload).result(PATIENCE_S)
+        started_s, cpu_s = time.perf_counter(), time.process_time()
+        for _ in range(count):
+            producer.append(payload)
+        producer.flush(PATIENCE_S)
+        return _took(started_s, cpu_s, count)
+
+
 def one_at_a_time(endpoints: str, payload: bytes, count: int) -> dict[str, float]:
     with logstore.connect(endpoints, timeout=PATIENCE_S) as log, log.producer() as producer:
         producer.append(payload).result(PATIENCE_S)
@@ -64,6 +75,17 @@ async def aio_singles(endpoints: str, payload: bytes, count: int) -> dict[str, f
         return _took(started_s, cpu_s, count)
 
 
+async def aio_flushed(endpoints: str, payload: bytes, count: int) -> dict[str, float]:
+    async with aio.connect(endpoints, timeout=PATIENCE_S) as log, log.producer() as producer:
+        await producer.append(payload)
+        started_s, cpu_s = time.perf_counter(), time.process_time()
+        for _ in range(count):
+            await producer.room()
+            producer.append(payload)
+        await producer.flush(PATIENCE_S)
+        return _took(started_s, cpu_s, count)
+
+
 async def aio_one_at_a_time(endpoints: str, payload: bytes, count: int) -> dict[str, float]:
     async with aio.connect(endpoints, timeout=PATIENCE_S) as log, log.producer() as producer:
         await producer.append(payload)
@@ -83,9 +105,14 @@ def _took(started_s: float, cpu_started_s: float, count: int) -> dict[str, float
 
 WITH_THREADS: dict[str, Callable[[str, bytes, int], dict[str, float]]] = {
     "singles": singles,
+    "flushed": flushed,
     "one at a time": one_at_a_time,
 }
-WITH_ASYNCIO = {"singles": aio_singles, "one at a time": aio_one_at_a_time}
+WITH_ASYNCIO = {
+    "singles": aio_singles,
+    "flushed": aio_flushed,
+    "one at a time": aio_one_at_a_time,
+}
 
 
 def main() -> None:
