@@ -131,6 +131,7 @@ class Target(StruckCluster):
         self.config = with_mode(config, "processes")
         self._random = leader_faults.Random(1)
         self._network = None
+        self._cpus = {}
 
     def wait_for_leader(self, *_: Any, **__: Any) -> int:
         return 3
