@@ -1,12 +1,12 @@
 """Waits on sockets for an event loop, which watches one descriptor for it (SAFETY M5, M7).
 
-Owns an epoll of the sockets' descriptors, and who waits on which. Must not know the loop, or what a
-message says. For one thread.
+Owns an epoll of the sockets' descriptors, and what each one wakes. Must not know the loop, or what
+a message says. For one thread.
 
 A socket's descriptor tells only of what libzmq has not looked at, so a socket that may have input
 is asked before its owner waits. The kernel tells of each descriptor's news once (edge-triggered);
-the socket remembers it. So nothing is registered or taken back where somebody begins to wait or
-ends, and a socket that nobody waits on does not keep the loop awake.
+the socket remembers it. So no system call is needed when a wait begins or ends, and a socket that
+is not waited on does not keep the loop awake.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LoopPoller:
             self._wakers.pop(descriptor, None)
 
     def dispatch(self) -> None:
-        """Wake who waits on a socket with news."""
+        """Wake those that wait on a socket with news."""
         for descriptor, _ in self._epoll.poll(0, _EVENTS_MAX):
             socket = self._sockets.get(descriptor)
             if socket is not None:

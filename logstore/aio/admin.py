@@ -16,7 +16,7 @@ from logstore.client.core.importing import Window, import_batches
 from logstore.client.core.operating import Cluster, Watermarks
 from logstore.client.core.routing import Routing
 from logstore.client.core.session_admin import SessionAdmin, SessionInfo
-from logstore.client.core.spans import Spans, read_spans
+from logstore.client.core.spans import Spans
 from logstore.client.core.start import AtTime
 from logstore.client.core.steps import Host, Steps
 from logstore.client.core.trimming import TrimPlan, plan_trim
@@ -77,20 +77,16 @@ class Admin:
         replica: int | None = None,
     ) -> Spans:
         """How the bytes of a range are spread, without reading them."""
-        reader = self._cluster().reader(replica)
-        try:
-            return await self._run(
-                read_spans(
-                    reader,
-                    first_lsn,
-                    last_lsn,
-                    step_bytes=step_bytes,
-                    limit=limit,
-                    timeout_s=self._timeout_s,
-                )
+        return await self._run(
+            operating.spans(
+                self._cluster(),
+                first_lsn,
+                last_lsn,
+                step_bytes=step_bytes,
+                limit=limit,
+                replica=replica,
             )
-        finally:
-            reader.close()
+        )
 
     async def cursors(self) -> list[Cursor]:
         """Every named cursor, by name, with all changes before this call (linearizable)."""

@@ -92,7 +92,7 @@ class LoopPack:
         for future in self._settle():
             if not future.done():
                 future.set_exception(without_traceback(error))
-                future.exception()  # whoever only flushes need not ask for it
+                future.exception()  # a caller that only flushes need not ask for it
 
     def _settle(self) -> list[asyncio.Future[LsnRange]]:
         """The futures that take the outcome: none of a loop that is closed."""
@@ -114,8 +114,8 @@ class LoopAppendQueue:
         self._open: LoopPack | None = None
         self._sealed: deque[LoopPack] = deque()
         self._unsettled: deque[LoopPack] = deque()
-        self._packs = 0  # that there were, the number of the last one
-        # Who waits until the packs up to a number are settled.
+        self._packs = 0  # how many there were: the number of the last one
+        # By number: done once all packs up to that one are settled.
         self._flushes: dict[int, asyncio.Future[None]] = {}
         self._size_bytes = 0
         self._sent_bytes = 0  # of them, handed out

@@ -183,11 +183,7 @@ class LogClient:
         """The committed payloads [first_lsn, last_lsn]; see `RangeReader.read`. A generator: a call
         of it that is cancelled ends it, unlike what a `reader` gives."""
         self._check()
-
-        def read(reader: RangeReader) -> AsyncIterator[RecordBatch]:
-            return reader.read(first_lsn, last_lsn, min_lsn=min_lsn, linearizable=linearizable)
-
-        return self._read(read, replica, is_linearizable=linearizable)
+        return self._read(RangeReader.read, first_lsn, last_lsn, replica, min_lsn, linearizable)
 
     def read_batches(
         self,
@@ -200,25 +196,25 @@ class LogClient:
     ) -> AsyncIterator[RawBatch]:
         """The whole batches that hold [first_lsn, last_lsn]; see `RangeReader.read_batches`."""
         self._check()
-
-        def read(reader: RangeReader) -> AsyncIterator[RawBatch]:
-            return reader.read_batches(
-                first_lsn, last_lsn, min_lsn=min_lsn, linearizable=linearizable
-            )
-
-        return self._read(read, replica, is_linearizable=linearizable)
+        return self._read(
+            RangeReader.read_batches, first_lsn, last_lsn, replica, min_lsn, linearizable
+        )
 
     async def _read(
         self,
-        read: Callable[[RangeReader], AsyncIterator[_T]],
+        read: Callable[..., AsyncIterator[_T]],
+        first_lsn: int,
+        last_lsn: int,
         replica: int | None,
-        *,
-        is_linearizable: bool,
+        min_lsn: int,
+        linearizable: bool,
     ) -> AsyncIterator[_T]:
-        if is_linearizable and replica is None:
+        """What `read`, a method of the reader, gives; closes the reader behind it."""
+        if linearizable and replica is None:
             replica = await self.admin.leader()
         async with self.reader(replica=replica) as reader:
-            async for batch in read(reader):
+            batches = read(reader, first_lsn, last_lsn, min_lsn=min_lsn, linearizable=linearizable)
+            async for batch in batches:
                 yield batch
 
     async def digest(

@@ -86,7 +86,7 @@ class Driver:
         """Begin steps; close the run in the end."""
         run = Run(self, steps)
         self._runs.add(run)
-        run.begin()
+        run.turn()
         return run
 
     async def run(self, steps: Steps[_T]) -> _T:
@@ -153,11 +153,6 @@ class Run(Generic[_T]):
         self._is_closed = False
 
     @property
-    def is_due(self) -> bool:
-        """Whether the steps go on as soon as the loop has its turn."""
-        return self._is_due
-
-    @property
     def has_result(self) -> bool:
         future = self.future
         return future.done() and not future.cancelled() and future.exception() is None
@@ -166,10 +161,7 @@ class Run(Generic[_T]):
         """Go on soon. Hot."""
         if not self._is_due and not self._task.is_done:
             self._is_due = True
-            self._driver.loop.call_soon(self._turn)
-
-    def begin(self) -> None:
-        self._turn()
+            self._driver.loop.call_soon(self.turn)
 
     def fail(self, error: Exception) -> None:
         """Raise an error where the steps wait."""
@@ -190,7 +182,8 @@ class Run(Generic[_T]):
         if not self.future.done() and not self._driver.loop.is_closed():
             self.future.cancel()
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """Run to the next wait, or to the end."""
         self._is_due = False
         if not self._task.is_done:
             self._go_on(closed() if self._driver.is_closed else None)
@@ -236,12 +229,13 @@ class Run(Generic[_T]):
 
     def _set_timer(self, until_ns: int) -> None:
         """A timer that is set and fires earlier stays: the steps then look at the time again."""
+        now_ns = monotonic_ns()
         if self._timer is not None:
-            if monotonic_ns() < self._timer_ns <= until_ns:
+            if now_ns < self._timer_ns <= until_ns:
                 return
             self._timer.cancel()
-        self._timer_ns = until_ns
-        wait_s = max(0, until_ns - monotonic_ns()) / 1e9
+        self._timer_ns = max(now_ns, until_ns)  # a time that is over already is not late
+        wait_s = (self._timer_ns - now_ns) / 1e9
         self._timer = self._driver.loop.call_later(wait_s, self._on_timer)
 
     def _on_timer(self) -> None:

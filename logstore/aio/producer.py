@@ -53,7 +53,7 @@ class Producer:
         self._is_dense = options.mode == SequenceMode.DENSE
         self._last_sequence = -1
         self._yielded_ns = 0
-        self._closing: asyncio.Future[None] | None = None  # who closes flushes
+        self._closing: asyncio.Future[None] | None = None  # done once the call that closes it is
         self._is_closed = False
         self._is_settled = False  # nothing is sent any more, and every append has its outcome
         self._delivery_timeout_s = options.delivery_timeout_s

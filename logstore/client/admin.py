@@ -15,7 +15,7 @@ from logstore.client.core.importing import Window, import_batches
 from logstore.client.core.operating import Cluster, Watermarks
 from logstore.client.core.routing import Routing
 from logstore.client.core.session_admin import SessionAdmin, SessionInfo
-from logstore.client.core.spans import Spans, read_spans
+from logstore.client.core.spans import Spans
 from logstore.client.core.start import AtTime
 from logstore.client.core.steps import Host
 from logstore.client.core.trimming import TrimPlan, plan_trim
@@ -106,19 +106,16 @@ class Admin:
         replica: int | None = None,
     ) -> Spans:
         """How the bytes of a range are spread, without reading them; see `read_spans`."""
-        reader = self._cluster().reader(replica)
-        steps = read_spans(
-            reader,
-            first_lsn,
-            last_lsn,
-            step_bytes=step_bytes,
-            limit=limit,
-            timeout_s=self._timeout_s,
+        return run(
+            operating.spans(
+                self._cluster(),
+                first_lsn,
+                last_lsn,
+                step_bytes=step_bytes,
+                limit=limit,
+                replica=replica,
+            )
         )
-        try:
-            return run(steps)
-        finally:
-            reader.close()
 
     def cursors(self) -> list[Cursor]:
         """Every named cursor, by name, with all changes before this call (linearizable).

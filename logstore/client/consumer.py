@@ -153,7 +153,7 @@ class Consumer:
         committed already is not sent again.
 
         Raises:
-          CursorMoved: somebody else has moved it; `.lsn` says where to. Stop, or go on there, by
+          CursorMoved: another client has moved it; `.lsn` says where to. Stop, or go on there, by
             `seek(AtCursor(name))`.
           OutcomeUnknown: it may be moved or not; commit again.
           TooManyCursors, OutOfRange, InvalidRequest: as `Admin.set_cursor`.

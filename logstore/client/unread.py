@@ -17,6 +17,7 @@ class Unread:
     def __init__(self) -> None:
         self._batches: deque[RecordBatch] = deque()
         self._next_lsn = 0  # of the first batch, if iteration has begun it
+        self._takes = 0  # how often batches left by another way than a loop: such loops end
 
     def __bool__(self) -> bool:
         return self.position is not None
@@ -35,31 +36,35 @@ class Unread:
         self._batches.extend(batches)
 
     def clear(self) -> None:
-        """Forget them; loops over them end."""
-        self._batches = deque()
+        """Forget them; loops over records end."""
+        self._takes += 1
+        self._batches.clear()
         self._next_lsn = 0
 
     def records(self) -> Iterator[Record]:
         """Hand on each record. Hot: once for each."""
-        batches = self._batches
-        while batches and batches is self._batches:
+        batches, takes = self._batches, self._takes
+        while batches:
             batch = batches[0].cut(self._next_lsn, batches[0].last_lsn)
             for record in () if batch is None else batch.records():
                 self._next_lsn = record.lsn + 1
                 yield record
-                if batches is not self._batches:
+                if takes != self._takes:
                     return
             batches.popleft()
 
     def take_batch(self) -> RecordBatch | None:
-        """The first batch that is left."""
-        taken = self.take()
-        self._batches.extend(taken[1:])
-        return taken[0] if taken else None
+        """The first batch that is left; loops over records end."""
+        self._takes += 1
+        while self._batches:
+            batch = self._batches.popleft()
+            if (rest := batch.cut(self._next_lsn, batch.last_lsn)) is not None:
+                return rest
+        return None
 
     def take(self) -> list[RecordBatch]:
-        """What is left, as batches; loops over it end."""
-        left = (batch.cut(self._next_lsn, batch.last_lsn) for batch in self._batches)
-        taken = [batch for batch in left if batch is not None]
-        self.clear()
+        """All batches that are left; loops over records end."""
+        taken = []
+        while (batch := self.take_batch()) is not None:
+            taken.append(batch)
         return taken

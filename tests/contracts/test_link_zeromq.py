@@ -262,7 +262,7 @@ def test_m7_a_message_that_a_send_made_libzmq_see_is_not_slept_through(closing: 
 def test_m7_a_message_that_comes_between_two_questions_is_not_slept_through(
     closing: Closing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever waits for a message and for room asks for both, and each answer empties the
+    """A caller that waits for a message and for room asks for both, and each answer empties the
     descriptor."""
     router, dealer = connected(closing)
     looked = []

@@ -11,6 +11,8 @@ import pytest
 
 from logstore import ProducerOptions, aio
 from logstore.aio import driver as driver_module
+from logstore.client.clock import monotonic_ns
+from logstore.client.core.steps import Steps, Wait
 from logstore.format.client_messages import TailGroup
 from tests.unit.aio_stage import LOOPS, Run, fill, run_of, silent
 from tests.unit.client_stage import Cluster, FakeReplica
@@ -171,5 +173,24 @@ def test_a_cancelled_close_of_the_client_ends_soon(run: Run, leader: FakeReplica
             async with asyncio.timeout(0.2):
                 await log.close()
         assert time.monotonic() - begun < 1
+
+    run(body)
+
+
+def test_a_loop_that_was_held_up_is_told_and_a_time_that_is_over_is_not_late(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(driver_module, "_LATE_NS", 50_000_000)
+
+    def wait_until(ns: int) -> Steps[None]:
+        yield Wait(ns)
+
+    async def body(log: aio.LogClient) -> None:
+        await log._driver.run(wait_until(1))
+        assert not caplog.records
+        waiting = log._driver.start(wait_until(monotonic_ns() + 1_000_000))
+        time.sleep(0.1)  # does not await
+        await log._driver.outcome(waiting)
+        assert "the event loop did not run for 0." in caplog.text
 
     run(body)

@@ -168,6 +168,24 @@ def test_a_loop_that_is_left_goes_on_after_its_last_record(log: logstore.LogClie
         assert consumer.is_at_end
 
 
+def test_ways_to_read_may_be_mixed(log: logstore.LogClient) -> None:
+    """Also within a loop over records, which goes on behind what was taken."""
+    with log.consumer("earliest", end_lsn=20) as consumer:
+        seen = []
+        for record in consumer:
+            seen.append(record.lsn)
+            if record.lsn in (3, 8):
+                batch = next(consumer.batches())
+                seen += range(batch.first_lsn, batch.last_lsn + 1)
+            if record.lsn == 13:
+                seen += [
+                    lsn
+                    for batch in consumer.poll(WAIT_S)
+                    for lsn in range(batch.first_lsn, batch.last_lsn + 1)
+                ]
+        assert seen == list(range(1, 21))
+
+
 def test_seek_goes_anywhere_also_within_a_loop(
     log: logstore.LogClient, cursors: CursorTable
 ) -> None:

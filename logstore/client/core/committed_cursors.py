@@ -47,7 +47,7 @@ class CommittedCursors:
         first commit to a cursor that it did not begin at, where it stands now. It keeps its hold.
 
         Raises:
-          CursorMoved: somebody else has moved it; `.lsn` says where to.
+          CursorMoved: another client has moved it; `.lsn` says where to.
           OutcomeUnknown: it may be moved or not; commit again.
           OutOfRange, TooManyCursors, InvalidRequest: as `Admin.set_cursor`.
           Unreachable, NoQuorum: no replica, or no leader, answered in time.

@@ -14,6 +14,7 @@ from logstore.client.core.leader import LeaderRequest
 from logstore.client.core.replica_reader import ReplicaReader, replica_wait_ms
 from logstore.client.core.requests import Port, Survey
 from logstore.client.core.routing import Routing
+from logstore.client.core.spans import Spans, read_spans
 from logstore.client.core.start import AtTime
 from logstore.client.core.steps import Host, Steps
 from logstore.client.endpoint import Endpoint
@@ -269,3 +270,29 @@ def _ask(
         return reply.value
     finally:
         port.close()
+
+
+def spans(
+    cluster: Cluster,
+    first_lsn: int,
+    last_lsn: int,
+    *,
+    step_bytes: int,
+    limit: int | None,
+    replica: int | None,
+) -> Steps[Spans]:
+    """How the bytes of a range are spread, as one replica, or any, shows it; see `read_spans`."""
+    reader = cluster.reader(replica)
+    try:
+        return (
+            yield from read_spans(
+                reader,
+                first_lsn,
+                last_lsn,
+                step_bytes=step_bytes,
+                limit=limit,
+                timeout_s=cluster.timeout_s,
+            )
+        )
+    finally:
+        reader.close()
