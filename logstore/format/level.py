@@ -18,9 +18,14 @@ from logstore.errors import UnsupportedLevel
 LEVELS = {
     1: "all that was written and sent before logs had levels",
     2: "TRIM entries, which move the log start; the level in heartbeats",
+    3: "compressed batches; OPENs of other acknowledgement levels than quorum; appends that expect"
+    " an LSN",
 }
 FIRST_LEVEL = 1
 TRIM_LEVEL = 2
+COMPRESSION_LEVEL = 3
+ACK_LEVELS_LEVEL = 3
+EXPECTED_LSN_LEVEL = 3
 NEWEST_LEVEL = max(LEVELS)
 LEVEL_MAX = 63
 _KIND_BASE = 64
