@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import logstore
-from logstore import aio
+from logstore import aio, spark
 from logstore.cli.embedded import EmbeddedCluster
 from tests.cluster.one_cluster import running_cluster
 from tests.tidy.repository import text_of
@@ -24,7 +24,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluste
         yield running
 
 
-@pytest.mark.parametrize("module", [logstore, aio])
+@pytest.mark.parametrize("module", [logstore, aio, spark])
 def test_every_public_name_has_an_example(module: Any) -> None:
     section = PAGE.partition(f"\n## {module.__name__}\n")[2].partition("\n## ")[0]
     titles = re.findall(r"^### (.*)$", section, re.MULTILINE)
@@ -33,13 +33,15 @@ def test_every_public_name_has_an_example(module: Any) -> None:
     for part in section.split("\n### ")[1:]:
         names, _, example = part.partition("```python\n")
         for name in re.findall(r"`(\w+)`", names.splitlines()[0]):
-            assert re.search(rf"\b{module.__name__.rpartition('.')[2]}\.{name}\b", example), name
+            assert re.search(rf"{module.__name__.rpartition('.')[2]}\.{name}\b", example), name
 
 
 def test_the_examples_run_as_one_program(cluster: EmbeddedCluster) -> None:
+    """Those of Spark run in tests/spark."""
     host, _, port = cluster.endpoints[0].rpartition(":")
+    page = PAGE.partition("\n## logstore.spark\n")[0]
     names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         text = block.replace("127.0.0.1:7100", cluster.endpoints[0])
         text = text.replace('Endpoint("127.0.0.1", 7100)', f'Endpoint("{host}", {port})')
         exec(compile(text, "names.md", "exec"), names)
