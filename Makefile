@@ -16,13 +16,13 @@ help: ## list the words
 
 # The stamp is touched last, so a half-made .venv is finished or replaced by the next call.
 .venv/.complete: constraints.txt pyproject.toml tools/make-venv.sh
-	@./tools/make-venv.sh .venv dev,types constraints.txt
+	@./tools/make-venv.sh .venv dev,types,lz4,zstandard constraints.txt
 
 .venv-spark: .venv-spark/.complete ## the same with Spark, from constraints-spark.txt; and Java
 	@./tools/need-java.sh .venv-spark/bin/python
 
 .venv-spark/.complete: constraints.txt constraints-spark.txt pyproject.toml tools/make-venv.sh
-	@./tools/make-venv.sh .venv-spark dev,spark constraints.txt constraints-spark.txt
+	@./tools/make-venv.sh .venv-spark dev,spark,lz4,zstandard constraints.txt constraints-spark.txt
 
 demo: .venv/.complete ## a log of three replicas whose leader is killed half way
 	@$(VENV)/logstore demo
@@ -83,5 +83,5 @@ mutants: .venv/.complete ## hunt every broken rule with the simulator; the table
 
 clean: ## remove caches, .venv, .venv-spark and built peers
 	rm -rf .venv .venv-spark .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
-	rm -rf benchmarks/peers/bin
+	rm -rf benchmarks/peers/bin docs/examples/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

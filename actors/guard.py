@@ -148,6 +148,19 @@ class ConnectionGuard:
         slots[counters.most] = self.connections_max
         slots[counters.open] = 0  # a predecessor's, which died with them (M3)
 
+    def watch(self, guarded: Guarded) -> None:
+        """Guard one more socket, which was opened later than the others."""
+        if isinstance(guarded.socket, ListeningSocket):
+            self._guarded.append(guarded)
+            self._is_behind = True  # its monitor may have events already
+
+    def forget(self, socket: Any) -> None:
+        """`socket` is about to be closed."""
+        self._guarded = [each for each in self._guarded if each.socket is not socket]
+        clients = (each for each in self._guarded if not each.is_for_peers)
+        count = sum(len(each.socket.account.connections) for each in clients)
+        self._slots[self._counters.open] = count
+
     @property
     def next_timer_ns(self) -> int:
         """When to look, or to give memory back. An endless message grows without a wake-up."""

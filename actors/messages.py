@@ -19,6 +19,8 @@ from logstore.raft.bootstrap import SaveInit, SendInit
 # Ingress and egress both ask raft for read indexes. Ids of ingress have this bit; ids of egress are
 # times and do not. So raft's driver can route the answer, and the core need not know who asked.
 READS_OF_INGRESS = 1 << 63
+# Ids of ingress that are of no request, but of appends that were refused for what they expect.
+READS_OF_COMPARISONS = READS_OF_INGRESS | 1 << 62
 NO_LSN = Lsn(0)
 
 

@@ -121,6 +121,8 @@ class Counter(IntEnum):
     # One of each at a time: the growth of one, over time, is how busy that half of the disk is
     DATA_FLUSH_NS = 47, "nanoseconds in which the writer wrote and flushed frames"
     RECORD_FLUSH_NS = 48, "nanoseconds in which the writer wrote and flushed records"
+    # As payload_bytes_acknowledged, but of a compressed batch its block
+    STORED_BYTES_ACKNOWLEDGED = 49, "payload bytes, as stored, of batches that it acknowledged"
 
 
 def counter_of(why: FormatError | Silence) -> Counter:

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from benchmarks.ack_latency import ACK_LEVELS
 from benchmarks.aio_client import AIO
 from benchmarks.clients import compare_clients
 from benchmarks.cluster_start import START
 from benchmarks.compare import compare
+from benchmarks.compression import COMPRESSION
+from benchmarks.dealer_appends import DEALER
 from benchmarks.explain_cost import EXPLAIN_COST
 from benchmarks.fig7a import FIG7A
 from benchmarks.fig7b import FIG7B
@@ -271,5 +274,8 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     START,
     READS,
     AIO,
+    ACK_LEVELS,
+    COMPRESSION,
+    DEALER,
     EXPLAIN_COST,
 )

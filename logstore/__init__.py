@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from logstore.client.consumer import Consumer
     from logstore.client.core.cursor_admin import Cursor
     from logstore.client.core.operating import Watermarks
+    from logstore.client.core.producer_statistics import ProducerStatistics
     from logstore.client.core.session_admin import SessionInfo
     from logstore.client.core.start import AtCursor, AtTime
     from logstore.client.core.upgrade import FormatLevels
     from logstore.client.core.verification import Verification
     from logstore.client.digest import BatchDigest
     from logstore.client.endpoint import Endpoint
-    from logstore.client.future import AppendFuture, LsnRange
+    from logstore.client.future import AppendFuture, LsnRange, Provisional
     from logstore.client.producer import Producer
     from logstore.client.producer_options import ProducerOptions
     from logstore.client.reader import RangeReader
@@ -38,6 +39,8 @@ _HOME = {
     "SequenceMode": "logstore.model",
     "AppendFuture": "logstore.client.future",
     "LsnRange": "logstore.client.future",
+    "Provisional": "logstore.client.future",
+    "ProducerStatistics": "logstore.client.core.producer_statistics",
     "Consumer": "logstore.client.consumer",
     "AtTime": "logstore.client.core.start",
     "AtCursor": "logstore.client.core.start",
@@ -64,6 +67,8 @@ __all__ = [
     "SequenceMode",
     "AppendFuture",
     "LsnRange",
+    "Provisional",
+    "ProducerStatistics",
     "Consumer",
     "AtTime",
     "AtCursor",

@@ -27,11 +27,14 @@ from logstore.config_layout import (
 from logstore.config_placement import WITH_SOCKETS, has_sockets, placement_of, process_names
 from logstore.errors import ConfigError
 from logstore.settings import (
+    HIGHEST_PORT,
+    NO_PORT,
     PORTS_PER_NODE,
     RING_AUTO,
     RING_STEP_BYTES,
     Config,
     NodeSettings,
+    PortOffset,
     ProcessSettings,
 )
 from logstore.units import DURATION_UNITS, SIZE_UNITS, size_words
@@ -68,6 +71,7 @@ def check_relations(config: Config) -> None:
     """Raise `ConfigError` at the first relation that does not hold."""
     _check_nodes(config)
     _check_ports(config.nodes)
+    _check_raw_ports(config)
     _check_raft(config)
     _check_limits(config)
     _check_storage(config)
@@ -147,6 +151,26 @@ def _check_ports(nodes: Sequence[NodeSettings]) -> None:
                 f"{node.port} overlaps node {other.node}'s {other.port}: "
                 f"each takes {PORTS_PER_NODE} ports in a row",
             )
+
+
+def _check_raw_ports(config: Config) -> None:
+    """A raw port must not be any other port of the configuration: two names may be of one host."""
+    taken: dict[int, str] = {}
+    for node in config.nodes:
+        for offset in PortOffset:
+            port = config.port(node.node, offset)
+            taken[port] = f"node {node.node}'s {offset.name.lower().replace('_', ' ')} port"
+    taken.pop(NO_PORT, None)
+    seen: dict[tuple[str, int], int] = {}
+    for position, node in enumerate(config.nodes):
+        if not node.raw_port:
+            continue
+        key = f"nodes[{position}].raw_port"
+        _require_between(node.raw_port, 1, HIGHEST_PORT, key)
+        what = taken.get(node.raw_port)
+        _require(what is None, key, f"{node.raw_port} is {what}: choose another one")
+        other = seen.setdefault((node.host, node.raw_port), node.node)
+        _require(other == node.node, key, f"{node.raw_port} is node {other}'s: choose another one")
 
 
 def _check_raft(config: Config) -> None:

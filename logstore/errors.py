@@ -38,6 +38,8 @@ class ErrorCode(IntEnum):
     TOO_MANY_CURSORS = 23
     IMPORT_REFUSED = 24
     LEVEL_REFUSED = 25
+    PROVISIONAL = 26  # of an append, and no error: the leader has flushed it (SAFETY E10)
+    NEXT_LSN_IS = 27
 
 
 class LogStoreError(Exception):
@@ -80,8 +82,8 @@ class BatchTooLarge(InvalidRequest):
 
 
 class InvalidBatch(InvalidRequest):
-    """A batch does not hold together (no payloads, offsets that go back, a bad CRC, a reserved
-    codec)."""
+    """A batch does not hold together (no payloads, offsets that go back, a bad CRC, a compressed
+    block that is not what the batch says)."""
 
     code = ErrorCode.INVALID_BATCH
 
@@ -253,6 +255,18 @@ class OutcomeUnknown(LogStoreError):
     code = ErrorCode.OUTCOME_UNKNOWN
 
 
+class NextLsnIs(LogStoreError):
+    """The batch was to be stored only where the log ended, and it ended elsewhere: before
+    `next_lsn`. It is not in the log and will not be, and its sequence counts as unused: read up to
+    there, decide again, append again."""
+
+    code = ErrorCode.NEXT_LSN_IS
+
+    def __init__(self, message: str, *, next_lsn: int) -> None:
+        super().__init__(message)
+        self.next_lsn = next_lsn
+
+
 class Fenced(LogStoreError):
     """A newer producer epoch of this producer id exists: this producer must stop."""
 
@@ -294,6 +308,13 @@ class UnknownProducer(LogStoreError):
 class ConfigError(LogStoreError, ValueError):
     """A setting is unknown, has a bad unit or contradicts another; the message names key and
     reason."""
+
+
+class CodecMissing(LogStoreError):
+    """Batches are compressed, or are to be, and this side lacks the codec: install the package that
+    the message names. A loop over records stays before the batch: read on afterwards. `poll`,
+    `batches` and `read` have handed the batch out, and the consumer stands behind it, when its
+    payloads are asked for and raise this: keep the batch, or seek to its `first_lsn`."""
 
 
 class FolderRefused(LogStoreError):

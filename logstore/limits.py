@@ -161,6 +161,9 @@ LOG_AGAIN_NS = 60_000_000_000
 # than the second after which they ask again (PROTOCOL section 7).
 PRODUCERS_WAITING_MAX = 1_024
 PRODUCERS_WAIT_MAX_NS = 800_000_000
+# Producers of which a leader remembers the newest conversation (E11): more than a log has sessions,
+# so that only those of ended ones are forgotten; 16,384 x about 300 B.
+CONVERSATIONS_MAX = 16_384
 # Answers that wait for a commit, each with a window of up to 4,096 rows: 64 x about 0.4 MB.
 HELD_ANSWERS_MAX = 64
 # Connections of clients that one process takes, where its descriptors allow it: 4,096 x about 30 KB
@@ -191,6 +194,11 @@ CONNECTION_MEMORY_BYTES = 512 * MIB
 CLIENT_TIMEOUT_S = 10.0
 
 
+# A session of level leader or none whose window is full stops all appends until a commit (E10), so
+# it is granted so many batches at least where there is room: a commit takes less time than these.
+PROVISIONAL_WINDOW_MIN = 1_024
+
+
 class ReplicaLimits(msgspec.Struct, frozen=True):
     """Limits that a real log reaches after hours, and that no configuration changes. A replica gets
     them when it is made, so that a simulated one reaches smaller ones in seconds."""
@@ -204,6 +212,7 @@ class ReplicaLimits(msgspec.Struct, frozen=True):
     rows_dropped_at_once: int = ROWS_DROPPED_AT_ONCE
     rows_kept: int = ROWS_KEPT
     session_idle_min_ns: int = SESSION_IDLE_MIN_NS
+    provisional_window_min: int = PROVISIONAL_WINDOW_MIN
     sessions_max: int = SESSIONS_MAX
     snapshot_every_batches: int = SNAPSHOT_EVERY_BATCHES
     snapshot_every_entries: int = SNAPSHOT_EVERY_ENTRIES

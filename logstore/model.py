@@ -38,7 +38,7 @@ class EntryKind(IntEnum):
 
 
 class Codec(IntEnum):
-    """How a batch's body is compressed. Only NONE is built; the others are reserved numbers."""
+    """How a batch's payload bytes are compressed: its flags."""
 
     NONE = 0
     LZ4 = 1
@@ -53,7 +53,8 @@ class SequenceMode(IntEnum):
 
 
 class AckLevel(IntEnum):
-    """What a producer waits for. Only QUORUM is built; the others are reserved numbers (E10)."""
+    """When a producer is answered (E10): once a majority has flushed a batch, once the leader has,
+    or not at all."""
 
     QUORUM = 1
     LEADER = 2

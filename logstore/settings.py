@@ -17,7 +17,10 @@ from logstore.errors import InvalidRequest
 from logstore.units import parse_duration, parse_size
 
 PROCESS_NAMES = ("ingress", "raft", "writer", "replicator", "egress", "supervisor")
+# In a row, from the base port on. The produce port comes right after them, or elsewhere.
 PORTS_PER_NODE = 8
+HIGHEST_PORT = 65_535
+NO_PORT = 0
 
 
 class PortOffset(IntEnum):
@@ -31,6 +34,7 @@ class PortOffset(IntEnum):
     PEER_CONTROL = 5  # ROUTER: votes, heartbeats, commit news
     PEER_BULK = 6  # ROUTER: appends of the leader
     METRICS = 7  # HTTP: /metrics
+    PRODUCE = 8  # ROUTER: appends that are answered there; see `Config.produce_port`
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,7 +60,11 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
       node: The node id, 1 to 65535, never given to another replica of this cluster.
       host: The IPv4 address or host name that the node listens on and is reached at.
       port: The first of eight ports in a row: control, append, acks, tail, fetch, peer control,
-        peer bulk, metrics.
+        peer bulk, metrics. The produce port is the ninth. Where that is another node's on a host,
+        with nodes eight ports apart, the produce ports of all nodes come after the highest `port`
+        and its eight, in the order of node ids.
+      raw_port: Where any ZeroMQ PUSH may send bare payloads while this node leads, without session,
+        order or acknowledgement; 0: nowhere.
       cpus: Process name to the CPU numbers it may run on, such as `{writer = [1], ingress =
         [0]}`; `replicator` means all of them, `replicator-2` the one to node 2. A process that is
         named neither here nor under `[process]` runs anywhere.
@@ -70,6 +78,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     node: int
     host: str = "127.0.0.1"
     port: int
+    raw_port: int = 0
     cpus: dict[str, list[int]] = {}
     nice: dict[str, int] = {}
     io_threads: dict[str, int] = {}
@@ -240,6 +249,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
       nice: Process name to its niceness.
       io_threads: Process name to its ZeroMQ IO threads.
       metrics: Whether the supervisor serves `/metrics` over HTTP.
+      produce: Whether ingress listens on the produce port. `false` where another program, or
+        another cluster of this machine, has that port.
     """
 
     mode: Literal["processes", "shared", "single", "auto", "custom"] = "auto"
@@ -249,6 +260,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     nice: dict[str, int] = {}
     io_threads: dict[str, int] = {}
     metrics: bool = True
+    produce: bool = True
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -294,7 +306,38 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return self.ring_bytes_min
         return parse_size(self.limits.ring, key="limits.ring")
 
+    def produce_port(self, node: int) -> int:
+        """The port where `node` answers appends; NO_PORT: it has none. All replicas find the same.
+
+        It follows the node's other ports. Configurations of before 2026-11-26 may have the next
+        node's there: then every node has one above all of them, whatever hosts they are on, since
+        two names may be of one machine.
+        """
+        if not self.process.produce:
+            return NO_PORT
+        bases = [each.port for each in self.nodes]
+        follows = PortOffset.PRODUCE
+        gaps = (base + follows - other for base in bases for other in bases)
+        if not any(0 <= gap < PORTS_PER_NODE for gap in gaps):
+            port = self.node(node).port + follows
+            last = max(bases) + follows
+        else:
+            port = max(bases) + follows + sorted(self.node_ids()).index(node)
+            last = max(bases) + follows + len(bases) - 1
+        return port if last <= HIGHEST_PORT else NO_PORT
+
+    def port(self, node: int, offset: PortOffset) -> int:
+        """The port of one listener. NO_PORT: the node has no such listener."""
+        if offset is PortOffset.PRODUCE:
+            return self.produce_port(node)
+        if offset is PortOffset.METRICS and not self.process.metrics:
+            return NO_PORT
+        return self.node(node).port + offset
+
+    def raw_endpoint(self, node: int) -> str:
+        """The ZeroMQ address of the raw port of a node that has one."""
+        return f"tcp://{self.node(node).host}:{self.node(node).raw_port}"
+
     def endpoint(self, node: int, offset: PortOffset) -> str:
         """The ZeroMQ address of one listener, such as "tcp://127.0.0.1:7100"."""
-        settings = self.node(node)
-        return f"tcp://{settings.host}:{settings.port + offset}"
+        return f"tcp://{self.node(node).host}:{self.port(node, offset)}"

@@ -268,7 +268,10 @@ def _make(kind: int, lane: Lane, message_size_max: int, high_water_mark: int) ->
     require_libzmq()
     context: zmq.Context[Any] = zmq.Context.instance()
     make: type[LinkSocket] = ListeningSocket if kind in _BOUND else LinkSocket
-    socket: LinkSocket = context.socket(kind, socket_class=make)
+    try:
+        socket: LinkSocket = context.socket(kind, socket_class=make)
+    except zmq.ZMQError as error:
+        raise LinkError(f"cannot make a socket: {error.strerror}") from error
     options = socket_options.of_replica(
         kind,
         _LANES[lane],

@@ -1,7 +1,8 @@
 """Ingress: in which order it does its work (SAFETY W7), and nothing else.
 
 Every do_work handles raft's messages first, then the peers' control lane, then their bulk lane,
-then clients' requests, then their batches. A full ring stops the bulk lane and the batches only.
+then clients' requests, then their batches, with the requests that producers send between these. A
+full ring stops the bulk lane and the batches only.
 Each part owns its socket and its rules.
 """
 
@@ -10,17 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from actors.ingress.ack_levels import answered_at_commit
 from actors.ingress.acks import AckFeed
-from actors.ingress.admission import Admission, Outcome
+from actors.ingress.admission import Admission
 from actors.ingress.appends import Appends
 from actors.ingress.bulk import MESSAGES_PER_WORK, PeerBulk
+from actors.ingress.comparisons import Comparisons
 from actors.ingress.control import ControlPort
+from actors.ingress.conversations import Conversations
 from actors.ingress.full_disks import FullDisks
+from actors.ingress.groups import Outcome
 from actors.ingress.lags import Lags
 from actors.ingress.linearizable_reads import LinearizableReads
 from actors.ingress.peers import PeerControl, Peers
 from actors.ingress.pending_requests import Requests
 from actors.ingress.proposals import Proposals
+from actors.ingress.raw_port import RawPort, raw_settings
 from actors.ingress.replica_info import ReplicaInfo
 from actors.ingress.retention import Retention
 from actors.ingress.sockets_and_rings import Ports, guard_of, open_ports
@@ -63,11 +69,12 @@ class IngressActor:
         self._guard = guard_of(ports, station)
         stampers = stampers_of(station)
         self._acknowledged = stampers.acknowledged
-        self._acks = AckFeed(ports.acks, replica, slots, self._guard)
-        self._requests = Requests(ports.control, replica, slots)
+        self._acks = AckFeed(ports.acks, ports.produce, replica, slots, self._guard)
+        self._requests = Requests(replica, slots)
         self._proposals = _make_proposals(ports, station.config, stampers)
         self.admission = _make_admission(station, ports, self._proposals)
         self._reads = LinearizableReads(self.admission, self._requests, ports.to_raft)
+        conversations = Conversations()
         full_disks = FullDisks(self.admission, slots, station.limits)
         self._bounds = TrimBounds(self.admission, ports.open_log, slots, full_disks)
         self._control = ControlPort(
@@ -77,6 +84,7 @@ class IngressActor:
             self._bounds,
             self._reads,
             replica,
+            conversations,
             station=station,
             to_raft=ports.to_raft,
             random_u64=ports.random_u64,
@@ -84,10 +92,18 @@ class IngressActor:
         self._retention = Retention(station, self.admission, self._bounds, ports.clock)
         status = self._control.on_status, self._requests.is_pending
         self._lags = Lags(station, self.admission, replica, ports.clock, ports.to_raft, *status)
+        self._comparisons = Comparisons(self.admission, conversations, self._acks, ports.to_raft)
+        self._raw = RawPort(
+            raw_settings(station), self.admission, self._guard, replica, slots, ports.clock
+        )
         self._appends = Appends(
             ports.append,
+            ports.produce,
             self.admission,
+            self._comparisons,
             self._acks,
+            self._control,
+            self._raw,
             replica,
             slots,
             batch_max_bytes=limits.batch_max_bytes,
@@ -148,15 +164,14 @@ class IngressActor:
             sockets.append(ports.peer_control)
             if not self._peer_bulk.is_held_back:
                 sockets.append(ports.peer_bulk)
-        if self._appends.wants_to_read:
-            sockets.append(ports.append)
-        return sockets
+        return [*sockets, *self._appends.sockets]
 
     def next_timer_ns(self) -> int:
         waits_for_room = (
             self._peer_bulk.is_held_back
             or self._proposals.is_held_back
             or self.admission.is_rebuilding
+            or self._appends.can_take_held
             or self._ports.to_raft.is_congested
             or self._ports.to_raft_bulk.is_congested
         )
@@ -171,6 +186,7 @@ class IngressActor:
 
     def on_close(self) -> None:
         self._lags.close()
+        self._raw.close()
         self._ports.close()
 
     def _on_raft_message(self, message: Any) -> None:
@@ -181,6 +197,8 @@ class IngressActor:
                 self._answer_clients(self.admission.commit(message))
             case effects.Accepted():
                 self.admission.accept(message)
+            case effects.Flushed():
+                self._acks.tell_flushed(self.admission.flushed(message))
             case effects.Answer() | SendInit():
                 self._peers.answer(message)
             case effects.StreamAccepted():
@@ -196,7 +214,8 @@ class IngressActor:
             case effects.LeaderChanged():
                 self._replica.on_leader_changed(message)
             case effects.ReadIndexAnswered():
-                self._reads.on_read_index(message)
+                if not self._comparisons.on_read_index(message):
+                    self._reads.on_read_index(message)
             case effects.LevelAnswered():
                 self._control.on_level(message)
             case effects.TransferAnswered():
@@ -210,12 +229,13 @@ class IngressActor:
 
     def _answer_clients(self, outcome: Outcome) -> None:
         for group in outcome.committed:
-            self._acks.acknowledge(group.origins)
+            self._acks.acknowledge(answered_at_commit(group))
             self._requests.answer_committed(group)
         self._acks.acknowledge(outcome.retries)
         for group in outcome.forgotten:
             self._requests.answer_forgotten(group)
         self._reads.release()
+        self._comparisons.release()
 
 
 def _make_proposals(ports: Ports, config: Config, stampers: Stampers) -> Proposals:
@@ -242,6 +262,7 @@ def _make_admission(station: Station, ports: Ports, proposals: Proposals) -> Adm
             session_window_bytes=limits.session_window_bytes,
             sessions_max=station.limits.sessions_max,
             kept_names_max=station.limits.kept_names_max,
+            provisional_window_min=station.limits.provisional_window_min,
         ),
         session_expiry_ns=limits.session_expiry_ns,
         snapshot_part_max_bytes=min(limits.group_max_bytes, station.limits.snapshot_part_max_bytes),

@@ -14,27 +14,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from actors.host import Clock
+from actors.ingress.ack_levels import FlushWaits, Held, held_or_copy, mark, why_refused
 from actors.ingress.expiry import Expiry, note_use
-from actors.ingress.groups import Group, Origin
+from actors.ingress.groups import Group, Origin, Outcome, Route
 from actors.ingress.proposals import Proposals
 from actors.ingress.pushes import Push
 from actors.ingress.rebuild import Rebuild
+from actors.ingress.retries import Retries
 from actors.ingress.snapshots import Snapshots
 from actors.ingress.sockets_and_rings import Log, ToRaft
 from actors.messages import RotReported
 from actors.observer import AdmissionOpened, Observer, RetryKnown
 from actors.topology import Counter
 from logstore.errors import CorruptData, ErrorCode, InvariantViolated
+from logstore.format.batch import BatchSizes
 from logstore.format.cursor_entries import Cursor, encode_cursor
 from logstore.format.meta import NO_START
 from logstore.format.session_entries import ExpireEntry, OpenEntry, encode_expire, encode_open
 from logstore.format.trim_entry import TrimEntry, encode_trim
 from logstore.limits import POSITION_MAX, ReplicaLimits
 from logstore.model import NO_INDEX, NO_TERM, EntryKind, Index, Lsn, Term
-from logstore.raft.effects import Accepted, AdmissionClosed, Admit, Committed, TermEnded
+from logstore.raft.effects import Accepted, AdmissionClosed, Admit, Committed, Flushed, TermEnded
 from logstore.session.grants import SessionLimits
 from logstore.session.session import Refused, Session, WindowRow
 from logstore.session.table import OpenRequest, SessionTable
@@ -49,16 +50,6 @@ _EXPIRED_AT_A_TIME = 4
 
 NOT_OPEN = Refused(ErrorCode.NOT_LEADER, 0, "this replica does not lead")
 APPENDS_COME_FIRST = Refused(ErrorCode.OVERLOADED, 0, "appends come first: ask again")
-
-
-class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What came of groups, in the order of the stream. `forgotten`: their gen or term ended first.
-    `retries`: batches that are committed now, and that their producers had sent again or asked for
-    in a SessionState."""
-
-    committed: Sequence[Group] = ()
-    forgotten: Sequence[Group] = ()
-    retries: Sequence[Origin] = ()
 
 
 _NO_OUTCOME = Outcome()
@@ -105,8 +96,9 @@ class Admission:
         self._requests_max = replica_limits.requests_before_appends_max
         self._committed_ns = 0  # timestamp of the newest entry that is known to be committed
         self._requests_taken = 0  # since a batch could be read
-        self._awaited: dict[tuple[int, int], Origin] = {}  # for `retries`: by producer and sequence
-        self._gapped: dict[int, tuple[int, int]] = {}  # E9: producer → (epoch, round) of its Gap
+        self._flush_waits = FlushWaits()
+        self.retries = Retries()
+        self._gapped: dict[int, tuple[int, Route]] = {}  # E9: producer → (epoch, route) of its Gap
         self.table: SessionTable | None = None
         self.trimmed = NO_START  # all up to it is given up, here or soon
 
@@ -146,6 +138,7 @@ class Admission:
 
     def accept(self, accepted: Accepted) -> None:
         group = self.proposals.accept(accepted)
+        self._flush_waits.add(group)
         table = self.table
         if table is None:
             return
@@ -167,25 +160,21 @@ class Admission:
         groups = self.proposals.commit(committed.index)
         for group in groups:
             self._committed_ns = group.timestamp_ns
-            if group.origins:
-                slots[Counter.GROUPS_COMMITTED] += 1
-                slots[Counter.PAYLOADS_ACKNOWLEDGED] += group.count
-                slots[Counter.PAYLOAD_BYTES_ACKNOWLEDGED] += group.payload_bytes
-        if self.table is None:
-            return Outcome(committed=groups)
-        self.table.commit = self._commit
-        self._snapshots.committed(self._kept_index)
-        return Outcome(committed=groups, retries=self._take_retries())
+            group.count_committed(slots)
+        if self.table is not None:
+            self.table.commit = self._commit
+            self._snapshots.committed(self._kept_index)
+        return Outcome(committed=groups, retries=self.retries.take_committed(self._commit))
 
-    def _take_retries(self) -> list[Origin]:
-        awaited, commit = self._awaited, self._commit
-        done = [key for key, (_, _, _, row) in awaited.items() if row.is_committed(commit)]
-        return [awaited.pop(key) for key in done]
+    def flushed(self, flushed: Flushed) -> Sequence[Origin]:
+        """This leader's own disk has it: the batches that are provisional now (E10)."""
+        return self._flush_waits.take(flushed.index) if flushed.term == self._term else ()
 
     def close(self, closed: AdmissionClosed) -> Outcome:
         """The gen ends. What raft accepted of it may still be committed in this term; the rest is
         not in the log and never will be."""
         forgotten = self.proposals.close(closed)
+        self.retries.forget_unaccepted()
         self._drop_table()
         return Outcome(forgotten=forgotten)
 
@@ -194,6 +183,8 @@ class Admission:
         if ended.term != self._term:
             return _NO_OUTCOME
         forgotten = self.proposals.end_term()
+        self._flush_waits.forget()
+        self.retries.clear()
         self._drop_table()
         self._term, self._commit = NO_TERM, NO_INDEX
         return Outcome(forgotten=forgotten)
@@ -203,7 +194,6 @@ class Admission:
             self._rebuild.close()
             self._rebuild = None
         self.table = None
-        self._awaited.clear()
         self._gapped.clear()
         self._expiry.clear()
         self._snapshots.forget()
@@ -317,12 +307,14 @@ class Admission:
 
     # --- batches ---
 
-    def take_batch(self, push: Push, batch: memoryview, now_ns: int) -> Origin | Refused | None:
+    def take_batch(
+        self, push: Push, batch: memoryview, now_ns: int
+    ) -> Origin | Refused | Held | None:
         """Add a batch to the stream if it is new. Hot: one call a batch.
 
         Returns:
           What to answer its producer now: an Origin, it is committed, or a refusal. None: nothing
-          yet.
+          yet. Held: it is not taken, offer it again.
         """
         table = self.table
         if table is None:
@@ -333,38 +325,39 @@ class Admission:
             producer_id, producer_epoch, header.sequence, header.count, header.crc
         )
         if isinstance(verdict, WindowRow):
-            origin = (producer_id, producer_epoch, push.round, verdict)
-            self.proposals.join(batch, origin, push.payload_bytes)
+            origin = (producer_id, producer_epoch, push.route, verdict)
+            group = self.proposals.join(batch, origin, push.sizes)
+            if producer_id in table.other_levels:
+                mark(group, origin, table.other_levels[producer_id])
             self._snapshots.count(len(batch))
             self._expiry.used_ns[producer_id] = now_ns
             return None
+        is_other_level = producer_id in table.other_levels
         if isinstance(verdict, Refused):
+            if is_other_level and (is_held := held_or_copy(verdict.code)):
+                return is_held if is_held is Held.WINDOW_FULL else None
             return self._refused(push, verdict)
         row = verdict.row
         self._observer.saw(RetryKnown(row.is_committed(self._commit)))
+        if is_other_level:
+            return None  # its level sends nothing twice (E10)
+        asked = producer_id, producer_epoch, push.route, row
         if row.is_committed(self._commit):
-            return producer_id, producer_epoch, push.round, row
-        self.await_commit(producer_id, producer_epoch, push.round, row)
+            return asked
+        self.retries.await_commit(asked)
         return None
 
     def _refused(self, push: Push, refused: Refused) -> Refused | None:
-        """E9: one Gap answer per (producer, round)."""
+        """E9: one Gap answer per (producer, route)."""
         if refused.code is ErrorCode.GAP:
             header = push.header
-            answered = (header.producer_epoch, push.round)
+            answered = (header.producer_epoch, push.route)
             if self._gapped.get(header.producer_id) == answered:
                 return None
             self._gapped[header.producer_id] = answered
         return refused
 
-    def await_commit(
-        self, producer_id: int, producer_epoch: int, round_: int, row: WindowRow
-    ) -> None:
-        """A producer asks for a batch that is not committed yet: the Outcome of its commit lists it
-        among `retries`. They are at most as many as all windows have rows."""
-        self._awaited[producer_id, row.sequence] = (producer_id, producer_epoch, round_, row)
-
-    def take_import(self, batch: memoryview, origin: Origin, payload_bytes: int) -> Refused | None:
+    def take_import(self, batch: memoryview, origin: Origin, sizes: BatchSizes) -> Refused | None:
         """Add a batch of another log to the stream, if this log ends at the LSN that the batch is
         to have, which is its row's sequence."""
         table = self.table
@@ -375,9 +368,13 @@ class Admission:
         end_lsn = self.proposals.end_lsn
         if origin[3].sequence != end_lsn:
             return Refused(ErrorCode.GAP, end_lsn, "the log ends elsewhere")
-        self.proposals.join(batch, origin, payload_bytes, EntryKind.IMPORT)
-        self._snapshots.count(len(batch))
+        self.take_raw(batch, origin, sizes)
         return None
+
+    def take_raw(self, batch: memoryview, origin: Origin, sizes: BatchSizes) -> None:
+        """Add a batch that is of no session to the stream."""
+        self.proposals.join(batch, origin, sizes, EntryKind.IMPORT)
+        self._snapshots.count(len(batch))
 
     # --- sessions and cursors ---
 
@@ -393,6 +390,8 @@ class Admission:
         table = self.table
         if table is None or not self.takes_batches:
             return NOT_OPEN
+        if refused := why_refused(request, self.level if self.is_ready else None):
+            return refused
         if not self.may_take_request:
             return APPENDS_COME_FIRST
         entry = table.decide_open(request, random_u64())

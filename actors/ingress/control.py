@@ -1,5 +1,5 @@
 """The control port: sessions, cursors, metadata, status, transfer, format level, bootstrap
-(SAFETY E8, E9).
+(SAFETY E8, E9). The produce port's requests, too.
 
 Owns what is done for each request. Answers at once where it can; the other requests wait in
 `pending_requests` for raft's answer or for the commit of their entry.
@@ -12,9 +12,10 @@ from typing import Any
 
 from actors.ingress.admission import Admission
 from actors.ingress.changes import Change, ChangeKind, Changes, refusal
+from actors.ingress.conversations import Conversations
 from actors.ingress.cursor_requests import decide_cursor, list_cursors
 from actors.ingress.documents import metadata_document, status_document, trace_document
-from actors.ingress.groups import HeldAnswer
+from actors.ingress.groups import HeldAnswer, Route
 from actors.ingress.linearizable_reads import LinearizableReads, ReadKind
 from actors.ingress.pending_requests import Caller, Requests
 from actors.ingress.pending_trims import PendingTrims
@@ -54,10 +55,10 @@ from logstore.format.cursor_entries import NO_LSN
 from logstore.format.first_lsn import unpack_first_lsn
 from logstore.format.message import Envelope
 from logstore.limits import HELD_ANSWERS_MAX, POSITION_MAX
-from logstore.model import NO_NODE, EntryKind, Lsn, NodeId
+from logstore.model import NO_NODE, AckLevel, EntryKind, Lsn, NodeId
 from logstore.raft.effects import LevelAnswered, TransferAnswered
 from logstore.raft.events import LevelRequested, TransferRequested
-from logstore.session.session import Refused
+from logstore.session.session import Refused, Session
 from logstore.session.table import OpenRequest, SessionTable
 from transport import link
 from transport.ports import Socket
@@ -86,6 +87,7 @@ class ControlPort:
         bounds: TrimBounds,
         reads: LinearizableReads,
         replica: ReplicaInfo,
+        conversations: Conversations,
         *,
         station: Station,
         to_raft: ToRaft,
@@ -96,6 +98,7 @@ class ControlPort:
         self._requests = requests
         self._admission = admission
         self._reads = reads
+        self._conversations = conversations
         self._changes = Changes(admission, requests, reads, bounds.full_disks)
         self._trims = PendingTrims(admission, bounds, requests, reads)
         self._change_kinds: dict[type, ChangeKind] = {
@@ -120,20 +123,24 @@ class ControlPort:
         work = 0
         while work < _REQUESTS_PER_WORK and (frames := link.try_receive(self._socket)) is not None:
             work += 1
-            self._receive(frames, now_ns)
+            self._receive(self._socket, RequestPort.CONTROL, frames, now_ns)
         return work + expired + self._trims.do_work() + self._answer_waiting(now_ns)
 
     @property
     def next_timer_ns(self) -> int:
         return min(self._requests.next_timer_ns, self._waiting.next_timer_ns)
 
-    def _receive(self, frames: list[bytes], now_ns: int) -> None:
-        request = read_request(frames[1:], RequestPort.CONTROL)
+    def take_produce_request(self, socket: Socket, frames: list[bytes], now_ns: int) -> None:
+        """Serve a request that came to the produce port."""
+        self._receive(socket, RequestPort.PRODUCE, frames, now_ns)
+
+    def _receive(self, socket: Socket, port: RequestPort, frames: list[bytes], now_ns: int) -> None:
+        request = read_request(frames[1:], port)
         if isinstance(request, Silence):
             self._slots[counter_of(request)] += 1
             return
         envelope = request.envelope if isinstance(request, BadRequest) else request[0]
-        caller = Caller(frames[0], envelope.correlation)
+        caller = Caller(frames[0], envelope.correlation, socket)
         if self._is_foreign(envelope):
             self._slots[Counter.FRAMES_FOREIGN] += 1
             text = f"this is cluster {self._replica.identity.cluster_id.hex()}: check the endpoints"
@@ -221,13 +228,14 @@ class ControlPort:
                 batch_max_bytes=self._batch_max_bytes,
                 next_sequence=session.next_sequence,
             )
-            group.request = HeldAnswer(request_id, reply)
+            lost = "the session may be open, or be opened yet: ask again"
+            group.request = HeldAnswer(request_id, reply, lost)
 
     def _answer_session_state(
         self, caller: Caller, request: SessionStateRequest, now_ns: int
     ) -> None:
         """The authority on what is committed (E9). Batches that are not committed yet will be
-        acknowledged under the request's round."""
+        acknowledged under the request's round, or, at the produce port, to its connection."""
         admission = self._admission
         table = admission.table
         if table is None or not admission.is_ready or not admission.takes_batches:
@@ -239,12 +247,24 @@ class ControlPort:
             self._deny_session(caller, session, now_ns)
             return
         admission.heard_of(session.producer_id, now_ns)
-        for row in session.rows.values():
-            if not row.is_committed(table.commit):
-                admission.await_commit(
-                    session.producer_id, session.producer_epoch, request.round, row
-                )
+        route: Route = request.round if caller.socket is self._socket else caller.routing_id
+        if session.ack_level == AckLevel.QUORUM:  # the others hear of no commit (E10)
+            for row in session.rows.values():
+                if not row.is_committed(table.commit):
+                    origin = session.producer_id, session.producer_epoch, route, row
+                    admission.retries.await_commit(origin)
+        if not session.is_dense:
+            self._open_conversation(session, route)
         self._requests.reply(caller, state_reply(session, table.commit))
+
+    def _open_conversation(self, session: Session, route: Route) -> None:
+        """E11: a round of the ack feed, or a connection of the produce port."""
+        gen = self._admission.proposals.gen
+        numbers = session.producer_id, session.producer_epoch
+        if isinstance(route, int):
+            self._conversations.open_round(gen, *numbers, route)
+        else:
+            self._conversations.open(gen, *numbers, route)
 
     @property
     def _may_be_ready_soon(self) -> bool:

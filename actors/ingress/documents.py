@@ -31,7 +31,13 @@ def metadata_document(replica: ReplicaInfo, config: Config) -> bytes:
             "leader": replica.leader,
             "term": replica.term,
             "nodes": [
-                {"node": each.node, "host": each.host, "port": each.port} for each in config.nodes
+                {
+                    "node": each.node,
+                    "host": each.host,
+                    "port": each.port,
+                    "produce_port": config.produce_port(each.node),
+                }
+                for each in config.nodes
             ],
             "limits": {
                 "batch_max_bytes": config.limits.batch_max_bytes,

@@ -1,20 +1,26 @@
 """A group: the batches or the entry of one proposal, from the first batch to the acknowledgement.
 
-Plain data; `proposals` changes its state. A group of kind DATA or IMPORT has an origin for each
-batch, the others have none.
+Plain data and its sums; `proposals` changes its state. A group of kind DATA or IMPORT has an origin
+for each batch, the others have none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from logstore.model import NO_INDEX, EntryKind, Index
+from actors.topology import Counter
+from logstore.format.batch import BatchSizes
+from logstore.model import NO_INDEX, EntryKind, Index, Lsn
 from logstore.session.session import WindowRow
 
-# producer id, producer epoch, round, row of the session table; a tuple because there is one a batch
-Origin: TypeAlias = tuple[int, int, int, WindowRow]
+# Where the answer to a batch goes: to the ack feed, in this round, or to the connection of the
+# produce port that has this routing id.
+Route: TypeAlias = int | bytes
+# producer id, producer epoch, route, row of the session table; a tuple because there is one a batch
+Origin: TypeAlias = tuple[int, int, Route, WindowRow]
 
 
 class HeldAnswer(msgspec.Struct, frozen=True, gc=False):
@@ -30,12 +36,18 @@ class HeldAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Group(msgspec.Struct, gc=False):
-    """`parts` are dropped once they are in the ring. `count` and `payload_bytes` are of payloads.
+    """`parts` are dropped once they are in the ring. `count` and `payload_bytes` are of payloads,
+    `stored_bytes` of these as they are stored, fewer where they are compressed.
 
     `request`: the answer to the client that asked for this entry; `readers`: answers of reads that
     depend on it, by request (`Requests.hold_at`). `producer_id`: whose session an OPEN begins; 0:
     it is none. `timestamp_ns` is known once raft has accepted it. `received_ns` is when its first
-    batch was read, `proposed_ns` when raft was told, by the monotonic clock.
+    batch was read, `proposed_ns` when raft was told, by the monotonic clock. `expectations`: which
+    LSN some of its batches must get (E11).
+
+    `unanswered`: producers whose batches in it are not acknowledged at the commit, since their
+    session has another level than quorum; `await_flush`: those batches of them that are answered
+    once this leader has flushed the entry (E10).
     """
 
     kind: EntryKind
@@ -44,6 +56,7 @@ class Group(msgspec.Struct, gc=False):
     size_bytes: int = 0
     count: int = 0
     payload_bytes: int = 0
+    stored_bytes: int = 0
     producer_id: int = 0
     timestamp_ns: int = 0
     received_ns: int = 0
@@ -52,3 +65,33 @@ class Group(msgspec.Struct, gc=False):
     index: Index = NO_INDEX
     request: HeldAnswer | None = None
     readers: dict[int, msgspec.Struct] = {}
+    expectations: list[tuple[WindowRow, Lsn]] = []
+    unanswered: set[int] = set()
+    await_flush: list[Origin] = []
+
+    def add(self, view: memoryview, origin: Origin, sizes: BatchSizes) -> None:
+        """Hot: once a batch."""
+        self.parts.append(view)
+        self.origins.append(origin)
+        self.size_bytes += len(view)
+        self.count += sizes.count
+        self.payload_bytes += sizes.plain_bytes
+        self.stored_bytes += sizes.stored_bytes
+
+    def count_committed(self, slots: memoryview) -> None:
+        """In the counters, if it has batches."""
+        if self.origins:
+            slots[Counter.GROUPS_COMMITTED] += 1
+            slots[Counter.PAYLOADS_ACKNOWLEDGED] += self.count
+            slots[Counter.PAYLOAD_BYTES_ACKNOWLEDGED] += self.payload_bytes
+            slots[Counter.STORED_BYTES_ACKNOWLEDGED] += self.stored_bytes
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """What came of groups, in the order of the stream. `forgotten`: their gen or term ended first.
+    `retries`: batches that are committed now, and that their producers had sent again or asked for
+    in a SessionState."""
+
+    committed: Sequence[Group] = ()
+    forgotten: Sequence[Group] = ()
+    retries: Sequence[Origin] = ()

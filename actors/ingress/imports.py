@@ -13,16 +13,16 @@ import struct
 
 from actors.ingress.acks import AckFeed
 from actors.ingress.admission import NOT_OPEN, Admission
+from actors.ingress.codec_level import refusal_of_codec
 from actors.ingress.replica_info import ZERO_ID, ReplicaInfo
 from actors.topology import Counter, counter_of
 from logstore.errors import ErrorCode, FormatError, InvalidBatch, LogStoreError
-from logstore.format.batch import BATCH_HEADER_SIZE, BatchHeader, read_batch_header, verify_batch
+from logstore.format.batch import BatchHeader, BatchSizes, read_batch_header, verify_batch
 from logstore.format.client_messages import ImportRequest
 from logstore.format.message import MAGIC, Envelope, decode_message
 from logstore.session.session import Refused, WindowRow
 
 _MAGIC = struct.pack("<I", MAGIC)
-_OFFSET = struct.Struct("<i")
 _NO_EPOCH = _NO_ROUND = 0
 
 
@@ -60,18 +60,19 @@ class Imports:
         if self._admission.table is None:
             return NOT_OPEN
         try:
-            header = self._read(request.batch)
+            header, sizes = self._read(request.batch)
         except LogStoreError as error:
             return Refused(error.code, 0, "")
+        refused = refusal_of_codec(self._admission, header)
+        if refused is not None:
+            return refused
         row = WindowRow(request.first_lsn, header.count, header.crc)
-        (payload_bytes,) = _OFFSET.unpack_from(request.batch, BATCH_HEADER_SIZE + 4 * header.count)
         origin = (request.importer, _NO_EPOCH, _NO_ROUND, row)
-        return self._admission.take_import(memoryview(request.batch), origin, payload_bytes)
+        return self._admission.take_import(memoryview(request.batch), origin, sizes)
 
-    def _read(self, batch: bytes) -> BatchHeader:
-        """The header of a whole batch, checked as a producer's is."""
+    def _read(self, batch: bytes) -> tuple[BatchHeader, BatchSizes]:
+        """Header and sizes of a whole batch, checked as a producer's is."""
         header = read_batch_header(batch)
         if header.size != len(batch):
             raise InvalidBatch(f"{len(batch)} bytes, the batch says {header.size}")
-        verify_batch(batch, 0, header, batch_max_bytes=self._batch_max_bytes)
-        return header
+        return header, verify_batch(batch, 0, header, batch_max_bytes=self._batch_max_bytes)

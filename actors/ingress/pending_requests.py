@@ -1,7 +1,8 @@
 """Requests of clients that wait for raft or for a commit, and how they are answered.
 
-Owns the control socket's sending side. Pending requests are bounded in number and in time: after
-ten seconds without an answer the client is sent TIMED_OUT. Must not know what a request means.
+Owns how replies are sent, at the control and the produce port. Pending requests are bounded in
+number and in time: after ten seconds without an answer the client is sent TIMED_OUT. Must not know
+what a request means.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ NEVER_NS = 1 << 62
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
-    """Where the answer of a request goes, and the correlation that it carries."""
+    """Where the answer of a request goes, and the correlation that it carries. `socket`: of the
+    port that the request came to."""
 
     routing_id: bytes
     correlation: int
+    socket: Socket
 
 
 class _Pending(msgspec.Struct, gc=False):
@@ -40,8 +43,7 @@ class _Pending(msgspec.Struct, gc=False):
 class Requests:
     """Pending requests by number; numbers begin at 1, and 0 stands for none."""
 
-    def __init__(self, socket: Socket, replica: ReplicaInfo, slots: memoryview) -> None:
-        self._socket = socket
+    def __init__(self, replica: ReplicaInfo, slots: memoryview) -> None:
         self._replica = replica
         self._slots = slots
         self._next_id = 1
@@ -129,7 +131,7 @@ class Requests:
 
     def reply(self, caller: Caller, message: msgspec.Struct) -> None:
         frame = self._replica.encode(message, correlation=caller.correlation)
-        if not link.try_send(self._socket, (caller.routing_id, frame)):
+        if not link.try_send(caller.socket, (caller.routing_id, frame)):
             self._slots[Counter.SENDS_DROPPED] += 1
 
     def refuse(self, caller: Caller, code: ErrorCode, text: str) -> None:

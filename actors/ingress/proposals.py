@@ -22,6 +22,7 @@ from actors.ingress.sockets_and_rings import ToRaft
 from actors.ingress.stampers import Stampers
 from actors.trace import is_sampled
 from logstore.errors import InvariantViolated
+from logstore.format.batch import BatchSizes
 from logstore.limits import POSITION_MAX
 from logstore.model import NO_TERM, EntryKind, Index, Lsn, Term
 from logstore.raft.effects import Accepted, AdmissionClosed
@@ -122,10 +123,10 @@ class Proposals:
         self,
         view: memoryview,
         origin: Origin,
-        payload_bytes: int,
+        sizes: BatchSizes,
         kind: EntryKind = EntryKind.DATA,
-    ) -> None:
-        """Add a new batch to the stream. Hot."""
+    ) -> Group:
+        """Add a new batch to the stream; its group. Hot."""
         size = len(view)
         formed = self._formed
         if (
@@ -135,12 +136,14 @@ class Proposals:
         ):
             group = Group(kind, [], [], received_ns=self._clock.monotonic_ns())
             formed.append(group)
-        group.parts.append(view)
-        group.origins.append(origin)
-        group.size_bytes += size
+        group.add(view, origin, sizes)
         self.lent_bytes += size
-        group.count += origin[3].count
-        group.payload_bytes += payload_bytes
+        return group
+
+    def expect(self, lsn: Lsn) -> None:
+        """The batch that was joined last was taken because it gets this LSN (E11)."""
+        group = self._formed[-1]
+        group.expectations.append((group.origins[-1][3], lsn))
 
     def add_entry(self, kind: EntryKind, body: bytes, producer_id: int = 0) -> Group:
         """Add an entry without batches to the stream, as a group of its own. `producer_id`: of an
@@ -194,6 +197,7 @@ class Proposals:
                 ring_start=written[0],
                 ring_end=written[1],
                 wall_ns=min(max(0, self._clock.wall_ns()), POSITION_MAX),
+                waits_for_flush=bool(group.await_flush),
             )
         )
         return True
@@ -218,7 +222,8 @@ class Proposals:
 
         Raises:
           InvariantViolated: another prop than the oldest, or one of another gen, was accepted; or
-            the LSNs do not follow those before, so that an import would not have its own.
+            the LSNs do not follow those before, so that an import would not have its own; or a
+            batch does not have the LSN that it was taken for.
         """
         group = self._proposed.popleft() if self._proposed else None
         if (
@@ -237,6 +242,9 @@ class Proposals:
             raise InvariantViolated(f"{accepted}: {group.count} payloads end at LSN {next_lsn}")
         if accepted.first_lsn != self._next_lsn:
             raise InvariantViolated(f"{accepted}, but the log ended at LSN {self._next_lsn}")
+        for row, lsn in group.expectations:
+            if row.first_lsn != lsn:
+                raise InvariantViolated(f"{row} was taken because it was to have LSN {lsn}")
         self._next_lsn = next_lsn
         self._accepted.append(group)
         return group

@@ -96,4 +96,5 @@ def _row_of(session: Session, state: SessionState) -> ListedSession:
         next_sequence=session.next_sequence,
         last_used_ns=session.last_used_ns,
         name=session.name,
+        ack_level=session.ack_level,
     )

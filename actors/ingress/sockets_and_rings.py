@@ -23,6 +23,7 @@ from actors.host import Clock
 from actors.messages import RingMessage
 from actors.station import Station
 from actors.topology import Counter
+from logstore.config import Config
 from logstore.format.entry import Row
 from logstore.format.meta import LogStart
 from logstore.format.raft_record import RaftRecord
@@ -88,10 +89,12 @@ class Log(Protocol):
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Everything outside of the actor. `open_log` opens the log's files as they are then."""
+    """Everything outside of the actor. `open_log` opens the log's files as they are then;
+    `produce`: None where the configuration has no such port."""
 
     control: Socket
     append: Socket
+    produce: Socket | None
     acks: Socket
     peer_control: Socket
     peer_bulk: Socket
@@ -106,6 +109,8 @@ class Ports(msgspec.Struct, frozen=True):
     def close(self) -> None:
         for socket in (self.control, self.append, self.acks, self.peer_control, self.peer_bulk):
             socket.close(linger=0)
+        if self.produce is not None:
+            self.produce.close(linger=0)
         self.ring.close()
 
 
@@ -114,13 +119,13 @@ def guard_of(ports: Ports, station: Station) -> ConnectionGuard:
     limits = station.config.limits
     small = CONTROL_MESSAGE_MAX_BYTES
     queue = HIGH_WATER_MARK
-    # a window that is sent again in another round may wait after its first copy
-    bulk = 4 * max(limits.session_window_bytes, limits.bulk_window_bytes)
+    bulk = most_unread_bytes(station.config)
     large, whole = limits.message_max_bytes, MESSAGE_MAX_BYTES
     return ConnectionGuard(
         [
             Guarded("control", ports.control, small, queue * small, spare=CONTROL_SPARE),
             Guarded("append", ports.append, large, bulk + 2 * large),
+            Guarded("produce", ports.produce, large, bulk + 2 * large),
             Guarded("acknowledgement", ports.acks, small, queue * small),
             Guarded("peers' control", ports.peer_control, small, queue * small, is_for_peers=True),
             Guarded("peers' bulk", ports.peer_bulk, whole + small, bulk + 2 * whole, True),
@@ -138,7 +143,7 @@ def guard_of(ports: Ports, station: Station) -> ConnectionGuard:
 
 
 def open_ports(station: Station) -> Ports:
-    """Bind the five sockets of `station`'s node and take its ends of the rings."""
+    """Bind the sockets of `station`'s node and take its ends of the rings."""
     config, node, host = station.config, station.node, station.host
 
     def endpoint(offset: PortOffset) -> str:
@@ -159,6 +164,14 @@ def open_ports(station: Station) -> Ports:
         append=host.links.pull_bind(
             endpoint(PortOffset.APPEND), message_size_max=message_max_bytes, **insecure
         ),
+        produce=host.links.router_bind(
+            endpoint(PortOffset.PRODUCE),
+            lane=link.Lane.BULK,
+            message_size_max=message_max_bytes,
+            **insecure,
+        )
+        if config.produce_port(node)
+        else None,
         acks=host.links.xpub_bind(
             endpoint(PortOffset.ACKS),
             message_size_max=SUBSCRIPTION_MAX_BYTES,
@@ -185,3 +198,10 @@ def open_ports(station: Station) -> Ports:
         random_u64=lambda: int.from_bytes(host.random_bytes(8), "little"),
         open_log=open_log,
     )
+
+
+def most_unread_bytes(config: Config) -> int:
+    """Of one connection that carries batches: a window that is sent again in another round may wait
+    after its first copy."""
+    limits = config.limits
+    return 4 * max(limits.session_window_bytes, limits.bulk_window_bytes)

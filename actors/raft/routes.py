@@ -213,8 +213,9 @@ class Routes:
         self._send[effects.Lead] = self._lead
         self._send[effects.Rewind] = self._rewind
         for kind in (
-            effects.Admit, effects.AdmissionClosed, effects.TermEnded, effects.LeaderChanged,
-            effects.HoldLogStart, effects.TransferAnswered, effects.LevelAnswered,
+            effects.Admit, effects.AdmissionClosed, effects.Flushed, effects.TermEnded,
+            effects.LeaderChanged, effects.HoldLogStart, effects.TransferAnswered,
+            effects.LevelAnswered,
         ):  # fmt: skip
             self._send[kind] = self.ingress.send
 

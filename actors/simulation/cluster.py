@@ -29,10 +29,9 @@ from actors.simulation.world.rings import PREEMPTED_MAX_NS
 from actors.simulation.world.world import World
 from actors.topology import EGRESS
 from logstore.config import Config
-from logstore.limits import KIB, SESSION_IDLE_MIN_NS, ReplicaLimits
+from logstore.limits import KIB, SESSION_IDLE_MIN_NS, SESSION_WINDOW_MIN, ReplicaLimits
 from logstore.model import FIRST_LSN
 from logstore.settings import (
-    PORTS_PER_NODE,
     ClusterSettings,
     LimitSettings,
     NodeSettings,
@@ -228,6 +227,7 @@ def make_limits(ground: Ground) -> ReplicaLimits:
         full_disk_kept_bytes=_FULL_DISK_KEPT_BYTES,
         requests_before_appends_max=_REQUESTS_BEFORE_APPENDS,
         sessions_max=ground.sessions_max,
+        provisional_window_min=SESSION_WINDOW_MIN,
         kept_names_max=ground.kept_names_max,
         # one unread answer per client, and a few in all
         answers_per_client_bytes=MESSAGE_BYTES,
@@ -251,7 +251,7 @@ def _make_disk(world: World, node: int, script: Script) -> SimulatedDisk:
 def _place_of_endpoint(endpoint: str) -> tuple[int, int]:
     """The node, and which of its ports (`PortOffset`)."""
     port = int(endpoint.rpartition(":")[2]) - _FIRST_PORT
-    if not 0 <= port % _PORT_STEP < PORTS_PER_NODE:
+    if not 0 <= port % _PORT_STEP < len(PortOffset):
         raise ValueError(f"{endpoint} is no port of a node")
     return port // _PORT_STEP + 1, port % _PORT_STEP
 

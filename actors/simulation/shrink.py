@@ -143,6 +143,7 @@ _PLAINER: tuple[dict[str, Any], ...] = (
     {"groups": {}},
     {"imports": 0},
     {"first_lsn": 1},
+    {"comparers": 0},
     {"batch_max_payloads": 1},
     {"payload_max_bytes": 8},
     {"ring_delay_ns": 0, "counters_lag": False},

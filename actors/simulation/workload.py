@@ -18,10 +18,12 @@ from actors.simulation.clients.consumer import Consumer
 from actors.simulation.clients.importer import Importer
 from actors.simulation.clients.inquirer import Inquirer, Subject
 from actors.simulation.clients.keeper import Keeper
+from actors.simulation.clients.known_end import KnownEnd
 from actors.simulation.clients.open_request import session_name
 from actors.simulation.clients.openers import Flooder, Opener
 from actors.simulation.clients.operators import Founder, Operator
-from actors.simulation.clients.producer import Probe, Producer
+from actors.simulation.clients.producer import Probe, Producer, ProducerOptions
+from actors.simulation.clients.provisional_producer import ProvisionalProducer
 from actors.simulation.clients.reader import Reader, ReaderOptions
 from actors.simulation.clients.session_lister import SessionLister
 from actors.simulation.clients.session_reader import SessionReader
@@ -39,7 +41,7 @@ from logstore.model import FIRST_LSN, Lsn
 _KINDS = (
     "producer", "consumer", "reader", "operator", "keeper", "auditor", "founder", "importer",
     "opener", "session-reader", "surveyor", "bungler", "brink", "flooder", "session-lister",
-    "upgrader", "trimmer",
+    "upgrader", "trimmer", "comparer", "provisional",
 )  # fmt: skip
 # An import may take this share of the time in which faults strike: appends come after it.
 _IMPORT_SHARE = 3
@@ -53,10 +55,12 @@ class Workload:
         self._ground = cluster.script.ground
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
-        self._inquirers: dict[str, Inquirer | Brink] = {}  # each waits for an answer
+        # Each waits for an answer.
+        self._inquirers: dict[str, Inquirer | Brink | ProvisionalProducer] = {}
         self._listers: dict[str, SessionLister] = {}
         self._probes: list[Probe] = []
         self._auditors: list[Auditor] = []
+        self._known_end = KnownEnd(Lsn(self._ground.first_lsn))
         self._operator: Operator | None = None
 
     def start(self) -> None:
@@ -90,6 +94,9 @@ class Workload:
         appenders = [session_name(each).decode() for each in names]
         for name in names:
             self._add(name, self._make_producer)
+        for number in range(1, self._ground.comparers + 1):
+            self._add(f"comparer-{number}", self._make_comparer)
+        self._add("provisional-1", self._make_provisional)
         self._add_inquirer("opener-1", lambda inquirer: Opener(inquirer, session_name("opener-1")))
         if self._ground.session_idle_ms:
             self._add_inquirer("opener-2", lambda inquirer: Opener(inquirer, b""))
@@ -172,13 +179,29 @@ class Workload:
             self._cluster.clients[name].wake()
 
     def _make_producer(self, host: ClientHost) -> CoreClient:
-        options = producers.draw_options(
+        producer = self._producers[host.name] = Producer(host, self._draw_producer(host))
+        return producer.client
+
+    def _make_comparer(self, host: ClientHost) -> CoreClient:
+        options = producers.draw_comparer_options(host, self._draw_producer(host))
+        producer = self._producers[host.name] = Producer(host, options, self._known_end)
+        return producer.client
+
+    def _draw_producer(self, host: ClientHost) -> ProducerOptions:
+        return producers.draw_options(
             host,
             append_every_ns=self._ground.append_every_ns,
             payload_max_bytes=self._ground.payload_max_bytes,
             batch_max_payloads=self._ground.batch_max_payloads,
+            is_answered=int(host.name.rpartition("-")[2]) <= self._ground.answered_producers,
         )
-        producer = self._producers[host.name] = Producer(host, options)
+
+    def _make_provisional(self, host: ClientHost) -> CoreClient:
+        producer = self._inquirers[host.name] = ProvisionalProducer(
+            host,
+            append_every_ns=self._ground.append_every_ns,
+            payload_max_bytes=self._ground.payload_max_bytes,
+        )
         return producer.client
 
     def _make_importer(self, host: ClientHost) -> CoreClient:

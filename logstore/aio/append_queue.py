@@ -17,6 +17,8 @@ from logstore.client.clock import monotonic_ns
 from logstore.client.core.steps import nanoseconds
 from logstore.client.future import (
     BATCH_OVERHEAD_BYTES,
+    FLUSHED,
+    HANDED_OVER,
     PAYLOAD_OVERHEAD_BYTES,
     LsnRange,
     without_traceback,
@@ -38,6 +40,7 @@ class LoopPack:
         "_on_settled",
         "batch",
         "deadline_ns",
+        "expected_next_lsn",
         "futures",
         "is_whole",
         "number",
@@ -65,6 +68,7 @@ class LoopPack:
         self.opened_ns = monotonic_ns()
         self.deadline_ns = self.opened_ns + deadline_after_ns
         self.sequence = -1
+        self.expected_next_lsn: int | None = None
         self.batch = b""
         self.number = number
         self._is_settled = False
@@ -85,6 +89,15 @@ class LoopPack:
         for lsn, future in enumerate(futures, first_lsn):
             if not future.done():  # cancelled: nobody waits any more
                 future.set_result(LsnRange(lsn, lsn))
+
+    def resolve_provisionally(self, *, is_flushed: bool) -> None:
+        """Nothing more is said of the batch (SAFETY E10)."""
+        if self._is_settled:
+            return
+        outcome = FLUSHED if is_flushed else HANDED_OVER
+        for future in self._settle():
+            if not future.done():
+                future.set_result(outcome)
 
     def fail(self, error: LogStoreError) -> None:
         if self._is_settled:
@@ -150,7 +163,9 @@ class LoopAppendQueue:
             pack.futures.append(future)
         return future
 
-    def append_batch(self, payloads: Sequence[bytes], *, sequence: int) -> asyncio.Future[LsnRange]:
+    def append_batch(
+        self, payloads: Sequence[bytes], *, sequence: int, expected_next_lsn: int | None = None
+    ) -> asyncio.Future[LsnRange]:
         """Seal what is open, then queue these payloads as a batch. `sequence` -1: the next."""
         batch, size = batch_of(payloads)
         if self._size_bytes + size > self._limit_bytes:
@@ -159,6 +174,7 @@ class LoopAppendQueue:
         self._seal()
         pack = self._new_pack(batch, [future], size, is_whole=True)
         pack.sequence = sequence
+        pack.expected_next_lsn = expected_next_lsn
         self._sealed.append(pack)
         self._wake()
         return future

@@ -7,6 +7,7 @@ batches are committed in the order of the calls, whole, once each, however often
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 
@@ -14,7 +15,9 @@ from logstore.aio.append_queue import LoopAppendQueue
 from logstore.aio.driver import Driver, Run
 from logstore.client.clock import monotonic_ns
 from logstore.client.core.connection import Session
-from logstore.client.core.producer_machine import ProducerMachine
+from logstore.client.core.given_sequences import GivenSequences
+from logstore.client.core.producer_statistics import ProducerStatistics
+from logstore.client.core.provisional_machine import ProvisionalMachine
 from logstore.client.core.routing import Routing
 from logstore.client.core.sessions import open_session
 from logstore.client.core.steps import Host
@@ -22,8 +25,10 @@ from logstore.client.future import LsnRange
 from logstore.client.producer_options import (
     STOP_TIMEOUT_S,
     ProducerOptions,
-    check_sequence,
-    machine_options,
+    check_expected,
+    log_ending,
+    make_machine,
+    no_sequence,
     open_request,
     queue_limits,
 )
@@ -51,32 +56,45 @@ class Producer:
         self._driver = driver
         self._session = session
         self._is_dense = options.mode == SequenceMode.DENSE
-        self._last_sequence = -1
         self._yielded_ns = 0
         self._closing: asyncio.Future[None] | None = None  # done once the call that closes it is
         self._is_closed = False
+        self._ending: LogStoreError | None = None
         self._is_settled = False  # nothing is sent any more, and every append has its outcome
         self._delivery_timeout_s = options.delivery_timeout_s
         limits = queue_limits(options, session)
         self._queue = LoopAppendQueue(limits, driver.loop, wake=self._wake)
-        self._machine = ProducerMachine(
+        self._given = GivenSequences(host.new_lock())
+        self._machine = make_machine(
             host,
             routing,
+            options,
             session,
             self._queue,
-            machine_options(options, on_connected=self._log_connection),
+            self._given,
+            on_connected=self._log_connection,
         )
         self._run: Run[None] = driver.start(self._machine.live())
         self._run.future.add_done_callback(self._on_end)
 
     @property
     def session(self) -> Session:
-        """Id, epoch and limits; `next_sequence` is where this opening began."""
-        return self._session
+        """Id, epoch and limits; `next_sequence` is where this opening began. At acks leader and
+        none the epoch rises with each time that it was opened anew."""
+        return self._machine.session
 
     @property
     def is_closed(self) -> bool:
         return self._is_closed
+
+    @property
+    def ending(self) -> LogStoreError | None:
+        """Why it ended by itself, fenced for example; None: it has not, or it was closed."""
+        return self._ending
+
+    def statistics(self) -> ProducerStatistics:
+        """What came of the appends so far, in numbers; also after `close`."""
+        return self._machine.counts.statistics()
 
     def append(self, payload: bytes) -> asyncio.Future[LsnRange]:
         """Append one payload; it may share a batch with its neighbours. It is queued at once, and
@@ -98,7 +116,11 @@ class Producer:
         return self._queue.append(payload)
 
     def append_batch(
-        self, payloads: Sequence[bytes], *, sequence: int | None = None
+        self,
+        payloads: Sequence[bytes],
+        *,
+        sequence: int | None = None,
+        expected_next_lsn: int | None = None,
     ) -> asyncio.Future[LsnRange]:
         """Append payloads as one batch, which commits whole or not at all, under consecutive LSNs.
 
@@ -106,20 +128,33 @@ class Producer:
           payloads: at least one; zero-length ones are allowed.
           sequence: for monotone producers, above the one before; a sequence that the log has
             already is answered with the LSNs it got then, and stored no second time.
+          expected_next_lsn: for monotone producers: store the batch only if it gets this LSN, which
+            is to say, if nothing else was appended since. The session goes on after a refusal, and
+            its sequence may be given again. An append behind it is decided by itself: wait for the
+            outcome before you give another one with an expectation that depends on it.
 
         Returns, and raises: as `append`, and
           InvalidBatch: no payloads.
-          InvalidRequest: a sequence where none belongs, none where one does, or one that falls.
+          InvalidRequest: a sequence where none belongs, none where one does, or one that falls; an
+            expected LSN that a dense producer gives, or that no batch can have.
+
+        The outcome may also be:
+          NextLsnIs: the log ended elsewhere; nothing was stored.
+          LevelRefused: the log's format level is too low for an expected LSN.
         """
         self._driver.check()
+        check_expected(expected_next_lsn)
         if self._is_dense:
-            if sequence is not None:
-                raise InvalidRequest("a dense producer counts for itself: give no sequence")
+            no_sequence(sequence, expected_next_lsn)
             return self._queue.append_batch(payloads, sequence=-1)
-        sequence = check_sequence(sequence, self._last_sequence)
-        future = self._queue.append_batch(payloads, sequence=sequence)
-        self._last_sequence = sequence
-        return future
+        number = self._given.give(sequence)
+        try:
+            return self._queue.append_batch(
+                payloads, sequence=number, expected_next_lsn=expected_next_lsn
+            )
+        except LogStoreError:  # an interrupt may come when it is queued, and will be sent
+            self._given.take_back(number)
+            raise
 
     async def room(self) -> None:
         """Wait until less than a window of appends has no outcome: back-pressure for a loop that
@@ -138,7 +173,8 @@ class Producer:
         await self._queue.room()
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send what lingers and wait until the outcome of every append so far is known.
+        """Send what lingers and wait until the outcome of every append so far is known: at acks
+        leader until the leader has flushed them, at none until they are handed over.
 
         The futures say whether they were committed.
 
@@ -154,7 +190,8 @@ class Producer:
 
     async def close(self, timeout: float | None = None) -> None:
         """Flush, then end. What has no outcome by then fails; so does everything at once where this
-        is cancelled. May be called twice, and at once: the second call waits for the first.
+        is cancelled. At acks leader and none it asks, for two seconds at most, until all is in the
+        log. May be called twice, and at once: the second call waits for the first.
 
         Args:
           timeout: for the flush, in seconds; None: the delivery timeout bounds it.
@@ -175,9 +212,12 @@ class Producer:
         self._queue.refuse(NotCommitted("the producer is closed: open a new one"))
         try:
             most_s = self._delivery_timeout_s + STOP_TIMEOUT_S
-            await self.flush(most_s if timeout is None else timeout)
-        except TimeoutError:
-            pass  # the futures fail now
+            with contextlib.suppress(TimeoutError):  # what has no outcome fails at the end
+                await self.flush(most_s if timeout is None else timeout)
+            if isinstance(self._machine, ProvisionalMachine):
+                self._machine.stop()
+                self._run.wake()
+                await asyncio.wait([self._run.future], timeout=STOP_TIMEOUT_S)
         finally:
             self._end()
             if not self._closing.done():
@@ -206,11 +246,14 @@ class Producer:
     def _on_end(self, ended: asyncio.Future[None]) -> None:
         """If the steps have ended by themselves, every append fails for the same reason."""
         error = ended.exception() if ended.done() and not ended.cancelled() else None
-        if error is None:
+        if error is None or self._is_settled:
             return
-        if not isinstance(error, LogStoreError):
+        if isinstance(error, LogStoreError):
+            log_ending(self._machine, error)
+        else:
             _LOG.error("the steps of a producer failed", exc_info=error)
             error = InvariantViolated(f"the producer's steps failed: {error!r}")
+        self._ending = error
         self._settle_rest(error)
 
     def _settle_rest(self, ending: LogStoreError | None) -> None:

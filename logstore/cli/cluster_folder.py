@@ -310,8 +310,8 @@ def foreign_ports(state: ClusterState) -> dict[int, list[PortUser]]:
         return {}
     return {
         row.node: port_users(
-            [config.node(row.node)],
-            has_metrics=config.process.metrics,
+            config,
+            [row.node],
             except_sessions=[row.pid] if is_alive(row) else [],
         )
         for row in state.nodes
@@ -369,9 +369,8 @@ def _seconds_until(deadline_ns: int) -> float:
 
 def _require_free_ports(config: Config, nodes: list[int]) -> None:
     """Raises: InvalidRequest: somebody listens on a port of a node that is to be started."""
-    chosen = [config.node(node) for node in nodes]
     deadline_ns = seconds_from_now(PORTS_TIMEOUT_S)
-    while users := port_users(chosen, has_metrics=config.process.metrics):
+    while users := port_users(config, nodes):
         if monotonic_ns() >= deadline_ns:
             raise InvalidRequest(
                 f"{describe(users)}: stop it, or name a config with other ports; nothing is started"

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import IO
 
@@ -28,7 +29,7 @@ from logstore.client.core.operating import Watermarks
 from logstore.client.core.start import TIMESTAMP_MAX_NS, AtCursor, AtTime
 from logstore.client.records import RecordBatch
 from logstore.client.refusal import explain_bounds
-from logstore.errors import NoQuorum, OutOfRange, Unreachable
+from logstore.errors import LogStoreError, NoQuorum, OutOfRange, Unreachable
 
 Write = Callable[[IO[bytes], RecordBatch], None]
 COMMIT_EVERY_S = 1.0
@@ -120,7 +121,7 @@ def consume(
     With --json each payload is an object on a line of its own: lsn, timestamp_ns and payload, or
     payload_base64 where it is no UTF-8. With --cursor every payload is written at least once,
     however often the command is interrupted and begun again: the cursor moves once what lies before
-    it is written, every second and at the end.
+    it is written, every second and at the end, also where an error ends it.
     """
     signal.signal(signal.SIGTERM, terminate)
     if to_lsn is not None and isinstance(start, int) and to_lsn < start:
@@ -249,8 +250,9 @@ def _copy(
 
 
 def _copy_and_commit(consumer: Consumer, cursor: str, path: str, write: Write) -> None:
-    """Write what comes, and move the cursor behind what has left this process."""
-    next_lsn = consumer.position
+    """Write what comes, and move the cursor behind what has left this process. At an error, too:
+    who begins again before a batch that cannot be read writes nothing twice for it."""
+    next_lsn = written_lsn = committed_lsn = consumer.position
     committed_s = time.monotonic()
     with open_output(path) as output:
         try:
@@ -258,13 +260,20 @@ def _copy_and_commit(consumer: Consumer, cursor: str, path: str, write: Write) -
                 batches = consumer.poll(COMMIT_EVERY_S)
                 for batch in batches:
                     write(output, batch)
+                    written_lsn = batch.last_lsn + 1
                 output.flush()
-                next_lsn = batches[-1].last_lsn + 1 if batches else next_lsn
+                next_lsn = written_lsn
                 if time.monotonic() - committed_s >= COMMIT_EVERY_S:
                     consumer.commit(cursor, position=next_lsn)
-                    committed_s = time.monotonic()
+                    committed_lsn, committed_s = next_lsn, time.monotonic()
         except KeyboardInterrupt:
             consumer.commit(cursor, position=next_lsn)
+            raise
+        except LogStoreError:
+            output.flush()
+            if written_lsn != committed_lsn:
+                with suppress(LogStoreError):  # the first error says more
+                    consumer.commit(cursor, position=written_lsn)
             raise
         consumer.commit(cursor, position=next_lsn)
 
@@ -274,7 +283,7 @@ def _write_lines(output: IO[bytes], batch: RecordBatch) -> None:
 
 
 def _write_raw(output: IO[bytes], batch: RecordBatch) -> None:
-    output.write(batch.values[int(batch.offsets[0]) : int(batch.offsets[-1])].tobytes())
+    output.write(batch.plain()[int(batch.offsets[0]) : int(batch.offsets[-1])])
 
 
 def _write_json_lines(output: IO[bytes], batch: RecordBatch) -> None:

@@ -38,6 +38,7 @@ _REFUSED = (
     errors.CommittedLsnUnknown,
     errors.UnknownProducer,
     errors.CursorMoved,
+    errors.NextLsnIs,
     errors.TooManyCursors,
     errors.TransferFailed,
     errors.FolderRefused,
@@ -53,7 +54,7 @@ _UNREACHABLE = (
     errors.OutcomeUnknown,
 )
 _DAMAGED = (errors.CorruptData, errors.FormatError)
-_USAGE = (errors.InvalidRequest, errors.ConfigError)
+_USAGE = (errors.InvalidRequest, errors.ConfigError, errors.CodecMissing)
 
 
 def exit_status_of(error: LogStoreError) -> ExitStatus:

@@ -12,16 +12,18 @@ from pathlib import Path
 from random import Random
 
 from logstore.errors import Overloaded
-from logstore.settings import PORTS_PER_NODE
+from logstore.settings import PortOffset
 
 PORT_MIN = 10_000
 EPHEMERAL_DEFAULT = 32_768
-# Each try looks at one random run of 8 in about 2,800: even with nine of ten taken, 200 tries find
+# Every listener of a node, the produce port too, in a row.
+RUN = len(PortOffset)
+# Each try looks at one random run of 9 in about 2,500: even with nine of ten taken, 200 tries find
 # one.
 TRIES_MAX = 200
 
 
-def find_free_ports(count: int, random: Random, *, run: int = PORTS_PER_NODE) -> list[int]:
+def find_free_ports(count: int, random: Random, *, run: int = RUN) -> list[int]:
     """First ports of `count` free runs of `run` ports each, none overlapping.
 
     Raises:
@@ -43,7 +45,7 @@ def find_free_ports(count: int, random: Random, *, run: int = PORTS_PER_NODE) ->
 def _ephemeral_start() -> int:
     try:
         text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
-        return max(PORT_MIN + 8 * PORTS_PER_NODE, int(text.split()[0]))
+        return max(PORT_MIN + 8 * RUN, int(text.split()[0]))
     except (OSError, ValueError):
         return EPHEMERAL_DEFAULT
 

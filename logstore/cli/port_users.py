@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 import psutil
 
-from logstore.config import NodeSettings, PortOffset
+from logstore.config import Config, PortOffset
 
 EVERYWHERE = ("0.0.0.0", "::")
 # A message names so many ports; the others are counted.
@@ -35,24 +35,27 @@ class PortUser(msgspec.Struct, frozen=True):
 
 
 def port_users(
-    nodes: Iterable[NodeSettings], *, has_metrics: bool, except_sessions: Iterable[int] = ()
+    config: Config, nodes: Iterable[int], *, except_sessions: Iterable[int] = ()
 ) -> list[PortUser]:
-    """Who listens on the nodes' ports on this machine.
+    """Who listens on the ports of these node ids on this machine.
 
     Args:
-      has_metrics: whether nodes listen on their metrics port, too.
       except_sessions: session ids whose processes may: a replica has one of its own.
     """
     own = frozenset(except_sessions)
     listeners = _listeners()
     return [
-        PortUser(node.node, node.port + offset, pid, _title(pid))
+        PortUser(node, port, pid, _title(pid))
         for node in nodes
-        for offset in PortOffset
-        if has_metrics or offset != PortOffset.METRICS
-        for pid in _pids(listeners, _address(node.host), node.port + offset)
+        for port in _ports(config, node)
+        for pid in _pids(listeners, _address(config.node(node).host), port)
         if not _is_in(own, pid)
     ]
+
+
+def _ports(config: Config, node: int) -> list[int]:
+    ports = [config.port(node, offset) for offset in PortOffset]
+    return [port for port in (*ports, config.node(node).raw_port) if port]
 
 
 def _listeners() -> dict[tuple[str, int], int]:

@@ -11,6 +11,7 @@ import stat
 import sys
 from collections import deque
 from io import BufferedReader
+from typing import get_args
 
 import click
 
@@ -22,9 +23,10 @@ from logstore.cli.output import Bar, say, write_json
 from logstore.cli.trouble import troubles_of
 from logstore.client.client import connect
 from logstore.client.clock import monotonic_ns
-from logstore.client.future import AppendFuture
+from logstore.client.core.producer_statistics import ProducerStatistics
+from logstore.client.future import AppendFuture, Provisional
 from logstore.client.producer import Producer
-from logstore.client.producer_options import ProducerOptions
+from logstore.client.producer_options import Acks, ProducerOptions
 from logstore.errors import (
     BatchTooLarge,
     LogStoreError,
@@ -33,6 +35,7 @@ from logstore.errors import (
     OutcomeUnknown,
     Overloaded,
 )
+from logstore.format.codecs import NAMES, NO_COMPRESSION
 from logstore.limits import BATCH_MAX_PAYLOADS, MIB
 
 WINDOW_BYTES = 16 * MIB
@@ -47,18 +50,22 @@ BATCH_OVERHEAD_BYTES = 128
 
 
 class Tally:
-    """What was acknowledged so far, from futures in the order of their appends."""
+    """What was acknowledged so far, from futures in the order of their appends. Without
+    `is_provisional` an append whose outcome is unknown is a failure; with it, it is counted."""
 
-    def __init__(self, patience_s: float, interrupts: Interrupts) -> None:
+    def __init__(self, patience_s: float, interrupts: Interrupts, *, is_provisional: bool) -> None:
         self._patience_s = patience_s
+        self._is_provisional = is_provisional
         self._interrupts = interrupts
-        self._waiting: deque[AppendFuture] = deque()
+        self._waiting: deque[tuple[AppendFuture, int]] = deque()  # and how many payloads
         self.appended_payloads = self.appended_bytes = 0
         self.payloads = self.first_lsn = self.last_lsn = 0
+        self.provisional = 0  # payloads: nothing is known of their LSNs
+        self.unanswered = 0  # payloads, not provisional: the leader changed before it answered
 
     def add(self, future: AppendFuture, payloads: int, size_bytes: int) -> None:
         """Remember an append; waits for the oldest while there are too many. Errors as `settle`."""
-        self._waiting.append(future)
+        self._waiting.append((future, payloads))
         self.appended_payloads += payloads
         self.appended_bytes += size_bytes
         if len(self._waiting) > FUTURES_MAX:
@@ -70,7 +77,7 @@ class Tally:
         Raises:
           LogStoreError: the oldest append failed.
         """
-        while self._waiting and self._waiting[0].done():
+        while self._waiting and self._waiting[0][0].done():
             self._settle_oldest()
 
     def settle_all(self) -> None:
@@ -81,22 +88,35 @@ class Tally:
     def salvage(self) -> None:
         """After a failure: count what was acknowledged nevertheless."""
         while self._waiting:
-            future = self._waiting.popleft()
-            if future.done() and future.exception(0) is None:
-                self._count(*future.result(0))
+            future, payloads = self._waiting.popleft()
+            if future.done() and (future.exception(0) is None or self._is_unanswered(future)):
+                self._count(future, payloads)
 
     def _settle_oldest(self) -> None:
-        if not self._waiting[0].done():
+        future, payloads = self._waiting[0]
+        if not future.done():
             with self._interrupts.allowed():
-                self._waiting[0].exception(self._patience_s)
-        first, last = self._waiting[0].result(self._patience_s)
+                future.exception(self._patience_s)
+        if not self._is_unanswered(future):
+            future.result(self._patience_s)
         self._waiting.popleft()
-        self._count(first, last)
+        self._count(future, payloads)
 
-    def _count(self, first: int, last: int) -> None:
-        self.payloads += last - first + 1
-        self.first_lsn = self.first_lsn or first
-        self.last_lsn = max(self.last_lsn, last)
+    def _is_unanswered(self, future: AppendFuture) -> bool:
+        """Whether a settled append may be lost, and the producer goes on without it."""
+        return self._is_provisional and isinstance(future.exception(0), OutcomeUnknown)
+
+    def _count(self, future: AppendFuture, payloads: int) -> None:
+        if self._is_unanswered(future):
+            self.unanswered += payloads
+            return
+        lsns = future.result(0)
+        if isinstance(lsns, Provisional):
+            self.provisional += payloads
+            return
+        self.payloads += payloads
+        self.first_lsn = self.first_lsn or lsns.first
+        self.last_lsn = max(self.last_lsn, lsns.last)
 
 
 @click.command()
@@ -107,12 +127,29 @@ class Tally:
     type=click.IntRange(1, BATCH_MAX_PAYLOADS),
     help="append so many lines at a time, each time as one atomic batch",
 )
+@click.option(
+    "--acks",
+    type=click.Choice(get_args(Acks)),
+    default="quorum",
+    show_default=True,
+    help="what a line waits for: a majority's disks, the leader's disk, or nothing; with leader "
+    "and none what was on its way may be lost when another node leads",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(NAMES),
+    default=NO_COMPRESSION,
+    show_default=True,
+    help="of the lines of each batch; needs the package of the codec, and format level 3",
+)
 @endpoint_option
 @timeout_option
 @json_option
 def produce(
     source: BufferedReader,
     batch_lines: int | None,
+    acks: Acks,
+    compression: str,
     endpoints: str,
     timeout_s: float,
     json_path: str | None,
@@ -120,17 +157,24 @@ def produce(
     """Append each line of FILE, or of stdin, as a payload.
 
     A line is what stands between two line feeds: a carriage return is part of it, and a last line
-    without a line feed counts. Returns when all are committed.
+    without a line feed counts. Returns when all are committed; with --acks leader and none when
+    all are provisional or had no answer, and says how many may be lost. Losses at a change of
+    leader leave the exit status 0; it is another one if the producer ended, fenced for example.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     interrupts = Interrupts()
-    tally = Tally(timeout_s + INTERRUPT_FLUSH_S, interrupts)
+    tally = Tally(timeout_s + INTERRUPT_FLUSH_S, interrupts, is_provisional=acks != "quorum")
     started_ns = monotonic_ns()
     failure = ""
     status = ExitStatus.DONE
     options = ProducerOptions(
-        window_bytes=WINDOW_BYTES, append_timeout_s=timeout_s, delivery_timeout_s=timeout_s
+        acks=acks,
+        window_bytes=WINDOW_BYTES,
+        append_timeout_s=timeout_s,
+        delivery_timeout_s=timeout_s,
+        compression=compression,
     )
+    told: ProducerStatistics | None = None
     try:
         with connect(endpoints, timeout=timeout_s) as client:
             producer = client.producer(options)
@@ -139,21 +183,32 @@ def produce(
                     stream = InterruptibleSource(source, interrupts)
                     with Bar("appending", _size_of(source)) as bar:
                         _append_all(stream, producer, tally, batch_lines, bar)
+                producer.close()
+                if producer.ending is not None:
+                    raise producer.ending
             except BaseException:
                 producer.close(INTERRUPT_FLUSH_S)
                 tally.salvage()
                 raise
+            finally:
+                told = producer.statistics()
     except Terminated:
         failure, status = "ended by SIGTERM", ExitStatus.TERMINATED
     except KeyboardInterrupt:
         failure, status = "interrupted", ExitStatus.INTERRUPTED
     except (LogStoreError, TimeoutError) as error:
         failure = "; ".join(filter(None, (str(error), _why_stalled(error, endpoints, timeout_s))))
-        status = (
-            exit_status_of(error) if isinstance(error, LogStoreError) else ExitStatus.UNREACHABLE
-        )
-    _report(tally, failure, (monotonic_ns() - started_ns) / 1e9, json_path)
+        status = _status_of(error)
+    _report(tally, told, failure, (monotonic_ns() - started_ns) / 1e9, json_path)
     sys.exit(status)
+
+
+def _status_of(error: LogStoreError | TimeoutError) -> ExitStatus:
+    """Of a producer that ended for a refused batch, that of the refusal."""
+    cause = error.__cause__
+    if isinstance(error, NotCommitted) and isinstance(cause, LogStoreError):
+        return exit_status_of(cause)
+    return exit_status_of(error) if isinstance(error, LogStoreError) else ExitStatus.UNREACHABLE
 
 
 def _why_stalled(error: Exception, endpoints: str, timeout_s: float) -> str:
@@ -218,25 +273,46 @@ def _size_of(source: BufferedReader) -> int | None:
     return facts.st_size if stat.S_ISREG(facts.st_mode) else None
 
 
-def _report(tally: Tally, failure: str, seconds: float, json_path: str | None) -> None:
-    """How many payloads are committed, and under which LSNs."""
+def _report(
+    tally: Tally,
+    told: ProducerStatistics | None,
+    failure: str,
+    seconds: float,
+    json_path: str | None,
+) -> None:
+    """How many payloads are committed, and under which LSNs; or provisional, and what may be
+    lost."""
+    possibly_lost = told.possibly_lost_payloads if told is not None else 0
     document = {
         "payloads": tally.payloads,
         "first_lsn": tally.first_lsn or None,
         "last_lsn": tally.last_lsn or None,
+        "provisional": tally.provisional,
+        "unanswered": tally.unanswered,
+        "possibly_lost": possibly_lost,
         "appended": tally.appended_payloads,
         "appended_bytes": tally.appended_bytes,
         "seconds": round(seconds, 3),
-        "payloads_per_s": round(tally.payloads / seconds, 1),
+        "payloads_per_s": round((tally.payloads + tally.provisional) / seconds, 1),
         "error": failure or None,
     }
     if json_path is not None:
         write_json(document, json_path)
     place = f", LSN {tally.first_lsn} to {tally.last_lsn}" if tally.payloads else ""
+    count = f"{tally.payloads} payloads"
+    loss = ""
+    is_provisional = bool(tally.provisional or tally.unanswered)
+    if is_provisional:
+        count = f"{tally.provisional} payloads"
+        unanswered = f", {tally.unanswered} had no answer" if tally.unanswered else ""
+        loss = f"{unanswered}; of all that was sent {possibly_lost} may be lost"
     if failure:
         say(f"error: {failure}")
-        others = tally.appended_payloads - tally.payloads
+        known = tally.payloads + tally.provisional + tally.unanswered
+        others = tally.appended_payloads - known
         doubt = f"; the other {others} may or may not be in the log" if others else ""
-        say(f"{tally.payloads} payloads are acknowledged{place}{doubt}")
+        what = "provisional" if is_provisional else "acknowledged"
+        say(f"{count} are {what}{loss}{place}{doubt}")
     elif json_path is None:
-        say(f"{tally.payloads} payloads committed in {seconds:.2f} s{place}")
+        what = "provisional" if is_provisional else "committed"
+        say(f"{count} {what} in {seconds:.2f} s{loss}{place}")

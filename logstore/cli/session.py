@@ -39,13 +39,14 @@ def list_(endpoints: str, timeout_s: float, json_path: str | None) -> None:
         write_json({"sessions": [_document(each) for each in found]}, json_path)
         return
     whole = Column("producer id", min_width=len(str((1 << 64) - 1)))  # `session end --id` takes it
-    table = Table(whole, "epoch", "name", "mode", "next sequence", "window", "last used")
+    table = Table(whole, "epoch", "name", "mode", "acks", "next sequence", "window", "last used")
     for each in found:
         table.add_row(
             str(each.producer_id),
             str(each.producer_epoch),
             Text(printable(each.name) or "–"),
             each.mode,
+            each.acks,
             str(each.next_sequence),
             "expired" if each.is_kept else str(each.window),
             _last_used(each),

@@ -99,7 +99,9 @@ class AppendQueue:
             self._ring()
         return AppendFuture(pack, position, False)
 
-    def append_batch(self, payloads: Sequence[bytes], *, sequence: int) -> AppendFuture:
+    def append_batch(
+        self, payloads: Sequence[bytes], *, sequence: int, expected_next_lsn: int | None = None
+    ) -> AppendFuture:
         """Seal what is open, then queue these payloads as a batch. `sequence` -1: the next."""
         batch, size = batch_of(payloads)
         with self._lock:
@@ -108,6 +110,7 @@ class AppendQueue:
             self._seal()
             pack = self._new_pack(batch, size)
             pack.sequence = sequence
+            pack.expected_next_lsn = expected_next_lsn
             self._size_bytes += pack.size_bytes
             self._sealed.append(pack)
             self._unsettled.append(pack)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, NoReturn
 
-from logstore.errors import LogStoreError
+from logstore.errors import InvalidRequest, LogStoreError
 from logstore.format.batch import PackedPayloads
 
 _LOG = logging.getLogger(__name__)
@@ -30,6 +30,86 @@ class LsnRange(NamedTuple):
     last: int
 
 
+class Provisional(LsnRange):
+    """The outcome of an append at acks "leader" or "none" (SAFETY E10): it has no LSN, and is never
+    called committed. It stands where an LsnRange does; to ask it for an LSN raises InvalidRequest.
+
+    Attributes:
+      is_flushed: the leader has the batch on its disk, or a majority has; False: it was handed to
+        the connection, no more.
+    """
+
+    is_flushed: bool
+
+    def __new__(cls, *, is_flushed: bool) -> Provisional:
+        # A tuple of nothing: what reads tuples without asking them finds no LSN, either.
+        outcome: Provisional = tuple.__new__(cls)
+        outcome.is_flushed = is_flushed
+        return outcome
+
+    @property
+    def first(self) -> int:
+        raise _no_lsn()
+
+    @property
+    def last(self) -> int:
+        raise _no_lsn()
+
+    def __iter__(self) -> Iterator[int]:
+        raise _no_lsn()
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise _no_lsn()
+
+    def __len__(self) -> int:
+        raise _no_lsn()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __contains__(self, item: object) -> bool:
+        raise _no_lsn()
+
+    def __lt__(self, other: object) -> bool:
+        raise _no_lsn()
+
+    def __le__(self, other: object) -> bool:
+        raise _no_lsn()
+
+    def __gt__(self, other: object) -> bool:
+        raise _no_lsn()
+
+    def __ge__(self, other: object) -> bool:
+        raise _no_lsn()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Provisional) and other.is_flushed == self.is_flushed
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((Provisional, self.is_flushed))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _provisional, (self.is_flushed,)
+
+    def __repr__(self) -> str:
+        return f"Provisional(is_flushed={self.is_flushed})"
+
+
+def _provisional(is_flushed: bool) -> Provisional:
+    return FLUSHED if is_flushed else HANDED_OVER
+
+
+def _no_lsn() -> InvalidRequest:
+    return InvalidRequest("an append at acks leader or none has no LSN: use acks quorum")
+
+
+FLUSHED = Provisional(is_flushed=True)
+HANDED_OVER = Provisional(is_flushed=False)
+
+
 class Pack:
     """One client batch from its first payload to its outcome.
 
@@ -39,6 +119,7 @@ class Pack:
       opened_ns: when the first payload came, monotonic.
       deadline_ns: monotonic; after it the futures fail, whatever becomes of the batch.
       sequence: -1 until one is given to it: when it is first sent, or by the caller.
+      expected_next_lsn: where the log must end for the batch to be stored; None: anywhere.
       batch: its bytes, from the first sending on until the log's answer; the same for every retry.
     """
 
@@ -50,8 +131,10 @@ class Pack:
         "_first_lsn",
         "_is_settled",
         "_lock",
+        "_provisional",
         "batch",
         "deadline_ns",
+        "expected_next_lsn",
         "opened_ns",
         "payloads",
         "sequence",
@@ -66,12 +149,14 @@ class Pack:
         self.opened_ns: int = opened_ns
         self.deadline_ns: int = deadline_ns
         self.sequence: int = -1
+        self.expected_next_lsn: int | None = None
         self.batch: bytes = b""
         self._lock = threading.Lock()
         self._is_settled = False
         self._first_lsn = 0
         self._count = 0
         self._error: LogStoreError | None = None
+        self._provisional: Provisional | None = None
         # One for all threads that wait, made by the first, however often waits time out.
         self._event: threading.Event | None = None
         self._callbacks: list[Callable[[], None]] = []
@@ -84,6 +169,11 @@ class Pack:
         return self._error
 
     @property
+    def provisional(self) -> Provisional | None:
+        """The outcome at another level than quorum."""
+        return self._provisional
+
+    @property
     def lsns(self) -> LsnRange:
         """Of the whole batch, once it is committed."""
         return LsnRange(self._first_lsn, self._first_lsn + self._count - 1)
@@ -91,6 +181,12 @@ class Pack:
     def resolve(self, first_lsn: int, count: int) -> None:
         """The batch is committed with `count` LSNs from `first_lsn` on."""
         self._settle(first_lsn, count, None)
+
+    def resolve_provisionally(self, *, is_flushed: bool) -> None:
+        """Nothing more is said of the batch (SAFETY E10)."""
+        if not self._is_settled:  # only the network thread settles
+            self._provisional = FLUSHED if is_flushed else HANDED_OVER
+        self._settle(0, 0, None)
 
     def fail(self, error: LogStoreError) -> None:
         self._settle(0, 0, error)
@@ -157,7 +253,8 @@ class AppendFuture:
         return self._pack.is_settled()
 
     def result(self, timeout: float | None = None) -> LsnRange:
-        """The LSNs of the committed payloads; waits for them, at most `timeout` seconds.
+        """The LSNs of the committed payloads, at acks leader and none a `Provisional`; waits for
+        them, at most `timeout` seconds.
 
         Raises:
           TimeoutError: the outcome is not known yet; the append goes on.
@@ -166,6 +263,8 @@ class AppendFuture:
         error = self.exception(timeout)
         if error is not None:
             raise without_traceback(error)
+        if self._pack.provisional is not None:
+            return self._pack.provisional
         lsns = self._pack.lsns
         if self._is_whole:
             return lsns
@@ -173,7 +272,7 @@ class AppendFuture:
         return LsnRange(lsn, lsn)
 
     def exception(self, timeout: float | None = None) -> LogStoreError | None:
-        """Why the append failed, None if it is committed; waits like `result`."""
+        """Why the append failed, None if it is committed or provisional; waits like `result`."""
         if not self._pack.wait(timeout):
             raise TimeoutError(f"no outcome within {timeout} s; the append goes on")
         return self._pack.error

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from logstore.client.append_queue import AppendQueue
 from logstore.client.clock import monotonic_ns, seconds_from_now
 from logstore.client.core.connection import Session
-from logstore.client.core.producer_machine import ProducerMachine
+from logstore.client.core.given_sequences import GivenSequences
+from logstore.client.core.producer_statistics import ProducerStatistics
 from logstore.client.core.routing import Routing
 from logstore.client.core.sessions import open_session
 from logstore.client.core.steps import Host
@@ -21,8 +22,10 @@ from logstore.client.future import AppendFuture
 from logstore.client.producer_options import (
     STOP_TIMEOUT_S,
     ProducerOptions,
-    check_sequence,
-    machine_options,
+    check_expected,
+    log_ending,
+    make_machine,
+    no_sequence,
     open_request,
     queue_limits,
 )
@@ -50,19 +53,22 @@ class Producer:
         request = open_request(options)
         self._session = run(open_session(host, routing, request, timeout_s=timeout_s))
         self._is_dense = options.mode == SequenceMode.DENSE
-        self._last_sequence = -1
         self._order = threading.Lock()
         self._doorbell = Doorbell.create()
         self._forks = forks()
         self._queue = AppendQueue(queue_limits(options, self._session), ring=self._ring)
-        self._machine = ProducerMachine(
+        self._given = GivenSequences(host.new_lock())
+        self._machine = make_machine(
             host,
             routing,
+            options,
             self._session,
             self._queue,
-            machine_options(options, on_connected=self._log_connection),
+            self._given,
+            on_connected=self._log_connection,
         )
         self._delivery_timeout_s = options.delivery_timeout_s
+        self._ending: LogStoreError | None = None
         self._closing = threading.Lock()
         self._is_closed = False
         self._thread = threading.Thread(
@@ -72,12 +78,22 @@ class Producer:
 
     @property
     def session(self) -> Session:
-        """Id, epoch and limits; `next_sequence` is where this opening began."""
-        return self._session
+        """Id, epoch and limits; `next_sequence` is where this opening began. At acks leader and
+        none the epoch rises with each time that it was opened anew."""
+        return self._machine.session
 
     @property
     def is_closed(self) -> bool:
         return self._is_closed
+
+    @property
+    def ending(self) -> LogStoreError | None:
+        """Why it ended by itself, fenced for example; None: it has not, or it was closed."""
+        return self._ending
+
+    def statistics(self) -> ProducerStatistics:
+        """What came of the appends so far, in numbers; also after `close`."""
+        return self._machine.counts.statistics()
 
     def append(self, payload: bytes) -> AppendFuture:
         """Append one payload; it may share a batch with its neighbours.
@@ -94,7 +110,11 @@ class Producer:
         return self._queue.append(payload)
 
     def append_batch(
-        self, payloads: Sequence[bytes], *, sequence: int | None = None
+        self,
+        payloads: Sequence[bytes],
+        *,
+        sequence: int | None = None,
+        expected_next_lsn: int | None = None,
     ) -> AppendFuture:
         """Append payloads as one batch, which commits whole or not at all, under consecutive LSNs.
 
@@ -102,20 +122,30 @@ class Producer:
           payloads: at least one; zero-length ones are allowed.
           sequence: for monotone producers, above the one before; a sequence that the log has
             already is answered with the LSNs it got then, and stored no second time.
+          expected_next_lsn: for monotone producers: store the batch only if it gets this LSN, which
+            is to say, if nothing else was appended since. The session goes on after a refusal, and
+            its sequence may be given again. An append behind it is decided by itself: wait for the
+            outcome before you give another one with an expectation that depends on it.
 
         Raises: as `append`, and
           InvalidBatch: no payloads.
-          InvalidRequest: a sequence where none belongs, none where one does, or one that falls.
+          InvalidRequest: a sequence where none belongs, none where one does, or one that falls; an
+            expected LSN that a dense producer gives, or that no batch can have.
+
+        The outcome may also be:
+          NextLsnIs: the log ended elsewhere; nothing was stored.
+          LevelRefused: the log's format level is too low for an expected LSN.
         """
+        check_expected(expected_next_lsn)
         if self._is_dense:
-            if sequence is not None:
-                raise InvalidRequest("a dense producer counts for itself: give no sequence")
+            no_sequence(sequence, expected_next_lsn)
             return self._queue.append_batch(payloads, sequence=-1)
         with self._order:
-            return self._append_numbered(payloads, sequence)
+            return self._append_numbered(payloads, sequence, expected_next_lsn)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send what lingers and wait until the outcome of every append so far is known.
+        """Send what lingers and wait until the outcome of every append so far is known: at acks
+        leader until the leader has flushed them, at none until they are handed over.
 
         The futures say whether they were committed.
 
@@ -129,8 +159,9 @@ class Producer:
                 raise TimeoutError(f"appends without an outcome after {timeout} s; they go on")
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush, then end the session's thread. What has no outcome by then fails. May be called
-        twice, and from any thread; a callback of an append closes without the flush.
+        """Flush, then end the session's thread. What has no outcome by then fails. At acks leader
+        and none it asks, for two seconds at most, until all is in the log. May be called twice, and
+        from any thread; a callback of an append closes without the flush.
 
         Args:
           timeout: for the flush, in seconds; None: the delivery timeout bounds it.
@@ -165,10 +196,12 @@ class Producer:
         try:
             run(self._machine.live(), bell=self._doorbell)
         except LogStoreError as error:
+            log_ending(self._machine, error)
             ending = error
         except BaseException as error:  # the thread ends: the futures must fail
             _LOG.exception("the network thread of a producer failed")
             ending = InvariantViolated(f"the producer's network thread failed: {error!r}")
+        self._ending = ending
         self._machine.settle_rest(ending)
         self._doorbell.close()
 
@@ -195,8 +228,14 @@ class Producer:
                     OutcomeUnknown("the producer was closed while a callback of an append ran")
                 )
 
-    def _append_numbered(self, payloads: Sequence[bytes], sequence: int | None) -> AppendFuture:
-        sequence = check_sequence(sequence, self._last_sequence)
-        future = self._queue.append_batch(payloads, sequence=sequence)
-        self._last_sequence = sequence
-        return future
+    def _append_numbered(
+        self, payloads: Sequence[bytes], given: int | None, expected_next_lsn: int | None
+    ) -> AppendFuture:
+        sequence = self._given.give(given)
+        try:
+            return self._queue.append_batch(
+                payloads, sequence=sequence, expected_next_lsn=expected_next_lsn
+            )
+        except LogStoreError:  # an interrupt may come when it is queued, and will be sent
+            self._given.take_back(sequence)
+            raise

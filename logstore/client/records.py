@@ -2,6 +2,8 @@
 
 Owns the translation of pieces (the wire's unit of reading) into batches with LSNs. Every batch is
 checked before it is handed on: CRC, offsets, and that its LSNs follow from its place in the group.
+A compressed one is decompressed when its payloads are first asked for: a reader that wants none, or
+only LSNs, needs no codec, and only what is looked at takes memory.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from logstore.client.core.steps import Frame
-from logstore.errors import FormatError, InvalidRequest
+from logstore.errors import CorruptData, FormatError, InvalidBatch, InvalidRequest
 from logstore.format.batch import (
     BatchHeader,
-    batch_arrays,
+    BatchSizes,
+    batch_offsets,
+    plain_values,
     read_batch_header,
     verify_batch,
 )
 from logstore.format.client_messages import Piece
+from logstore.format.codecs import name_of
 from logstore.limits import MESSAGE_MAX_BYTES
 
 
@@ -34,30 +39,112 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     timestamp_ns: int
 
 
+class WholeBatch:
+    """A batch as it came, shared by its parts. Used by one thread, like what hands it out."""
+
+    __slots__ = ("_values", "data", "first_lsn", "header", "sizes")
+
+    def __init__(
+        self, data: memoryview, first_lsn: int, header: BatchHeader, sizes: BatchSizes
+    ) -> None:
+        self.data = data
+        self.first_lsn = first_lsn
+        self.header = header
+        self.sizes = sizes
+        self._values: npt.NDArray[np.uint8] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copies and pickles hold the bytes, of this batch only, as they came."""
+        return _whole_batch, (bytes(self.data), self.first_lsn, self.header, self.sizes)
+
+    def values(self) -> npt.NDArray[np.uint8]:
+        """All payload bytes, read-only; decompressed once, and kept. Errors as `plain`."""
+        if self._values is None:
+            self._values = np.frombuffer(self.plain(), np.uint8)
+        return self._values
+
+    def plain(self) -> bytes | memoryview:
+        """All payload bytes; not kept, if they are decompressed for it.
+
+        Raises:
+          CorruptData: they cannot be decompressed: the producer sent them so.
+          CodecMissing: the codec's package is not installed.
+        """
+        if self._values is not None:
+            return self._values.data
+        header = self.header
+        try:
+            return plain_values(self.data, 0, header)
+        except InvalidBatch as error:
+            last_lsn = self.first_lsn + header.count - 1
+            raise CorruptData(
+                f"the batch of LSNs {self.first_lsn} to {last_lsn}",
+                0,
+                expected=f"{self.sizes.plain_bytes} payload bytes compressed with "
+                f"{name_of(header.codec)}",
+                got=f"{error}. Producer {header.producer_id} sent it so, and every replica has the "
+                f"same bytes: to leave it out, go on at LSN {last_lsn + 1}",
+                first_lsn=self.first_lsn,
+                last_lsn=last_lsn,
+            ) from error
+
+
+def _whole_batch(data: bytes, first_lsn: int, header: BatchHeader, sizes: BatchSizes) -> WholeBatch:
+    return WholeBatch(memoryview(data), first_lsn, header, sizes)
+
+
 class RecordBatch(msgspec.Struct, frozen=True):
     """Consecutive payloads of one append, as an Arrow binary array.
 
     Payload k has LSN first_lsn + k and the bytes values[offsets[k]:offsets[k + 1]]; both arrays are
-    read-only views of the received message, which lives as long as they do.
+    read-only views of the received message, which lives as long as they do. The values of a
+    compressed batch are decompressed when they are first asked for.
 
     Attributes:
       offsets: int32, one more than there are payloads; the first one need not be 0.
+      whole: the whole batch as it came.
       index, term: of the Raft entry that holds the batch.
       timestamp_ns: when the leader accepted it. `batch.timestamp_ns` is when the producer sent it.
-      batch: header of the whole batch.
       is_whole: False if the LSNs asked for cut the batch.
-      batch_first_lsn: of the whole batch, which has batch.count LSNs.
     """
 
     first_lsn: int
     offsets: npt.NDArray[np.int32]
-    values: npt.NDArray[np.uint8]
+    whole: WholeBatch
     index: int
     term: int
     timestamp_ns: int
-    batch: BatchHeader
     is_whole: bool
-    batch_first_lsn: int
+
+    @property
+    def values(self) -> npt.NDArray[np.uint8]:
+        """The payload bytes, uint8, of the whole batch; once decompressed, kept as long as it is.
+
+        Raises:
+          CorruptData: they cannot be decompressed, on any replica: go on after `batch`.
+          CodecMissing: the codec's package is not installed.
+        """
+        return self.whole.values()
+
+    def plain(self) -> memoryview:
+        """The same as bytes, which are not kept if they are decompressed for it. Errors as
+        `values`."""
+        return memoryview(self.whole.plain())
+
+    @property
+    def batch(self) -> BatchHeader:
+        """Header of the whole batch."""
+        return self.whole.header
+
+    @property
+    def batch_first_lsn(self) -> int:
+        """Of the whole batch, which has batch.count LSNs."""
+        return self.whole.first_lsn
+
+    @property
+    def batch_stored_bytes(self) -> int:
+        """Payload bytes of the whole batch as the log stores them: fewer if compressed."""
+        return self.whole.sizes.stored_bytes
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -68,15 +155,17 @@ class RecordBatch(msgspec.Struct, frozen=True):
 
     @property
     def payload_bytes(self) -> int:
+        """Of these payloads, without compression."""
         return int(self.offsets[-1] - self.offsets[0])
 
     def payloads(self) -> list[bytes]:
-        """The payloads, copied out."""
+        """The payloads, copied out. Errors as `values`."""
         start, end = int(self.offsets[0]), int(self.offsets[-1])
-        data = self.values[start:end].tobytes()
+        data = bytes(self.plain()[start:end])
         return [data[a - start : b - start] for a, b in pairwise(self.offsets.tolist())]
 
     def records(self) -> Iterator[Record]:
+        """Record by record. Errors as `values`."""
         for lsn, payload in enumerate(self.payloads(), self.first_lsn):
             yield Record(lsn, payload, self.timestamp_ns)
 
@@ -88,16 +177,9 @@ class RecordBatch(msgspec.Struct, frozen=True):
         if first == self.first_lsn and last == self.last_lsn:
             return self
         start, end = first - self.first_lsn, last - self.first_lsn + 2
+        offsets = self.offsets[start:end]
         return RecordBatch(
-            first,
-            self.offsets[start:end],
-            self.values,
-            self.index,
-            self.term,
-            self.timestamp_ns,
-            self.batch,
-            False,
-            self.batch_first_lsn,
+            first, offsets, self.whole, self.index, self.term, self.timestamp_ns, False
         )
 
 
@@ -161,9 +243,9 @@ def _walk(frame: Frame, piece: Piece) -> Iterator[tuple[int, int, BatchHeader]]:
         )
 
 
-def _verify(frame: Frame, offset: int, header: BatchHeader, lsn: int) -> None:
+def _verify(frame: Frame, offset: int, header: BatchHeader, lsn: int) -> BatchSizes:
     try:
-        verify_batch(frame, offset, header, batch_max_bytes=MESSAGE_MAX_BYTES)
+        return verify_batch(frame, offset, header, batch_max_bytes=MESSAGE_MAX_BYTES)
     except InvalidRequest as error:
         raise FormatError(f"the batch at LSN {lsn} came damaged: {error}") from error
 
@@ -171,8 +253,8 @@ def _verify(frame: Frame, offset: int, header: BatchHeader, lsn: int) -> None:
 def _read_batch(
     frame: Frame, piece: Piece, offset: int, header: BatchHeader, lsn: int
 ) -> RecordBatch:
-    _verify(frame, offset, header, lsn)
-    offsets, values = batch_arrays(frame, offset, header)
-    return RecordBatch(
-        lsn, offsets, values, piece.index, piece.term, piece.timestamp_ns, header, True, lsn
-    )
+    sizes = _verify(frame, offset, header, lsn)
+    data = memoryview(frame)[offset : offset + header.size].toreadonly()
+    whole = WholeBatch(data, lsn, header, sizes)
+    offsets = batch_offsets(data, 0, header)
+    return RecordBatch(lsn, offsets, whole, piece.index, piece.term, piece.timestamp_ns, True)

@@ -38,6 +38,8 @@ _DEFAULT_TEXT: dict[int, str] = {
     ErrorCode.COMMITTED_LSN_UNKNOWN: "committed, but too long ago for its LSNs to be known",
     ErrorCode.UNKNOWN_PRODUCER: "unknown producer, or one idle for too long: open a new one",
     ErrorCode.IMPORT_REFUSED: "sessions were opened in this log: import into a new cluster",
+    ErrorCode.LEVEL_REFUSED: "the log's format level is too low for it: run `logstore "
+    "upgrade`, or append with compression='none' and without expected_next_lsn",
     ErrorCode.BATCH_TOO_LARGE: "the batch is above the replicas' batch_max_bytes: split it",
 }
 
@@ -53,6 +55,10 @@ TRANSIENT = frozenset(
     }
 )
 
+# A new log is raised to the newest format level within moments of its forming, once its leader has
+# heard from every replica. Only who is refused for longer must do something about it.
+LEVEL_PATIENCE_S = 5.0
+
 # Refusals of an append after which the same bytes are sent again, once the leader was looked for.
 RETRIED = TRANSIENT | {ErrorCode.NOT_COMMITTED, ErrorCode.OUTCOME_UNKNOWN, ErrorCode.GAP}
 
@@ -64,7 +70,7 @@ def error_of(code: int, text: str = "", *, detail: int = 0, last: int = 0) -> Lo
       code: an ErrorCode, or a number of a newer version.
       text: the sender's text; a default is used where there are none.
       detail: by code: the leader's node id, the expected sequence, the first LSN of the bounds or
-        of the damage, or where the cursor stands.
+        of the damage, where the cursor stands, or the LSN that comes next.
       last: the last LSN of the bounds of OUT_OF_RANGE, or of the damage.
     """
     message = text or _DEFAULT_TEXT.get(code, "")
@@ -74,6 +80,12 @@ def error_of(code: int, text: str = "", *, detail: int = 0, last: int = 0) -> Lo
         return errors.Gap(message or f"sequence {detail} is expected next", expected=detail)
     if code == ErrorCode.CURSOR_MOVED:
         return errors.CursorMoved(message or f"the cursor stands at LSN {detail}", lsn=detail)
+    if code == ErrorCode.NEXT_LSN_IS:
+        message = message or (
+            f"the next LSN was {detail}, not the one expected: nothing was stored; read on, decide "
+            "again"
+        )
+        return errors.NextLsnIs(message, next_lsn=detail)
     if code == ErrorCode.OUT_OF_RANGE:
         message = message or f"outside of the LSNs {detail} to {last} that the replica can serve"
         return errors.OutOfRange(message, first=detail, last=last)

@@ -4,15 +4,19 @@ Owns the bytes and their checks. Knows no LSNs (they follow from the group) and 
 follow each other 8-aligned: the next one begins at 48 + body_size. Offsets are used in place, so
 only on little-endian machines (SAFETY M4).
 
-     0 magic u32 'LBAT' │ version u16 │ flags u16 (codec: 0 none, 1 lz4, 2 zstd; other bits 0)
+     0 magic u32 'LBAT' │ version u16 │ flags u16 (codec: 0 none, 1 lz4, 2 zstd)
      8 body_size u32 (a multiple of 8) │ count u32 (>= 1)
     16 producer_id u64
     24 producer_epoch u32 │ crc u32 (CRC32C of the whole batch but these 4 bytes)
     32 sequence u64
     40 timestamp_ns u64
     48 body: offsets i32[count + 1] │ payload bytes │ zeros to a multiple of 8 (< 8 bytes)
+       of a codec: offsets i32[count + 1] │ stored_bytes u32 │ block │ zeros to a multiple of 8
 
 offsets[0] = 0, they never go back, offsets[count] = payload bytes: an Arrow binary array's layout.
+The offsets of a compressed batch are the same as before it was compressed, so its size without
+compression is known, and bounded, before its block is looked at. Both are 1 byte at least.
+Decompression is for readers, when they want the payloads: nothing else here does it.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import msgspec
 from crc32c import crc32c
 
 from logstore.errors import BatchTooLarge, FormatError, InvalidBatch, UnsupportedVersion
+from logstore.format.codecs import Compressor, decompress
 from logstore.format.fields import ALIGNMENT, Buffer, check_room, magic_number, padding_size
 from logstore.limits import BATCH_MAX_PAYLOADS
 from logstore.model import Codec
@@ -46,6 +51,8 @@ _BEFORE_CRC = 28
 _AFTER_CRC = 32
 _U32 = struct.Struct("<I")
 _TWO_OFFSETS = struct.Struct("<ii")
+_ONE_OFFSET = struct.Struct("<i")
+LENGTH_SIZE = 4  # of `stored_bytes`, before a block
 _PADDINGS = tuple(bytes(size) for size in range(ALIGNMENT))
 # From this many payloads on, numpy checks their offsets faster than a sorted list (measured
 # 2026-11-20, numpy against list: 1 payload 2.8 and 0.7 µs, 64 2.8 and 2.2 µs, 255 2.8 and 6.3 µs).
@@ -68,6 +75,15 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
     def size(self) -> int:
         """Bytes of the whole batch."""
         return BATCH_HEADER_SIZE + self.body_size
+
+
+class BatchSizes(msgspec.Struct, frozen=True, gc=False):
+    """What a batch holds: how many payloads, their bytes, and how many bytes of these are stored,
+    fewer if they are compressed."""
+
+    count: int
+    plain_bytes: int
+    stored_bytes: int
 
 
 class PackedPayloads(Sequence[bytes]):
@@ -118,8 +134,10 @@ def encode_batch(
     producer_epoch: int,
     sequence: int,
     timestamp_ns: int,
+    compressor: Compressor | None = None,
 ) -> bytes:
-    """A sealed batch of these payloads: at least one, each 0 bytes or longer.
+    """A sealed batch of these payloads: at least one, each 0 bytes or longer. It is compressed if
+    there is a compressor and that makes it smaller.
 
     Raises:
       InvalidBatch: no payloads.
@@ -133,6 +151,7 @@ def encode_batch(
             producer_epoch=producer_epoch,
             sequence=sequence,
             timestamp_ns=timestamp_ns,
+            compressor=compressor,
         )
     total = sum(map(len, payloads))
     if total > PAYLOAD_BYTES_MAX:
@@ -144,6 +163,7 @@ def encode_batch(
         producer_epoch=producer_epoch,
         sequence=sequence,
         timestamp_ns=timestamp_ns,
+        compressor=compressor,
     )
 
 
@@ -155,12 +175,14 @@ def encode_batch_body(
     producer_epoch: int,
     sequence: int,
     timestamp_ns: int,
+    compressor: Compressor | None = None,
 ) -> bytes:
     """A sealed batch from payloads that a producer packed one by one.
 
     Args:
       pieces: the payload bytes in order; `offsets` says where each payload ends.
       offsets: array("i"), 0 first, then the running size after each payload.
+      compressor: used if it makes the batch smaller.
 
     Raises:
       InvalidBatch: no payloads, or offsets that do not end where the pieces end.
@@ -172,12 +194,22 @@ def encode_batch_body(
     if count > BATCH_MAX_PAYLOADS:
         raise BatchTooLarge(f"{count} payloads, at most {BATCH_MAX_PAYLOADS} in a batch: split it")
     total = offsets[-1]
-    body_size = batch_size(count, total) - BATCH_HEADER_SIZE
-    padding = _PADDINGS[body_size - 4 * (count + 1) - total]
+    flags, size = int(Codec.NONE), batch_size(count, total)
+    stored: Sequence[bytes | memoryview] = pieces
+    stored_bytes = total
+    if compressor is not None and total:
+        plain = b"".join(pieces)
+        block = compressor.compress(plain)
+        small = batch_size(count, LENGTH_SIZE + len(block))
+        if small < size and len(plain) == total:
+            flags, size = compressor.codec, small
+            stored, stored_bytes = (_U32.pack(len(block)), block), len(block) + LENGTH_SIZE
+    body_size = size - BATCH_HEADER_SIZE
+    padding = _PADDINGS[body_size - 4 * (count + 1) - stored_bytes]
     head = _HEAD_BEFORE_CRC.pack(
-        BATCH_MAGIC, BATCH_VERSION, Codec.NONE, body_size, count, producer_id, producer_epoch
+        BATCH_MAGIC, BATCH_VERSION, flags, body_size, count, producer_id, producer_epoch
     )
-    rest = b"".join((_HEAD_AFTER_CRC.pack(sequence, timestamp_ns), offsets, *pieces, padding))
+    rest = b"".join((_HEAD_AFTER_CRC.pack(sequence, timestamp_ns), offsets, *stored, padding))
     if len(rest) != _HEAD_AFTER_CRC.size + body_size:
         raise InvalidBatch(f"offsets end at {total}, the payloads do not")
     return b"".join((head, _U32.pack(crc32c(rest, crc32c(head))), rest))
@@ -205,17 +237,21 @@ def read_batch_header(buffer: Buffer, offset: int = 0) -> BatchHeader:
         raise InvalidBatch("a batch holds at least one payload")
     if count > BATCH_MAX_PAYLOADS:
         raise InvalidBatch(f"{count} payloads in one batch, at most {BATCH_MAX_PAYLOADS}")
-    if body_size % ALIGNMENT or (flags == Codec.NONE and body_size < 4 * (count + 1)):
+    least = 4 * (count + 1) + (LENGTH_SIZE if flags else 0)
+    if body_size % ALIGNMENT or body_size < least:
         raise InvalidBatch(f"a body of {body_size} bytes with {count} payloads")
     return BatchHeader(flags, body_size, count, producer, epoch, crc, sequence, timestamp_ns)
 
 
-def verify_batch(buffer: Buffer, offset: int, header: BatchHeader, *, batch_max_bytes: int) -> None:
-    """Check size, codec, CRC and offsets of the batch whose header was read at `offset`.
+def verify_batch(
+    buffer: Buffer, offset: int, header: BatchHeader, *, batch_max_bytes: int
+) -> BatchSizes:
+    """Check size, CRC and offsets of the batch whose header was read at `offset`; its sizes. What
+    a compressed block holds is not looked at.
 
     Raises:
-      BatchTooLarge: the whole batch is above `batch_max_bytes`.
-      InvalidBatch: bad CRC, offsets or padding; a codec that is reserved.
+      BatchTooLarge: the whole batch is above `batch_max_bytes`, or would be without compression.
+      InvalidBatch: bad CRC, offsets, sizes or padding.
       FormatError: the buffer ends before the batch does.
     """
     size = BATCH_HEADER_SIZE + header.body_size
@@ -223,39 +259,65 @@ def verify_batch(buffer: Buffer, offset: int, header: BatchHeader, *, batch_max_
         raise BatchTooLarge(
             f"a batch of {size} bytes, at most {batch_max_bytes}: split it or raise the limit"
         )
-    if header.codec:
-        raise InvalidBatch(f"codec {Codec(header.codec).name} is reserved: send it uncompressed")
     check_room(buffer, offset, size, "batch")
     batch = memoryview(buffer)[offset : offset + size]
     crc = crc32c(batch[_AFTER_CRC:], crc32c(batch[:_BEFORE_CRC]))
     if crc != header.crc:
         raise InvalidBatch(f"batch CRC {header.crc:#010x}, its bytes give {crc:#010x}")
-    payload_bytes = _check_offsets(batch, header.count)
-    end = BATCH_HEADER_SIZE + 4 * (header.count + 1) + payload_bytes
+    _check_offsets(batch, header.count)
+    sizes = batch_sizes(batch, 0, header)
+    if header.codec:
+        plain_size = batch_size(header.count, sizes.plain_bytes)
+        if plain_size > batch_max_bytes:
+            raise BatchTooLarge(
+                f"a batch of {plain_size} bytes without compression, at most {batch_max_bytes}: "
+                "split it or raise the limit"
+            )
+        if not sizes.plain_bytes or not sizes.stored_bytes:
+            raise InvalidBatch("a compressed batch without payload bytes, or without a block")
+    end = _block_start(header) + sizes.stored_bytes
     if not 0 <= size - end < ALIGNMENT or batch[end:] != _PADDINGS[size - end]:
-        raise InvalidBatch(f"{payload_bytes} payload bytes do not fill the body")
+        raise InvalidBatch(f"{sizes.stored_bytes} stored payload bytes do not fill the body")
+    return sizes
 
 
-def _check_offsets(batch: memoryview, count: int) -> int:
-    """The number of payload bytes, by the offsets. These must start at 0 and never go back."""
+def batch_sizes(buffer: Buffer, offset: int, header: BatchHeader) -> BatchSizes:
+    """What the batch at `offset` holds, compressed or not; nothing but `verify_batch` says that it
+    is true. The only place that knows where a body has its sizes.
+
+    Raises:
+      FormatError: the buffer ends before the offsets do.
+    """
+    end = offset + BATCH_HEADER_SIZE + 4 * (header.count + 1)
+    check_room(buffer, offset, header.size, "batch")
+    (plain_bytes,) = _ONE_OFFSET.unpack_from(buffer, end - 4)
+    if header.codec == Codec.NONE:
+        return BatchSizes(header.count, plain_bytes, plain_bytes)
+    return BatchSizes(header.count, plain_bytes, *_U32.unpack_from(buffer, end))
+
+
+def _block_start(header: BatchHeader) -> int:
+    """Where the stored payload bytes begin in the batch."""
+    length = LENGTH_SIZE if header.codec else 0
+    return BATCH_HEADER_SIZE + 4 * (header.count + 1) + length
+
+
+def _check_offsets(batch: memoryview, count: int) -> None:
+    """Offsets must start at 0 and never go back."""
     end = BATCH_HEADER_SIZE + 4 * (count + 1)
-    last: int
     if count == 1:
         first, last = _TWO_OFFSETS.unpack_from(batch, BATCH_HEADER_SIZE)
         in_order = first == 0 and last >= 0
     elif count < _NUMPY_FROM_COUNT:
         offsets = struct.unpack(f"<{count + 1}i", batch[BATCH_HEADER_SIZE:end])
         in_order = offsets[0] == 0 and list(offsets) == sorted(offsets)
-        last = int(offsets[-1])
     else:
         import numpy as np
 
         many = np.frombuffer(batch[BATCH_HEADER_SIZE:end], "<i4")
         in_order = bool(many[0] == 0 and (many[1:] >= many[:-1]).all())
-        last = int(many[-1])
     if not in_order:
         raise InvalidBatch("batch offsets do not start at 0 or go back")
-    return last
 
 
 def pack_batch_header(header: BatchHeader) -> bytes:
@@ -289,31 +351,65 @@ def iterate_batches(body: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         raise FormatError(f"the last batch ends at {offset}, the body at {end}")
 
 
+def stored_block(buffer: Buffer, offset: int, header: BatchHeader) -> memoryview:
+    """The payload bytes of a verified batch as they are stored; a view.
+
+    Raises:
+      InvalidBatch: sizes that do not fit the body, so that it cannot have been verified.
+    """
+    sizes = batch_sizes(buffer, offset, header)
+    start = offset + _block_start(header)
+    if not 0 <= sizes.stored_bytes <= offset + header.size - start:
+        raise InvalidBatch(f"{sizes.stored_bytes} stored bytes, which is outside of the body")
+    return memoryview(buffer)[start : start + sizes.stored_bytes]
+
+
+def plain_values(buffer: Buffer, offset: int, header: BatchHeader) -> bytes | memoryview:
+    """The payload bytes of a verified batch: decompressed, or a view.
+
+    Raises:
+      InvalidBatch: they cannot be decompressed to what the offsets say.
+      CodecMissing: the codec's package is not installed.
+    """
+    block = stored_block(buffer, offset, header)
+    if header.codec == Codec.NONE:
+        return block
+    return decompress(header.codec, block, batch_sizes(buffer, offset, header).plain_bytes)
+
+
+def batch_offsets(buffer: Buffer, offset: int, header: BatchHeader) -> npt.NDArray[np.int32]:
+    """Offsets (int32, count + 1) of a verified batch, compressed or not; a view."""
+    import numpy as np
+
+    check_room(buffer, offset, header.size, "batch")
+    return np.frombuffer(buffer, "<i4", header.count + 1, offset + BATCH_HEADER_SIZE)
+
+
 def batch_payloads(buffer: Buffer, offset: int, header: BatchHeader) -> list[bytes]:
-    """The payloads of a verified batch, copied out."""
+    """The payloads of a verified batch, copied out; of a damaged one without compression, what can
+    be read. Errors as `plain_values`."""
     check_room(buffer, offset, header.size, "batch")
     start = offset + BATCH_HEADER_SIZE
     values = start + 4 * (header.count + 1)
     view = memoryview(buffer)
     ends = struct.unpack(f"<{header.count + 1}i", view[start:values])
-    payloads = bytes(view[values : offset + header.size])
+    if header.codec == Codec.NONE:
+        payloads = bytes(view[values : offset + header.size])
+    else:
+        payloads = bytes(plain_values(buffer, offset, header))
     return [payloads[a:b] for a, b in pairwise(ends)]
 
 
 def batch_arrays(
     buffer: Buffer, offset: int, header: BatchHeader
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Offsets (int32, count + 1) and payload bytes (uint8) of a verified batch; views, no copy.
+    """Offsets (int32, count + 1) and payload bytes (uint8) of a verified batch; views, no copy,
+    unless the payload bytes are decompressed.
 
-    Payload k is values[offsets[k]:offsets[k + 1]]. The views live as long as the buffer.
+    Payload k is values[offsets[k]:offsets[k + 1]]. The views live as long as the buffer. Errors as
+    `plain_values`.
     """
     import numpy as np
 
-    check_room(buffer, offset, header.size, "batch")
-    start = offset + BATCH_HEADER_SIZE
-    offsets = np.frombuffer(buffer, "<i4", header.count + 1, start)
-    values = start + 4 * (header.count + 1)
-    payload_bytes = int(offsets[-1])
-    if not 0 <= payload_bytes <= offset + header.size - values:
-        raise InvalidBatch(f"offsets end at {payload_bytes}, outside of the body")
-    return offsets, np.frombuffer(buffer, np.uint8, payload_bytes, values)
+    offsets = batch_offsets(buffer, offset, header)
+    return offsets, np.frombuffer(plain_values(buffer, offset, header), np.uint8)

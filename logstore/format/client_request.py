@@ -45,7 +45,8 @@ from logstore.format.message import (
 
 
 class RequestPort(Enum):
-    """A port that takes requests, and which ones."""
+    """A port that takes requests, and which ones. One that two ports take is named as a request of
+    the first."""
 
     CONTROL = frozenset(
         {
@@ -68,6 +69,8 @@ class RequestPort(Enum):
     FETCH = frozenset(
         {FetchRequest, WatermarksRequest, TimeLookupRequest, VerifyRequest, SpansRequest}
     )
+    # what a producer needs; the control port takes these as well
+    PRODUCE = frozenset({MetadataRequest, OpenSessionRequest, SessionStateRequest})
 
 
 _REQUESTS = RequestPort.CONTROL.value | RequestPort.FETCH.value | {ImportRequest}

@@ -22,6 +22,7 @@ _LEFT_OUT = (
     ("install", None),
     ("level", 0),
     ("room_bytes", 0),
+    ("waits_for_flush", False),
 )  # of messages that mostly have none
 
 

@@ -178,8 +178,16 @@ class Committed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=142)
     level: int = FIRST_LEVEL
 
 
+class Flushed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=158):
+    """Cumulative. This leader's own disk has everything of `term` up to `index` (F9, E10). Sent
+    only while a group waits for it."""
+
+    term: Term
+    index: Index
+
+
 class TermEnded(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=143):
-    """No Accepted or Committed of `term` follows: forget pending batches (E4)."""
+    """No Accepted, Committed or Flushed of `term` follows: forget pending batches (E4)."""
 
     term: Term
 
@@ -263,7 +271,7 @@ class Log(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=150):
 WriterEffect = Persist | Truncate | InstallLog | ApplyTrim | MoveLogStart | SaveMeta | SaveLevel
 ReplicatorEffect = Send | Lead | Rewind | Describe | StopLeading
 IngressEffect = (
-    Answer | Admit | AdmissionClosed | Accepted | Committed | TermEnded | LeaderChanged
+    Answer | Admit | AdmissionClosed | Accepted | Committed | Flushed | TermEnded | LeaderChanged
     | StreamAccepted | HoldLogStart | TransferAnswered | LevelAnswered
 )  # fmt: skip
 EgressEffect = ReadIndexAnswered

@@ -24,7 +24,8 @@ class Tick(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=100):
 
 class Proposed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=101):
     """Ingress proposes a group (E3). `prop` counts 0, 1, … within the gen;
-    `wall_ns` is wall clock time."""
+    `wall_ns` is wall clock time. `waits_for_flush`: a batch in it is answered once this leader's
+    own disk has it (E10)."""
 
     term: Term
     gen: int
@@ -35,6 +36,7 @@ class Proposed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=101):
     ring_start: int
     ring_end: int
     wall_ns: int
+    waits_for_flush: bool = False
 
 
 class AppendReceived(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=102):

@@ -20,7 +20,7 @@ from logstore.format.peer_messages import (
 )
 from logstore.limits import INSTALL_HOLD_ELECTION_TIMEOUTS
 from logstore.model import NO_INDEX, EntryKind, Index, NodeId, Role
-from logstore.raft import clocks, commit, gens, read_index, role, space, stall
+from logstore.raft import clocks, commit, gens, leader_flush, read_index, role, space, stall
 from logstore.raft.effects import (
     Accepted,
     Committed,
@@ -98,6 +98,8 @@ def on_proposed(state: State, event: Proposed) -> None:
             header.timestamp_ns,
         )
     )
+    if event.waits_for_flush and state.leading is not None:
+        leader_flush.wait_for(state, state.leading, header.index)
 
 
 def append_empty_entry(state: State, kind: int) -> EntryHeader:
@@ -247,6 +249,7 @@ def commit_by_counting(state: State) -> None:
     leading = state.leading
     if leading is None:
         return
+    leader_flush.report(state, leading)
     peers = leading.progress.values()
     candidate = commit_candidate([state.persisted, *(progress.match for progress in peers)])
     if candidate <= state.commit or state.log.term_at(candidate) != state.term:
@@ -255,6 +258,7 @@ def commit_by_counting(state: State) -> None:
     leading.progressed_ns = state.now_ns
     commit.raise_commit(state, candidate)
     state.emit(Committed(state.term, candidate, state.level))
+    leader_flush.report(state, leading)  # a damaged entry that is committed caps nothing more
     for progress in peers:
         _send_commit(state, progress)
     begin_round_if_wanted(state, leading)

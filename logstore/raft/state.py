@@ -95,6 +95,8 @@ class Leading:
     raising: Raise | None = None
     is_log_new: bool = False  # it had no payloads or sessions, and is still to be raised (S11)
     held: Index | None = None  # what ingress was last told not to trim beyond (G7)
+    flush_awaited: Index = NO_INDEX  # the last entry whose flush ingress waits for (E10)
+    flush_reported: Index = NO_INDEX  # how far ingress knows this log to be flushed
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ class SessionLimits(msgspec.Struct, frozen=True):
     session_window_bytes: int = limits.SESSION_WINDOW_BYTES
     sessions_max: int = limits.SESSIONS_MAX
     kept_names_max: int = limits.KEPT_NAMES_MAX
+    provisional_window_min: int = limits.PROVISIONAL_WINDOW_MIN
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ from logstore.session.grants import SessionLimits, grant
 from logstore.session.session import SEQUENCE_MAX, Duplicate, Refused, Session, WindowRow
 
 EPOCH_MAX = (1 << 32) - 1
+_ACK_LEVELS = frozenset(AckLevel)
 
 
 class OpenRequest(msgspec.Struct, frozen=True):
@@ -53,6 +54,8 @@ class SessionTable:
         self._kept: dict[int, KeptName] = {}  # by producer id
         self._ids: list[int] = []  # of both, rising
         self._extra_rows = 0  # of all windows, above the least one
+        # By producer id: of sessions whose level is not QUORUM. Mostly there are none (E10).
+        self.other_levels: dict[int, int] = {}
         self.cursors = CursorTable()
         self.commit = NO_INDEX
 
@@ -221,7 +224,7 @@ class SessionTable:
             self._limits,
             others=others,
             extra_rows=extra_rows,
-            requested=request.window,
+            requested=self._requested(request),
             floor=floor,
         )
         if granted is None:
@@ -236,6 +239,12 @@ class SessionTable:
             window_bytes=granted.window_bytes,
             name=session.name if session is not None else request.name,
         )
+
+    def _requested(self, request: OpenRequest) -> int:
+        """The window to grant if it can be; 0: as large as may be."""
+        if request.ack_level == AckLevel.QUORUM or not request.window:
+            return request.window
+        return max(request.window, self._limits.provisional_window_min)
 
     def apply_open(self, entry: OpenEntry, timestamp_ns: int = 0) -> Session:
         """Apply an OPEN entry that is proposed: the session, or its next epoch, begins.
@@ -297,6 +306,7 @@ class SessionTable:
             raise InvariantViolated(f"{entry} does not follow {session}")
         if self._sessions.pop(entry.producer_id, None) is not None:
             self._extra_rows -= _extra_rows_of(session)
+            self.other_levels.pop(entry.producer_id, None)
         self._kept.pop(entry.producer_id, None)
         if session.name:
             del self._ids_by_name[session.name]
@@ -327,6 +337,9 @@ class SessionTable:
         self._sessions[session.producer_id] = session
         if session.name:
             self._ids_by_name[session.name] = session.producer_id
+        self.other_levels.pop(session.producer_id, None)
+        if session.ack_level != AckLevel.QUORUM:
+            self.other_levels[session.producer_id] = session.ack_level
 
     def clear(self) -> None:
         self._sessions.clear()
@@ -334,6 +347,7 @@ class SessionTable:
         self._kept.clear()
         self._ids.clear()
         self._extra_rows = 0
+        self.other_levels.clear()
         self.cursors.clear()
 
     def _add_id(self, producer_id: int) -> None:
@@ -390,8 +404,10 @@ def _known(session: Session, sequence: int, count: int, crc: int) -> Duplicate |
 def _open_fault(request: OpenRequest) -> Refused | None:
     if request.mode not in (SequenceMode.DENSE, SequenceMode.MONOTONE):
         return _invalid(f"sequence mode {request.mode}: send 1 (dense) or 2 (monotone)")
-    if request.ack_level != AckLevel.QUORUM:
-        return _invalid(f"ack level {request.ack_level}: only 1 (quorum) is built")
+    if request.ack_level not in _ACK_LEVELS:
+        return _invalid(f"ack level {request.ack_level}: send 1 (quorum), 2 (leader) or 3 (none)")
+    if request.ack_level != AckLevel.QUORUM and request.mode != SequenceMode.DENSE:
+        return _invalid("a monotone session has ack level 1 (quorum): no other says what is stored")
     if len(request.name) > SESSION_NAME_MAX_BYTES:
         return _invalid(f"a session name has at most {SESSION_NAME_MAX_BYTES} bytes")
     try:

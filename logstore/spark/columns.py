@@ -60,7 +60,7 @@ def _lsn(parts: Sequence[RecordBatch], arrow: Any) -> Any:
 def _payload(parts: Sequence[RecordBatch], arrow: Any) -> Any:
     """One part: views of what came. Several: their bytes joined, their offsets moved."""
     if len(parts) == 1:
-        return _binary(parts[0].offsets, parts[0].values, arrow)
+        return _binary(parts[0].offsets, parts[0].plain(), arrow)
     offsets = np.empty(sum(map(len, parts)) + 1, np.int32)
     offsets[0] = row = end = 0
     blocks = []
@@ -68,7 +68,7 @@ def _payload(parts: Sequence[RecordBatch], arrow: Any) -> Any:
         first, last = int(part.offsets[0]), int(part.offsets[-1])
         count = len(part)
         np.add(part.offsets[1:], end - first, out=offsets[row + 1 : row + count + 1])
-        blocks.append(part.values[first:last])
+        blocks.append(np.frombuffer(part.plain()[first:last], np.uint8))
         row += count
         end += last - first
     return _binary(offsets, np.concatenate(blocks), arrow)
@@ -89,6 +89,10 @@ def _batch_first_lsn(parts: Sequence[RecordBatch], arrow: Any) -> Any:
 
 def _batch_size(parts: Sequence[RecordBatch], arrow: Any) -> Any:
     return _fixed(_per_row(parts, [part.batch.count for part in parts], np.int32), arrow)
+
+
+def _batch_stored_bytes(parts: Sequence[RecordBatch], arrow: Any) -> Any:
+    return _fixed(_per_row(parts, [part.batch_stored_bytes for part in parts], np.int32), arrow)
 
 
 def _producer_id(parts: Sequence[RecordBatch], arrow: Any) -> Any:
@@ -122,6 +126,13 @@ COLUMNS = {
 }
 
 
+# Only for who asks for it, by `.schema(…)` or by `read_log(columns=…)`; no lake has it as a column.
+BATCH_STORED_BYTES = "batch_stored_bytes"
+CHOICE = COLUMNS | {
+    BATCH_STORED_BYTES: Column(BATCH_STORED_BYTES, "INT", "int", pa.int32(), _batch_stored_bytes)
+}
+
+
 def schema_ddl(*, has_payload: bool) -> str:
     """The whole schema, as Spark reads it."""
     return ", ".join(
@@ -143,9 +154,9 @@ def choose_fields(wanted: Iterable[tuple[str, str, bool]], *, has_payload: bool)
     """
     fields: list[Field] = []
     for name, spark_type, is_nullable in wanted:
-        column = COLUMNS.get(name)
+        column = CHOICE.get(name)
         if column is None:
-            raise ConfigError(f"schema: no column {name!r}; there are {', '.join(COLUMNS)}")
+            raise ConfigError(f"schema: no column {name!r}; there are {', '.join(CHOICE)}")
         if spark_type != column.spark:
             raise ConfigError(f"schema: column {name} is {column.sql}, not {spark_type.upper()}")
         if name == PAYLOAD and not has_payload:
@@ -159,7 +170,7 @@ def choose_fields(wanted: Iterable[tuple[str, str, bool]], *, has_payload: bool)
 def arrow_schema(fields: Sequence[Field]) -> Any:
     """As Arrow has them; Spark takes no other types than these."""
     return pa.schema(
-        [pa.field(field.name, COLUMNS[field.name].arrow, field.is_nullable) for field in fields]
+        [pa.field(field.name, CHOICE[field.name].arrow, field.is_nullable) for field in fields]
     )
 
 
@@ -184,5 +195,5 @@ def arrow_batches(batches: Iterable[RecordBatch], fields: Sequence[Field]) -> It
 
 
 def _arrow_batch(parts: Sequence[RecordBatch], schema: Any) -> Any:
-    arrays = [COLUMNS[field.name].make(parts, field.type) for field in schema]
+    arrays = [CHOICE[field.name].make(parts, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -3,7 +3,9 @@
 Owns the columns: those of the source (`columns`), and `batch_header`, the 48 bytes that a batch
 begins with, in the row of its first payload and null in the others. What a batch holds besides,
 offsets, payloads and padding, follows from its payloads; so every batch comes out of a file byte
-for byte as it went in, and its CRC says so.
+for byte as it went in, and its CRC says so. Of a compressed batch `batch_header` has its block,
+too: no codec promises to make the same block again. Its payloads are in the file for readers of
+rows, and nothing but the file's digest stands for them.
 
 Row groups end between batches. There is no loop over payloads, only one over batches.
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,8 +29,10 @@ from logstore.client.records import RawBatch, RecordBatch
 from logstore.errors import CorruptData, FormatError, InvalidRequest, InvariantViolated
 from logstore.format.batch import (
     BATCH_HEADER_SIZE,
+    LENGTH_SIZE,
     pack_batch_header,
     read_batch_header,
+    stored_block,
     verify_batch,
 )
 from logstore.limits import MESSAGE_MAX_BYTES, MIB
@@ -59,8 +64,8 @@ def write_lake_file(path: str, batches: Iterable[RecordBatch], *, cluster_id: st
     The file is not durable yet.
     """
     schema = lake_schema()
-    digest = BatchDigest()
-    payload_bytes = first_ns = last_ns = 0
+    digest, is_compressed = BatchDigest(), False
+    payload_bytes = stored_bytes = first_ns = last_ns = 0
     with open(path, "wb") as file:
         sink = DigestingFile(file)
         with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, **_settings()) as writer:
@@ -70,6 +75,8 @@ def write_lake_file(path: str, batches: Iterable[RecordBatch], *, cluster_id: st
                 table = _table(parts, schema)
                 writer.write_table(table, row_group_size=len(table))
                 payload_bytes += sum(part.payload_bytes for part in parts)
+                stored_bytes += sum(part.batch_stored_bytes for part in parts)
+                is_compressed = is_compressed or any(part.batch.codec for part in parts)
                 first_ns, last_ns = first_ns or parts[0].timestamp_ns, parts[-1].timestamp_ns
     if not digest.batches:
         raise InvariantViolated(f"no batches for {path}")
@@ -79,6 +86,7 @@ def write_lake_file(path: str, batches: Iterable[RecordBatch], *, cluster_id: st
         batches=digest.batches,
         payloads=digest.payloads,
         payload_bytes=payload_bytes,
+        stored_bytes=stored_bytes if is_compressed else msgspec.UNSET,
         batch_bytes=digest.size_bytes,
         file_bytes=sink.size_bytes,
         first_timestamp_us=first_ns // 1_000,
@@ -151,10 +159,40 @@ def whole_batch(batch: RecordBatch) -> bytes:
     """The batch as the log stores it."""
     if not batch.is_whole:
         raise InvariantViolated(f"the batch at LSN {batch.first_lsn} is cut")
-    padding = batch.batch.body_size - batch.offsets.nbytes - batch.payload_bytes
-    return b"".join(
-        (pack_batch_header(batch.batch), batch.offsets.data, batch.values.data, bytes(padding))
-    )
+    return bytes(batch.whole.data)
+
+
+def stored_bytes_column(table: Any) -> Any:
+    """Of a row group with its payloads and headers: `batch_stored_bytes` of the source.
+
+    Raises:
+      FormatError: it does not begin with a batch.
+    """
+    payloads, headers = (table[name].combine_chunks() for name in (PAYLOAD, HEADER))
+    starts = _batch_starts(headers)
+    ends = [*starts[1:], len(table)]
+    offsets, _ = _binary_buffers(payloads)
+    found = [
+        _stored_bytes(headers[start].as_py(), int(offsets[end] - offsets[start]))
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    counts = np.diff([*starts, len(table)])
+    return pa.array(np.repeat(np.array(found, np.int32), counts))
+
+
+def _stored_bytes(head: bytes, plain_bytes: int) -> int:
+    if len(head) == BATCH_HEADER_SIZE:
+        return plain_bytes
+    return int.from_bytes(head[BATCH_HEADER_SIZE : BATCH_HEADER_SIZE + LENGTH_SIZE], "little")
+
+
+def _head(batch: RecordBatch) -> bytes:
+    """What `batch_header` has of a batch: all but its offsets, payloads and padding."""
+    header = batch.batch
+    if not header.codec:
+        return pack_batch_header(header)
+    block = stored_block(batch.whole.data, 0, header)
+    return b"".join((pack_batch_header(header), len(block).to_bytes(LENGTH_SIZE, "little"), block))
 
 
 def _settings() -> dict[str, Any]:
@@ -173,7 +211,7 @@ def _row_groups(batches: Iterable[RecordBatch]) -> Iterator[list[RecordBatch]]:
     size = rows = 0
     for batch in batches:
         parts.append(batch)
-        size += batch.payload_bytes
+        size += max(batch.payload_bytes, batch.batch_stored_bytes)
         rows += len(batch)
         if size >= ROW_GROUP_BYTES or rows >= ROW_GROUP_ROWS:
             yield parts
@@ -192,10 +230,12 @@ def _headers(parts: Sequence[RecordBatch]) -> Any:
     rows = sum(map(len, parts))
     is_first = np.zeros(rows, np.bool_)
     is_first[np.cumsum([0, *map(len, parts[:-1])])] = True
+    heads = [_head(part) for part in parts]
+    sizes = np.zeros(rows, np.int32)
+    sizes[is_first] = [len(head) for head in heads]
     offsets = np.zeros(rows + 1, np.int32)
-    np.cumsum(is_first, out=offsets[1:])
-    offsets *= BATCH_HEADER_SIZE
-    values = b"".join(pack_batch_header(part.batch) for part in parts)
+    np.cumsum(sizes, out=offsets[1:])
+    values = b"".join(heads)
     validity = np.packbits(is_first, bitorder="little")
     buffers = [pa.py_buffer(validity), pa.py_buffer(offsets), pa.py_buffer(values)]
     return pa.Array.from_buffers(pa.binary(), rows, buffers)
@@ -209,16 +249,15 @@ def _batches(table: Any) -> Iterator[RawBatch]:
     """
     payloads, headers = (table[name].combine_chunks() for name in (PAYLOAD, HEADER))
     first_lsn = table["lsn"][0].as_py()
-    starts = np.flatnonzero(headers.is_valid().to_numpy(zero_copy_only=False)).tolist()
-    if not starts or starts[0]:
-        raise FormatError("a row group that does not begin with a batch")
+    starts = _batch_starts(headers)
     offsets, values = _binary_buffers(payloads)
     for start, end in zip(starts, [*starts[1:], len(table)], strict=True):
         first, last = int(offsets[start]), int(offsets[end])
         head = headers[start].as_py()
+        stored = head[BATCH_HEADER_SIZE:] or values[first:last]
         body = (offsets[start : end + 1] - first).astype("<i4").tobytes()
-        size = len(head) + len(body) + last - first
-        data = b"".join((head, body, values[first:last], bytes(-size % 8)))
+        size = BATCH_HEADER_SIZE + len(body) + len(stored)
+        data = b"".join((head[:BATCH_HEADER_SIZE], body, stored, bytes(-size % 8)))
         header = read_batch_header(data)
         if header.count != end - start or header.size != len(data):
             raise FormatError(
@@ -227,6 +266,18 @@ def _batches(table: Any) -> Iterator[RawBatch]:
             )
         verify_batch(data, 0, header, batch_max_bytes=MESSAGE_MAX_BYTES)
         yield RawBatch(first_lsn + start, header.count, memoryview(data))
+
+
+def _batch_starts(headers: Any) -> list[int]:
+    """The rows of a row group's `batch_header` that begin batches.
+
+    Raises:
+      FormatError: the first one does not.
+    """
+    starts: list[int] = np.flatnonzero(headers.is_valid().to_numpy(zero_copy_only=False)).tolist()
+    if not starts or starts[0]:
+        raise FormatError("a row group that does not begin with a batch")
+    return starts
 
 
 def _check_rows(table: Any, first_lsn: int, next_lsn: int) -> None:
@@ -267,6 +318,8 @@ def _check_columns(table: Any, batches: Sequence[RawBatch]) -> None:
       FormatError: a column is not what the batches say, or falls where it never does.
     """
     headers = [read_batch_header(batch.data) for batch in batches]
+    if any(header.codec for header in headers):
+        raise FormatError("compressed batches, of which version 1 knew nothing")
     counts = [batch.count for batch in batches]
     producers = np.repeat(np.array([str(each.producer_id) for each in headers]), counts)
     for name, wanted in (

@@ -12,7 +12,8 @@ files through their digests.
 
 Version 1 had no `file_digest`: it named a digest of the batches alone. A lake that began with it
 keeps those lines as they are, so that its chain stays; the first files that are added make it a
-lake of version 2.
+lake of version 2. A lake with compressed batches is of version 3, which an older reader refuses; a
+file that has some says by `stored_bytes` how many bytes their payloads take in the log.
 
 Invariants: files follow each other without gap, and whole batches lie in one file.
 
@@ -33,6 +34,8 @@ from logstore.errors import CorruptData, InvariantViolated
 VERSION = 2
 # Without `file_digest`.
 OLD_VERSION = 1
+# With compressed batches.
+COMPRESSED_VERSION = 3
 SUFFIX = ".parquet"
 
 ClusterId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
@@ -46,6 +49,7 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       cluster_id: in hexadecimal, whose `raft_index`, `term` and `timestamp` the rows have.
       batches, payloads: how many.
       payload_bytes: of the payloads alone.
+      stored_bytes: of the payloads as the log stores them; unset: none are compressed.
       batch_bytes: of the whole batches, as the log stores them.
       file_bytes: of the file.
       first_timestamp_us, last_timestamp_us: when the leader accepted the first and the last one.
@@ -59,6 +63,7 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     batches: int
     payloads: int
     payload_bytes: int
+    stored_bytes: int | msgspec.UnsetType = msgspec.UNSET
     batch_bytes: int
     file_bytes: int
     first_timestamp_us: int
@@ -155,7 +160,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_manifest(manifest: Manifest) -> bytes:
     head = _Head(
-        lake=VERSION,
+        lake=_version_of(manifest.files),
         cluster_id=manifest.cluster_id,
         first_lsn=manifest.first_lsn,
         next_lsn=manifest.next_lsn,
@@ -164,6 +169,12 @@ def encode_manifest(manifest: Manifest) -> bytes:
     )
     lines = [head, *manifest.files]
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+
+
+def _version_of(files: Iterable[LakeFile]) -> int:
+    """The lowest one that has what these files have; that of version 1 is never written anew."""
+    has_compressed = any(file.stored_bytes is not msgspec.UNSET for file in files)
+    return COMPRESSED_VERSION if has_compressed else VERSION
 
 
 def decode_manifest(data: bytes, path: str) -> Manifest:
@@ -176,8 +187,9 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
     if lines.pop():
         raise _damage(path, len(data), "a line feed at its end", "none")
     head = _decode(lines[0] if lines else b"", _Head, path, 0)
-    if head.lake not in (OLD_VERSION, VERSION):
-        raise _damage(path, 0, f"version {VERSION} of a lake", f"version {head.lake}")
+    if head.lake not in (OLD_VERSION, VERSION, COMPRESSED_VERSION):
+        known = f"version {OLD_VERSION} to {COMPRESSED_VERSION} of a lake"
+        raise _damage(path, 0, known, f"version {head.lake}")
     positions = _positions(lines)
     files = [
         _decode(line, LakeFile, path, position)
@@ -186,6 +198,9 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
     manifest = Manifest(cluster_id=head.cluster_id, first_lsn=head.first_lsn, files=tuple(files))
     if head.lake == OLD_VERSION and any(file.file_digest for file in files):
         raise _damage(path, 0, f"version {VERSION} of a lake", f"version {OLD_VERSION}")
+    version = _version_of(files)
+    if COMPRESSED_VERSION in (head.lake, version) and head.lake != version:
+        raise _damage(path, 0, f"version {version} of a lake", f"version {head.lake}")
     _check_chain(manifest, path, positions[1:])
     told = (head.next_lsn, head.files, head.chain)
     found = (manifest.next_lsn, len(files), manifest.chain)

@@ -16,9 +16,16 @@ from pyspark.sql.types import StructType
 
 from logstore.client.future import LsnRange
 from logstore.errors import OutOfRange
-from logstore.spark.columns import ARROW_BATCH_BYTES, Field, arrow_schema, choose_fields
+from logstore.spark.columns import (
+    ARROW_BATCH_BYTES,
+    BATCH_STORED_BYTES,
+    PAYLOAD,
+    Field,
+    arrow_schema,
+    choose_fields,
+)
 from logstore.spark.lake import data_path, read_manifest
-from logstore.spark.lake_file import open_lake_file, row_groups
+from logstore.spark.lake_file import HEADER, open_lake_file, row_groups, stored_bytes_column
 from logstore.spark.lake_manifest import LakeFile
 
 NAME = "logstore-lake"
@@ -88,9 +95,13 @@ def read_rows(
       CorruptData: the file is damaged, gone, or not what the manifest says.
     """
     schema, within = arrow_schema(fields), LsnRange(first_lsn, last_lsn)
-    columns = list({"lsn", *schema.names})
+    is_derived = BATCH_STORED_BYTES in schema.names
+    columns = list({"lsn", *schema.names, *((PAYLOAD, HEADER) if is_derived else ())})
+    columns = [name for name in columns if name != BATCH_STORED_BYTES]
     with open_lake_file(path, told) as source:
         for table in row_groups(source, path, told, columns, within):
+            if is_derived:
+                table = table.append_column(BATCH_STORED_BYTES, stored_bytes_column(table))
             start = table["lsn"][0].as_py()
             first, last = max(first_lsn, start), min(last_lsn, start + len(table) - 1)
             yield from _cut(table.slice(first - start, last - first + 1), schema)

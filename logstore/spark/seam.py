@@ -16,7 +16,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from logstore.errors import InvalidRequest, OutOfRange
-from logstore.spark.columns import COLUMNS
+from logstore.spark.columns import CHOICE, COLUMNS
 from logstore.spark.data_source import register
 from logstore.spark.lake import check_files_are_there, read_manifest
 from logstore.spark.lake_proof import check_same_log
@@ -105,7 +105,7 @@ class LogRange(msgspec.Struct, frozen=True):
         return reader.option("startingLsn", wanted[0]).option("endingLsn", wanted[1]).load()
 
     def _ddl(self) -> str:
-        return ", ".join(f"{name} {COLUMNS[name].sql}" for name in self.columns)
+        return ", ".join(f"{name} {CHOICE[name].sql}" for name in self.columns)
 
 
 def read_log(
@@ -156,9 +156,9 @@ def plan_log(
       CorruptData: the lake's manifest is damaged, or a file is gone. What damage of a file does to
         the frame: its query fails.
     """
-    unknown = [name for name in columns if name not in COLUMNS]
+    unknown = [name for name in columns if name not in CHOICE]
     if unknown or not columns:
-        raise InvalidRequest(f"columns {', '.join(unknown)}: give some of {', '.join(COLUMNS)}")
+        raise InvalidRequest(f"columns {', '.join(unknown)}: give some of {', '.join(CHOICE)}")
     manifest = read_manifest(lake) if lake is not None else None
     has = (manifest.first_lsn, manifest.next_lsn - 1) if manifest else None
     if has is not None and first_lsn is not None and last_lsn is not None:

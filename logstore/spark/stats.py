@@ -13,19 +13,25 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from logstore.errors import InvalidRequest
-from logstore.spark.columns import PAYLOAD
+from logstore.spark.columns import BATCH_STORED_BYTES, PAYLOAD
 
 # Rows told of one kind: a year by the hour is 8,760.
 ROWS_MAX = 10_000
+# What it asks of the records.
+STATS_COLUMNS = (
+    "lsn", PAYLOAD, "timestamp", "batch_first_lsn", "producer_id", BATCH_STORED_BYTES,
+)  # fmt: skip
 _MICROSECONDS_MIN = 1_000
 
 
 class Traffic(msgspec.Struct, frozen=True):
-    """Records, and what they have: `payload_bytes` is of payloads alone."""
+    """Records, and what they have: `payload_bytes` is of payloads alone, `stored_bytes` of those of
+    the batches as the log stores them, fewer where they are compressed."""
 
     records: int
     batches: int
     payload_bytes: int
+    stored_bytes: int
 
 
 class At(msgspec.Struct, frozen=True):
@@ -62,7 +68,7 @@ class Stats(msgspec.Struct, frozen=True):
     by_size: list[UpTo]
 
 
-NOTHING = Stats(Traffic(0, 0, 0), 0, 0, [], [], [])
+NOTHING = Stats(Traffic(0, 0, 0, 0), 0, 0, [], [], [])
 
 
 def check_steps(*, step_us: int, top: int) -> None:
@@ -72,7 +78,8 @@ def check_steps(*, step_us: int, top: int) -> None:
 
 
 def gather_stats(frame: DataFrame, *, step_us: int, top: int) -> Stats:
-    """The traffic of these records, in steps of `step_us`, with the `top` largest producers.
+    """The traffic of these records, which have STATS_COLUMNS, in steps of `step_us`, with the `top`
+    largest producers.
 
     Raises:
       InvalidRequest: as `check_steps`.
@@ -87,7 +94,7 @@ def gather_stats(frame: DataFrame, *, step_us: int, top: int) -> Stats:
         largest = producers.orderBy(sql.desc("bytes"), "producer_id").limit(top).collect()
         by_size = rows.where("size IS NOT NULL").orderBy("size").collect()
         return Stats(
-            Traffic(0, 0, 0) if total is None else _traffic(total),
+            Traffic(0, 0, 0, 0) if total is None else _traffic(total),
             producers.count(),
             times.count() if len(by_time) == ROWS_MAX else len(by_time),
             [At(row.time, _traffic(row)) for row in by_time],
@@ -111,6 +118,7 @@ def _grouped(frame: DataFrame, step_us: int) -> DataFrame:
         power.otherwise(sql.pow(sql.lit(2), bits)).cast("long").alias("size"),
         size.cast("long").alias("length"),
         (frame.lsn == frame.batch_first_lsn).cast("int").alias("is_first"),
+        sql.when(frame.lsn == frame.batch_first_lsn, frame[BATCH_STORED_BYTES]).alias("stored"),
     )
     keys = [sql.col(name) for name in ("time", "producer_id", "size")]
     grouped = records.groupingSets([[key] for key in keys] + [[]], *keys)
@@ -118,8 +126,9 @@ def _grouped(frame: DataFrame, step_us: int) -> DataFrame:
         sql.count(sql.lit(1)).alias("records"),
         sql.sum("is_first").alias("batches"),
         sql.sum("length").alias("bytes"),
+        sql.sum("stored").alias("stored"),
     )
 
 
 def _traffic(row: Any) -> Traffic:
-    return Traffic(row.records, row.batches or 0, row.bytes or 0)
+    return Traffic(row.records, row.batches or 0, row.bytes or 0, row.stored or 0)

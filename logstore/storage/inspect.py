@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from crc32c import crc32c
 
 from logstore.errors import CorruptData, FormatError, InvalidRequest
-from logstore.format.entry import EntryHeader, kind_name
+from logstore.format.batch import batch_sizes, iterate_batches
+from logstore.format.entry import EntryHeader, kind_name, takes_lsns
 from logstore.format.group import FRAME_HEADER_SIZE, FRAME_MAGIC, frame_size, unpack_frame_header
 from logstore.format.level import NEWEST_LEVEL, check_level, level_of
 from logstore.format.meta import META_MAGIC, META_SIZE, unpack_meta
@@ -20,7 +21,7 @@ from logstore.format.raft_record import RECORD_SIZE, unpack_raft_record
 from logstore.format.segment_header import SEGMENT_HEADER_SIZE, SegmentHeader
 from logstore.format.trim_entry import decode_trim
 from logstore.limits import MIB, SECTOR_BYTES
-from logstore.model import EntryKind
+from logstore.model import Codec, EntryKind
 from logstore.storage.disk import Disk
 from logstore.storage.folder_scan import read_salvaged
 from logstore.storage.meta_store import META_NAMES
@@ -220,11 +221,39 @@ def _frame_rows(disk: Disk, handle: int, header: SegmentHeader) -> Iterator[tupl
             "chain": f"{entry.chain():016x}",
             "commit_known": frame.commit_known,
             "log_epoch": frame.log_epoch,
-            **(_trim_fields(body) if is_whole and entry.kind == EntryKind.TRIM else {}),
+            **(_body_fields(entry, body) if is_whole else {}),
             "fault": "" if is_whole else f"body CRC {computed:#010x} over {len(body)} bytes",
         }
         yield entry.kind, row
         position += frame_size(entry)
+
+
+def _body_fields(entry: EntryHeader, body: bytes) -> InspectRow:
+    """What the body tells besides the entry's header, where the frame is whole."""
+    if entry.kind == EntryKind.TRIM:
+        return _trim_fields(body)
+    return _batch_fields(body) if takes_lsns(entry.kind) else {}
+
+
+def _batch_fields(body: bytes) -> InspectRow:
+    """How many batches there are, how many of them are compressed, and their payload bytes without
+    compression and as stored."""
+    batches = compressed = payload_bytes = stored_bytes = 0
+    try:
+        for offset, header in iterate_batches(body):
+            sizes = batch_sizes(body, offset, header)
+            batches += 1
+            compressed += header.codec != Codec.NONE
+            payload_bytes += sizes.plain_bytes
+            stored_bytes += sizes.stored_bytes
+    except (FormatError, InvalidRequest) as error:
+        return {"batches": str(error)}
+    return {
+        "batches": batches,
+        "compressed": compressed,
+        "payload_bytes": payload_bytes,
+        "stored_bytes": stored_bytes,
+    }
 
 
 def _trim_fields(body: bytes) -> InspectRow:

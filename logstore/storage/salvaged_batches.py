@@ -15,6 +15,7 @@ from logstore.errors import FormatError, InvalidRequest
 from logstore.format.batch import BATCH_MAGIC, BatchHeader, read_batch_header, verify_batch
 from logstore.format.fields import ALIGNMENT
 from logstore.limits import MESSAGE_MAX_BYTES
+from logstore.model import Codec
 from logstore.storage.salvage import SalvagedEntry
 
 _MAGIC = BATCH_MAGIC.to_bytes(4, "little")
@@ -88,7 +89,9 @@ def _damaged(
     data = entry.body[offset:end]
     try:
         header = read_batch_header(data)
-        is_readable = header.count == count and header.size == len(data)
+        # Of a block that is damaged nothing can be read.
+        is_whole = header.count == count and header.size == len(data)
+        is_readable = is_whole and header.codec == Codec.NONE
     except (FormatError, InvalidRequest):
         is_readable = False
     yield SalvagedBatch(first_lsn, count, data if is_readable else b"", fault)

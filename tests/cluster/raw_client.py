@@ -24,6 +24,7 @@ from tests.cluster.raw_messages import (
     decode_pieces,
     encode_batch,
     encode_message,
+    expecting_prefix,
 )
 
 NO_BOUND = (1 << 64) - 1
@@ -237,6 +238,11 @@ class RawProducer:
         """These bytes, under the current round."""
         assert self._push is not None
         self._push.send(APPEND_PREFIX.pack(b"LA", version, self.round) + batch)
+
+    def push_expecting(self, batch: bytes, lsn: int, *, attempt: int) -> None:
+        """These bytes, to be stored at this LSN or nowhere."""
+        assert self._push is not None
+        self._push.send(expecting_prefix(self.round, lsn, attempt) + batch)
 
     def next_rows(self) -> list[Row]:
         """The next message of the ack feed; acknowledged batches are resolved."""

@@ -55,6 +55,12 @@ def seal(frame: bytes, crc_at: int) -> bytes:
     return frame[:crc_at] + struct.pack("<I", crc) + frame[crc_at + 4 :]
 
 
+def expecting_prefix(round_: int, lsn: int, attempt: int) -> bytes:
+    """Version 2 of the prefix of a pushed batch: it is to get this LSN."""
+    prefix = struct.pack("<2sHIQI", b"LA", 2, round_, lsn, attempt)
+    return prefix + struct.pack("<I", crc32c.crc32c(prefix))
+
+
 def encode_message(
     type_: int, body: bytes, *, cluster_id: bytes = bytes(16), correlation: int = 0
 ) -> bytes:

@@ -10,7 +10,7 @@ import logstore
 from logstore.cli.embedded import EmbeddedCluster, poll_until
 from logstore.client.producer_options import ProducerOptions
 from logstore.errors import LevelRefused, Unreachable
-from logstore.format.level import TRIM_LEVEL
+from logstore.format.level import NEWEST_LEVEL, TRIM_LEVEL
 from logstore.model import SequenceMode
 from tests.faults.made_up_level import NEW, reading_levels
 from tests.kept.kept import BOUND, CLUSTER, kept_cluster, what_was_kept
@@ -57,7 +57,7 @@ def test_a_kept_cluster_is_trimmed_once_it_is_raised(tmp_path: Path) -> None:
             for _ in range(4_000):
                 producer.append(b"x" * 1_000)
         levels = log.admin.format_levels()
-        assert (levels.level, levels.common) == (1, TRIM_LEVEL)
+        assert (levels.level, levels.common) == (1, NEWEST_LEVEL)
         with pytest.raises(LevelRefused, match="level 1: run `logstore upgrade` first"):
             log.admin.trim(kept.last_lsn)
         assert log.admin.raise_level(TRIM_LEVEL) == TRIM_LEVEL

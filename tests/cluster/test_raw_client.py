@@ -177,6 +177,26 @@ def test_the_raw_client_appends_across_changes_of_leader_as_the_document_says(
         assert raw.read(1, row.first_lsn, row.first_lsn) == [f"round {number}".encode()]
 
 
+def test_the_raw_client_appends_where_it_expects_the_log_to_end_or_nowhere(
+    raw: RawClient,
+) -> None:
+    """SAFETY E11. A new log is at its level once every replica was heard: 25 before."""
+    producer = raw.open_session(name=b"a raw comparer", mode=2)
+    batch = producer.encode([b"compared"], 7)
+    code, attempt = 25, 0
+    while code == 25:
+        attempt += 1
+        producer.push_expecting(batch, 1 << 40, attempt=attempt)
+        ((sequence, named, _, code, next_lsn),) = producer.next_rows()
+    assert (sequence, named, code) == (7, attempt, 27)
+    batch = producer.encode([b"decided again"], 7)
+    producer.push_expecting(batch, next_lsn, attempt=attempt)  # a copy, for all the leader knows
+    producer.push_expecting(batch, next_lsn, attempt=attempt + 1)
+    assert producer.next_rows() == [(7, next_lsn, 1, 0, 0)]
+    assert raw.read(raw.leader(), next_lsn, next_lsn) == [b"decided again"]
+    producer.close()
+
+
 def test_a_follower_answers_reads_and_sends_writers_to_the_leader(
     cluster: EmbeddedCluster, raw: RawClient
 ) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from logstore.cli.embedded import EmbeddedCluster
+from logstore.cli.embedded import EmbeddedCluster, poll_until
+from logstore.format.level import EXPECTED_LSN_LEVEL
 from tests.cluster.one_cluster import running_cluster
 from tests.tidy.repository import text_of
 
@@ -41,7 +42,7 @@ def test_the_readmes_python_runs_from_top_to_bottom(
     cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     section = text_of(Path("README.md")).partition("\n## In Python\n")[2].partition("\n## ")[0]
-    sync, aio, cursor = blocks_of(section)
+    sync, compressed, aio, cursor = blocks_of(section)
     names: dict[str, Any] = {"asyncio": asyncio}
     run_block(sync, names, cluster.endpoints[0])
     run_block(aio, names, cluster.endpoints[0])
@@ -49,12 +50,27 @@ def test_the_readmes_python_runs_from_top_to_bottom(
 
     with logstore.connect(cluster.endpoints[0]) as log:
         names["log"] = log
+        run_block(compressed, names, cluster.endpoints[0])
         run_block(cursor, names, cluster.endpoints[0])
         held = {each.name: each.lsn for each in log.admin.cursors()}
     said = capsys.readouterr().out
     assert "LSN 1\n" in said
     assert "b'999'" in said
-    assert held == {"reader": 5, "billing": 5}
+    assert held == {"reader": 5, "billing": names["last_lsn"] + 1}
+
+
+def test_the_readmes_append_that_expects_an_lsn_is_refused_where_the_log_has_gone_on(
+    cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import logstore
+
+    heading = "\n## Only if nothing came between\n"
+    (block,) = blocks_of(text_of(Path("README.md")).partition(heading)[2].partition("\n## ")[0])
+    with logstore.connect(cluster.endpoints[0]) as log, log.producer() as producer:
+        assert poll_until(lambda: log.admin.format_levels().level >= EXPECTED_LSN_LEVEL, 60)
+        last_lsn = producer.append(b"somebody was faster").result(30).last
+        run_block(block, {"log": log}, cluster.endpoints[0])
+    assert capsys.readouterr().out == f"read on up to {last_lsn} and decide again\n"
 
 
 def test_the_page_of_the_asyncio_client_runs(

@@ -12,12 +12,13 @@ from random import Random
 
 import zmq
 
-PORTS = range(8)
+PORTS = range(9)
 HTTP_PORT = 7
 # What a ROUTER, PULL or XPUB talks to, by port offset.
-PARTNERS = (
-    zmq.DEALER, zmq.PUSH, zmq.XSUB, zmq.XSUB, zmq.DEALER, zmq.DEALER, zmq.DEALER,
-)  # fmt: skip
+PARTNERS = {
+    0: zmq.DEALER, 1: zmq.PUSH, 2: zmq.XSUB, 3: zmq.XSUB, 4: zmq.DEALER, 5: zmq.DEALER,
+    6: zmq.DEALER, 8: zmq.DEALER,
+}  # fmt: skip
 SEND_TIMEOUT_MS = 5_000
 LINGER_MS = 1_000
 TCP_TIMEOUT_S = 5.0

@@ -166,13 +166,13 @@ def test_a_frame_with_a_flipped_byte_is_counted_and_dropped_and_resolved_like_a_
 
 def test_an_unknown_version_of_push_or_batch_is_refused(producer: RawProducer) -> None:
     batch = producer.encode([b"x"], producer.next_sequence)
-    assert refusal_of(producer, batch, version=2).code == ErrorCode.UNSUPPORTED_VERSION
+    assert refusal_of(producer, batch, version=3).code == ErrorCode.UNSUPPORTED_VERSION
     batch = producer.encode([b"x"], producer.next_sequence)
     newer = seal(batch[:4] + b"\x02" + batch[5:], 28)
     assert refusal_of(producer, newer).code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_reserved_codec_is_refused(producer: RawProducer) -> None:
+def test_a_codec_that_the_body_does_not_have_is_refused(producer: RawProducer) -> None:
     batch = producer.encode([b"x"], producer.next_sequence)
     assert refusal_of(producer, seal(batch[:6] + b"\x01" + batch[7:], 28)).code == (
         ErrorCode.INVALID_BATCH

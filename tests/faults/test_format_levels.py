@@ -17,7 +17,7 @@ import pytest
 import logstore
 from logstore.cli.embedded import CONFIG_NAME, poll_until
 from logstore.errors import LevelRefused
-from logstore.format.level import NEWEST_LEVEL
+from logstore.format.level import COMPRESSION_LEVEL, NEWEST_LEVEL
 from logstore.storage.disk import RealDisk
 from logstore.storage.meta_store import newest_meta
 from tests.cluster.one_cluster import run_cli
@@ -29,6 +29,7 @@ from tests.faults.quick_cluster import (
     quick_cluster,
     quick_config,
 )
+from tests.unit.compressed_batches import TEXT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 REFUSED = 4
@@ -92,6 +93,30 @@ def test_a_new_cluster_forms_with_an_older_version_in_it_at_the_level_that_this_
             cluster.wait_until_caught_up(3)
             assert poll_until(lambda: upgrade(cluster)[0] == 0, RECOVERY_TIMEOUT_S), cluster.said()
             assert log.admin.trim(1) == 1
+
+
+def test_no_compressed_batch_is_taken_before_every_replica_reads_them(tmp_path: Path) -> None:
+    """The producer is told what to do, and appends without compression meanwhile."""
+    compressing = logstore.ProducerOptions(compression="zstd")
+    with QuickCluster(tmp_path, quick_config()) as cluster:
+        cluster.start(1)
+        cluster.start(2)
+        start(cluster, 3, newest=COMPRESSION_LEVEL - 1)
+        cluster.wait_for_leader()
+        with logstore.connect(cluster.endpoints, timeout=RECOVERY_TIMEOUT_S) as log:
+            refused = pytest.raises(LevelRefused, match="run `logstore upgrade`")
+            with log.producer(compressing) as producer, refused:
+                producer.append_batch(TEXT).result(RECOVERY_TIMEOUT_S)
+            with log.producer() as producer:
+                assert producer.append_batch(TEXT).result(RECOVERY_TIMEOUT_S).first == 1
+            assert cluster.stop(3)
+            cluster.start(3)
+            cluster.wait_until_caught_up(3)
+            assert poll_until(lambda: upgrade(cluster)[0] == 0, RECOVERY_TIMEOUT_S), cluster.said()
+            with log.producer(compressing) as producer:
+                first = producer.append_batch(TEXT).result(RECOVERY_TIMEOUT_S).first
+            found = [record.payload for record in log.consumer(1, end_lsn=first + len(TEXT) - 1)]
+            assert found == [*TEXT, *TEXT]
 
 
 def test_a_cluster_is_upgraded_node_by_node_under_load_and_then_raised(

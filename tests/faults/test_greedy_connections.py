@@ -57,7 +57,7 @@ def process_of(offset: int) -> str:
     "offset",
     [
         PortOffset.CONTROL, PortOffset.APPEND, PortOffset.FETCH, PortOffset.PEER_CONTROL,
-        PortOffset.PEER_BULK,
+        PortOffset.PEER_BULK, PortOffset.PRODUCE,
     ],
     ids=lambda offset: offset.name,
 )  # fmt: skip

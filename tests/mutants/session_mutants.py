@@ -36,9 +36,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "damaged-push-taken",
         "SAFETY W6, FAULTS X8",
-        "actors.ingress.pushes:read_push",
-        "        verify_batch(frame, PREFIX_SIZE, header, batch_max_bytes=batch_max_bytes)\n",
-        "",
+        "actors.ingress.pushes:_read_batch",
+        "sizes = verify_batch(frame, start, header, batch_max_bytes=batch_max_bytes)",
+        "sizes = BatchSizes(header.count, 0, 0)",
         "a batch whose bytes do not fit its CRC is stored",
     ),
     mutant(
@@ -180,9 +180,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "batch-takes-one-lsn",
         "SAFETY S4",
-        f"{PROPOSALS}.join",
-        "group.count += origin[3].count",
-        "group.count += 1",
+        "actors.ingress.groups:Group.add",
+        "self.count += sizes.count",
+        "self.count += 1",
         "batches are counted instead of payloads, and the sum is not checked",
         Edit(
             f"{PROPOSALS}.accept",
@@ -248,8 +248,8 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "waiting-retries-outlive-their-gen",
         "SAFETY E4, E5",
-        f"{ADMISSION}._drop_table",
-        "    self._awaited.clear()\n",
+        f"{ADMISSION}.end_term",
+        "    self.retries.clear()\n",
         "",
         "a retry that waited is answered by a commit of a later term",
     ),
@@ -313,8 +313,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "session-opened-before-its-commit",
         "SAFETY E8",
         f"{CONTROL}:ControlPort._open_session",
-        "        group.request = HeldAnswer(request_id, reply)\n",
-        "        group.request = HeldAnswer(request_id, reply)\n"
+        "        group.request = HeldAnswer(request_id, reply, lost)\n",
+        "        group.request = HeldAnswer(request_id, reply, lost)\n"
         "        self._requests.reply(caller, reply)\n",
         "an OPEN is answered when it enters the stream of proposals",
     ),

@@ -277,13 +277,19 @@ class OneNode:
         assert self.core.commit == self.core.last_index
 
     def propose(
-        self, prop: int, *, gen: int | None = None, count: int = 1, wall_ns: int = 0, size: int = 10
+        self,
+        prop: int,
+        *,
+        gen: int | None = None,
+        count: int = 1,
+        wall_ns: int = 0,
+        size: int = 10,
+        waits_for_flush: bool = False,
     ) -> list[Effect]:
         start, end = self.reserve(size)
         wanted = (self.core.open_gen or 0) if gen is None else gen
-        return self.step(
-            Proposed(self.core.term, wanted, prop, EntryKind.DATA, count, 7, start, end, wall_ns)
-        )
+        entry = EntryKind.DATA, count, 7, start, end, wall_ns
+        return self.step(Proposed(self.core.term, wanted, prop, *entry, waits_for_flush))
 
 
 def sent(effects: Sequence[Any], kind: type[_E]) -> list[tuple[int, _E]]:

@@ -27,6 +27,7 @@ class PlayedPack:
         self.opened_ns = now_ns
         self.deadline_ns = deadline_ns
         self.sequence = -1
+        self.expected_next_lsn: int | None = None
         self.batch = b""
         self.outcome: tuple[int, int] | LogStoreError | None = None
 

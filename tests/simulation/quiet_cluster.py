@@ -31,6 +31,7 @@ def quiet_script(*faults: Fault, **ground: Any) -> Script:
         groups={},
         has_brink=False,
         has_flooder=False,
+        comparers=0,
         newest_levels=(),
         trim_every_ms=0,
         retention_age_ms=0,

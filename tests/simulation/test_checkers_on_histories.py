@@ -8,6 +8,7 @@ import pytest
 
 from actors.simulation.checkers.catalogue import CHECKERS
 from actors.simulation.checkers.invariant import NOT_BUILT, Findings, Invariant
+from tests.simulation.histories.ack_level_histories import ACK_LEVELS
 from tests.simulation.histories.answer_histories import ANSWERS
 from tests.simulation.histories.bell_histories import BELLS
 from tests.simulation.histories.case import History
@@ -15,6 +16,7 @@ from tests.simulation.histories.client_histories import CLIENTS
 from tests.simulation.histories.cursor_histories import CURSORS
 from tests.simulation.histories.damage_histories import DAMAGE
 from tests.simulation.histories.disk_histories import DISKS
+from tests.simulation.histories.expected_lsn_histories import EXPECTED_LSNS
 from tests.simulation.histories.install_histories import INSTALLS
 from tests.simulation.histories.level_histories import LEVELS
 from tests.simulation.histories.log_start_histories import LOG_STARTS
@@ -35,6 +37,7 @@ HISTORIES = [
     history
     for each in (
         CLIENTS,
+        EXPECTED_LSNS,
         ANSWERS,
         REPLICAS,
         RINGS,
@@ -54,6 +57,7 @@ HISTORIES = [
         SESSION_LISTS,
         SURVEYS,
         UNREAD,
+        ACK_LEVELS,
     )
     for history in each.histories
 ]

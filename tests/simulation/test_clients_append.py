@@ -17,7 +17,7 @@ from actors.simulation.clients.mischief import Mischief, commit_mischief
 from actors.simulation.clients.open_request import open_request
 from actors.simulation.clients.payloads import draw_payloads
 from logstore.errors import ErrorCode
-from logstore.format.batch import batch_size
+from logstore.format.batch import batch_size, batch_sizes
 from logstore.format.client_messages import (
     ErrorReply,
     OpenSessionRequest,
@@ -371,7 +371,8 @@ def test_a_flood_is_as_many_large_batches_as_may_be_under_way() -> None:
     stage = serving_stage(flood=1_000)
     pushed = wait_pushed(stage, 12)
     session = session_of(stage)
-    sizes = [len(each.batch) for each in pushed]
+    found = [batch_sizes(each.batch, 0, each.header) for each in pushed]
+    sizes = [batch_size(each.count, each.plain_bytes) for each in found]
     assert max(sizes) <= session.numbers.batch_max_bytes
     assert sum(size > session.numbers.batch_max_bytes // 2 for size in sizes) > len(sizes) // 2
     assert not session.appends.has_room(session.numbers.batch_max_bytes)

@@ -47,6 +47,8 @@ def test_damaged_and_garbage_frames_are_such_that_a_replica_drops_them() -> None
     [
         (Mischief.TOO_LARGE, ErrorCode.BATCH_TOO_LARGE),
         (Mischief.NEWER, ErrorCode.UNSUPPORTED_VERSION),
+        (Mischief.BOMB, ErrorCode.BATCH_TOO_LARGE),
+        (Mischief.LOOSE, ErrorCode.INVALID_BATCH),
     ],
 )
 def test_what_is_refused_for_good_is_a_fact(kind: Mischief, code: ErrorCode) -> None:
@@ -54,7 +56,7 @@ def test_what_is_refused_for_good_is_a_fact(kind: Mischief, code: ErrorCode) -> 
     push = read_push(frames[0], 4_096)
     assert isinstance(push, BadPush)
     assert push.code is code
-    stage.replicas[1].tell(push.round, row(push.batch[2], code=code))
+    stage.replicas[1].tell(push.route, row(push.batch[2], code=code))
     stage.pass_ms(1)
     (refused,) = stage.told(AppendRefused)
     assert refused.operation == stage.told(AppendInvoked)[-1].operation
@@ -69,14 +71,14 @@ def reused(*, opening: OpenSessionRequest = DENSE) -> tuple[Stage, Push]:
     assert isinstance(push, Push)
     settled = session_of(stage).checker.settled[push.header.sequence]
     assert frames[0][8:] != settled.batch
-    assert push.round != session_of(stage).checker.round
+    assert push.route != session_of(stage).checker.round
     return stage, push
 
 
 def test_the_same_sequence_with_other_bytes_has_to_be_refused() -> None:
     stage, push = reused()
     refusal = row(push.header.sequence, code=ErrorCode.SEQUENCE_REUSED)
-    stage.replicas[1].tell(push.round, refusal)
+    stage.replicas[1].tell(push.route, refusal)
     stage.pass_ms(1)
     assert stage.complaints == []
     assert stage.workload.witness.counts["sequence-reused"] == 1
@@ -84,14 +86,14 @@ def test_the_same_sequence_with_other_bytes_has_to_be_refused() -> None:
 
 def test_other_bytes_under_a_used_sequence_are_not_committed() -> None:
     stage, push = reused()
-    stage.replicas[1].tell(push.round, row(push.header.sequence, first_lsn=1, count=1))
+    stage.replicas[1].tell(push.route, row(push.header.sequence, first_lsn=1, count=1))
     stage.pass_ms(1)
     assert "are said to be committed" in stage.complaints[0][1]
 
 
 def test_a_deposed_leader_may_answer_other_bytes_with_not_leader() -> None:
     stage, push = reused()
-    stage.replicas[1].tell(push.round, row(push.header.sequence, code=ErrorCode.NOT_LEADER))
+    stage.replicas[1].tell(push.route, row(push.header.sequence, code=ErrorCode.NOT_LEADER))
     stage.pass_ms(1)
     assert (stage.complaints, session_of(stage).is_serving) == ([], True)
 
@@ -99,7 +101,7 @@ def test_a_deposed_leader_may_answer_other_bytes_with_not_leader() -> None:
 def test_a_monotone_sequence_is_the_same_whatever_its_bytes() -> None:
     stage, push = reused(opening=open_request(SequenceMode.MONOTONE, b"name", window=16))
     count = session_of(stage).checker.settled[push.header.sequence].count
-    stage.replicas[1].tell(push.round, row(push.header.sequence, first_lsn=1, count=count))
+    stage.replicas[1].tell(push.route, row(push.header.sequence, first_lsn=1, count=count))
     stage.pass_ms(1)
     assert stage.complaints == []
     assert stage.workload.witness.counts["acknowledged-again"] == 1

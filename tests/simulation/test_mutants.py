@@ -158,7 +158,6 @@ WITHOUT_MUTANT = {
     "SAFETY M5": "the options of real sockets: the world's network has their rules built in",
     "SAFETY S1": "a format: golden bytes hold it",
     "SAFETY G7": "a follower that log start passes gets another Install: later, not wrong",
-    "SAFETY E10": "one level is built, and a request for another is refused",
 }
 RULES = (
     *(f"SAFETY {each.anchor.upper()}" for each in built(SAFETY, RULE_LETTERS)),

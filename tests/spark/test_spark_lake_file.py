@@ -7,19 +7,30 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
+import lz4.block
 import pyarrow.parquet as pq
 import pytest
 
 import logstore
-from logstore.client.records import RecordBatch
+from logstore.client.records import RecordBatch, WholeBatch
 from logstore.errors import CorruptData, DiskFull, InvariantViolated
-from logstore.format.batch import batch_arrays, encode_batch, read_batch_header
+from logstore.format.batch import (
+    batch_offsets,
+    batch_payloads,
+    batch_sizes,
+    encode_batch,
+    read_batch_header,
+)
+from logstore.model import Codec
 from logstore.spark import archive, lake_file
+from logstore.spark.columns import Field
 from logstore.spark.lake_file import read_lake_file, whole_batch, write_lake_file
 from logstore.spark.lake_manifest import LakeFile
+from logstore.spark.lake_rows import read_rows
 from logstore.spark.ranges import LsnPartition
 from logstore.spark.read_options import parse_read_options
 from tests.spark.lakes import damage_payloads
+from tests.unit.compressed_batches import TEXT, compressed, with_block
 
 CLUSTER = "0f" * 16
 FIRST_LSN = 1_000
@@ -43,9 +54,10 @@ def record_batches(batches: list[bytes]) -> list[RecordBatch]:
     lsn = FIRST_LSN
     for place, data in enumerate(batches):
         header = read_batch_header(data)
-        offsets, values = batch_arrays(data, 0, header)
+        offsets = batch_offsets(data, 0, header)
         stamp = 1_700_000_000_000_000_123 + place * 1_000_000
-        found.append(RecordBatch(lsn, offsets, values, place + 5, 3, stamp, header, True, lsn))
+        whole = WholeBatch(memoryview(data), lsn, header, batch_sizes(data, 0, header))
+        found.append(RecordBatch(lsn, offsets, whole, place + 5, 3, stamp, True))
         lsn += header.count
     return found
 
@@ -132,6 +144,58 @@ def test_a_file_that_is_gone_or_cut_is_damage(
     path.unlink()
     with pytest.raises(CorruptData, match="got No such file"):
         list(read_lake_file(str(path), file))
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_compressed_batches_keep_their_blocks_beside_their_payloads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: Codec
+) -> None:
+    monkeypatch.setattr(lake_file, "ROW_GROUP_BYTES", 9_000)
+    plain = encoded([[5, 0], [300]])
+    batches = [plain[0], compressed(TEXT, codec), plain[1], *[compressed(TEXT[:20], codec)] * 9]
+    path = str(tmp_path / "file.parquet")
+    file = write_lake_file(path, record_batches(batches), cluster_id=CLUSTER)
+    assert [bytes(each.data) for each in read_lake_file(path, file)] == batches
+    sizes = [batch_sizes(each, 0, read_batch_header(each)) for each in batches]
+    assert file.payload_bytes == sum(each.plain_bytes for each in sizes)
+    assert file.stored_bytes == sum(each.stored_bytes for each in sizes) < file.payload_bytes
+    assert pq.read_metadata(path).num_row_groups > 1
+    payloads = [payload for each in batches for payload in payloads_of(each)]
+    assert pq.read_table(path)["payload"].to_pylist() == payloads
+    fields = [Field("lsn", False), Field("batch_stored_bytes", True)]
+    rows = [
+        row
+        for part in read_rows(path, file, file.first_lsn + 3, file.last_lsn - 1, fields)
+        for row in part.to_pylist()
+    ]
+    assert [row["lsn"] for row in rows] == list(range(file.first_lsn + 3, file.last_lsn))
+    wanted = [each.stored_bytes for each in sizes for _ in range(each.count)]
+    assert [row["batch_stored_bytes"] for row in rows] == wanted[3:-1]
+
+
+def payloads_of(batch: bytes) -> list[bytes]:
+    return batch_payloads(batch, 0, read_batch_header(batch))
+
+
+def test_a_batch_that_cannot_be_decompressed_is_told_with_its_lsns(tmp_path: Path) -> None:
+    batches = [compressed(TEXT, Codec.ZSTD), with_block([9, 9], b"no block", Codec.ZSTD)]
+    first = FIRST_LSN + len(TEXT)
+    with pytest.raises(CorruptData, match=f"go on at LSN {first + 2}") as damage:
+        write_lake_file(str(tmp_path / "f"), record_batches(batches), cluster_id=CLUSTER)
+    assert (damage.value.first_lsn, damage.value.last_lsn) == (first, first + 1)
+
+
+def test_row_groups_are_bounded_by_what_is_stored_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks larger than what they stand for, which only another library would send."""
+    block = lz4.block.compress(b"x", store_size=False)
+    assert len(block) > 1
+    batches = [with_block([1], block, Codec.LZ4, sequence=n) for n in range(3)]
+    path = str(tmp_path / "file.parquet")
+    monkeypatch.setattr(lake_file, "ROW_GROUP_BYTES", len(block))
+    write_lake_file(path, record_batches(batches), cluster_id=CLUSTER)
+    assert pq.read_metadata(path).num_row_groups == 3
 
 
 def test_a_cut_batch_and_no_batch_are_never_written(tmp_path: Path) -> None:

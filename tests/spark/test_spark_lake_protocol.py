@@ -14,11 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
 
+from logstore.model import Codec
 from logstore.spark.lake import LakeWriter, Written, make_durable
 from logstore.spark.lake_file import write_lake_file
 from logstore.spark.lake_manifest import LakeFile, _Head
 from tests.spark.test_spark_lake_file import CLUSTER, FIRST_LSN, encoded, record_batches
 from tests.tidy.repository import text_of
+from tests.unit.compressed_batches import TEXT, compressed
 
 SECTION = text_of(Path("PROTOCOL.md")).partition("## 11. A lake")[2]
 SIZES = [[0], [5, 0, 9], [70_000], *[[n % 50] * (n % 9 + 1) for n in range(60)]]
@@ -31,7 +33,7 @@ def verify(folder: Path) -> dict[str, Any]:
     assert text.endswith(b"\n")
     first, *lines = text[:-1].split(b"\n")
     head = json.loads(first)
-    assert head["lake"] == 2
+    assert head["lake"] == (3 if b'"stored_bytes":' in text else 2)
     next_lsn = head["first_lsn"]
     chain = blake2b(bytes.fromhex(head["cluster_id"]) + b"%d" % next_lsn, digest_size=32).digest()
     for line in lines:
@@ -49,7 +51,7 @@ def verify_file(path: Path, told: dict[str, Any]) -> None:
     assert told["file_digest"] == blake2b(path.read_bytes(), digest_size=32).hexdigest()
     rows = pq.read_table(path, page_checksum_verification=True).to_pylist()
     digest = blake2b(digest_size=32)
-    batches = batch_bytes = start = 0
+    batches = batch_bytes = stored_bytes = start = 0
     while start < len(rows):
         row = rows[start]
         batch = rows[start : start + row["batch_size"]]
@@ -58,10 +60,14 @@ def verify_file(path: Path, told: dict[str, Any]) -> None:
         assert {each["batch_first_lsn"] for each in batch} == {row["lsn"]}
         assert {each["producer_id"] for each in batch} == {str(*struct.unpack_from("<Q", data, 16))}
         digest.update(struct.pack("<QII", row["lsn"], len(batch), len(data)) + data)
+        plain = sum(len(each["payload"]) for each in batch)
+        head = row["batch_header"]
+        stored_bytes += struct.unpack_from("<I", head, 48)[0] if len(head) > 48 else plain
         batches, batch_bytes, start = batches + 1, batch_bytes + len(data), start + len(batch)
     assert [row["lsn"] for row in rows] == list(range(told["first_lsn"], told["last_lsn"] + 1))
     assert (told["batches"], told["payloads"]) == (batches, len(rows))
     assert told["payload_bytes"] == sum(len(row["payload"]) for row in rows)
+    assert told.get("stored_bytes", told["payload_bytes"]) == stored_bytes
     assert (told["batch_bytes"], told["file_bytes"]) == (batch_bytes, path.stat().st_size)
     times = [rows[place]["timestamp"].timestamp() for place in (0, -1)]
     assert [told["first_timestamp_us"], told["last_timestamp_us"]] == [
@@ -75,9 +81,13 @@ def batch_of(header: bytes, payloads: list[bytes]) -> bytes:
     for payload in payloads:
         offsets.append(offsets[-1] + len(payload))
     body = struct.pack(f"<{len(offsets)}i", *offsets) + b"".join(payloads)
-    data = header + body + bytes(-len(body) % 8)
+    if struct.unpack_from("<H", header, 6)[0]:
+        body = struct.pack(f"<{len(offsets)}i", *offsets) + header[48:]
+    else:
+        assert len(header) == 48
+    data = header[:48] + body + bytes(-len(body) % 8)
     body_size, count = struct.unpack_from("<II", header, 8)
-    assert (body_size, count, len(header)) == (len(data) - 48, len(payloads), 48)
+    assert (body_size, count) == (len(data) - 48, len(payloads))
     assert struct.unpack_from("<I", header, 28)[0] == crc32c(data[32:], crc32c(data[:28]))
     return data
 
@@ -85,8 +95,11 @@ def batch_of(header: bytes, payloads: list[bytes]) -> bytes:
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     """Two files, added in two rounds."""
-    folder = tmp_path / "lake"
-    batches = record_batches(encoded(SIZES))
+    return make_lake(tmp_path / "lake", encoded(SIZES))
+
+
+def make_lake(folder: Path, encoded_batches: list[bytes]) -> Path:
+    batches = record_batches(encoded_batches)
     with LakeWriter(str(folder)) as writer:
         manifest = writer.make(cluster_id=CLUSTER, first_lsn=FIRST_LSN)
         for part in (batches[:40], batches[40:]):
@@ -101,6 +114,11 @@ def test_a_lake_is_what_the_protocol_says(lake: Path) -> None:
     head = verify(lake)
     assert (head["files"], head["first_lsn"]) == (2, FIRST_LSN)
     assert head["next_lsn"] == FIRST_LSN + sum(map(len, SIZES))
+
+
+def test_a_lake_with_compressed_batches_is_too(tmp_path: Path) -> None:
+    blocks = [compressed(TEXT, codec) for codec in (Codec.LZ4, Codec.ZSTD)]
+    assert verify(make_lake(tmp_path / "lake", [*encoded(SIZES), *blocks]))["lake"] == 3
 
 
 def test_an_empty_lake_is_too(tmp_path: Path) -> None:

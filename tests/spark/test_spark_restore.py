@@ -54,6 +54,9 @@ def folder(
     random = Random(5)
     append(log, *[[random.randbytes(random.choice((0, 9, 900)))] * 3 for _ in range(60)])
     append_some(log)
+    for compression in ("lz4", "zstd"):
+        with log.producer(logstore.ProducerOptions(compression=compression)) as producer:
+            producer.append_batch([b"text " * 2_000, b"and more"]).result(TIMEOUT_S)
     found = tmp_path_factory.mktemp("lake")
     assert len(archive_once(spark, cluster, found, "restored").files) > 3
     return found

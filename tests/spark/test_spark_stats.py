@@ -15,7 +15,7 @@ from logstore.cli.embedded import EmbeddedCluster
 from logstore.cli.main import main
 from logstore.errors import InvalidRequest
 from logstore.spark import read_log, stats
-from logstore.spark.stats import NOTHING, Stats, Traffic, gather_stats
+from logstore.spark.stats import NOTHING, STATS_COLUMNS, Stats, Traffic, gather_stats
 from tests.spark.lakes import archive_once, lend
 from tests.spark.rows import append, expected
 
@@ -27,15 +27,25 @@ def span(log: logstore.LogClient) -> tuple[int, int]:
     """Of three producers."""
     first, _ = append(log, *[[b"x" * size] * (place + 1) for place, size in enumerate(SIZES)])
     append(log, [b"y"], [b"y" * 7] * 3)
-    _, last = append(log, [b"z" * 30_000])
+    with log.producer(logstore.ProducerOptions(compression="zstd")) as producer:
+        last = producer.append_batch([b"z" * 30_000, b"z"]).result(60).last
     return first, last
 
 
-def dumb(rows: list[tuple[Any, ...]], key: int | None, step_us: int = 1) -> dict[Any, Traffic]:
+def stored_sizes(log: logstore.LogClient, first: int, last: int) -> dict[int, int]:
+    """By the first LSN of each batch."""
+    found = log.read(first, last, min_lsn=last)
+    return {batch.batch_first_lsn: batch.batch_stored_bytes for batch in found}
+
+
+def dumb(
+    rows: list[tuple[Any, ...]], stored: dict[int, int], key: int | None, step_us: int = 1
+) -> dict[Any, Traffic]:
     """By a column of `rows.NAMES`: 1 the payload's size, 2 time, 5 the producer."""
     records: Counter[Any] = Counter()
     batches: Counter[Any] = Counter()
     size: Counter[Any] = Counter()
+    kept: Counter[Any] = Counter()
     for row in rows:
         value = None if key is None else row[key]
         if key == 1:
@@ -45,14 +55,16 @@ def dumb(rows: list[tuple[Any, ...]], key: int | None, step_us: int = 1) -> dict
         records[value] += 1
         batches[value] += row[0] == row[3]
         size[value] += len(row[1])
-    return {each: Traffic(records[each], batches[each], size[each]) for each in records}
+        kept[value] += stored[row[0]] if row[0] == row[3] else 0
+    return {each: Traffic(records[each], batches[each], size[each], kept[each]) for each in records}
 
 
-def check(found: Stats, rows: list[tuple[Any, ...]], step_us: int) -> None:
-    assert found.total == dumb(rows, None)[None]
-    assert {each.time_us: each.traffic for each in found.by_time} == dumb(rows, 2, step_us)
-    assert {each.size_bytes: each.traffic for each in found.by_size} == dumb(rows, 1)
-    producers = dumb(rows, 5)
+def check(found: Stats, rows: list[tuple[Any, ...]], stored: dict[int, int], step_us: int) -> None:
+    assert found.total == dumb(rows, stored, None)[None]
+    assert found.total.stored_bytes < found.total.payload_bytes - 29_000
+    assert {each.time_us: each.traffic for each in found.by_time} == dumb(rows, stored, 2, step_us)
+    assert {each.size_bytes: each.traffic for each in found.by_size} == dumb(rows, stored, 1)
+    producers = dumb(rows, stored, 5)
     assert found.producers == len(producers)
     for each in found.by_producer:
         assert each.traffic == producers[each.producer_id]
@@ -63,15 +75,18 @@ def check(found: Stats, rows: list[tuple[Any, ...]], step_us: int) -> None:
 def test_traffic_by_time_producer_and_size_is_what_a_count_gives(
     spark: SparkSession, cluster: EmbeddedCluster, log: logstore.LogClient, span: tuple[int, int]
 ) -> None:
-    frame = read_log(spark, endpoints=cluster.endpoints[0], first_lsn=span[0], last_lsn=span[1])
-    rows = expected(log, *span)
-    check(gather_stats(frame, step_us=1_000, top=2), rows, 1_000)
+    frame = read_log(
+        spark, endpoints=cluster.endpoints[0], first_lsn=span[0], last_lsn=span[1],
+        columns=STATS_COLUMNS,
+    )  # fmt: skip
+    rows, stored = expected(log, *span), stored_sizes(log, *span)
+    check(gather_stats(frame, step_us=1_000, top=2), rows, stored, 1_000)
     with pytest.raises(InvalidRequest, match="1ms or more"):
         gather_stats(frame, step_us=999, top=2)
 
 
 def test_nothing_is_nothing(spark: SparkSession, cluster: EmbeddedCluster) -> None:
-    frame = read_log(spark, endpoints=cluster.endpoints[0]).limit(0)
+    frame = read_log(spark, endpoints=cluster.endpoints[0], columns=STATS_COLUMNS).limit(0)
     assert gather_stats(frame, step_us=1_000, top=1) == NOTHING
 
 
@@ -93,7 +108,7 @@ def test_the_command_tells_it_of_a_lake_as_tables_and_as_json(
     assert "payload bytes up to" in capsys.readouterr().out
     assert main([*call, "--json", "-"]) == 0
     found = msgspec.json.decode(capsys.readouterr().out, type=Stats)
-    check(found, expected(log, *span), 1_000_000)
+    check(found, expected(log, *span), stored_sizes(log, *span), 1_000_000)
 
 
 def test_steps_that_are_left_out_are_told(
@@ -105,7 +120,7 @@ def test_steps_that_are_left_out_are_told(
 ) -> None:
     monkeypatch.setattr(stats, "ROWS_MAX", 3)
     first, last = append(log, [b"1"])
-    while len(dumb(expected(log, first, last), 2, 1_000)) < 5:
+    while len(dumb(expected(log, first, last), stored_sizes(log, first, last), 2, 1_000)) < 5:
         _, last = append(log, [b"more"])
     lend(monkeypatch, spark, ["stats"])
     call = ["pipeline", "stats", "--endpoint", cluster.endpoints[0], "--step", "1ms", "--top", "2"]

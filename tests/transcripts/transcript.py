@@ -7,7 +7,7 @@ Lines that begin with `#` are comments. Commands:
         raises=3:2 newest=2               the entry at 3 raises the log to level 2, the newest read
     tick MS · time-out                    time passes · until the next deadline
     persisted SEQ · meta SEQ              the disk answers
-    propose GEN PROP [count=1] [size=10]
+    propose GEN PROP [count=1] [size=10] [flush=yes]
     append PEER term= stream= commit= index= log=… [noops=…] [raises=…]
     heartbeat PEER term= commit= round= prev= log=… [noops=…]
     hear PEER MESSAGE field=value …       any other control message
@@ -76,7 +76,8 @@ def _effects(node: OneNode, verb: str, arguments: list[str]) -> list[Any]:
         case "propose":
             gen, prop = numbers
             count, size = int(named.get("count", 1)), int(named.get("size", 10))
-            return node.propose(prop, gen=gen, count=count, size=size)
+            flush = named.get("flush") == "yes"
+            return node.propose(prop, gen=gen, count=count, size=size, waits_for_flush=flush)
         case "append":
             row = _log(named)[int(named["index"]) - 1]
             fields = {each: int(named[each]) for each in ("term", "stream", "commit")}

@@ -17,10 +17,11 @@ from typing import Any
 
 import zmq
 
-from logstore.errors import ErrorCode
+from logstore.errors import ErrorCode, UnsupportedVersion
 from logstore.format.batch import batch_payloads, encode_batch, read_batch_header
 from logstore.format.client_messages import (
     ACK_ROW,
+    APPEND_PREFIX,
     PIECE,
     SPAN,
     Acks,
@@ -43,6 +44,11 @@ from logstore.format.client_messages import (
     WatermarksRequest,
     Welcome,
     read_append_prefix,
+)
+from logstore.format.conditional_prefix import (
+    CONDITIONAL_PREFIX,
+    Expectation,
+    read_conditional_prefix,
 )
 from logstore.format.message import decode_message, encode_message
 
@@ -106,6 +112,7 @@ class FakeReplica:
         self.cluster = cluster
         self.node = node
         self.pushed: queue.Queue[tuple[int, int, list[bytes]]] = queue.Queue()
+        self.expectations: list[Expectation | None] = []  # of each pushed batch
         self.requests: queue.Queue[Any] = queue.Queue()
         self.on: dict[type, Handler] = {
             MetadataRequest: lambda _: self.metadata(),
@@ -358,9 +365,18 @@ class FakeReplica:
         if frame.startswith(b"LMSG"):
             self.on_import(decode_message(frame)[1])
             return
-        round_number = read_append_prefix(frame)
-        batch = frame[8:]
+        round_number, expectation, batch = _read_push(frame)
+        self.expectations.append(expectation)
         header = read_batch_header(batch)
         payloads = batch_payloads(batch, 0, header)
         self.pushed.put((round_number, header.sequence, payloads))
         self.on_push(round_number, header.sequence, payloads)
+
+
+def _read_push(frame: bytes) -> tuple[int, Expectation | None, bytes]:
+    """Round, expectation and batch of a pushed frame."""
+    try:
+        return read_append_prefix(frame), None, frame[APPEND_PREFIX.size :]
+    except UnsupportedVersion:
+        expectation = read_conditional_prefix(frame)
+        return expectation.round, expectation, frame[CONDITIONAL_PREFIX.size :]

@@ -227,6 +227,7 @@ class Stage:
         return Ports(
             control=bind(zmq.ROUTER, "control"),
             append=bind(zmq.PULL, "append"),
+            produce=bind(zmq.ROUTER, "produce"),
             acks=bind(zmq.XPUB, "acks"),
             peer_control=bind(zmq.ROUTER, "peer_control"),
             peer_bulk=bind(zmq.ROUTER, "peer_bulk"),
@@ -348,6 +349,10 @@ class Stage:
     def client(self):
         return StageClient(self)
 
+    def connection(self):
+        """A connection to the produce port."""
+        return StageConnection(self)
+
     def subscribe(self, producer_id):
         topic = producer_id.to_bytes(8, "little")
         socket = self.network.connect(zmq.SUB, "acks", topics=[topic])
@@ -392,11 +397,11 @@ def open_request(producer_id=0, mode=1, ack_level=1, window=64, name=b""):
 
 
 class StageClient:
-    """A control connection."""
+    """A control connection, or one to another port that takes requests."""
 
-    def __init__(self, stage):
+    def __init__(self, stage, port="control"):
         self.stage = stage
-        self.socket = stage.network.connect(zmq.DEALER, "control")
+        self.socket = stage.network.connect(zmq.DEALER, port)
         self.number = 0
 
     def ask(self, message, *, cluster_id=bytes(16)):
@@ -419,6 +424,31 @@ class StageClient:
         envelope, message = decode_message(frames[0])
         assert envelope.correlation == self.number
         return message
+
+
+class StageConnection(StageClient):
+    """A connection to the produce port: requests and batches, and the answers to both."""
+
+    def __init__(self, stage):
+        super().__init__(stage, "produce")
+
+    def queue(self, batch):
+        assert link.try_send(self.socket, [push_frame(batch, 0)])
+
+    def push(self, batch):
+        self.queue(batch)
+        self.stage.work()
+
+    def rows(self):
+        """The rows of the next message, which must be Acks; [] if there is none."""
+        frames = link.try_receive(self.socket)
+        if frames is None:
+            return []
+        (frame,) = frames
+        acks = decode_message(frame)[1]
+        assert isinstance(acks, Acks)
+        assert acks.round == 0
+        return ack_rows(acks)
 
 
 class StageFeed:

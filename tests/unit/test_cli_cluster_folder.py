@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from logstore.cli import cluster_folder
@@ -39,7 +40,7 @@ from logstore.format.client_messages import (
     StatusRequest,
     WatermarksRequest,
 )
-from logstore.settings import ClusterSettings
+from logstore.settings import ClusterSettings, ProcessSettings
 from tests.unit.client_stage import Cluster, free_base_ports
 
 STUBBORN = (
@@ -104,17 +105,31 @@ def test_a_port_in_use_is_named_and_nothing_is_started(
 
 def test_the_process_that_has_a_port_is_named_but_for_the_replicas_own(taken: int) -> None:
     nodes = [NodeSettings(node=1, port=taken), NodeSettings(node=2, host="127.0.0.2", port=taken)]
-    (found,) = port_users(nodes, has_metrics=True)
+    config = Config(cluster=ClusterSettings(name="test"), nodes=nodes)
+    (found,) = port_users(config, [1, 2])
     assert (found.node, found.port, found.pid) == (1, taken + 4, os.getpid())
     assert describe([found]).startswith(f"port {taken + 4} of node 1 is in use by process ")
     assert describe([found] * 5).endswith(", and 2 ports more")
-    assert port_users(nodes, has_metrics=True, except_sessions=[os.getsid(0)]) == []
+    assert port_users(config, [1, 2], except_sessions=[os.getsid(0)]) == []
 
 
 def test_a_metrics_port_that_no_node_listens_on_may_be_in_use(taken: int) -> None:
-    node = NodeSettings(node=1, port=taken - 3)
-    assert len(port_users([node], has_metrics=True)) == 1
-    assert port_users([node], has_metrics=False) == []
+    config = Config(
+        cluster=ClusterSettings(name="test"), nodes=[NodeSettings(node=1, port=taken - 3)]
+    )
+    assert len(port_users(config, [1])) == 1
+    silent = msgspec.structs.replace(config, process=ProcessSettings(metrics=False))
+    assert port_users(silent, [1]) == []
+
+
+def test_a_produce_port_that_is_in_use_is_named(taken: int) -> None:
+    config = Config(
+        cluster=ClusterSettings(name="test"), nodes=[NodeSettings(node=1, port=taken - 4)]
+    )
+    (found,) = port_users(config, [1])
+    assert found.port == config.produce_port(1) == taken + 4
+    silent = msgspec.structs.replace(config, process=ProcessSettings(produce=False))
+    assert port_users(silent, [1]) == []
 
 
 def test_status_names_the_port_that_a_replica_of_the_folder_cannot_listen_on(

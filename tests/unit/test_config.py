@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,56 @@ def test_endpoints_are_the_port_plus_the_offset() -> None:
     assert config.peer_ids(2) == [1, 3]
 
 
+def config_at(*ports: int, hosts: Sequence[str] = (), process: str = "") -> Config:
+    """A configuration of nodes 1, 2, … at these ports."""
+    nodes = "".join(
+        f'[[nodes]]\nnode = {number}\nport = {port}\nhost = "{host}"\n'
+        for number, port, host in zip(
+            range(1, len(ports) + 1), ports, hosts or ["127.0.0.1"] * len(ports), strict=True
+        )
+    )
+    return parse_config(f'[cluster]\nname = "test"\ninsecure = true\n{nodes}[process]\n{process}\n')
+
+
+def produce_ports(config: Config) -> list[int]:
+    return [config.produce_port(node) for node in config.node_ids()]
+
+
+def test_a_produce_port_follows_the_other_eight_of_its_node() -> None:
+    assert produce_ports(config_at(7100, 7110, 7120)) == [7108, 7118, 7128]
+    assert produce_ports(config_at(7100, 7109, 7118)) == [7108, 7117, 7126]
+    assert produce_ports(config_at(7100, 7100, hosts=("10.0.0.1", "10.0.0.2"))) == [7108, 7108]
+    config = config_at(7100, 7110)
+    assert config.endpoint(2, PortOffset.PRODUCE) == "tcp://127.0.0.1:7118"
+
+
+def test_nodes_that_are_eight_ports_apart_have_their_produce_ports_above_all_of_them() -> None:
+    """Such configurations are older than the ninth port; two names may be of one machine."""
+    assert produce_ports(config_at(7100, 7108, 7116)) == [7124, 7125, 7126]
+    assert produce_ports(config_at(7116, 7108, 7200)) == [7208, 7209, 7210]
+    assert produce_ports(config_at(7100, 7108, hosts=("localhost", "127.0.0.1"))) == [7116, 7117]
+
+
+def test_where_no_port_is_left_above_no_node_has_a_produce_port() -> None:
+    """A configuration that was valid before there was such a port stays so."""
+    assert produce_ports(config_at(65_528)) == [0]
+    assert produce_ports(config_at(65_527)) == [65_535]
+    assert produce_ports(config_at(65_500, 65_528)) == [0, 0]
+    assert produce_ports(config_at(65_518, 65_526)) == [65_534, 65_535]
+    assert produce_ports(config_at(65_510, 65_518, 65_526)) == [0, 0, 0]
+
+
+def test_a_produce_port_may_be_switched_off() -> None:
+    assert produce_ports(config_at(7100, 7110, process="produce = false")) == [0, 0]
+
+
+@pytest.mark.parametrize("apart", range(8, 20))
+def test_no_port_of_a_node_is_one_of_another_node(apart: int) -> None:
+    config = config_at(7100, 7100 + apart, 7100 + 2 * apart)
+    ports = [config.port(node, offset) for node in config.node_ids() for offset in PortOffset]
+    assert len({*ports}) == 3 * len(PortOffset)
+
+
 def test_an_unknown_node_is_refused_with_those_there_are() -> None:
     with pytest.raises(InvalidRequest, match="no node 7.*1, 2, 3"):
         parse_config(THREE).node(7)
@@ -89,6 +140,20 @@ REFUSALS = {
     "unknown node key": (THREE + "prot = 1\n", r"nodes\[.*\]\.prot: unknown key.*node, host, port"),
     "missing key": ("[cluster]\n[[nodes]]\nnode = 1\nport = 7100\n", r"cluster\.name: is missing"),
     "wrong type": (THREE + "[storage]\nsegment = 4\n", r"storage\.segment: Expected `str`"),
+    "raw port of another listener": (
+        THREE.replace("port = 7100", "port = 7100\nraw_port = 7113"),
+        r"nodes\[0\]\.raw_port: 7113 is node 2's tail port: choose another one",
+    ),
+    "raw port of two nodes": (
+        THREE.replace("port = 7100", "port = 7100\nraw_port = 7150").replace(
+            "port = 7110", "port = 7110\nraw_port = 7150"
+        ),
+        r"nodes\[1\]\.raw_port: 7150 is node 1's: choose another one",
+    ),
+    "raw port that is none": (
+        THREE.replace("port = 7100", "port = 7100\nraw_port = 70000"),
+        r"nodes\[0\]\.raw_port: is 70000; it must be between 1 and 65535",
+    ),
     "no unit": (THREE + '[raft]\nheartbeat = "100"\n', r"raft\.heartbeat: '100' has no unit; .*ms"),
     "bad unit": (THREE + '[limits]\nring = "64mb"\n', r"limits\.ring: '64mb' has the unknown unit"),
     "negative": (THREE + '[limits]\nring = "-1MiB"\n', r"limits\.ring: '-1MiB' is no quantity"),

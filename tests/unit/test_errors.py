@@ -19,6 +19,7 @@ FIELDS = {
     errors.OutOfRange: {"first": 3, "last": 9},
     errors.CursorMoved: {"lsn": 5},
     errors.Gap: {"expected": 7},
+    errors.NextLsnIs: {"next_lsn": 7},
     errors.NotLeader: {"leader": 2},
 }
 

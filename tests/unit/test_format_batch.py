@@ -135,14 +135,6 @@ def test_a_batch_above_the_replicas_limit_is_refused_before_its_bytes_are_looked
         verify_batch(b"", 0, header, batch_max_bytes=1000)
 
 
-@pytest.mark.parametrize("codec", [1, 2])
-def test_reserved_codecs_are_refused_by_name(codec: int) -> None:
-    batch = bytearray(encoded([b"abc"]))
-    batch[6] = codec
-    with pytest.raises(InvalidBatch, match="LZ4|ZSTD"):
-        verify(resealed(batch))
-
-
 @pytest.mark.parametrize("flags", [3, 4, 0x100])
 def test_unknown_flags_are_refused(flags: int) -> None:
     batch = bytearray(encoded([b"abc"]))

@@ -141,6 +141,17 @@ def test_an_answer_is_never_answered(port: RequestPort, answer: Any) -> None:
     assert read_request([lengthened(b"!", answer)], port) is Silence.ANSWER
 
 
+def test_a_producer_asks_the_produce_port_what_it_may_ask_the_control_port() -> None:
+    assert RequestPort.PRODUCE.value < RequestPort.CONTROL.value
+    request = MetadataRequest()
+    found = read_request([encoded(request)], RequestPort.PRODUCE)
+    assert isinstance(found, tuple)
+    assert found[1] == request
+    refused = read_request([encoded(StatusRequest())], RequestPort.PRODUCE)
+    assert isinstance(refused, BadRequest)
+    assert refused.text.endswith("the produce port but of the control port: check the endpoint")
+
+
 def test_every_client_message_is_a_request_of_one_port_or_an_answer() -> None:
     clients = {cls for number, cls in message_types().items() if number >= PEER_TYPES_END}
     requests = RequestPort.CONTROL.value | RequestPort.FETCH.value

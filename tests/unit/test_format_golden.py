@@ -17,7 +17,12 @@ from crc32c import crc32c
 
 from logstore.errors import FormatError, InvalidBatch, UnsupportedVersion
 from logstore.format import client_messages, peer_messages
-from logstore.format.batch import encode_batch, read_batch_header, verify_batch
+from logstore.format.batch import batch_payloads, encode_batch, read_batch_header, verify_batch
+from logstore.format.conditional_prefix import (
+    Expectation,
+    conditional_prefix,
+    read_conditional_prefix,
+)
 from logstore.format.cursor_entries import (
     Cursor,
     decode_cursor,
@@ -56,7 +61,8 @@ from logstore.format.session_snapshot import (
     decode_session_part,
 )
 from logstore.format.trim_entry import TrimEntry, TrimReason, decode_trim, encode_trim
-from logstore.model import EntryKind, ReplicaState
+from logstore.model import AckLevel, Codec, EntryKind, ReplicaState
+from tests.unit.compressed_batches import with_block
 from tests.unit.session_logs import encode_part, encode_version_1
 
 GOLDEN = json.loads(Path(__file__).with_name("format_golden.json").read_text())
@@ -67,6 +73,19 @@ PREVIOUS = bytes(range(48, 64))
 
 BATCH = encode_batch(
     [b"one", b"", b"three"], producer_id=0x1122, producer_epoch=3, sequence=7, timestamp_ns=10**18
+)
+EXPECTATION = Expectation(round=7, expected_lsn=1 << 40, attempt=3)
+# As these versions of the libraries made them, 2026-11-26. How they are read must stay.
+COMPRESSED_PAYLOADS = [b"one one one one one one ", b"", b"threethreethreethreethree"]
+LZ4_BLOCK = bytes.fromhex("4f6f6e65200400015b74687265650500507468726565")  # lz4 4.4.5
+ZSTD_FRAME = bytes.fromhex(  # zstandard 0.25.0
+    "28b52ffd20318d0000486f6e65207468726565020028b49e7644"
+)
+LZ4_BATCH, ZSTD_BATCH = (
+    with_block(
+        [24, 0, 25], block, codec, producer_id=0x1122, epoch=3, sequence=7, timestamp_ns=10**18
+    )
+    for codec, block in ((Codec.LZ4, LZ4_BLOCK), (Codec.ZSTD, ZSTD_FRAME))
 )
 HEADER = EntryHeader(
     kind=EntryKind.DATA, count=3, term=5, index=9, prev_term=4, first_lsn=21,
@@ -125,6 +144,7 @@ LISTED = (
     ListedSession(0x1122, 3, 2, 1, 64, 1 << 25, 8, 10**18, "Prüfung".encode()),
     ListedSession((1 << 64) - 1, 1, 1, 1, 16, 1 << 22, 0, 0, b""),
 )
+LEVELS = tuple(ListedSession(level, 1, 1, 1, 16, 1 << 22, 0, 0, b"", level) for level in AckLevel)
 
 
 def check_batch(data: bytes) -> bytes:
@@ -136,6 +156,9 @@ def check_batch(data: bytes) -> bytes:
 # name: (value, its bytes, decoder)
 BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
     "client batch": (BATCH, BATCH, check_batch),
+    "conditional prefix": (EXPECTATION, conditional_prefix(EXPECTATION), read_conditional_prefix),
+    "lz4 client batch": (LZ4_BATCH, LZ4_BATCH, check_batch),
+    "zstd client batch": (ZSTD_BATCH, ZSTD_BATCH, check_batch),
     "entry header": (HEADER, HEADER.pack(), unpack_entry_header),
     "entry header of a level": (LEVEL_HEADER, LEVEL_HEADER.pack(), unpack_entry_header),
     "group frame header": (
@@ -165,15 +188,20 @@ BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
     "cursor rows": (CURSORS, encode_cursors(CURSORS), decode_cursors),
     "trim body": (TRIM, encode_trim(TRIM), decode_trim),
     "session rows": (LISTED, encode_sessions(LISTED), decode_sessions),
+    "session rows of other ack levels": (LEVELS, encode_sessions(LEVELS), decode_sessions),
 }  # fmt: skip
 # rows say nothing of how many there are: what holds them does
 ROW_ENDS = {
     "cursor rows": {len(encode_cursors(CURSORS[:n])): n for n in range(len(CURSORS))},
     "session rows": {len(encode_sessions(LISTED[:n])): n for n in range(len(LISTED))},
+    "session rows of other ack levels": {
+        len(encode_sessions(LEVELS[:n])): n for n in range(len(LEVELS))
+    },
 }
 # where the CRC of each sealed block lies, and what seeds it
 SEALS: dict[str, tuple[int, bytes]] = {
-    "client batch": (28, b""), "group frame header": (124, SEGMENT), "raft record": (124, SEGMENT),
+    "client batch": (28, b""), "lz4 client batch": (28, b""), "zstd client batch": (28, b""),
+    "group frame header": (124, SEGMENT), "raft record": (124, SEGMENT),
     "segment header": (508, b""), "meta": (508, b""), "meta 2": (508, b""), "meta 3": (508, b""),
     "open body": (28, b""),
     "expire body": (20, b""), "session body": (20, b""), "session body with cursors": (20, b""),
@@ -185,6 +213,7 @@ NEWEST = {"expire body": 2, "session body": 2, "session body with cursors": 2, "
 }  # fmt: skip
 
 
+CLIENT_BATCHES = {"client batch", "lz4 client batch", "zstd client batch"}
 LATER_FIELDS = {
     peer_messages.Heartbeat: {"level": 0},
     peer_messages.HeartbeatReply: {
@@ -301,7 +330,7 @@ def test_the_next_version_of_a_block_is_refused_as_such(name: str) -> None:
 
 
 # A batch's header is read before its CRC; on disk the group's body_crc comes first.
-@pytest.mark.parametrize("name", sorted(SEALS.keys() - {"client batch"}))
+@pytest.mark.parametrize("name", sorted(SEALS.keys() - CLIENT_BATCHES))
 def test_a_rotted_version_field_is_damage_and_no_newer_version(name: str) -> None:
     data = bytearray(BLOCKS[name][1])
     data[4] ^= 3
@@ -340,3 +369,9 @@ def test_a_block_is_read_where_it_lies_in_a_larger_buffer(name: str) -> None:
             assert unpack_pair_summary(at, 24, holder_uuid=SEGMENT) == value
         case _:
             assert unpack_meta(at, 24) == value
+
+
+@pytest.mark.parametrize("name", ["lz4 client batch", "zstd client batch"])
+def test_blocks_of_these_versions_of_the_codecs_are_read_for_ever(name: str) -> None:
+    data = bytes.fromhex(GOLDEN[name])
+    assert batch_payloads(data, 0, read_batch_header(data)) == COMPRESSED_PAYLOADS

@@ -234,6 +234,23 @@ def test_the_outcome_of_an_end_is_unknown_when_the_term_ends_before_its_commit(s
     assert client.answer().code == ErrorCode.OUTCOME_UNKNOWN
 
 
+def test_an_opening_that_raft_did_not_take_is_refused_for_certain(stage):
+    client = ask(stage, open_request(name=b"name"))
+    stage.take_proposals()
+    stage.tell(AdmissionClosed(1, 0, "transfer"))
+    assert client.answer().code == ErrorCode.NOT_READY
+
+
+def test_the_outcome_of_an_opening_is_unknown_when_the_term_ends_before_its_commit(stage):
+    """The next leader may commit it: then an epoch has begun that its producer does not know."""
+    client = ask(stage, open_request(name=b"name"))
+    stage.accept()
+    stage.tell(AdmissionClosed(1, 1, "step_down"), TermEnded(1))
+    reply = client.answer()
+    assert reply.code == ErrorCode.OUTCOME_UNKNOWN
+    assert b"ask again" in reply.text
+
+
 def test_denials_that_wait_for_a_commit_leave_room_for_other_requests(stage):
     """While nothing is committed, each of many producers asks again every two seconds."""
     producer = stage.producer()

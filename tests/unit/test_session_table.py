@@ -165,7 +165,11 @@ def test_a_name_leads_to_its_producer():
     ("changes", "code"),
     [
         ({"mode": 3}, ErrorCode.INVALID_REQUEST),
-        ({"ack_level": AckLevel.LEADER}, ErrorCode.INVALID_REQUEST),
+        ({"ack_level": 4}, ErrorCode.INVALID_REQUEST),
+        (
+            {"ack_level": AckLevel.LEADER, "mode": SequenceMode.MONOTONE},
+            ErrorCode.INVALID_REQUEST,
+        ),
         ({"name": b"x" * 256}, ErrorCode.INVALID_REQUEST),
         ({"name": b"\xff"}, ErrorCode.INVALID_REQUEST),
         ({"producer_id": 5}, ErrorCode.UNKNOWN_PRODUCER),
@@ -174,7 +178,7 @@ def test_a_name_leads_to_its_producer():
     ],
 )
 def test_open_requests_that_make_no_sense_are_refused(changes, code):
-    """SAFETY E10: of the levels of acknowledgement one is built, others are refused."""
+    """SAFETY E10: the level of a monotone session is quorum."""
     table = opened(name=b"named")
     assert code_of(table.decide_open(open_request(**changes), 99)) is code
 

@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import psutil
 import pytest
 
@@ -25,18 +24,18 @@ from benchmarks.soak import (
 from benchmarks.soak_load import LoadResult, Payloads, WrongPayload
 from benchmarks.soak_plots import draw_soak
 from benchmarks.usage import allocated_bytes
-from logstore.client.records import RecordBatch
+from logstore.client.records import RecordBatch, WholeBatch
 from logstore.errors import LogStoreError
-from logstore.format.batch import BatchHeader
+from logstore.format.batch import batch_offsets, batch_sizes, encode_batch, read_batch_header
 
 SIZE = 32
 
 
 def batch_of(payloads: list[bytes], first_lsn: int) -> RecordBatch:
-    offsets = np.cumsum([0, *map(len, payloads)], dtype=np.int32)
-    values = np.frombuffer(b"".join(payloads), dtype=np.uint8)
-    header = msgspec.convert(dict.fromkeys(BatchHeader.__struct_fields__, 0), BatchHeader)
-    return RecordBatch(first_lsn, offsets, values, 1, 1, 0, header, True, first_lsn)
+    data = encode_batch(payloads, producer_id=1, producer_epoch=1, sequence=0, timestamp_ns=0)
+    header = read_batch_header(data)
+    whole = WholeBatch(memoryview(data), first_lsn, header, batch_sizes(data, 0, header))
+    return RecordBatch(first_lsn, batch_offsets(data, 0, header), whole, 1, 1, 0, True)
 
 
 def test_payloads_are_those_of_their_numbers() -> None:

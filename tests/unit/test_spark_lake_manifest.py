@@ -87,9 +87,35 @@ def test_what_is_encoded_is_decoded(ranges: tuple[tuple[int, int], ...]) -> None
     assert made.next_lsn == (ranges[-1][1] + 1 if ranges else 7)
 
 
+def compressed(first: int, last: int) -> LakeFile:
+    return msgspec.structs.replace(file(first, last), stored_bytes=4)
+
+
+def test_a_lake_with_compressed_batches_is_of_a_version_that_older_readers_refuse() -> None:
+    before = encode_manifest(manifest((7, 10)))
+    grown = manifest((7, 10)).with_files([compressed(11, 12)])
+    head, first, second = encode_manifest(grown).splitlines(keepends=True)
+    assert head.startswith(b'{"lake":3,')
+    assert first == before.splitlines(keepends=True)[1]  # what is there stays as it is
+    assert b'"payload_bytes":10,"stored_bytes":4,"batch_bytes":72,' in second
+    assert decode_manifest(encode_manifest(grown), "m") == grown
+    again = grown.with_files([file(13, 14)])
+    assert encode_manifest(again).startswith(b'{"lake":3,')
+    for version in (b"1", b"2"):
+        data = encode_manifest(again).replace(b'"lake":3', b'"lake":' + version)
+        with pytest.raises(CorruptData, match="expected version"):
+            decode_manifest(data, "m")
+    with pytest.raises(CorruptData, match="expected version 2 of a lake, got version 3"):
+        decode_manifest(before.replace(b'"lake":2', b'"lake":3'), "m")
+
+
 def test_every_changed_byte_and_every_cut_is_damage() -> None:
     mixed = old_manifest().with_files([file(11, 12)])
-    data = encode_manifest(mixed)
+    for made in (mixed, mixed.with_files([compressed(13, 14)])):
+        check_every_byte(encode_manifest(made))
+
+
+def check_every_byte(data: bytes) -> None:
     for place in range(len(data)):
         with pytest.raises(CorruptData):
             decode_manifest(data[:place], "m")

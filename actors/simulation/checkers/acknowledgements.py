@@ -23,6 +23,8 @@ FINAL_CODES = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.WRONG_CLUSTER,
+        ErrorCode.NEXT_LSN_IS,
+        ErrorCode.LEVEL_REFUSED,
     }
 )
 

@@ -1,7 +1,8 @@
-"""Batches as the checkers compare them: the producer's numbers, the LSNs, a digest of the payloads.
+"""Batches as the checkers compare them: the producer's numbers, the LSNs, a digest of the body.
 
 The bytes of a batch after its header depend on the payloads alone, so the digest of the payloads
-that a client appends equals the digest of the bytes that a log has.
+that a client appends equals the digest of the bytes that a log has. Of a compressed batch they
+depend on the codec, too: its client tells the body that it sent, once for all retries.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _REMEMBERED = 1_024
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
-    """A batch in a log."""
+    """A batch in a log. `codec`: 0, or how it is compressed."""
 
     first_lsn: int
     count: int
@@ -32,6 +33,7 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     producer_epoch: int
     sequence: int
     digest: bytes
+    codec: int = 0
 
     @property
     def last_lsn(self) -> int:
@@ -39,10 +41,15 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 def digest_of(payloads: Sequence[bytes]) -> bytes:
-    """The digest of a batch of these payloads."""
+    """The digest of a batch of these payloads without compression."""
     offsets = list(accumulate(map(len, payloads), initial=0))
     body = b"".join((struct.pack(f"<{len(offsets)}i", *offsets), *payloads))
     return _digest(body + bytes(-len(body) % _ALIGNMENT))
+
+
+def digest_of_body(batch: bytes) -> bytes:
+    """The digest of a batch with these bytes."""
+    return _digest(batch[BATCH_HEADER_SIZE:])
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -60,7 +67,7 @@ def parse_body(first_lsn: int, body: bytes) -> tuple[StoredBatch, ...]:
         batches.append(
             StoredBatch(
                 lsn, header.count, header.producer_id, header.producer_epoch, header.sequence,
-                digest,
+                digest, header.codec,
             )
         )  # fmt: skip
         lsn += header.count
@@ -80,7 +87,7 @@ def parse_batch(first_lsn: int, batch: bytes) -> StoredBatch | None:
         return None
     return StoredBatch(
         first_lsn, header.count, header.producer_id, header.producer_epoch, header.sequence,
-        _digest(batch[BATCH_HEADER_SIZE:]),
+        digest_of_body(batch), header.codec,
     )  # fmt: skip
 
 

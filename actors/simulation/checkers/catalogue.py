@@ -19,6 +19,7 @@ from actors.simulation.checkers.damage_reports import Damage
 from actors.simulation.checkers.deliveries import Deliveries
 from actors.simulation.checkers.disk_claims import DiskClaims
 from actors.simulation.checkers.elections import Elections
+from actors.simulation.checkers.expected_lsns import ExpectedLsns
 from actors.simulation.checkers.final_logs import FinalLogs
 from actors.simulation.checkers.format_levels import FormatLevels
 from actors.simulation.checkers.handovers import Handovers
@@ -29,6 +30,7 @@ from actors.simulation.checkers.lookups import Lookups
 from actors.simulation.checkers.orders import Orders
 from actors.simulation.checkers.peer_streams import PeerStreams
 from actors.simulation.checkers.processes import Liveness, Processes
+from actors.simulation.checkers.provisional_batches import ProvisionalBatches
 from actors.simulation.checkers.read_rounds import ReadRounds
 from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.retention import Retention
@@ -47,6 +49,7 @@ CHECKERS: tuple[Callable[[Record], object], ...] = (
     Witnesses,
     Processes,
     Acknowledgements,
+    ExpectedLsns,
     Liveness,
     DiskClaims,
     Logs,
@@ -73,6 +76,7 @@ CHECKERS: tuple[Callable[[Record], object], ...] = (
     SessionLists,
     Surveys,
     AppendTurns,
+    ProvisionalBatches,
     ControlLanes,
     Bells,
     WrittenOnce,

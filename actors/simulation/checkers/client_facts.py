@@ -23,13 +23,16 @@ class SessionOpened(Fact, frozen=True):
 
 class AppendInvoked(Fact, frozen=True):
     """An append began, `operation` is a new number. Resending the same bytes under the same numbers
-    is the same one."""
+    is the same one. `expected_lsn`: the LSN that it is to have, or it is not to be stored; None:
+    any. `batch`: its bytes, if it is compressed."""
 
     operation: int
     producer_id: int
     producer_epoch: int
     sequence: int
     payloads: Sequence[bytes]
+    expected_lsn: int | None = None
+    batch: bytes = b""
 
 
 class AppendAcknowledged(Fact, frozen=True):
@@ -47,10 +50,59 @@ class AppendRefused(Fact, frozen=True):
     code: int
 
 
+class ComparisonRefused(Fact, frozen=True):
+    """The append was refused because the log ended elsewhere: before `next_lsn` (E11)."""
+
+    operation: int
+    next_lsn: int
+
+
 class BatchRefused(Fact, frozen=True):
     """A client got this ErrorCode for a batch, which it may send again."""
 
     code: int
+
+
+class ProvisionalSent(Fact, frozen=True):
+    """A producer of level `leader` or `none` sends its batch `number`, which rises, under these
+    numbers."""
+
+    producer: str
+    number: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+class ProvisionalTold(NodeFact, frozen=True):
+    """The replica answers that it has flushed this batch."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+class LossesCounted(Fact, frozen=True):
+    """A producer of such a level has ended. At most so many of its batches are lost."""
+
+    producer: str
+    possibly_lost: int
+
+
+class CompressionRefused(Fact, frozen=True):
+    """A client was told that the log is at format `level`, which is too low for its compressed
+    batch; its session is over."""
+
+    producer_id: int
+    producer_epoch: int
+    level: int
+
+
+class AnsweredThere(Fact, frozen=True):
+    """A producer was answered over the connection that its batches went over. `is_awaited`: that
+    one of them is committed, which SessionState had said, there, to be in the log only."""
+
+    is_awaited: bool
 
 
 class SessionDenied(Fact, frozen=True):

@@ -153,6 +153,12 @@ class AckSent(NodeFact, frozen=True):
     place: tuple[int, int]
 
 
+class NextLsnSent(NodeFact, frozen=True):
+    """`node` refuses, received or not, a batch because the log ends before `next_lsn` (E11)."""
+
+    next_lsn: int
+
+
 class ImportAckSent(NodeFact, frozen=True):
     """`node` sends, received or not, that an imported batch is committed."""
 

@@ -1,6 +1,6 @@
 """Format levels: which leader may raise the log's level, which replicas must know it, which must
 refuse it, what clients and peers may be told about it, and that nothing is trimmed below level 2
-(SAFETY S11; I10, I21).
+and no compressed batch is stored below level 3 (SAFETY S11; I10, I21).
 
 Owns the version of each replica, what each leader has heard of the others' versions, and the level
 of the committed log. A follower's answer speaks for the incarnation that its boot counter names: an
@@ -14,15 +14,28 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from actors.simulation.checkers import client_facts, facts
-from actors.simulation.checkers.consequences import LevelCommitted, TermMoved
+from actors.simulation.checkers.consequences import (
+    BatchFound,
+    LevelCommitted,
+    SessionCommitted,
+    TermMoved,
+)
 from actors.simulation.checkers.facts import Stepped
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads, reads_after
 from actors.simulation.checkers.record import Record
 from actors.simulation.checkers.replica_promises import Replica
 from logstore.format.entry import EntryHeader
-from logstore.format.level import FIRST_LEVEL, NEWEST_LEVEL, TRIM_LEVEL, level_kind, level_of
+from logstore.format.level import (
+    COMPRESSION_LEVEL,
+    FIRST_LEVEL,
+    NEWEST_LEVEL,
+    TRIM_LEVEL,
+    level_kind,
+    level_of,
+)
 from logstore.format.peer_messages import HeartbeatReply
+from logstore.format.session_entries import OpenEntry
 from logstore.model import EntryKind
 from logstore.raft.effects import Persist, SaveLevel, SaveMeta, Visible
 from logstore.raft.events import (
@@ -59,6 +72,7 @@ class FormatLevels:
         self._level = FIRST_LEVEL  # of the committed log
         self._raised: list[tuple[int, int]] = []  # (index, level) of its entries, both rise
         self._asked: set[int] = set()
+        self._opened: dict[tuple[int, int], int] = {}  # by producer and epoch, the level then
         self._durable = dict.fromkeys(record.replicas, FIRST_LEVEL)  # in META, as far as is known
 
     # --- versions ---
@@ -185,6 +199,20 @@ class FormatLevels:
             self._level = committed.level
             self._raised.append((committed.index, committed.level))
 
+    @reads(BatchFound)
+    def on_batch(self, found: BatchFound) -> None:
+        """It is committed, after all that is below it."""
+        batch = found.batch
+        if batch.codec and self._level < COMPRESSION_LEVEL and self._record.is_replica_known:
+            text = f"the batch at LSN {batch.first_lsn} is compressed, with codec {batch.codec}"
+            self._report(f"{text}, the committed log is at level {self._level}")
+
+    @reads(SessionCommitted)
+    def on_session(self, committed: SessionCommitted) -> None:
+        entry = committed.entry
+        if isinstance(entry, OpenEntry):
+            self._opened[entry.producer_id, entry.producer_epoch] = self._level
+
     @reads_after(Visible)
     def on_visible(self, replica: Replica, visible: Visible, _step: Stepped) -> None:
         """Hot: it is committed up to here."""
@@ -239,6 +267,15 @@ class FormatLevels:
             self._findings.report(Invariant.I10, text)
         if told.level < told.asked:
             self._report(f"level {told.asked} is answered as raised, with level {told.level}")
+
+    @reads(client_facts.CompressionRefused)
+    def on_compression_refused(self, refused: client_facts.CompressionRefused) -> None:
+        """Whoever knows the session knows what was committed before it."""
+        numbers = refused.producer_id, refused.producer_epoch
+        before = self._opened.get(numbers, FIRST_LEVEL)
+        if refused.level >= COMPRESSION_LEVEL or before >= COMPRESSION_LEVEL:
+            text = f"epoch {numbers[1]} of producer {numbers[0]} was opened at level {before}"
+            self._report(f"{text}, and refused compression at level {refused.level}")
 
     def _report(self, text: str) -> None:
         self._findings.report(Invariant.I21, text)

@@ -37,6 +37,7 @@ class Invariant(StrEnum):
     I19 = "I19"  # nothing is removed above what a committed TRIM says
     I20 = "I20"  # payload bytes are written to a replica's disk once
     I21 = "I21"  # nothing is written or read of a format level that the log, or a version, lacks
+    I22 = "I22"  # an append that expects an LSN is stored there or nowhere, or refused with reason
 
 
 # Invariants that nothing can break yet, and the feature they wait for.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from actors.simulation.checkers.batches import StoredBatch, digest_of
+from actors.simulation.checkers.batches import StoredBatch, digest_of, digest_of_body
 from actors.simulation.checkers.client_facts import AppendInvoked
 from actors.simulation.checkers.producers import Sessions
 from logstore.model import SequenceMode
@@ -41,6 +41,7 @@ class Operation:
     outcome: Outcome = Outcome.UNKNOWN
     first_lsn: int = 0
     acknowledged_count: int = 0
+    expected_lsn: int | None = None
 
     @property
     def last_lsn(self) -> int:
@@ -69,9 +70,10 @@ class Operations:
         """
         if call.operation in self.all:
             raise ValueError(f"operation {call.operation} began before: each has its own number")
+        digest = digest_of_body(call.batch) if call.batch else digest_of(call.payloads)
         operation = Operation(
             call.operation, call.producer_id, call.producer_epoch, call.sequence,
-            len(call.payloads), digest_of(call.payloads), at_ns,
+            len(call.payloads), digest, at_ns, expected_lsn=call.expected_lsn,
         )  # fmt: skip
         self.all[call.operation] = operation
         self._by_sequence.setdefault((call.producer_id, call.sequence), []).append(operation)

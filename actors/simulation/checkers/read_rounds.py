@@ -2,15 +2,15 @@
 
 Owns which rounds leaders began and which peers replied to them, and which client's read used which
 read index: tail reads use those that egress requested from raft, answers about cursors and sessions
-those of ingress. The whole history shows whether I6 itself is broken; here the first answer without
-a round is a violation.
+those of ingress, but not those of refused appends (`expected_lsns`). The whole history shows
+whether I6 itself is broken; here the first answer without a round is a violation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from actors.messages import READS_OF_INGRESS
+from actors.messages import READS_OF_COMPARISONS, READS_OF_INGRESS
 from actors.simulation.checkers import client_facts, facts
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.reads import reads
@@ -117,6 +117,8 @@ class ReadRounds:
         elif answer.lsn < asked.committed_lsn:
             text = f"{text} with LSN {answer.lsn}: {asked.committed_lsn} was committed before"
             self._report(Invariant.I6, text)
+        if answer.request_id >= READS_OF_COMPARISONS:
+            return
         is_of_ingress = answer.request_id >= READS_OF_INGRESS
         answered = self._unused_ingress if is_of_ingress else self._unused_egress
         answered.setdefault(replica.node, []).append(asked.at_ns)

@@ -16,6 +16,7 @@ from actors.simulation.checkers.client_facts import AppendInvoked, ImportMoved
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.messages.import_checker import REFUSALS, ImportChecker, Imported
 from actors.simulation.checkers.messages.witness import Witness
+from actors.simulation.clients.codec import draw_compressor
 from actors.simulation.clients.payloads import draw_payloads
 from actors.simulation.faults.script import Ground
 from actors.simulation.network.core_client import CoreClient
@@ -26,8 +27,8 @@ from logstore.client.core.operating import Cluster
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Steps, Wait
 from logstore.client.refusal import RETRIED
-from logstore.errors import LogStoreError, OutOfRange
-from logstore.format.batch import encode_batch
+from logstore.errors import LevelRefused, LogStoreError, OutOfRange
+from logstore.format.batch import encode_batch, read_batch_header
 from logstore.format.client_messages import ImportRequest
 from logstore.format.message import decode_message, encode_message
 from logstore.limits import POSITION_MAX
@@ -81,6 +82,7 @@ class Importer:
         self._checker = ImportChecker(self.witness, self._meddle)
         self.client = CoreClient(host, self._live, self._checker.messages)
         self._on_over = on_over
+        self._compressor = draw_compressor(host.random)
         self._asked_lsn = 0  # where the last call began
 
     def _live(self, client: CoreClient) -> Steps[None]:
@@ -109,7 +111,9 @@ class Importer:
                         # committed, not acknowledged, and trimmed before it could be compared
                         self.witness.count("gone")
                         return
-                    if error.code not in RETRIED | REFUSALS:
+                    if isinstance(error, LevelRefused):  # until the log is raised, or for good
+                        self.witness.count("level-refused")
+                    elif error.code not in RETRIED | REFUSALS:
                         text = f"an import ended with {type(error).__name__}: {error}"
                         self.witness.violated(Invariant.I11, text)
                         return
@@ -178,8 +182,10 @@ class Importer:
         )
         data = encode_batch(
             payloads, producer_id=producer_id, producer_epoch=_EPOCH, sequence=sequence,
-            timestamp_ns=0,
+            timestamp_ns=0, compressor=self._compressor,
         )  # fmt: skip
         operation = self.witness.next_operation()
-        host.tell(AppendInvoked(operation, producer_id, _EPOCH, sequence, payloads))
+        sent = data if read_batch_header(data).codec else b""
+        numbers = producer_id, _EPOCH, sequence
+        host.tell(AppendInvoked(operation, *numbers, payloads, batch=sent))
         return Imported(operation, self._checker.next_lsn, len(payloads), data)

@@ -13,6 +13,9 @@ and is not told of what must be dropped. Must not know when to act.
 | GARBAGE | bytes that are no push: dropped |
 | TOO_LARGE | above `batch_max_bytes`: refused for good |
 | NEWER | of a newer version of the protocol: refused for good |
+| LATE | the newest pushes that expected an LSN, once more, of any round: nothing is stored |
+| BOMB | compressed, above `batch_max_bytes` without compression: refused for good |
+| LOOSE | compressed, with other bytes than zeros after its block: refused for good |
 """
 
 from __future__ import annotations
@@ -20,14 +23,20 @@ from __future__ import annotations
 from enum import StrEnum
 from random import Random
 
+from crc32c import crc32c
+
+from actors.simulation.clients.codec import StandIn
 from actors.simulation.clients.session import ProducerSession
-from logstore.format.client_messages import APPEND_MAGIC, APPEND_PREFIX, APPEND_VERSION
+from logstore.format.client_messages import APPEND_MAGIC, APPEND_PREFIX
+from logstore.format.conditional_prefix import CONDITIONAL_VERSION
+from logstore.model import Codec
 
 # Sequences of batches that must be refused: far above what a run uses.
 BAD_SEQUENCE_FIRST = 1 << 40
 _RECENT = 24  # acknowledged batches to choose from: some of them below a window of 16
 _OLD_ONE_IN = 3  # retries choose from all of them
 _GARBAGE_MAX_BYTES = 200
+_CRC = slice(28, 32)
 
 
 class Mischief(StrEnum):
@@ -39,6 +48,9 @@ class Mischief(StrEnum):
     GARBAGE = "garbage"
     TOO_LARGE = "too-large"
     NEWER = "newer"
+    LATE = "late"
+    BOMB = "bomb"
+    LOOSE = "loose"
 
 
 def commit_mischief(
@@ -64,6 +76,15 @@ def commit_mischief(
             _too_large(session, now_ns)
         case Mischief.NEWER:
             _newer(session, payloads, now_ns)
+        case Mischief.LATE:
+            # one that went over another connection of the produce port cannot come over this one
+            if not session.is_answered:
+                for _, frame in session.checker.frames:
+                    session.push(frame)
+        case Mischief.BOMB:
+            _bomb(session, now_ns)
+        case Mischief.LOOSE:
+            _loose(session, now_ns)
     session.checker.witness.count(f"mischief-{kind}")
 
 
@@ -85,8 +106,12 @@ def _retry(session: ProducerSession, random: Random) -> None:
 def send_again(session: ProducerSession) -> None:
     """Send every batch under way again."""
     for sequence, append in session.checker.waiting.items():
-        if sequence not in session.checker.unsent:
+        if sequence in session.checker.unsent:
+            continue
+        if append.expected_next_lsn is None:
             session.push_batch(append.batch)
+        else:
+            session.push(dict(session.checker.frames)[sequence])
 
 
 def _reuse(session: ProducerSession, payloads: list[bytes], random: Random) -> None:
@@ -124,6 +149,21 @@ def _too_large(session: ProducerSession, now_ns: int) -> None:
 
 def _newer(session: ProducerSession, payloads: list[bytes], now_ns: int) -> None:
     batch = session.make_bad(payloads, BAD_SEQUENCE_FIRST + now_ns)
-    session.push(
-        APPEND_PREFIX.pack(APPEND_MAGIC, APPEND_VERSION + 1, session.next_mischief_round()) + batch
-    )
+    round_ = session.next_mischief_round()
+    prefix = APPEND_PREFIX.pack(APPEND_MAGIC, CONDITIONAL_VERSION + 1, round_)
+    session.push(prefix + batch, is_mischief=True)
+
+
+def _bomb(session: ProducerSession, now_ns: int) -> None:
+    payloads = [bytes(session.numbers.batch_max_bytes)]
+    batch = session.make_bad(payloads, BAD_SEQUENCE_FIRST + now_ns, StandIn(Codec.ZSTD))
+    session.push_batch(batch, is_mischief=True)
+
+
+def _loose(session: ProducerSession, now_ns: int) -> None:
+    """The stand-in makes 24 bytes of 64: the body ends with 4 bytes of padding."""
+    sequence = BAD_SEQUENCE_FIRST + now_ns
+    batch = bytearray(session.make_bad([bytes(64)], sequence, StandIn(Codec.LZ4)))
+    batch[-1] = 1
+    batch[_CRC] = crc32c(batch[_CRC.stop :], crc32c(batch[: _CRC.start])).to_bytes(4, "little")
+    session.push_batch(bytes(batch), is_mischief=True)

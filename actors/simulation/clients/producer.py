@@ -10,6 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from actors.simulation.checkers.messages.witness import Witness
+from actors.simulation.clients.codec import draw_compressor
+from actors.simulation.clients.known_end import KnownEnd
 from actors.simulation.clients.mischief import Mischief, commit_mischief, send_again
 from actors.simulation.clients.open_request import open_request, session_name
 from actors.simulation.clients.session import ProducerSession
@@ -28,14 +30,21 @@ _BEGIN_AGAIN_NS = (20 * MS_NS, 1_500 * MS_NS)
 # How long a user waits for an append: mostly for ever, now and then shorter than an outage.
 _DELIVER_NS = (3_600_000 * MS_NS, 3_600_000 * MS_NS, 10_000 * MS_NS, 2_000 * MS_NS)
 # A leader that is cut off, and only it, has batches under way for long.
-_KINDS = (*Mischief, Mischief.IMPATIENCE, Mischief.IMPATIENCE, Mischief.IMPATIENCE)
+_MORE = (Mischief.IMPATIENCE,) * 3
+_KINDS = (*(each for each in Mischief if each is not Mischief.LATE), *_MORE)
+_KINDS_OF_COMPARERS = (*_KINDS, *(Mischief.LATE,) * 8)
+# An append that is refused now, and would be right later, leaves a hole below it: so its sequence
+# stays new for a while, and a late copy of it is no duplicate.
+_HOLE_MAX = 256
 _LARGE_PAYLOADS = 8  # at most, of a batch in a flood: it is mostly full by then
 
 
 class ProducerOptions(msgspec.Struct, frozen=True):
     """`append_every_ns` is a mean; appends come in bursts of up to `burst`. Of 1,000 bursts:
     `mischief`; `flood`, as many large batches as may be under way; `upheaval`, the producer crashes
-    or takes its own session over. `deliver_ns`: how long an append may take.
+    or takes its own session over. Of 1,000 appends `compares` expect an LSN.
+    `deliver_ns`: how long an append may take. `is_answered`: its appends are answered on their
+    connection.
     """
 
     append_every_ns: int
@@ -47,6 +56,8 @@ class ProducerOptions(msgspec.Struct, frozen=True):
     upheaval: int
     opening: OpenSessionRequest
     deliver_ns: int = _DELIVER_NS[0]
+    is_answered: bool = False
+    compares: int = 0
 
 
 class Probe(msgspec.Struct):
@@ -66,9 +77,14 @@ class Probe(msgspec.Struct):
 
 
 def draw_options(
-    host: ClientHost, *, append_every_ns: int, payload_max_bytes: int, batch_max_payloads: int
+    host: ClientHost,
+    *,
+    append_every_ns: int,
+    payload_max_bytes: int,
+    batch_max_payloads: int,
+    is_answered: bool,
 ) -> ProducerOptions:
-    """What kind of producer this is. The sizes are given by the script."""
+    """What kind of producer this is. The sizes, and `is_answered`, are given by the script."""
     random = host.random
     is_dense = random.random() < 0.75
     is_named = not is_dense or random.random() < 0.5
@@ -87,25 +103,44 @@ def draw_options(
         upheaval=0 if random.random() < 0.4 else random.randrange(1, 12),
         opening=opening,
         deliver_ns=random.choice(_DELIVER_NS),
+        is_answered=is_answered,
+    )
+
+
+def draw_comparer_options(host: ClientHost, options: ProducerOptions) -> ProducerOptions:
+    """The same producer, but monotone, with fewer appends, most of which expect an LSN."""
+    random = host.random
+    return msgspec.structs.replace(
+        options,
+        append_every_ns=options.append_every_ns * random.choice((1, 2, 4)),
+        burst=random.choice((1, 1, 2, 4)),
+        opening=open_request(SequenceMode.MONOTONE, session_name(host.name)),
+        compares=random.choice((500, 900, 1_000)),
     )
 
 
 class Producer:
-    """`client` is its process."""
+    """`client` is its process. `end`: where it believes the log to end, if it expects LSNs."""
 
-    def __init__(self, host: ClientHost, options: ProducerOptions) -> None:
+    def __init__(
+        self, host: ClientHost, options: ProducerOptions, end: KnownEnd | None = None
+    ) -> None:
         self.host = host
         self.client = CoreClient(host, self._live)
         self.options = options
         self.witness = Witness(host)
+        self._end = end
         self._session: ProducerSession | None = None
         self._zombies: list[tuple[ProducerSession, int]] = []  # and until when
         self._probes: list[Probe] = []
         self._next_append_ns = 0
         self._begin_ns = 0
         self._opening = options.opening
+        self._compressor = draw_compressor(host.random)
+        self._may_compress = True  # until an error says that the log's format level is too low
         self._is_appending = True
         self._is_flooding = False
+        self._replayed_round = 0
 
     @property
     def has_unresolved(self) -> bool:
@@ -151,7 +186,13 @@ class Producer:
         if session is None:
             if now_ns >= self._begin_ns:
                 self._session = ProducerSession(
-                    self.client, self.witness, self._opening, deliver_ns=self.options.deliver_ns
+                    self.client,
+                    self.witness,
+                    self._opening,
+                    deliver_ns=self.options.deliver_ns,
+                    is_answered=self.options.is_answered,
+                    on_over=self._learn if self._end is not None else None,
+                    compressor=self._compressor,
                 )
                 self._next_append_ns = now_ns
         elif session.is_over:
@@ -193,21 +234,44 @@ class Producer:
         for zombie, _ in self._zombies:
             if zombie.is_open and random.random() < 0.5:
                 self._append_one(zombie)
+        if options.compares and options.mischief:
+            self._replay(session, now_ns)
         if options.mischief and random.random() * 1_000 < options.mischief:
             payloads = self._draw(session, session.next_sequence)
-            commit_mischief(session, random.choice(_KINDS), payloads, random, now_ns)
+            kinds = _KINDS_OF_COMPARERS if options.compares else _KINDS
+            commit_mischief(session, random.choice(kinds), payloads, random, now_ns)
         if options.upheaval and random.random() * 1_000 < options.upheaval:
             self._upset(session, now_ns)
 
-    def _append_one(self, session: ProducerSession, *, is_large: bool = False) -> Append | None:
+    def _replay(self, session: ProducerSession, now_ns: int) -> None:
+        """In each new round: what the queues of older ones still held arrives."""
+        if session.is_serving and session.checker.round != self._replayed_round:
+            self._replayed_round = session.checker.round
+            commit_mischief(session, Mischief.LATE, [], self.host.random, now_ns)
+
+    def _learn(self, append: Append) -> None:
+        """Where the log ended, by an answer; often the next append comes at once."""
+        if self._end is not None and self._end.learn(append) and self.host.random.random() < 0.5:
+            self._next_append_ns = self.client.clock.now_ns
+            self.client.wake()
+
+    def _append_one(
+        self, session: ProducerSession, *, is_large: bool = False, is_probe: bool = False
+    ) -> Append | None:
         """Append a new batch; None: the window is full."""
-        sequence = session.next_sequence
+        sequence, expected_lsn = session.next_sequence, None
         if not session.is_dense:
             sequence += self.host.random.randrange(3)
+        if self._end is not None and not is_probe:
+            expected_lsn = self._end.draw(self.host.random, self.options.compares)
+            if expected_lsn is not None and expected_lsn > self._end.next_lsn:
+                sequence += self.host.random.randrange(_HOLE_MAX)
         payloads = self._draw(session, sequence, is_large=is_large)
+        if self._end is not None and not is_large:  # its sequence may have been another append's
+            payloads = [b"%d" % self.witness.next_operation(), *payloads[1:]]
         if not session.appends.has_room(batch_size(len(payloads), sum(map(len, payloads)))):
             return None
-        return session.append(payloads, sequence)
+        return session.append(payloads, sequence, expected_lsn)
 
     def _draw(
         self, session: ProducerSession, sequence: int, *, is_large: bool = False
@@ -225,7 +289,7 @@ class Producer:
         self._probes = [probe for probe in self._probes if not probe.is_acknowledged]
         for probe in self._probes:
             if not probe.is_made_by(session):
-                append = self._append_one(session)
+                append = self._append_one(session, is_probe=True)
                 if append is None:
                     return
                 probe.session, probe.append = session, append
@@ -251,5 +315,7 @@ class Producer:
         if not opening.name and session.is_known and random.random() < 0.7:
             opening = msgspec.structs.replace(opening, producer_id=session.numbers.producer_id)
         self._opening = opening
+        self._may_compress = self._may_compress and not session.must_not_compress
+        self._compressor = draw_compressor(random) if self._may_compress else None
         self._session = None
         self._begin_ns = now_ns + random.randrange(*_BEGIN_AGAIN_NS)

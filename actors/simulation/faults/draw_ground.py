@@ -31,6 +31,8 @@ FIVE_REPLICAS_PERCENT = 26
 IMPORTED_PERCENT = 15
 CROWDED_PERCENT = 20
 EXPIRING_PERCENT = 30
+ANSWERED_PERCENT = 40
+COMPARING_PERCENT = 40
 STRUCK_AT_BIRTH_PERCENT = 12
 TRIMMED_PERCENT = 80
 RETAINED_PERCENT = 40
@@ -92,7 +94,9 @@ def draw_ground(seed: int, *, replicas: int | None, classes: Collection[FaultCla
         **_retention(seed, sizes["segment_bytes"]),
         groups=_groups(seed),
         **_import(seed),
+        comparers=_comparers(seed),
         **_sessions(seed, workload["producers"], sizes["batch_max_bytes"]),
+        answered_producers=_answered(seed, workload["producers"]),
     )
 
 
@@ -188,9 +192,20 @@ def _sessions(seed: int, producers: int, batch_max_bytes: int) -> dict[str, Any]
     found["has_brink"] = percent(random, 20)
     found["has_flooder"] = percent(random, 20)
     if percent(random, CROWDED_PERCENT):
-        found["sessions_max"] = producers + 4
+        found["sessions_max"] = producers + _comparers(seed) + 4
         found["session_idle_ms"] = spread(random, 300, 2_000)
     return found
+
+
+def _answered(seed: int, producers: int) -> int:
+    """How many producers append at the produce port: none in most seeds, seldom all."""
+    random = stream(seed, "ground.answered")
+    return random.randint(1, producers) if percent(random, ANSWERED_PERCENT) else 0
+
+
+def _comparers(seed: int) -> int:
+    """Two: of two that expect the same LSN one is stored at most."""
+    return 2 if percent(stream(seed, "ground.comparers"), COMPARING_PERCENT) else 0
 
 
 def _groups(seed: int) -> dict[str, tuple[str, ...]]:

@@ -183,8 +183,10 @@ class Ground(msgspec.Struct, frozen=True):
     session_expiry_ms: int = 604_800_000
     kept_names_max: int = 64
     snapshot_part_bytes: int = 4_096
+    answered_producers: int = 0  # so many of them append at the produce port
     has_brink: bool = False  # a producer whose sequence numbers run out
     has_flooder: bool = False  # a client that opens a named session in bursts
+    comparers: int = 0  # producers that expect LSNs, beside the others
     # the first version of each node; (): this version's, and no client raises a level
     newest_levels: tuple[int, ...] = ()
     new_log_level: int = NEWEST_LEVEL  # 1: as if an older version had begun the log

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from actors.simulation.checkers.messages.append_checker import AppendChecker
 from logstore.client.core.connection import Session
 from logstore.client.core.packs import Pack
-from logstore.errors import LogStoreError
+from logstore.errors import InvariantViolated, LogStoreError
 from logstore.format.batch import PackedPayloads, batch_size
 
 
@@ -28,6 +28,7 @@ class Append:
         sequence: int,
         opened_ns: int,
         deadline_ns: int,
+        expected_next_lsn: int | None = None,
     ) -> None:
         self.payloads: list[bytes] | PackedPayloads = payloads
         self.count = len(payloads)
@@ -35,6 +36,7 @@ class Append:
         self.opened_ns = opened_ns
         self.deadline_ns = deadline_ns
         self.sequence = sequence
+        self.expected_next_lsn = expected_next_lsn
         self.operation = 0
         self.is_over = False
         self.acknowledged_as: tuple[int, int] | None = None
@@ -59,6 +61,11 @@ class Append:
     def resolve(self, first_lsn: int, count: int) -> None:
         self.is_acknowledged = self.is_over = True
         self._checker.on_committed(self, first_lsn, count)
+
+    def resolve_provisionally(self, *, is_flushed: bool) -> None:
+        """No session of this producer has another level than quorum."""
+        told = f"provisional, flushed: {is_flushed}"
+        raise InvariantViolated(f"batch {self.sequence} of a session of quorum is {told}")
 
     def fail(self, error: LogStoreError) -> None:
         self.error = self.error or error
@@ -93,7 +100,14 @@ class Appends:
         is_within = len(self._checker.waiting) + len(self._queue) + batches <= self._limit
         return is_within and self.size_bytes + size_bytes <= self._session.window_bytes
 
-    def append(self, payloads: list[bytes], *, sequence: int, now_ns: int) -> Append:
+    def append(
+        self,
+        payloads: list[bytes],
+        *,
+        sequence: int,
+        now_ns: int,
+        expected_next_lsn: int | None = None,
+    ) -> Append:
         """A new batch; it is sent as soon as possible."""
         append = Append(
             self._checker,
@@ -101,6 +115,7 @@ class Appends:
             sequence=sequence,
             opened_ns=now_ns,
             deadline_ns=now_ns + self._deliver_ns,
+            expected_next_lsn=expected_next_lsn,
         )
         self._queue.append(append)
         self.size_bytes += append.size_bytes

@@ -14,9 +14,10 @@ from actors.observer import FolderRecovered, PairsRemoved, RetryKnown, SpareUsed
 from actors.simulation.checkers import client_facts, consequences, facts
 from actors.simulation.checkers.reads import reads
 from actors.simulation.checkers.replica_promises import Replica
+from actors.simulation.oracle.replica_log import ReplicaLog, forget_from, term_at
 from logstore.errors import ErrorCode
 from logstore.format.entry import takes_lsns
-from logstore.format.level import FIRST_LEVEL, level_of
+from logstore.format.level import level_of
 from logstore.format.peer_messages import (
     AppendPersisted,
     Heartbeat,
@@ -92,8 +93,12 @@ class Reach(StrEnum):
     COMMITTED_LSN_UNKNOWN = "a retry told that its LSNs have left the window"  # BatchRefused
     GAP = "a producer told of a sequence it left out"  # BatchRefused
     SEQUENCE_REUSED = "other bytes under a used sequence refused"  # BatchRefused
+    NEXT_LSN_IS = "an append refused, because the log did not end where it expected"  # BatchRefused
     SESSION_EXPIRED = "a session given up for a new one"  # SessionOrdered
     EXPIRED_CAME_BACK = "a batch refused, because its session had been given up"  # SessionDenied
+    COMPRESSION_REFUSED = "a compressed batch refused at a level too low"  # BatchRefused
+    ANSWERED_THERE = "batches answered over the connection that they came over"  # AnsweredThere
+    AWAITED_THERE = "a batch under way told to a newer connection, once committed"  # AnsweredThere
     IMPORT_MOVED = "an import that went on at another leader"  # ImportMoved
     LEVEL_RAISED = "the log's format level raised"  # LevelCommitted
     LEVEL_NOT_TAKEN = "an entry of a format level that this follower's version does not read"
@@ -127,12 +132,9 @@ NOT_BUILT: dict[Reach, str] = {
 }
 MUST_REACH = tuple(each for each in Reach if each not in NOT_BUILT)
 
-_BY_REFUSAL = {
-    ErrorCode.FENCED: Reach.FENCED,
-    ErrorCode.COMMITTED_LSN_UNKNOWN: Reach.COMMITTED_LSN_UNKNOWN,
-    ErrorCode.GAP: Reach.GAP,
-    ErrorCode.SEQUENCE_REUSED: Reach.SEQUENCE_REUSED,
-}
+_OF_ONE_NAME = ("FENCED", "COMMITTED_LSN_UNKNOWN", "GAP", "SEQUENCE_REUSED", "NEXT_LSN_IS")
+_BY_REFUSAL = {ErrorCode[name]: Reach[name] for name in _OF_ONE_NAME}
+_BY_REFUSAL[ErrorCode.LEVEL_REFUSED] = Reach.COMPRESSION_REFUSED
 
 
 def missing(reached: dict[str, int]) -> list[Reach]:
@@ -140,33 +142,12 @@ def missing(reached: dict[str, int]) -> list[Reach]:
     return [each for each in MUST_REACH if not reached.get(each.name)]
 
 
-class _ReplicaLog:
-    """One replica's log, across crashes."""
-
-    def __init__(self, node: int) -> None:
-        self.node = node
-        self.rows: dict[int, tuple[int, bool]] = {}  # index → (term, whether it has LSNs)
-        self.last_index = 0
-        self.durable = 0
-        self.acknowledged = 0  # to any leader, of what is in the log now
-        self.in_flight: deque[tuple[int, int]] = deque()  # (seq, index), unanswered
-        self.dropped: set[tuple[int, int]] = set()  # (index, term) truncated since the start
-        self.is_full = False
-        self.has_lied = False
-        self.newest_level = FIRST_LEVEL  # that its version reads
-        self.found_index = 0  # its last entry at its start
-        self.newest_trim = 0  # that it ordered carried out since then
-        self.start_index = 0  # its log start, as its raft knows it
-        self.installing_seq = 0  # of an InstallLog without an answer
-        self.start_sent = 0  # the newest log start that it took from its leader
-
-
 class ReachObserver:
     """Reads facts as a checker does and counts what was met. `nodes`: the voters."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
         self._counts: Counter[Reach] = Counter()
-        self._replicas = {node: _ReplicaLog(node) for node in nodes}
+        self._replicas = {node: ReplicaLog(node) for node in nodes}
         self._majority = majority(len(self._replicas))
         self._committed = 0
         self._late_majority: dict[int, int] = {}  # index → term, flushed by a majority in a later
@@ -189,7 +170,7 @@ class ReachObserver:
         last_index = log.start.index if log.last is None else log.last.header.index
         if last_index < replica.last_index:
             self._add(Reach.UNFLUSHED_LOST)
-        _forget_from(replica, last_index + 1)
+        forget_from(replica, last_index + 1)
         replica.last_index = replica.found_index = last_index
         replica.newest_trim = 0
         if replica.installing_seq:
@@ -267,7 +248,7 @@ class ReachObserver:
         replica, index = self._replicas[node.node], install.start.position.index
         if replica.last_index < index:
             self._add(Reach.COLLECTED_BELOW_FOLLOWER)
-        _forget_from(replica, 1)
+        forget_from(replica, 1)
         replica.installing_seq = install.seq
         replica.last_index = replica.start_index = index
 
@@ -326,6 +307,10 @@ class ReachObserver:
         if reach is not None:
             self._add(reach)
 
+    @reads(client_facts.AnsweredThere)
+    def on_answered_there(self, answered: client_facts.AnsweredThere) -> None:
+        self._add(Reach.AWAITED_THERE if answered.is_awaited else Reach.ANSWERED_THERE)
+
     @reads(client_facts.ImportMoved)
     def on_import_moved(self, _moved: client_facts.ImportMoved) -> None:
         self._add(Reach.IMPORT_MOVED)
@@ -360,10 +345,10 @@ class ReachObserver:
             in_flight.popleft()
         self._flushed(replica, step.core.persisted, step.core.term)
 
-    def _flushed(self, replica: _ReplicaLog, durable: int, now_term: int) -> None:
+    def _flushed(self, replica: ReplicaLog, durable: int, now_term: int) -> None:
         before, replica.durable = replica.durable, durable
         for index in range(before + 1, durable + 1):
-            term = _term_at(replica, index)
+            term = term_at(replica, index)
             is_late = 0 < term < now_term and index > self._committed
             if is_late and self._is_on_majority(index, term):
                 self._late_majority[index] = term
@@ -387,7 +372,7 @@ class ReachObserver:
         if (
             step.core.faulty
             and isinstance(request, PreVoteRequest)
-            and request.last_term == _term_at(voter, voter.last_index)
+            and request.last_term == term_at(voter, voter.last_index)
             and step.core.persisted <= request.last_index < voter.last_index
         ):
             self._add(Reach.DAMAGED_TAIL_DECIDES)
@@ -461,7 +446,7 @@ class ReachObserver:
         if any(index >= first_index for _, index in replica.in_flight):
             self._add(Reach.REWRITTEN_IN_FLIGHT)
         acknowledged = replica.acknowledged
-        rows = _forget_from(replica, first_index)
+        rows = forget_from(replica, first_index)
         groups = [index for index, (_, is_data) in rows.items() if is_data]
         if len(groups) >= 2:
             self._add(Reach.TRUNCATED_BATCHES)
@@ -475,26 +460,6 @@ class ReachObserver:
         replica.in_flight = deque((seq, min(index, kept)) for seq, index in replica.in_flight)
 
     def _is_on_majority(self, index: int, term: int) -> bool:
-        holders = sum(
-            each.durable >= index and _term_at(each, index) == term
-            for each in self._replicas.values()
-        )
+        logs = self._replicas.values()
+        holders = sum(each.durable >= index and term_at(each, index) == term for each in logs)
         return holders >= self._majority
-
-
-def _term_at(replica: _ReplicaLog, index: int) -> int:
-    """0 if unknown."""
-    row = replica.rows.get(index)
-    return 0 if row is None else row[0]
-
-
-def _forget_from(replica: _ReplicaLog, first_index: int) -> dict[int, tuple[int, bool]]:
-    """Remove and return the entries from `first_index` on."""
-    gone = {}
-    for index in range(first_index, replica.last_index + 1):
-        row = replica.rows.pop(index, None)
-        if row is not None:
-            gone[index] = row
-    replica.last_index = min(replica.last_index, first_index - 1)
-    replica.acknowledged = min(replica.acknowledged, first_index - 1)
-    return gone

@@ -55,7 +55,7 @@ class WireObserver:
                 self._appended(speaker, node, frames)
         elif port == PortOffset.TAIL:
             self._published(speaker, frames[0][_NUMBER])
-        elif port in (PortOffset.ACKS, PortOffset.CONTROL):
+        elif port in (PortOffset.ACKS, PortOffset.CONTROL, PortOffset.PRODUCE):
             if frames[1][_NUMBER] in _ANSWERS:
                 self._answered(speaker, frames[1])
 
@@ -76,9 +76,11 @@ class WireObserver:
         if isinstance(message, OpenSessionReply):
             self._tell(facts.OpenReplySent(node, producer_id, epoch))
             return
-        for sequence, first_lsn, count, code, _ in ACK_ROW.iter_unpack(message.rows):
+        for sequence, first_lsn, count, code, detail in ACK_ROW.iter_unpack(message.rows):
             if code == ErrorCode.UNKNOWN_PRODUCER:
                 self._tell(facts.SessionDenied(producer_id))
+            elif code == ErrorCode.NEXT_LSN_IS:
+                self._tell(facts.NextLsnSent(node, detail))
             elif code == ErrorCode.OK and epoch == NO_EPOCH:
                 self._tell(facts.ImportAckSent(node, (first_lsn, count)))
             elif code == ErrorCode.OK:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from logstore.cli.options import DEFAULT_ENDPOINTS
+from logstore.spark.columns import COLUMNS
 from logstore.spark.seam import LogRange, plan_log
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -24,7 +25,7 @@ class Source(msgspec.Struct, frozen=True):
     replica: str
     timeout_s: float
 
-    def plan(self) -> LogRange:
+    def plan(self, columns: Sequence[str] = tuple(COLUMNS)) -> LogRange:
         """Raises: as `plan_log`."""
         endpoints = self.endpoints or (DEFAULT_ENDPOINTS if self.lake is None else None)
         options: dict[str, Any] = {
@@ -36,6 +37,7 @@ class Source(msgspec.Struct, frozen=True):
             endpoints=endpoints,
             first_lsn=self.first_lsn,
             last_lsn=self.last_lsn,
+            columns=columns,
             **options,
         )
 

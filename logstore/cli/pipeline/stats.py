@@ -13,7 +13,14 @@ from logstore.cli.options import json_option, timeout_option
 from logstore.cli.output import Terminal, say, write_json
 from logstore.cli.pipeline.lazy_spark import spark_options, spark_session
 from logstore.cli.pipeline.source import Source, source_options
-from logstore.spark.stats import NOTHING, Stats, Traffic, check_steps, gather_stats
+from logstore.spark.stats import (
+    NOTHING,
+    STATS_COLUMNS,
+    Stats,
+    Traffic,
+    check_steps,
+    gather_stats,
+)
 from logstore.units import parse_duration
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,7 +60,7 @@ def stats(
     step_us = step_ns // 1_000
     check_steps(step_us=step_us, top=top)
     with spark_session("stats", master, conf) as spark:
-        plan, found = source.plan(), NOTHING
+        plan, found = source.plan(STATS_COLUMNS), NOTHING
         if not plan.is_empty:
             found = gather_stats(plan.frame(spark()), step_us=step_us, top=top)
     left_out = found.steps - len(found.by_time)
@@ -86,7 +93,8 @@ def _time(time_us: int) -> str:
 
 
 def _print_table(name: str, rows: Iterable[tuple[str, Traffic]]) -> None:
-    table = Table(name, "records", "batches", "payload bytes")
+    table = Table(name, "records", "batches", "payload bytes", "stored bytes")
     for key, each in rows:
-        table.add_row(key, str(each.records), str(each.batches), str(each.payload_bytes))
+        numbers = each.records, each.batches, each.payload_bytes, each.stored_bytes
+        table.add_row(key, *map(str, numbers))
     Terminal().print(table)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from logstore.client.core.requests import Port
-from logstore.client.core.steps import Host, Steps, Wait
+from logstore.client.core.requests import Port, answer_of
+from logstore.client.core.steps import Host, RequestLink, Steps, Wait
 from logstore.client.endpoint import Endpoint
 from logstore.errors import FormatError, NotReady
 from logstore.format.client_messages import (
@@ -25,6 +25,7 @@ from logstore.format.client_messages import (
     Welcome,
     append_prefix,
 )
+from logstore.format.conditional_prefix import Expectation, conditional_prefix
 from logstore.format.message import decode_message
 from logstore.model import Lsn
 
@@ -94,11 +95,15 @@ class AppendLinks:
     def is_lost(self) -> bool:
         return self._pusher.is_lost()
 
-    def wait(self, until_ns: int) -> Wait:
+    def wait_for_acks(self, until_ns: int) -> Wait:
+        """A wait for acknowledgements alone."""
+        return Wait(until_ns, (self._feed,))
+
+    def wait(self, until_ns: int, *others: RequestLink) -> Wait:
         """A wait for acknowledgements, for room after a push was refused, or for a broken
-        connection."""
+        connection; for messages of `others`, too."""
         writes = (self._pusher,) if self._wants_to_send else ()
-        return Wait(until_ns, (self._feed, self._pusher), writes)
+        return Wait(until_ns, (self._feed, self._pusher, *others), writes)
 
 
 class Connection:
@@ -117,6 +122,7 @@ class Connection:
             opened.pop_all()
         self._prefix = b""
         self.round = 0
+        self.attempt = 0  # the newest push of this round that expects an LSN
 
     def close(self) -> None:
         self.links.close()
@@ -134,31 +140,40 @@ class Connection:
         self.round = round_number
         self._prefix = append_prefix(round_number)
         state, _ = yield from self._port.request(
-            SessionStateRequest(
-                self._session.producer_id, self._session.producer_epoch, round_number
-            ),
-            SessionStateReply,
-            deadline_ns=deadline_ns,
+            state_request(self._session, round_number), SessionStateReply, deadline_ns=deadline_ns
         )
         return state
 
-    def confirm_leader(self, *, deadline_ns: int) -> Steps[None]:
-        """Wait until a majority has confirmed that this node leads now. What it says of the session
-        after that comes from a log that has everything acknowledged before.
+    def try_ask_state(self) -> bool:
+        """Ask for the state without waiting for it; False: there is no connection.
+        `try_take_state` gives it."""
+        return self._port.try_send(state_request(self._session, self.round)) > 0
 
-        Raises:
-          LogStoreError: it is not confirmed by the deadline (monotonic ns).
+    def try_take_state(self) -> SessionStateReply | None:
+        """An answer to `try_ask_state`; None: there is none yet.
+
+        Raises: as `ask_state`.
         """
-        port = Port(self._host, self.links.endpoint.fetch, cluster_id=self._cluster_id)
-        try:
-            request = WatermarksRequest(Lsn(0), 0, True)
-            yield from port.request(request, WatermarksReply, deadline_ns=deadline_ns)
-        finally:
-            port.close()
+        received = self._port.try_receive()
+        return None if received is None else answer_of(received[1], SessionStateReply)
 
-    def try_push(self, batch: bytes) -> bool:
+    def wait(self, until_ns: int) -> Wait:
+        """As that of the links, and for an answer to `try_ask_state`."""
+        return self.links.wait(until_ns, self._port.link)
+
+    def confirm_leader(self, *, deadline_ns: int) -> Steps[None]:
+        """As `confirm_leader`, of this node."""
+        yield from confirm_leader(
+            self._host, self.links.endpoint, cluster_id=self._cluster_id, deadline_ns=deadline_ns
+        )
+
+    def try_push(self, batch: bytes, expected_next_lsn: int | None = None) -> bool:
         """Send a batch; False: there is no room, a wait on the links ends when there is."""
-        return self.links.try_push(self._prefix + batch)
+        if expected_next_lsn is None:
+            return self.links.try_push(self._prefix + batch)
+        self.attempt += 1
+        expectation = Expectation(self.round, expected_next_lsn, self.attempt)
+        return self.links.try_push(conditional_prefix(expectation) + batch)
 
     def acks(self) -> Iterator[Acks]:
         """Received acknowledgements of this session."""
@@ -169,3 +184,25 @@ class Connection:
                 and message.producer_epoch == self._session.producer_epoch
             ):
                 yield message
+
+
+def state_request(session: Session, round_number: int) -> SessionStateRequest:
+    """Asks for the state of a session."""
+    return SessionStateRequest(session.producer_id, session.producer_epoch, round_number)
+
+
+def confirm_leader(
+    host: Host, endpoint: Endpoint, *, cluster_id: bytes, deadline_ns: int
+) -> Steps[None]:
+    """Wait until a majority has confirmed that this node leads now. What it says of a session after
+    that comes from a log that has everything acknowledged before.
+
+    Raises:
+      LogStoreError: it is not confirmed by the deadline (monotonic ns).
+    """
+    port = Port(host, endpoint.fetch, cluster_id=cluster_id)
+    try:
+        request = WatermarksRequest(Lsn(0), 0, True)
+        yield from port.request(request, WatermarksReply, deadline_ns=deadline_ns)
+    finally:
+        port.close()

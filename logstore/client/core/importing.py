@@ -22,7 +22,7 @@ from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Host, Steps
 from logstore.client.endpoint import Endpoint
 from logstore.client.records import raw_batches_of
-from logstore.client.refusal import RETRIED, error_of
+from logstore.client.refusal import LEVEL_PATIENCE_S, RETRIED, error_of
 from logstore.errors import (
     ErrorCode,
     FormatError,
@@ -203,7 +203,8 @@ def import_batches(cluster: Cluster, window: Window) -> Steps[int]:
     host, routing, timeout_s = cluster
     reader = RangeMachine(host, routing, replica=None, timeout_s=timeout_s)
     pauses = Backoff(host)
-    deadline_ns = 0  # until when errors without progress are retried; 0: there is none
+    # Until when errors without progress are retried, and refusals for the level; 0: there is none.
+    deadline_ns = level_ns = 0
     try:
         while window.fill() or window.unsettled:
             before_lsn = window.first_lsn
@@ -212,18 +213,22 @@ def import_batches(cluster: Cluster, window: Window) -> Steps[int]:
                 yield from _settle_what_is_there(reader, window, last_lsn)
                 if window.unsettled:
                     yield from _push(cluster, window)
-                deadline_ns = 0
+                deadline_ns = level_ns = 0
                 pauses.reset()
                 continue
             except LogStoreError as error:
-                if error.code not in RETRIED or error is window.source_error:
+                is_level = error.code == ErrorCode.LEVEL_REFUSED
+                if not (is_level or error.code in RETRIED) or error is window.source_error:
                     raise
-                if not deadline_ns or window.first_lsn > before_lsn:
-                    deadline_ns = host.deadline_ns(timeout_s)
-                now_ns = host.clock.monotonic_ns()
-                if now_ns >= deadline_ns:
+                if window.first_lsn > before_lsn:
+                    deadline_ns = level_ns = 0
+                if is_level:
+                    level_ns = until_ns = level_ns or host.deadline_ns(LEVEL_PATIENCE_S)
+                else:
+                    deadline_ns = until_ns = deadline_ns or host.deadline_ns(timeout_s)
+                if host.clock.monotonic_ns() >= until_ns:
                     raise
-            yield pauses.wait(deadline_ns=deadline_ns)
+            yield pauses.wait(deadline_ns=until_ns)
         return window.first_lsn
     finally:
         reader.close()

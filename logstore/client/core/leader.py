@@ -22,12 +22,16 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 
 
 class LeaderRequest:
-    """`is_in_doubt`: an attempt without an answer may have taken effect, or may yet."""
+    """`is_in_doubt`: an attempt without an answer may have taken effect, or may yet.
+    `level_patience_s`: for how long to ask again while the log's format level is too low."""
 
-    def __init__(self, host: Host, routing: Routing, *, timeout_s: float) -> None:
+    def __init__(
+        self, host: Host, routing: Routing, *, timeout_s: float, level_patience_s: float = 0.0
+    ) -> None:
         self._host = host
         self._routing = routing
         self._timeout_s = timeout_s
+        self._level_patience_s = level_patience_s
         self.is_in_doubt = False
 
     def ask(self, request: msgspec.Struct, reply_type: type[_T]) -> Steps[_T]:
@@ -38,6 +42,7 @@ class LeaderRequest:
           LogStoreError: the leader refuses, and would again.
         """
         deadline_ns = self._host.deadline_ns(self._timeout_s)
+        level_ns = 0  # until when refusals for the level are asked again; 0: there was none
         refusal: LogStoreError | None = None
         pauses = Backoff(self._host)
         while True:
@@ -46,15 +51,19 @@ class LeaderRequest:
             except FormatError:
                 raise
             except LogStoreError as error:
-                if error.code not in _ASKED_AGAIN:
+                until_ns = deadline_ns
+                if error.code == ErrorCode.LEVEL_REFUSED:
+                    level_ns = level_ns or self._host.deadline_ns(self._level_patience_s)
+                    until_ns = min(deadline_ns, level_ns)
+                elif error.code not in _ASKED_AGAIN:
                     raise
                 if not isinstance(error, Unreachable):
                     refusal = error
                 now_ns = self._host.clock.monotonic_ns()
-                if now_ns >= deadline_ns:
+                if now_ns >= until_ns:
                     # A leader's refusal says more than that the last attempt ran out of time.
                     raise refusal or error from None
-            yield pauses.wait(deadline_ns=deadline_ns)
+            yield pauses.wait(deadline_ns=until_ns)
 
     def _ask_once(
         self, request: msgspec.Struct, reply_type: type[_T], deadline_ns: int

@@ -21,6 +21,7 @@ class Pack(Protocol):
       opened_ns: when the first payload came, monotonic.
       deadline_ns: monotonic; after it the appends fail, whatever becomes of the batch.
       sequence: -1 until one is given to it: when it is first sent, or by the caller.
+      expected_next_lsn: where the log must end for the batch to be stored; None: anywhere.
       batch: its bytes, from the first sending on until the log's answer; the same for every retry.
     """
 
@@ -29,12 +30,18 @@ class Pack(Protocol):
     opened_ns: int
     deadline_ns: int
     sequence: int
+    expected_next_lsn: int | None
     batch: bytes
 
     def is_settled(self) -> bool: ...
 
     def resolve(self, first_lsn: int, count: int) -> None:
         """The batch is committed with `count` LSNs from `first_lsn` on."""
+        ...
+
+    def resolve_provisionally(self, *, is_flushed: bool) -> None:
+        """The leader has flushed the batch, or it is handed over: nothing more is said of it
+        (SAFETY E10)."""
         ...
 
     def fail(self, error: LogStoreError) -> None:

@@ -17,11 +17,14 @@ import msgspec
 
 from logstore.client.core.backoff import Backoff
 from logstore.client.core.connection import Connection, Session
+from logstore.client.core.given_sequences import GivenSequences
 from logstore.client.core.packs import Pack, PackSource
+from logstore.client.core.producer_statistics import ProducerCounts
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import NEVER_NS, Host, Steps, nanoseconds
 from logstore.client.core.unresolved import Unresolved
-from logstore.client.refusal import RETRIED, TRANSIENT, error_of
+from logstore.client.endpoint import Endpoint
+from logstore.client.refusal import LEVEL_PATIENCE_S, RETRIED, TRANSIENT, error_of
 from logstore.errors import (
     Closed,
     CommittedLsnUnknown,
@@ -37,6 +40,7 @@ from logstore.errors import (
 )
 from logstore.format.batch import encode_batch
 from logstore.format.client_messages import ACK_ROW, SessionStateReply
+from logstore.format.codecs import Compressor
 
 # Refusals of one batch. Every other refusal that ends a producer is of its session.
 _OF_ONE_BATCH = frozenset(
@@ -45,8 +49,13 @@ _OF_ONE_BATCH = frozenset(
         ErrorCode.BATCH_TOO_LARGE,
         ErrorCode.INVALID_BATCH,
         ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.LEVEL_REFUSED,
     }
 )
+
+# Refusals of one batch that leave its sequence unused: the session goes on (SAFETY E11). They name
+# the attempt in place of a first LSN.
+_UNUSED = frozenset({ErrorCode.NEXT_LSN_IS, ErrorCode.LEVEL_REFUSED})
 
 # Ends of a producer that are true of each of its batches: they leave open what the log holds.
 _OF_EVERY_BATCH = (Fenced, Gap, InvariantViolated, UnknownProducer)
@@ -73,7 +82,7 @@ _SLOW = "the leader did not get to it"
 class MachineOptions(msgspec.Struct, frozen=True):
     """Settings. `ack_timeout_s`: if the oldest unresolved batch is not acknowledged for so long,
     the leader is asked for SessionState (E9). `on_connected` is called with the node that gets the
-    appends from now on."""
+    appends from now on. `compressor`: packs each batch before it is first sent."""
 
     linger_s: float
     ack_timeout_s: float
@@ -81,10 +90,12 @@ class MachineOptions(msgspec.Struct, frozen=True):
     is_dense: bool
     on_ack: AckObserver | None
     on_connected: Callable[[int], None]
+    compressor: Compressor | None = None
 
 
 class ProducerMachine:
-    """Run `live` until it ends, then call `settle_rest`. `stop` may be called from any thread."""
+    """Run `live` until it ends, then call `settle_rest`. `stop` may be called from any thread.
+    `given`: the sequences of a monotone producer; none yet, if it is left out."""
 
     def __init__(
         self,
@@ -93,13 +104,17 @@ class ProducerMachine:
         session: Session,
         queue: PackSource,
         options: MachineOptions,
+        given: GivenSequences | None = None,
     ) -> None:
+        self.session = session
+        self.counts = ProducerCounts()
         self._host = host
         self._clock = host.clock
         self._routing = routing
         self._session = session
         self._queue = queue
         self._options = options
+        self.given = given or GivenSequences(host.new_lock())
         self._unresolved = Unresolved(
             next_sequence=session.next_sequence,
             limit=max(1, session.window),
@@ -114,6 +129,7 @@ class ProducerMachine:
         # A node says that the session is over, or knows less of it than the log has acknowledged. A
         # leader that was deposed and has not noticed says so, too: the next one must be confirmed.
         self._is_denied = False
+        self._level_refused_ns = 0  # since when the log's level is said to be too low; 0: it is not
         self._trouble = "no leader was found"
 
     def stop(self) -> None:
@@ -170,9 +186,7 @@ class ProducerMachine:
             node, endpoint = yield from self._routing.find_leader(
                 deadline_ns=self._host.deadline_ns(LEADER_TIMEOUT_S)
             )
-            connection = Connection(
-                self._host, endpoint, self._session, cluster_id=self._routing.cluster_id
-            )
+            connection = self._connect(node, endpoint)
             yield from connection.links.wait_for_welcome(
                 deadline_ns=self._host.deadline_ns(STEP_TIMEOUT_S)
             )
@@ -206,6 +220,11 @@ class ProducerMachine:
             return None
         self._trouble = _SLOW
         return connection
+
+    def _connect(self, node: int, endpoint: Endpoint) -> Connection:
+        """The links of the next round."""
+        del node
+        return Connection(self._host, endpoint, self._session, cluster_id=self._routing.cluster_id)
 
     def _try_reconcile(self, state: SessionStateReply, *, is_confirmed: bool) -> bool:
         """Settle what the state says; False: it knows less than was acknowledged.
@@ -255,7 +274,7 @@ class ProducerMachine:
         """Resend what must be resent, then send new packs, while window and link have room."""
         unresolved, queue = self._unresolved, self._queue
         while (pack := unresolved.next_to_resend()) is not None:
-            if not connection.try_push(pack.batch):
+            if not connection.try_push(pack.batch, pack.expected_next_lsn):
                 unresolved.queue_again(pack)
                 return
         # A pack lingers only while another batch is unresolved: it waits for that one's answer.
@@ -264,14 +283,16 @@ class ProducerMachine:
             if not len(unresolved):
                 self._news_ns = now_ns
             unresolved.add(new)
+            self.counts.sent.add(len(new.payloads))
             new.batch = encode_batch(
                 new.payloads,
                 producer_id=self._session.producer_id,
                 producer_epoch=self._session.producer_epoch,
                 sequence=new.sequence,
                 timestamp_ns=self._clock.wall_ns(),
+                compressor=self._options.compressor,
             )
-            if not connection.try_push(new.batch):
+            if not connection.try_push(new.batch, new.expected_next_lsn):
                 unresolved.queue_again(new)
                 return
 
@@ -288,7 +309,12 @@ class ProducerMachine:
                     pack = self._unresolved.pop(sequence)
                     if pack is not None:
                         size_bytes += self._resolve(pack, first_lsn, count)
-                elif message.round == connection.round:  # refusals of older rounds were handled
+                elif message.round != connection.round:
+                    continue  # refusals of older rounds were handled
+                elif code in _UNUSED and first_lsn:
+                    if first_lsn == connection.attempt:  # else it came twice
+                        size_bytes += self._refused_unused(sequence, code, detail)
+                else:
                     size_bytes += self._refused(sequence, code, detail)
         if self._unresolved.oldest_sequence != oldest:
             self._news_ns = self._clock.monotonic_ns()
@@ -298,7 +324,7 @@ class ProducerMachine:
 
     def _refused(self, sequence: int, code: int, detail: int) -> int:
         """Handle one refusal; the bytes that it settled."""
-        if code in RETRIED or code in _DENIALS:
+        if code in RETRIED or code in _DENIALS or self._may_be_raised_soon(code):
             self._is_denied = self._is_denied or code in _DENIALS
             self._must_reconnect = True
             self._trouble = str(error_of(code, detail=detail))
@@ -313,6 +339,33 @@ class ProducerMachine:
         if code in _OF_ONE_BATCH:
             self._end_at_refusal(sequence, error)
         raise error
+
+    def _refused_unused(self, sequence: int, code: int, detail: int) -> int:
+        """Handle one refusal that leaves its sequence unused; the bytes that it settled."""
+        error = error_of(code, detail=detail)
+        if self._may_be_raised_soon(code):
+            self._must_reconnect = True  # the next round sends it again, as a new attempt
+            self._trouble = str(error)
+            return 0
+        return self._take_back(sequence, error)
+
+    def _take_back(self, sequence: int, error: LogStoreError) -> int:
+        """The batch was not stored for what it expects, and never will be; its bytes."""
+        pack = self._unresolved.pop(sequence)
+        if pack is None:
+            return 0
+        self.given.take_back(sequence)
+        pack.fail(error)
+        return self._forget(pack)
+
+    def _may_be_raised_soon(self, code: int) -> bool:
+        """Whether the log's format level is too low, and has not been for long: a new log's is
+        raised by itself."""
+        if code != ErrorCode.LEVEL_REFUSED:
+            return False
+        now_ns = self._clock.monotonic_ns()
+        self._level_refused_ns = self._level_refused_ns or now_ns
+        return now_ns - self._level_refused_ns < nanoseconds(LEVEL_PATIENCE_S)
 
     def _end_at_refusal(self, sequence: int, error: LogStoreError) -> None:
         """One batch can never be stored, so no later one may be.
@@ -356,7 +409,10 @@ class ProducerMachine:
                 f"sequence {pack.sequence} was sent with {payloads} payloads, "
                 f"and acknowledged with {count}"
             )
+        if not self._options.is_dense:
+            self.given.settle(pack.sequence)
         pack.resolve(first_lsn, count)
+        self.counts.committed.add(payloads)
         if self._options.on_ack is not None:
             self._options.on_ack(
                 pack.size_bytes, payloads, pack.opened_ns, self._clock.monotonic_ns()

@@ -27,7 +27,7 @@ from logstore.format.client_messages import (
     SessionsRequest,
 )
 from logstore.format.session_list import ListedSession, SessionState, decode_sessions
-from logstore.model import SequenceMode
+from logstore.model import AckLevel, SequenceMode
 
 _ID_MAX = (1 << 64) - 1
 
@@ -38,6 +38,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
     Attributes:
       name: "" for a session without one.
       mode: "dense" or "monotone".
+      acks: "quorum", "leader" or "none".
       next_sequence: the lowest that is new.
       window, window_bytes: what its producer may have under way.
       last_used_ns: when the log last took a batch or an opening of it, ns since the Unix epoch; 0:
@@ -55,6 +56,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
     window_bytes: int
     last_used_ns: int
     is_kept: bool
+    acks: str = "quorum"
 
 
 class SessionPage(msgspec.Struct, frozen=True):
@@ -129,4 +131,5 @@ def _info(row: ListedSession) -> SessionInfo:
         window_bytes=row.window_bytes,
         last_used_ns=row.last_used_ns,
         is_kept=row.state == SessionState.KEPT,
+        acks=AckLevel(row.ack_level).name.lower(),
     )

@@ -9,6 +9,7 @@ from logstore.client.core.connection import Session
 from logstore.client.core.leader import LeaderRequest
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Host, Steps
+from logstore.client.refusal import LEVEL_PATIENCE_S
 from logstore.format.client_messages import OpenSessionReply, OpenSessionRequest
 
 
@@ -18,13 +19,15 @@ def open_session(
     """The session that the leader grants; repeats the request until there is one or the time is
     over.
 
-    A lost answer may leave an unused session behind, which expires by itself.
+    A level of acknowledgement for which the log's format level is too low is asked for again for
+    LEVEL_PATIENCE_S: a new log is raised by itself. A lost answer may leave an unused session
+    behind, which expires by itself.
 
     Raises:
       Unreachable, NoQuorum: no replica, or no leader, answered in time.
       LogStoreError: the leader refuses, and would again.
     """
-    leader = LeaderRequest(host, routing, timeout_s=timeout_s)
+    leader = LeaderRequest(host, routing, timeout_s=timeout_s, level_patience_s=LEVEL_PATIENCE_S)
     reply = yield from leader.ask(request, OpenSessionReply)
     return Session(
         reply.producer_id,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from actors.simulation.checkers import client_facts, facts
+from actors.simulation.clients.codec import StandIn
+from logstore.format.batch import encode_batch
 from logstore.format.entry import Row
 from logstore.format.level import level_kind
 from logstore.format.peer_messages import AppendAccepted, HeartbeatReply
-from logstore.model import Index, NodeId, Term
+from logstore.model import Codec, Index, NodeId, Term
 from logstore.raft.effects import Lead, SaveLevel
 from logstore.raft.events import (
     ControlReceived,
@@ -21,7 +23,7 @@ from logstore.raft.events import (
 )
 from tests.simulation.histories.case import Collection
 from tests.simulation.histories.session_histories import open_session
-from tests.simulation.histories.stage import Stage, header_after
+from tests.simulation.histories.stage import PRODUCER, Stage, header_after
 
 LEVELS = Collection()
 breaks = LEVELS.breaks
@@ -250,3 +252,47 @@ def a_level_is_told_as_raised_before_its_commit(stage: Stage, is_broken: bool) -
 def a_level_is_told_as_raised_that_is_not(stage: Stage, is_broken: bool) -> None:
     begin(stage)
     stage.tell(client_facts.LevelTold(2 if is_broken else 1, 1))
+
+
+def compressed(payload: bytes) -> bytes:
+    batch = encode_batch(
+        [payload], producer_id=PRODUCER, producer_epoch=1, sequence=0, timestamp_ns=5,
+        compressor=StandIn(Codec.ZSTD),
+    )  # fmt: skip
+    assert batch[6] == Codec.ZSTD
+    return batch
+
+
+@breaks("I21", says="is compressed, with codec 2, the committed log is at level 2")
+def a_compressed_batch_is_stored_below_its_level(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    raised(stage, 2)
+    if not is_broken:
+        raised(stage, 3)
+    open_session(stage)
+    batch = compressed(bytes(80))
+    number = stage.invoke(0, bytes(80), batch=batch)
+    stage.spread(1, stage.data(1, batch))
+    stage.acknowledge(number, 1)
+
+
+@breaks("I11", says="nobody appended these bytes under these numbers")
+def a_compressed_batch_is_stored_with_another_block(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    raised(stage, 2)
+    raised(stage, 3)
+    open_session(stage)
+    number = stage.invoke(0, bytes(80), batch=compressed(bytes(80)))
+    stage.spread(1, stage.data(1, compressed(b"x" * 80 if is_broken else bytes(80))))
+    stage.acknowledge(number, 1)
+    stage.end()
+
+
+@breaks("I21", says="was opened at level 3, and refused compression at level 2")
+def a_producer_is_refused_compression_at_a_level_that_has_it(stage: Stage, is_broken: bool) -> None:
+    begin(stage)
+    raised(stage, 2)
+    if is_broken:
+        raised(stage, 3)
+    open_session(stage)
+    stage.tell(client_facts.CompressionRefused(PRODUCER, 1, 2))

@@ -428,12 +428,18 @@ class Stage:
     # --- clients ---
 
     def invoke(
-        self, sequence: int, *payloads: bytes, producer: int = PRODUCER, epoch: int = 1
+        self,
+        sequence: int,
+        *payloads: bytes,
+        producer: int = PRODUCER,
+        epoch: int = 1,
+        batch: bytes = b"",
     ) -> int:
-        """An append begins; its number."""
+        """An append begins; its number. `batch`: its bytes, if it is compressed."""
         self.operations += 1
         texts = payloads or (b"%d/%d/%d" % (producer, epoch, sequence),)
-        self.tell(client_facts.AppendInvoked(self.operations, producer, epoch, sequence, texts))
+        numbers = producer, epoch, sequence
+        self.tell(client_facts.AppendInvoked(self.operations, *numbers, texts, batch=batch))
         return self.operations
 
     def acknowledge(self, operation: int, first_lsn: int, count: int = 1) -> None:

@@ -16,6 +16,7 @@ from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.messages.message_checker import Listener, MessageChecker, Received
 from actors.simulation.checkers.messages.witness import Witness
 from logstore.errors import ErrorCode
+from logstore.format.batch import read_batch_header
 from logstore.format.client_messages import ACK_ROW, Acks, WatermarksReply
 
 # After these codes the core reads the end of the log again.
@@ -68,6 +69,13 @@ class ImportChecker:
         is_due = self.settled < len(self.batches)
         return self.batches[self.settled].first_lsn if is_due else self.next_lsn
 
+    def _check_compressed(self, first_lsn: int) -> None:
+        """The log's format level is too low only for compressed batches."""
+        for batch in self.batches:
+            if batch.first_lsn == first_lsn and not read_batch_header(batch.data).codec:
+                text = f"the import at LSN {first_lsn} is refused for its compression, has none"
+                self.witness.violated(Invariant.I21, text)
+
     # --- what is committed ---
 
     def _on_end(self, received: Received) -> None:
@@ -86,7 +94,9 @@ class ImportChecker:
         for asked, first_lsn, count, code, _ in ACK_ROW.iter_unpack(received.message.rows):
             if code != ErrorCode.OK:
                 self.witness.count(f"refused-{ErrorCode(code).name.lower()}")
-                if code not in REFUSALS:
+                if code == ErrorCode.LEVEL_REFUSED:
+                    self._check_compressed(asked)
+                elif code not in REFUSALS:
                     self.witness.violated(Invariant.I11, f"an import was refused with {code}")
                 continue
             batch = next((each for each in self.batches if each.first_lsn == asked), None)

@@ -1,9 +1,9 @@
 """Checks every message that a client gets, before its core reads it.
 
 Owns which request each answer belongs to. An answer is checked by the type of its request
-(`judges`), a message on a feed by its own type. The simulated network loses, repeats and delays
-messages, but never changes a byte: if a message answers another question, or is on another feed,
-the replica is wrong.
+(`judges`), a message on a feed by its own type, answers to batches by `answered_connections`. The
+simulated network loses, repeats and delays messages, but never changes a byte: if a message answers
+another question, or is on another feed, the replica is wrong.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ import msgspec
 
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.messages import log_answers
+from actors.simulation.checkers.messages.answered_connections import AnsweredConnections
 from actors.simulation.checkers.messages.exchange import Exchange
 from actors.simulation.checkers.messages.judges import JUDGES
 from actors.simulation.checkers.messages.witness import Witness
 from logstore.errors import ErrorCode
-from logstore.format.client_messages import Acks, ErrorReply, TailGroup, TailNotice, Tip, Welcome
+from logstore.format.client_messages import (
+    Acks,
+    ErrorReply,
+    SessionStateReply,
+    TailGroup,
+    TailNotice,
+    Tip,
+    Welcome,
+)
 from logstore.format.message import decode_message
 from logstore.settings import PortOffset
 
@@ -74,10 +83,15 @@ class MessageChecker:
             for port in PortOffset
         }
         self._asked: dict[Link, dict[int, Exchange]] = {}
+        self._answered = AnsweredConnections(witness)
 
     def sent(self, link: Link, frame: bytes) -> None:
         node, port = self._places[link.address]
         if port is PortOffset.APPEND:
+            self._on_append(link, frame)
+            return
+        if port is PortOffset.PRODUCE and self._answered.is_batch(frame):
+            self._answered.sent(link, frame)
             self._on_append(link, frame)
             return
         envelope, request = decode_message(frame)
@@ -91,6 +105,10 @@ class MessageChecker:
         if len(asked) > _ASKED_MAX:
             del asked[next(iter(asked))]
 
+    def sent_between(self, link: Link, frame: bytes) -> None:
+        """A frame that is none of the core's was sent over this link of the produce port."""
+        self._answered.sent(link, frame)
+
     def received(self, link: Link, frames: list[bytes]) -> None:
         """Hot."""
         node, port = self._places[link.address]
@@ -101,7 +119,9 @@ class MessageChecker:
         envelope, message = decoded
         more = b"" if is_acks or len(frames) < 2 else frames[1]
         request = None
-        if port in _OF_FEED:
+        if port is PortOffset.PRODUCE and isinstance(message, Acks):
+            is_due = self._answered.on_acks(link, node, message)
+        elif port in _OF_FEED:
             topic = frames[0] if is_acks else b""
             is_due = self._check_feed(link, message, topic=topic, body=more)
         else:
@@ -110,12 +130,15 @@ class MessageChecker:
                 return  # a duplicate: it was checked when it came first
             request = exchange.request
             is_due = self._judge(exchange, message, more)
+            if port is PortOffset.PRODUCE and isinstance(message, SessionStateReply):
+                self._answered.on_state(link, message)
         listener = self._listeners.get(type(message))
         if is_due and listener is not None:
             listener(Received(node, request, message, more))
 
     def closed(self, link: Link) -> None:
         self._asked.pop(link, None)
+        self._answered.closed(link)
 
     def _check_feed(self, link: Link, message: Any, *, topic: bytes, body: bytes) -> bool:
         """Whether the message belongs on that feed."""

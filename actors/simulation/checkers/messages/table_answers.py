@@ -31,7 +31,7 @@ from logstore.format.client_messages import (
 from logstore.format.cursor_entries import ANY_LSN, Cursor, decode_cursors
 from logstore.format.session_list import decode_sessions
 from logstore.limits import SESSION_WINDOW_MIN
-from logstore.model import SequenceMode
+from logstore.model import AckLevel, SequenceMode
 
 # --- cursors ---
 
@@ -113,6 +113,8 @@ def _on_opened(exchange: Exchange, reply: OpenSessionReply, _body: bytes) -> Non
 def _on_not_opened(exchange: Exchange, error: ErrorReply) -> bool:
     if error.code == ErrorCode.UNKNOWN_PRODUCER and exchange.request.producer_id:
         return True
+    if error.code == ErrorCode.LEVEL_REFUSED and exchange.request.ack_level != AckLevel.QUORUM:
+        return True
     text = f"{exchange.request}: refused with {error} by node {exchange.node}"
     exchange.violated(Invariant.I17, text)
     return True
@@ -179,7 +181,7 @@ _UNKNOWN = _LATER | {ErrorCode.OUTCOME_UNKNOWN}
 JUDGES: dict[type[Any], Judge] = {
     CursorsRequest: Judge(CursorsReply, _on_listed, _LATER, None, _list_asked),
     SetCursorRequest: Judge(DoneReply, _on_changed, _UNKNOWN, _on_moved, _change_asked),
-    OpenSessionRequest: Judge(OpenSessionReply, _on_opened, _LATER, _on_not_opened),
+    OpenSessionRequest: Judge(OpenSessionReply, _on_opened, _UNKNOWN, _on_not_opened),
     SessionStateRequest: Judge(SessionStateReply, _on_state, _LATER | _OVER),
     SessionLookupRequest: Judge(SessionStateReply, _on_looked_up, _LATER, None, _lookup_asked),
     SessionsRequest: Judge(SessionsReply, _on_page, _LATER, None, _page_asked),
