@@ -2,7 +2,7 @@
 
 The log is the book: its state is what all commands in it say, in their order. A program reads the
 log, decides by the balances, and appends its command with the LSN that comes next as far as it has
-read. The log stores the command only if that is still so. Else somebody was faster: the program
+read. The log stores the command only if that is still so. Else another writer was faster: it
 reads on, decides again and tries again. So no decision rests on old balances, although no program
 waits for another one, and it does not matter how many there are. Nothing makes it fair: who reads
 on more slowly than others append may lose many times in a row.
@@ -45,7 +45,7 @@ class Book:
 
 class BookWriter:
     """One program that writes the book. `name` is its own: a second writer of the same name takes
-    the place of the first. `refused`: how often somebody was faster."""
+    the place of the first. `refused`: how often another writer was faster."""
 
     def __init__(self, log: logstore.LogClient, name: str) -> None:
         self.book = Book()
