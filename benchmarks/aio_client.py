@@ -5,10 +5,7 @@ Owns the pairs and what is wanted. Each run is a process of its own.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from random import Random
@@ -18,10 +15,10 @@ import click
 import msgspec
 
 from benchmarks import aio_load
+from benchmarks.load_process import run_load
 from benchmarks.measurement import Measured, Measurement, Site, option
 from benchmarks.medians import at_least, at_most, spread
 from logstore.cli.embedded import EmbeddedCluster, make_config
-from logstore.errors import LogStoreError
 
 REPLICAS = 3
 RUN_TIMEOUT_S = 120.0
@@ -95,15 +92,9 @@ def summarise(runs: list[AioRun]) -> dict[str, Any]:
 
 def _run(cluster: EmbeddedCluster, client: str, load: str, count: int, number: int) -> AioRun:
     arguments = [client, ",".join(cluster.endpoints), load, str(PAYLOAD_BYTES), str(count)]
-    done = subprocess.run(
-        [sys.executable, "-m", aio_load.__name__, *arguments],
-        capture_output=True,
-        timeout=RUN_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise LogStoreError(f"{load}, {client}: {done.stderr.decode()[-500:]}")
-    return AioRun(client, load, number, **json.loads(done.stdout))
+    command = ["-m", aio_load.__name__, *arguments]
+    figures = run_load(f"{load}, {client}", command, timeout_s=RUN_TIMEOUT_S)
+    return AioRun(client, load, number, **figures)
 
 
 AIO = Measurement(

@@ -5,10 +5,7 @@ Owns the loads and the pairs. Each run is a process of its own, with one of the 
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 import msgspec
 
 from benchmarks import client_load
+from benchmarks.load_process import run_load
 from logstore.cli.embedded import EmbeddedCluster, make_config
 from logstore.errors import InvalidRequest, LogStoreError
 
@@ -122,16 +120,12 @@ def _run(
     script = client_load.__file__
     arguments = [",".join(cluster.endpoints), load.name, str(load.payload_bytes), str(load.count)]
     # -P: what is on the path is the checkout, not the script's folder
-    found = subprocess.run(
-        [sys.executable, "-P", script, *arguments],
-        env={**os.environ, "PYTHONPATH": str(checkout)},
-        capture_output=True,
-        timeout=RUN_TIMEOUT_S,
-        check=False,
+    took = run_load(
+        f"{load.name} of {checkout}",
+        ["-P", script, *arguments],
+        timeout_s=RUN_TIMEOUT_S,
+        environment={**os.environ, "PYTHONPATH": str(checkout)},
     )
-    if found.returncode != 0:
-        raise LogStoreError(f"{load.name} of {checkout}: {found.stderr.decode()[-500:]}")
-    took = json.loads(found.stdout)
     if not Path(took["from"]).is_relative_to(checkout.resolve()):
         raise LogStoreError(f"{load.name} ran with {took['from']} instead of {checkout}")
     return ClientRun(

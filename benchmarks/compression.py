@@ -7,10 +7,7 @@ without it, the source of Python's standard library, which packs otherwise: `sum
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,13 +18,14 @@ import msgspec
 
 from benchmarks import compression_load
 from benchmarks.compression_load import BATCH_BYTES, WARM_UP_S, batches_of_lines
+from benchmarks.load_process import run_load
 from benchmarks.measurement import Measured, Measurement, Site, option
 from benchmarks.medians import at_least, spread
 from benchmarks.saturate import wait_until_equal
 from benchmarks.shaped_cluster import ShapedCluster, shaped_cluster
 from benchmarks.shaped_network import CLIENT
 from logstore.cli.demo.input_text import standard_library
-from logstore.errors import InvalidRequest, LogStoreError
+from logstore.errors import InvalidRequest
 from logstore.format.codecs import NAMES, NO_COMPRESSION, decompress, make_compressor
 from logstore.limits import KIB, MIB
 
@@ -181,18 +179,12 @@ def _load(
     leader = wait_until_equal(cluster.cluster)
     before = _bytes_acknowledged(cluster, leader)
     arguments = [",".join(cluster.cluster.endpoints), name, str(seconds), *map(str, files)]
+    command = ["-m", compression_load.__name__, *arguments]
     with cluster.network.entered(CLIENT):
-        done = subprocess.run(
-            [sys.executable, "-m", compression_load.__name__, *arguments],
-            capture_output=True,
-            timeout=RUN_TIMEOUT_S + seconds,
-            check=False,
-        )
-    if done.returncode != 0:
-        raise LogStoreError(f"{name}: {done.stderr.decode()[-500:]}")
+        figures = run_load(name, command, timeout_s=RUN_TIMEOUT_S + seconds)
     after = _bytes_acknowledged(cluster, leader)
     ratio = (after[0] - before[0]) / max(1, after[1] - before[1])
-    found = {key: round(value, 3) for key, value in json.loads(done.stdout).items()}
+    found = {key: round(value, 3) for key, value in figures.items()}
     return LoadRow(number, name, **found, stored_ratio=round(ratio, 2))
 
 

@@ -6,10 +6,7 @@ sockets.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from random import Random
@@ -19,10 +16,10 @@ import click
 import msgspec
 
 from benchmarks import dealer_load
+from benchmarks.load_process import run_load
 from benchmarks.measurement import Measured, Measurement, Site, option
 from benchmarks.medians import at_least, at_most, spread
 from logstore.cli.embedded import EmbeddedCluster, make_config
-from logstore.errors import LogStoreError
 
 REPLICAS = 3
 RUN_TIMEOUT_S = 120.0
@@ -89,15 +86,8 @@ def summarise(runs: list[DealerRun]) -> dict[str, Any]:
 def _run(cluster: EmbeddedCluster, way: str, load: str, count: int) -> dict[str, float]:
     leader = cluster.wait_for_leader()
     arguments = [way, cluster.endpoint(leader), load, str(PAYLOAD_BYTES), str(count)]
-    done = subprocess.run(
-        [sys.executable, "-m", dealer_load.__name__, *arguments],
-        capture_output=True,
-        timeout=RUN_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise LogStoreError(f"{load}, {way}: {done.stderr.decode()[-500:]}")
-    figures: dict[str, float] = json.loads(done.stdout)
+    command = ["-m", dealer_load.__name__, *arguments]
+    figures: dict[str, float] = run_load(f"{load}, {way}", command, timeout_s=RUN_TIMEOUT_S)
     return figures
 
 

@@ -26,18 +26,15 @@ from logstore.session.table import OpenRequest, SessionTable
 
 
 class Held(Enum):
-    """A verdict on a batch that is no refusal: its producer cannot know that the window is full, so
-    offer it again once more is committed; or it is a copy, of which nothing is said (E10)."""
+    """A verdict on a batch: its session's window is full, and its producer cannot know (E10). Offer
+    it again once more is committed."""
 
     WINDOW_FULL = "the window is full of batches that are not committed"
-    COPY = "committed, and its producer sends nothing twice"
 
 
-def held_or_copy(code: ErrorCode) -> Held | None:
-    """What a refusal means at another level than quorum; None: what it says."""
-    if code is ErrorCode.OVERLOADED:
-        return Held.WINDOW_FULL
-    return Held.COPY if code is ErrorCode.COMMITTED_LSN_UNKNOWN else None
+# Refusals that a producer of another level than quorum is not told, and what comes in their place:
+# a full window holds the batch; of a copy nothing is said, for its producer sends nothing twice.
+UNTOLD = {ErrorCode.OVERLOADED: Held.WINDOW_FULL, ErrorCode.COMMITTED_LSN_UNKNOWN: None}
 
 
 class FlushWaits:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from actors.host import Clock
-from actors.ingress.ack_levels import FlushWaits, Held, held_or_copy, mark, why_refused
+from actors.ingress.ack_levels import UNTOLD, FlushWaits, Held, mark, why_refused
 from actors.ingress.expiry import Expiry, note_use
 from actors.ingress.groups import Group, Origin, Outcome, Route
 from actors.ingress.proposals import Proposals
@@ -334,8 +334,8 @@ class Admission:
             return None
         is_other_level = producer_id in table.other_levels
         if isinstance(verdict, Refused):
-            if is_other_level and (is_held := held_or_copy(verdict.code)):
-                return is_held if is_held is Held.WINDOW_FULL else None
+            if is_other_level and verdict.code in UNTOLD:
+                return UNTOLD[verdict.code]
             return self._refused(push, verdict)
         row = verdict.row
         self._observer.saw(RetryKnown(row.is_committed(self._commit)))

@@ -2,8 +2,8 @@
 on (SAFETY S11).
 
 Pure. Decides for pushes and imports alike, before the session table sees the batch: what is refused
-here changes nothing. A level that is known to be committed stays committed, whoever leads. That it
-is too low is known only once this leader is ready, from a Committed of its term: until then the
+here changes nothing. A level that is known to be committed stays committed under every leader. That
+it is too low is known only once this leader is ready, from a Committed of its term: until then the
 batch is refused as `NOT_READY`, and its producer begins a new round, whose SessionState is answered
 once this leader is ready.
 """

@@ -3,7 +3,7 @@
 Owns the refusals that are not told yet. A batch is decided when it is read: it is taken if the
 stream of proposals, its uncommitted tail included, ends at the LSN that it expects. Otherwise its
 refusal says that the batch was never stored and never will be, and where the log ended. That must
-be true whoever leads, so a refusal is held back twice:
+be true under each leader, so a refusal is held back twice:
 
 1. until raft has confirmed, by a quorum round begun after the decision, that this replica leads. A
    deposed leader does not know what its successor has stored, maybe the very batch;

@@ -6,7 +6,7 @@ was committed. Must not know what is sent there.
 A producer reads the ack feed in one place, so of its rounds the newest is enough. A connection of
 the produce port is told only what was asked on it, and a late copy from a connection that is gone
 must not take the place of the one that waits: so each has its own, ROUTES_PER_BATCH_MAX at most.
-Whoever has more of them open at a time is a stranger to the protocol, and asks again.
+A producer with more of them open at a time does not keep to the protocol, and asks again.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Producer:
     @property
     def session(self) -> Session:
         """Id, epoch and limits; `next_sequence` is where this opening began. At acks leader and
-        none the epoch rises with each time that it was opened anew."""
+        none the epoch rises with each time that it was opened again."""
         return self._machine.session
 
     @property

@@ -46,7 +46,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
       name: a lasting identity; a producer that opens it again fences the one before. At acks leader
-        and none the one before may fence the new one instead, if it opens its session anew just
+        and none the one before may fence the new one instead, if it opens its session again just
         then, at a change of leader: one of the two ends. None: anonymous.
       mode: DENSE, sequences are counted for you; MONOTONE, each batch brings its own, rising one.
       acks: when an append has its outcome. "quorum": a majority has it on disk; the outcome is its

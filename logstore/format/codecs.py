@@ -1,8 +1,8 @@
 """The codecs of compressed batches: one block of bytes in, one block out.
 
 Owns which codecs there are, by their number in a batch's flags, and what each needs installed. The
-packages are imported when a block is first packed or unpacked, so whoever does neither needs none:
-replicas never do. Knows no batches. A block that does not give exactly the bytes that its batch
+packages are imported when a block is first packed or unpacked, so a process that does neither needs
+none: replicas never do. Knows no batches. A block that does not give exactly what its batch
 announces is refused, before memory is taken where the block itself says so, and with no more memory
 than announced otherwise.
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 import msgspec
@@ -121,30 +122,43 @@ def append_while(
         return producer.statistics(), producer.session.producer_id
 
 
-@pytest.mark.parametrize("acks", ["leader", "none"])
-def test_kills_of_leaders_lose_what_is_counted_and_double_and_reorder_nothing(
-    cluster: QuickCluster, acks: str, record_property: pytest.RecordProperty
-) -> None:
-    base_lsn = cluster.visible_everywhere()
-    stop, outcomes = threading.Event(), Outcomes()
+@contextmanager
+def appending(
+    cluster: QuickCluster, acks: str, outcomes: Outcomes
+) -> Iterator[list[tuple[ProducerStatistics, int]]]:
+    """`append_while` in a thread meanwhile; afterwards the list has what it gave."""
+    stop = threading.Event()
     ended: list[tuple[ProducerStatistics, int]] = []
     thread = threading.Thread(
         target=lambda: ended.append(append_while(cluster, acks, stop, outcomes))
     )
     thread.start()
     try:
+        yield ended
+    finally:
+        stop.set()
+        thread.join(2 * WAIT_S)
+
+
+def wait_for_more(outcomes: Outcomes) -> None:
+    until = outcomes.appended + BETWEEN_KILLS
+    assert poll_until(lambda: outcomes.appended >= until, RECOVERY_TIMEOUT_S)
+
+
+@pytest.mark.parametrize("acks", ["leader", "none"])
+def test_kills_of_leaders_lose_what_is_counted_and_double_and_reorder_nothing(
+    cluster: QuickCluster, acks: str, record_property: pytest.RecordProperty
+) -> None:
+    base_lsn = cluster.visible_everywhere()
+    outcomes = Outcomes()
+    with appending(cluster, acks, outcomes) as ended:
         for _ in range(KILLS):
-            until = outcomes.appended + BETWEEN_KILLS
-            assert poll_until(lambda until=until: outcomes.appended >= until, RECOVERY_TIMEOUT_S)
+            wait_for_more(outcomes)
             leader = cluster.wait_for_leader()
             cluster.kill(leader)
             cluster.wait_for_leader(RECOVERY_TIMEOUT_S, other_than=leader)
             cluster.start(leader)
-        until = outcomes.appended + BETWEEN_KILLS
-        assert poll_until(lambda: outcomes.appended >= until, RECOVERY_TIMEOUT_S)
-    finally:
-        stop.set()
-        thread.join(2 * WAIT_S)
+        wait_for_more(outcomes)
     ((told, producer_id),) = ended
     lost = check(acks, outcomes, kept(cluster, producer_id, base_lsn), told)
     record_property("lost", lost)
@@ -178,23 +192,14 @@ def test_a_leader_that_stands_still_and_comes_back_is_left(
 ) -> None:
     """Its connection does not break at once, and what it reads when it is back, it refuses."""
     base_lsn = cluster.visible_everywhere()
-    stop, outcomes = threading.Event(), Outcomes()
-    ended: list[tuple[ProducerStatistics, int]] = []
-    thread = threading.Thread(
-        target=lambda: ended.append(append_while(cluster, acks, stop, outcomes))
-    )
-    thread.start()
-    try:
-        assert poll_until(lambda: outcomes.appended >= BETWEEN_KILLS, RECOVERY_TIMEOUT_S)
+    outcomes = Outcomes()
+    with appending(cluster, acks, outcomes) as ended:
+        wait_for_more(outcomes)
         leader = cluster.wait_for_leader()
         cluster.pause(leader)
         cluster.wait_for_leader(RECOVERY_TIMEOUT_S, other_than=leader)
         cluster.resume(leader)
-        until = outcomes.appended + BETWEEN_KILLS
-        assert poll_until(lambda: outcomes.appended >= until, RECOVERY_TIMEOUT_S)
-    finally:
-        stop.set()
-        thread.join(2 * WAIT_S)
+        wait_for_more(outcomes)
     ((told, producer_id),) = ended
     check(acks, outcomes, kept(cluster, producer_id, base_lsn), told)
     assert told.reopened >= 1

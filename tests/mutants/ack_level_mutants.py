@@ -55,9 +55,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "full-window-is-refused-at-every-level",
         "SAFETY E10, E7",
         f"{ADMISSION}.take_batch",
-        "return is_held if is_held is Held.WINDOW_FULL else None",
+        "return UNTOLD[verdict.code]",
         "return self._refused(push, verdict)",
-        "a producer that cannot know its window is refused for it, and opens its session anew",
+        "a producer that cannot know its window is refused for it, and opens its session again",
     ),
     mutant(
         "held-batch-is-dropped",
@@ -98,7 +98,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "library-sends-unanswered-batches-again",
         "SAFETY E10",
-        f"{MACHINE}._open_anew",
+        f"{MACHINE}._open_again",
         '    self._queue.release(self._give_up("another epoch of the session began"))\n',
         "    if self._pending and self._next is None:\n"
         "        self._next = self._pending.pop(min(self._pending))\n"
@@ -136,7 +136,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "lost-batches-of-an-epoch-are-not-counted",
         "SAFETY E10",
-        f"{MACHINE}._open_anew",
+        f"{MACHINE}._open_again",
         "    self._count_lost()\n",
         "",
         "losses at a change of leader are not in the statistics",

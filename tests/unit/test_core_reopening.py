@@ -1,4 +1,4 @@
-"""A producer of level `leader` or `none` that opens its session anew: whose epoch is it, and
+"""A producer of level `leader` or `none` that opens its session again: whose epoch is it, and
 when does it end (SAFETY E10)?"""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def world() -> Leaders:
     return Leaders()
 
 
-def test_a_refusal_makes_it_open_anew(world: Leaders) -> None:
+def test_a_refusal_makes_it_open_again(world: Leaders) -> None:
     producing = Producing(world, AckLevel.NONE)
     producing.append(2)
     producing.run_for(0.1)
@@ -61,7 +61,7 @@ def test_a_deposed_leader_that_is_silent_is_left(world: Leaders) -> None:
     assert (producing.told.reopened, producing.told.possibly_lost_batches) == (1, 1)
 
 
-def test_nothing_sent_is_no_reason_to_open_anew(world: Leaders) -> None:
+def test_nothing_sent_is_no_reason_to_open_again(world: Leaders) -> None:
     producing = Producing(world, AckLevel.NONE)
     producing.run_for(0.1)
     world.stop(1)

@@ -8,6 +8,8 @@ import pytest
 from logstore.errors import FolderRefused, FormatError, InvariantViolated, UnsupportedLevel
 from logstore.format.entry import EntryHeader, header_fault, kind_name, takes_lsns
 from logstore.format.level import (
+    COMPRESSION_LEVEL,
+    EXPECTED_LSN_LEVEL,
     FIRST_LEVEL,
     LEVEL_KINDS,
     LEVEL_MAX,
@@ -86,3 +88,8 @@ def test_meta_of_the_first_level_has_the_bytes_that_it_had_before_levels() -> No
 def test_a_meta_of_a_level_that_no_log_has_is_refused(level: int) -> None:
     with pytest.raises(FormatError, match="format level"):
         unpack_meta(msgspec.structs.replace(META, level=level).pack())
+
+
+def test_a_compressed_batch_that_expects_an_lsn_needs_no_second_look_at_the_level() -> None:
+    """Ingress asks for the level of the expectation only."""
+    assert COMPRESSION_LEVEL <= EXPECTED_LSN_LEVEL

@@ -23,6 +23,7 @@ from logstore.client.core import (
     producer_machine,
     replica_reader,
     requests,
+    serving,
 )
 from logstore.errors import ErrorCode
 from logstore.format import client_messages, message, peer_messages
@@ -93,7 +94,7 @@ FIGURES = {
         (producer_machine.STEP_TIMEOUT_S, 1.0), (limits.PRODUCERS_WAIT_MAX_NS, 800_000_000),
     ),
     "pause of 10 ms, doubled each time that nothing was settled in\nbetween, up to 100 ms (each": (
-        (producer_machine.BACKOFF_MIN_S, 0.01), (producer_machine.BACKOFF_MAX_S, 0.1),
+        (serving.BACKOFF_MIN_S, 0.01), (serving.BACKOFF_MAX_S, 0.1),
     ),
     "| TIMED_OUT after 10 s | 2 s a try, tries for 10 s |": (
         (limits.REQUEST_TIMEOUT_NS, 10_000_000_000), (leader.ANSWER_TIMEOUT_S, 2.0),

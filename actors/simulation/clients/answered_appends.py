@@ -11,15 +11,11 @@ from typing import Any
 
 from actors.simulation.network.core_links import SimulatedLink
 from logstore.client.core.backoff import Backoff
-from logstore.client.core.connection import Session
-from logstore.client.core.producer_machine import (
-    BACKOFF_MAX_S,
-    BACKOFF_MIN_S,
-    LEADER_TIMEOUT_S,
-    ProducerMachine,
-)
+from logstore.client.core.connection import Session, session_of
+from logstore.client.core.producer_machine import LEADER_TIMEOUT_S, ProducerMachine
 from logstore.client.core.requests import Port
 from logstore.client.core.routing import Routing
+from logstore.client.core.serving import BACKOFF_MAX_S, BACKOFF_MIN_S
 from logstore.client.core.steps import Host, Steps, Wait
 from logstore.client.endpoint import Endpoint
 from logstore.client.refusal import TRANSIENT
@@ -71,14 +67,7 @@ def open_answered_session(
             if error.code not in TRANSIENT or host.clock.monotonic_ns() >= deadline_ns:
                 raise
         else:
-            return Session(
-                reply.producer_id,
-                reply.producer_epoch,
-                reply.window,
-                reply.window_bytes,
-                reply.batch_max_bytes,
-                reply.next_sequence,
-            )
+            return session_of(reply)
         yield pauses.wait(deadline_ns=deadline_ns)
 
 

@@ -6,13 +6,13 @@ each once, and counts what may be lost.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 from actors.simulation.checkers.invariant import Invariant
 from actors.simulation.checkers.messages.provisional_checker import NUMBER, ProvisionalChecker
 from actors.simulation.checkers.messages.witness import Witness
 from actors.simulation.clients.open_request import session_name
+from actors.simulation.network.core_appends import PackQueue
 from actors.simulation.network.core_client import CoreClient
 from actors.simulation.network.core_links import SimulatedLinks
 from actors.simulation.world.client_host import MS_NS, ClientHost
@@ -68,11 +68,8 @@ class Batch:
         self._is_settled = True
 
 
-class Batches:
+class Batches(PackQueue[Batch]):
     """A `PackSource` of the core."""
-
-    def __init__(self) -> None:
-        self._queue: deque[Batch] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -80,38 +77,11 @@ class Batches:
     def append(self, batch: Batch) -> None:
         self._queue.append(batch)
 
-    def seal_due(self, opened_before_ns: int) -> None:
-        """Batches come whole."""
-
-    def open_since_ns(self) -> int:
-        return 0
-
-    def pop_sealed(self) -> Batch | None:
-        return self._queue.popleft() if self._queue else None
-
-    def pop_expired(self, now_ns: int) -> list[Batch]:
-        expired = []
-        while self._queue and self._queue[0].deadline_ns <= now_ns:
-            expired.append(self._queue.popleft())
-        return expired
-
-    def first_deadline_ns(self) -> int:
-        return self._queue[0].deadline_ns if self._queue else 0
-
-    def drain(self) -> Sequence[Batch]:
-        rest = list(self._queue)
-        self._queue.clear()
-        return rest
-
     def snapshot(self) -> Sequence[Batch]:
         return ()
 
     def release(self, size_bytes: int) -> None:
         """What is queued is bounded by its number."""
-
-    def refuse(self, error: LogStoreError) -> None:
-        """The producer sees by itself that its session is over."""
-        del error
 
 
 class ProvisionalProducer:

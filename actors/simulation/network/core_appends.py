@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from actors.simulation.checkers.messages.append_checker import AppendChecker
 from logstore.client.core.connection import Session
 from logstore.client.core.packs import Pack
 from logstore.errors import InvariantViolated, LogStoreError
 from logstore.format.batch import PackedPayloads, batch_size
+
+P = TypeVar("P", bound=Pack)
 
 
 class Append:
@@ -72,18 +75,52 @@ class Append:
         self._checker.on_failed(self, error)
 
 
-class Appends:
+class PackQueue(Generic[P]):
+    """What a `PackSource` of the core is where batches come whole: those that were not sent yet."""
+
+    def __init__(self) -> None:
+        self._queue: deque[P] = deque()
+
+    def seal_due(self, opened_before_ns: int) -> None:
+        """Batches come whole."""
+
+    def open_since_ns(self) -> int:
+        return 0
+
+    def pop_sealed(self) -> P | None:
+        return self._queue.popleft() if self._queue else None
+
+    def pop_expired(self, now_ns: int) -> list[P]:
+        expired = []
+        while self._queue and self._queue[0].deadline_ns <= now_ns:
+            expired.append(self._queue.popleft())
+        return expired
+
+    def first_deadline_ns(self) -> int:
+        return self._queue[0].deadline_ns if self._queue else 0
+
+    def drain(self) -> Sequence[P]:
+        rest = list(self._queue)
+        self._queue.clear()
+        return rest
+
+    def refuse(self, error: LogStoreError) -> None:
+        """Producers see by themselves that their session is over."""
+        del error
+
+
+class Appends(PackQueue[Append]):
     """A `PackSource` of the core."""
 
     def __init__(
         self, checker: AppendChecker, session: Session, *, limit: int, deliver_ns: int
     ) -> None:
+        super().__init__()
         self.size_bytes = 0
         self._checker = checker
         self._deliver_ns = deliver_ns
         self._session = session
         self._limit = limit
-        self._queue: deque[Append] = deque()
 
     @property
     def is_queue_empty(self) -> bool:
@@ -123,36 +160,9 @@ class Appends:
 
     # --- what the core asks for ---
 
-    def seal_due(self, opened_before_ns: int) -> None:
-        """Batches come whole."""
-
-    def open_since_ns(self) -> int:
-        return 0
-
-    def pop_sealed(self) -> Append | None:
-        return self._queue.popleft() if self._queue else None
-
-    def pop_expired(self, now_ns: int) -> list[Append]:
-        expired = []
-        while self._queue and self._queue[0].deadline_ns <= now_ns:
-            expired.append(self._queue.popleft())
-        return expired
-
-    def first_deadline_ns(self) -> int:
-        return self._queue[0].deadline_ns if self._queue else 0
-
-    def drain(self) -> Sequence[Append]:
-        rest = list(self._queue)
-        self._queue.clear()
-        return rest
-
     def snapshot(self) -> Sequence[Pack]:
         unresolved: tuple[Pack, ...] = (*self._checker.waiting.values(), *self._queue)
         return [append for append in unresolved if not append.is_settled()]
 
     def release(self, size_bytes: int) -> None:
         self.size_bytes -= size_bytes
-
-    def refuse(self, error: LogStoreError) -> None:
-        """Producers see by themselves that their session is over."""
-        del error

@@ -18,6 +18,7 @@ from logstore.client.endpoint import Endpoint
 from logstore.errors import FormatError, NotReady
 from logstore.format.client_messages import (
     Acks,
+    OpenSessionReply,
     SessionStateReply,
     SessionStateRequest,
     WatermarksReply,
@@ -42,6 +43,18 @@ class Session(msgspec.Struct, frozen=True):
     window_bytes: int
     batch_max_bytes: int
     next_sequence: int
+
+
+def session_of(reply: OpenSessionReply) -> Session:
+    """What the leader granted."""
+    return Session(
+        reply.producer_id,
+        reply.producer_epoch,
+        reply.window,
+        reply.window_bytes,
+        reply.batch_max_bytes,
+        reply.next_sequence,
+    )
 
 
 class AppendLinks:

@@ -15,13 +15,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from logstore.client.core.backoff import Backoff
 from logstore.client.core.connection import Connection, Session
 from logstore.client.core.given_sequences import GivenSequences
 from logstore.client.core.packs import Pack, PackSource
 from logstore.client.core.producer_statistics import ProducerCounts
 from logstore.client.core.routing import Routing
-from logstore.client.core.steps import NEVER_NS, Host, Steps, nanoseconds
+from logstore.client.core.serving import keep_serving
+from logstore.client.core.steps import Host, Steps, nanoseconds
 from logstore.client.core.unresolved import Unresolved
 from logstore.client.endpoint import Endpoint
 from logstore.client.refusal import LEVEL_PATIENCE_S, RETRIED, TRANSIENT, error_of
@@ -72,8 +72,6 @@ STEP_TIMEOUT_S = 1.0  # for each step of a connection: welcome, state
 # For one look for a leader; batches that expire meanwhile are failed after it. It makes connections
 # of its own, and these take three times as long as a packet there and back, a question once more.
 LEADER_TIMEOUT_S = 1.0
-BACKOFF_MIN_S = 0.01
-BACKOFF_MAX_S = 0.1
 WAIT_MAX_NS = 1_000_000_000
 # Why a batch is late that was sent to a leader, or waits for room behind those that were.
 _SLOW = "the leader did not get to it"
@@ -143,18 +141,9 @@ class ProducerMachine:
         Raises:
           LogStoreError: the session is over.
         """
-        pauses = Backoff(self._host, first_s=BACKOFF_MIN_S, max_s=BACKOFF_MAX_S)
-        while not self._is_stopping:
-            connection = yield from self._try_connect()
-            if connection is not None:
-                try:
-                    has_settled = yield from self._serve(connection)
-                finally:
-                    connection.close()
-                if has_settled:
-                    pauses.reset()
-                    continue
-            yield pauses.wait(deadline_ns=NEVER_NS)
+        yield from keep_serving(
+            self._host, self._try_connect, self._serve, lambda: self._is_stopping
+        )
 
     def settle_rest(self, ending: LogStoreError | None) -> None:
         """Fail every batch without an outcome, after `live` has ended.

@@ -19,9 +19,9 @@ class ProducerStatistics(msgspec.Struct, frozen=True, kw_only=True):
       provisional_batches, provisional_payloads: of level `leader`: the leader has flushed them, or
         a majority has; of level `none`: handed over.
       possibly_lost_batches, possibly_lost_payloads: of levels `leader` and `none`: sent, and not
-        known to be in the log when the session was opened anew, or when the producer ended. An
+        known to be in the log when the session was opened again, or when the producer ended. An
         upper bound: no more is lost, and some of it may be in the log.
-      reopened: how often the session was opened anew, for a connection that broke or another
+      reopened: how often the session was opened again, for a connection that broke or another
         leader.
     """
 

@@ -2,7 +2,7 @@
 
 Owns the connection, the batches of the present epoch, and how much of them the log is known to
 have. It never sends a batch a second time. After a connection that breaks, a refusal, or a leader
-that answers nothing, it asks a ready leader what the log has of the epoch, opens the session anew
+that answers nothing, it asks a ready leader what the log has of the epoch, opens the session again
 (the next epoch, sequences from 0 on) and goes on with what was never sent. What it had sent and
 does not know to be stored counts as possibly lost. A late batch of the old connection may still
 arrive before the OPEN, so that is an upper bound; after the OPEN the old epoch is fenced. So
@@ -26,8 +26,6 @@ from logstore.client.core.backoff import Backoff
 from logstore.client.core.connection import Connection, Session
 from logstore.client.core.packs import Pack, PackSource
 from logstore.client.core.producer_machine import (
-    BACKOFF_MAX_S,
-    BACKOFF_MIN_S,
     LEADER_TIMEOUT_S,
     WAIT_MAX_NS,
     AckObserver,
@@ -36,6 +34,7 @@ from logstore.client.core.producer_statistics import ProducerCounts
 from logstore.client.core.reopening import STEP_TIMEOUT_S, Reopening
 from logstore.client.core.routing import Routing
 from logstore.client.core.sent_batches import SentBatches
+from logstore.client.core.serving import keep_serving
 from logstore.client.core.steps import NEVER_NS, Host, Steps, nanoseconds
 from logstore.client.endpoint import Endpoint
 from logstore.client.refusal import RETRIED, error_of
@@ -120,23 +119,14 @@ class ProvisionalMachine:
         self._is_stopping = True
 
     def live(self) -> Steps[None]:
-        """Connect, send, open anew, until stopped.
+        """Connect, send, open again, until stopped.
 
         Raises:
           LogStoreError: the session is over.
         """
-        pauses = Backoff(self._host, first_s=BACKOFF_MIN_S, max_s=BACKOFF_MAX_S)
-        while not self._is_stopping:
-            connection = yield from self._try_connect()
-            if connection is not None:
-                try:
-                    has_news = yield from self._serve(connection)
-                finally:
-                    connection.close()
-                if has_news:
-                    pauses.reset()
-                    continue
-            yield pauses.wait(deadline_ns=NEVER_NS)
+        yield from keep_serving(
+            self._host, self._try_connect, self._serve, lambda: self._is_stopping
+        )
         if self._reopening.is_denied:
             yield from self._confirm_denial()
 
@@ -169,7 +159,7 @@ class ProvisionalMachine:
                 deadline_ns=self._host.deadline_ns(LEADER_TIMEOUT_S)
             )
             if self._sent.sent or self._reopening.is_denied:
-                yield from self._open_anew(endpoint)
+                yield from self._open_again(endpoint)
             connection = Connection(
                 self._host, endpoint, self.session, cluster_id=self._routing.cluster_id
             )
@@ -194,7 +184,7 @@ class ProvisionalMachine:
             return None
         return connection
 
-    def _open_anew(self, endpoint: Endpoint) -> Steps[None]:
+    def _open_again(self, endpoint: Endpoint) -> Steps[None]:
         """Begin the next epoch. Errors as `Reopening.next_epoch`."""
         self.session = yield from self._reopening.next_epoch(self.session, endpoint)
         self._queue.release(self._give_up("another epoch of the session began"))

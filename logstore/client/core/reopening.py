@@ -1,4 +1,4 @@
-"""Opens a session of level `leader` or `none` anew: what the log has of its epoch, then the next
+"""Opens a session of level `leader` or `none` again: what the log has of its epoch, then the next
 one (SAFETY E10).
 
 Owns what is known of attempts without an answer, and whether a node has said that the session is
@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from logstore.client.core.connection import Session, confirm_leader, state_request
+from logstore.client.core.connection import Session, confirm_leader, session_of, state_request
 from logstore.client.core.requests import Port
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Host, Steps, Wait
@@ -148,14 +148,7 @@ class Reopening:
             if isinstance(error, Unreachable | OutcomeUnknown | FormatError):
                 self._in_doubt = min(self._in_doubt + 1, IN_DOUBT_MAX)
             raise
-        return Session(
-            reply.producer_id,
-            reply.producer_epoch,
-            reply.window,
-            reply.window_bytes,
-            reply.batch_max_bytes,
-            reply.next_sequence,
-        )
+        return session_of(reply)
 
 
 def uncommitted_rows(state: SessionStateReply) -> int:

@@ -5,7 +5,7 @@ Owns no state.
 
 from __future__ import annotations
 
-from logstore.client.core.connection import Session
+from logstore.client.core.connection import Session, session_of
 from logstore.client.core.leader import LeaderRequest
 from logstore.client.core.routing import Routing
 from logstore.client.core.steps import Host, Steps
@@ -29,11 +29,4 @@ def open_session(
     """
     leader = LeaderRequest(host, routing, timeout_s=timeout_s, level_patience_s=LEVEL_PATIENCE_S)
     reply = yield from leader.ask(request, OpenSessionReply)
-    return Session(
-        reply.producer_id,
-        reply.producer_epoch,
-        reply.window,
-        reply.window_bytes,
-        reply.batch_max_bytes,
-        reply.next_sequence,
-    )
+    return session_of(reply)

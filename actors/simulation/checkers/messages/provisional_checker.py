@@ -26,7 +26,7 @@ from logstore.format.client_messages import ACK_ROW, APPEND_PREFIX, Acks
 from logstore.model import AckLevel
 
 NUMBER = struct.Struct("<Q")  # at the beginning of a batch's first payload
-# After these refusals the core opens the session anew.
+# After these refusals the core opens the session again.
 _REFUSALS = frozenset(
     {
         ErrorCode.NOT_LEADER,
