@@ -70,7 +70,7 @@ def test_sequences_that_are_settled_are_not_kept() -> None:
     for each in range(1_000):
         sequences.give(each)
         sequences.settle(each)
-    assert sequences._given == []
+    assert list(sequences._given) == []
     assert sequences.last == 999
 
 

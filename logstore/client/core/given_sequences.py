@@ -7,6 +7,7 @@ sequences, the steps say what became of them, from another thread maybe: hence t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,7 +23,7 @@ class GivenSequences:
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
         self._settled = -1  # the highest one that the log has; nothing up to it is given again
-        self._given: list[int] = []  # rising, above it
+        self._given: deque[int] = deque()  # rising, above it
 
     @property
     def last(self) -> int:
@@ -48,7 +49,9 @@ class GivenSequences:
     def take_back(self, sequence: int) -> None:
         """The batch was refused, or never queued: its sequence is unused."""
         with self._locked():
-            if sequence in self._given:
+            if self._given and self._given[-1] == sequence:
+                self._given.pop()
+            elif sequence in self._given:  # at once: the one under way is the oldest
                 self._given.remove(sequence)
 
     def settle(self, sequence: int) -> None:
@@ -56,7 +59,8 @@ class GivenSequences:
         whether it was taken back or not."""
         with self._locked():
             self._settled = max(self._settled, sequence)
-            self._given = [each for each in self._given if each > self._settled]
+            while self._given and self._given[0] <= self._settled:
+                self._given.popleft()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
