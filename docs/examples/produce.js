@@ -89,17 +89,17 @@ class Producer {
 
   async findLeader() {
     let leader = null;
-    for (const node of this.nodes) {
+    for (const node of this.nodes) { // which grow on the way
       const socket = new zmq.Dealer(OPTIONS);
       socket.connect(`tcp://${node}`);
       const asked = this.request(socket, ASK_METADATA, Buffer.alloc(0), METADATA_MS);
-      const found = await asked.then(JSON.parse).catch(() => ({ leader: 0 }));
-      socket.close();
+      const found = await asked.then(JSON.parse).catch(() => ({ leader: 0, nodes: [] }));
+      socket.close(), found.addresses = found.nodes.map((row) => `${row.host}:${row.port}`);
+      this.nodes.push(...found.addresses.filter((address) => !this.nodes.includes(address)));
       if (found.leader === found.node && found.term >= (leader ?? this).term) leader = found;
     }
     if (!leader) refused(NOT_NOW[0]);
-    this.term = leader.term;
-    this.nodes = leader.nodes.map((row) => `${row.host}:${row.port}`);
+    this.term = leader.term, this.nodes = leader.addresses;
     const { host, produce_port: port } = leader.nodes.find((row) => row.node === leader.node);
     if (port) return `${host}:${port}`;
     throw new Error("this cluster is too old, or configured without a produce port");

@@ -94,20 +94,20 @@ class Producer:
         self.news_s = time.monotonic()
 
     def find_leader(self):
-        leaders = []
-        for node in self.nodes:
+        leader, term = None, self.term
+        for node in self.nodes:  # which grow on the way
             with self.context.socket(zmq.DEALER) as socket:
                 socket.connect(f"tcp://{node}")
                 try:
                     found = json.loads(self.request(socket, ASK_METADATA, b"", METADATA_S))
                 except zmq.Again:
                     continue
-            if found["leader"] == found["node"] and found["term"] >= self.term:
-                leaders.append(found)
-        leader = max(leaders, key=lambda found: found["term"], default=None) or refused(1)
-        rows = {row["node"]: row for row in leader["nodes"]}
-        self.term, self.nodes = leader["term"], [f"{r['host']}:{r['port']}" for r in rows.values()]
-        row = rows[leader["node"]]
+            addresses = [f"{row['host']}:{row['port']}" for row in found["nodes"]]
+            self.nodes += [address for address in addresses if address not in self.nodes]
+            if found["leader"] == found["node"] and found["term"] >= term:
+                leader, term, members = found, found["term"], addresses
+        self.term, self.nodes = (leader and (term, members)) or refused(1)
+        row = next(row for row in leader["nodes"] if row["node"] == leader["node"])
         port = row.get("produce_port") or sys.exit("this cluster is too old, or has no such port")
         return f"{row['host']}:{port}"
 

@@ -112,6 +112,20 @@ def test_an_example_appends_each_line_once_and_in_order_though_its_leader_is_kil
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("command_of", [python_command, node_command], ids=["python", "node"])
+def test_an_example_that_is_told_of_one_follower_finds_the_leader(
+    command_of, tmp_path: Path
+) -> None:
+    command = command_of()
+    with quick_cluster(tmp_path, quick_config()) as cluster:
+        leader = cluster.wait_for_leader()
+        follower = cluster.endpoints[leader % len(cluster.endpoints)]
+        with running(command, [follower]) as producer:
+            printed, errors = producer.communicate(b"one\ntwo\n", PATIENCE_S)
+        assert (printed, producer.returncode) == (b"1\tone\n2\ttwo\n", 0), errors.decode()
+
+
+@pytest.mark.timeout(300)
 def test_nodes_that_are_eight_ports_apart_are_appended_to_like_any_others(tmp_path: Path) -> None:
     """As configurations of before there was a produce port may be: it lies above all of them."""
     config = quick_config()
