@@ -153,18 +153,25 @@ def encode_batch(
             timestamp_ns=timestamp_ns,
             compressor=compressor,
         )
-    total = sum(map(len, payloads))
-    if total > PAYLOAD_BYTES_MAX:
-        raise BatchTooLarge(f"{total} payload bytes in one batch; the format holds 2**31 - 1")
     return encode_batch_body(
         payloads,
-        array("i", accumulate(map(len, payloads), initial=0)),
+        _offsets_of(payloads),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         sequence=sequence,
         timestamp_ns=timestamp_ns,
         compressor=compressor,
     )
+
+
+def _offsets_of(payloads: Sequence[bytes]) -> array[int]:
+    """Hot: `array` itself takes twice as long for a number as `pack` does."""
+    ends = list(accumulate(map(len, payloads), initial=0))
+    if ends[-1] > PAYLOAD_BYTES_MAX:
+        raise BatchTooLarge(f"{ends[-1]} payload bytes in one batch; the format holds 2**31 - 1")
+    offsets = array("i")
+    offsets.frombytes(struct.pack(f"={len(ends)}i", *ends))
+    return offsets
 
 
 def encode_batch_body(

@@ -153,9 +153,10 @@ def test_a_cursor_goes_on_where_the_last_command_ended(cluster: EmbeddedCluster)
     assert consume(cluster, *cursor) == b""
     first_lsn, _ = produce(cluster, b"4\n5\n")
     follower = subprocess.Popen(
-        [sys.executable, "-m", "logstore.cli.main", "consume", "--follow", *cursor, "--endpoint",
-         cluster.endpoints[0]],
+        [sys.executable, "-X", "faulthandler", "-m", "logstore.cli.main", "consume", "--follow",
+         *cursor, "--endpoint", cluster.endpoints[0]],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
         assert follower.stdout is not None
@@ -165,7 +166,7 @@ def test_a_cursor_goes_on_where_the_last_command_ended(cluster: EmbeddedCluster)
             moved = logstore.Cursor("print", first_lsn + 2, False)
             assert poll_until(lambda: moved in client.admin.cursors(), CLI_PATIENCE_S)
         follower.send_signal(signal.SIGINT)
-        assert follower.wait(CLI_PATIENCE_S) == 0
+        assert exit_status(follower) == 0
     finally:
         follower.kill()
         follower.communicate()
@@ -183,6 +184,16 @@ def test_what_was_not_written_is_not_committed(cluster: EmbeddedCluster) -> None
     broken.stdout.close()
     broken.wait(CLI_PATIENCE_S)
     assert consume(cluster, *cursor).startswith(b"line 0\n")
+
+
+def exit_status(process: subprocess.Popen[bytes]) -> int:
+    """Waited for; a process that does not end says where it stands, and fails the test."""
+    try:
+        return process.wait(CLI_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        _, errors = process.communicate()
+        pytest.fail(f"it did not end:\n{errors.decode()}")
 
 
 def read_until(descriptor: int, wanted: bytes) -> bool:
