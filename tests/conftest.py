@@ -6,6 +6,7 @@ Fixtures live beside what uses them.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from importlib.util import find_spec
 
@@ -25,6 +26,12 @@ settings.register_profile("ci", derandomize=True, deadline=None, max_examples=10
 settings.register_profile("dev", deadline=None, max_examples=50)
 settings.register_profile("deep", deadline=None, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+# A script's background job ignores SIGINT, what runs under nohup SIGHUP, and so would every process
+# that a test starts and sends these signals to.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 # Spark is in an environment of its own: `make test-spark`. Elsewhere its tests are not collected.
 collect_ignore = [] if find_spec("pyspark") else ["spark"]
