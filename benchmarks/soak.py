@@ -130,6 +130,7 @@ def soak(
             _check_counts(client.admin.commit_lsn() + 1 - first_lsn, produced, consumed)
         if lake and archive:
             lake.finish(archive)
+        course.end()
         return _result(settings, course, produced, consumed), course.samples
 
 
@@ -276,6 +277,16 @@ class _Course:
                 self._kill_and_return(next(nodes), next(nodes), say)
             self._wait(settings.sample_every_s)
 
+    def end(self) -> None:
+        """The last sample, when the archive is done: a slow one has held the whole log so far."""
+        first_lsn = self.samples[0].log_start_lsn
+        poll_until(lambda: self._log_start_lsn() > first_lsn, END_TIMEOUT_S)
+        self.samples.append(self._sample())
+
+    def _log_start_lsn(self) -> int:
+        counters = [self._cluster.counters(node) for node in self._cluster.nodes]
+        return max(found.get("log_start_lsn", 0) for found in counters)
+
     def _kill_and_return(self, node: int, other: int, say: Callable[[str], None]) -> None:
         cluster = self._cluster
         node = other if node == cluster.wait_for_leader() else node
@@ -329,7 +340,7 @@ class _Course:
             at_s=round(now_s, 1),
             running=[node for node, found in counters.items() if found.get("visible")],
             visible_lsn=max(cluster.visible_lsn(node) for node in cluster.nodes),
-            log_start_lsn=max(found.get("log_start_lsn", 0) for found in counters.values()),
+            log_start_lsn=self._log_start_lsn(),
             disk_mb={
                 str(node): round(allocated_bytes(cluster.node_folder(node)) / 1e6, 1)
                 for node in cluster.nodes

@@ -22,7 +22,7 @@ from tests.spark.test_spark_lake_file import CLUSTER, FIRST_LSN, encoded, record
 from tests.tidy.repository import text_of
 from tests.unit.compressed_batches import TEXT, compressed
 
-SECTION = text_of(Path("PROTOCOL.md")).partition("## 11. A lake")[2]
+SECTION = text_of(Path("PROTOCOL.md")).partition("## 11. A lake")[2].partition("\n## ")[0]
 SIZES = [[0], [5, 0, 9], [70_000], *[[n % 50] * (n % 9 + 1) for n in range(60)]]
 PHYSICAL = ["INT64", "BYTE_ARRAY", *["INT64"] * 2, "INT32", "BYTE_ARRAY", *["INT64"] * 2]
 

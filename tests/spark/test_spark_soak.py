@@ -66,7 +66,7 @@ class Stream:
             self.next_lsn = last + 1
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_nothing_is_lost_while_the_log_forgets_and_a_follower_is_killed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
