@@ -1,0 +1,184 @@
+"""Changes of a configuration one by one, and what is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from logstore.format.configuration_body import NO_UUID, Configuration, Member
+from logstore.model import NodeId
+from logstore.raft.configuration import (
+    MemberRole,
+    Refusal,
+    Refused,
+    add_learner,
+    by_number,
+    by_uuid,
+    counted,
+    finish,
+    founders,
+    members,
+    promote,
+    remove,
+    replace,
+    role_of,
+)
+from logstore.raft.quorum import VoterSets
+
+
+def member(number: int, uuid: int = 0, *, host: str = "", port: int = 7000) -> Member:
+    return Member(
+        NodeId(number), (uuid or number).to_bytes(16, "big"), host or f"node-{number}", port
+    )
+
+
+A, B, C, D = (member(number) for number in range(1, 5))
+NEW_C = member(3, 33)
+THREE = Configuration(5, (A, B, C))
+LEARNING = Configuration(6, (A, B, C), (), (D,))
+TAKING = Configuration(6, (A, B, C), (), (NEW_C,))
+NINE = Configuration(1, tuple(member(number) for number in range(1, 10)))
+
+
+def done(found: Configuration | Refused) -> Configuration:
+    assert isinstance(found, Configuration), found
+    return found
+
+
+def test_a_learner_is_added_and_promoted_through_a_joint_configuration() -> None:
+    learning = done(add_learner(THREE, D))
+    assert learning == LEARNING
+    assert by_uuid(learning) == by_uuid(THREE)  # it does not count
+    joint = done(promote(learning, D))
+    assert joint == Configuration(7, (A, B, C), (A, B, C, D))
+    assert role_of(joint, D) == MemberRole.INCOMING
+    assert role_of(joint, A) == MemberRole.VOTER
+    assert done(finish(joint)) == Configuration(8, (A, B, C, D))
+
+
+def test_a_voter_is_removed_through_a_joint_configuration() -> None:
+    joint = done(remove(THREE, A))
+    assert joint == Configuration(6, (A, B, C), (B, C))
+    assert role_of(joint, A) == MemberRole.OUTGOING
+    assert counted(joint) == (A, B, C)
+    assert not by_uuid(joint).is_majority({A.uuid, B.uuid})
+    assert by_uuid(joint).is_majority({B.uuid, C.uuid})
+    final = done(finish(joint))
+    assert final == Configuration(7, (B, C))
+    assert role_of(final, A) is None
+
+
+def test_a_lost_replica_is_replaced_in_place_by_one_of_its_number() -> None:
+    learning = done(add_learner(THREE, NEW_C, replaced=C))
+    assert learning == TAKING
+    joint = done(replace(learning, C, NEW_C))
+    assert joint == Configuration(7, (A, B, C), (A, B, NEW_C))
+    assert members(joint) == (A, B, C, NEW_C)
+    assert by_uuid(joint) == VoterSets((A.uuid, B.uuid, C.uuid), (A.uuid, B.uuid, NEW_C.uuid))
+    assert by_uuid(joint).is_majority({A.uuid, B.uuid})
+    assert not by_uuid(joint).is_majority({A.uuid, NEW_C.uuid})
+    assert done(finish(joint)) == Configuration(8, (A, B, NEW_C))
+
+
+def test_a_learner_leaves_in_one_step() -> None:
+    assert done(remove(LEARNING, D)) == Configuration(7, (A, B, C))
+
+
+def test_founders_are_counted_by_number_and_nobody_has_their_uuid() -> None:
+    found = founders(map(NodeId, (1, 2, 3)))
+    assert by_number(found) == VoterSets((1, 2, 3))
+    assert by_uuid(found).voters == (NO_UUID,) * 3
+    assert not by_uuid(found).is_majority({A.uuid, B.uuid, C.uuid})
+
+
+def test_a_voter_that_was_not_heard_is_part_of_its_sets_size() -> None:
+    unheard = Member(NodeId(3), NO_UUID, "node-3", 7000)
+    sets = by_uuid(Configuration(1, (A, B, unheard)))
+    assert sets.is_majority({A.uuid, B.uuid})
+    assert not sets.is_majority({A.uuid})
+    assert sets.reached({A.uuid: 7, B.uuid: 4, D.uuid: 9}) == 4
+    assert sets.reached({A.uuid: 7}) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal", "says"),
+    [
+        (lambda: add_learner(THREE, member(3, 33)), Refusal.NUMBER_TAKEN, "node 3 is a member"),
+        (
+            lambda: add_learner(THREE, member(4, host="node-2")),
+            Refusal.ADDRESS_TAKEN, "node-2:7000 is that of node 2",
+        ),
+        (lambda: add_learner(THREE, member(4, 2)), Refusal.UUID_TAKEN, "that of node 2"),
+        (
+            lambda: add_learner(THREE, member(3), replaced=C),
+            Refusal.UUID_TAKEN, "that of node 3",
+        ),
+        (lambda: add_learner(LEARNING, member(4, 44)), Refusal.NUMBER_TAKEN, "node 4"),
+        (lambda: add_learner(TAKING, member(3, 34), replaced=C), Refusal.NUMBER_TAKEN, "node 3"),
+        (lambda: add_learner(THREE, member(3, 33), replaced=D), Refusal.NO_VOTER, "node 4"),
+        (
+            lambda: add_learner(THREE, Member(NodeId(4), NO_UUID, "node-4", 7000)),
+            Refusal.NO_UUID, "start it",
+        ),
+        (
+            lambda: add_learner(
+                Configuration(1, (A,), (), tuple(member(each) for each in range(2, 11))),
+                member(11),
+            ),
+            Refusal.TOO_MANY_LEARNERS, "9 learners",
+        ),
+        (lambda: promote(THREE, D), Refusal.NO_LEARNER, "node 4 is no learner"),
+        (lambda: promote(LEARNING, A), Refusal.NO_LEARNER, "node 1"),
+        (lambda: promote(TAKING, NEW_C), Refusal.NUMBER_TAKEN, "replace"),
+        (
+            lambda: promote(done(add_learner(NINE, member(10))), member(10)),
+            Refusal.TOO_MANY_VOTERS, "9 voters",
+        ),
+        (lambda: replace(LEARNING, D, D), Refusal.NO_VOTER, "node 4"),
+        (lambda: replace(LEARNING, A, B), Refusal.NO_LEARNER, "node 2"),
+        (lambda: replace(TAKING, A, NEW_C), Refusal.NUMBER_TAKEN, "place of node 3"),
+        (
+            lambda: replace(
+                done(add_learner(THREE, member(4, host="node-3"), replaced=C)),
+                A,
+                member(4, host="node-3"),
+            ),
+            Refusal.ADDRESS_TAKEN, "place of node 3",
+        ),
+        (lambda: remove(THREE, D), Refusal.NO_MEMBER, "node 4 is no member"),
+        (lambda: remove(Configuration(1, (A,)), A), Refusal.NO_VOTER_LEFT, "last voter"),
+        (lambda: finish(THREE), Refusal.NO_CHANGE_UNDER_WAY, "configuration 5"),
+    ],
+)  # fmt: skip
+def test_what_cannot_follow_is_refused_by_name(
+    change: Callable[[], Configuration | Refused], refusal: Refusal, says: str
+) -> None:
+    found = change()
+    assert isinstance(found, Refused)
+    assert found.refusal == refusal
+    assert says in found.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda joint: add_learner(joint, member(9)),
+        lambda joint: promote(joint, D),
+        lambda joint: replace(joint, B, D),
+        lambda joint: remove(joint, B),
+    ],
+)
+def test_one_change_at_a_time(change: Callable[[Configuration], Configuration | Refused]) -> None:
+    joint = done(promote(LEARNING, D))
+    found = change(joint)
+    assert isinstance(found, Refused)
+    assert found.refusal == Refusal.CHANGE_UNDER_WAY
+    assert "wait" in found.text
+
+
+def test_nine_voters_are_changed_one_for_one() -> None:
+    learning = done(add_learner(NINE, member(10)))
+    joint = done(replace(learning, NINE.voters[0], member(10)))
+    assert len(joint.incoming) == 9
+    assert done(finish(joint)).voters[0] == member(10)
