@@ -8,13 +8,10 @@ clock advances with this node's monotonic clock, for two election timeouts at mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from logstore.limits import CLOCK_AHEAD_MAX_NS, LOG_AGAIN_NS
 from logstore.model import NodeId
 from logstore.raft.effects import Log
 from logstore.raft.progress import Progress
-from logstore.raft.quorum import majority_value
 from logstore.raft.state import Leading, State
 
 NS_PER_SECOND = 1_000_000_000
@@ -74,11 +71,9 @@ def _line(node: NodeId, skew_ns: int) -> str:
 
 
 def _majority_ns(state: State, leading: Leading, wall_ns: int) -> int:
-    return majority_value([wall_ns, *_clocks(state, leading)])
-
-
-def _clocks(state: State, leading: Leading) -> Iterator[int]:
-    return (_clock_ns(state, progress) for progress in leading.progress.values())
+    clocks = {peer: _clock_ns(state, progress) for peer, progress in leading.progress.items()}
+    clocks[state.config.node] = wall_ns
+    return state.voters.reached(clocks)
 
 
 def _clock_ns(state: State, progress: Progress) -> int:

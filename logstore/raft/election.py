@@ -17,7 +17,6 @@ from logstore.format.peer_messages import (
 from logstore.model import NO_NODE, Index, NodeId, Role, Term
 from logstore.raft import replication
 from logstore.raft.effects import Log
-from logstore.raft.quorum import majority
 from logstore.raft.state import State
 
 # Pre-votes after a broken connection, one soon after the other. The other followers may notice the
@@ -79,7 +78,7 @@ def on_election_timeout(state: State) -> None:
     state.reset_election_timer()
     if campaign.quick_rounds:
         _wait_a_turn(state)
-    if _has_won(state):
+    if has_won(state):
         _campaign(state, is_transfer=False)
         return
     request = PreVoteRequest(Term(state.term + 1), state.log.last_index, state.log.last.term)
@@ -111,7 +110,7 @@ def on_pre_vote_reply(state: State, sender: NodeId, reply: PreVoteReply) -> None
     if state.role != Role.PRE_CANDIDATE or not reply.is_granted or reply.term != state.term + 1:
         return
     state.campaign.granted.add(sender)
-    if _has_won(state):
+    if has_won(state):
         _campaign(state, is_transfer=False)
 
 
@@ -210,12 +209,13 @@ def _campaign(state: State, *, is_transfer: bool) -> None:
     state.reset_election_timer()
 
 
-def _has_won(state: State) -> bool:
-    return len(state.campaign.granted) >= majority(len(state.config.voters))
+def has_won(state: State) -> bool:
+    """The votes or pre-votes of this campaign are those of a majority."""
+    return state.voters.is_majority(state.campaign.granted)
 
 
 def _lead_if_won(state: State) -> None:
-    if _has_won(state):
+    if has_won(state):
         replication.begin_leading(state)
 
 

@@ -8,6 +8,7 @@ elections, commit, read rounds, check-quorum, clocks, space (C7).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import repeat
 from typing import Generic, TypeVar
 
 import msgspec
@@ -48,17 +49,16 @@ class VoterSets(msgspec.Struct, Generic[Key], frozen=True, gc=False):
     def reached(self, values: Mapping[Key, int]) -> int:
         """The highest value that a majority of each set has reached; whoever has none is at 0.
         Values of others do not count. Hot: called for each answer of a follower."""
-        get = values.get
-        value = majority_value([get(voter, 0) for voter in self.voters])
+        value = majority_value(map(values.get, self.voters, repeat(0)))
         if not self.incoming:
             return value
-        return min(value, majority_value([get(voter, 0) for voter in self.incoming]))
+        return min(value, majority_value(map(values.get, self.incoming, repeat(0))))
 
 
 def _is_majority(voters: tuple[Key, ...], of: Collection[Key]) -> bool:
-    return sum(voter in of for voter in voters) >= majority(len(voters))
+    return sum(map(of.__contains__, voters)) >= majority(len(voters))
 
 
-def commit_candidate(matches: Iterable[Index]) -> Index:
+def commit_candidate(voters: VoterSets[Key], matches: Mapping[Key, Index]) -> Index:
     """The highest index that a majority has persisted; the caller checks its term (SAFETY V1)."""
-    return Index(majority_value(matches))
+    return Index(voters.reached(matches))

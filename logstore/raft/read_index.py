@@ -11,7 +11,6 @@ from __future__ import annotations
 from logstore.limits import READS_WAITING_MAX
 from logstore.model import Lsn
 from logstore.raft.effects import ReadIndexAnswered
-from logstore.raft.quorum import majority_value
 from logstore.raft.state import Leading, Read, State
 
 
@@ -49,8 +48,9 @@ def on_round_begun(state: State, leading: Leading) -> None:
 
 def on_round_answered(state: State, leading: Leading) -> None:
     """Answer the requests whose round a majority, this node included, has replied to."""
-    rounds = [progress.round_answered for progress in leading.progress.values()]
-    confirmed = majority_value([*rounds, leading.round])
+    rounds = {peer: progress.round_answered for peer, progress in leading.progress.items()}
+    rounds[state.config.node] = leading.round
+    confirmed = state.voters.reached(rounds)
     reads = leading.reads
     while reads:
         read = reads[0]

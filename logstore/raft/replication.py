@@ -34,7 +34,7 @@ from logstore.raft.effects import (
 from logstore.raft.events import Proposed
 from logstore.raft.log_view import WholeLogStart
 from logstore.raft.progress import Progress
-from logstore.raft.quorum import commit_candidate, majority
+from logstore.raft.quorum import commit_candidate
 from logstore.raft.state import Leading, State
 
 
@@ -250,8 +250,9 @@ def commit_by_counting(state: State) -> None:
     if leading is None:
         return
     leader_flush.report(state, leading)
-    peers = leading.progress.values()
-    candidate = commit_candidate([state.persisted, *(progress.match for progress in peers)])
+    matches = {peer: progress.match for peer, progress in leading.progress.items()}
+    matches[state.config.node] = state.persisted
+    candidate = commit_candidate(state.voters, matches)
     if candidate <= state.commit or state.log.term_at(candidate) != state.term:
         return
     state.shown.is_ready = True
@@ -259,7 +260,7 @@ def commit_by_counting(state: State) -> None:
     commit.raise_commit(state, candidate)
     state.emit(Committed(state.term, candidate, state.level))
     leader_flush.report(state, leading)  # a damaged entry that is committed caps nothing more
-    for progress in peers:
+    for progress in leading.progress.values():
         _send_commit(state, progress)
     begin_round_if_wanted(state, leading)
     gens.open_if_allowed(state)
@@ -268,8 +269,8 @@ def commit_by_counting(state: State) -> None:
 def has_quorum_contact(state: State, leading: Leading) -> bool:
     """A majority, this node included, was heard within an election timeout (check-quorum, V6)."""
     since_ns = state.now_ns - state.config.election_timeout_ns
-    heard = 1 + sum(progress.was_heard_since(since_ns) for progress in leading.progress.values())
-    return heard >= majority(len(state.config.voters))
+    heard = {peer for peer, each in leading.progress.items() if each.was_heard_since(since_ns)}
+    return state.voters.is_majority({state.config.node, *heard})
 
 
 def send_heartbeats(state: State, leading: Leading) -> None:

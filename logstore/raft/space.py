@@ -20,7 +20,6 @@ from logstore.model import NO_INDEX, EntryKind, Index
 from logstore.raft.events import DiskFullChanged
 from logstore.raft.log_view import EntryLog
 from logstore.raft.progress import Progress
-from logstore.raft.quorum import majority
 from logstore.raft.state import Leading, Room, State
 
 BATCHES_LEAVE = 4
@@ -100,11 +99,11 @@ def room_for_changes(state: State) -> int:
     leading = state.leading
     if leading is None:
         return 0
-    peers = leading.progress.values()
-    room, needed = _own_room(state), majority(len(state.config.voters)) - 1
-    if needed and (state.is_disk_full or any(peer.is_disk_full for peer in peers)):
-        rooms = sorted((_peer_room(state, peer) for peer in peers), reverse=True)
-        room = min(room, rooms[needed - 1])
+    room = _own_room(state)
+    if state.is_disk_full or any(peer.is_disk_full for peer in leading.progress.values()):
+        rooms = {peer: _peer_room(state, each) for peer, each in leading.progress.items()}
+        rooms[state.config.node] = room
+        room = min(room, state.voters.reached(rooms))  # it appends whatever its peers have
     return room if room == UNBOUNDED else max(0, room - state.config.full_disk_kept_bytes)
 
 
@@ -148,5 +147,5 @@ def lacks_space(state: State, leading: Leading) -> bool:
     def has_space(peer: Progress) -> bool:
         return peer.was_heard_since(since_ns) and not peer.is_disk_full
 
-    able = 1 + sum(map(has_space, leading.progress.values()))
-    return able < majority(len(state.config.voters))
+    able = {peer for peer, progress in leading.progress.items() if has_space(progress)}
+    return not state.voters.is_majority({state.config.node, *able})

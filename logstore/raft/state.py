@@ -14,7 +14,7 @@ from logstore.format.level import FIRST_LEVEL
 from logstore.format.peer_messages import BulkAnswer, ControlMessage
 from logstore.limits import LOG_AGAIN_NS
 from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId, Role, Term
-from logstore.raft.configuration import founders
+from logstore.raft.configuration import by_number, founders
 from logstore.raft.effects import Answer, Effect, LeaderChanged, Log, SaveLevel, Send, Settle
 from logstore.raft.events import AppendReceived
 from logstore.raft.faulty import FaultyEntries
@@ -163,7 +163,8 @@ class State:
         "alarmed_ns", "alarmed_text", "campaign", "commit", "config", "configuration", "deferred",
         "dropped", "faulty", "following", "gen", "handed_over", "installing", "is_disk_full",
         "lead_count", "leader", "leading", "level", "log", "lost", "meta", "now_ns", "out",
-        "persists", "random", "role", "room", "shown", "stalls", "started", "verified", "wall_ns",
+        "persists", "random", "role", "room", "shown", "stalls", "started", "verified", "voters",
+        "wall_ns",
     )  # fmt: skip
 
     def __init__(
@@ -171,6 +172,7 @@ class State:
     ) -> None:
         self.config = config
         self.configuration = founders(config.voters)
+        self.voters = by_number(self.configuration)  # as peers are heard: by node number
         self.random = random
         self.log = EntryLog(recovered, view)
         # Recovery's `persisted` ends before a faulty entry, but the rest of the log is durable,

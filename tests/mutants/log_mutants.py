@@ -26,8 +26,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "leader-counts-itself-before-its-flush",
         "FAULTS R23, SAFETY F9",
         f"{REPLICATION}:commit_by_counting",
-        "commit_candidate([state.persisted, *",
-        "commit_candidate([state.log.last_index, *",
+        "matches[state.config.node] = state.persisted",
+        "matches[state.config.node] = state.log.last_index",
         "an entry the leader has only in memory counts",
     ),
     mutant(

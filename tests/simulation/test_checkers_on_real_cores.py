@@ -3,7 +3,7 @@ when one rule is off."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +14,7 @@ from logstore.errors import InvariantViolated
 from logstore.model import Index, NodeId
 from logstore.raft import commit, election, replication
 from logstore.raft.persist import PersistQueue
+from logstore.raft.quorum import VoterSets
 from logstore.raft.state import State
 from logstore.raft.term_and_vote import TermAndVote
 from tests.simulation.observed_cluster import ObservedCluster
@@ -51,8 +52,12 @@ def first_found(first_seed: int) -> str:
     return "nothing"
 
 
-def minority(voters: int) -> int:
-    return voters // 2
+def commit_what_one_has(voters: VoterSets[NodeId], matches: Mapping[NodeId, Index]) -> Index:
+    return max(matches.values())
+
+
+def win_with_half(state: State) -> bool:
+    return len(state.campaign.granted) >= len(state.config.voters) // 2
 
 
 def show_what_is_committed(state: State) -> None:
@@ -79,8 +84,8 @@ def vote_again(self: TermAndVote, node: NodeId) -> None:
 @pytest.mark.parametrize(
     ("place", "name", "broken", "invariants", "first_seed"),
     [
-        (replication, "commit_candidate", max, {"I10"}, 0),
-        (election, "majority", minority, {"I1", "I3", "I9", "I13"}, 0),
+        (replication, "commit_candidate", commit_what_one_has, {"I10"}, 0),
+        (election, "has_won", win_with_half, {"I1", "I3", "I9", "I13"}, 0),
         (commit, "advance_visible", show_what_is_committed, {"I8"}, 0),
         # One seed in a hundred shows it.
         (PersistQueue, "truncate", keep_what_was_in_flight, {"I10", "I12"}, 260),

@@ -4,7 +4,7 @@ finds."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from logstore.format.peer_messages import VoteReply
 from logstore.model import Index, NodeId, Term
 from logstore.raft import commit, election, replication
 from logstore.raft.effects import Effect
+from logstore.raft.quorum import VoterSets
 from logstore.raft.state import State
 from logstore.raft.term_and_vote import TermAndVote
 from tests.explorer import search
@@ -107,15 +108,15 @@ def broken(monkeypatch: pytest.MonkeyPatch, bound: Bound = SMALL) -> tuple[str, 
 
 
 def test_one_vote_as_a_majority_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(election, "majority", lambda voters: 1)
+    monkeypatch.setattr(election, "has_won", lambda state: bool(state.campaign.granted))
     text, steps = broken(monkeypatch)
     assert text == "I9: two replicas led term 1"
     assert steps == 4  # both campaign, both save
 
 
 def test_commit_by_one_replica_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def highest(matches: Iterable[Index]) -> Index:
-        return max(matches)
+    def highest(voters: VoterSets[NodeId], matches: Mapping[NodeId, Index]) -> Index:
+        return max(matches.values())
 
     monkeypatch.setattr(replication, "commit_candidate", highest)
     text, _ = broken(monkeypatch)

@@ -35,15 +35,19 @@ FEW_SEEDS = range(1, 7)
 
 
 def one_vote_is_a_majority(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(election, "majority", lambda voters: 1)
+    monkeypatch.setattr(election, "has_won", lambda state: bool(state.campaign.granted))
 
 
 def one_replica_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "commit_candidate", max)
+    monkeypatch.setattr(
+        replication, "commit_candidate", lambda voters, matches: max(matches.values())
+    )
 
 
 def all_replicas_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "commit_candidate", min)
+    monkeypatch.setattr(
+        replication, "commit_candidate", lambda voters, matches: min(matches.values())
+    )
 
 
 def first_failing(seeds: range) -> Script:
