@@ -99,6 +99,11 @@ PARK_MAX_MS = 400
 # disks of a replica take, and more would only wake each other.
 IO_THREADS_MAX = 8
 NODES_MAX = 9
+# A member as CONFIG entries hold it. Nine voters, nine that become voters and nine learners are at
+# most 27 x (24 + 256 + 1,040) B = 36 KB, far below a group.
+MEMBER_HOST_MAX_BYTES = 255
+MEMBER_LABELS_MAX = 8
+MEMBER_LABEL_MAX_BYTES = 128
 SECTOR_BYTES = 512
 # What a writer leaves in the page cache before its tail, and in which steps it releases the rest: a
 # reader that is less than 0.4 s of 170 MB/s behind the tail reads memory. Without a bound each page

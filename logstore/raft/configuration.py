@@ -20,7 +20,13 @@ from enum import Enum
 
 import msgspec
 
-from logstore.format.configuration_body import NO_UUID, Configuration, Member
+from logstore.format.configuration_body import (
+    NO_UUID,
+    Configuration,
+    Member,
+    MemberRole,
+    roles,
+)
 from logstore.limits import NODES_MAX
 from logstore.model import NodeId
 from logstore.raft.quorum import VoterSets
@@ -48,15 +54,6 @@ class Refused(msgspec.Struct, frozen=True):
 
     refusal: Refusal
     text: str
-
-
-class MemberRole(Enum):
-    """What a member is in a configuration. All but learners count."""
-
-    VOTER = "voter"  # and stays one
-    INCOMING = "incoming"  # counts in the new majority only
-    OUTGOING = "outgoing"  # counts in the old majority only
-    LEARNER = "learner"
 
 
 def founders(numbers: Iterable[NodeId]) -> Configuration:
@@ -91,24 +88,17 @@ def is_joint(configuration: Configuration) -> bool:
 
 def members(configuration: Configuration) -> tuple[Member, ...]:
     """Every member once: voters, those that become voters, learners."""
-    new = [each for each in configuration.incoming if each not in configuration.voters]
-    return (*configuration.voters, *new, *configuration.learners)
+    return tuple(member for member, _ in roles(configuration))
 
 
 def counted(configuration: Configuration) -> tuple[Member, ...]:
     """Every member that counts in a majority, once."""
-    return tuple(each for each in members(configuration) if each not in configuration.learners)
+    return tuple(member for member, role in roles(configuration) if role != MemberRole.LEARNER)
 
 
 def role_of(configuration: Configuration, member: Member) -> MemberRole | None:
     """What `member` is; None: no member."""
-    is_old, is_new = member in configuration.voters, member in configuration.incoming
-    if is_old:
-        stays = is_new or not is_joint(configuration)
-        return MemberRole.VOTER if stays else MemberRole.OUTGOING
-    if is_new:
-        return MemberRole.INCOMING
-    return MemberRole.LEARNER if member in configuration.learners else None
+    return dict(roles(configuration)).get(member)
 
 
 # --- changes ---
@@ -159,9 +149,8 @@ def replace(
         return _no(Refusal.NO_VOTER, voter)
     if learner not in configuration.learners:
         return _no(Refusal.NO_LEARNER, learner)
-    places = tuple(learner if each == voter else each for each in configuration.voters)
-    stay = [each for each in configuration.voters if each != voter]
-    return _has_place_of(learner, stay) or _joint(configuration, places)
+    stay = tuple(each for each in configuration.voters if each != voter)
+    return _has_place_of(learner, stay) or _joint(configuration, (*stay, learner))
 
 
 def remove(configuration: Configuration, member: Member) -> Configuration | Refused:

@@ -30,6 +30,7 @@ from logstore.format.batch import (
     stored_block,
     verify_batch,
 )
+from logstore.format.configuration_body import decode_configuration, encode_configuration
 from logstore.format.cursor_entries import (
     decode_cursor,
     decode_cursors,
@@ -141,6 +142,10 @@ FORMATS = {
     "session body 2": Format(decode_session_part, encode_part, 20),
     "cursor body": Format(decode_cursor, encode_cursor, 16),
     "trim body": Format(decode_trim, encode_trim, 60),
+    "config body": Format(decode_configuration, encode_configuration, 20),
+    "config body of a joint configuration": Format(
+        decode_configuration, encode_configuration, 20
+    ),
     **{name: Format(decode_message, encode_again, 12) for name in MESSAGES},
 }  # fmt: skip
 FIXED_SIZE = {"group frame header", "raft record", "segment header", "pair summary", "meta"}

@@ -9,11 +9,17 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.format.configuration_body import NO_UUID, Configuration, Member
+from logstore.format.configuration_body import (
+    NO_UUID,
+    Configuration,
+    Member,
+    MemberRole,
+    decode_configuration,
+    encode_configuration,
+)
 from logstore.limits import NODES_MAX
 from logstore.model import NodeId
 from logstore.raft.configuration import (
-    MemberRole,
     Refusal,
     Refused,
     add_learner,
@@ -188,3 +194,9 @@ def test_a_change_goes_forward_only(chain_: list[Configuration]) -> None:
         ):
             assert isinstance(found, Refused)
             assert found.refusal == Refusal.CHANGE_UNDER_WAY
+
+
+@given(chains())
+def test_every_configuration_that_changes_lead_to_has_bytes(chain_: list[Configuration]) -> None:
+    for each in chain_:
+        assert decode_configuration(encode_configuration(each)) == each

@@ -23,6 +23,13 @@ from logstore.format.conditional_prefix import (
     conditional_prefix,
     read_conditional_prefix,
 )
+from logstore.format.configuration_body import (
+    NO_UUID,
+    Configuration,
+    Member,
+    decode_configuration,
+    encode_configuration,
+)
 from logstore.format.cursor_entries import (
     Cursor,
     decode_cursor,
@@ -140,6 +147,15 @@ PART = SessionPart(
     (KeptName(0x5566, 7, 1 << 40, "früher".encode()),),
 )
 TRIM = TrimEntry(TrimReason.AGE, LogStart(1_234, 7, 0x0102030405060708, 5_678), 1 << 40, 10**18, 2)
+VOTERS = (
+    Member(1, bytes(range(64, 80)), "10.0.0.1", 7100, ("rack=r1", "zone=eu 1")),
+    Member(2, NO_UUID, "node-2.example", 7100),
+    Member(0xFFFF, bytes(range(80, 96)), "h", 65_535),
+)
+SUCCESSOR = Member(0xFFFF, bytes(range(96, 112)), "h", 65_535, ("empty=",))
+LEARNER = Member(4, bytes(range(112, 128)), "12345678", 1)
+JOINT = Configuration(1 << 40, VOTERS, (*VOTERS[:2], SUCCESSOR), (LEARNER,))
+SETTLED = Configuration(1, VOTERS[:1])
 LISTED = (
     ListedSession(0x1122, 3, 2, 1, 64, 1 << 25, 8, 10**18, "Prüfung".encode()),
     ListedSession((1 << 64) - 1, 1, 1, 1, 16, 1 << 22, 0, 0, b""),
@@ -187,6 +203,10 @@ BLOCKS: dict[str, tuple[Any, bytes, Callable[[bytes], Any]]] = {
     "cursor body": (CURSOR, encode_cursor(CURSOR), decode_cursor),
     "cursor rows": (CURSORS, encode_cursors(CURSORS), decode_cursors),
     "trim body": (TRIM, encode_trim(TRIM), decode_trim),
+    "config body": (SETTLED, encode_configuration(SETTLED), decode_configuration),
+    "config body of a joint configuration": (
+        JOINT, encode_configuration(JOINT), decode_configuration
+    ),
     "session rows": (LISTED, encode_sessions(LISTED), decode_sessions),
     "session rows of other ack levels": (LEVELS, encode_sessions(LEVELS), decode_sessions),
 }  # fmt: skip
@@ -206,7 +226,8 @@ SEALS: dict[str, tuple[int, bytes]] = {
     "open body": (28, b""),
     "expire body": (20, b""), "session body": (20, b""), "session body with cursors": (20, b""),
     "cursor body": (16, b""), "expire body 2": (20, b""), "session body 2": (20, b""),
-    "trim body": (60, b""), "pair summary": (508, SEGMENT),
+    "trim body": (60, b""), "config body": (20, b""),
+    "config body of a joint configuration": (20, b""), "pair summary": (508, SEGMENT),
 }  # fmt: skip
 NEWEST = {"expire body": 2, "session body": 2, "session body with cursors": 2, "meta": 3} | {
     "expire body 2": 2, "session body 2": 2, "meta 2": 3, "meta 3": 3,
