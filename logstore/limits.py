@@ -100,7 +100,7 @@ PARK_MAX_MS = 400
 IO_THREADS_MAX = 8
 NODES_MAX = 9
 # A member as CONFIG entries hold it. Nine voters, nine that become voters and nine learners are at
-# most 27 x (24 + 256 + 1,040) B = 36 KB, far below a group.
+# most 27 x (24 + 256 + 1,032) B = 36 KB, far below a group.
 MEMBER_HOST_MAX_BYTES = 255
 MEMBER_LABELS_MAX = 8
 MEMBER_LABEL_MAX_BYTES = 128

@@ -26,6 +26,7 @@ def raise_commit(state: State, index: Index) -> None:
     """Raise the commit index to `index`, if that is higher, and make visible what may be."""
     if index > state.commit:
         state.commit = index
+        state.configurations.commit(index)
         state.stalls = 0
         follow_level(state, index)
     advance_visible(state)

@@ -108,7 +108,7 @@ def add_learner(
     configuration: Configuration, member: Member, *, replaced: Member | None = None
 ) -> Configuration | Refused:
     """The configuration with one learner more. `replaced`: the voter whose place it is to take,
-    whose number and address are free for it (L5); None: it takes nobody's."""
+    whose number and address are free for it (L5); None: it is one more replica."""
     if is_joint(configuration):
         return _under_way(configuration)
     if replaced is not None and replaced not in configuration.voters:
@@ -154,8 +154,8 @@ def replace(
 
 
 def remove(configuration: Configuration, member: Member) -> Configuration | Refused:
-    """The joint configuration by which a voter leaves; the one without a learner, who does not
-    count and leaves at once."""
+    """The joint configuration by which a voter leaves. A learner does not count: the next
+    configuration is the one without it."""
     if is_joint(configuration):
         return _under_way(configuration)
     if member in configuration.learners:

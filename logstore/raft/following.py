@@ -218,6 +218,8 @@ def _start_over(state: State, sender: NodeId, whole: WholeLogStart) -> None:
     state.installing = Installing(seq, start.index)
     state.faulty = FaultyEntries(())
     state.log.start_over(whole)
+    state.configurations.start_over(start.index, None)  # no log start brings one yet
+    state.count_voters()
     state.emit(InstallLog(seq, whole))
 
 
@@ -359,6 +361,8 @@ def _truncate(state: State, kept: Position) -> None:
     seq = state.persists.truncate(first_index, now_ns=state.now_ns)
     state.faulty.truncate(first_index)
     state.log.truncate(kept)
+    state.configurations.truncate(first_index)
+    state.count_voters()
     state.emit(Truncate(seq, first_index))
 
 

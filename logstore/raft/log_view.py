@@ -16,6 +16,7 @@ from typing import Protocol
 import msgspec
 
 from logstore.errors import CorruptData, InvariantViolated
+from logstore.format.configuration_body import Configuration
 from logstore.format.entry import EntryHeader, Row
 from logstore.format.level import FIRST_LEVEL, LEVEL_KINDS, level_of
 from logstore.model import NO_INDEX, NO_TERM, EntryKind, Index, Lsn, NodeId, Term
@@ -71,6 +72,8 @@ class RecoveredLog(msgspec.Struct, frozen=True):
     `trims` are the indexes of TRIM entries: which of them acted already, the writer knows. `level`
     is META's format level, `levels` are the entries that raise it: (index, level) (S11).
     `start_bytes` and `start_timestamp_ns` are of the entry at log start; 0 where damage hides them.
+    `configurations` are the CONFIG entries from the newest one that is committed on: (index, what
+    it holds) (C5). Recovery finds none: no version writes them yet.
     """
 
     start: Position
@@ -86,6 +89,7 @@ class RecoveredLog(msgspec.Struct, frozen=True):
     levels: tuple[tuple[Index, int], ...] = ()
     start_bytes: int = 0
     start_timestamp_ns: int = 0
+    configurations: tuple[tuple[Index, Configuration], ...] = ()
 
 
 class EntryLog:

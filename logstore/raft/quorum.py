@@ -47,8 +47,8 @@ class VoterSets(msgspec.Struct, Generic[Key], frozen=True, gc=False):
         )
 
     def reached(self, values: Mapping[Key, int]) -> int:
-        """The highest value that a majority of each set has reached; whoever has none is at 0.
-        Values of others do not count. Hot: called for each answer of a follower."""
+        """The highest value that a majority of each set has reached; a voter without one is
+        at 0. Values of others do not count. Hot: called for each answer of a follower."""
         value = majority_value(map(values.get, self.voters, repeat(0)))
         if not self.incoming:
             return value

@@ -15,6 +15,7 @@ from logstore.format.peer_messages import BulkAnswer, ControlMessage
 from logstore.limits import LOG_AGAIN_NS
 from logstore.model import NO_INDEX, NO_NODE, Index, Lsn, NodeId, Role, Term
 from logstore.raft.configuration import by_number, founders
+from logstore.raft.configurations import Configurations
 from logstore.raft.effects import Answer, Effect, LeaderChanged, Log, SaveLevel, Send, Settle
 from logstore.raft.events import AppendReceived
 from logstore.raft.faulty import FaultyEntries
@@ -160,7 +161,7 @@ class State:
     """All state of the core. `now_ns` and `wall_ns` are the times of the last Tick."""
 
     __slots__ = (
-        "alarmed_ns", "alarmed_text", "campaign", "commit", "config", "configuration", "deferred",
+        "alarmed_ns", "alarmed_text", "campaign", "commit", "config", "configurations", "deferred",
         "dropped", "faulty", "following", "gen", "handed_over", "installing", "is_disk_full",
         "lead_count", "leader", "leading", "level", "log", "lost", "meta", "now_ns", "out",
         "persists", "random", "role", "room", "shown", "stalls", "started", "verified", "voters",
@@ -171,8 +172,6 @@ class State:
         self, config: RaftConfig, recovered: RecoveredLog, view: LogView, random: Random
     ) -> None:
         self.config = config
-        self.configuration = founders(config.voters)
-        self.voters = by_number(self.configuration)  # as peers are heard: by node number
         self.random = random
         self.log = EntryLog(recovered, view)
         # Recovery's `persisted` ends before a faulty entry, but the rest of the log is durable,
@@ -183,6 +182,11 @@ class State:
         self.meta = TermAndVote(recovered.term, recovered.vote)
         self.commit = max(min(recovered.commit_floor, self.log.last_index), self.log.start.index)
         self.verified = self.commit
+        self.configurations = Configurations(founders(config.voters))
+        for index, configuration in recovered.configurations:
+            self.configurations.append(index, configuration)
+        self.configurations.commit(self.commit)
+        self.count_voters()
         self.level = self.log.level_at(self.commit)
         self.role = Role.FOLLOWER
         self.leader = NO_NODE
@@ -261,6 +265,10 @@ class State:
         if self.alarmed_ns is None or self.now_ns - self.alarmed_ns >= wait_ns:
             self.alarmed_ns, self.alarmed_text = self.now_ns, text
             self.out.append(Log(text))
+
+    def count_voters(self) -> None:
+        """Count the voters of the configuration in force (C5), as peers are heard: by number."""
+        self.voters = by_number(self.configurations.in_force)
 
     def set_leader(self, leader: NodeId) -> None:
         if leader != self.leader:

@@ -16,6 +16,7 @@ import msgspec
 
 from logstore.format.entry import Row
 from logstore.model import Index, NodeId
+from logstore.raft.configurations import Configurations
 from logstore.raft.core import RaftCore
 from logstore.raft.faulty import FaultyEntries
 from logstore.raft.log_view import EntryLog
@@ -39,7 +40,9 @@ Frozen = Any  # a nested tuple of immutable values; tuples that begin with a str
 
 # The same in every state of one exploration, or (the view) derived from the replica's rows.
 _OUTSIDE = frozenset({"config", "random", "_view"})
-_SLOTTED = (RaftCore, State, TermAndVote, PersistQueue, EntryLog, FaultyEntries)
+_SLOTTED = (
+    RaftCore, State, TermAndVote, PersistQueue, EntryLog, FaultyEntries, Configurations,
+)  # fmt: skip
 _DATA = (Gen, Campaign, Following, Leading, Read, Room, Shown, Transfer, Progress, Outstanding)
 _STREAM = FollowerStream(
     NodeId(1), mode="paper", window_bytes=1, window_entries=1, resend_timeout_ns=1

@@ -1,0 +1,72 @@
+"""The configurations of a log that may still matter: the newest committed one and those above it
+(SAFETY C5).
+
+Owns which one is in force: the newest in this replica's log, committed or not. Must not know what a
+configuration says, nor entries besides their index.
+
+Invariants: indexes rise; the newest committed one is never truncated (F8).
+"""
+
+from __future__ import annotations
+
+from logstore.errors import InvariantViolated
+from logstore.format.configuration_body import Configuration
+from logstore.model import NO_INDEX, Index
+
+
+class Configurations:
+    """Begins with the configuration of no entry: that of the configuration file."""
+
+    __slots__ = ("_above", "_committed")
+
+    def __init__(self, first: Configuration) -> None:
+        self._committed = (NO_INDEX, first)
+        self._above: list[tuple[Index, Configuration]] = []
+
+    @property
+    def in_force(self) -> Configuration:
+        """The newest one in the log."""
+        return self._newest[1]
+
+    @property
+    def committed(self) -> Configuration:
+        """The newest one that is known to be committed."""
+        return self._committed[1]
+
+    @property
+    def newest_index(self) -> Index:
+        """Of the entry that is in force; NO_INDEX: there is none yet."""
+        return self._newest[0]
+
+    def append(self, index: Index, configuration: Configuration) -> None:
+        """The entry at `index`, which is above every earlier one, is in force from now on."""
+        if index <= self.newest_index:
+            raise InvariantViolated(f"a CONFIG at entry {index} after that at {self.newest_index}")
+        self._above.append((index, configuration))
+
+    def truncate(self, first_index: Index) -> None:
+        """Entries from `first_index` on are gone, and what they said is not in force any more."""
+        if first_index <= self._committed[0]:
+            raise InvariantViolated(
+                f"entry {first_index} is truncated below the committed CONFIG at entry "
+                f"{self._committed[0]}"
+            )
+        while self._above and self._above[-1][0] >= first_index:
+            self._above.pop()
+
+    def commit(self, index: Index) -> None:
+        """Entries up to `index` are committed. Hot: called for each commit."""
+        while self._above and self._above[0][0] <= index:
+            self._committed = self._above.pop(0)
+
+    def start_over(self, index: Index, configuration: Configuration | None) -> None:
+        """The log is empty after a log start that is installed, at `index`. `configuration`: the
+        one in force there; None: the log start brings none, and the newest that is known to be
+        committed stays."""
+        self._above.clear()
+        if configuration is not None:
+            self._committed = (index, configuration)
+
+    @property
+    def _newest(self) -> tuple[Index, Configuration]:
+        return self._above[-1] if self._above else self._committed
