@@ -55,6 +55,12 @@ COMMANDS: CommandTable = {
         "Search a simulated world for broken promises.",
     ),
     "inspect": ("logstore.cli.inspect", "inspect", "Show what lies in a file, without a node."),
+    "salvage": (
+        "logstore.cli.salvage",
+        "salvage",
+        "What one replica still holds, into a fresh cluster.",
+    ),
+    "reset": ("logstore.cli.reset", "reset", "Move a stopped replica's data folder aside."),
 }
 
 

@@ -102,7 +102,8 @@ def load_meta(disk: Disk, folder: str) -> MetaStore | None:
         if any(is_segment_name(name) for name in names):
             raise MetaLost(
                 f"{folder}: meta.a and meta.b are both damaged or missing, the log is there; this"
-                " replica may have voted, so add it under a new uuid, in an empty folder"
+                " replica may have voted, so add it under a new uuid, in an empty folder: `logstore"
+                " reset` moves this one aside"
             )
         return None
     newest = max(whole, key=lambda meta: meta.generation)

@@ -1,0 +1,102 @@
+"""`logstore reset`: moves the data folder of a replica that must not go on aside (SAFETY L6)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from logstore.cli.cluster import DEFAULT_FOLDER as CLUSTER_FOLDER
+from logstore.cli.options import json_option
+from logstore.cli.output import say, write_json
+from logstore.cli.serve import DEFAULT_FOLDER as SERVE_FOLDER
+from logstore.cli.stopped_folder import has_log, node_of, stopped
+from logstore.client.clock import wall_ns
+from logstore.errors import FolderRefused, InvalidRequest
+from logstore.storage.disk import flush_path
+
+
+@click.command()
+@click.option("--node", required=True, type=click.IntRange(1), help="which node's replica it is")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="its data folder, or the folder of the cluster that has it "
+    f"[default: {SERVE_FOLDER}/node-N or {CLUSTER_FOLDER}/node-N, whichever is there]",
+)
+@json_option
+def reset(node: int, folder: Path | None, json_path: str | None) -> None:
+    """Move the data folder of a stopped replica aside, that it may start with an empty one. For a
+    replica that must not go on with what it has: META lost, damage that it cannot pass.
+
+    The folder is renamed, with the time in its name, and nothing is deleted: until the node is
+    started again, renaming it back undoes it. While other replicas of its cluster are left, the new
+    one takes no part: a replacement for a lost replica cannot join them yet.
+    """
+    found = _data_folder(node, folder)
+    aside = found.with_name(f"{found.name}.aside-{_stamp()}")
+    with stopped(found):
+        _check(found, node)
+        _move(found, aside)
+    if json_path is not None:
+        write_json({"node": node, "folder": str(found), "aside": str(aside)}, json_path)
+        return
+    say(f"{found} is {aside} now; nothing is deleted")
+    say(
+        f"started again, node {node} begins with an empty folder. While others of its cluster have "
+        "theirs, it takes no part, and `logstore status` says why: a new replica cannot join a "
+        "cluster yet. If all folders of the cluster are moved aside, a new cluster can be formed"
+    )
+
+
+def _data_folder(node: int, given: Path | None) -> Path:
+    """Raises: InvalidRequest: there is none, or which one is meant is not clear."""
+    name = f"node-{node}"
+    if given is not None:
+        found = given / name if (given / name).is_dir() else given
+        if not found.is_dir():
+            raise InvalidRequest(f"{found} is no folder: name the replica's data folder")
+        return found.absolute()
+    there = [parent / name for parent in (SERVE_FOLDER, CLUSTER_FOLDER) if (parent / name).is_dir()]
+    if not there:
+        raise InvalidRequest(
+            f"there is neither {SERVE_FOLDER / name} nor {CLUSTER_FOLDER / name} here: name the "
+            "replica's data folder with --dir"
+        )
+    if len(there) > 1:
+        raise InvalidRequest(f"there are {there[0]} and {there[1]}: name one of them with --dir")
+    return there[0].absolute()
+
+
+def _check(folder: Path, node: int) -> None:
+    if not has_log(folder):
+        raise InvalidRequest(
+            f"nothing of a replica is in {folder}: there is nothing to move, start node {node}"
+        )
+    found = node_of(folder)
+    if found not in (0, node):
+        raise FolderRefused(
+            f"{folder} is node {found}'s, not node {node}'s: check --node and --dir"
+        )
+
+
+def _move(folder: Path, aside: Path) -> None:
+    """Rename, durably. A crash leaves the one name or the other, and all of the folder."""
+    if os.path.lexists(aside):
+        raise FolderRefused(f"{aside} is there already: run it again in a second")
+    try:
+        folder.rename(aside)
+        flush_path(folder.parent)
+    except OSError as error:
+        what = "it is where a file system is mounted: move what is in it, or mount another there"
+        words = what if error.errno in (errno.EBUSY, errno.EXDEV) else f"{error.strerror}"
+        raise FolderRefused(f"{folder} cannot be moved to {aside}: {words}") from error
+
+
+def _stamp() -> str:
+    """The time, to the second, as a name may hold it."""
+    return datetime.fromtimestamp(wall_ns() / 1e9, UTC).strftime("%Y%m%dT%H%M%SZ")
