@@ -14,6 +14,7 @@ import msgspec
 from logstore.client.client import LogClient
 from logstore.client.digest import BatchDigest
 from logstore.errors import BatchTooLarge, ImportRefused, InvalidRequest
+from logstore.format.batch import batch_size, batch_sizes, read_batch_header
 from logstore.storage.folder_log import FolderLog
 from logstore.storage.whole_entries import WholeBatch
 
@@ -87,7 +88,9 @@ class SalvageTarget:
 
     def _counted(self, batches: Iterator[WholeBatch]) -> Iterator[memoryview]:
         for batch in batches:
-            self._largest_bytes = max(self._largest_bytes, len(batch.data))
+            sizes = batch_sizes(batch.data, 0, read_batch_header(batch.data))
+            plain_bytes = batch_size(sizes.count, sizes.plain_bytes)  # which the limit is about
+            self._largest_bytes = max(self._largest_bytes, plain_bytes)
             yield batch.data
 
     def _refusal(self, why: str) -> ImportRefused:

@@ -188,7 +188,7 @@ def _refuse_without_log(folder: str, meta: Meta | None, numbers: Sequence[int]) 
             f"{folder} holds no log: name the data folder of one replica, which `logstore serve` "
             "was given, or node-N in the folder of a cluster"
         )
-    if meta is not None and meta.state != ReplicaState.VOTER:
+    if meta is not None and meta.state in (ReplicaState.EMPTY, ReplicaState.STARTING):
         raise FolderRefused(
             f"{folder} holds no log: its replica was part of no cluster yet; salvage another one"
         )

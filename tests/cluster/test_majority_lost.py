@@ -58,7 +58,10 @@ def test_every_block_of_the_runbook_runs_in_order(tmp_path: Path, config: Config
 
     run("logstore cluster up --config ports.toml --dir old")
     with logstore.connect(endpoints, timeout=60) as log, log.producer() as producer:
-        for lines in (LINES[:100], LINES[100:]):  # the later ones know that the others are committed
+        for lines in (
+            LINES[:100],
+            LINES[100:],
+        ):  # the later ones know that the others are committed
             for future in [producer.append(line) for line in lines]:
                 future.result(60)
         assert log.admin.watermarks(replica=3, min_lsn=200).visible_lsn == 200

@@ -25,7 +25,9 @@ from logstore.cli.exit_status import ExitStatus
 from logstore.config import Config
 from logstore.format.batch import encode_batch
 from logstore.format.level import COMPRESSION_LEVEL
+from logstore.limits import MIB
 from tests.cluster.one_cluster import run_cli
+from tests.faults import small_disk
 from tests.faults.frequent_snapshots import append_snapshot, frequent_snapshots
 from tests.faults.quick_cluster import RECOVERY_TIMEOUT_S, QuickCluster, quick_cluster, quick_config
 from tests.unit.compressed_batches import TEXT
@@ -33,7 +35,9 @@ from tests.unit.folder_stage import flip_payload
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 BATCHES = 10_000
+LARGE = 30
 LARGE_BYTES = 200_000
+DISK_BYTES = 24 * MIB
 KEPT = 3
 MARK = b"a payload to be found in a file"
 
@@ -88,8 +92,8 @@ def append_all(log: logstore.LogClient, found: Old) -> None:
         producer.append(b"the first").result(RECOVERY_TIMEOUT_S)
         producer.append(b"").result(RECOVERY_TIMEOUT_S)
         producer.append_batch([b"%d" % number for number in range(500)])
-        producer.append_batch([os.urandom(LARGE_BYTES)])
         futures = [producer.append_batch([b"batch %d" % number]) for number in range(BATCHES)]
+        futures += [producer.append_batch([os.urandom(LARGE_BYTES)]) for _ in range(LARGE)]
         found.mark_lsn = producer.append_batch([MARK]).result(RECOVERY_TIMEOUT_S).first
         for future in futures:
             future.result(RECOVERY_TIMEOUT_S)
@@ -181,29 +185,74 @@ def test_one_folder_of_three_gives_the_same_payloads_at_the_same_lsns(
         assert "producers have opened sessions in it" in words
 
 
-def test_a_run_that_is_killed_half_way_is_run_again_and_goes_on(old: Old, tmp_path: Path) -> None:
-    """And while it runs, another one of the same folder is refused."""
+def started(folder: Path, cluster: EmbeddedCluster) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "logstore.cli.main", *command(folder, cluster)],
+        stderr=subprocess.PIPE,
+    )
+
+
+def wait_past(cluster: QuickCluster, lsn: int) -> None:
+    assert poll_until(lambda: cluster.visible_lsn(1) > lsn, RECOVERY_TIMEOUT_S), cluster.said()
+
+
+def test_a_run_that_is_broken_off_is_run_again_and_goes_on(old: Old, tmp_path: Path) -> None:
+    """By SIGINT, then by SIGKILL; while it runs, another one of the same folder is refused."""
     last = len(old.payloads)
-    with fresh(tmp_path) as cluster:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "logstore.cli.main", *command(old.whole, cluster)]
-        )
-        try:
-            assert poll_until(lambda: cluster.visible_lsn(1) > 1_000, RECOVERY_TIMEOUT_S)
+    with fresh(tmp_path) as cluster, connected(cluster) as log:
+        with started(old.whole, cluster) as process:
+            wait_past(cluster, 100)
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=RECOVERY_TIMEOUT_S)[1]
+        assert process.returncode == ExitStatus.INTERRUPTED, said
+        assert b"what is imported stays" in said
+        first = log.admin.commit_lsn()
+        assert 100 < first < last
+        with started(old.whole, cluster) as process:
+            wait_past(cluster, first)
             process.send_signal(signal.SIGSTOP)
             busy, _, words = salvage(old.whole, cluster)
-            assert busy == ExitStatus.REFUSED
-            assert f"node {KEPT} runs in" in words
-        finally:
             process.kill()
-            process.wait()
-        with connected(cluster) as log:
-            there = log.admin.commit_lsn()
-            assert 1_000 < there < last
+        assert busy == ExitStatus.REFUSED
+        assert f"node {KEPT} runs in" in words
+        there = log.admin.commit_lsn()
+        assert first < there < last
+        status, told, words = salvage(old.whole, cluster)
+        assert status == ExitStatus.DONE, words
+        assert told["imported"]["present_lsn"] >= there
+        assert payloads_of(log, 1, last) == old.payloads
+
+
+def test_two_folders_of_one_log_at_the_same_time_are_one_log(old: Old, tmp_path: Path) -> None:
+    last = len(old.payloads)
+    with fresh(tmp_path) as cluster, connected(cluster) as log:
+        with started(old.whole, cluster) as one, started(old.other, cluster) as other:
+            said = [each.communicate(timeout=RECOVERY_TIMEOUT_S)[1] for each in (one, other)]
+        assert [one.returncode, other.returncode] == [0, 0], said
+        assert payloads_of(log, 1, last) == old.payloads
+
+
+@pytest.mark.skipif(bool(small_disk.why_not()), reason=small_disk.why_not())
+def test_a_full_disk_of_the_new_cluster_ends_it_and_then_it_goes_on(
+    old: Old, tmp_path: Path
+) -> None:
+    last = len(old.payloads)
+    disk = small_disk.SmallDisk(tmp_path / "node-1", DISK_BYTES)
+    try:
+        with fresh(tmp_path) as cluster, connected(cluster) as log:
+            log.admin.initialize()
+            assert log.admin.commit_lsn() == 0
+            disk.fill()
+            status, _, words = salvage(old.whole, cluster, "--timeout", "5")
+            assert status == ExitStatus.UNREACHABLE, words
+            assert "once that is mended, run the same command again" in words
+            disk.empty()
             status, told, words = salvage(old.whole, cluster)
             assert status == ExitStatus.DONE, words
-            assert told["imported"]["present_lsn"] >= there
+            assert 0 < told["imported"]["present_lsn"] <= last  # what was sent may be in by now
             assert payloads_of(log, 1, last) == old.payloads
+    finally:
+        disk.close()
 
 
 def test_where_one_folder_is_damaged_another_one_goes_on(old: Old, tmp_path: Path) -> None:
