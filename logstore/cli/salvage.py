@@ -180,8 +180,9 @@ def _say(log: FolderLog, walk: WholeEntries, tally: Tally, imported: Imported | 
     _say_end(walk)
     last = walk.last.header
     say(
-        f"its last whole entry is {last.index} of term {last.term}: of two replicas' folders, the "
-        "one with the higher term, or in one term the higher entry, has what was committed"
+        f"the last entry taken is {last.index} of term {last.term}: of two replicas' folders, the "
+        "one with the higher term, or in one term the higher entry, has all that was committed of "
+        "what the other has"
     )
     if imported is None:
         return

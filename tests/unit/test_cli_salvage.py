@@ -36,7 +36,7 @@ def test_it_says_what_is_certain_and_what_perhaps(
     said = capfd.readouterr().err
     assert "committed for certain: LSN 5 to 8, 4 payloads\n" in said
     assert "committed perhaps: LSN 9 to 10, 2 payloads: this folder does not know" in said
-    assert "its last whole entry is 3 of term 1" in said
+    assert "the last entry taken is 3 of term 1" in said
     assert run("salvage", folder, "--dry-run", "--json", "-") == 0
     told = json.loads(capfd.readouterr().out)
     assert (told["certain"]["last_lsn"], told["perhaps"]["first_lsn"]) == (8, 9)
@@ -75,6 +75,24 @@ def test_what_is_not_known_is_said_so(folder: Path, capfd: pytest.CaptureFixture
     assert "no payload is whole in it; LSN 5 comes next" in said
     assert "both headers of segment 1 are damaged, and it holds entries" in said
     assert "not taken: an unknown number of LSNs from there on" in said
+
+
+def test_a_beginning_that_nothing_tells_of_is_status_5(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without META and the oldest pair: it was trimmed, or it is lost."""
+    stage = FolderStage(tmp_path)
+    for number in range(8):
+        stage.append(batch([b"%d" % number * 4_000]))
+    stage.close()
+    for path in [*tmp_path.glob("meta.*"), *tmp_path.glob(f"{1:016d}.*")]:
+        path.unlink()
+    assert run("salvage", tmp_path, "--dry-run", "--json", "-") == 5
+    told = json.loads(capfd.readouterr().out)
+    assert (told["is_start_known"], told["not_taken"], told["last_lsn"]) == (False, None, 8)
+    assert told["first_lsn"] > 1
+    assert run("salvage", tmp_path, "--dry-run") == 5
+    assert "what was before was trimmed, or is lost" in capfd.readouterr().err
 
 
 def test_one_of_to_and_dry_run_is_needed(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from logstore.errors import FolderRefused, UnsupportedLevel
+from logstore.errors import CorruptData, FolderRefused, UnsupportedLevel
 from logstore.format.group import FRAME_HEADER_SIZE
 from logstore.format.level import NEWEST_LEVEL, level_kind
 from logstore.format.meta import InstallMark, LogStart
@@ -19,6 +19,7 @@ from logstore.model import Codec, ReplicaState
 from logstore.storage.disk import RealDisk
 from logstore.storage.folder_log import FolderLog, read_folder_log
 from logstore.storage.meta_store import META_NAMES, read_meta
+from logstore.storage.segment import read_header
 from logstore.storage.whole_entries import NotTaken, WholeBatch, WholeEntries
 from tests.unit.compressed_batches import TEXT, compressed
 from tests.unit.folder_stage import (
@@ -237,6 +238,51 @@ def test_an_entry_without_lsns_that_is_damaged_ends_it_too(folder: Path) -> None
     assert (ended.lsn, ended.index) == (29, record.header.index - 1)
 
 
+def test_a_pair_that_begins_after_another_entry_is_damage(folder: Path) -> None:
+    """Its records would do, its headers say otherwise."""
+    segment = located(folder, 40)[0]
+    for suffix in ("data", "raft"):
+        path = folder / f"{segment.number:016d}.{suffix}"
+        header = read_header(RealDisk(), str(path))
+        image = msgspec.structs.replace(header, base_chain=header.base_chain ^ 1).pack()
+        path.write_bytes(image + path.read_bytes()[len(image) :])
+    ended = Found(folder).ended()
+    assert (ended.lsn, ended.last_lsn) == (segment.first_lsn, LAST_LSN)
+    assert "begins after another entry" in ended.reason
+
+
+class PartlyUnreadable(RealDisk):
+    """Refuses to read some bytes of one file, as a device does."""
+
+    def __init__(self, path: Path, start: int, end: int) -> None:
+        super().__init__()
+        self._bad = (str(path), start, end)
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        path, start, end = self._bad
+        if self._paths[handle] == path and offset < end and offset + size > start:
+            raise CorruptData(path, offset, expected=f"{size} readable bytes", got="EIO")
+        return super().read(handle, offset, size)
+
+
+@pytest.mark.parametrize("suffix", ["data", "raft"])
+def test_a_sector_that_cannot_be_read_is_damage_and_no_end(folder: Path, suffix: str) -> None:
+    """Of records, four are in a sector: their frames stand for them."""
+    segment, record = located(folder, 24)
+    slot = record.header.index - segment.first_index
+    place = record.frame_offset if suffix == "data" else SEGMENT_HEADER_SIZE + slot * RECORD_SIZE
+    start = place // 512 * 512
+    disk = PartlyUnreadable(folder / f"{segment.number:016d}.{suffix}", start, start + 512)
+    walk = WholeEntries(disk, read_folder_log(disk, str(folder)))
+    last_lsn = [each.first_lsn + each.count - 1 for each in walk.batches()][-1]
+    if suffix == "raft":
+        assert (last_lsn, walk.not_taken) == (LAST_LSN, None)
+    else:
+        assert walk.not_taken is not None
+        assert (walk.not_taken.is_damage, walk.not_taken.last_lsn) == (True, LAST_LSN)
+        assert last_lsn == walk.not_taken.lsn - 1 <= 23
+
+
 # --- the end of the newest pair ---
 
 
@@ -319,6 +365,17 @@ def test_a_log_that_was_trimmed_begins_where_meta_says(folder: Path) -> None:
     assert ended.size_bytes is not None
 
 
+def test_the_first_entry_after_a_log_start_may_have_its_frame_alone(folder: Path) -> None:
+    """Where it begins is known from the entries below, the last of which is damaged, too."""
+    segment, record = located(folder, 24)
+    assert record.header.index - segment.first_index >= 2, "the log start lies inside the pair"
+    start = start_before(folder, 24)
+    flip_record(folder, 24)
+    flip_record(folder, 23)
+    change_meta(folder, log_start=start)
+    assert Found(folder).lsns == list(range(24, LAST_LSN + 1))
+
+
 def test_a_log_start_that_is_not_that_of_the_files_is_damage(folder: Path) -> None:
     start = start_before(folder, 24)
     change_meta(folder, log_start=msgspec.structs.replace(start, chain=start.chain ^ 1))
@@ -388,6 +445,16 @@ def test_compressed_batches_are_taken_as_they_are(tmp_path: Path) -> None:
 
 def test_batches_that_are_not_as_many_as_their_entry_says_are_damage(tmp_path: Path) -> None:
     """Every CRC is right: only a writer that is wrong leaves this."""
+    stage = FolderStage(tmp_path)
+    stage.append(batch([b"a"]))
+    stage.append(batch([b"b"]) + batch([b"c"]))  # the stage counts the first one
+    stage.close()
+    ended = Found(tmp_path).ended()
+    assert (ended.lsn, ended.last_lsn) == (2, 2)
+    assert ended.reason == "entry 2 says that it holds 1 payloads, its batches hold 2"
+
+
+def test_a_damaged_batch_under_a_right_body_is_damage(tmp_path: Path) -> None:
     stage = FolderStage(tmp_path)
     stage.append(batch([b"a"]))
     wrong = bytearray(batch([b"b"]))
