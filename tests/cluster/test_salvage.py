@@ -97,6 +97,8 @@ def append_all(log: logstore.LogClient, found: Old) -> None:
         found.mark_lsn = producer.append_batch([MARK]).result(RECOVERY_TIMEOUT_S).first
         for future in futures:
             future.result(RECOVERY_TIMEOUT_S)
+    # what the kept replica writes after this knows that all before is committed
+    log.admin.watermarks(replica=KEPT, min_lsn=found.mark_lsn)
     with log.producer(ProducerOptions(compression="zstd")) as producer:
         producer.append_batch(TEXT).result(RECOVERY_TIMEOUT_S)
 
