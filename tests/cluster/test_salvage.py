@@ -29,6 +29,7 @@ from logstore.limits import MIB
 from tests.cluster.one_cluster import run_cli
 from tests.faults import small_disk
 from tests.faults.frequent_snapshots import append_snapshot, frequent_snapshots
+from tests.faults.patched_processes import patched
 from tests.faults.quick_cluster import RECOVERY_TIMEOUT_S, QuickCluster, quick_cluster, quick_config
 from tests.unit.compressed_batches import TEXT
 from tests.unit.folder_stage import flip_payload
@@ -38,6 +39,12 @@ BATCHES = 10_000
 LARGE = 30
 LARGE_BYTES = 200_000
 DISK_BYTES = 24 * MIB
+# An import that lasts, so that it can be broken off half way.
+ONE_AT_A_TIME = """
+from logstore.client.core import importing
+
+importing.WINDOW_BATCHES = 1
+"""
 KEPT = 3
 MARK = b"a payload to be found in a file"
 
@@ -202,19 +209,20 @@ def test_a_run_that_is_broken_off_is_run_again_and_goes_on(old: Old, tmp_path: P
     """By SIGINT, then by SIGKILL; while it runs, another one of the same folder is refused."""
     last = len(old.payloads)
     with fresh(tmp_path) as cluster, connected(cluster) as log:
-        with started(old.whole, cluster) as process:
-            wait_past(cluster, 100)
-            process.send_signal(signal.SIGINT)
-            said = process.communicate(timeout=RECOVERY_TIMEOUT_S)[1]
-        assert process.returncode == ExitStatus.INTERRUPTED, said
-        assert b"what is imported stays" in said
-        first = log.admin.commit_lsn()
-        assert 100 < first < last
-        with started(old.whole, cluster) as process:
-            wait_past(cluster, first)
-            process.send_signal(signal.SIGSTOP)
-            busy, _, words = salvage(old.whole, cluster)
-            process.kill()
+        with patched("one-at-a-time", ONE_AT_A_TIME, tmp_path):
+            with started(old.whole, cluster) as process:
+                wait_past(cluster, 600)
+                process.send_signal(signal.SIGINT)
+                said = process.communicate(timeout=RECOVERY_TIMEOUT_S)[1]
+            assert process.returncode == ExitStatus.INTERRUPTED, said
+            assert b"what is imported stays" in said
+            first = log.admin.commit_lsn()
+            assert 600 < first < last
+            with started(old.whole, cluster) as process:
+                wait_past(cluster, first)
+                process.send_signal(signal.SIGSTOP)
+                busy, _, words = salvage(old.whole, cluster)
+                process.kill()
         assert busy == ExitStatus.REFUSED
         assert f"node {KEPT} runs in" in words
         there = log.admin.commit_lsn()
