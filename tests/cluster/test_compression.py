@@ -160,7 +160,8 @@ def test_a_log_with_compressed_batches_is_restored_to_the_byte(
         wait_for_level(other)
         with logstore.connect(other.endpoints, timeout=PATIENCE_S) as restored:
             assert restored.admin.import_batches(first, batches) == last + 1
-            assert restored.digest(first, last).hexdigest() == log.digest(first, last).hexdigest()
+            found = [each.digest(first, last, min_lsn=last).hexdigest() for each in (restored, log)]
+            assert found[0] == found[1]
             assert [p for b in restored.read(1, 3) for p in b.payloads()] == [
                 p for b in log.read(1, 3) for p in b.payloads()
             ]
