@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from itertools import cycle
 from pathlib import Path
@@ -279,13 +279,11 @@ class _Course:
 
     def end(self) -> None:
         """The last sample, when the archive is done: a slow one has held the whole log so far."""
-        first_lsn = self.samples[0].log_start_lsn
-        poll_until(lambda: self._log_start_lsn() > first_lsn, END_TIMEOUT_S)
+        first_lsn, cluster = self.samples[0].log_start_lsn, self._cluster
+        poll_until(
+            lambda: _log_start_lsn(map(cluster.counters, cluster.nodes)) > first_lsn, END_TIMEOUT_S
+        )
         self.samples.append(self._sample())
-
-    def _log_start_lsn(self) -> int:
-        counters = [self._cluster.counters(node) for node in self._cluster.nodes]
-        return max(found.get("log_start_lsn", 0) for found in counters)
 
     def _kill_and_return(self, node: int, other: int, say: Callable[[str], None]) -> None:
         cluster = self._cluster
@@ -340,7 +338,7 @@ class _Course:
             at_s=round(now_s, 1),
             running=[node for node, found in counters.items() if found.get("visible")],
             visible_lsn=max(cluster.visible_lsn(node) for node in cluster.nodes),
-            log_start_lsn=self._log_start_lsn(),
+            log_start_lsn=_log_start_lsn(counters.values()),
             disk_mb={
                 str(node): round(allocated_bytes(cluster.node_folder(node)) / 1e6, 1)
                 for node in cluster.nodes
@@ -374,6 +372,10 @@ def open_files(pid: int) -> list[str]:
     except (FileNotFoundError, ProcessLookupError) as error:
         raise psutil.NoSuchProcess(pid) from error
     return files
+
+
+def _log_start_lsn(counters: Iterable[Mapping[str, int]]) -> int:
+    return max(found.get("log_start_lsn", 0) for found in counters)
 
 
 def removed_files(files: list[str], folder: Path) -> set[str]:

@@ -2,7 +2,7 @@
 
 Owns the batches of level `leader` that wait for the flush of this leader's own disk. A batch of
 another level than quorum is in the stream and in the session table like any other. But its commit
-is told to nobody: `leader` is answered once this leader has flushed it, `none` never. What such a
+is not reported: `leader` is answered once this leader has flushed it, `none` never. What such a
 producer does not know, it cannot wait for, so a batch that its session's window has no room for is
 held at the append port, and never refused for that. Must not know sockets.
 

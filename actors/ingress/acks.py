@@ -25,7 +25,7 @@ _SUBSCRIPTIONS_MAX = 256  # per do_work
 _SUBSCRIBED = 1
 _OK = ErrorCode.OK
 _NO_ROUND = 0  # at the produce port
-_OF_NO_PRODUCER = (0, 0, 0)  # what came to the raw port: nobody is told
+_OF_NO_PRODUCER = (0, 0, 0)  # of the raw port, which answers nothing
 
 
 class AckFeed:

@@ -41,7 +41,7 @@ class Retries:
         done: list[Origin] = []
         over: list[tuple[int, int]] = []
         for key, origins in self._awaited.items():
-            # the newest one's row: of another epoch's, or of a gen before, nobody waits any more
+            # the newest one's row: an older epoch's or gen's is not waited for any more
             if origins[-1][3].is_committed(commit):
                 done += [each for each in origins if each[3].is_committed(commit)]
                 over.append(key)

@@ -14,9 +14,10 @@ import msgspec
 from logstore.cli.exit_status import ExitStatus
 from logstore.cli.options import json_option, timeout_option
 from logstore.cli.output import Bar, say, write_json
-from logstore.cli.salvage_target import Imported, SalvageTarget, Tally
+from logstore.cli.salvage_target import Imported, SalvageTarget
 from logstore.cli.stopped_folder import stopped
 from logstore.client.client import connect
+from logstore.client.digest import BatchDigest
 from logstore.errors import ImportRefused, LogStoreError
 from logstore.storage.disk import RealDisk
 from logstore.storage.folder_log import FolderLog, read_folder_log
@@ -65,10 +66,10 @@ def salvage(
     with stopped(folder):
         log = read_folder_log(RealDisk(), str(folder.resolve()))
         walk = WholeEntries(RealDisk(), log, certain_only=certain_only)
-        tally = Tally()
+        digest = BatchDigest()
         imported = None
         with Bar("salvage", _size_bytes(log)) as bar:
-            batches = _drawn(tally.counted(walk.batches()), tally, bar)
+            batches = _counted(walk.batches(), digest, bar)
             if endpoints is None:
                 for _ in batches:
                     pass
@@ -76,9 +77,9 @@ def salvage(
                 with connect(endpoints, timeout=timeout_s) as client, _going_on():
                     imported = SalvageTarget(client, endpoints, log).fill(batches)
     if json_path is not None:
-        write_json(_document(log, walk, tally, imported), json_path)
+        write_json(_document(log, walk, digest, imported), json_path)
     else:
-        _say(log, walk, tally, imported)
+        _say(log, walk, digest, imported)
     is_damaged = walk.not_taken is not None and walk.not_taken.is_damage
     if is_damaged or not log.is_start_known:
         sys.exit(ExitStatus.DAMAGED)
@@ -90,9 +91,10 @@ def _size_bytes(log: FolderLog) -> int | None:
     return log.newest.cumulative_bytes - log.base_bytes
 
 
-def _drawn(batches: Iterator[WholeBatch], tally: Tally, bar: Bar) -> Iterator[WholeBatch]:
+def _counted(batches: Iterator[WholeBatch], digest: BatchDigest, bar: Bar) -> Iterator[WholeBatch]:
     for batch in batches:
-        bar.set(tally.digest.size_bytes)
+        digest.add(batch.first_lsn, batch.count, batch.data)
+        bar.set(digest.size_bytes)
         yield batch
 
 
@@ -135,7 +137,7 @@ def _range(first_lsn: int, last_lsn: int) -> dict[str, int] | None:
 
 
 def _document(
-    log: FolderLog, walk: WholeEntries, tally: Tally, imported: Imported | None
+    log: FolderLog, walk: WholeEntries, digest: BatchDigest, imported: Imported | None
 ) -> dict[str, Any]:
     certain, perhaps = _ranges(log, walk)
     not_taken = walk.not_taken
@@ -155,16 +157,18 @@ def _document(
         "has_torn_tail": walk.has_torn_tail,
         "last_index": walk.last.header.index,
         "last_term": walk.last.header.term,
-        "batches": tally.digest.batches,
-        "payloads": tally.digest.payloads,
-        "size_bytes": tally.digest.size_bytes,
-        "digest": tally.digest.hexdigest(),
+        "batches": digest.batches,
+        "payloads": digest.payloads,
+        "size_bytes": digest.size_bytes,
+        "digest": digest.hexdigest(),
         "faults": log.faults,
         "imported": msgspec.to_builtins(imported),
     }
 
 
-def _say(log: FolderLog, walk: WholeEntries, tally: Tally, imported: Imported | None) -> None:
+def _say(
+    log: FolderLog, walk: WholeEntries, digest: BatchDigest, imported: Imported | None
+) -> None:
     for fault in log.faults:
         say(f"damaged: {fault}")
     certain, perhaps = _ranges(log, walk)
@@ -188,9 +192,9 @@ def _say(log: FolderLog, walk: WholeEntries, tally: Tally, imported: Imported | 
         return
     present = imported.present_lsn - log.first_lsn + 1
     before = f", {present} of them since before" if present > 0 else ""
-    say(f"{imported.endpoints} holds {tally.digest.payloads} payloads of it{before}")
+    say(f"{imported.endpoints} holds {digest.payloads} payloads of it{before}")
     say(f"compare its replicas with `logstore verify --endpoint {imported.endpoints}`")
-    say("producers open new sessions there, and cursors are to be set anew: neither is imported")
+    say("producers open new sessions there, and cursors must be set again: neither is imported")
 
 
 def _say_end(walk: WholeEntries) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import msgspec
 
 from logstore.client.client import LogClient
-from logstore.client.digest import BatchDigest
 from logstore.errors import BatchTooLarge, ImportRefused, InvalidRequest
 from logstore.format.batch import batch_size, batch_sizes, read_batch_header
 from logstore.storage.folder_log import FolderLog
@@ -101,15 +100,3 @@ class SalvageTarget:
             f"--first-lsn {first_lsn}`; elsewhere start replicas with empty folders and auto_init "
             "= false, which this command then forms"
         )
-
-
-class Tally:
-    """What passes on the way from a folder to a cluster."""
-
-    def __init__(self) -> None:
-        self.digest = BatchDigest()
-
-    def counted(self, batches: Iterator[WholeBatch]) -> Iterator[WholeBatch]:
-        for batch in batches:
-            self.digest.add(batch.first_lsn, batch.count, batch.data)
-            yield batch

@@ -9,22 +9,16 @@ lock's file was copied, and no replica runs in it.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from logstore.errors import FolderInUse, FolderRefused, InvalidRequest
-from logstore.storage.disk import LOCK_NAME, RealDisk
+from logstore.storage.disk import LOCK_HELD, LOCK_NAME, RealDisk, lock_file
 from logstore.storage.meta_store import META_NAMES, newest_meta
 from logstore.storage.segment import is_segment_name
-
-# struct flock of x86-64 Linux: type, whence, start, length, pid. OFD locks want pid 0.
-_FLOCK = struct.Struct("@hhqqi4x")
-_LOCK_HELD = (errno.EAGAIN, errno.EACCES)
 
 
 def has_log(folder: Path) -> bool:
@@ -71,10 +65,9 @@ def stopped(folder: Path) -> Iterator[None]:
 def _lock(descriptor: int, folder: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        request = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+        lock_file(descriptor, fcntl.F_RDLCK)
     except OSError as error:
-        if error.errno not in _LOCK_HELD:
+        if error.errno not in LOCK_HELD:
             raise FolderRefused(
                 f"{folder} cannot be locked: {error.strerror}; copy it to a local disk"
             ) from error

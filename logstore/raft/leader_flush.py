@@ -15,7 +15,7 @@ from logstore.raft.state import Leading, State
 def wait_for(state: State, leading: Leading, index: Index) -> None:
     """A batch in the entry at `index`, the newest one, is answered once it is flushed here."""
     if leading.flush_reported >= leading.flush_awaited:
-        leading.flush_reported = state.persisted  # so far nobody waited for it
+        leading.flush_reported = state.persisted  # so far no batch waited for it
     leading.flush_awaited = index
 
 

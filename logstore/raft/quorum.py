@@ -32,7 +32,7 @@ def majority_value(values: Iterable[int]) -> int:
 class VoterSets(msgspec.Struct, Generic[Key], frozen=True, gc=False):
     """The sets of voters whose majorities decide, by the key under which they are heard.
 
-    `incoming` is empty while no change is under way. A key that nobody has, of a voter that is
+    `incoming` is empty while no change is under way. A key that no replica has, of a voter that is
     not known yet (C5a), may stand in a set more than once: it is part of the set's size, and never
     among those that answer.
     """

@@ -29,7 +29,7 @@ LOCK_NAME = "lock"
 # struct flock of x86-64 Linux: type, whence, start, length, pid. OFD locks want pid 0.
 _FLOCK = struct.Struct("@hhqqi4x")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_LOCK_HELD = (errno.EAGAIN, errno.EACCES)
+LOCK_HELD = (errno.EAGAIN, errno.EACCES)
 
 
 class Disk(Protocol):
@@ -137,6 +137,15 @@ def flush_path(path: Path) -> None:
         os.close(descriptor)
 
 
+def lock_file(descriptor: int, kind: int) -> None:
+    """Lock a whole file at once, for this open file description. `kind`: F_WRLCK or F_RDLCK.
+
+    Raises:
+      OSError: with an errno of LOCK_HELD, another one has it; else there are no locks here.
+    """
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0))
+
+
 class RealDisk:
     """The operating system's files. One per process; keeps the path of each
     handle for its errors."""
@@ -155,11 +164,10 @@ class RealDisk:
         except OSError as error:
             raise write_error("creating", path, error) from error
         try:
-            request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+            lock_file(descriptor, fcntl.F_WRLCK)
         except OSError as error:
             os.close(descriptor)
-            if error.errno not in _LOCK_HELD:
+            if error.errno not in LOCK_HELD:
                 # a wait for this lock would never end
                 raise FolderRefused(
                     f"{folder} cannot be locked: {error.strerror}; take a folder on a local disk"

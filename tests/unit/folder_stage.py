@@ -34,6 +34,18 @@ CLUSTER = b"cluster of tests"
 OPTIONS = SegmentOptions(segment_bytes=16 * KIB, segment_records=64)
 
 
+def fill(folder: Path, first_lsn: int) -> None:
+    """60 payloads in entries of one to three batches, over several segments. All but the last
+    entry, a NOOP, is known to be committed."""
+    stage = FolderStage(folder, first_lsn)
+    stage.append()
+    for number in range(10):
+        stage.append(batch([b"%d-one" % number]))
+        stage.append(batch([b"%d-a" % number, b""]), batch([b"%d-b" % number * 900, b"c", b"d"]))
+        stage.append()
+    stage.close()
+
+
 def batch(payloads: Sequence[bytes], sequence: int = 0) -> bytes:
     return encode_batch(
         payloads, producer_id=7, producer_epoch=1, sequence=sequence, timestamp_ns=5

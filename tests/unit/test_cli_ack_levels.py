@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from logstore.format.client_messages import (
     SessionStateReply,
     SessionStateRequest,
 )
-from tests.unit.cli_stage import run
+from tests.unit.cli_stage import kept_process_settings, run
 from tests.unit.client_stage import Cluster, FakeReplica
 
 LINES = 5
@@ -30,10 +28,8 @@ PRODUCER = 7
 
 @pytest.fixture(autouse=True)
 def _process_settings() -> Iterator[None]:
-    handler, interval = signal.getsignal(signal.SIGTERM), sys.getswitchinterval()
-    yield
-    signal.signal(signal.SIGTERM, handler)
-    sys.setswitchinterval(interval)
+    with kept_process_settings():
+        yield
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -41,6 +40,7 @@ from logstore.format.client_messages import (
     WatermarksRequest,
 )
 from logstore.settings import ClusterSettings, ProcessSettings
+from tests.unit.cli_stage import kept_process_settings
 from tests.unit.client_stage import Cluster, free_base_ports
 
 STUBBORN = (
@@ -51,11 +51,8 @@ STUBBORN = (
 
 @pytest.fixture(autouse=True)
 def _process_settings() -> Iterator[None]:
-    """Commands own their process; here they share it."""
-    handler, interval = signal.getsignal(signal.SIGTERM), sys.getswitchinterval()
-    yield
-    signal.signal(signal.SIGTERM, handler)
-    sys.setswitchinterval(interval)
+    with kept_process_settings():
+        yield
 
 
 def me() -> ReplicaProcess:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import signal
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +29,7 @@ from logstore.format.client_messages import (
     VerifyReply,
     VerifyRequest,
 )
-from tests.unit.cli_stage import run
+from tests.unit.cli_stage import kept_process_settings, run
 from tests.unit.client_stage import Cluster, FakeReplica
 
 REPOSITORY = Path(__file__).parents[2]
@@ -40,11 +38,8 @@ ODD_LINES = b"one\r\n\n\xff\xfe\0\nlast"
 
 @pytest.fixture(autouse=True)
 def _process_settings() -> Iterator[None]:
-    """Commands own their process; here they share it."""
-    handler, interval = signal.getsignal(signal.SIGTERM), sys.getswitchinterval()
-    yield
-    signal.signal(signal.SIGTERM, handler)
-    sys.setswitchinterval(interval)
+    with kept_process_settings():
+        yield
 
 
 @pytest.fixture

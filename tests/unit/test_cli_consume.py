@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +19,7 @@ from logstore.format.client_messages import (
 )
 from logstore.format.cursor_entries import Cursor, encode_cursors
 from logstore.model import Codec
+from tests.unit.cli_stage import kept_process_settings
 from tests.unit.client_stage import Cluster, FakeReplica
 from tests.unit.compressed_batches import with_block
 
@@ -67,10 +67,8 @@ def places(replica: FakeReplica) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def _process_settings() -> Iterator[None]:
-    """Commands own their process; here they share it."""
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, handler)
+    with kept_process_settings():
+        yield
 
 
 def batch_of(payload: bytes) -> bytes:

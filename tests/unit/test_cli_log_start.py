@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +13,7 @@ from logstore.format.client_messages import (
     FetchRequest,
     SetCursorRequest,
 )
+from tests.unit.cli_stage import kept_process_settings
 from tests.unit.client_stage import Cluster, FakeReplica
 
 
@@ -29,10 +29,8 @@ def replica(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeReplica]:
 
 @pytest.fixture(autouse=True)
 def _process_settings() -> Iterator[None]:
-    """Commands own their process; here they share it."""
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, handler)
+    with kept_process_settings():
+        yield
 
 
 def run(*arguments: str) -> int:

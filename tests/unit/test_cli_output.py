@@ -23,6 +23,7 @@ from logstore.format.client_messages import (
     TimeLookupReply,
     TimeLookupRequest,
 )
+from tests.unit.cli_stage import kept_process_settings
 from tests.unit.client_stage import Cluster, FakeReplica
 
 WAIT_S = 30.0
@@ -30,10 +31,8 @@ WAIT_S = 30.0
 
 @pytest.fixture(autouse=True)
 def _process_settings() -> Iterator[None]:
-    handler, interval = signal.getsignal(signal.SIGTERM), sys.getswitchinterval()
-    yield
-    signal.signal(signal.SIGTERM, handler)
-    sys.setswitchinterval(interval)
+    with kept_process_settings():
+        yield
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from logstore.cli import salvage_target
 from logstore.cli.stopped_folder import stopped
 from logstore.errors import FolderInUse
 from logstore.storage.disk import RealDisk
@@ -130,9 +129,3 @@ def test_a_copy_without_a_lock_is_read_and_gets_none(folder: Path) -> None:
     (folder / "lock").unlink()
     assert run("salvage", folder, "--dry-run") == 0
     assert not (folder / "lock").exists()
-
-
-def test_a_tally_counts_what_passes() -> None:
-    tally = salvage_target.Tally()
-    assert list(tally.counted(iter(()))) == []
-    assert (tally.digest.batches, tally.digest.payloads) == (0, 0)

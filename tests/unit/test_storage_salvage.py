@@ -24,6 +24,7 @@ from tests.unit.folder_stage import (
     CLUSTER,
     FolderStage,
     batch,
+    fill,
     flip,
     flip_payload,
     forget,
@@ -36,14 +37,8 @@ FIRST_LSN = 11
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """LSNs 11 to 70 in entries of one to three batches, over several segments."""
-    stage = FolderStage(tmp_path, FIRST_LSN)
-    stage.append()
-    for number in range(10):
-        stage.append(batch([b"%d-one" % number]))
-        stage.append(batch([b"%d-a" % number, b""]), batch([b"%d-b" % number * 900, b"c", b"d"]))
-        stage.append()
-    stage.close()
+    """LSNs 11 to 70."""
+    fill(tmp_path, FIRST_LSN)
     return tmp_path
 
 

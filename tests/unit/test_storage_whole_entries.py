@@ -26,6 +26,7 @@ from tests.unit.folder_stage import (
     CLUSTER,
     FolderStage,
     batch,
+    fill,
     flip,
     flip_payload,
     located,
@@ -37,15 +38,8 @@ LAST_LSN = 70
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """LSNs 11 to 70 in entries of one to three batches, over several segments. All but the last
-    entry, a NOOP, is known to be committed."""
-    stage = FolderStage(tmp_path, FIRST_LSN)
-    stage.append()
-    for number in range(10):
-        stage.append(batch([b"%d-one" % number]))
-        stage.append(batch([b"%d-a" % number, b""]), batch([b"%d-b" % number * 900, b"c", b"d"]))
-        stage.append()
-    stage.close()
+    """LSNs 11 to 70."""
+    fill(tmp_path, FIRST_LSN)
     return tmp_path
 
 

@@ -64,7 +64,7 @@ class ExpectedLsns:
 
     @reads(BatchFound)
     def on_batch(self, fact: BatchFound) -> None:
-        """A batch is there that nobody appended without an expectation."""
+        """A batch that was only appended with expectations has the LSN of one of them."""
         batch = fact.batch
         found = self._record.operations.operations_for(batch)
         if not found or any(each.expected_lsn is None for each in found):

@@ -270,7 +270,7 @@ class FormatLevels:
 
     @reads(client_facts.CompressionRefused)
     def on_compression_refused(self, refused: client_facts.CompressionRefused) -> None:
-        """Whoever knows the session knows what was committed before it."""
+        """A replica that knows the session knows what was committed before it."""
         numbers = refused.producer_id, refused.producer_epoch
         before = self._opened.get(numbers, FIRST_LEVEL)
         if refused.level >= COMPRESSION_LEVEL or before >= COMPRESSION_LEVEL:

@@ -103,7 +103,7 @@ class AnsweredConnection:
         self.node = node
         self._host = host
         self._fetch = fetch
-        self._session = session
+        self.session = session
         self._cluster_id = cluster_id
         self._port = Port(host, address, cluster_id=cluster_id)
         link: Any = self._port.link
@@ -125,7 +125,7 @@ class AnsweredConnection:
     def ask_state(self, *, round_number: int, deadline_ns: int) -> Steps[SessionStateReply]:
         """The first message over the connection, so no answer to a batch comes before the reply."""
         del round_number
-        asked = self._session.producer_id, self._session.producer_epoch, NO_ROUND
+        asked = self.session.producer_id, self.session.producer_epoch, NO_ROUND
         state, _ = yield from self._port.request(
             SessionStateRequest(*asked), SessionStateReply, deadline_ns=deadline_ns
         )
@@ -162,7 +162,7 @@ class AnsweredMachine(ProducerMachine):
     def _connect(self, node: int, endpoint: Endpoint) -> Any:
         cluster_id = self._routing.cluster_id
         made = AnsweredConnection(
-            self._host, node, self.address_of(node), endpoint.fetch, self._session, cluster_id
+            self._host, node, self.address_of(node), endpoint.fetch, self.session, cluster_id
         )
         self.link = made.links.link
         return made

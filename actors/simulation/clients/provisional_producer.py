@@ -179,7 +179,7 @@ class ProvisionalProducer:
         except LogStoreError as error:
             self.witness.count(f"ended-{error.code.name.lower()}")
             if error.code == ErrorCode.FENCED and not self._name:
-                text = f"{name} ended as fenced, and nobody else knows its session"
+                text = f"{name} ended as fenced, and no other producer knows its session"
                 self.witness.violated(Invariant.I7, text)
         finally:
             routing.close()

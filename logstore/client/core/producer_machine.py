@@ -109,7 +109,6 @@ class ProducerMachine:
         self._host = host
         self._clock = host.clock
         self._routing = routing
-        self._session = session
         self._queue = queue
         self._options = options
         self.given = given or GivenSequences(host.new_lock())
@@ -210,10 +209,9 @@ class ProducerMachine:
         self._trouble = _SLOW
         return connection
 
-    def _connect(self, node: int, endpoint: Endpoint) -> Connection:
-        """The links of the next round."""
-        del node
-        return Connection(self._host, endpoint, self._session, cluster_id=self._routing.cluster_id)
+    def _connect(self, _node: int, endpoint: Endpoint) -> Connection:
+        """The links of the next round; by the produce port they would depend on the node."""
+        return Connection(self._host, endpoint, self.session, cluster_id=self._routing.cluster_id)
 
     def _try_reconcile(self, state: SessionStateReply, *, is_confirmed: bool) -> bool:
         """Settle what the state says; False: it knows less than was acknowledged.
@@ -275,8 +273,8 @@ class ProducerMachine:
             self.counts.sent.add(len(new.payloads))
             new.batch = encode_batch(
                 new.payloads,
-                producer_id=self._session.producer_id,
-                producer_epoch=self._session.producer_epoch,
+                producer_id=self.session.producer_id,
+                producer_epoch=self.session.producer_epoch,
                 sequence=new.sequence,
                 timestamp_ns=self._clock.wall_ns(),
                 compressor=self._options.compressor,

@@ -238,8 +238,8 @@ class AppendChecker:
                 self._on_refused(sequence, code, detail)
 
     def _is_refused_for_good(self, sequence: int, code: int) -> bool:
-        """Whether this refuses a batch that must be refused: for its bytes, before anybody asks
-        what its sequence means."""
+        """Whether this refuses a batch that must be refused: for its bytes, before its
+        sequence is looked at."""
         operation = self._bad.get(sequence)  # kept, since a message may come twice
         if code == ErrorCode.OK or operation is None:
             return False
@@ -329,4 +329,4 @@ class AppendChecker:
 
 
 def _pass_over(_append: Append) -> None:
-    """Nobody wants to know."""
+    """For appends whose end no caller waits for."""
